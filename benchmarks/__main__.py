@@ -1,0 +1,126 @@
+"""`python -m benchmarks`: runs the benchmarks, prints the table, writes the JSON."""
+
+import argparse
+import json
+import math
+import os
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from benchmarks.processes import run_in_process
+from benchmarks.report import Row, format_table
+
+_WORKLOADS = {
+    "loop": ("logistic", "mlp", "cnn"),
+    "mirrored": ("mlp", "cnn"),
+    "warm": ("mlp", "cnn"),
+    "start": ("mlp", "cnn"),
+    "memory": ("cnn",),
+}
+# The scheduler places the threads of a process once and for long, well or badly: on two cores a
+# small model's step takes 50 us or 90 us. So the rounds of these come from several processes.
+_NUM_PROCESSES = {"loop": 3, "mirrored": 3}
+_NUM_ROUNDS = 12
+_NUM_QUICK_ROUNDS = 3
+_DEFAULT_PATH = Path(__file__).parent / "results" / "latest.json"
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    add = parser.add_argument
+    text = f"benchmarks to run, of {','.join(_WORKLOADS)} (default: all)"
+    add("--only", default=",".join(_WORKLOADS), metavar="NAME,NAME", help=text)
+    text = "models to run them on, where they have them (default: all)"
+    add("--models", default=",".join(_WORKLOADS["loop"]), metavar="NAME,NAME", help=text)
+    text = f"rounds after warm-up (default: {_NUM_ROUNDS})"
+    add("--rounds", type=int, metavar="N", help=text)
+    text = f"{_NUM_QUICK_ROUNDS} short rounds: does it run at all?"
+    add("--quick", action="store_true", help=text)
+    text = "JSON file to write (default: benchmarks/results/latest.json)"
+    add("--output", type=Path, default=_DEFAULT_PATH, metavar="PATH", help=text)
+    text = (
+        "use N CPUs only (default: all). With 1, steps take turns with their input: no overlap, "
+        "hardly any noise, the sum of all work"
+    )
+    add("--cpus", type=int, metavar="N", help=text)
+    return parser
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    """Reads the command line; an unknown name ends the program with a message."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    options.only = options.only.split(",")
+    options.models = options.models.split(",")
+    if unknown := set(options.only) - set(_WORKLOADS):
+        parser.error(f"--only: {sorted(unknown)} unknown; choose from {list(_WORKLOADS)}")
+    if unknown := set(options.models) - set(_WORKLOADS["loop"]):
+        parser.error(f"--models: {sorted(unknown)} unknown; choose from {_WORKLOADS['loop']}")
+    options.rounds = options.rounds or (_NUM_QUICK_ROUNDS if options.quick else _NUM_ROUNDS)
+    return options
+
+
+def run_benchmarks(options: argparse.Namespace) -> list[dict]:
+    """Each benchmark on each model; a failure is noted and the rest goes on."""
+    results = []
+    for name in options.only:
+        for workload in (model for model in _WORKLOADS[name] if model in options.models):
+            print(f"running {name} {workload} ...", file=sys.stderr, flush=True)
+            result = {"benchmark": name, "workload": workload, "load_before": os.getloadavg()}
+            try:
+                result |= _run_benchmark(name, workload, options)
+            except RuntimeError as error:
+                print(error, file=sys.stderr)
+                result |= {"error": str(error).splitlines()[-1]}
+            results.append(result)
+    return results
+
+
+def _run_benchmark(name: str, workload: str, options: argparse.Namespace) -> dict:
+    """The rounds and the rows, from one process or, put together, from several."""
+    num_processes = 1 if options.quick else _NUM_PROCESSES.get(name, 1)
+    arguments = {
+        "workload": workload,
+        "num_rounds": math.ceil(options.rounds / num_processes),
+        "is_quick": options.quick,
+    }
+    result, *others = (
+        run_in_process(f"benchmarks.{name}", **arguments) for _ in range(num_processes)
+    )
+    for other in others:
+        for contender, values in other["rounds"].items():
+            result["rounds"][contender] += values
+        for row, other_row in zip(result["rows"], other["rows"], strict=True):
+            row["values"] += other_row["values"]
+    return {"rounds": result["rounds"], "rows": [Row(**row) for row in result["rows"]]}
+
+
+def describe_machine() -> dict:
+    """What the figures depend on."""
+    versions = {name: metadata.version(name) for name in ("tensorflow", "keras", "numpy")}
+    return {"cpus": len(os.sched_getaffinity(0)), "python": platform.python_version(), **versions}
+
+
+def main() -> int:
+    """Returns 1 if a benchmark could not be run. A target that is not met is no error."""
+    options = parse_arguments(sys.argv[1:])
+    if options.cpus:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.cpus :])
+    results = run_benchmarks(options)
+    print(format_table([row for result in results for row in result.get("rows", ())]))
+    document = {
+        "machine": describe_machine(),
+        "num_rounds": options.rounds,
+        "is_quick": options.quick,
+        "results": results,
+    }
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(document, indent=1, default=Row.as_dict) + "\n")
+    return int(any("error" in result for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

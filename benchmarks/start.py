@@ -1,0 +1,48 @@
+"""Time to the end of the first step, in fresh processes that alternate; no imports in it.
+
+Ours: from the call of `train()`. Keras: from `compile`, the model being there already; to build
+it too is shown as a ratio without a target. Ours saves a checkpoint before the first step, as
+by default, or does not, as Keras.
+"""
+
+import functools
+
+from benchmarks.processes import answer, run_in_process
+from benchmarks.report import Row, as_dicts
+from benchmarks.timing import Rounds, divide, measure_rounds
+
+_TARGET = 1.2
+_CONTENDERS = ("ours", "ours, no checkpoint", "ours, loop 100", "keras", "keras with model")
+
+
+def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
+    """One process a contender and round; the first round fills the caches of the disk."""
+    del is_quick
+    contenders = {name: functools.partial(_time_first_step, workload, name) for name in _CONTENDERS}
+    rounds = measure_rounds(contenders, num_rounds)
+    return {"rounds": rounds, "rows": as_dicts(make_rows(workload, rounds))}
+
+
+def _time_first_step(workload: str, contender: str) -> float:
+    arguments = {"workload": workload, "contender": contender}
+    return run_in_process("benchmarks.start_once", **arguments)["seconds"]
+
+
+def make_rows(workload: str, rounds: Rounds) -> list[Row]:
+    """Ratios to Keras, and what Keras takes."""
+    pairs = (
+        ("ours", "keras", _TARGET),
+        ("ours, no checkpoint", "keras", _TARGET),
+        ("ours, loop 100", "keras", None),
+        ("ours", "keras with model", None),
+    )
+    rows = [
+        Row("start", workload, f"{a} / {b}", divide(rounds[a], rounds[b]), target=target)
+        for a, b, target in pairs
+    ]
+    keras = [seconds * 1000 for seconds in rounds["keras"]]
+    return [*rows, Row("start", workload, "keras, first step", keras, unit="ms")]
+
+
+if __name__ == "__main__":
+    answer(measure)

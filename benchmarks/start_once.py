@@ -1,0 +1,61 @@
+"""One start of one contender, in this process. Each imports only what it needs."""
+
+import tempfile
+import time
+
+from benchmarks.processes import answer
+from benchmarks.workloads import WORKLOADS, make_training_input
+
+
+class Stopwatch:
+    """A `report` that notes the end of the first step and ends the training."""
+
+    def __init__(self) -> None:
+        """Starts."""
+        self._start = time.perf_counter()
+        self.seconds = 0.0
+
+    def __call__(self, num_steps: int) -> bool:
+        """The first step is over."""
+        del num_steps
+        self.seconds = time.perf_counter() - self._start
+        return False
+
+
+def measure(workload: str, contender: str) -> dict:
+    """Seconds to the end of the first step."""
+    if contender.startswith("keras"):
+        return {"seconds": _start_keras(workload, with_model="model" in contender)}
+    loop_steps = 100 if "loop" in contender else 1
+    writes_checkpoints = "no checkpoint" not in contender
+    return {"seconds": _start_ours(workload, loop_steps, writes_checkpoints)}
+
+
+def _start_ours(workload: str, loop_steps: int, writes_checkpoints: bool) -> float:
+    from benchmarks.ours import ReportHook, Setup, make_estimator
+
+    work = WORKLOADS[workload]
+    setup = Setup(loop_steps, writes_checkpoints=writes_checkpoints)
+    with tempfile.TemporaryDirectory() as directory:
+        trained = make_estimator(work, directory, setup)
+        stopwatch = Stopwatch()
+        hooks = [ReportHook(stopwatch, loop_steps=1)]
+        trained.train(lambda: make_training_input(work), hooks=hooks, max_steps=1)
+    return stopwatch.seconds
+
+
+def _start_keras(workload: str, with_model: bool) -> float:
+    from benchmarks.keras_fit import compile_keras_model, fit_keras, make_keras_model
+
+    work = WORKLOADS[workload]
+    stopwatch = Stopwatch()
+    model = make_keras_model(work)
+    if not with_model:
+        stopwatch = Stopwatch()
+    compile_keras_model(model, steps_per_execution=1)
+    fit_keras(model, work, steps_per_execution=1, report=stopwatch)
+    return stopwatch.seconds
+
+
+if __name__ == "__main__":
+    answer(measure)

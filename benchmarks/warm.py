@@ -1,0 +1,115 @@
+"""Calls of `predict` and `evaluate` after the first, against the model's bare computation.
+
+The other side is a warm `tf.function` over the same data; for the small calls the data are
+already tensors there, so that the whole of our call but the computation counts as cost,
+opening the input too.
+"""
+
+import collections
+import functools
+import tempfile
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from benchmarks.hand_written import HandWrittenModel
+from benchmarks.ours import Setup, make_estimator
+from benchmarks.processes import answer
+from benchmarks.report import Row, as_dicts
+from benchmarks.timing import Rounds, divide, measure_rounds, time_call
+from benchmarks.workloads import WORKLOADS, Workload, make_batches, make_training_input
+
+_NUM_PREDICTED = 32
+_NUM_EVALUATED_BATCHES = 8
+_NUM_STREAMED = 10_000
+_STREAM_BATCH = 100
+_COST_TARGET_MS = 5.0
+_THROUGHPUT_TARGET = 0.9
+
+
+def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
+    """Both kinds of call, both sizes of prediction."""
+    del is_quick  # every call is short
+    work = WORKLOADS[workload]
+    with tempfile.TemporaryDirectory() as directory:
+        trained = make_estimator(work, directory, Setup(writes_checkpoints=True))
+        trained.train(lambda: make_training_input(work), steps=1)
+        calls = {**_make_our_calls(work, directory), **_make_bare_calls(work)}
+        contenders = {name: functools.partial(time_call, call) for name, call in calls.items()}
+        rounds = measure_rounds(contenders, num_rounds)
+    return {"rounds": rounds, "rows": as_dicts(make_rows(workload, rounds))}
+
+
+def _make_our_calls(work: Workload, model_dir: str) -> dict[str, Callable[[], object]]:
+    """Each call has an estimator of its own: its second call follows its first."""
+    stream = functools.partial(_make_stream, work)
+
+    def make_predict(
+        make_input: Callable[[], tf.data.Dataset], yield_single_examples: bool
+    ) -> Callable[[], object]:
+        trained = make_estimator(work, model_dir, Setup())
+        return lambda: collections.deque(
+            trained.predict(make_input, yield_single_examples=yield_single_examples), maxlen=0
+        )
+
+    evaluated = make_estimator(work, model_dir, Setup())
+    return {
+        "predict": make_predict(lambda: make_batches(work, _NUM_PREDICTED).take(1), True),
+        "evaluate": lambda: evaluated.evaluate(
+            lambda: make_batches(work), steps=_NUM_EVALUATED_BATCHES
+        ),
+        "stream of examples": make_predict(stream, True),
+        "stream of batches": make_predict(stream, False),
+    }
+
+
+def _make_bare_calls(work: Workload) -> dict[str, Callable[[], object]]:
+    model = HandWrittenModel(work)
+    predict, evaluate = model.make_predict_function(), model.make_evaluate_function()
+    images = next(iter(make_batches(work, _NUM_PREDICTED)))[0]
+    batches = list(make_batches(work).take(_NUM_EVALUATED_BATCHES))
+    stream = _make_stream(work)
+
+    def run_predict(batch: tf.Tensor) -> None:
+        for value in predict(batch).values():
+            value.numpy()
+
+    def run_evaluate() -> None:
+        for batch in batches:
+            for value in evaluate(*batch):
+                value.numpy()
+
+    def run_stream() -> None:
+        for batch, _ in stream:
+            run_predict(batch)
+
+    return {
+        "bare predict": lambda: run_predict(images),
+        "bare evaluate": run_evaluate,
+        "bare stream": run_stream,
+    }
+
+
+def _make_stream(work: Workload) -> tf.data.Dataset:
+    num_batches = _NUM_STREAMED // _STREAM_BATCH
+    return make_batches(work, _STREAM_BATCH).repeat().take(num_batches).prefetch(4)
+
+
+def make_rows(workload: str, rounds: Rounds) -> list[Row]:
+    """Costs in ms, throughputs as ratios."""
+    rows = []
+    for verb, what in (("predict", "32 examples"), ("evaluate", "8 batches")):
+        pairs = zip(rounds[verb], rounds[f"bare {verb}"], strict=True)
+        costs = [(ours - bare) * 1000 for ours, bare in pairs]
+        label = f"{verb} {what}, cost"
+        rows.append(Row("warm", workload, label, costs, unit="ms", target=_COST_TARGET_MS))
+    for kind in ("examples", "batches"):
+        ratios = divide(rounds["bare stream"], rounds[f"stream of {kind}"])
+        label = f"predict 10,000 by {kind}, speed / bare"
+        row = Row("warm", workload, label, ratios, target=_THROUGHPUT_TARGET, at_least=True)
+        rows.append(row)
+    return rows
+
+
+if __name__ == "__main__":
+    answer(measure)

@@ -1,0 +1,252 @@
+"""The one door to `tensorflow.python.*` and to the inside of Keras.
+
+TensorFlow promises nothing about these names. Each entry says why the public API does not do, and
+since which version it is known to work, so that an upgrade of TensorFlow is checked in one file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager import lift_to_graph as _lift_to_graph
+from tensorflow.python.framework import random_seed as _random_seed
+from tensorflow.python.ops import cond_v2, while_v2
+from tensorflow.python.training import optimizer as _v1_optimizer
+
+# `tf.while_loop` and `tf.cond` build Switch and Merge by hand after `tf.disable_v2_behavior()`,
+# which old scripts call. These build one functional op whatever was called. 2.16 to 2.21.
+while_loop = while_v2.while_loop
+
+
+def cond(predicate: tf.Tensor, true_fn: Callable, false_fn: Callable, name: str) -> Any:
+    """`tf.cond` as one functional op, whatever v1 switches are set (2.16 to 2.21)."""
+    return cond_v2.cond_v2(predicate, true_fn, false_fn, name=name)
+
+
+def lift_to_graph(tensor: tf.Tensor, graph: tf.Graph) -> tf.Tensor:
+    """Rebuilds `tensor`, an initial value made inside a loop body, in the graph around the loop.
+
+    There is no public way; `tf.function` itself lifts initial values with it. 2.16 to 2.21.
+    """
+    return _lift_to_graph.lift_to_graph([tensor], graph)[tensor]
+
+
+def add_control_inputs(op: tf.Operation, inputs: Sequence[tf.Operation]) -> None:
+    """Makes the existing `op` wait for `inputs`.
+
+    `tf.control_dependencies` reaches only ops that are yet to be made. 2.16 to 2.21.
+    """
+    op._add_control_inputs(inputs)
+
+
+def control_outputs(op: tf.Operation) -> Sequence[tf.Operation]:
+    """The ops that wait for `op` without reading it (2.16 to 2.21)."""
+    return op._control_outputs
+
+
+def is_loop_body(graph: tf.Graph) -> bool:
+    """Whether `graph` is a function body: its tensors cannot be fetched (2.16 to 2.21)."""
+    return bool(graph.building_function)
+
+
+def outer_graphs(graph: tf.Graph) -> list[tf.Graph]:
+    """`graph` and the graphs around it, the innermost first (FuncGraph.outer_graph, 2.16)."""
+    graphs = [graph]
+    while (graph := getattr(graph, "outer_graph", None)) is not None:
+        graphs.append(graph)
+    return graphs
+
+
+def capture_source(tensor: tf.Tensor) -> tf.Tensor:
+    """The tensor of the outermost graph that `tensor`, inside function bodies, stands for."""
+    while (captures := getattr(tensor.graph, "captures", None)) is not None:
+        outside = next((outer for outer, inner in captures if inner is tensor), None)
+        if outside is None:
+            return tensor
+        tensor = outside
+    return tensor
+
+
+def copy_op(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> tf.Operation:
+    """Makes an op like `op` in the default graph, with other inputs.
+
+    The public `Graph.create_op` does not let a function body capture its inputs. 2.16 to 2.21.
+    """
+    return tf.compat.v1.get_default_graph()._create_op_internal(
+        op.type,
+        list(inputs),
+        [output.dtype for output in op.outputs],
+        name=op.name,
+        attrs=dict(op.node_def.attr),
+        op_def=op.op_def,
+    )
+
+
+def swap_seed_counter(graph: tf.Graph, count: int) -> int:
+    """Sets how many op seeds `graph` has given out; returns the number before.
+
+    An op without a seed of its own gets the graph's seed and this count. 2.16 to 2.21.
+    """
+    before = _random_seed._graph_to_seed_dict.get(graph, 0)
+    _random_seed._graph_to_seed_dict[graph] = count
+    return before
+
+
+def logging_hook_tensors(hook: tf.compat.v1.train.LoggingTensorHook) -> dict[str, Any]:
+    """The tensors, by tag, that a LoggingTensorHook was made with (2.16 to 2.21)."""
+    return hook._tensors
+
+
+def set_logging_hook_tensors(
+    hook: tf.compat.v1.train.LoggingTensorHook, tensors: dict[str, tf.Tensor]
+) -> None:
+    """Points a LoggingTensorHook at other tensors, before its `begin` (2.16 to 2.21)."""
+    hook._tensors = tensors
+
+
+def last_loss_reduction(graph: tf.Graph) -> str | None:
+    """The `reduction` of the last `tf.compat.v1.losses` call in `graph`, else None (2.16)."""
+    return graph._last_loss_reduction
+
+
+def last_step_of(hook: tf.compat.v1.train.StopAtStepHook) -> int | None:
+    """The step at which a StopAtStepHook stops; None before its session is there (2.16)."""
+    return hook._last_step
+
+
+def add_listeners(
+    hook: tf.compat.v1.train.CheckpointSaverHook,
+    listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener],
+) -> None:
+    """Tells more listeners of a CheckpointSaverHook's saves (2.16 to 2.21)."""
+    hook._listeners.extend(listeners)
+
+
+def metric_variables(metric: Any) -> list[Sequence[tf.Variable]]:
+    """The TensorFlow variables behind a Keras metric's, each as the list of its replicas' copies.
+
+    Keras 3 wraps a `tf.Variable`, tf-keras is one; a distributed variable has `values`. 2.16.
+    """
+    inner = [v if isinstance(v, tf.Variable) else v.value for v in metric.variables]
+    return [getattr(variable, "values", (variable,)) for variable in inner]
+
+
+# --- Keras ---------------------------------------------------------------------------------------
+
+
+def is_made_by_keras(op: tf.Operation) -> bool:
+    """Whether Keras 3 or tf-keras code made `op`, read off the Python stack that it keeps."""
+    folders = tuple(
+        os.path.dirname(sys.modules[name].__file__ or "") + os.sep
+        for name in ("keras", "tf_keras")
+        if name in sys.modules
+    )
+    return bool(folders) and any(frame.filename.startswith(folders) for frame in op.traceback)
+
+
+@contextlib.contextmanager
+def fresh_keras_names() -> Iterator[None]:
+    """Inside, Keras 3 names its first Dense layer `dense` again, as in a new process.
+
+    The counters belong to the thread and only ever count up, so that a model built twice would
+    get other variable names and not match its checkpoint; `clear_session` would also throw away
+    the user's models. `keras.src...global_state` since Keras 3.0.
+    """
+    state = sys.modules.get("keras.src.backend.common.global_state")
+    if state is None:
+        yield
+        return
+    counters = state.get_global_attribute("object_name_uids")
+    state.set_global_attribute("object_name_uids", None)
+    try:
+        yield
+    finally:
+        state.set_global_attribute("object_name_uids", counters)
+
+
+# --- Gradients -----------------------------------------------------------------------------------
+
+_thread = threading.local()
+
+
+@contextlib.contextmanager
+def gradient_reduction(reduction: str) -> Iterator[None]:
+    """Inside, on this thread, optimizers reduce over replicas by `reduction`: "mean" or "sum"."""
+    before = getattr(_thread, "reduction", None)
+    _thread.reduction = reduction
+    try:
+        yield
+    finally:
+        _thread.reduction = before
+
+
+@contextlib.contextmanager
+def mean_gradients(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """Inside, every optimizer applies the mean over the replicas of `strategy`, not the sum.
+
+    v1 and Keras optimizers sum gradients over replicas, and expect that somebody scaled the loss.
+    A plain optimizer in a `model_fn` knows nothing of replicas, so its gradients are scaled where
+    they enter the sum. The places are methods of TensorFlow and Keras classes, replaced while one
+    graph is built (builds hold a lock) and for the replicas of that one strategy only.
+    Optimizer.apply_gradients 2.16 to 2.21; TFOptimizer since Keras 3.0; tf-keras 2.16 to 2.21.
+    """
+    num_replicas = strategy.num_replicas_in_sync
+
+    def scale(grads_and_vars: Any) -> list:
+        grads_and_vars = list(grads_and_vars)
+        is_ours = tf.distribute.get_strategy() is strategy
+        if num_replicas == 1 or not is_ours or tf.distribute.in_cross_replica_context():
+            return grads_and_vars
+        if _reduction() == "sum":
+            return grads_and_vars
+        return [(_scaled(grad, 1.0 / num_replicas), var) for grad, var in grads_and_vars]
+
+    with contextlib.ExitStack() as stack:
+        for owner, name, is_method in _gradient_sums():
+            original = getattr(owner, name)
+            stack.callback(setattr, owner, name, original)
+            setattr(owner, name, _with_scaled_gradients(original, scale, is_method))
+        yield
+
+
+def _reduction() -> str:
+    """"sum" where a CrossShardOptimizer asks for it or the last v1 loss was itself a sum."""
+    asked = getattr(_thread, "reduction", None)
+    if asked is None:
+        last = last_loss_reduction(tf.compat.v1.get_default_graph())
+        return "sum" if last == tf.compat.v1.losses.Reduction.SUM else "mean"
+    return asked
+
+
+def _gradient_sums() -> Iterator[tuple[Any, str, bool]]:
+    yield _v1_optimizer.Optimizer, "apply_gradients", True
+    if keras := sys.modules.get("keras.src.backend.tensorflow.optimizer"):
+        yield keras.TFOptimizer, "_all_reduce_sum_gradients", True
+    if tf_keras := sys.modules.get("tf_keras.src.optimizers.utils"):
+        yield tf_keras, "all_reduce_sum_gradients", False
+
+
+def _with_scaled_gradients(original: Callable, scale: Callable, is_method: bool) -> Callable:
+    if is_method:
+
+        def method(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+            return original(self, scale(grads_and_vars), *args, **kwargs)
+
+        return method
+
+    def function(grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(scale(grads_and_vars), *args, **kwargs)
+
+    return function
+
+
+def _scaled(grad: Any, factor: float) -> Any:
+    if isinstance(grad, tf.IndexedSlices):
+        return tf.IndexedSlices(grad.values * factor, grad.indices, grad.dense_shape)
+    return None if grad is None else grad * tf.cast(factor, grad.dtype)

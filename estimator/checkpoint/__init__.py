@@ -1,0 +1,1 @@
+"""Checkpoints: a checkpoint is whole or absent."""

@@ -1,0 +1,102 @@
+"""Finds checkpoints in a directory and compares them with a graph."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+PREFIX = "model.ckpt"
+_STEP = re.compile(re.escape(PREFIX) + r"-(\d+)\.index$")
+_log = logging.getLogger("estimator")
+
+
+def checkpoint_step(path: str) -> int | None:
+    """The global step in a checkpoint's name, as in `model.ckpt-100`; None if it has none."""
+    match = re.search(r"-(\d+)$", path)
+    return int(match.group(1)) if match else None
+
+
+def checkpoints_newest_first(model_dir: str) -> list[str]:
+    """Paths of the checkpoints in a directory that look whole, the newest first.
+
+    The file `checkpoint` says which is the newest; if it is empty or wrong, the files' steps do.
+    """
+    if not tf.io.gfile.isdir(model_dir):
+        return []
+    steps = [int(m.group(1)) for name in tf.io.gfile.listdir(model_dir) if (m := _STEP.match(name))]
+    found = [os.path.join(model_dir, f"{PREFIX}-{step}") for step in sorted(steps, reverse=True)]
+    named = _named_latest(model_dir)
+    if named is not None:
+        newer = [path for path in found if (checkpoint_step(path) or 0) > _step_or_zero(named)]
+        found = [named, *(path for path in found if path != named and path not in newer), *newer]
+    return [path for path in found if _is_readable(path)]
+
+
+def latest_checkpoint(model_dir: str) -> str | None:
+    """The newest checkpoint in a directory that looks whole; None if there is none."""
+    paths = checkpoints_newest_first(model_dir)
+    return paths[0] if paths else None
+
+
+def check_checkpoint(path: str, argument: str = "checkpoint_path") -> None:
+    """Raises if there is no checkpoint at `path`."""
+    if not tf.io.gfile.exists(path + ".index"):
+        raise ValueError(
+            f"`{argument}` ({path!r}) is not a checkpoint: there is no file {path}.index. Pass the "
+            f"path without its ending, as in .../{PREFIX}-1000, or leave it out for the newest."
+        )
+
+
+def check_matches(path: str, variables: Iterable[tf.Variable]) -> None:
+    """Raises unless the checkpoint holds every variable with its shape.
+
+    Raises:
+      ValueError: names the variables that are missing and those whose shapes differ.
+    """
+    there = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    missing, differing = [], []
+    for variable in variables:
+        name = variable.op.name
+        if name not in there:
+            missing.append(name)
+        elif not variable.shape.is_compatible_with(there[name]):
+            differing.append(f"{name}: {variable.shape} in the model, {there[name]} in the file")
+    if not missing and not differing:
+        return
+    unused = sorted(set(there) - {variable.op.name for variable in variables})
+    lines = [
+        f"The checkpoint {path} is another model's. Use another `model_dir`, or the model that "
+        "wrote it."
+    ]
+    lines += [f"  not in the checkpoint: {', '.join(sorted(missing))}"] if missing else []
+    lines += [f"  other shape: {line}" for line in differing]
+    lines += [f"  only in the checkpoint: {', '.join(unused)}"] if unused else []
+    raise ValueError("\n".join(lines))
+
+
+def _named_latest(model_dir: str) -> str | None:
+    try:
+        state = tf.train.get_checkpoint_state(model_dir)
+    except (tf.errors.OpError, ValueError) as error:
+        _log.warning("The file `checkpoint` in %s cannot be read: %s", model_dir, error)
+        return None
+    if state is None or not tf.io.gfile.exists(state.model_checkpoint_path + ".index"):
+        return None
+    return state.model_checkpoint_path
+
+
+def _step_or_zero(path: str) -> int:
+    return checkpoint_step(path) or 0
+
+
+def _is_readable(path: str) -> bool:
+    try:
+        tf.train.load_checkpoint(path)
+    except (tf.errors.OpError, ValueError) as error:
+        _log.warning("The checkpoint %s is not whole and is passed over: %s", path, error)
+        return False
+    return True

@@ -1,0 +1,83 @@
+"""The position in the input, saved beside the newest checkpoint.
+
+It is a file of its own: it is as large as the input's shuffle buffer, and only the newest is of
+use. A resumed run goes on with the element after the last one that the saved step had seen.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+
+import tensorflow as tf
+
+_NAME = "input-position"
+_FILE = re.compile(re.escape(_NAME) + r"-(\d+)\.")
+_log = logging.getLogger("estimator")
+
+
+class InputPosition:
+    """Saves and restores where an iterator stands."""
+
+    def __init__(self, saver: tf.compat.v1.train.Saver) -> None:
+        """Wraps the saver that `build_input_position` made."""
+        self._saver: tf.compat.v1.train.Saver | None = saver
+
+    def save(self, session: tf.compat.v1.Session, model_dir: str, step: int) -> None:
+        """Writes `input-position-<step>`; after a pipeline that cannot, warns and stops trying."""
+        if self._saver is None:
+            return
+        try:
+            self._saver.save(
+                session,
+                os.path.join(model_dir, _NAME),
+                global_step=step,
+                write_meta_graph=False,
+                write_state=False,
+            )
+        except tf.errors.OpError as error:
+            self._saver = None
+            _log.warning(
+                "The position in the input cannot be saved, so a resumed run starts its input "
+                "anew: %s",
+                error.message.splitlines()[0],
+            )
+
+    def restore(self, session: tf.compat.v1.Session, model_dir: str, step: int) -> bool:
+        """Goes to where the input stood at `step`; returns whether that was possible."""
+        path = os.path.join(model_dir, f"{_NAME}-{step}")
+        if self._saver is None or not tf.io.gfile.exists(path + ".index"):
+            return False
+        try:
+            self._saver.restore(session, path)
+        except (tf.errors.OpError, ValueError) as error:
+            _log.warning(
+                "The saved position %s does not fit this input, which starts at its beginning: %s",
+                path,
+                str(error).splitlines()[0],
+            )
+            return False
+        return True
+
+    def keep_only(self, model_dir: str, step: int) -> None:
+        """Removes the positions of other steps."""
+        remove_positions(model_dir, except_step=step)
+
+
+def remove_positions(model_dir: str, except_step: int | None = None) -> None:
+    """Removes saved positions: the next run starts its input at the beginning."""
+    if not tf.io.gfile.isdir(model_dir):
+        return
+    for name in tf.io.gfile.listdir(model_dir):
+        match = _FILE.match(name)
+        if match and int(match.group(1)) != except_step:
+            tf.io.gfile.remove(os.path.join(model_dir, name))
+
+
+def build_input_position(iterator: tf.compat.v1.data.Iterator) -> InputPosition:
+    """Adds the ops that save and restore an iterator's position to the default graph."""
+    saveable = tf.data.experimental.make_saveable_from_iterator(
+        iterator, external_state_policy="ignore"
+    )
+    return InputPosition(tf.compat.v1.train.Saver([saveable], max_to_keep=1))

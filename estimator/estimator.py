@@ -1,0 +1,498 @@
+"""`Estimator` and `TPUEstimator`: each verb resolves, builds and runs, in a few lines."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator import arguments, export
+from estimator.checkpoint import files
+from estimator.checkpoint.writer import build_saver
+from estimator.config.batch import per_replica_batch_size
+from estimator.config.run_config import RunConfig, TPURunConfig
+from estimator.config.strategy import make_session_config, make_strategy
+from estimator.graph import program as programs
+from estimator.graph.input import Input, build_input, check_input_fn
+from estimator.graph.model import Model, check_model_fn
+from estimator.session.hooks import Hook, check_hooks
+from estimator.session.host_input import HostInput
+from estimator.session.open import build_setup, opened
+from estimator.session.train import TrainRequest, TrainResult, run_train
+from estimator.session.warm import WarmSession, run_evaluation, run_prediction
+from estimator.spec import ModeKeys
+from estimator.summary.writer import EventWriter
+
+_log = logging.getLogger("estimator")
+_VERBS = ("train", "evaluate", "predict", "export_saved_model")
+
+
+class Estimator:
+    """Trains, evaluates, predicts with and exports the model that a `model_fn` describes.
+
+    `evaluate` and `predict` keep their graph and session; `close`, or leaving a `with` block,
+    frees them, and so does dropping the object.
+    """
+
+    def __init__(
+        self,
+        model_fn: Callable,
+        model_dir: str | os.PathLike | None = None,
+        config: RunConfig | None = None,
+        params: Mapping[str, Any] | None = None,
+        warm_start_from: Any = None,
+    ) -> None:
+        """Checks its arguments; builds nothing and writes nothing.
+
+        Args:
+          model_fn: returns an EstimatorSpec. It takes any of `features`, `labels`, `mode`,
+            `params`, `config`.
+          model_dir: for checkpoints and event files; else the config's, else a temporary one.
+          config: how to run; the default RunConfig if None.
+          params: passed on to `model_fn` and `input_fn`.
+          warm_start_from: not available yet; must be None.
+
+        Raises:
+          TypeError, ValueError: an argument is wrong.
+        """
+        check_model_fn(model_fn)
+        arguments.check_params(params)
+        self._config = arguments.checked_config(config)
+        if warm_start_from is not None:
+            raise NotImplementedError(
+                "`warm_start_from` is not available yet. Restore the variables in a Scaffold's "
+                "`init_fn` instead."
+            )
+        self._model_dir = arguments.checked_model_dir(model_dir, self._config.model_dir)
+        if self._model_dir is None:
+            self._model_dir = tempfile.mkdtemp()
+            _log.warning("No `model_dir` is given; using the temporary %s", self._model_dir)
+        self._config = self._config.replace(model_dir=self._model_dir)
+        self._model_fn = model_fn
+        self._params = dict(params or {})
+        self._warm: dict[str, WarmSession] = {}
+        self._input_identity: tuple | None = None
+        self._train_result: TrainResult | None = None
+
+    # What it is.
+
+    @property
+    def model_fn(self) -> Callable:
+        """The model function."""
+        return self._model_fn
+
+    @property
+    def model_dir(self) -> str:
+        """Where checkpoints and event files are."""
+        return str(self._model_dir)
+
+    @property
+    def config(self) -> RunConfig:
+        """How it runs, with the `model_dir` filled in."""
+        return self._config
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """A copy of what `model_fn` and `input_fn` are given."""
+        return dict(self._params)
+
+    @property
+    def train_result(self) -> TrainResult | None:
+        """Where the last `train` ended and why; None before the first."""
+        return self._train_result
+
+    def eval_dir(self, name: str | None = None) -> str:
+        """Where the event file of an evaluation of that name is."""
+        return os.path.join(self.model_dir, "eval" if not name else f"eval_{name}")
+
+    def latest_checkpoint(self) -> str | None:
+        """The newest whole checkpoint in `model_dir`, None if there is none."""
+        return files.latest_checkpoint(self.model_dir)
+
+    def get_variable_names(self) -> list[str]:
+        """The names in the newest checkpoint."""
+        return [name for name, _ in tf.train.list_variables(self._existing_checkpoints(None)[0])]
+
+    def get_variable_value(self, name: str) -> np.ndarray:
+        """The value of a variable in the newest checkpoint."""
+        return tf.train.load_variable(self._existing_checkpoints(None)[0], name)
+
+    # The verbs.
+
+    def train(
+        self,
+        input_fn: Callable,
+        hooks: Sequence[Hook] | None = None,
+        steps: int | None = None,
+        max_steps: int | None = None,
+        saving_listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener] | None = None,
+    ) -> Estimator:
+        """Trains, going on from the newest checkpoint and from where the input stood at it.
+
+        Args:
+          input_fn: returns a tf.data.Dataset of (features, labels), or the tensors themselves. It
+            takes any of `params`, `mode`, `config`, `input_context`. Called once; each replica
+            takes its next batch.
+          hooks: called around each session call, which is a loop of steps.
+          steps: how many more.
+          max_steps: the global step to stop at; excludes `steps`. With neither, the input's end.
+          saving_listeners: told of every checkpoint.
+
+        Returns:
+          Itself; `train_result` says where it stopped and why.
+
+        Raises:
+          tf.compat.v1.train.NanLossDuringTrainingError: by default, if the loss is not finite.
+        """
+        check_input_fn(input_fn)
+        all_hooks = check_hooks(hooks)
+        listeners = arguments.checked_listeners(saving_listeners)
+        arguments.check_steps(steps, max_steps)
+        found = files.checkpoints_newest_first(self.model_dir)
+        start = files.checkpoint_step(found[0]) if found else 0
+        if max_steps is not None and start is not None and start >= max_steps:
+            _log.warning(
+                "Nothing to train: the global step is %d, and `max_steps` is %d.", start, max_steps
+            )
+            self._train_result = TrainResult(start, None, "max_steps")
+            return self
+        arguments.check_writable(self.model_dir)
+        strategy = make_strategy(self._config, ModeKeys.TRAIN)
+        program = programs.build_train_program(
+            self._model(ModeKeys.TRAIN, strategy),
+            lambda: self._build_input(input_fn, ModeKeys.TRAIN, strategy),
+            strategy,
+            iterations_per_loop=self._config.iterations_per_loop,
+            stop_on_nan=self._config.nan_policy != "ignore",
+            seed=self._config.tf_random_seed,
+        )
+        request = TrainRequest(
+            config=self._config,
+            session_config=make_session_config(self._config, strategy),
+            steps=steps,
+            max_steps=max_steps,
+            hooks=[*all_hooks, *programs.training_hooks(program.spec)],
+            listeners=listeners,
+            is_same_input=self._is_same_input(input_fn),
+        )
+        self._train_result = run_train(program, request)
+        return self
+
+    def evaluate(
+        self,
+        input_fn: Callable,
+        steps: int | None = None,
+        hooks: Sequence[Hook] | None = None,
+        checkpoint_path: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Evaluates a checkpoint on every example of the input, each exactly once.
+
+        Args:
+          input_fn: as for `train`.
+          steps: at most this many global batches; None for all.
+          hooks: called around each batch.
+          checkpoint_path: the newest if None.
+          name: of the evaluation, for its directory; see `eval_dir`.
+
+        Returns:
+          The metrics by name, "loss" and "global_step".
+
+        Raises:
+          ValueError: there is no checkpoint, or the input is empty.
+        """
+        check_input_fn(input_fn)
+        all_hooks = check_hooks(hooks)
+        arguments.check_positive("steps", steps)
+        arguments.check_name(name)
+        paths = self._existing_checkpoints(checkpoint_path)
+        warm, host_input = self._warm_session(ModeKeys.EVAL, input_fn)
+        path = warm.restore(paths)
+        spec_hooks = warm.program.spec.evaluation_hooks or ()
+        with contextlib.closing(host_input.batches()) as batches:
+            results = run_evaluation(warm, batches, steps, [*all_hooks, *spec_hooks])
+        results["global_step"] = warm.global_step()
+        EventWriter(self.eval_dir(name)).write_metrics(
+            {k: v for k, v in results.items() if k != "global_step"}, results["global_step"]
+        )
+        _log.info("Evaluated %s: %s", path, results)
+        return results
+
+    def predict(
+        self,
+        input_fn: Callable,
+        predict_keys: str | Sequence[str] | None = None,
+        hooks: Sequence[Hook] | None = None,
+        checkpoint_path: str | None = None,
+        yield_single_examples: bool = True,
+    ) -> Iterator[Any]:
+        """Yields predictions, one for each example of the input, in its order.
+
+        Args:
+          input_fn: as for `train`; labels are ignored.
+          predict_keys: which of a dict of predictions; None for all.
+          hooks: called around each batch.
+          checkpoint_path: the newest if None.
+          yield_single_examples: yield an example at a time; else batches as they come.
+
+        Returns:
+          A generator; arguments are checked and weights restored when this is called.
+
+        Raises:
+          ValueError: there is no checkpoint, `predict_keys` names none of the predictions, or
+            they differ in their first dimension and examples are asked for.
+        """
+        check_input_fn(input_fn)
+        all_hooks = check_hooks(hooks)
+        paths = self._existing_checkpoints(checkpoint_path)
+        warm, host_input = self._warm_session(ModeKeys.PREDICT, input_fn)
+        keys = arguments.checked_predict_keys(predict_keys, warm.program.predictions[0])
+        warm.restore(paths)
+        spec_hooks = warm.program.spec.prediction_hooks or ()
+        predictions = run_prediction(
+            warm, host_input.batches(), keys, [*all_hooks, *spec_hooks]
+        )
+        return rows(predictions) if yield_single_examples else predictions
+
+    def export_saved_model(
+        self,
+        export_dir_base: str,
+        serving_input_receiver_fn: Callable,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        experimental_mode: str = ModeKeys.PREDICT,
+    ) -> bytes:
+        """Writes a SavedModel for serving into a new numbered directory.
+
+        Args:
+          export_dir_base: the directory appears in it, whole or not at all.
+          serving_input_receiver_fn: returns a ServingInputReceiver.
+          assets_extra: files to copy into `assets.extra`: destination there -> source path.
+          as_text: write the graph as text.
+          checkpoint_path: the newest if None.
+          experimental_mode: only ModeKeys.PREDICT so far.
+
+        Returns:
+          The path of the directory, as bytes.
+
+        Raises:
+          ValueError: there is no checkpoint, or an argument is wrong.
+        """
+        arguments.check_export(export_dir_base, serving_input_receiver_fn, experimental_mode)
+        paths = self._existing_checkpoints(checkpoint_path)
+        strategy = tf.distribute.get_strategy()  # A SavedModel runs on whatever loads it.
+        program = programs.build_serving_program(
+            self._model(ModeKeys.PREDICT, strategy), serving_input_receiver_fn, strategy
+        )
+        setup = build_setup(
+            program.graph, program.spec.scaffold, build_saver, tf.compat.v1.ConfigProto()
+        )
+        with opened(setup, paths) as (session, _):
+            signatures = export.make_signatures(
+                program.receiver, program.spec.predictions, program.spec.export_outputs
+            )
+            return export.write_saved_model(
+                session,
+                export_dir_base,
+                signatures,
+                saver=setup.saver,
+                main_op=tf.group(setup.local_init_ops),
+                assets_extra=assets_extra,
+                as_text=as_text,
+            )
+
+    def export_savedmodel(self, *args: Any, **kwargs: Any) -> bytes:
+        """The old name of `export_saved_model`."""
+        return self.export_saved_model(*args, **kwargs)
+
+    def close(self) -> None:
+        """Frees the graphs and sessions that `evaluate` and `predict` keep."""
+        for warm in self._warm.values():
+            warm.close()
+        self._warm.clear()
+
+    def __enter__(self) -> Estimator:
+        """Itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Closes."""
+        self.close()
+
+    # Inside.
+
+    def _model(self, mode: str, strategy: tf.distribute.Strategy) -> Model:
+        return Model(self._model_fn, self._params_for(mode, strategy), self._config)
+
+    def _params_for(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
+        """What `model_fn` and `input_fn` get as `params` in this mode."""
+        del mode, strategy
+        return dict(self._params)
+
+    def _build_input(
+        self, input_fn: Callable, mode: str, strategy: tf.distribute.Strategy
+    ) -> Input:
+        return build_input(
+            input_fn,
+            mode=mode,
+            params=self._params_for(mode, strategy),
+            config=self._config,
+            input_context=tf.distribute.InputContext(
+                num_input_pipelines=1,
+                input_pipeline_id=0,
+                num_replicas_in_sync=strategy.num_replicas_in_sync,
+            ),
+        )
+
+    def _is_same_input(self, input_fn: Callable) -> bool:
+        """Whether the last `train` of this process, if there was one, had the same input."""
+        identity = input_identity(input_fn)
+        is_same = self._input_identity in (None, identity)
+        self._input_identity = identity
+        return is_same
+
+    def _existing_checkpoints(self, checkpoint_path: str | None) -> list[str]:
+        if checkpoint_path is not None:
+            files.check_checkpoint(checkpoint_path)
+            return [checkpoint_path]
+        paths = files.checkpoints_newest_first(self.model_dir)
+        if not paths:
+            raise ValueError(
+                f"There is no checkpoint in `model_dir` ({self.model_dir}). Call `train` first, or "
+                "pass a `checkpoint_path`."
+            )
+        return paths
+
+    def _warm_session(self, mode: str, input_fn: Callable) -> tuple[WarmSession, HostInput]:
+        """The mode's session for inputs of this shape, and this call's input."""
+        strategy = make_strategy(self._config, mode)
+        host_input = HostInput(
+            lambda: self._build_input(input_fn, mode, strategy),
+            self._config.tf_random_seed,
+            has_labels=mode == ModeKeys.EVAL,
+        )
+        warm = self._warm.get(mode)
+        if warm is None or warm.key != host_input.key:
+            if warm is not None:
+                warm.close()
+            warm = self._open_warm(mode, host_input, strategy)
+            self._warm[mode] = warm
+        return warm, host_input
+
+    def _open_warm(
+        self, mode: str, host_input: HostInput, strategy: tf.distribute.Strategy
+    ) -> WarmSession:
+        build = (
+            programs.build_eval_program if mode == ModeKeys.EVAL else programs.build_predict_program
+        )
+        program = build(
+            self._model(mode, strategy), host_input.element, strategy, self._config.tf_random_seed
+        )
+        with strategy.scope():
+            setup = build_setup(
+                program.graph,
+                program.spec.scaffold,
+                build_saver,
+                make_session_config(self._config, strategy),
+            )
+        return WarmSession(program, setup, host_input.key)
+
+
+class TPUEstimator(Estimator):
+    """An Estimator whose batch sizes are global, as TPUEstimator's were, on any strategy.
+
+    `params["batch_size"]` is the batch size of one replica.
+    """
+
+    def __init__(
+        self,
+        model_fn: Callable,
+        model_dir: str | os.PathLike | None = None,
+        config: RunConfig | None = None,
+        params: Mapping[str, Any] | None = None,
+        use_tpu: bool | None = None,
+        train_batch_size: int | None = None,
+        eval_batch_size: int | None = None,
+        predict_batch_size: int | None = None,
+        batch_axis: Sequence[int] | None = None,
+        eval_on_tpu: bool = True,
+        export_to_tpu: bool = True,
+        export_to_cpu: bool = True,
+        warm_start_from: Any = None,
+    ) -> None:
+        """Checks its arguments; builds nothing and writes nothing.
+
+        Args:
+          model_fn: returns a TPUEstimatorSpec or an EstimatorSpec.
+          model_dir: as for Estimator.
+          config: an `estimator.tpu.RunConfig`.
+          params: must not hold "batch_size".
+          use_tpu: None and False leave it to the config's strategy.
+          train_batch_size: examples a step over all replicas; a multiple of their number.
+          eval_batch_size: likewise, in `evaluate`.
+          predict_batch_size: likewise, in `predict`.
+          batch_axis: only the first dimension is supported.
+          eval_on_tpu: no effect without a TPU.
+          export_to_tpu: no effect without a TPU.
+          export_to_cpu: must be true.
+          warm_start_from: as for Estimator.
+
+        Raises:
+          TypeError, ValueError: an argument is wrong.
+        """
+        arguments.check_tpu_arguments(params, use_tpu, batch_axis, export_to_cpu)
+        super().__init__(model_fn, model_dir, config or TPURunConfig(), params, warm_start_from)
+        self._batch_sizes = {
+            ModeKeys.TRAIN: ("train_batch_size", train_batch_size),
+            ModeKeys.EVAL: ("eval_batch_size", eval_batch_size),
+            ModeKeys.PREDICT: ("predict_batch_size", predict_batch_size),
+        }
+        for mode in self._batch_sizes:
+            self._per_replica_batch_size(mode, make_strategy(self._config, mode))
+
+    def _params_for(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
+        params = super()._params_for(mode, strategy)
+        batch_size = self._per_replica_batch_size(mode, strategy)
+        return params if batch_size is None else {**params, "batch_size": batch_size}
+
+    def _per_replica_batch_size(
+        self, mode: str, strategy: tf.distribute.Strategy
+    ) -> int | None:
+        argument, global_batch_size = self._batch_sizes[mode]
+        if global_batch_size is None:
+            return None
+        return per_replica_batch_size(
+            global_batch_size, strategy.num_replicas_in_sync, argument
+        )
+
+
+def rows(batches: Iterator[Any]) -> Iterator[Any]:
+    """Takes batches of predictions apart into examples."""
+    for batch in batches:
+        if not isinstance(batch, dict):
+            yield from batch
+            continue
+        arguments.check_first_dimensions(batch)
+        keys = list(batch)
+        for row in zip(*batch.values(), strict=True):
+            yield dict(zip(keys, row, strict=True))
+
+
+def input_identity(input_fn: Callable) -> tuple:
+    """Equal for two functions that make the same input, as two equal lambdas in a loop do."""
+    if isinstance(input_fn, functools.partial):
+        arguments = (*input_fn.args, *sorted(input_fn.keywords.items()))
+        return (*input_identity(input_fn.func), *map(repr, arguments))
+    code = getattr(input_fn, "__code__", None)
+    if code is None:
+        return (input_fn,)
+    cells = [cell.cell_contents for cell in input_fn.__closure__ or ()]
+    return (code, tuple(map(id, cells)), getattr(input_fn, "__self__", None))

@@ -1,0 +1,128 @@
+"""The numbered directory of an export: there whole, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+
+def make_base_path(export_dir_base: Any) -> str:
+    """The directory of the numbered directories as a string; it need not exist.
+
+    Raises:
+        ValueError: if it is empty, no path, or a file.
+    """
+    if not isinstance(export_dir_base, str | bytes | os.PathLike) or not export_dir_base:
+        raise ValueError(
+            f"`export_dir_base` ({export_dir_base!r}) must be the path of a directory, which need "
+            "not exist."
+        )
+    path = os.fsdecode(export_dir_base)
+    if tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path):
+        raise ValueError(
+            f"`export_dir_base` ({path!r}) is a file; it must be a directory, or not exist yet."
+        )
+    return path
+
+
+def write_numbered_dir(
+    base: str, write: Callable[[str], None], clock: Callable[[], float] = time.time
+) -> str:
+    """Makes `<base>/<number>` with what `write` puts into it.
+
+    The number is the time in seconds; where that or a later one is there already, the number after
+    the latest, so that the newest export always has the highest. `write` gets a directory of
+    another name, which is renamed when `write` has returned, and removed if it raises.
+
+    Args:
+        base: made if it is not there.
+        write: is called once with the path of an empty directory.
+        clock: seconds since 1970.
+
+    Returns:
+        The path of the numbered directory.
+    """
+    seconds = int(clock())
+    unfinished = os.path.join(base, f"temp-{seconds}-{uuid.uuid4().hex[:8]}")
+    try:
+        tf.io.gfile.makedirs(unfinished)
+        write(unfinished)
+        return _rename_to_number(unfinished, base, seconds)
+    except BaseException:
+        with contextlib.suppress(tf.errors.OpError):  # The first error says more.
+            tf.io.gfile.rmtree(unfinished)
+        raise
+
+
+def make_extra_assets(assets_extra: Mapping[str, str] | None) -> dict[str, str]:
+    """Relative destination, normalized, to source of each file to copy.
+
+    Raises:
+        ValueError: if it is no dict of paths, a destination lies outside the directory or is there
+            twice, or a source is no file.
+    """
+    if assets_extra is None:
+        return {}
+    if not isinstance(assets_extra, Mapping):
+        raise ValueError(
+            f"`assets_extra` ({assets_extra!r}) must be a dict: path in assets.extra -> file."
+        )
+    extra: dict[str, str] = {}
+    for destination, source in assets_extra.items():
+        relative = _make_relative(destination)
+        if relative in extra:
+            raise ValueError(f"`assets_extra` has two files for {relative!r}. Rename one.")
+        if not isinstance(source, str | bytes | os.PathLike) or not _is_file(os.fsdecode(source)):
+            raise ValueError(
+                f"`assets_extra[{destination!r}]` ({source!r}) must be the path of a file that "
+                "exists."
+            )
+        extra[relative] = os.fsdecode(source)
+    return extra
+
+
+def write_extra_assets(extra: Mapping[str, str], directory: str) -> None:
+    """Copies each source in `extra` to its place in `<directory>/assets.extra`."""
+    for relative, source in extra.items():
+        destination = os.path.join(directory, "assets.extra", relative)
+        tf.io.gfile.makedirs(os.path.dirname(destination))
+        tf.io.gfile.copy(source, destination)
+
+
+def _rename_to_number(directory: str, base: str, seconds: int) -> str:
+    """Renames to the first number that nobody else takes meanwhile."""
+    names = (name.rstrip("/") for name in tf.io.gfile.listdir(base))
+    number = max([seconds, *(int(name) + 1 for name in names if re.fullmatch("[0-9]+", name))])
+    while True:
+        path = os.path.join(base, str(number))
+        try:
+            tf.io.gfile.rename(directory, path)
+        except tf.errors.OpError:
+            if not tf.io.gfile.exists(path):
+                raise
+            number += 1
+        else:
+            return path
+
+
+def _make_relative(destination: Any) -> str:
+    parts = re.split(r"[/\\]", destination) if isinstance(destination, str) else []
+    relative = "/".join(part for part in parts if part not in ("", "."))
+    is_absolute = not relative or destination[0] in "/\\" or ":" in parts[0]
+    if is_absolute or ".." in parts:
+        raise ValueError(
+            f"`assets_extra` has the destination {destination!r}: it must be a path relative to "
+            'assets.extra and stay inside it, such as "labels.txt".'
+        )
+    return relative
+
+
+def _is_file(path: str) -> bool:
+    return tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)

@@ -1,0 +1,367 @@
+"""What an exported model is fed, and the features that come of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from estimator.export.named import check_tensor, is_tensor, make_named_tensors
+
+_FEATURE, _LABEL, _INPUT = "feature", "label", "input"  # names of single tensors
+
+_FEATURE_TYPES = (
+    tf.io.FixedLenFeature,
+    tf.io.FixedLenSequenceFeature,
+    tf.io.RaggedFeature,
+    tf.io.SparseFeature,
+    tf.io.VarLenFeature,
+)
+
+
+class _ServingFields(NamedTuple):
+    features: Any
+    receiver_tensors: dict[str, Any]
+    receiver_tensors_alternatives: dict[str, dict[str, Any]] | None
+
+
+class ServingInputReceiver(_ServingFields):
+    """The tensors that requests feed, and the features that the model makes its answer from.
+
+    Attributes:
+        features: what `model_fn` gets.
+        receiver_tensors: name to tensor: the inputs of every signature.
+        receiver_tensors_alternatives: name to other inputs, each name to tensor, that reach the
+            features by a shorter way; or None. Each adds signatures "<name>:<signature>".
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        features: Any,
+        receiver_tensors: Any,
+        receiver_tensors_alternatives: Mapping[str, Any] | None = None,
+    ) -> ServingInputReceiver:
+        """Checks and names the tensors.
+
+        Args:
+            features: a dict with string or int keys, or another structure, of tensors. A single
+                tensor becomes `{"feature": tensor}`; see TensorServingInputReceiver.
+            receiver_tensors: a dict of name to tensor, or one tensor, which is named "input".
+                Usually placeholders.
+            receiver_tensors_alternatives: a dict of such `receiver_tensors`.
+
+        Raises:
+            ValueError: if one of them is None or empty, or holds something else than tensors.
+        """
+        if is_tensor(features):
+            features = {_FEATURE: features}
+        _check_features(features, "features")
+        return super().__new__(
+            cls,
+            features,
+            make_named_tensors(receiver_tensors, "receiver_tensors", _INPUT),
+            _make_alternatives(receiver_tensors_alternatives),
+        )
+
+
+class TensorServingInputReceiver(_ServingFields):
+    """A ServingInputReceiver for a model whose features are one tensor, in no dict."""
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        features: Any,
+        receiver_tensors: Any,
+        receiver_tensors_alternatives: Mapping[str, Any] | None = None,
+    ) -> TensorServingInputReceiver:
+        """Checks and names the tensors, as ServingInputReceiver does, but leaves `features` alone.
+
+        Raises:
+            ValueError: if `features` is no tensor, or as ServingInputReceiver raises.
+        """
+        if not is_tensor(features):
+            raise ValueError(
+                f"`features` ({features!r}) must be a single tensor. "
+                "For a dict of features use ServingInputReceiver."
+            )
+        return super().__new__(
+            cls,
+            features,
+            make_named_tensors(receiver_tensors, "receiver_tensors", _INPUT),
+            _make_alternatives(receiver_tensors_alternatives),
+        )
+
+
+class _SupervisedFields(NamedTuple):
+    features: Any
+    labels: Any
+    receiver_tensors: dict[str, Any]
+
+
+class SupervisedInputReceiver(_SupervisedFields):
+    """The tensors that are fed to an exported training or evaluation graph.
+
+    Attributes:
+        features: what `model_fn` gets; a single tensor stays one.
+        labels: what `model_fn` gets; a single tensor stays one.
+        receiver_tensors: name to tensor: the inputs of the signature.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, features: Any, labels: Any, receiver_tensors: Any) -> SupervisedInputReceiver:
+        """Checks the three and names the `receiver_tensors` ("input" if it is one tensor).
+
+        Raises:
+            ValueError: if one of them is None or empty, or holds something else than tensors.
+        """
+        _check_features(features, "features")
+        _check_features(labels, "labels")
+        named = make_named_tensors(receiver_tensors, "receiver_tensors", _INPUT)
+        return super().__new__(cls, features, labels, named)
+
+
+def build_raw_serving_input_receiver_fn(
+    features: Mapping[str, Any], default_batch_size: int | None = None
+) -> Callable[[], ServingInputReceiver]:
+    """A serving input receiver function that takes the features themselves.
+
+    Args:
+        features: a dict of name to tensor, TensorSpec or array. Only dtype and shape count; the
+            first dimension is the batch.
+        default_batch_size: the batch size of the placeholders; None for any.
+
+    Returns:
+        A function without arguments that builds a placeholder for each feature, named after it, in
+        the default graph.
+
+    Raises:
+        ValueError: if `features` is no such dict, or the batch size is no positive int.
+    """
+    _check_batch_size(default_batch_size)
+    if not isinstance(features, Mapping):
+        raise ValueError(
+            f"`features` ({features!r}) must be a dict of name to tensor. "
+            'For a single tensor pass {"feature": tensor}.'
+        )
+    specs = _make_specs(features, "features", _FEATURE)
+
+    def serving_input_receiver_fn() -> ServingInputReceiver:
+        placeholders = _build_placeholders(specs, default_batch_size)
+        # Two dicts: a model_fn that changes its features must not change the signature.
+        return ServingInputReceiver(dict(placeholders), placeholders)
+
+    return serving_input_receiver_fn
+
+
+def build_parsing_serving_input_receiver_fn(
+    feature_spec: Mapping[str, Any], default_batch_size: int | None = None
+) -> Callable[[], ServingInputReceiver]:
+    """A serving input receiver function that takes serialized `tf.Example`s.
+
+    Args:
+        feature_spec: a dict of name to FixedLenFeature, VarLenFeature and so on, as
+            `tf.io.parse_example` takes.
+        default_batch_size: the batch size of the placeholder; None for any.
+
+    Returns:
+        A function without arguments that builds, in the default graph, a string placeholder
+        [batch size] that a signature calls "examples", and the ops that parse it.
+
+    Raises:
+        ValueError: if `feature_spec` is no such dict, or the batch size is no positive int.
+    """
+    _check_batch_size(default_batch_size)
+    _check_feature_spec(feature_spec)
+
+    def serving_input_receiver_fn() -> ServingInputReceiver:
+        # Programs fetch this name from exported graphs.
+        serialized = tf.compat.v1.placeholder(
+            tf.string, shape=[default_batch_size], name="input_example_tensor"
+        )
+        features = tf.io.parse_example(serialized, dict(feature_spec))
+        return ServingInputReceiver(features, {"examples": serialized})
+
+    return serving_input_receiver_fn
+
+
+def build_raw_supervised_input_receiver_fn(
+    features: Any, labels: Any, default_batch_size: int | None = None
+) -> Callable[[], SupervisedInputReceiver]:
+    """An input receiver function that takes the features and the labels themselves.
+
+    Args:
+        features: a tensor, TensorSpec or array, or a dict of them. Only dtype and shape count; the
+            first dimension is the batch.
+        labels: likewise.
+        default_batch_size: the batch size of the placeholders; None for any.
+
+    Returns:
+        A function without arguments that builds the placeholders in the default graph. A single
+        tensor of features is called "input" in the signature, one of labels "label".
+
+    Raises:
+        ValueError: if a feature and a label have the same name, if one is no tensor, or if the
+            batch size is no positive int.
+    """
+    _check_batch_size(default_batch_size)
+    feature_specs = _make_specs(features, "features", _INPUT)
+    label_specs = _make_specs(labels, "labels", _LABEL)
+    if shared := sorted(feature_specs.keys() & label_specs.keys()):
+        raise ValueError(
+            f"`features` and `labels` share the names {shared}: each is one input of the same "
+            "signature. Rename one of the two."
+        )
+
+    def supervised_input_receiver_fn() -> SupervisedInputReceiver:
+        feature_tensors = _build_placeholders(feature_specs, default_batch_size)
+        label_tensors = _build_placeholders(label_specs, default_batch_size)
+        return SupervisedInputReceiver(
+            dict(feature_tensors) if isinstance(features, Mapping) else feature_tensors[_INPUT],
+            dict(label_tensors) if isinstance(labels, Mapping) else label_tensors[_LABEL],
+            {**feature_tensors, **label_tensors},
+        )
+
+    return supervised_input_receiver_fn
+
+
+def check_serving_input_receiver(value: Any, function_name: str) -> None:
+    """Raises if `value`, which the user's `function_name` returned, is no input receiver.
+
+    Call it in the graph that the function was called in. Anything with `features` and
+    `receiver_tensors` will do: other libraries bring receivers of their own.
+
+    Raises:
+        TypeError: if `value` is something else.
+        ValueError: if its receiver tensors are not of the default graph.
+    """
+    if not (hasattr(value, "features") and hasattr(value, "receiver_tensors")):
+        raise TypeError(
+            f"`{function_name}` returned {value!r}, a {type(value).__name__}. It must return a "
+            "ServingInputReceiver or TensorServingInputReceiver; "
+            "build_parsing_serving_input_receiver_fn and build_raw_serving_input_receiver_fn make "
+            "functions that do."
+        )
+    tensors = (value.receiver_tensors, getattr(value, "receiver_tensors_alternatives", None) or {})
+    for tensor in tf.nest.flatten(tensors, expand_composites=True):
+        if getattr(tensor, "graph", None) is not tf.compat.v1.get_default_graph():
+            raise ValueError(
+                f"`{function_name}` returned the receiver tensor {tensor!r}, which is not of the "
+                "graph that is being exported. Make the placeholders inside the function."
+            )
+
+
+def _check_features(features: Any, argument: str) -> None:
+    """Raises ValueError unless `features` is a tensor or a structure of at least one tensor."""
+    values = list(features.values()) if isinstance(features, Mapping) else features
+    leaves = tf.nest.flatten(values)
+    if features is None or not leaves:
+        raise ValueError(
+            f"`{argument}` ({features!r}) must be a tensor or a dict of name to tensor."
+        )
+    for key in features if isinstance(features, Mapping) else ():
+        if not isinstance(key, str | int):
+            raise ValueError(
+                f"`{argument}` has the key {key!r}: keys must be strings or ints. Rename it."
+            )
+    for leaf in leaves:
+        check_tensor(leaf, f"a value of `{argument}`")
+
+
+def _make_alternatives(alternatives: Any) -> dict[str, dict[str, Any]] | None:
+    if alternatives is None:
+        return None
+    if not isinstance(alternatives, Mapping):
+        raise ValueError(
+            f"`receiver_tensors_alternatives` ({alternatives!r}) must be a dict of name to "
+            "receiver tensors."
+        )
+    return {
+        name: make_named_tensors(tensors, f"receiver_tensors_alternatives[{name!r}]", _INPUT)
+        for name, tensors in alternatives.items()
+    }
+
+
+def _check_batch_size(size: Any) -> None:
+    if size is None or (isinstance(size, int) and not isinstance(size, bool) and size > 0):
+        return
+    raise ValueError(
+        f"`default_batch_size` ({size!r}) must be a positive int, or None for any batch size."
+    )
+
+
+def _check_feature_spec(feature_spec: Any) -> None:
+    if not isinstance(feature_spec, Mapping) or not feature_spec:
+        raise ValueError(
+            f"`feature_spec` ({feature_spec!r}) must be a dict of name to tf.io.FixedLenFeature, "
+            "tf.io.VarLenFeature and so on, with at least one entry."
+        )
+    for name, feature in feature_spec.items():
+        if not isinstance(feature, _FEATURE_TYPES):
+            raise ValueError(
+                f"`feature_spec[{name!r}]` ({feature!r}) must be a tf.io.FixedLenFeature, "
+                "tf.io.VarLenFeature or another of tf.io's features. For tensors use "
+                "build_raw_serving_input_receiver_fn."
+            )
+
+
+def _make_specs(templates: Any, argument: str, default_name: str) -> dict[str, tf.TensorSpec]:
+    if not isinstance(templates, Mapping):
+        return {default_name: _make_spec(templates, default_name, f"`{argument}`")}
+    if not templates:
+        raise ValueError(f"`{argument}` ({{}}) must name at least one tensor.")
+    for name in templates:
+        if not isinstance(name, str):
+            raise ValueError(f"`{argument}` has the key {name!r}: keys must be strings. Rename it.")
+    return {
+        name: _make_spec(template, name, f"`{argument}[{name!r}]`")
+        for name, template in templates.items()
+    }
+
+
+def _make_spec(template: Any, name: str, label: str) -> tf.TensorSpec:
+    """The dtype and shape of `template`, and the name that its placeholder should have."""
+    composite = (tf.SparseTensor, tf.SparseTensorSpec, tf.RaggedTensor, tf.RaggedTensorSpec)
+    is_dense = hasattr(template, "dtype") and hasattr(template, "shape")
+    if isinstance(template, composite) or not is_dense:
+        raise ValueError(
+            f"{label} ({template!r}) must be a dense tensor, a tf.TensorSpec or an array. For "
+            "sparse and ragged features write a function that returns a ServingInputReceiver, with "
+            "tf.compat.v1.sparse_placeholder or tf.compat.v1.ragged.placeholder."
+        )
+    shape = tf.TensorShape(template.shape)
+    if shape.rank == 0:
+        raise ValueError(
+            f"{label} ({template!r}) is a scalar, but its first dimension must be the batch. "
+            "Pass one of shape [batch size, ...]."
+        )
+    op = getattr(template, "op", None)  # An eager tensor has none.
+    name = op.name if op is not None else getattr(template, "name", None) or name
+    return tf.TensorSpec(shape, template.dtype, name)
+
+
+def _build_placeholders(
+    specs: Mapping[str, tf.TensorSpec], batch_size: int | None
+) -> dict[str, tf.Tensor]:
+    return {
+        name: tf.compat.v1.placeholder(
+            spec.dtype, _with_batch_size(spec.shape, batch_size), name=_make_op_name(spec.name)
+        )
+        for name, spec in specs.items()
+    }
+
+
+def _with_batch_size(shape: tf.TensorShape, batch_size: int | None) -> tf.TensorShape:
+    if shape.rank is None:
+        return shape
+    return tf.TensorShape([batch_size]).concatenate(shape[1:])
+
+
+def _make_op_name(name: str) -> str:
+    """`name` with what an op's name may not hold replaced."""
+    return re.sub(r"^[^A-Za-z0-9.]|[^A-Za-z0-9_.\\/>-]", "_", name).lstrip("_") or "input"

@@ -1,0 +1,51 @@
+"""Copies a part of a graph into the default graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator import _tf
+
+
+def build_copy(value: Any, should_copy: Callable[[tf.Operation], bool]) -> Any:
+    """Makes `value` again in the default graph, with the ops before it that `should_copy` admits.
+
+    Args:
+      value: a nested structure of tensors of this graph or of one around it.
+      should_copy: which ops to make again; the others' outputs are used as they are.
+
+    Returns:
+      The same structure, of new tensors.
+    """
+    copies: dict[tf.Operation, tf.Operation] = {}
+    flat = tf.nest.flatten(value, expand_composites=True)
+    for op in ops_before(flat, should_copy):
+        copies[op] = _tf.copy_op(op, [_copied(tensor, copies) for tensor in op.inputs])
+    new = [_copied(tensor, copies) for tensor in flat]
+    return tf.nest.pack_sequence_as(value, new, expand_composites=True)
+
+
+def ops_before(
+    tensors: Sequence[tf.Tensor], follow: Callable[[tf.Operation], bool]
+) -> list[tf.Operation]:
+    """The ops that `tensors` come from, as far back as `follow` says; inputs stand first."""
+    found: dict[tf.Operation, None] = {}
+    stack = [(tensor.op, False) for tensor in tensors]
+    while stack:
+        op, are_inputs_done = stack.pop()
+        if op in found or not follow(op):
+            continue
+        if are_inputs_done:
+            found[op] = None
+        else:
+            stack.append((op, True))
+            stack.extend((tensor.op, False) for tensor in op.inputs)
+    return list(found)
+
+
+def _copied(tensor: tf.Tensor, copies: dict[tf.Operation, tf.Operation]) -> tf.Tensor:
+    copy = copies.get(tensor.op)
+    return tensor if copy is None else copy.outputs[tensor.value_index]

@@ -1,0 +1,36 @@
+"""`host_call`: a function of a step's tensors that runs on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+HostCall = tuple[Callable, Any]
+
+
+def build_host_call(host_calls: Sequence[HostCall | None]) -> list[Any]:
+    """Calls the model's host function once, on the tensors of all replicas.
+
+    Args:
+      host_calls: each replica's (function, tensors), where tensors is a list or a dict of tensors
+        whose first dimension is the batch's; they are concatenated over the replicas.
+
+    Returns:
+      The ops that the step must run: what the function returned.
+    """
+    if host_calls[0] is None:
+        return []
+    host_fn, first = host_calls[0]
+    tensors = [call[1] for call in host_calls if call is not None]
+    with tf.device("/cpu:0"):
+        if isinstance(first, dict):
+            result = host_fn(**{key: _concat([t[key] for t in tensors]) for key in first})
+        else:
+            result = host_fn(*[_concat(list(parts)) for parts in zip(*tensors, strict=True)])
+    return [op for op in tf.nest.flatten(result) if op is not None]
+
+
+def _concat(tensors: list[tf.Tensor]) -> tf.Tensor:
+    return tensors[0] if len(tensors) == 1 else tf.concat(tensors, axis=0)

@@ -1,0 +1,179 @@
+"""Calls `model_fn`, once per replica, with just the arguments that it names."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.graph.seed import python_seed
+from estimator.spec import EstimatorSpec, TPUEstimatorSpec
+
+MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
+
+# Keras's name counters and the methods that `_tf.mean_gradients` replaces belong to the process.
+BUILD_LOCK = threading.RLock()
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A `model_fn` and what it is called with in every mode."""
+
+    model_fn: Callable
+    params: dict[str, Any]
+    config: Any
+
+    def __call__(self, features: Any, labels: Any, mode: str) -> EstimatorSpec | TPUEstimatorSpec:
+        """Calls `model_fn` in the default graph and checks what it returns.
+
+        Raises:
+          ValueError: labels are there and `model_fn` does not take them, or the spec is for
+            another mode.
+          TypeError: `model_fn` returns no spec.
+        """
+        names = argument_names(self.model_fn)
+        if labels is not None and "labels" not in names:
+            raise ValueError(
+                "`model_fn` does not take `labels`, but `input_fn` returned some. Add the argument "
+                "`labels` to `model_fn`, or return only features from `input_fn`."
+            )
+        given = {
+            "features": features,
+            "labels": labels,
+            "mode": mode,
+            "params": self.params,
+            "config": self.config,
+        }
+        with _tf.fresh_keras_names(), python_seed(self.config.tf_random_seed):
+            spec = self.model_fn(**{name: given[name] for name in names})
+        check_spec(spec, mode)
+        return spec
+
+
+@dataclasses.dataclass(frozen=True)
+class Replica:
+    """What one replica's `model_fn` returned.
+
+    Attributes:
+      spec: as an EstimatorSpec.
+      host_call: a TPUEstimatorSpec's (function, tensors), else None.
+    """
+
+    spec: EstimatorSpec
+    host_call: tuple[Callable, Any] | None = None
+
+
+def argument_names(model_fn: Callable) -> tuple[str, ...]:
+    """Which of `features, labels, mode, params, config` the function takes, by name."""
+    parameters = inspect.signature(model_fn).parameters
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        return MODEL_FN_ARGUMENTS
+    return tuple(name for name in MODEL_FN_ARGUMENTS if name in parameters)
+
+
+def check_model_fn(model_fn: Any) -> None:
+    """Raises if `model_fn` cannot be called as a model function."""
+    if not callable(model_fn):
+        raise TypeError(
+            f"`model_fn` ({model_fn!r}) must be a function that returns an EstimatorSpec."
+        )
+    parameters = inspect.signature(model_fn).parameters
+    if "features" not in argument_names(model_fn):
+        raise ValueError(
+            f"`model_fn` must take an argument `features`; it takes ({', '.join(parameters)})."
+        )
+    unknown = [
+        name
+        for name, parameter in parameters.items()
+        if name not in MODEL_FN_ARGUMENTS
+        and parameter.default is inspect.Parameter.empty
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    ]
+    if unknown:
+        raise ValueError(
+            f"`model_fn` takes unknown arguments ({', '.join(unknown)}). It may take any of "
+            f"{', '.join(MODEL_FN_ARGUMENTS)}; bind others with functools.partial."
+        )
+
+
+def check_spec(spec: Any, mode: str) -> None:
+    """Raises unless `spec` is an EstimatorSpec or TPUEstimatorSpec for `mode`."""
+    if not isinstance(spec, EstimatorSpec | TPUEstimatorSpec):
+        hint = " Does it lack a `return`?" if spec is None else ""
+        raise TypeError(
+            f"`model_fn` returned {spec!r} in mode {mode!r}. It must return an EstimatorSpec or a "
+            f"TPUEstimatorSpec.{hint}"
+        )
+    if spec.mode != mode:
+        raise ValueError(
+            f"`model_fn` was called with mode {mode!r} and returned a spec whose mode is "
+            f"{spec.mode!r}. Pass the argument `mode` on to the spec."
+        )
+
+
+def build_replicas(
+    strategy: tf.distribute.Strategy,
+    model: Model,
+    batches: Sequence[tuple[Any, Any]],
+    mode: str,
+) -> list[Replica]:
+    """Builds the model on each replica of `strategy`; replica i gets `batches[i]`.
+
+    Args:
+      strategy: where the replicas run; the caller is inside its scope.
+      model: the model.
+      batches: one (features, labels) a replica.
+      mode: a ModeKeys value.
+
+    Returns:
+      What each replica returned, in the replicas' order.
+    """
+    per_replica = strategy.experimental_distribute_values_from_function(
+        lambda context: _Batch(*batches[_replica_id(context)])
+    )
+
+    @tf.autograph.experimental.do_not_convert
+    def build_one(batch: _Batch) -> Replica:
+        spec = model(batch.features, batch.labels, mode)
+        if isinstance(spec, EstimatorSpec):
+            return Replica(spec)
+        # A TPUEstimatorSpec's `metric_fn` runs here, so that its variables know their replica.
+        return Replica(spec.as_estimator_spec(), spec.host_call)
+
+    with tf.variable_creator_scope(_lift_initial_value):
+        replicas = strategy.extended.call_for_each_replica(build_one, args=(per_replica,))
+    return list(strategy.experimental_local_results(replicas))
+
+
+class _Batch:
+    """Hides one replica's batch from tf.nest, which would take its structure apart."""
+
+    def __init__(self, features: Any, labels: Any) -> None:
+        self.features = features
+        self.labels = labels
+
+
+def _replica_id(context: Any) -> int:
+    return int(tf.get_static_value(context.replica_id_in_sync_group))
+
+
+def _lift_initial_value(next_creator: Callable, **kwargs: Any) -> tf.Variable:
+    """Rebuilds an initial value that was made inside a loop body in the graph around the loop.
+
+    `get_variable` and callables are evaluated outside by TensorFlow itself. A tensor is not: the
+    variable's initializer would be part of the loop, and fail.
+    """
+    value = kwargs.get("initial_value")
+    if tf.is_tensor(value) and _tf.is_loop_body(value.graph):
+        with tf.init_scope():
+            kwargs["initial_value"] = _tf.lift_to_graph(
+                value, tf.compat.v1.get_default_graph()
+            )
+    return next_creator(**kwargs)
+
+

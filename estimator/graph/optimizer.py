@@ -1,0 +1,110 @@
+"""`CrossShardOptimizer`: one optimizer over every replica, v1 or Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from estimator import _tf
+
+_REDUCTIONS = {
+    "mean": "mean",
+    "sum": "sum",
+    tf.compat.v1.losses.Reduction.MEAN: "mean",
+    tf.compat.v1.losses.Reduction.SUM: "sum",
+}
+
+
+class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
+    """Wraps an optimizer so that it applies the mean (or the sum) of the replicas' gradients.
+
+    With the mean, N replicas with batches of b train to the same weights as one replica with
+    batches of N * b, to float rounding. It works on every strategy and device.
+    """
+
+    def __init__(
+        self,
+        opt: Any,
+        reduction: str = tf.compat.v1.losses.Reduction.MEAN,
+        name: str = "CrossShardOptimizer",
+        group_assignment: Any = None,
+    ) -> None:
+        """Makes the wrapper; adds no ops.
+
+        Args:
+          opt: a `tf.compat.v1.train.Optimizer`, or a Keras 3 or tf-keras optimizer.
+          reduction: `tf.compat.v1.losses.Reduction.MEAN` (or "mean"), or SUM (or "sum").
+          name: kept for the contract; names no variable.
+          group_assignment: groups of TPU cores to reduce within; only None is supported.
+
+        Raises:
+          TypeError: `opt` is no optimizer.
+          ValueError: `reduction` is another, or `group_assignment` is given.
+        """
+        if not callable(getattr(opt, "apply_gradients", None)):
+            raise TypeError(
+                f"`opt` ({opt!r}) must be a tf.compat.v1.train.Optimizer or a Keras optimizer."
+            )
+        if reduction not in _REDUCTIONS:
+            raise ValueError(
+                f"`reduction` ({reduction!r}) must be Reduction.MEAN or Reduction.SUM of "
+                "tf.compat.v1.losses."
+            )
+        if group_assignment is not None:
+            raise ValueError(
+                f"`group_assignment` ({group_assignment!r}) is not supported: gradients are "
+                "reduced over all replicas. Leave it out."
+            )
+        super().__init__(use_locking=False, name=name)
+        self._opt = opt
+        self._reduction = _REDUCTIONS[reduction]
+
+    def compute_gradients(
+        self, loss: tf.Tensor, var_list: Iterable[tf.Variable] | None = None, **kwargs: Any
+    ) -> list[tuple[Any, tf.Variable]]:
+        """This replica's gradients, not yet reduced over replicas; see the base class."""
+        if self._is_v1:
+            return self._opt.compute_gradients(loss, var_list=var_list, **kwargs)
+        return super().compute_gradients(loss, var_list=var_list, **kwargs)
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, tf.Variable]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation:
+        """Reduces the gradients over the replicas, applies them, and counts the step.
+
+        Args:
+          grads_and_vars: this replica's (gradient, variable) pairs; a gradient may be None.
+          global_step: incremented by one, if given.
+          name: of the returned op.
+
+        Returns:
+          An op that runs after all of it.
+        """
+        with _tf.gradient_reduction(self._reduction):
+            if self._is_v1:
+                return self._opt.apply_gradients(grads_and_vars, global_step, name)
+            # Keras's updates return nothing to wait for: the train step ties them in.
+            self._opt.apply_gradients(list(grads_and_vars))
+        counted = [] if global_step is None else [global_step.assign_add(1)]
+        return tf.group(*counted, name=name)
+
+    def get_slot(self, var: tf.Variable, name: str) -> tf.Variable | None:
+        """The wrapped v1 optimizer's slot variable."""
+        return self._opt.get_slot(var, name)
+
+    def get_slot_names(self) -> list[str]:
+        """The wrapped v1 optimizer's slot names."""
+        return self._opt.get_slot_names()
+
+    def variables(self) -> list[tf.Variable]:
+        """The wrapped optimizer's variables."""
+        return self._opt.variables() if self._is_v1 else self._opt.variables
+
+    @property
+    def _is_v1(self) -> bool:
+        return isinstance(self._opt, tf.compat.v1.train.Optimizer)

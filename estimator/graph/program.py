@@ -1,0 +1,358 @@
+"""Programs: a built graph and what is needed to run it. The narrow waist of the library.
+
+A session sees a program, never an `input_fn` or a `model_fn`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.graph import host_call, input, reduce, summary, updates
+from estimator.graph.loop import build_loop
+from estimator.graph.model import BUILD_LOCK, Model, build_replicas
+from estimator.graph.seed import separate_step_seeds
+from estimator.spec import EstimatorSpec, ModeKeys
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainProgram:
+    """A train step, or a loop of them.
+
+    Attributes:
+      graph: holds all of it.
+      spec: the first replica's; its hooks and scaffold are for the session.
+      input: where batches come from.
+      loss: scalar, float32: running it runs the steps; the loss of the last of them.
+      global_step: scalar, int64: the global step after `loss`.
+      current_step: scalar, int64: the global step, without running anything.
+      num_steps: scalar, int32, fed: how many steps. None if a call is always one step.
+      is_recording: scalar, bool, fed: whether the last step leaves its summaries.
+      summary: scalar, string: the last step's merged summaries, None if the model has none.
+      initializers: what a new session runs besides the initializers of variables and tables.
+      strategy: where the replicas run.
+    """
+
+    graph: tf.Graph
+    spec: EstimatorSpec
+    input: input.Input
+    loss: tf.Tensor
+    global_step: tf.Tensor
+    current_step: tf.Tensor
+    num_steps: tf.Tensor | None
+    is_recording: tf.Tensor
+    summary: tf.Tensor | None
+    initializers: list[tf.Operation]
+    strategy: tf.distribute.Strategy
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalProgram:
+    """An evaluation step on each replica. A session runs as many replicas as it has batches for.
+
+    Attributes:
+      graph: holds all of it.
+      spec: the first replica's.
+      feeds: for each replica, the placeholders for its batch's component tensors.
+      losses: for each replica, its batch's loss: a scalar or rank 1.
+      updates: for each replica, what adds its batch to the metrics.
+      values: the metrics, by name.
+      current_step: scalar, int64: the global step of the weights.
+    """
+
+    graph: tf.Graph
+    spec: EstimatorSpec
+    current_step: tf.Tensor
+    feeds: list[list[tf.Tensor]]
+    losses: list[tf.Tensor]
+    updates: list[list[Any]]
+    values: dict[str, tf.Tensor]
+    strategy: tf.distribute.Strategy
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictProgram:
+    """Predictions of each replica. A session runs as many replicas as it has batches for.
+
+    Attributes:
+      graph: holds all of it.
+      spec: the first replica's.
+      feeds: for each replica, the placeholders for its batch's component tensors.
+      predictions: for each replica, a tensor or a dict of tensors.
+      current_step: scalar, int64: the global step of the weights.
+    """
+
+    graph: tf.Graph
+    spec: EstimatorSpec
+    current_step: tf.Tensor
+    feeds: list[list[tf.Tensor]]
+    predictions: list[Any]
+    strategy: tf.distribute.Strategy
+
+
+@dataclasses.dataclass(frozen=True)
+class ServingProgram:
+    """Predictions from the placeholders of a serving input receiver.
+
+    Attributes:
+      graph: holds all of it.
+      spec: of the one replica.
+      receiver: what the receiver function returned.
+    """
+
+    graph: tf.Graph
+    spec: EstimatorSpec
+    receiver: Any
+
+
+def training_hooks(spec: EstimatorSpec) -> tuple:
+    """All hooks that a spec wants around training."""
+    return (*(spec.training_hooks or ()), *(spec.training_chief_hooks or ()))
+
+
+@contextlib.contextmanager
+def building(
+    strategy: tf.distribute.Strategy, seed: int | None
+) -> Iterator[tuple[tf.Graph, tf.Variable]]:
+    """A new default graph, under `strategy`, with its global step."""
+    graph = tf.Graph()
+    with BUILD_LOCK, graph.as_default(), strategy.scope(), _tf.mean_gradients(strategy):
+        tf.compat.v1.set_random_seed(seed)
+        yield graph, tf.compat.v1.train.get_or_create_global_step()
+
+
+def build_train_program(
+    model: Model,
+    make_input: Callable[[], input.Input],
+    strategy: tf.distribute.Strategy,
+    *,
+    iterations_per_loop: int,
+    stop_on_nan: bool,
+    seed: int | None = None,
+) -> TrainProgram:
+    """Builds `model` in train mode.
+
+    Args:
+      model: what to train.
+      make_input: builds the input in the default graph.
+      strategy: where the replicas run.
+      iterations_per_loop: 1 builds the step at the top of the graph, where hooks can fetch
+        anything; more builds it as the body of a loop of any length.
+      stop_on_nan: a loop ends after a step whose loss is not finite.
+      seed: of the graph.
+    """
+    with building(strategy, seed) as (graph, global_step):
+        source = make_input()
+        is_recording = tf.compat.v1.placeholder_with_default(False, [], "is_recording")
+        step = _TrainStep(strategy, model, source, global_step, is_recording)
+        num_steps = None
+        if iterations_per_loop == 1:
+            with separate_step_seeds(graph):
+                loss = step.build(tf.constant(True))
+        else:
+            num_steps = tf.compat.v1.placeholder(tf.int32, [], "num_steps")
+            loss = build_loop(step.build, num_steps, stop_on_nan)
+        with tf.control_dependencies([loss]):
+            step_after = tf.identity(_primary(global_step).read_value(), "global_step_after")
+            merged = step.build_summary_outside()
+        spec = step.spec
+        return TrainProgram(
+            graph=graph,
+            spec=spec,
+            input=source,
+            loss=loss,
+            global_step=step_after,
+            current_step=_primary(global_step).read_value(),
+            num_steps=num_steps,
+            is_recording=is_recording,
+            summary=merged,
+            initializers=[place.initializer for place in step.report.places()],
+            strategy=strategy,
+        )
+
+
+class _TrainStep:
+    """Builds one step, in the graph's top or in a loop's body, and keeps what else came of it."""
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        model: Model,
+        source: input.Input,
+        global_step: tf.Variable,
+        is_recording: tf.Tensor,
+    ) -> None:
+        self._strategy = strategy
+        self._model = model
+        self._source = source
+        self._global_step = global_step
+        self._is_recording = is_recording
+        self.report = summary.LoopReport()
+        self.spec: EstimatorSpec
+        self._merged: tf.Tensor | None = None
+
+    def build(self, is_last: tf.Tensor) -> tf.Tensor:
+        """Adds the step; returns its loss, which depends on all that the step does."""
+        graph = tf.compat.v1.get_default_graph()
+        batches = input.build_replica_batches(self._source, self._strategy.num_replicas_in_sync)
+        num_ops_before = len(graph.get_operations())
+        summaries_before = summary.summaries_so_far()
+        replicas = build_replicas(self._strategy, self._model, batches, ModeKeys.TRAIN)
+        new_ops = graph.get_operations()[num_ops_before:]
+        self.spec = replicas[0].spec
+        check_global_step_advances(new_ops, self._global_step)
+        _wait_for_input(new_ops, batches)
+        done = [replica.spec.train_op for replica in replicas] + updates.build_updates(new_ops)
+        done += host_call.build_host_call([replica.host_call for replica in replicas])
+        loss = reduce.build_mean_loss([replica.spec.loss for replica in replicas])
+        merged = summary.build_merged_summary(summaries_before)
+        if _tf.is_loop_body(graph):
+            done += summary.build_loop_report(
+                self.report,
+                merged,
+                training_hooks(self.spec),
+                is_last=is_last,
+                is_recording=self._is_recording,
+            )
+        self._merged = merged
+        with tf.device("/cpu:0"), tf.control_dependencies(_ops(done)):
+            return tf.identity(loss, "loss_of_step")
+
+    def build_summary_outside(self) -> tf.Tensor | None:
+        """The last step's merged summaries, where a session can fetch them."""
+        summary.point_logging_hooks_at_last_values(self.report)
+        if self.report.summary is not None:
+            return self.report.summary.build_read()
+        return self._merged
+
+
+def build_eval_program(
+    model: Model,
+    element: Any,
+    strategy: tf.distribute.Strategy,
+    seed: int | None = None,
+) -> EvalProgram:
+    """Builds `model` in evaluation mode, fed with batches shaped like `element`.
+
+    Args:
+      model: what to evaluate.
+      element: (features, labels) as type specs.
+      strategy: where the replicas run.
+      seed: of the graph.
+    """
+    with building(strategy, seed) as (graph, global_step):
+        feeds, batches = _build_feeds(element, strategy.num_replicas_in_sync)
+        num_ops_before = len(graph.get_operations())
+        replicas = build_replicas(strategy, model, batches, ModeKeys.EVAL)
+        new_ops = graph.get_operations()[num_ops_before:]
+        specs = [replica.spec for replica in replicas]
+        metrics = reduce.build_metrics([s.eval_metric_ops or {} for s in specs], new_ops)
+        return EvalProgram(
+            graph=graph,
+            spec=specs[0],
+            current_step=_primary(global_step).read_value(),
+            feeds=feeds,
+            losses=[spec.loss for spec in specs],
+            updates=metrics.updates,
+            values=metrics.values,
+            strategy=strategy,
+        )
+
+
+def build_predict_program(
+    model: Model,
+    element: Any,
+    strategy: tf.distribute.Strategy,
+    seed: int | None = None,
+) -> PredictProgram:
+    """Builds `model` in prediction mode, fed with batches shaped like `element`.
+
+    Args:
+      model: what predicts.
+      element: (features, None) as type specs.
+      strategy: where the replicas run.
+      seed: of the graph.
+    """
+    with building(strategy, seed) as (graph, global_step):
+        feeds, batches = _build_feeds(element, strategy.num_replicas_in_sync)
+        replicas = build_replicas(strategy, model, batches, ModeKeys.PREDICT)
+        return PredictProgram(
+            graph=graph,
+            spec=replicas[0].spec,
+            current_step=_primary(global_step).read_value(),
+            feeds=feeds,
+            predictions=[replica.spec.predictions for replica in replicas],
+            strategy=strategy,
+        )
+
+
+def build_serving_program(
+    model: Model, receiver_fn: Callable[[], Any], strategy: tf.distribute.Strategy
+) -> ServingProgram:
+    """Builds `model` in prediction mode on the features of a serving input receiver.
+
+    Args:
+      model: what is exported.
+      receiver_fn: returns the receiver; its placeholders are the model's inputs.
+      strategy: of one replica.
+    """
+    with building(strategy, None) as (graph, _):
+        receiver = receiver_fn()
+        (replica,) = build_replicas(strategy, model, [(receiver.features, None)], ModeKeys.PREDICT)
+        return ServingProgram(graph, replica.spec, receiver)
+
+
+def check_global_step_advances(
+    new_ops: Sequence[tf.Operation], global_step: tf.Variable
+) -> None:
+    """Raises if none of the ops that `model_fn` made assigns the global step."""
+    handles = {part.handle.ref() for part in _parts(global_step)}
+    for op in updates.assignments(new_ops):
+        if _tf.capture_source(op.inputs[0]).ref() in handles:
+            return
+    raise ValueError(
+        "`train_op` does not advance the global step, so training would never end. Pass "
+        "`global_step=tf.compat.v1.train.get_global_step()` to `optimizer.minimize`, or add "
+        "`tf.compat.v1.assign_add(global_step, 1)` to the `train_op`."
+    )
+
+
+def _build_feeds(element: Any, num_replicas: int) -> tuple[list[list[tf.Tensor]], list[Any]]:
+    flat_specs = tf.nest.flatten(element, expand_composites=True)
+    feeds, batches = [], []
+    for _ in range(num_replicas):
+        flat = [
+            None if spec is None else tf.compat.v1.placeholder(spec.dtype, spec.shape, "input")
+            for spec in flat_specs
+        ]
+        feeds.append([tensor for tensor in flat if tensor is not None])
+        batches.append(tf.nest.pack_sequence_as(element, flat, expand_composites=True))
+    return feeds, batches
+
+
+def _wait_for_input(new_ops: Sequence[tf.Operation], batches: Any) -> None:
+    """No variable changes before every replica has its batch: the input may be at its end."""
+    taken = sorted({tensor.op for tensor in input.batch_tensors(batches)}, key=lambda op: op.name)
+    for op in updates.assignments(new_ops):
+        _tf.add_control_inputs(op, taken)
+
+
+def _ops(values: Sequence[Any]) -> list[Any]:
+    """Ops and tensors to wait for; a distributed value stands for all of its parts."""
+    is_distributed = lambda value: isinstance(value, tf.distribute.DistributedValues)  # noqa: E731
+    return [
+        part for value in values for part in (value.values if is_distributed(value) else [value])
+    ]
+
+
+def _parts(variable: tf.Variable) -> Sequence[tf.Variable]:
+    return getattr(variable, "values", (variable,))
+
+
+def _primary(variable: tf.Variable) -> tf.Variable:
+    return _parts(variable)[0]

@@ -1,0 +1,73 @@
+"""Losses and metrics of several replicas, as one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator import _tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Metrics:
+    """Streaming metrics over replicas.
+
+    Attributes:
+      values: by name, what the metric is now, over the examples of all replicas.
+      updates: for each replica, the ops or tensors that add its batch.
+    """
+
+    values: dict[str, tf.Tensor]
+    updates: list[list[Any]]
+
+
+def build_mean_loss(losses: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The mean over replicas: scalar, float32, on the host."""
+    with tf.device("/cpu:0"):
+        scalars = [tf.cast(tf.reshape(loss, []), tf.float32) for loss in losses]
+        if len(scalars) == 1:
+            return scalars[0]
+        return tf.add_n(scalars) * (1.0 / len(scalars))
+
+
+def build_metrics(
+    metric_ops: Sequence[dict[str, Any]], new_ops: Sequence[tf.Operation]
+) -> Metrics:
+    """Joins the replicas' metrics.
+
+    The variables of `tf.compat.v1.metrics` and of Keras metrics are summed over replicas when they
+    are read, so a value is that of all examples, however they were dealt out.
+
+    Args:
+      metric_ops: for each replica, by name, a (value, update) pair or a Keras metric object.
+      new_ops: the ops that the replicas' model_fns made.
+    """
+    values: dict[str, tf.Tensor] = {}
+    updates: list[list[Any]] = [[] for _ in metric_ops]
+    for name in metric_ops[0]:
+        metrics = [ops[name] for ops in metric_ops]
+        if isinstance(metrics[0], tuple | list):
+            values[name] = metrics[0][0]
+            for replica, (_, update) in enumerate(metrics):
+                updates[replica].append(update)
+        else:
+            # Read where all replicas are in sight, after whatever the session ran before.
+            values[name] = tf.convert_to_tensor(metrics[0].result())
+            for replica, metric in enumerate(metrics):
+                updates[replica].extend(_assignments(metric, replica, new_ops))
+    return Metrics(values, updates)
+
+
+def _assignments(
+    metric: Any, replica: int, new_ops: Sequence[tf.Operation]
+) -> list[tf.Operation]:
+    """The ops with which `update_state` of a Keras metric changed its variables."""
+    handles = {parts[replica].handle.ref() for parts in _tf.metric_variables(metric)}
+    return [
+        op
+        for op in new_ops
+        if op.type.startswith("Assign") and op.inputs and op.inputs[0].ref() in handles
+    ]

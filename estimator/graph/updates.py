@@ -1,0 +1,90 @@
+"""State updates that belong to a train step although nothing in `model_fn` waits for them.
+
+Keras layers and optimizers are written for eager order: they assign and return nothing. In a graph
+that would mean that a session never runs the assignment, or runs it before a read that the Python
+code put first. `build_updates` finds these assignments and gives them the order they were written
+in. v1 layers put theirs in the collection UPDATE_OPS, which many a `model_fn` forgets to wire.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable, Sequence
+
+import tensorflow as tf
+
+from estimator import _tf
+
+_READS = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd"}
+_WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStrided")
+
+
+def build_updates(new_ops: Sequence[tf.Operation]) -> list[tf.Operation]:
+    """Orders what Keras assigns in `new_ops` and returns all updates that a step must run.
+
+    Every read of an assigned variable waits for the assignments made before it, and every
+    assignment waits for the reads and assignments made before it. Edges run from older ops to
+    newer ones only, so there is never a cycle.
+
+    Args:
+      new_ops: the ops that `model_fn` made in the default graph, in the order they were made.
+
+    Returns:
+      The assignments made by Keras, and the ops of UPDATE_OPS that are among `new_ops`.
+    """
+    assigned = [op for op in assignments(new_ops) if _tf.is_made_by_keras(op)]
+    writes = set(assigned)
+    by_variable = collections.defaultdict(list)
+    for op in new_ops:
+        for tensor in op.inputs:
+            if tensor.dtype == tf.resource:
+                by_variable[tensor.ref()].append(op)
+    for ops in by_variable.values():
+        if not writes.isdisjoint(ops):
+            _add_order(ops, writes)
+    made = set(new_ops)
+    wired = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+    return assigned + [op for op in map(_as_op, wired) if op in made]
+
+
+def assignments(new_ops: Sequence[tf.Operation]) -> list[tf.Operation]:
+    """The ops among `new_ops` that change a variable, initializers left out."""
+    initializers = _initializers()
+    return [
+        op
+        for op in new_ops
+        if op.type.startswith(_WRITES)
+        and op.inputs
+        and op.inputs[0].dtype == tf.resource
+        and op not in initializers
+    ]
+
+
+def _add_order(ops: Iterable[tf.Operation], writes: set[tf.Operation]) -> None:
+    last_write: list[tf.Operation] = []
+    reads_since: list[tf.Operation] = []
+    for op in ops:
+        if op in writes:
+            _tf.add_control_inputs(op, [*last_write, *reads_since])
+            last_write, reads_since = [op], []
+        elif op.type in _READS or _runs_a_function(op):
+            _tf.add_control_inputs(op, last_write)
+            reads_since.append(op)
+
+
+def _runs_a_function(op: tf.Operation) -> bool:
+    """Whether `op` may read the variable inside a function body: a cond, a loop or a call."""
+    return any(attribute.HasField("func") for attribute in op.node_def.attr.values())
+
+
+def _initializers() -> set[tf.Operation]:
+    graph = _tf.outer_graphs(tf.compat.v1.get_default_graph())[-1]
+    keys = tf.compat.v1.GraphKeys
+    variables = graph.get_collection(keys.GLOBAL_VARIABLES)
+    variables += graph.get_collection(keys.LOCAL_VARIABLES)
+    parts = [part for variable in variables for part in getattr(variable, "values", [variable])]
+    return {part.initializer for part in parts}
+
+
+def _as_op(update: tf.Operation | tf.Tensor) -> tf.Operation:
+    return update if isinstance(update, tf.Operation) else update.op

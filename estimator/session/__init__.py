@@ -1,0 +1,1 @@
+"""Running programs: sessions, hooks, when to save and to write."""

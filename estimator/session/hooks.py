@@ -1,0 +1,132 @@
+"""Runs a session call with `tf.compat.v1.train.SessionRunHook`s around it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator import _tf
+
+Hook = tf.compat.v1.train.SessionRunHook
+
+
+class HookedSession:
+    """A session whose calls pass by hooks; without hooks, a bare callable.
+
+    `graph` may be extended by a hook's `begin`, as the stock ones do.
+    """
+
+    def __init__(self, graph: tf.Graph, hooks: Sequence[Hook]) -> None:
+        """Opens nothing yet; calls `begin` of each hook."""
+        self._graph = graph
+        self._hooks = list(hooks)
+        self._callables: dict[Any, Any] = {}
+        self.should_stop = False
+        with graph.as_default():
+            for hook in self._hooks:
+                hook.begin()
+
+    def start(self, session: tf.compat.v1.Session, coordinator: tf.train.Coordinator) -> None:
+        """Takes the session that the calls will use."""
+        self.session = session
+        with self._graph.as_default():
+            for hook in self._hooks:
+                hook.after_create_session(session, coordinator)
+
+    def run(self, fetches: list[Any], feeds: Sequence[tf.Tensor], values: Sequence[Any]) -> list:
+        """Runs `fetches` with `values` for `feeds`; hooks may fetch and feed more."""
+        if not self._hooks:
+            return self._callable(fetches, feeds)(*values)
+        arguments = tf.compat.v1.train.SessionRunArgs(fetches, dict(zip(feeds, values, strict=True)))
+        context = tf.compat.v1.train.SessionRunContext(arguments, self.session)
+        asked = [(hook, hook.before_run(context)) for hook in self._hooks]
+        results, metadata, options = self._run_asked(fetches, feeds, values, asked)
+        for hook, _ in asked:
+            hook.after_run(
+                context,
+                tf.compat.v1.train.SessionRunValues(results.get(hook), options, metadata),
+            )
+        self.should_stop = self.should_stop or context.stop_requested
+        return results["ours"]
+
+    def end(self) -> None:
+        """Tells the hooks that the last call was made."""
+        for hook in self._hooks:
+            hook.end(self.session)
+
+    def _callable(self, fetches: list[Any], feeds: Sequence[tf.Tensor]) -> Any:
+        key = tuple(id(f) for f in fetches), tuple(id(f) for f in feeds)
+        if key not in self._callables:
+            # The fetches are kept beside the callable: their ids are its key.
+            made = self.session.make_callable(list(fetches), feed_list=list(feeds))
+            self._callables[key] = made, fetches, feeds
+        return self._callables[key][0]
+
+    def _run_asked(
+        self,
+        fetches: list[Any],
+        feeds: Sequence[tf.Tensor],
+        values: Sequence[Any],
+        asked: Sequence[tuple[Hook, Any]],
+    ) -> tuple[dict[Any, Any], Any, Any]:
+        options = tf.compat.v1.RunOptions()
+        metadata = tf.compat.v1.RunMetadata()
+        if not any(arguments for _, arguments in asked):
+            return {"ours": self._callable(fetches, feeds)(*values)}, metadata, options
+        everything: dict[Any, Any] = {"ours": fetches}
+        feed_dict = dict(zip((feed.ref() for feed in feeds), values, strict=True))
+        for hook, arguments in asked:
+            if arguments is None:
+                continue
+            if arguments.fetches is not None:
+                _check_fetchable(hook, arguments.fetches, self._graph)
+                everything[hook] = arguments.fetches
+            for tensor, value in (arguments.feed_dict or {}).items():
+                if tensor.ref() in feed_dict:
+                    raise RuntimeError(
+                        f"The hook {type(hook).__name__} feeds {tensor.name}, which is fed already."
+                    )
+                feed_dict[tensor.ref()] = value
+            if arguments.options is not None:
+                options.MergeFrom(arguments.options)
+        results = self.session.run(
+            everything,
+            {reference.deref(): value for reference, value in feed_dict.items()},
+            options,
+            metadata,
+        )
+        return results, metadata, options
+
+
+def check_hooks(hooks: Any, argument: str = "hooks") -> list[Hook]:
+    """The hooks as a list; raises if one is no hook."""
+    if hooks is None:
+        return []
+    if not isinstance(hooks, list | tuple):
+        raise TypeError(f"`{argument}` ({hooks!r}) must be a list of SessionRunHooks.")
+    for hook in hooks:
+        if not isinstance(hook, Hook):
+            raise TypeError(
+                f"`{argument}` holds {hook!r}, which is no tf.compat.v1.train.SessionRunHook. "
+                "Derive its class from SessionRunHook."
+            )
+    return list(hooks)
+
+
+def _check_fetchable(hook: Hook, fetches: Any, graph: tf.Graph) -> None:
+    for fetch in tf.nest.flatten(fetches):
+        home = getattr(fetch, "graph", graph)
+        if home is graph:
+            continue
+        where = (
+            "lives inside the loop, where a session cannot see it"
+            if _tf.is_loop_body(home)
+            else "belongs to another graph"
+        )
+        raise ValueError(
+            f"The hook {type(hook).__name__} asks for {fetch.name}, which {where}. Either train "
+            "with `iterations_per_loop=1`, or log it with a LoggingTensorHook among the "
+            "`training_hooks` of the EstimatorSpec, which sees the last step of each loop."
+        )

@@ -1,0 +1,87 @@
+"""The input of an evaluation or a prediction: a graph and a session of its own.
+
+The model's program outlives the input: it is fed, so it neither grows nor is built again when the
+next call comes with another dataset.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator.graph.input import Input, batch_tensors
+
+
+class HostInput:
+    """Batches of one call of `input_fn`, as lists of NumPy arrays.
+
+    Attributes:
+      element: (features, labels) as type specs; what a program is built for.
+    """
+
+    def __init__(self, build: Callable[[], Input], seed: int | None, has_labels: bool) -> None:
+        """Calls `input_fn` in a graph of its own.
+
+        Args:
+          build: builds the input in the default graph.
+          seed: of the graph.
+          has_labels: whether the labels are wanted; if not, they are never computed.
+        """
+        self._graph = tf.Graph()
+        with self._graph.as_default():
+            tf.compat.v1.set_random_seed(seed)
+            source = build()
+            features, labels = source.build_batch()
+            batch = (features, labels if has_labels else None)
+            v1 = tf.compat.v1
+            self._tensors = batch_tensors(batch)
+            self._initializers = [
+                v1.global_variables_initializer(),
+                v1.local_variables_initializer(),
+                v1.tables_initializer(),
+            ]
+            self._start = source.initializer
+            self._has_queues = bool(v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS))
+            self.element = tf.nest.map_structure(_type_spec, batch)
+
+    @property
+    def key(self) -> tuple:
+        """Equal for inputs that one program can be fed with."""
+        flat = tf.nest.flatten(self.element, expand_composites=True)
+        shapes = tuple(
+            None if spec is None else (spec.dtype, tuple(spec.shape.as_list())) for spec in flat
+        )
+        return str(tf.nest.map_structure(_kind, self.element)), shapes
+
+    def batches(self) -> Iterator[list[np.ndarray]]:
+        """Yields the component tensors of each batch; closes its session when it is dropped."""
+        with contextlib.ExitStack() as stack:
+            session = stack.enter_context(tf.compat.v1.Session(graph=self._graph))
+            session.run(self._initializers)
+            if self._start is not None:
+                session.run(self._start)
+            if self._has_queues:
+                coordinator = tf.train.Coordinator()
+                with self._graph.as_default():
+                    threads = tf.compat.v1.train.start_queue_runners(session, coordinator)
+                stack.callback(coordinator.join, threads, stop_grace_period_secs=5)
+                stack.callback(coordinator.request_stop)
+            take = session.make_callable(self._tensors)
+            while True:
+                try:
+                    batch = take()
+                except tf.errors.OutOfRangeError:
+                    return
+                yield batch
+
+
+def _type_spec(value: Any) -> Any:
+    return None if value is None else tf.type_spec_from_value(value)
+
+
+def _kind(spec: Any) -> str:
+    return type(spec).__name__

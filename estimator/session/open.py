@@ -1,0 +1,133 @@
+"""Opens a session on a program's graph: variables initialized or restored, tables filled."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator.checkpoint import files
+
+_log = logging.getLogger("estimator")
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    """What a new session runs on one graph.
+
+    Attributes:
+      graph: of the program.
+      saver: restores the variables.
+      init_op: initializes the variables if there is no checkpoint.
+      init_feed_dict: for `init_op`.
+      init_fn: called with the session after `init_op`.
+      local_init_ops: run in any case: local variables, tables, iterators.
+      config: of the session.
+    """
+
+    graph: tf.Graph
+    saver: tf.compat.v1.train.Saver
+    init_op: tf.Operation
+    init_feed_dict: dict | None
+    init_fn: Callable[[tf.compat.v1.Session], Any] | None
+    local_init_ops: list[tf.Operation]
+    config: tf.compat.v1.ConfigProto
+
+
+def build_setup(
+    graph: tf.Graph,
+    scaffold: tf.compat.v1.train.Scaffold | None,
+    saver: Callable[[], tf.compat.v1.train.Saver],
+    config: tf.compat.v1.ConfigProto,
+    more_local_init: Sequence[tf.Operation] = (),
+) -> Setup:
+    """Adds the initializers to a graph; what the model's scaffold names goes first.
+
+    Args:
+      graph: of the program.
+      scaffold: the model's, or None.
+      saver: makes the saver if the scaffold has none.
+      config: of the session.
+      more_local_init: run with the local initializers.
+    """
+    v1 = tf.compat.v1
+    scaffold = scaffold or v1.train.Scaffold()
+    with graph.as_default():
+        init_op = scaffold.init_op
+        if init_op is None:
+            init_op = tf.group(
+                v1.global_variables_initializer(), *v1.get_collection("resources_init")
+            )
+        local = scaffold.local_init_op
+        if local is None:
+            local = tf.group(v1.local_variables_initializer(), v1.tables_initializer())
+        return Setup(
+            graph=graph,
+            saver=scaffold.saver or saver(),
+            init_op=init_op,
+            init_feed_dict=scaffold.init_feed_dict,
+            init_fn=scaffold.init_fn,
+            local_init_ops=[local, *more_local_init],
+            config=config,
+        )
+
+
+@contextlib.contextmanager
+def opened(
+    setup: Setup, checkpoint_paths: Sequence[str], master: str = ""
+) -> Iterator[tuple[tf.compat.v1.Session, str | None]]:
+    """Opens a session, restored from the first of the checkpoints that can be read.
+
+    Args:
+      setup: of the program.
+      checkpoint_paths: newest first; with none, the variables are initialized.
+      master: the session's target.
+
+    Yields:
+      The session and the checkpoint's path, None if there is none.
+    """
+    with (
+        setup.graph.as_default(),
+        tf.compat.v1.Session(master, graph=setup.graph, config=setup.config) as session,
+    ):
+        path = restore_first(setup, session, checkpoint_paths)
+        if path is None:
+            session.run(setup.init_op, feed_dict=setup.init_feed_dict)
+            if setup.init_fn is not None:
+                setup.init_fn(session)
+        session.run(setup.local_init_ops)
+        yield session, path
+
+
+def restore_first(
+    setup: Setup, session: tf.compat.v1.Session, checkpoint_paths: Sequence[str]
+) -> str | None:
+    """Restores the first checkpoint that is whole; returns its path, None if none was given.
+
+    Raises:
+      ValueError: a checkpoint is another model's, or none of those given is whole.
+    """
+    for path in checkpoint_paths:
+        try:
+            with setup.graph.as_default():
+                if isinstance(setup.saver, tf.compat.v1.train.Saver):
+                    files.check_matches(path, tf.compat.v1.global_variables())
+                setup.saver.restore(session, path)
+        except (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError) as e:
+            _log.warning(
+                "The checkpoint %s is damaged (%s); trying the one before.",
+                path,
+                e.message.splitlines()[0],
+            )
+            continue
+        return path
+    if checkpoint_paths:
+        raise ValueError(
+            f"None of the checkpoints can be restored: {', '.join(checkpoint_paths)}. Remove them "
+            "to start anew."
+        )
+    return None

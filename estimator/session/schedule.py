@@ -1,0 +1,48 @@
+"""When periodic work is due, and how long a loop may be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+
+class Schedule:
+    """Fires on crossing a multiple of `every_steps`, or after `every_secs`."""
+
+    def __init__(
+        self,
+        every_steps: int | None = None,
+        every_secs: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Neither given: never fires."""
+        self._every_steps = every_steps
+        self._every_secs = every_secs
+        self._clock = clock
+        self._last = clock()
+
+    def next_step(self, step: int) -> int | None:
+        """The first step after `step` at which it fires; None if steps do not matter."""
+        if self._every_steps is None:
+            return None
+        return (step // self._every_steps + 1) * self._every_steps
+
+    def is_due(self, before: int, after: int) -> bool:
+        """Whether the steps from `before` to `after` make it fire."""
+        if self._every_steps is not None:
+            return before // self._every_steps != after // self._every_steps
+        if self._every_secs is None or self._clock() - self._last < self._every_secs:
+            return False
+        self._last = self._clock()
+        return True
+
+
+def loop_length(
+    step: int, iterations_per_loop: int, max_step: int | None, schedules: Iterable[Schedule]
+) -> int:
+    """How many steps the next loop runs: it ends on the first step that something waits for."""
+    ends = [step + iterations_per_loop]
+    ends += [end for schedule in schedules if (end := schedule.next_step(step)) is not None]
+    if max_step is not None:
+        ends.append(max_step)
+    return min(ends) - step

@@ -1,0 +1,306 @@
+"""Runs a train program: loops of the right length, checkpoints, summaries, and why it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.checkpoint import files
+from estimator.checkpoint.position import InputPosition, build_input_position, remove_positions
+from estimator.checkpoint.writer import CheckpointWriter, build_saver
+from estimator.config.run_config import RunConfig
+from estimator.graph.program import TrainProgram
+from estimator.session.hooks import Hook, HookedSession
+from estimator.session.open import Setup, build_setup, opened
+from estimator.session.schedule import Schedule, loop_length
+from estimator.summary.writer import EventWriter
+
+_log = logging.getLogger("estimator")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainResult:
+    """How a call of `train` ended.
+
+    Attributes:
+      global_step: the step that was reached.
+      loss: of the last step that a session call reported; None if no step ran.
+      reason: why it stopped: "max_steps", "steps", "end of input", "hook", "listener" or
+        "nan loss".
+    """
+
+    global_step: int
+    loss: float | None
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainRequest:
+    """What a call of `train` asks for.
+
+    Attributes:
+      config: when to save, to write and to log; `model_dir` is filled in.
+      session_config: of the session.
+      steps: this many more, or None.
+      max_steps: stop at this global step, or None.
+      hooks: the caller's and the model's.
+      listeners: told of every checkpoint.
+      is_same_input: whether the input is the one that the newest checkpoint's position is in.
+    """
+
+    config: RunConfig
+    session_config: tf.compat.v1.ConfigProto
+    steps: int | None
+    max_steps: int | None
+    hooks: Sequence[Hook]
+    listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener]
+    is_same_input: bool
+
+
+def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
+    """Opens a session, trains until something says stop, and saves the last step.
+
+    Raises:
+      tf.compat.v1.train.NanLossDuringTrainingError: the loss is not finite and the `nan_policy`
+        is "raise"; the state after that step is not saved.
+      ValueError: the input had no batch at all, or the checkpoint is another model's.
+    """
+    config = request.config
+    model_dir = str(config.model_dir)
+    paths = files.checkpoints_newest_first(model_dir)
+    setup = build_setup(
+        program.graph,
+        program.spec.scaffold,
+        lambda: build_saver(
+            keep_checkpoint_max=config.keep_checkpoint_max,
+            keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
+        ),
+        request.session_config,
+        program.initializers,
+    )
+    position = None
+    if program.input.iterator is not None and config.resume_input:
+        with program.graph.as_default():
+            position = build_input_position(program.input.iterator)
+    if position is None or not request.is_same_input:
+        remove_positions(model_dir)
+    checkpoints = _make_checkpoint_writer(request, setup, position, paths)
+    hooked = HookedSession(program.graph, request.hooks)
+    if checkpoints is not None:
+        checkpoints.begin()
+    events = EventWriter(model_dir)
+    with opened(setup, paths, config.master) as (session, path):
+        if program.input.initializer is not None:
+            session.run(program.input.initializer)
+        if path is not None and position is not None:
+            position.restore(session, model_dir, files.checkpoint_step(path) or 0)
+        with _coordinated(session) as coordinator:
+            hooked.start(session, coordinator)
+            return _TrainRun(program, hooked, request, checkpoints, events).run()
+
+
+@contextlib.contextmanager
+def _coordinated(session: tf.compat.v1.Session) -> Iterator[tf.train.Coordinator]:
+    """Runs the graph's queue runners, if an old input has some, around the block."""
+    coordinator = tf.train.Coordinator()
+    threads = tf.compat.v1.train.start_queue_runners(session, coordinator) if _has_queues() else []
+    try:
+        yield coordinator
+    finally:
+        coordinator.request_stop()
+        coordinator.join(threads, stop_grace_period_secs=5, ignore_live_threads=True)
+
+
+def _has_queues() -> bool:
+    return bool(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.QUEUE_RUNNERS))
+
+
+def _make_checkpoint_writer(
+    request: TrainRequest, setup: Setup, position: InputPosition | None, paths: Sequence[str]
+) -> CheckpointWriter | None:
+    """None if one of the hooks saves checkpoints: then it is the one that does."""
+    savers = [
+        h for h in request.hooks if isinstance(h, tf.compat.v1.train.CheckpointSaverHook)
+    ]
+    if savers:
+        _tf.add_listeners(savers[0], request.listeners)
+        return None
+    if paths:
+        setup.saver.recover_last_checkpoints(paths[::-1])
+    return CheckpointWriter(
+        str(request.config.model_dir),
+        setup.saver,
+        position=position,
+        listeners=request.listeners,
+        save_graph_def=request.config.checkpoint_save_graph_def,
+        last_step=files.checkpoint_step(paths[0]) if paths else None,
+    )
+
+
+class _TrainRun:
+    """The loops of one `train`, from the session's step to the reason to stop."""
+
+    def __init__(
+        self,
+        program: TrainProgram,
+        session: HookedSession,
+        request: TrainRequest,
+        checkpoints: CheckpointWriter | None,
+        events: EventWriter,
+    ) -> None:
+        config = request.config
+        self._program = program
+        self._session = session
+        self._iterations_per_loop = config.iterations_per_loop
+        self._nan_policy = config.nan_policy
+        self._checkpoints = checkpoints
+        self._events = events
+        self._saves = Schedule(config.save_checkpoints_steps, config.save_checkpoints_secs)
+        self._summaries = Schedule(config.save_summary_steps)
+        self._logs = Schedule(config.log_step_count_steps)
+        self._step = int(session.session.run(program.current_step))
+        self._first_step = self._step
+        self._max_step, self._limit = self._end_of(request)
+        self._loss: float | None = None
+        self._logged_at = time.perf_counter(), self._step
+
+    def _end_of(self, request: TrainRequest) -> tuple[int | None, str]:
+        """The step to stop at and the name of what says so."""
+        stop_hook = _stop_hook_step(request.hooks)
+        if request.steps is not None:
+            return self._step + request.steps, "steps"
+        if request.max_steps is not None:
+            return request.max_steps, "max_steps"
+        return stop_hook, "hook"
+
+    def run(self) -> TrainResult:
+        reason = None
+        while reason is None:
+            reason = self._reason_to_stop() or self._run_loop()
+        if reason == "end of input" and self._step == self._first_step:
+            raise ValueError(
+                "`input_fn` gave no batch for every replica: its dataset is empty, or smaller than "
+                "one global batch. Check its files and filters, or drop_remainder."
+            )
+        if self._checkpoints is not None and reason != "nan loss":
+            if reason == "end of input":
+                self._checkpoints.forget_position()
+            self._checkpoints.end(self._session.session, self._step)
+        if reason != "nan loss":
+            self._session.end()
+        self._events.flush()
+        _log.info("Training stopped at step %d: %s.", self._step, reason)
+        return TrainResult(self._step, self._loss, reason)
+
+    def _reason_to_stop(self) -> str | None:
+        if self._session.should_stop:
+            return "hook"
+        if self._max_step is not None and self._step >= self._max_step:
+            return self._limit
+        return None
+
+    def _run_loop(self) -> str | None:
+        """Runs one loop and what is due after it; returns why to stop, None to go on."""
+        num_steps = loop_length(
+            self._step,
+            self._iterations_per_loop,
+            self._max_step,
+            [self._saves, self._summaries],
+        )
+        before = self._step
+        is_recording = self._summaries.is_due(before, before + num_steps)
+        try:
+            self._loss, self._step, summary = self._call(num_steps, is_recording)
+        except tf.errors.OutOfRangeError:
+            self._step = int(self._session.session.run(self._program.current_step))
+            return "end of input"
+        if not math.isfinite(self._loss) and self._nan_policy != "ignore":
+            return self._stop_on_nan()
+        self._check_advanced(before)
+        if is_recording:
+            self._write_summaries(summary)
+        if self._logs.is_due(before, self._step):
+            self._write_speed()
+        if self._checkpoints is not None and self._saves.is_due(before, self._step):
+            if self._checkpoints.save(self._session.session, self._step):
+                return "listener"
+        return None
+
+    def _call(self, num_steps: int, is_recording: bool) -> tuple[float, int, bytes | None]:
+        program = self._program
+        fetches = [program.loss, program.global_step]
+        feeds: list[tf.Tensor] = []
+        values: list[Any] = []
+        if program.num_steps is not None:
+            feeds.append(program.num_steps)
+            values.append(num_steps)
+        if is_recording and program.summary is not None:
+            fetches.append(program.summary)
+            feeds.append(program.is_recording)
+            values.append(True)
+        loss, step, *summary = self._session.run(fetches, feeds, values)
+        return float(loss), int(step), _bytes(summary)
+
+    def _stop_on_nan(self) -> str:
+        message = (
+            f"The loss of step {self._step} is {self._loss}. The state after it is not saved: "
+            "training resumes from the last checkpoint before it."
+        )
+        _log.error(message)
+        if self._nan_policy == "raise":
+            raise NanLossError(message)
+        return "nan loss"
+
+    def _check_advanced(self, before: int) -> None:
+        if self._step == before:
+            raise ValueError(
+                f"The global step is still {before} after a run of `train_op`, so training would "
+                "never end. Let `train_op` run the op that increments it."
+            )
+
+    def _write_summaries(self, summary: bytes | None) -> None:
+        self._events.write_scalars({"loss": self._loss or 0.0}, self._step)
+        if summary:
+            self._events.write_summary(summary, self._step)
+
+    def _write_speed(self) -> None:
+        now, (then, step_then) = time.perf_counter(), self._logged_at
+        steps_per_sec = (self._step - step_then) / max(now - then, 1e-9)
+        self._logged_at = now, self._step
+        self._events.write_scalars({"global_step/sec": steps_per_sec}, self._step)
+        _log.info(
+            "step %d: loss = %.6g (%.4g steps/s)", self._step, self._loss or 0.0, steps_per_sec
+        )
+
+
+class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
+    """The loss is not finite; the message names the step."""
+
+    def __init__(self, message: str) -> None:
+        """Keeps the message, which the stock error has fixed."""
+        super().__init__()
+        self._message = message
+
+    def __str__(self) -> str:
+        return self._message
+
+
+def _stop_hook_step(hooks: Sequence[Hook]) -> int | None:
+    """The first step at which a StopAtStepHook among the hooks stops; None without one."""
+    stops = [
+        _tf.last_step_of(h) for h in hooks if isinstance(h, tf.compat.v1.train.StopAtStepHook)
+    ]
+    return min((stop for stop in stops if stop is not None), default=None)
+
+
+def _bytes(summary: list[Any]) -> bytes | None:
+    """The one summary that was fetched; a place that a loop never wrote holds an empty array."""
+    return summary[0] if summary and isinstance(summary[0], bytes) else None

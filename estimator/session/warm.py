@@ -1,0 +1,166 @@
+"""Evaluation and prediction with a program, a session and weights that stay."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator.graph.program import EvalProgram, PredictProgram
+from estimator.session.hooks import Hook, HookedSession
+from estimator.session.open import Setup, restore_first
+
+
+class WarmSession:
+    """A session on a program that stays open between calls.
+
+    Weights are restored only when another checkpoint is asked for.
+
+    Attributes:
+      program: what it runs.
+      session: on the program's graph.
+      key: of the inputs that it can be fed with.
+    """
+
+    def __init__(
+        self, program: EvalProgram | PredictProgram, setup: Setup, key: tuple
+    ) -> None:
+        """Opens the session; its variables have no values before `restore`."""
+        self.program = program
+        self.key = key
+        self.session = tf.compat.v1.Session(graph=setup.graph, config=setup.config)
+        self._setup = setup
+        self._path: str | None = None
+        self._run = HookedSession(setup.graph, [])
+        self._run.start(self.session, tf.train.Coordinator())
+
+    def restore(self, checkpoint_paths: Sequence[str]) -> str:
+        """Makes the first of the checkpoints that is whole the current one."""
+        if self._path is None or self._path != checkpoint_paths[0]:
+            self._path = None
+            path = restore_first(self._setup, self.session, checkpoint_paths)
+            self.session.run(self._setup.local_init_ops)
+            self._path = path
+        return str(self._path)
+
+    def hooked(self, hooks: Sequence[Hook]) -> HookedSession:
+        """A way to make calls with hooks around them; without hooks, always the same."""
+        if not hooks:
+            return self._run
+        hooked = HookedSession(self._setup.graph, hooks)
+        hooked.start(self.session, tf.train.Coordinator())
+        return hooked
+
+    def global_step(self) -> int:
+        """The global step of the weights."""
+        return int(self.session.run(self.program.current_step))
+
+    def close(self) -> None:
+        """Frees the session."""
+        self.session.close()
+
+
+def run_evaluation(
+    warm: WarmSession,
+    batches: Iterator[list[np.ndarray]],
+    steps: int | None,
+    hooks: Sequence[Hook],
+) -> dict[str, Any]:
+    """Evaluates up to `steps` global batches, each example once.
+
+    Args:
+      warm: its program is an EvalProgram, its weights are restored.
+      batches: component arrays, one batch a replica and step.
+      steps: None for all.
+      hooks: around each step.
+
+    Returns:
+      The metrics by name, and "loss".
+
+    Raises:
+      ValueError: there was no batch.
+    """
+    program = warm.program
+    assert isinstance(program, EvalProgram)
+    with program.graph.as_default():
+        warm.session.run(_reset_op(program.graph))
+    session = warm.hooked(hooks)
+    total, weight = 0.0, 0
+    for group in itertools.islice(_groups(batches, len(program.feeds)), steps):
+        fetches, feeds, values = _eval_call(program, group)
+        losses = session.run(fetches, feeds, values)[: len(group)]
+        for loss in losses:
+            # A scalar counts once a batch, as Estimator always did; a vector once an example.
+            total += float(np.sum(loss))
+            weight += np.size(loss)
+        if session.should_stop:
+            break
+    if weight == 0:
+        raise ValueError(
+            "`input_fn` gave no batch to evaluate: its dataset is empty. Check its files and "
+            "filters."
+        )
+    results = dict(warm.session.run(program.values))
+    if hooks:
+        session.end()
+    return {**results, "loss": np.float32(total / weight)}
+
+
+def run_prediction(
+    warm: WarmSession,
+    batches: Iterator[list[np.ndarray]],
+    keys: Sequence[str] | None,
+    hooks: Sequence[Hook],
+) -> Iterator[Any]:
+    """Yields the predictions of each batch, in order: an array or a dict of arrays."""
+    program = warm.program
+    assert isinstance(program, PredictProgram)
+    wanted = [_only(predictions, keys) for predictions in program.predictions]
+    session = warm.hooked(hooks)
+    for group in _groups(batches, len(program.feeds)):
+        used = range(len(group))
+        fetches = [t for i in used for t in tf.nest.flatten(wanted[i])]
+        feeds = [feed for i in used for feed in program.feeds[i]]
+        flat = iter(session.run(fetches, feeds, [v for batch in group for v in batch]))
+        for i in used:
+            yield tf.nest.map_structure(lambda _: next(flat), wanted[i])
+        if session.should_stop:
+            break
+    if hooks:
+        session.end()
+
+
+def _groups(
+    batches: Iterator[list[np.ndarray]], num_replicas: int
+) -> Iterator[list[list[np.ndarray]]]:
+    """A batch for each replica; the last group may have fewer."""
+    while group := list(itertools.islice(batches, num_replicas)):
+        yield group
+
+
+def _eval_call(
+    program: EvalProgram, group: list[list[np.ndarray]]
+) -> tuple[list[Any], list[tf.Tensor], list[np.ndarray]]:
+    """Fetches, feeds and values for the replicas that have a batch; the others do not run."""
+    used = range(len(group))
+    fetches = [program.losses[i] for i in used]
+    fetches += [getattr(update, "op", update) for i in used for update in program.updates[i]]
+    feeds = [feed for i in used for feed in program.feeds[i]]
+    return fetches, feeds, [value for batch in group for value in batch]
+
+
+def _reset_op(graph: tf.Graph) -> tf.Operation:
+    """Sets the metrics to zero; made once a graph."""
+    try:
+        return graph.get_operation_by_name("reset_metrics")
+    except KeyError:
+        return tf.group(tf.compat.v1.local_variables_initializer(), name="reset_metrics")
+
+
+def _only(predictions: Any, keys: Sequence[str] | None) -> Any:
+    if keys is None:
+        return predictions
+    return {key: predictions[key] for key in keys}

@@ -1,0 +1,1 @@
+"""Event files: one writer per directory."""

@@ -1,0 +1,16 @@
+"""The TPU names, at the places where `tf.compat.v1.estimator.tpu` had them."""
+
+from estimator.config.run_config import InputPipelineConfig, TPUConfig
+from estimator.config.run_config import TPURunConfig as RunConfig
+from estimator.estimator import TPUEstimator
+from estimator.graph.optimizer import CrossShardOptimizer
+from estimator.spec import TPUEstimatorSpec
+
+__all__ = [
+    "CrossShardOptimizer",
+    "InputPipelineConfig",
+    "RunConfig",
+    "TPUConfig",
+    "TPUEstimator",
+    "TPUEstimatorSpec",
+]

@@ -1,0 +1,66 @@
+"""What the classifiers share: a dense layer, and the way from logits to a spec."""
+
+from typing import Any
+
+import tensorflow as tf
+
+import estimator as est
+
+
+def build_spec(
+    logits: tf.Tensor, labels: tf.Tensor | None, mode: str, params: dict[str, Any]
+) -> est.tpu.TPUEstimatorSpec:
+    """Builds what `mode` needs: predictions, the loss and its metrics, or the update.
+
+    Args:
+      logits: float32 [batch, classes].
+      labels: int32 [batch]; None in prediction.
+      mode: an `est.ModeKeys`.
+      params: "learning_rate", and with "decay_steps" and "decay_rate" how it decays: by that
+        rate every so many steps.
+
+    Returns:
+      A spec with predictions "classes" int32 [batch], "probabilities" and "logits" float32
+      [batch, classes], and the metric "accuracy".
+    """
+    predictions = {
+        "classes": tf.argmax(logits, axis=-1, output_type=tf.int32),
+        "probabilities": tf.nn.softmax(logits),
+        "logits": logits,
+    }
+    if mode == est.ModeKeys.PREDICT:
+        outputs = {"serving_default": est.export.PredictOutput(predictions)}
+        return est.tpu.TPUEstimatorSpec(mode, predictions=predictions, export_outputs=outputs)
+
+    loss = tf.reduce_mean(
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    )
+    if mode == est.ModeKeys.EVAL:
+        metrics = (_build_metrics, [labels, predictions["classes"]])
+        return est.tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=metrics)
+
+    hits = tf.cast(tf.equal(labels, predictions["classes"]), tf.float32)
+    tf.compat.v1.summary.scalar("accuracy", tf.reduce_mean(hits))
+    return est.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=_build_train_op(loss, params))
+
+
+def build_dense(name: str, inputs: tf.Tensor, units: int) -> tf.Tensor:
+    """Builds a dense layer without activation: [batch, n] to [batch, units]."""
+    with tf.compat.v1.variable_scope(name):
+        kernel = tf.compat.v1.get_variable("kernel", [inputs.shape[-1], units])
+        bias = tf.compat.v1.get_variable("bias", [units], initializer=tf.zeros_initializer())
+    return tf.nn.bias_add(tf.matmul(inputs, kernel), bias)
+
+
+def _build_metrics(labels: tf.Tensor, classes: tf.Tensor) -> dict[str, Any]:
+    return {"accuracy": tf.compat.v1.metrics.accuracy(labels, classes)}
+
+
+def _build_train_op(loss: tf.Tensor, params: dict[str, Any]) -> tf.Operation:
+    global_step = tf.compat.v1.train.get_or_create_global_step()
+    learning_rate = tf.compat.v1.train.exponential_decay(
+        params["learning_rate"], global_step, params["decay_steps"], params["decay_rate"]
+    )
+    tf.compat.v1.summary.scalar("learning_rate", learning_rate)
+    optimizer = est.tpu.CrossShardOptimizer(tf.compat.v1.train.AdamOptimizer(learning_rate))
+    return optimizer.minimize(loss, global_step=global_step)

@@ -1,0 +1,252 @@
+"""Trains, evaluates, predicts with and exports a model of MNIST digits.
+
+    python run_mnist.py --mode=all
+    python run_mnist.py --model=mnist_mlp --strategy=mirrored --num_replicas=2
+
+Run it again and it goes on from its checkpoint. `--help` lists the flags.
+"""
+
+import itertools
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # Before TensorFlow reads it.
+
+import numpy as np
+import tensorflow as tf
+from absl import app, flags, logging
+
+import estimator as est
+from input_pipelines import mnist, tfrecord
+from models import mnist_cnn, mnist_mlp
+
+MODELS = {"mnist_cnn": mnist_cnn, "mnist_mlp": mnist_mlp}
+MODES = ("train", "eval", "predict", "export", "all")
+NUM_PREDICTIONS_SHOWN = 10
+MISTAKES_GRID = (8, 8)
+
+FLAGS = flags.FLAGS
+flags.DEFINE_enum("mode", "all", MODES, "What to do; all does everything, in this order.")
+
+flags.DEFINE_enum("model", "mnist_cnn", list(MODELS), "The model.")
+flags.DEFINE_integer("train_steps", 2000, "Train until this global step.", lower_bound=1)
+flags.DEFINE_integer("batch_size", 64, "Examples a step, over all replicas.", lower_bound=1)
+flags.DEFINE_integer("eval_batch_size", 200, "The same, to evaluate and predict.", lower_bound=1)
+flags.DEFINE_float("learning_rate", 0.001, "Learning rate at the start.")
+flags.DEFINE_integer("decay_steps", 500, "Steps over which it decays once.", lower_bound=1)
+flags.DEFINE_float("decay_rate", 0.5, "What it is then multiplied by.", 0.0, 1.0)
+flags.DEFINE_integer("seed", None, "Seed of weights, dropout and order; none if not given.")
+
+flags.DEFINE_enum("dataset", "mnist_5k", mnist.DATASETS, "The data set; mnist is downloaded.")
+flags.DEFINE_string("data_dir", mnist.DEFAULT_DATA_DIR, "Where TFDS keeps its data sets.")
+flags.DEFINE_string("train_file", None, "TFRecord files to train on, instead; wildcards work.")
+flags.DEFINE_string("eval_file", None, "TFRecord files to evaluate and predict, instead.")
+
+flags.DEFINE_string("model_dir", None, "For checkpoints and events. Default: runs/MODEL.")
+flags.DEFINE_string("export_dir", None, "For SavedModels. Default: MODEL_DIR/export.")
+flags.DEFINE_integer("iterations", 100, "Steps in one session call.", lower_bound=1)
+flags.DEFINE_integer("save_checkpoints_steps", 500, "Steps between checkpoints.", lower_bound=1)
+flags.DEFINE_integer("save_summary_steps", 100, "Steps between summaries.", lower_bound=1)
+flags.DEFINE_integer("keep_checkpoint_max", 5, "Checkpoints to keep; 0 keeps all.", lower_bound=0)
+
+flags.DEFINE_string("strategy", None, "one_device, mirrored or central_storage. Default: none.")
+flags.DEFINE_integer("num_replicas", None, "Replicas of the strategy.", lower_bound=1)
+flags.DEFINE_boolean("use_tpu", False, "Run on a TPU.")
+flags.DEFINE_string("tpu", None, "Name or address of the TPU.")
+flags.DEFINE_string("master", "", "Address of the TensorFlow server to run on.")
+
+flags.register_validator(
+    "learning_rate", lambda rate: rate > 0, "--learning_rate must be greater than 0."
+)
+flags.register_multi_flags_validator(
+    ["master", "tpu"],
+    lambda values: not (values["master"] and values["tpu"]),
+    "--tpu names what to run on; leave out --master.",
+)
+flags.register_multi_flags_validator(
+    ["use_tpu", "tpu"],
+    lambda values: values["use_tpu"] or not values["tpu"],
+    "--tpu needs --use_tpu.",
+)
+
+
+class SpeedHook(tf.compat.v1.train.SessionRunHook):
+    """Measures steps a second, from the end of the first session call on."""
+
+    def __init__(self) -> None:
+        """Starts with no call seen."""
+        self._calls: list[tuple[float, int]] = []  # The first and the last: (seconds, step).
+
+    def begin(self) -> None:
+        """Finds the global step."""
+        self._global_step = tf.compat.v1.train.get_global_step()
+
+    def before_run(self, run_context: Any) -> tf.compat.v1.train.SessionRunArgs:
+        """Asks for the global step."""
+        del run_context
+        return tf.compat.v1.train.SessionRunArgs(self._global_step)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Notes the time at which a call ended."""
+        del run_context
+        self._calls[1:] = [(time.perf_counter(), int(run_values.results))]
+
+    @property
+    def steps_per_sec(self) -> float | None:
+        """None before the second call."""
+        if len(self._calls) < 2:
+            return None
+        (start_secs, start_step), (end_secs, end_step) = self._calls
+        return (end_step - start_step) / (end_secs - start_secs)
+
+
+def make_classifier() -> est.tpu.TPUEstimator:
+    """Makes the estimator that the flags describe."""
+    config = est.tpu.RunConfig(
+        model_dir=FLAGS.model_dir or os.path.join("runs", FLAGS.model),
+        tf_random_seed=FLAGS.seed,
+        save_checkpoints_steps=FLAGS.save_checkpoints_steps,
+        save_summary_steps=FLAGS.save_summary_steps,
+        keep_checkpoint_max=FLAGS.keep_checkpoint_max,
+        strategy=FLAGS.strategy,
+        num_replicas=FLAGS.num_replicas,
+        master=_find_master(),
+        tpu_config=est.tpu.TPUConfig(iterations_per_loop=FLAGS.iterations),
+    )
+    return est.tpu.TPUEstimator(
+        model_fn=MODELS[FLAGS.model].model_fn,
+        config=config,
+        params={
+            "learning_rate": FLAGS.learning_rate,
+            "decay_steps": FLAGS.decay_steps,
+            "decay_rate": FLAGS.decay_rate,
+        },
+        use_tpu=FLAGS.use_tpu,
+        train_batch_size=FLAGS.batch_size,
+        eval_batch_size=FLAGS.eval_batch_size,
+        predict_batch_size=FLAGS.eval_batch_size,
+    )
+
+
+def _find_master() -> str:
+    if FLAGS.tpu:
+        return tf.distribute.cluster_resolver.TPUClusterResolver(FLAGS.tpu).master()
+    return FLAGS.master
+
+
+def make_train_input_fn() -> mnist.InputFn:
+    """Makes the input to train on."""
+    if FLAGS.train_file:
+        return tfrecord.make_input_fn(FLAGS.train_file, training=True, seed=FLAGS.seed)
+    return mnist.make_input_fn(
+        FLAGS.dataset, "train", training=True, seed=FLAGS.seed, data_dir=FLAGS.data_dir
+    )
+
+
+def make_eval_input_fn() -> mnist.InputFn:
+    """Makes the input to evaluate and to predict."""
+    if FLAGS.eval_file:
+        return tfrecord.make_input_fn(FLAGS.eval_file)
+    return mnist.make_input_fn(FLAGS.dataset, "test", data_dir=FLAGS.data_dir)
+
+
+def serving_input_receiver_fn() -> est.export.ServingInputReceiver:
+    """Takes raw images, uint8 [batch, 28, 28, 1], and scales them as in training."""
+    images = tf.compat.v1.placeholder(tf.uint8, [None, *mnist.IMAGE_SHAPE], name="image")
+    return est.export.ServingInputReceiver(
+        features={"image": mnist.scale_images(images)}, receiver_tensors={"image": images}
+    )
+
+
+def train(classifier: est.tpu.TPUEstimator) -> dict[str, str]:
+    """Trains up to --train_steps, from the newest checkpoint if there is one."""
+    speed = SpeedHook()
+    classifier.train(make_train_input_fn(), hooks=[speed], max_steps=FLAGS.train_steps)
+    if speed.steps_per_sec is None:
+        return {}
+    return {"examples/s": f"{speed.steps_per_sec * FLAGS.batch_size:,.0f}"}
+
+
+def evaluate(classifier: est.tpu.TPUEstimator) -> dict[str, str]:
+    """Evaluates every test digit, and writes a picture of those that were taken for another."""
+    metrics = classifier.evaluate(make_eval_input_fn(), steps=None)
+    images = [image for image, label, digit in predict_labelled(classifier) if digit != label]
+    write_mistakes(classifier.eval_dir(), images, metrics["global_step"])
+    is_sample = FLAGS.dataset == "mnist_5k" and not FLAGS.eval_file
+    remark = " (on mnist_5k's own test digits, not MNIST's official ones)" if is_sample else ""
+    return {"accuracy": f"{metrics['accuracy']:.4f}{remark}", "loss": f"{metrics['loss']:.4f}"}
+
+
+def predict(classifier: est.tpu.TPUEstimator) -> dict[str, str]:
+    """Predicts the first test digits."""
+    shown = itertools.islice(predict_labelled(classifier), NUM_PREDICTIONS_SHOWN)
+    _, labels, digits = zip(*shown, strict=True)
+    return {"digits": " ".join(map(str, labels)), "predicted": " ".join(map(str, digits))}
+
+
+def export(classifier: est.tpu.TPUEstimator) -> dict[str, str]:
+    """Exports a SavedModel that takes raw images."""
+    export_dir = FLAGS.export_dir or os.path.join(classifier.model_dir, "export")
+    path = classifier.export_saved_model(export_dir, serving_input_receiver_fn)
+    return {"SavedModel": os.fsdecode(path)}
+
+
+VERBS = {"train": train, "eval": evaluate, "predict": predict, "export": export}
+
+
+def predict_labelled(
+    classifier: est.tpu.TPUEstimator,
+) -> Iterator[tuple[np.ndarray, int, int]]:
+    """Yields (image, label, predicted digit) for each test digit."""
+    input_fn = make_eval_input_fn()
+    examples = input_fn({"batch_size": FLAGS.eval_batch_size}).unbatch().as_numpy_iterator()
+    for (features, label), prediction in zip(examples, classifier.predict(input_fn), strict=True):
+        yield features["image"], int(label), int(prediction["classes"])
+
+
+def write_mistakes(log_dir: str, images: Sequence[np.ndarray], step: int) -> None:
+    """Writes a grid of the first of these images, [28, 28, 1] in [-0.5, 0.5], for TensorBoard."""
+    num_rows, num_columns = MISTAKES_GRID
+    tiles = np.full([num_rows * num_columns, *mnist.IMAGE_SHAPE], -0.5, np.float32)
+    for tile, image in zip(tiles, images, strict=False):
+        tile[:] = image
+    tiles = np.pad(tiles + 0.5, [(0, 0), (1, 1), (1, 1), (0, 0)], constant_values=0.5)
+    height, width, _ = tiles.shape[1:]
+    rows = tiles.reshape(num_rows, num_columns, height, width).transpose(0, 2, 1, 3)
+    grid = rows.reshape(1, num_rows * height, num_columns * width, 1)
+    with tf.summary.create_file_writer(log_dir).as_default():
+        tf.summary.image("misclassified", grid, step=step)
+
+
+def print_report(classifier: est.tpu.TPUEstimator, results: dict[str, str]) -> None:
+    """Prints what was reached, where it is, and how to look at it."""
+    rows = {
+        "steps": f"{int(classifier.get_variable_value('global_step')):,}",
+        **results,
+        "checkpoint": classifier.latest_checkpoint(),
+        "events": f"{classifier.model_dir}, {classifier.eval_dir()}",
+        "TensorBoard": f"{sys.executable} -m tensorboard.main --logdir {classifier.model_dir}",
+    }
+    print()
+    for name, value in rows.items():
+        print(f"{name:<12} {value}")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Does what --mode says."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unknown arguments: {argv[1:]}. Flags begin with --.")
+    logging.set_verbosity(logging.INFO)
+    modes = list(VERBS) if FLAGS.mode == "all" else [FLAGS.mode]
+    results: dict[str, str] = {}
+    with make_classifier() as classifier:
+        for mode in modes:
+            results |= VERBS[mode](classifier)
+        print_report(classifier, results)
+
+
+if __name__ == "__main__":
+    app.run(main)

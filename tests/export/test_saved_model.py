@@ -1,0 +1,443 @@
+import json
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from estimator import export
+from estimator.export.outputs import TrainOutput
+from estimator.export.saved_model import GraphToSave
+
+PREDICT = "tensorflow/serving/predict"
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tf.Graph().as_default() as graph:
+        yield graph
+
+
+@pytest.fixture
+def open_session():
+    """Opens sessions on the default graph with initialized variables; closes them after."""
+    sessions = []
+
+    def run():
+        sessions.append(tf.compat.v1.Session())
+        sessions[-1].run(tf.compat.v1.global_variables_initializer())
+        return sessions[-1]
+
+    yield run
+    for session in sessions:
+        session.close()
+
+
+def raw_receiver():
+    return export.build_raw_serving_input_receiver_fn({"x": tf.TensorSpec([None, 2])})()
+
+
+def parsing_receiver():
+    spec = {"x": tf.io.FixedLenFeature([2], tf.float32)}
+    return export.build_parsing_serving_input_receiver_fn(spec)()
+
+
+def serialized(*rows):
+    examples = [tf.train.Example() for _ in rows]
+    for example, row in zip(examples, rows, strict=True):
+        example.features.feature["x"].float_list.value.extend(row)
+    return tf.constant([example.SerializeToString() for example in examples])
+
+
+def weighted_sum(x, weights=(1.0, 10.0)):
+    """[batch size]: x0 + 10 * x1 by a variable."""
+    w = tf.compat.v1.get_variable("w", initializer=tf.constant(weights))
+    return tf.linalg.matvec(x, w)
+
+
+def load(path):
+    with tf.init_scope():
+        pass
+    return tf.saved_model.load(path.decode())
+
+
+def read_graphs(path):
+    """The meta graphs of a SavedModel written as text: tags to MetaGraphDef text."""
+    with open(os.path.join(path.decode(), "saved_model.pbtxt")) as file:
+        return file.read()
+
+
+# Signatures.
+
+
+def test_predictions_alone_are_the_default_signature():
+    receiver = raw_receiver()
+    signatures = export.make_signatures(receiver, {"y": receiver.features["x"] * 2.0}, None)
+    assert list(signatures) == ["serving_default"]
+    assert signatures["serving_default"].method_name == PREDICT
+
+
+def test_a_single_output_is_the_default_too_and_the_users_dict_stays():
+    receiver = raw_receiver()
+    outputs = {"mine": export.PredictOutput(receiver.features["x"])}
+    signatures = export.make_signatures(receiver, None, outputs)
+    assert list(signatures) == ["mine", "serving_default"]
+    assert signatures["mine"] == signatures["serving_default"]
+    assert list(outputs) == ["mine"]
+
+
+def test_of_several_outputs_one_must_be_the_default():
+    receiver = raw_receiver()
+    output = export.PredictOutput(receiver.features["x"])
+    with pytest.raises(ValueError, match=r"keys \['a', 'b'\]; one .* 'serving_default'"):
+        export.make_signatures(receiver, None, {"a": output, "b": output})
+    signatures = export.make_signatures(receiver, None, {"a": output, "serving_default": output})
+    assert list(signatures) == ["a", "serving_default"]
+
+
+@pytest.mark.parametrize(
+    ("export_outputs", "error", "message"),
+    [
+        (None, ValueError, "both None"),
+        ({}, ValueError, "at least one output"),
+        ([], TypeError, r"`export_outputs` \(\[\]\) must be a dict"),
+        ({"a": 3}, TypeError, r"`export_outputs\['a'\]` \(3\) must be an ExportOutput"),
+        ({3: None}, TypeError, "key 3"),
+    ],
+)
+def test_wrong_export_outputs_are_named(export_outputs, error, message):
+    with pytest.raises(error, match=message):
+        export.make_signatures(raw_receiver(), None, export_outputs)
+
+
+def test_signatures_that_cannot_be_made_are_left_out_with_a_reason(caplog):
+    receiver = raw_receiver()
+    y = tf.reduce_sum(receiver.features["x"], axis=1)
+    unfed = tf.compat.v1.placeholder(tf.float32, name="unfed")
+    outputs = {
+        "serving_default": export.PredictOutput(y),
+        "classify": export.ClassificationOutput(scores=y),
+        "regress": export.RegressionOutput(y),
+        "eval": export.EvalOutput(loss=y),
+        "unfed": export.PredictOutput(y + unfed),
+    }
+    with caplog.at_level(logging.INFO, "estimator"):
+        assert list(export.make_signatures(receiver, None, outputs)) == ["serving_default"]
+    reasons = {record.args[0]: record.args[1] for record in caplog.records[1:]}
+    assert "takes {'x': 'float32'}" in reasons["classify"]
+    assert "takes {'x': 'float32'}" in reasons["regress"]
+    assert "TensorFlow Serving does not offer" in reasons["eval"]
+    assert "placeholder 'unfed'" in reasons["unfed"]
+    assert {record.levelno for record in caplog.records} == {logging.INFO}
+
+
+def test_a_missing_default_is_a_warning(caplog):
+    receiver = raw_receiver()
+    y = tf.reduce_sum(receiver.features["x"], axis=1)
+    outputs = {"serving_default": export.RegressionOutput(y), "y": export.PredictOutput(y)}
+    assert list(export.make_signatures(receiver, None, outputs)) == ["y"]
+    (record,) = (record for record in caplog.records if record.levelno == logging.WARNING)
+    assert record.args[0] == "serving_default"
+
+
+def test_alternatives_add_signatures_of_their_own():
+    parsed = parsing_receiver()
+    x = parsed.features["x"]
+    y = tf.reduce_sum(x, axis=1)
+    receiver = export.ServingInputReceiver(
+        parsed.features, parsed.receiver_tensors, {"raw": {"x": x}}
+    )
+    outputs = {"serving_default": export.PredictOutput(y), "regress": export.RegressionOutput(y)}
+    signatures = export.make_signatures(receiver, None, outputs)
+    assert list(signatures) == ["serving_default", "regress", "raw:serving_default"]
+    assert list(signatures["raw:serving_default"].inputs) == ["x"]
+
+
+def test_signatures_are_made_outside_the_graph_too():
+    receiver = parsing_receiver()
+    outputs = {"regress": export.RegressionOutput(receiver.features["x"][:, 0])}
+    with tf.Graph().as_default():
+        assert len(export.make_signatures(receiver, None, outputs)) == 2
+
+
+def test_sparse_and_ragged_tensors_are_followed_to_their_placeholders():
+    sparse = tf.compat.v1.sparse_placeholder(tf.float32, [None, 2])
+    ragged = tf.compat.v1.ragged.placeholder(tf.float32, 1)
+    outputs = {"s": tf.sparse.map_values(tf.square, sparse), "r": ragged + 1.0}
+    whole = export.ServingInputReceiver(outputs, {"s": sparse, "r": ragged})
+    assert list(export.make_signatures(whole, outputs)) == ["serving_default"]
+    part = export.ServingInputReceiver(outputs, {"s": sparse})
+    assert list(export.make_signatures(part, outputs)) == []
+
+
+@pytest.mark.parametrize("kind", [export.EvalOutput, TrainOutput])
+def test_supervised_graphs_have_one_signature(kind):
+    spec = tf.TensorSpec([None])
+    receiver = export.build_raw_supervised_input_receiver_fn({"x": spec}, spec)()
+    loss = tf.reduce_mean(receiver.features["x"] - receiver.labels)
+    (key, signature), *rest = export.make_supervised_signatures(receiver, kind(loss)).items()
+    assert (key, rest) == (kind.key, [])
+    assert sorted(signature.inputs) == ["label", "x"]
+    unfed = tf.compat.v1.placeholder(tf.float32, name="unfed")
+    with pytest.raises(ValueError, match="'unfed'"):
+        export.make_supervised_signatures(receiver, kind(loss + unfed))
+
+
+# Writing and loading.
+
+
+def test_a_raw_signature_gives_the_sessions_numbers(tmp_path, open_session):
+    receiver = raw_receiver()
+    y = weighted_sum(receiver.features["x"])
+    session = open_session()
+    signatures = export.make_signatures(receiver, {"y": y})
+    path = export.write_saved_model(session, tmp_path, signatures)
+    assert isinstance(path, bytes)
+    assert path.decode() == str(tmp_path / os.listdir(tmp_path)[0])
+    with tf.Graph().as_default(), tf.compat.v1.Session() as loaded:
+        tf.compat.v1.saved_model.load(loaded, ["serve"], path.decode())
+        assert loaded.run(y.name, {"x:0": [[3.0, 4.0]]}).tolist() == [43.0]
+
+
+CLEAN_PROCESS = """
+import json, sys
+import numpy as np
+import tensorflow as tf
+assert "estimator" not in sys.modules
+signatures = tf.saved_model.load(sys.argv[1]).signatures
+example = tf.train.Example()
+example.features.feature["x"].float_list.value.extend([3.0, 4.0])
+examples = tf.constant([example.SerializeToString()] * 2)
+answers = {}
+for name, signature in signatures.items():
+    (argument,) = signature.structured_input_signature[1]
+    fed = tf.constant([[3.0, 4.0]] * 2) if argument == "x" else examples
+    answer = signature(**{argument: fed})
+    answers[name] = {key: value.numpy().tolist() for key, value in answer.items()}
+print(json.dumps(answers))
+"""
+
+
+def test_a_clean_process_serves_every_signature(tmp_path, open_session):
+    parsed = parsing_receiver()
+    x = parsed.features["x"]
+    receiver = export.ServingInputReceiver(
+        parsed.features, parsed.receiver_tensors, {"raw": {"x": x}}
+    )
+    y = weighted_sum(x)
+    outputs = {
+        "serving_default": export.PredictOutput({"y": y, "twice": y * 2.0}),
+        "regress": export.RegressionOutput(y),
+        "classify": export.ClassificationOutput(scores=x),
+    }
+    signatures = export.make_signatures(receiver, None, outputs)
+    path = export.write_saved_model(open_session(), str(tmp_path / "base"), signatures)
+    done = subprocess.run(
+        [sys.executable, "-c", CLEAN_PROCESS, path.decode()],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "serving_default": {"y": [43.0] * 2, "twice": [86.0] * 2},
+        "raw:serving_default": {"y": [43.0] * 2, "twice": [86.0] * 2},
+        "regress": {"outputs": [43.0] * 2},
+        "classify": {"scores": [[3.0, 4.0]] * 2},
+    }
+
+
+def vocabulary_model(path):
+    words = tf.compat.v1.placeholder(tf.string, [None], name="words")
+    initializer = tf.lookup.TextFileInitializer(
+        str(path),
+        tf.string,
+        tf.lookup.TextFileIndex.WHOLE_LINE,
+        tf.int64,
+        tf.lookup.TextFileIndex.LINE_NUMBER,
+    )
+    table = tf.lookup.StaticHashTable(initializer, -1)
+    receiver = export.ServingInputReceiver(words, {"words": words})
+    return export.make_signatures(receiver, {"id": table.lookup(words)})
+
+
+def test_vocabularies_and_extra_assets_travel_with_the_model(tmp_path, open_session):
+    vocabulary = tmp_path / "words.txt"
+    vocabulary.write_text("zero\none\n")
+    signatures = vocabulary_model(vocabulary)
+    path = export.write_saved_model(
+        open_session(), tmp_path / "base", signatures, assets_extra={"more/a.txt": str(vocabulary)}
+    ).decode()
+    vocabulary.unlink()
+    assert os.listdir(os.path.join(path, "assets")) == ["words.txt"]
+    assert os.listdir(os.path.join(path, "assets.extra", "more")) == ["a.txt"]
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.compat.v1.saved_model.load(session, ["serve"], path)
+        name = signatures["serving_default"].outputs["id"].name
+        assert session.run(name, {"words:0": [b"one", b"two"]}).tolist() == [1, -1]
+
+
+def test_a_vocabulary_that_is_gone_is_named_and_nothing_is_left(tmp_path, open_session):
+    vocabulary = tmp_path / "words.txt"
+    vocabulary.write_text("zero\n")
+    signatures = vocabulary_model(vocabulary)
+    vocabulary.unlink()
+    with pytest.raises(ValueError, match=r"words.txt.* does not exist"):
+        export.write_saved_model(open_session(), tmp_path / "base", signatures)
+    assert os.listdir(tmp_path / "base") == []
+
+
+def test_one_graph_is_exported_twice(tmp_path, open_session):
+    receiver = raw_receiver()
+    signatures = export.make_signatures(receiver, weighted_sum(receiver.features["x"]))
+    session = open_session()
+    saver = tf.compat.v1.train.Saver()
+    main_op = tf.compat.v1.tables_initializer()
+    num_ops = len(session.graph.get_operations())
+    paths = {
+        export.write_saved_model(session, tmp_path, signatures, saver=saver, main_op=main_op)
+        for _ in range(3)
+    }
+    assert len(paths) == 3
+    assert len(session.graph.get_operations()) == num_ops
+
+
+def test_a_main_op_runs_at_loading(tmp_path, open_session):
+    receiver = raw_receiver()
+    w = tf.compat.v1.get_variable("w", initializer=1.0)
+    signatures = export.make_signatures(receiver, receiver.features["x"] * w)
+    session = open_session()
+    main_op = tf.group(w.assign(5.0))
+    path = export.write_saved_model(session, tmp_path, signatures, main_op=main_op)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as loaded:
+        tf.compat.v1.saved_model.load(loaded, ["serve"], path.decode())
+        assert loaded.run("w:0") == 5.0
+
+
+def test_a_model_without_variables_is_exported(tmp_path, open_session):
+    receiver = raw_receiver()
+    signatures = export.make_signatures(receiver, {"y": receiver.features["x"] + 1.0})
+    path = export.write_saved_model(open_session(), tmp_path, signatures)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as loaded:
+        tf.compat.v1.saved_model.load(loaded, ["serve"], path.decode())
+
+
+def test_no_device_is_left_at_any_depth(tmp_path, open_session):
+    receiver = raw_receiver()
+
+    @tf.function
+    def doubled(x):
+        with tf.device("/device:CPU:0"):
+            return tf.map_fn(lambda row: row * 2.0, x)
+
+    with tf.device("/job:worker/replica:0/task:3/device:CPU:0"):
+        y = weighted_sum(doubled(receiver.features["x"]))
+    signatures = export.make_signatures(receiver, y)
+    # A session cannot place an op on a worker that is not there; only the weights are needed.
+    with tf.Graph().as_default():
+        weighted_sum(tf.zeros([1, 2]))
+        session = open_session()
+        portable = export.write_saved_model(session, tmp_path, {}, as_text=True)
+    assert "CPU:0" not in read_graphs(portable)
+    assert signatures
+
+
+def test_devices_of_functions_are_cleared(tmp_path, open_session):
+    receiver = raw_receiver()
+
+    @tf.function
+    def doubled(x):
+        with tf.device("/device:CPU:0"):
+            return tf.map_fn(lambda row: row * 2.0, x)
+
+    with tf.device("/device:CPU:0"):
+        y = weighted_sum(doubled(receiver.features["x"]))
+    signatures = export.make_signatures(receiver, y)
+    assert "CPU:0" in str(tf.compat.v1.get_default_graph().as_graph_def().library)
+    path = export.write_saved_model(open_session(), tmp_path, signatures, as_text=True)
+    assert "CPU:0" not in read_graphs(path)
+    assert os.path.exists(os.path.join(path.decode(), "saved_model.pbtxt"))
+
+
+@pytest.mark.parametrize("strip", [True, False])
+def test_default_attributes_are_stripped_if_asked(tmp_path, open_session, strip):
+    receiver = raw_receiver()
+    signatures = export.make_signatures(receiver, weighted_sum(receiver.features["x"]))
+    path = export.write_saved_model(
+        open_session(), tmp_path, signatures, as_text=True, strip_default_attrs=strip
+    )
+    assert (f'key: "shared_name"' in read_graphs(path)) or strip
+    assert ("stripped_default_attrs: true" in read_graphs(path)) is strip
+
+
+def test_several_graphs_share_the_variables_of_the_first(tmp_path, open_session):
+    def graphs():
+        for tag, weights in (("train", (1.0, 10.0)), ("serve", (0.0, 0.0))):
+            with tf.Graph().as_default():
+                receiver = raw_receiver()
+                y = weighted_sum(receiver.features["x"], weights)
+                signatures = export.make_signatures(receiver, y)
+                train_op = tf.group(y) if tag == "train" else None
+                with open_session() as session:
+                    yield GraphToSave(session, signatures, (tag,), train_op=train_op)
+
+    path = export.write_saved_models(tmp_path, graphs(), clock=lambda: 7.0).decode()
+    assert path == str(tmp_path / "7")
+    for tag, has_train_op in (("train", True), ("serve", False)):
+        with tf.Graph().as_default() as graph, tf.compat.v1.Session() as loaded:
+            tf.compat.v1.saved_model.load(loaded, [tag], path)
+            assert loaded.run("w:0").tolist() == [1.0, 10.0]
+            assert bool(graph.get_collection("saved_model_train_op")) is has_train_op
+
+
+def failing_saver():
+    class Failing(tf.compat.v1.train.Saver):
+        def save(self, *args, **kwargs):
+            super().save(*args, **kwargs)
+            raise OSError("no space left on device")
+
+    return Failing()
+
+
+def test_a_failure_while_writing_leaves_nothing(tmp_path, open_session):
+    receiver = raw_receiver()
+    signatures = export.make_signatures(receiver, weighted_sum(receiver.features["x"]))
+    session = open_session()
+    with pytest.raises(OSError, match="no space"):
+        export.write_saved_model(session, tmp_path, signatures, saver=failing_saver())
+    assert os.listdir(tmp_path) == []
+    export.write_saved_model(session, tmp_path, signatures)
+    assert len(os.listdir(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"assets_extra": {"../a": __file__}}, ValueError, "stay inside"),
+        ({"assets_extra": {"a": "/not/there"}}, ValueError, "a file that exists"),
+        ({"saver": "saver"}, TypeError, r"`saver` \('saver'\)"),
+        ({"saver": tf.train.Checkpoint()}, TypeError, "or None to save all"),
+    ],
+)
+def test_wrong_arguments_are_named_and_nothing_is_left(
+    tmp_path, open_session, options, error, message
+):
+    receiver = raw_receiver()
+    signatures = export.make_signatures(receiver, weighted_sum(receiver.features["x"]))
+    with pytest.raises(error, match=message):
+        export.write_saved_model(open_session(), tmp_path, signatures, **options)
+    assert os.listdir(tmp_path) == []
+
+
+def test_no_graph_and_a_finalized_graph_are_named(tmp_path, open_session):
+    with pytest.raises(ValueError, match="`graphs` is empty"):
+        export.write_saved_models(tmp_path, [])
+    session = open_session()
+    session.graph.finalize()
+    with pytest.raises(ValueError, match="finalized"):
+        export.write_saved_model(session, tmp_path, {})
+    assert os.listdir(tmp_path) == []
