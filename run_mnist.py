@@ -37,7 +37,7 @@ flags.DEFINE_integer("batch_size", 64, "Examples a step, over all replicas.", lo
 flags.DEFINE_integer("eval_batch_size", 200, "The same, to evaluate and predict.", lower_bound=1)
 flags.DEFINE_float("learning_rate", 0.001, "Learning rate at the start.")
 flags.DEFINE_integer("decay_steps", 500, "Steps over which it decays once.", lower_bound=1)
-flags.DEFINE_float("decay_rate", 0.5, "What it is then multiplied by.", 0.0, 1.0)
+flags.DEFINE_float("decay_rate", 0.7, "What it is then multiplied by.", 0.0, 1.0)
 flags.DEFINE_integer("seed", None, "Seed of weights, dropout and order; none if not given.")
 
 flags.DEFINE_enum("dataset", "mnist_5k", mnist.DATASETS, "The data set; mnist is downloaded.")

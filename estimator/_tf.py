@@ -128,13 +128,22 @@ def add_listeners(
     hook._listeners.extend(listeners)
 
 
-def metric_variables(metric: Any) -> list[Sequence[tf.Variable]]:
-    """The TensorFlow variables behind a Keras metric's, each as the list of its replicas' copies.
+def copies(variable: tf.Variable) -> Sequence[tf.Variable]:
+    """The copies of a variable, one a replica; a variable that is not distributed is its own.
 
-    Keras 3 wraps a `tf.Variable`, tf-keras is one; a distributed variable has `values`. 2.16.
+    `DistributedValues` has `values` in public; CentralStorage wraps the one copy. 2.16 to 2.21.
     """
-    inner = [v if isinstance(v, tf.Variable) else v.value for v in metric.variables]
-    return [getattr(variable, "values", (variable,)) for variable in inner]
+    if isinstance(variable, tf.distribute.DistributedValues):
+        return variable.values
+    return (getattr(variable, "_v", variable),)
+
+
+def metric_variables(metric: Any) -> list[Sequence[tf.Variable]]:
+    """The TensorFlow variables behind a Keras metric's, each as its replicas' copies.
+
+    Keras 3 wraps a `tf.Variable` in a variable of its own; a tf-keras variable is one.
+    """
+    return [copies(v if isinstance(v, tf.Variable) else v.value) for v in metric.variables]
 
 
 # --- Keras ---------------------------------------------------------------------------------------
@@ -142,12 +151,27 @@ def metric_variables(metric: Any) -> list[Sequence[tf.Variable]]:
 
 def is_made_by_keras(op: tf.Operation) -> bool:
     """Whether Keras 3 or tf-keras code made `op`, read off the Python stack that it keeps."""
-    folders = tuple(
+    folders = _keras_folders()
+    return bool(folders) and any(frame.filename.startswith(folders) for frame in op.traceback)
+
+
+def is_called_by_keras() -> bool:
+    """Whether Keras 3 or tf-keras code is on this thread's stack."""
+    folders = _keras_folders()
+    frame = sys._getframe() if folders else None
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(folders):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _keras_folders() -> tuple[str, ...]:
+    return tuple(
         os.path.dirname(sys.modules[name].__file__ or "") + os.sep
         for name in ("keras", "tf_keras")
         if name in sys.modules
     )
-    return bool(folders) and any(frame.filename.startswith(folders) for frame in op.traceback)
 
 
 @contextlib.contextmanager
@@ -203,9 +227,8 @@ def mean_gradients(strategy: tf.distribute.Strategy) -> Iterator[None]:
         is_ours = tf.distribute.get_strategy() is strategy
         if num_replicas == 1 or not is_ours or tf.distribute.in_cross_replica_context():
             return grads_and_vars
-        if _reduction() == "sum":
-            return grads_and_vars
-        return [(_scaled(grad, 1.0 / num_replicas), var) for grad, var in grads_and_vars]
+        factor = 1.0 if _reduction() == "sum" else 1.0 / num_replicas
+        return [(_scaled(grad, factor), var) for grad, var in grads_and_vars]
 
     with contextlib.ExitStack() as stack:
         for owner, name, is_method in _gradient_sums():
@@ -247,6 +270,10 @@ def _with_scaled_gradients(original: Callable, scale: Callable, is_method: bool)
 
 
 def _scaled(grad: Any, factor: float) -> Any:
+    if grad is None:
+        return None
     if isinstance(grad, tf.IndexedSlices):
-        return tf.IndexedSlices(grad.values * factor, grad.indices, grad.dense_shape)
-    return None if grad is None else grad * tf.cast(factor, grad.dtype)
+        return tf.IndexedSlices(_scaled(grad.values, factor), grad.indices, grad.dense_shape)
+    # An all-reduce looks for the variables behind what it sums, up to the first op without a
+    # gradient, and fails on those of other replicas.
+    return tf.stop_gradient(grad * tf.cast(factor, grad.dtype))

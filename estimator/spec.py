@@ -1,18 +1,325 @@
+"""What a `model_fn` returns: frozen data, checked when it is made."""
+
+from __future__ import annotations
+
 import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+import tensorflow as tf
+
+SessionRunHook = tf.compat.v1.train.SessionRunHook
+
+
 class ModeKeys:
-    TRAIN="train"; EVAL="eval"; PREDICT="infer"
-@dataclasses.dataclass(frozen=True)
+    """What a model is built for; the values are those of tf.estimator."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+    PREDICT = "infer"
+
+
+_NEEDS = {
+    ModeKeys.TRAIN: ("loss", "train_op"),
+    ModeKeys.EVAL: ("loss",),
+    ModeKeys.PREDICT: ("predictions",),
+}
+
+
+# Not compared by value: `==` of tensors is an op.
+@dataclass(frozen=True, eq=False)
 class EstimatorSpec:
-    mode: str; predictions: Any=None; loss: Any=None; train_op: Any=None; eval_metric_ops: Any=None; export_outputs: Any=None
-    training_chief_hooks: Any=None; training_hooks: Any=None; scaffold: Any=None; evaluation_hooks: Any=None; prediction_hooks: Any=None
-@dataclasses.dataclass(frozen=True)
+    """A model in one mode.
+
+    Attributes:
+      mode: a `ModeKeys`.
+      predictions: a tensor or a dict of tensors, whose first dimension is the batch's; needed to
+        predict.
+      loss: needed to train and to evaluate. To train, a scalar (a shape of [1] becomes []); to
+        evaluate, a scalar or the losses of the examples, of shape [batch size].
+      train_op: what makes one step; needed to train.
+      eval_metric_ops: name to (value tensor, update op), or to a Keras metric.
+      export_outputs: name to `estimator.export.ExportOutput`; the dict may be changed later.
+      training_chief_hooks: hooks of the chief only.
+      training_hooks: hooks of every worker.
+      scaffold: a `tf.compat.v1.train.Scaffold`.
+      evaluation_hooks: hooks around evaluation.
+      prediction_hooks: hooks around prediction.
+
+    Raises:
+      ValueError: something that the mode needs is missing, a shape is wrong, or a tensor is in
+        another graph.
+      TypeError: a value is of the wrong type.
+    """
+
+    mode: str
+    predictions: Any = None
+    loss: Any = None
+    train_op: Any = None
+    eval_metric_ops: Mapping[str, Any] | None = None
+    export_outputs: dict[str, Any] | None = None
+    training_chief_hooks: tuple[SessionRunHook, ...] | None = None
+    training_hooks: tuple[SessionRunHook, ...] | None = None
+    scaffold: tf.compat.v1.train.Scaffold | None = None
+    evaluation_hooks: tuple[SessionRunHook, ...] | None = None
+    prediction_hooks: tuple[SessionRunHook, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Checks every value."""
+        _complete(self)
+        _check_eval_metric_ops(self.eval_metric_ops)
+        scaffold_type = tf.compat.v1.train.Scaffold
+        if self.scaffold is not None and not isinstance(self.scaffold, scaffold_type):
+            raise TypeError(
+                f"`scaffold` ({self.scaffold!r}) must be a tf.compat.v1.train.Scaffold."
+            )
+
+    def replace(self, **changes: Any) -> EstimatorSpec:
+        """A copy with these values instead, checked again."""
+        return dataclasses.replace(self, **changes)
+
+    _replace = replace
+
+
+@dataclass(frozen=True, eq=False)
 class TPUEstimatorSpec:
-    mode: str; predictions: Any=None; loss: Any=None; train_op: Any=None; eval_metrics: Any=None; export_outputs: Any=None
-    scaffold_fn: Any=None; host_call: Any=None; training_hooks: Any=None; evaluation_hooks: Any=None; prediction_hooks: Any=None
-    def as_estimator_spec(self):
-        em=None
-        if self.eval_metrics:
-            f,t=self.eval_metrics
-            em=f(**t) if isinstance(t,dict) else f(*t)
-        return EstimatorSpec(self.mode,self.predictions,self.loss,self.train_op,em,self.export_outputs,None,self.training_hooks,self.scaffold_fn() if self.scaffold_fn else None,self.evaluation_hooks,self.prediction_hooks)
+    """A model in one mode, as TPUEstimator's model functions describe it.
+
+    The attributes are those of `EstimatorSpec`, but for these:
+
+    Attributes:
+      eval_metrics: (metric_fn, tensors); `metric_fn` takes the tensors of a list by position or
+        those of a dict by name, and returns what `EstimatorSpec.eval_metric_ops` takes.
+      scaffold_fn: takes nothing and returns a `tf.compat.v1.train.Scaffold`.
+      host_call: (host_fn, tensors), called likewise; what it returns is run once a step.
+    """
+
+    mode: str
+    predictions: Any = None
+    loss: Any = None
+    train_op: Any = None
+    eval_metrics: tuple[Callable, Any] | None = None
+    export_outputs: dict[str, Any] | None = None
+    scaffold_fn: Callable[[], tf.compat.v1.train.Scaffold] | None = None
+    host_call: tuple[Callable, Any] | None = None
+    training_hooks: tuple[SessionRunHook, ...] | None = None
+    evaluation_hooks: tuple[SessionRunHook, ...] | None = None
+    prediction_hooks: tuple[SessionRunHook, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Checks every value."""
+        _complete(self)
+        _check_call("eval_metrics", self.eval_metrics)
+        _check_call("host_call", self.host_call)
+        if self.scaffold_fn is not None and not callable(self.scaffold_fn):
+            raise TypeError(
+                f"`scaffold_fn` ({self.scaffold_fn!r}) must be a function that takes nothing and "
+                "returns a tf.compat.v1.train.Scaffold."
+            )
+
+    def as_estimator_spec(self) -> EstimatorSpec:
+        """The same as an `EstimatorSpec`: calls `metric_fn` and `scaffold_fn`.
+
+        `host_call` has no counterpart there; the caller reads it from this spec.
+        """
+        eval_metric_ops = None
+        if self.mode == ModeKeys.EVAL and self.eval_metrics is not None:
+            metric_fn, tensors = self.eval_metrics
+            named = isinstance(tensors, Mapping)
+            eval_metric_ops = metric_fn(**tensors) if named else metric_fn(*tensors)
+        return EstimatorSpec(
+            mode=self.mode,
+            predictions=self.predictions,
+            loss=self.loss,
+            train_op=self.train_op,
+            eval_metric_ops=eval_metric_ops,
+            export_outputs=self.export_outputs,
+            training_hooks=self.training_hooks,
+            scaffold=None if self.scaffold_fn is None else self.scaffold_fn(),
+            evaluation_hooks=self.evaluation_hooks,
+            prediction_hooks=self.prediction_hooks,
+        )
+
+    def replace(self, **changes: Any) -> TPUEstimatorSpec:
+        """A copy with these values instead, checked again."""
+        return dataclasses.replace(self, **changes)
+
+    _replace = replace
+
+
+def _complete(spec: EstimatorSpec | TPUEstimatorSpec) -> None:
+    """Checks what both specs have; makes the loss a scalar and the hooks tuples."""
+    _check_mode(spec)
+    _check_predictions(spec.predictions)
+    _check_train_op(spec.train_op)
+    _check_export_outputs(spec.export_outputs)
+    # The one moment at which a frozen spec is written to: while it is made.
+    if spec.loss is not None:
+        object.__setattr__(spec, "loss", _checked_loss(spec.loss, spec.mode))
+    for field in dataclasses.fields(spec):
+        if field.name.endswith("_hooks"):
+            hooks = _checked_hooks(field.name, getattr(spec, field.name))
+            object.__setattr__(spec, field.name, hooks)
+
+
+def _check_mode(spec: EstimatorSpec | TPUEstimatorSpec) -> None:
+    if spec.mode not in _NEEDS:
+        raise ValueError(
+            f"`mode` ({spec.mode!r}) is unknown. Pass on the `mode` that `model_fn` was called "
+            "with: ModeKeys.TRAIN, EVAL or PREDICT."
+        )
+    for argument in _NEEDS[spec.mode]:
+        if getattr(spec, argument) is None:
+            raise ValueError(
+                f"`{argument}` is missing: mode {spec.mode!r} needs it. Return "
+                f"{type(spec).__name__}(mode, {argument}=...) from `model_fn`."
+            )
+
+
+def _check_predictions(predictions: Any) -> None:
+    if predictions is None:
+        return
+    if not isinstance(predictions, Mapping):
+        _check_tensor("predictions", predictions, "a tensor or a dict of tensors")
+        return
+    for key, value in predictions.items():
+        _check_tensor(f"predictions[{key!r}]", value)
+
+
+def _checked_loss(loss: Any, mode: str) -> Any:
+    """The loss, with shape [] if it is one number to train on."""
+    _check_tensor("loss", loss)
+    shape = tf.TensorShape(loss.shape)
+    if shape.rank in (None, 0):
+        return loss
+    if shape.rank > 1 or (mode != ModeKeys.EVAL and shape.as_list() != [1]):
+        rule = "a scalar, or of rank 1 (one loss an example)" if shape.rank > 1 else "a scalar"
+        rule = rule if mode == ModeKeys.EVAL else "a scalar"
+        raise ValueError(
+            f"`loss` ({loss!r}) has shape {shape}. In mode {mode!r} it must be {rule}. Reduce it "
+            "with tf.reduce_mean(loss)."
+        )
+    return loss if mode == ModeKeys.EVAL else tf.reshape(loss, [])
+
+
+def _check_train_op(train_op: Any) -> None:
+    if train_op is None:
+        return
+    if isinstance(train_op, tf.distribute.DistributedValues):
+        return
+    if not (_is_tensor(train_op) or isinstance(train_op, tf.Operation)):
+        raise TypeError(
+            f"`train_op` ({train_op!r}) must be an op, such as the one that optimizer.minimize "
+            "returns. Several are made one with tf.group."
+        )
+    _check_graph("train_op", train_op)
+
+
+def _check_eval_metric_ops(metrics: Any) -> None:
+    if metrics is None:
+        return
+    if not isinstance(metrics, Mapping):
+        raise TypeError(
+            f"`eval_metric_ops` ({metrics!r}) must be a dict from name to (value tensor, update op)."
+        )
+    for name, metric in metrics.items():
+        argument = f"eval_metric_ops[{name!r}]"
+        if _is_keras_metric(metric):
+            continue
+        if not isinstance(metric, tuple | list) or len(metric) != 2:
+            raise TypeError(
+                f"`{argument}` ({metric!r}) must be (value tensor, update op), as tf.compat.v1."
+                "metrics return, or a Keras metric that was updated."
+            )
+        for value in tf.nest.flatten(metric):
+            if not isinstance(value, tf.Operation):
+                _check_tensor(argument, value, "made of tensors and ops")
+            _check_graph(argument, value)
+
+
+def _check_call(argument: str, call: Any) -> None:
+    """Raises unless `call` is None or (function, tensors), where the function takes the tensors."""
+    if call is None:
+        return
+    if not isinstance(call, tuple | list) or len(call) != 2 or not callable(call[0]):
+        raise TypeError(f"`{argument}` ({call!r}) must be (function, list or dict of tensors).")
+    function, tensors = call
+    if not isinstance(tensors, Mapping | list | tuple):
+        raise TypeError(
+            f"`{argument}` has {tensors!r} for its tensors. They must be a list or a dict."
+        )
+    named = isinstance(tensors, Mapping)
+    for key, tensor in tensors.items() if named else enumerate(tensors):
+        _check_tensor(f"{argument}[1][{key!r}]", tensor)
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # Some built-in functions have none.
+        return
+    try:
+        signature.bind(**tensors) if named else signature.bind(*tensors)
+    except TypeError as error:
+        given = sorted(tensors) if named else len(tensors)
+        raise TypeError(
+            f"`{argument}`: the function {signature} does not take its tensors ({given}): {error}."
+        ) from error
+
+
+def _check_export_outputs(outputs: Any) -> None:
+    if outputs is None:
+        return
+    if not isinstance(outputs, dict):
+        raise TypeError(f"`export_outputs` ({outputs!r}) must be a dict from name to ExportOutput.")
+    for name, output in outputs.items():
+        if not callable(getattr(output, "as_signature_def", None)):
+            raise TypeError(
+                f"`export_outputs[{name!r}]` ({output!r}) must be an ExportOutput, such as "
+                "estimator.export.PredictOutput(predictions)."
+            )
+
+
+def _checked_hooks(argument: str, hooks: Any) -> tuple[SessionRunHook, ...]:
+    if hooks is None:
+        return ()
+    if not isinstance(hooks, list | tuple):
+        raise TypeError(f"`{argument}` ({hooks!r}) must be a list of hooks.")
+    for hook in hooks:
+        if not isinstance(hook, SessionRunHook):
+            raise TypeError(
+                f"`{argument}` holds {hook!r}, which is no tf.compat.v1.train.SessionRunHook. "
+                "Derive its class from that one."
+            )
+    return tuple(hooks)
+
+
+def _check_tensor(argument: str, value: Any, rule: str = "a tensor") -> None:
+    if not _is_tensor(value):
+        raise TypeError(f"`{argument}` ({value!r}) must be {rule}.")
+    _check_graph(argument, value)
+
+
+def _check_graph(argument: str, value: Any) -> None:
+    """Raises unless `value` is in the default graph, or in one that the default graph is in."""
+    graph = getattr(value, "graph", None)  # Eager tensors and Keras variables have none.
+    if graph is None or tf.executing_eagerly():
+        return
+    scope = tf.compat.v1.get_default_graph()
+    while scope is not None:
+        if scope is graph:
+            return
+        # The graph of a function or of a loop's body sees the tensors around it.
+        scope = getattr(scope, "outer_graph", None)
+    raise ValueError(
+        f"`{argument}` ({value!r}) is in another graph than the one that `model_fn` is called in. "
+        "Make it inside `model_fn`."
+    )
+
+
+def _is_tensor(value: Any) -> bool:
+    return tf.is_tensor(value) or isinstance(value, tf.Variable)
+
+
+def _is_keras_metric(value: Any) -> bool:
+    # By its methods: Keras 3 and tf-keras have no class in common, and neither is imported here.
+    return all(hasattr(value, name) for name in ("update_state", "result", "variables"))

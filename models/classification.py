@@ -32,13 +32,13 @@ def build_spec(
         outputs = {"serving_default": est.export.PredictOutput(predictions)}
         return est.tpu.TPUEstimatorSpec(mode, predictions=predictions, export_outputs=outputs)
 
-    loss = tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    )
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     if mode == est.ModeKeys.EVAL:
         metrics = (_build_metrics, [labels, predictions["classes"]])
-        return est.tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=metrics)
+        # One loss an example: their mean does not depend on how they are batched.
+        return est.tpu.TPUEstimatorSpec(mode, loss=losses, eval_metrics=metrics)
 
+    loss = tf.reduce_mean(losses)
     hits = tf.cast(tf.equal(labels, predictions["classes"]), tf.float32)
     tf.compat.v1.summary.scalar("accuracy", tf.reduce_mean(hits))
     return est.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=_build_train_op(loss, params))

@@ -1,8 +1,123 @@
+"""Names and objects to a `tf.distribute` strategy, and the session that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import tensorflow as tf
-def make_strategy(config, mode):
-    if config.strategy is None: return tf.distribute.get_strategy()
-    n=config.num_replicas or 1
-    if config.strategy=="mirrored": return tf.distribute.MirroredStrategy([f"/cpu:{i}" for i in range(n)])
-    return tf.distribute.experimental.CentralStorageStrategy([f"/cpu:{i}" for i in range(n)], "/cpu:0")
-def make_session_config(config, strategy):
-    return tf.compat.v1.ConfigProto(device_count={"CPU":config.num_replicas or 1}, allow_soft_placement=True)
+
+from estimator.config.names import did_you_mean
+
+if TYPE_CHECKING:
+    from estimator.config.run_config import RunConfig
+
+# The two have no public base class in common.
+STRATEGY_TYPES = (tf.distribute.Strategy, tf.compat.v1.distribute.Strategy)
+
+_TRAIN = "train"
+
+
+def check_strategy_name(name: str) -> None:
+    """Raises unless `name` is the name of a strategy that this version can make."""
+    if name not in STRATEGY_NAMES:
+        raise ValueError(f"`strategy` ({name!r}) is unknown. {did_you_mean(name, STRATEGY_NAMES)}")
+    if name not in _MAKERS:
+        raise NotImplementedError(
+            f"`strategy` ({name!r}) is not available yet on this version: it needs a cluster. "
+            f"Use one of {', '.join(map(repr, _MAKERS))}."
+        )
+
+
+def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
+    """The strategy that the config asks for in this mode.
+
+    It leaves the eager context as it is: neither initialised nor with other devices. On a machine
+    without a GPU, replicas run on logical CPUs, which exist only in a session that is opened with
+    `make_session_config`.
+
+    Args:
+      config: `strategy` and `num_replicas` hold for every mode; else `train_distribute` for
+        training and `eval_distribute` for evaluation and prediction.
+      mode: a `ModeKeys`.
+
+    Raises:
+      ValueError: the strategy's name is unknown, or there are fewer GPUs than replicas.
+      NotImplementedError: this version cannot make that strategy.
+    """
+    choice = _choose(config, mode)
+    if isinstance(choice, STRATEGY_TYPES):
+        return choice
+    # Made inside a graph, a strategy does not touch the eager context, a scope that the caller is
+    # in does not count, and on CPUs it reduces with plain ops, which a session needs.
+    with tf.Graph().as_default():
+        if choice is None:
+            return tf.distribute.get_strategy()
+        check_strategy_name(choice)
+        return _MAKERS[choice](config.num_replicas)
+
+
+def make_session_config(
+    config: RunConfig, strategy: tf.distribute.Strategy
+) -> tf.compat.v1.ConfigProto:
+    """A copy of the user's `session_config`, with the logical CPUs that the strategy runs on."""
+    session_config = tf.compat.v1.ConfigProto()
+    if config.session_config is not None:
+        session_config.CopyFrom(config.session_config)
+    session_config.allow_soft_placement = True
+    session_config.device_count["CPU"] = max(
+        session_config.device_count.get("CPU", 0), _num_cpus(strategy)
+    )
+    return session_config
+
+
+def _choose(config: RunConfig, mode: str) -> Any:
+    if config.strategy is not None:
+        return config.strategy
+    return config.train_distribute if mode == _TRAIN else config.eval_distribute
+
+
+def _num_cpus(strategy: tf.distribute.Strategy) -> int:
+    """How many logical CPUs the devices of the strategy name, at least 1."""
+    with tf.Graph().as_default():
+        if strategy is tf.distribute.get_strategy():
+            return 1  # The default strategy does not know its devices.
+    devices = map(tf.DeviceSpec.from_string, strategy.extended.worker_devices)
+    indexes = [device.device_index or 0 for device in devices if device.device_type == "CPU"]
+    return 1 + max(indexes, default=0)
+
+
+def _make_one_device(num_replicas: int | None) -> tf.distribute.Strategy:
+    return tf.distribute.OneDeviceStrategy(_replica_devices(num_replicas or 1)[0])
+
+
+def _make_mirrored(num_replicas: int | None) -> tf.distribute.Strategy:
+    return tf.distribute.MirroredStrategy(_replica_devices(num_replicas))
+
+
+def _make_central_storage(num_replicas: int | None) -> tf.distribute.Strategy:
+    return tf.distribute.experimental.CentralStorageStrategy(
+        _replica_devices(num_replicas), parameter_device="/cpu:0"
+    )
+
+
+def _replica_devices(num_replicas: int | None) -> list[str]:
+    """One device a replica: GPUs if the machine has any, else logical CPUs."""
+    num_gpus = len(tf.config.get_visible_devices("GPU"))
+    num_replicas = num_replicas or num_gpus or 1
+    if num_gpus and num_replicas > num_gpus:
+        raise ValueError(
+            f"`num_replicas` ({num_replicas}) must be at most the number of GPUs ({num_gpus}). "
+            "Leave it out to use them all."
+        )
+    kind = "gpu" if num_gpus else "cpu"
+    return [f"/{kind}:{index}" for index in range(num_replicas)]
+
+
+_MAKERS: dict[str, Callable[[int | None], tf.distribute.Strategy]] = {
+    "one_device": _make_one_device,
+    "mirrored": _make_mirrored,
+    "central_storage": _make_central_storage,
+}
+
+STRATEGY_NAMES = (*_MAKERS, "multi_worker_mirrored", "parameter_server", "tpu")

@@ -18,10 +18,11 @@ from estimator.export.receivers import (
 
 # For the verbs; not part of the contract, so not in `__all__`.
 from estimator.export.receivers import check_serving_input_receiver as check_serving_input_receiver
-from estimator.export.saved_model import make_signatures as make_signatures
-from estimator.export.saved_model import make_supervised_signatures as make_supervised_signatures
+from estimator.export.saved_model import GraphToSave as GraphToSave
 from estimator.export.saved_model import write_saved_model as write_saved_model
 from estimator.export.saved_model import write_saved_models as write_saved_models
+from estimator.export.signatures import make_signatures as make_signatures
+from estimator.export.signatures import make_supervised_signatures as make_supervised_signatures
 
 __all__ = [
     "ClassificationOutput",

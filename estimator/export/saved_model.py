@@ -1,9 +1,8 @@
-"""Makes signatures and writes SavedModels."""
+"""Writes SavedModels."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,61 +16,10 @@ from estimator.export.directory import (
     write_extra_assets,
     write_numbered_dir,
 )
-from estimator.export.outputs import ExportOutput, PredictOutput, SupervisedOutput
 
 _log = logging.getLogger("estimator")
 _saved_model = tf.compat.v1.saved_model
-_DEFAULT = _saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 _TRAIN_OP_KEY = "saved_model_train_op"  # The loader's name; TensorFlow exports no constant.
-
-
-def make_signatures(
-    receiver: Any, predictions: Any = None, export_outputs: Mapping[str, ExportOutput] | None = None
-) -> dict[str, Any]:
-    """The signatures for serving: one for each output, and for each alternative input.
-
-    A signature that cannot be made for the receiver's tensors is left out, and the log says why.
-
-    Args:
-        receiver: a ServingInputReceiver.
-        predictions: a tensor or a dict of tensors; the only output if `export_outputs` is None.
-        export_outputs: name of the signature to output. A single one is also the default; of
-            several, one must be called "serving_default".
-
-    Returns:
-        Name to SignatureDef. Those that take alternative tensors are called
-        "<alternative>:<output>".
-
-    Raises:
-        TypeError: if `export_outputs` is no dict of ExportOutput.
-        ValueError: if there is no output, or no default among several.
-    """
-    outputs = _make_outputs(predictions, export_outputs)
-    inputs = {"": receiver.receiver_tensors}
-    alternatives = getattr(receiver, "receiver_tensors_alternatives", None) or {}
-    inputs.update({f"{name}:": tensors for name, tensors in alternatives.items()})
-    signatures: dict[str, Any] = {}
-    reasons: dict[str, str] = {}
-    for (prefix, tensors), (key, output) in itertools.product(inputs.items(), outputs.items()):
-        try:
-            signatures[prefix + key] = _make_servable(output, tensors)
-        except ValueError as error:
-            reasons[prefix + key] = str(error)
-    _log_signatures(signatures, reasons)
-    return signatures
-
-
-def make_supervised_signatures(receiver: Any, output: SupervisedOutput) -> dict[str, Any]:
-    """The one signature, "eval" or "train", of a graph that takes labels too.
-
-    Args:
-        receiver: a SupervisedInputReceiver.
-        output: an EvalOutput or a TrainOutput. Its `key` is also the tag of the graph.
-
-    Raises:
-        ValueError: if the output is empty or needs a placeholder that the receiver does not name.
-    """
-    return {output.key: _make_signature(output, receiver.receiver_tensors)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,109 +134,6 @@ class _PortableSaver:
             for node in function.node_def:
                 node.device = ""
         return meta_graph
-
-
-def _make_outputs(predictions: Any, export_outputs: Any) -> dict[str, ExportOutput]:
-    if export_outputs is None:
-        if predictions is None:
-            raise ValueError(
-                "`predictions` and `export_outputs` are both None: there is nothing to export. "
-                "Return one of them from `model_fn` in mode PREDICT."
-            )
-        return {_DEFAULT: PredictOutput(predictions)}
-    _check_export_outputs(export_outputs)
-    outputs = dict(export_outputs)
-    if len(outputs) == 1:
-        outputs[_DEFAULT] = next(iter(outputs.values()))
-    if _DEFAULT not in outputs:
-        raise ValueError(
-            f"`export_outputs` has the keys {list(outputs)}; one of several must be {_DEFAULT!r}, "
-            "the signature that is served when a request names none. Rename or add one."
-        )
-    return outputs
-
-
-def _check_export_outputs(export_outputs: Any) -> None:
-    way_out = "Pass {name: PredictOutput(...)}."
-    if not isinstance(export_outputs, Mapping):
-        raise TypeError(
-            f"`export_outputs` ({export_outputs!r}) must be a dict of name to ExportOutput. "
-            f"{way_out}"
-        )
-    if not export_outputs:
-        raise ValueError(
-            "`export_outputs` ({}) must have at least one output; None stands for the predictions."
-        )
-    for key, output in export_outputs.items():
-        if not isinstance(key, str) or not key:
-            raise TypeError(f"`export_outputs` has the key {key!r}: keys must be strings.")
-        if not isinstance(output, ExportOutput):
-            raise TypeError(
-                f"`export_outputs[{key!r}]` ({output!r}) must be an ExportOutput, not a "
-                f"{type(output).__name__}. {way_out}"
-            )
-
-
-def _make_servable(output: ExportOutput, receiver_tensors: Mapping[str, Any]) -> Any:
-    signature = _make_signature(output, receiver_tensors)
-    if not _saved_model.is_valid_signature(signature):
-        raise ValueError(
-            f"{type(output).__name__} makes a signature of the method {signature.method_name!r}, "
-            "which TensorFlow Serving does not offer"
-        )
-    return signature
-
-
-def _make_signature(output: ExportOutput, receiver_tensors: Mapping[str, Any]) -> Any:
-    """The signature, which needs nothing that it does not take; ValueError if there is none."""
-    fed = tf.nest.flatten(dict(receiver_tensors), expand_composites=True)
-    graph = fed[0].graph if fed else tf.compat.v1.get_default_graph()
-    with graph.as_default():
-        signature = output.as_signature_def(dict(receiver_tensors))
-    names = [name for info in signature.outputs.values() for name in _tensor_names(info)]
-    _check_reachable(graph, names, {tensor.name for tensor in fed})
-    return signature
-
-
-def _check_reachable(graph: tf.Graph, names: Sequence[str], fed: set[str]) -> None:
-    """Raises ValueError if a tensor of `names` needs a placeholder that is not `fed`."""
-    waiting = [graph.get_tensor_by_name(name).op for name in names if name not in fed]
-    seen = set()
-    while waiting:
-        op = waiting.pop()
-        if op.name in seen:
-            continue
-        seen.add(op.name)
-        if op.type == "Placeholder":
-            raise ValueError(
-                f"its outputs need the placeholder {op.name!r}, which is not among its inputs "
-                f"{sorted(fed)}. Add it to the receiver tensors"
-            )
-        waiting.extend(tensor.op for tensor in op.inputs if tensor.name not in fed)
-        waiting.extend(op.control_inputs)
-
-
-def _tensor_names(info: Any) -> list[str]:
-    """The names of the dense tensors that a TensorInfo is made of."""
-    encoding = info.WhichOneof("encoding")
-    if encoding == "coo_sparse":
-        sparse = info.coo_sparse
-        return [
-            sparse.values_tensor_name,
-            sparse.indices_tensor_name,
-            sparse.dense_shape_tensor_name,
-        ]
-    if encoding == "composite_tensor":
-        return [name for part in info.composite_tensor.components for name in _tensor_names(part)]
-    return [info.name]
-
-
-def _log_signatures(signatures: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
-    _log.info("Signatures exported: %s", ", ".join(signatures) or "none")
-    for name, reason in reasons.items():
-        # Ready-made heads offer every kind; only a missing default needs attention.
-        level = logging.WARNING if name == _DEFAULT or not signatures else logging.INFO
-        _log.log(level, "Signature %r not exported: %s", name, reason)
 
 
 def _add_graph(

@@ -68,6 +68,21 @@ class Replica:
     host_call: tuple[Callable, Any] | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class Replicas:
+    """What all replicas built.
+
+    Attributes:
+      outputs: one a replica, in the replicas' order.
+      new_ops: the ops that they made in the default graph, in the order they were made.
+      keras_variables: handles of the variables that Keras layers and optimizers made.
+    """
+
+    outputs: list[Replica]
+    new_ops: list[tf.Operation]
+    keras_variables: list[tf.Tensor]
+
+
 def argument_names(model_fn: Callable) -> tuple[str, ...]:
     """Which of `features, labels, mode, params, config` the function takes, by name."""
     parameters = inspect.signature(model_fn).parameters
@@ -121,7 +136,7 @@ def build_replicas(
     model: Model,
     batches: Sequence[tuple[Any, Any]],
     mode: str,
-) -> list[Replica]:
+) -> Replicas:
     """Builds the model on each replica of `strategy`; replica i gets `batches[i]`.
 
     Args:
@@ -129,10 +144,10 @@ def build_replicas(
       model: the model.
       batches: one (features, labels) a replica.
       mode: a ModeKeys value.
-
-    Returns:
-      What each replica returned, in the replicas' order.
     """
+    graph = tf.compat.v1.get_default_graph()
+    num_ops_before = len(graph.get_operations())
+    keras_variables: list[tf.Tensor] = []
     per_replica = strategy.experimental_distribute_values_from_function(
         lambda context: _Batch(*batches[_replica_id(context)])
     )
@@ -145,9 +160,19 @@ def build_replicas(
         # A TPUEstimatorSpec's `metric_fn` runs here, so that its variables know their replica.
         return Replica(spec.as_estimator_spec(), spec.host_call)
 
-    with tf.variable_creator_scope(_lift_initial_value):
-        replicas = strategy.extended.call_for_each_replica(build_one, args=(per_replica,))
-    return list(strategy.experimental_local_results(replicas))
+    def create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
+        variable = _create_variable(next_creator, **kwargs)
+        if _tf.is_called_by_keras():
+            keras_variables.extend(copy.handle for copy in _tf.copies(variable))
+        return variable
+
+    with tf.variable_creator_scope(create_variable):
+        outputs = strategy.extended.call_for_each_replica(build_one, args=(per_replica,))
+    return Replicas(
+        outputs=list(strategy.experimental_local_results(outputs)),
+        new_ops=graph.get_operations()[num_ops_before:],
+        keras_variables=keras_variables,
+    )
 
 
 class _Batch:
@@ -162,18 +187,31 @@ def _replica_id(context: Any) -> int:
     return int(tf.get_static_value(context.replica_id_in_sync_group))
 
 
-def _lift_initial_value(next_creator: Callable, **kwargs: Any) -> tf.Variable:
-    """Rebuilds an initial value that was made inside a loop body in the graph around the loop.
+def _create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
+    """Creates a variable as `get_variable` would, also for code that was written for TF 2.
 
-    `get_variable` and callables are evaluated outside by TensorFlow itself. A tensor is not: the
-    variable's initializer would be part of the loop, and fail.
+    An initial value that was made inside a loop body is rebuilt in the graph around the loop:
+    `get_variable` and callables are evaluated there by TensorFlow itself, a tensor is not, and the
+    variable's initializer would be part of the loop. And a variable with a copy on each replica
+    stands in the graph's collections as one variable, not as its copies.
     """
     value = kwargs.get("initial_value")
     if tf.is_tensor(value) and _tf.is_loop_body(value.graph):
         with tf.init_scope():
-            kwargs["initial_value"] = _tf.lift_to_graph(
-                value, tf.compat.v1.get_default_graph()
-            )
-    return next_creator(**kwargs)
+            kwargs["initial_value"] = _tf.lift_to_graph(value, tf.compat.v1.get_default_graph())
+    variable = next_creator(**kwargs)
+    if isinstance(variable, tf.distribute.DistributedValues):
+        _collect_as_one(variable)
+    return variable
 
 
+def _collect_as_one(variable: tf.distribute.DistributedValues) -> None:
+    keys = tf.compat.v1.GraphKeys
+    copies = {id(copy) for copy in variable.values}
+    with tf.init_scope():
+        graph = tf.compat.v1.get_default_graph()
+    for key in (keys.GLOBAL_VARIABLES, keys.TRAINABLE_VARIABLES, keys.LOCAL_VARIABLES):
+        collection = graph.get_collection_ref(key)
+        others = [v for v in collection if id(v) not in copies and v is not variable]
+        if len(others) < len(collection):
+            collection[:] = [*others, variable]

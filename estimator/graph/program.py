@@ -200,16 +200,15 @@ class _TrainStep:
         """Adds the step; returns its loss, which depends on all that the step does."""
         graph = tf.compat.v1.get_default_graph()
         batches = input.build_replica_batches(self._source, self._strategy.num_replicas_in_sync)
-        num_ops_before = len(graph.get_operations())
         summaries_before = summary.summaries_so_far()
         replicas = build_replicas(self._strategy, self._model, batches, ModeKeys.TRAIN)
-        new_ops = graph.get_operations()[num_ops_before:]
-        self.spec = replicas[0].spec
-        check_global_step_advances(new_ops, self._global_step)
-        _wait_for_input(new_ops, batches)
-        done = [replica.spec.train_op for replica in replicas] + updates.build_updates(new_ops)
-        done += host_call.build_host_call([replica.host_call for replica in replicas])
-        loss = reduce.build_mean_loss([replica.spec.loss for replica in replicas])
+        self.spec = replicas.outputs[0].spec
+        check_global_step_advances(replicas.new_ops, self._global_step)
+        _wait_for_input(replicas.new_ops, batches)
+        done = [output.spec.train_op for output in replicas.outputs]
+        done += updates.build_updates(replicas.new_ops, replicas.keras_variables)
+        done += host_call.build_host_call([output.host_call for output in replicas.outputs])
+        loss = reduce.build_mean_loss([output.spec.loss for output in replicas.outputs])
         merged = summary.build_merged_summary(summaries_before)
         if _tf.is_loop_body(graph):
             done += summary.build_loop_report(
@@ -247,11 +246,11 @@ def build_eval_program(
     """
     with building(strategy, seed) as (graph, global_step):
         feeds, batches = _build_feeds(element, strategy.num_replicas_in_sync)
-        num_ops_before = len(graph.get_operations())
         replicas = build_replicas(strategy, model, batches, ModeKeys.EVAL)
-        new_ops = graph.get_operations()[num_ops_before:]
-        specs = [replica.spec for replica in replicas]
-        metrics = reduce.build_metrics([s.eval_metric_ops or {} for s in specs], new_ops)
+        specs = [output.spec for output in replicas.outputs]
+        metrics = reduce.build_metrics(
+            [spec.eval_metric_ops or {} for spec in specs], replicas.new_ops
+        )
         return EvalProgram(
             graph=graph,
             spec=specs[0],
@@ -283,10 +282,10 @@ def build_predict_program(
         replicas = build_replicas(strategy, model, batches, ModeKeys.PREDICT)
         return PredictProgram(
             graph=graph,
-            spec=replicas[0].spec,
+            spec=replicas.outputs[0].spec,
             current_step=_primary(global_step).read_value(),
             feeds=feeds,
-            predictions=[replica.spec.predictions for replica in replicas],
+            predictions=[output.spec.predictions for output in replicas.outputs],
             strategy=strategy,
         )
 
@@ -303,15 +302,16 @@ def build_serving_program(
     """
     with building(strategy, None) as (graph, _):
         receiver = receiver_fn()
-        (replica,) = build_replicas(strategy, model, [(receiver.features, None)], ModeKeys.PREDICT)
-        return ServingProgram(graph, replica.spec, receiver)
+        batch = (receiver.features, None)
+        replicas = build_replicas(strategy, model, [batch], ModeKeys.PREDICT)
+        return ServingProgram(graph, replicas.outputs[0].spec, receiver)
 
 
 def check_global_step_advances(
     new_ops: Sequence[tf.Operation], global_step: tf.Variable
 ) -> None:
     """Raises if none of the ops that `model_fn` made assigns the global step."""
-    handles = {part.handle.ref() for part in _parts(global_step)}
+    handles = {copy.handle.ref() for copy in _tf.copies(global_step)}
     for op in updates.assignments(new_ops):
         if _tf.capture_source(op.inputs[0]).ref() in handles:
             return
@@ -344,15 +344,12 @@ def _wait_for_input(new_ops: Sequence[tf.Operation], batches: Any) -> None:
 
 def _ops(values: Sequence[Any]) -> list[Any]:
     """Ops and tensors to wait for; a distributed value stands for all of its parts."""
-    is_distributed = lambda value: isinstance(value, tf.distribute.DistributedValues)  # noqa: E731
-    return [
-        part for value in values for part in (value.values if is_distributed(value) else [value])
-    ]
-
-
-def _parts(variable: tf.Variable) -> Sequence[tf.Variable]:
-    return getattr(variable, "values", (variable,))
+    parts: list[Any] = []
+    for value in values:
+        is_distributed = isinstance(value, tf.distribute.DistributedValues)
+        parts.extend(value.values if is_distributed else [value])
+    return parts
 
 
 def _primary(variable: tf.Variable) -> tf.Variable:
-    return _parts(variable)[0]
+    return _tf.copies(variable)[0]

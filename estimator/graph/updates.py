@@ -19,7 +19,9 @@ _READS = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd"}
 _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStrided")
 
 
-def build_updates(new_ops: Sequence[tf.Operation]) -> list[tf.Operation]:
+def build_updates(
+    new_ops: Sequence[tf.Operation], keras_variables: Sequence[tf.Tensor]
+) -> list[tf.Operation]:
     """Orders what Keras assigns in `new_ops` and returns all updates that a step must run.
 
     Every read of an assigned variable waits for the assignments made before it, and every
@@ -28,11 +30,18 @@ def build_updates(new_ops: Sequence[tf.Operation]) -> list[tf.Operation]:
 
     Args:
       new_ops: the ops that `model_fn` made in the default graph, in the order they were made.
+      keras_variables: handles of the variables that Keras made. Several replicas assign to them
+        in one place, where Keras is not on the stack.
 
     Returns:
       The assignments made by Keras, and the ops of UPDATE_OPS that are among `new_ops`.
     """
-    assigned = [op for op in assignments(new_ops) if _tf.is_made_by_keras(op)]
+    handles = {handle.ref() for handle in keras_variables}
+    assigned = [
+        op
+        for op in assignments(new_ops)
+        if _tf.is_made_by_keras(op) or _tf.capture_source(op.inputs[0]).ref() in handles
+    ]
     writes = set(assigned)
     by_variable = collections.defaultdict(list)
     for op in new_ops:
@@ -82,8 +91,7 @@ def _initializers() -> set[tf.Operation]:
     keys = tf.compat.v1.GraphKeys
     variables = graph.get_collection(keys.GLOBAL_VARIABLES)
     variables += graph.get_collection(keys.LOCAL_VARIABLES)
-    parts = [part for variable in variables for part in getattr(variable, "values", [variable])]
-    return {part.initializer for part in parts}
+    return {copy.initializer for variable in variables for copy in _tf.copies(variable)}
 
 
 def _as_op(update: tf.Operation | tf.Tensor) -> tf.Operation:

@@ -162,3 +162,14 @@ def test_an_update_op_becomes_a_tensor_that_waits_for_it():
         session.run(count.initializer)
         session.run(output.metrics["metrics/count/update_op"])
         assert session.run(count) == 1
+
+
+def test_a_metric_of_legacy_keras_is_a_value_and_an_update():
+    tf_keras = pytest.importorskip("tf_keras")
+    mean = tf_keras.metrics.Mean()
+    mean.update_state(tf.constant([1.0, 5.0]))
+    metrics = export.EvalOutput(metrics={"mean": mean}).metrics
+    with tf.compat.v1.Session() as session:
+        session.run([variable.initializer for variable in mean.variables])
+        session.run(metrics["metrics/mean/update_op"])
+        assert session.run(metrics["metrics/mean/value"]) == 3.0

@@ -128,7 +128,8 @@ def test_two_processes_may_prepare_the_same_folder_at_once(tmp_path):
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    assert [process.communicate()[0].strip() for process in processes] == ["1000", "1000"]
+    last_lines = [process.communicate()[0].splitlines()[-1] for process in processes]
+    assert last_lines == ["1000", "1000"]
 
 
 def test_an_unknown_data_set_is_refused_by_name(tmp_path):

@@ -1,0 +1,189 @@
+import glob
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import flags
+from absl.testing import flagsaver
+
+import estimator as est
+import run_mnist
+from input_pipelines import mnist
+from models import mnist_cnn
+
+ROOT = pathlib.Path(run_mnist.__file__).parent
+
+
+def run(*args):
+    """Runs run_mnist.py as a process; returns its table."""
+    command = [sys.executable, str(ROOT / "run_mnist.py"), *args]
+    process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert process.returncode == 0, process.stderr
+    table = process.stdout.split("\n\n")[-1]
+    return dict(
+        re.split(r"\s{2,}|(?<=TensorBoard)\s", row, maxsplit=1) for row in table.splitlines()
+    )
+
+
+class Runs:
+    """Where two runs of the script left what they made, and their tables."""
+
+    def __init__(self, folder):
+        self.model_dir, self.data_dir = str(folder / "model"), str(folder / "data")
+        args = [f"--model_dir={self.model_dir}", f"--data_dir={self.data_dir}", "--seed=1"]
+        args += ["--batch_size=32", "--iterations=10", "--save_checkpoints_steps=10"]
+        args += ["--save_summary_steps=10"]
+        self.first = run("--mode=train", "--train_steps=20", *args)
+        self.second = run("--mode=all", "--train_steps=40", *args)
+
+    def make_eval_input_fn(self):
+        return mnist.make_input_fn("mnist_5k", "test", data_dir=self.data_dir)
+
+    def read_images(self):
+        """The test digits as they are stored: uint8 [1000, 28, 28, 1]."""
+        builder = mnist.prepare("mnist_5k", self.data_dir)
+        digits = mnist.read_examples(builder, "test").batch(1000)
+        return next(digits.as_numpy_iterator())[0]
+
+    def predict_classes(self):
+        config = est.tpu.RunConfig(model_dir=self.model_dir)
+        with est.tpu.TPUEstimator(
+            mnist_cnn.model_fn, config=config, predict_batch_size=100
+        ) as classifier:
+            return [p["classes"] for p in classifier.predict(self.make_eval_input_fn())]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return Runs(tmp_path_factory.mktemp("run_mnist"))
+
+
+def read_events(folder):
+    """Yields (step, value) of every summary in the folder."""
+    for path in sorted(glob.glob(os.path.join(folder, "events*"))):
+        for event in tf.compat.v1.train.summary_iterator(path):
+            for value in event.summary.value:
+                yield event.step, value
+
+
+def test_a_second_run_goes_on_from_the_checkpoint(runs):
+    assert runs.first["steps"] == "20"
+    assert runs.second["steps"] == "40"
+    assert runs.second["checkpoint"] == os.path.join(runs.model_dir, "model.ckpt-40")
+    steps = [step for step, value in read_events(runs.model_dir) if value.tag == "loss"]
+    assert sorted(set(steps)) == sorted(steps)
+    assert set(steps) >= {10, 20, 30, 40}
+
+
+def test_tensorboard_shows_the_training(runs):
+    tags = {value.tag for _, value in read_events(runs.model_dir)}
+    assert tags >= {"loss", "accuracy", "learning_rate", "global_step/sec"}
+
+
+def test_the_accuracy_is_that_of_the_predictions(runs):
+    with np.load(ROOT / "input_pipelines" / "mnist_5k" / "mnist_5k.npz") as arrays:
+        assert len(arrays["test_labels"]) == 1000
+    labels = [
+        int(label)
+        for _, batch in runs.make_eval_input_fn()({"batch_size": 100}).as_numpy_iterator()
+        for label in batch
+    ]
+    hits = sum(a == b for a, b in zip(labels, runs.predict_classes(), strict=True))
+    assert runs.second["accuracy"].startswith(f"{hits / 1000:.4f} (on mnist_5k's own test digits")
+    assert runs.second["digits"] == " ".join(map(str, labels[:10]))
+
+
+def test_a_grid_of_misclassified_digits_is_written(runs):
+    eval_dir = os.path.join(runs.model_dir, "eval")
+    images = [
+        (step, tf.make_ndarray(value.tensor))
+        for step, value in read_events(eval_dir)
+        if value.tag.startswith("misclassified")
+    ]
+    ((step, (width, height, _)),) = images
+    assert (step, int(width), int(height)) == (40, 240, 240)
+    assert {"accuracy", "loss"} <= {value.tag for _, value in read_events(eval_dir)}
+
+
+def test_the_saved_model_gives_the_same_classes_in_a_clean_process(runs, tmp_path):
+    np.save(tmp_path / "images.npy", runs.read_images())
+    code = (
+        "import sys, numpy as np, tensorflow as tf\n"
+        "model = tf.saved_model.load(sys.argv[1]).signatures['serving_default']\n"
+        "classes = model(image=tf.constant(np.load(sys.argv[2])))['classes']\n"
+        "assert 'estimator' not in sys.modules\n"
+        "print(*classes.numpy())"
+    )
+    command = [sys.executable, "-c", code, runs.second["SavedModel"], tmp_path / "images.npy"]
+    process = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert list(map(int, process.stdout.split())) == runs.predict_classes()
+
+
+def test_saved_model_cli_gives_the_same_classes(runs, tmp_path):
+    np.save(tmp_path / "images.npy", runs.read_images())
+    command = [pathlib.Path(sys.executable).with_name("saved_model_cli"), "run"]
+    command += ["--dir", runs.second["SavedModel"], "--tag_set", "serve"]
+    command += ["--signature_def", "serving_default", "--inputs", "image=images.npy"]
+    subprocess.run([*command, "--outdir", "."], check=True, cwd=tmp_path, capture_output=True)
+    assert np.load(tmp_path / "classes.npy").tolist() == runs.predict_classes()
+
+
+def test_tfrecord_files_train_and_evaluate_the_other_model(runs, tmp_path):
+    for split in ("train[:200]", "test[:150]"):
+        subprocess.run(
+            [sys.executable, "-m", "input_pipelines.tfrecord", f"--split={split}"]
+            + [f"--output={tmp_path / split[:4]}", f"--data_dir={runs.data_dir}"],
+            check=True,
+            cwd=ROOT,
+        )
+    table = run(
+        "--model=mnist_mlp",
+        f"--model_dir={tmp_path / 'model'}",
+        f"--train_file={tmp_path / 'trai'}",
+        f"--eval_file={tmp_path / 'test'}",
+        "--train_steps=30",
+        "--strategy=mirrored",
+        "--num_replicas=2",
+    )
+    assert table["steps"] == "30"
+    assert re.fullmatch(r"0\.\d{4}", table["accuracy"])
+    assert float(table["accuracy"]) * 150 == pytest.approx(
+        round(float(table["accuracy"]) * 150), abs=0.01
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--learning_rate=0"], "--learning_rate must be greater than 0"),
+        (["--train_steps=0"], "train_steps"),
+        (["--iterations=-1"], "iterations"),
+        (["--model=mnist_rnn"], "should be one of <mnist_cnn|mnist_mlp>"),
+        (["--tpu=here"], "--tpu needs --use_tpu"),
+        (["--use_tpu", "--tpu=here", "--master=there"], "leave out --master"),
+    ],
+)
+def test_a_wrong_flag_is_refused(args, message):
+    with flagsaver.flagsaver(), pytest.raises(flags.Error, match=re.escape(message)):
+        flags.FLAGS(["run_mnist.py", *args])
+
+
+def test_every_flag_has_a_help_text():
+    for flag in flags.FLAGS.flags_by_module_dict()["run_mnist"]:
+        assert flag.help.endswith("."), flag.name
+
+
+def test_the_grid_shows_the_digits_in_their_places(tmp_path):
+    ones = np.full([28, 28, 1], 0.5, np.float32)
+    run_mnist.write_mistakes(str(tmp_path), [ones] * 10, step=3)
+    ((step, value),) = read_events(tmp_path)
+    grid = tf.io.decode_png(tf.make_ndarray(value.tensor)[2])[..., 0].numpy()
+    assert (step, grid.shape) == (3, (240, 240))
+    tiles = grid.reshape(8, 30, 8, 30).transpose(0, 2, 1, 3).reshape(64, 30, 30)[:, 1:-1, 1:-1]
+    assert [int(tile.min()) for tile in tiles] == [255] * 10 + [0] * 54
+    assert [int(tile.max()) for tile in tiles] == [255] * 10 + [0] * 54
