@@ -7,6 +7,7 @@ Run it again and it goes on from its checkpoint. `--help` lists the flags.
 """
 
 import itertools
+import logging
 import os
 import sys
 import time
@@ -17,7 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # Before TensorFlow reads it
 
 import numpy as np
 import tensorflow as tf
-from absl import app, flags, logging
+from absl import app, flags
 
 import estimator as est
 from input_pipelines import mnist, tfrecord
@@ -56,33 +57,28 @@ flags.DEFINE_string("strategy", None, "one_device, mirrored or central_storage. 
 flags.DEFINE_integer("num_replicas", None, "Replicas of the strategy.", lower_bound=1)
 flags.DEFINE_boolean("use_tpu", False, "Run on a TPU.")
 flags.DEFINE_string("tpu", None, "Name or address of the TPU.")
-flags.DEFINE_string("master", "", "Address of the TensorFlow server to run on.")
+flags.DEFINE_string("master", None, "Address of the TensorFlow server to run on.")
 
 flags.register_validator(
     "learning_rate", lambda rate: rate > 0, "--learning_rate must be greater than 0."
 )
 flags.register_multi_flags_validator(
-    ["master", "tpu"],
-    lambda values: not (values["master"] and values["tpu"]),
-    "--tpu names what to run on; leave out --master.",
-)
-flags.register_multi_flags_validator(
-    ["use_tpu", "tpu"],
-    lambda values: values["use_tpu"] or not values["tpu"],
-    "--tpu needs --use_tpu.",
+    ["tpu", "use_tpu", "master"],
+    lambda values: not values["tpu"] or (values["use_tpu"] and not values["master"]),
+    "--tpu needs --use_tpu, and takes the place of --master.",
 )
 
 
 class SpeedHook(tf.compat.v1.train.SessionRunHook):
-    """Measures steps a second, from the end of the first session call on."""
+    """Measures steps a second, without the time that building takes."""
 
-    def __init__(self) -> None:
-        """Starts with no call seen."""
-        self._calls: list[tuple[float, int]] = []  # The first and the last: (seconds, step).
+    steps_per_sec: float | None = None  # Until a session call ended.
 
-    def begin(self) -> None:
-        """Finds the global step."""
+    def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
+        """Starts the clock."""
+        del coord
         self._global_step = tf.compat.v1.train.get_global_step()
+        self._start = time.perf_counter(), session.run(self._global_step)
 
     def before_run(self, run_context: Any) -> tf.compat.v1.train.SessionRunArgs:
         """Asks for the global step."""
@@ -90,17 +86,11 @@ class SpeedHook(tf.compat.v1.train.SessionRunHook):
         return tf.compat.v1.train.SessionRunArgs(self._global_step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Notes the time at which a call ended."""
+        """Reads the clock."""
         del run_context
-        self._calls[1:] = [(time.perf_counter(), int(run_values.results))]
-
-    @property
-    def steps_per_sec(self) -> float | None:
-        """None before the second call."""
-        if len(self._calls) < 2:
-            return None
-        (start_secs, start_step), (end_secs, end_step) = self._calls
-        return (end_step - start_step) / (end_secs - start_secs)
+        start_secs, start_step = self._start
+        num_steps = run_values.results - start_step
+        self.steps_per_sec = num_steps / (time.perf_counter() - start_secs)
 
 
 def make_classifier() -> est.tpu.TPUEstimator:
@@ -110,10 +100,12 @@ def make_classifier() -> est.tpu.TPUEstimator:
         tf_random_seed=FLAGS.seed,
         save_checkpoints_steps=FLAGS.save_checkpoints_steps,
         save_summary_steps=FLAGS.save_summary_steps,
+        log_step_count_steps=FLAGS.save_summary_steps,
         keep_checkpoint_max=FLAGS.keep_checkpoint_max,
         strategy=FLAGS.strategy,
         num_replicas=FLAGS.num_replicas,
-        master=_find_master(),
+        master=FLAGS.master,
+        cluster=tf.distribute.cluster_resolver.TPUClusterResolver(FLAGS.tpu) if FLAGS.tpu else None,
         tpu_config=est.tpu.TPUConfig(iterations_per_loop=FLAGS.iterations),
     )
     return est.tpu.TPUEstimator(
@@ -129,12 +121,6 @@ def make_classifier() -> est.tpu.TPUEstimator:
         eval_batch_size=FLAGS.eval_batch_size,
         predict_batch_size=FLAGS.eval_batch_size,
     )
-
-
-def _find_master() -> str:
-    if FLAGS.tpu:
-        return tf.distribute.cluster_resolver.TPUClusterResolver(FLAGS.tpu).master()
-    return FLAGS.master
 
 
 def make_train_input_fn() -> mnist.InputFn:
@@ -235,11 +221,18 @@ def print_report(classifier: est.tpu.TPUEstimator, results: dict[str, str]) -> N
         print(f"{name:<12} {value}")
 
 
+def show_progress() -> None:
+    """Lets the library tell how far it is; quiets TensorFlow and TFDS."""
+    logging.getLogger().setLevel(logging.WARNING)
+    tf.get_logger().setLevel(logging.ERROR)
+    logging.getLogger("estimator").setLevel(logging.INFO)
+
+
 def main(argv: Sequence[str]) -> None:
     """Does what --mode says."""
     if len(argv) > 1:
         raise app.UsageError(f"Unknown arguments: {argv[1:]}. Flags begin with --.")
-    logging.set_verbosity(logging.INFO)
+    show_progress()
     modes = list(VERBS) if FLAGS.mode == "all" else [FLAGS.mode]
     results: dict[str, str] = {}
     with make_classifier() as classifier:

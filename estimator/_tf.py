@@ -14,10 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.checkpoint import graph_view as _graph_view
 from tensorflow.python.eager import lift_to_graph as _lift_to_graph
 from tensorflow.python.framework import random_seed as _random_seed
 from tensorflow.python.ops import cond_v2, while_v2
+from tensorflow.python.training import checkpoint_utils as _checkpoint_utils
 from tensorflow.python.training import optimizer as _v1_optimizer
+from tensorflow.python.util import deprecation as _deprecation
 
 # `tf.while_loop` and `tf.cond` build Switch and Merge by hand after `tf.disable_v2_behavior()`,
 # which old scripts call. These build one functional op whatever was called. 2.16 to 2.21.
@@ -144,6 +147,72 @@ def metric_variables(metric: Any) -> list[Sequence[tf.Variable]]:
     Keras 3 wraps a `tf.Variable` in a variable of its own; a tf-keras variable is one.
     """
     return [copies(v if isinstance(v, tf.Variable) else v.value) for v in metric.variables]
+
+
+# A context inside which calls of deprecated functions are not logged: TensorFlow's own saver makes
+# some. The logger cannot tell them from those of the user. `deprecation.silence`, 2.16 to 2.21.
+no_deprecation_warnings = _deprecation.silence
+
+
+def v1_saver(checkpoint: tf.train.Checkpoint) -> tf.compat.v1.train.Saver:
+    """A v1 saver of object-based checkpoints, as a Scaffold makes of a Checkpoint when finalized.
+
+    Finalizing a Scaffold finalizes the graph too. ObjectGraphView 2.16 to 2.21.
+    """
+    saveables = _graph_view.ObjectGraphView(checkpoint).frozen_saveable_objects()
+    return tf.compat.v1.train.Saver(saveables, sharded=True, save_relative_paths=True)
+
+
+def close_file_writer(directory: str) -> None:
+    """Closes the event file that FileWriterCache has for `directory`, and forgets it.
+
+    In public the cache can only be cleared as a whole, with the writers of others. 2.16 to 2.21.
+    """
+    cache = tf.compat.v1.summary.FileWriterCache
+    with cache._lock:
+        writer = cache._cache.pop(directory, None)
+    if writer is not None:
+        writer.close()
+
+
+@contextlib.contextmanager
+def replica_reaches_outer_graphs() -> Iterator[None]:
+    """Inside, `tf.init_scope` in a loop's body leaves neither the replica nor variable creators.
+
+    Both belong to a graph and a thread, and a replica's thread enters them in the body alone. A
+    variable that is lifted out of it, as those of tf-keras optimizers are, would not be one copy a
+    replica. 2.16 to 2.21.
+    """
+    body, *around = outer_graphs(tf.compat.v1.get_default_graph())
+    with contextlib.ExitStack() as stack:
+        for graph in around:
+            for name in ("_distribution_strategy_stack", "_variable_creator_stack"):
+                stack.callback(setattr, graph, name, getattr(graph, name))
+                setattr(graph, name, list(getattr(body, name)))
+        yield
+
+
+@contextlib.contextmanager
+def checkpoint_initializers_outside_loops() -> Iterator[None]:
+    """Inside, `init_from_checkpoint` in a loop's body makes its ops in the graph around the loop.
+
+    It replaces a variable's initializer, which a session could not run inside the loop, and with
+    CentralStorage it replaces that of the wrapper, which nobody runs. Builds hold a lock.
+    checkpoint_utils._set_checkpoint_initializer 2.16 to 2.21.
+    """
+    original = _checkpoint_utils._set_checkpoint_initializer
+
+    def outside(variable: Any, *args: Any, **kwargs: Any) -> None:
+        with tf.init_scope():
+            original(variable, *args, **kwargs)
+        for copy in copies(variable) if hasattr(variable, "_v") else ():
+            copy._initializer_op = variable._initializer_op
+
+    _checkpoint_utils._set_checkpoint_initializer = outside
+    try:
+        yield
+    finally:
+        _checkpoint_utils._set_checkpoint_initializer = original
 
 
 # --- Keras ---------------------------------------------------------------------------------------

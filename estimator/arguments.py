@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from estimator.config.run_config import RunConfig
+from estimator.config.run_config import RunConfig, TPUConfig
+from estimator.export.directory import make_base_path, make_extra_assets
 from estimator.spec import ModeKeys
+
+_NOT_DENSE = (tf.compat.v1.SparseTensorValue, tf.compat.v1.ragged.RaggedTensorValue)
 
 Listener = tf.compat.v1.train.CheckpointSaverListener
 
@@ -47,7 +52,12 @@ def checked_config(config: Any) -> RunConfig:
     if config is None:
         return RunConfig()
     if not isinstance(config, RunConfig):
-        raise TypeError(f"`config` ({config!r}) must be an estimator.RunConfig, or None.")
+        hint = (
+            " Pass estimator.tpu.RunConfig(tpu_config=TPUConfig(...))."
+            if isinstance(config, TPUConfig)
+            else ""
+        )
+        raise TypeError(f"`config` ({config!r}) must be an estimator.RunConfig, or None.{hint}")
     return config
 
 
@@ -56,12 +66,14 @@ def checked_model_dir(model_dir: Any, config_model_dir: str | None) -> str | Non
 
     Raises:
       TypeError: it is no path.
-      ValueError: both name one and they differ, or it is a file, or cannot be written to.
+      ValueError: it is empty, both name one and they differ, or it is, or is below, a file.
     """
     if model_dir is not None and not isinstance(model_dir, str | os.PathLike):
         raise TypeError(f"`model_dir` ({model_dir!r}) must be a path, or None.")
     path = os.fspath(model_dir) if model_dir is not None else None
-    if path and config_model_dir and path != config_model_dir:
+    if path == "":
+        raise ValueError("`model_dir` ('') must not be empty. Leave it out for a temporary one.")
+    if path and config_model_dir and path.rstrip("/") != config_model_dir.rstrip("/"):
         raise ValueError(
             f"`model_dir` ({path!r}) and `config.model_dir` ({config_model_dir!r}) differ. Pass "
             "one of them."
@@ -69,26 +81,39 @@ def checked_model_dir(model_dir: Any, config_model_dir: str | None) -> str | Non
     path = path or config_model_dir
     if path is None:
         return None
-    if tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path):
-        raise ValueError(f"`model_dir` ({path!r}) is a file. It must be a directory.")
+    found = _nearest_existing(path)
+    if not tf.io.gfile.isdir(found):
+        where = "is a file" if found == path else f"is below {found}, which is a file"
+        raise ValueError(f"`model_dir` ({path!r}) {where}. It must be a directory, or not exist.")
     return path
 
 
 def check_writable(model_dir: str) -> None:
-    """Raises if files cannot be made in `model_dir`, which need not be there yet."""
+    """Raises if files cannot be made in `model_dir`, which need not be there yet.
+
+    It tries with a file that has no name: permission bits say nothing to root, and nothing of a
+    file system that is read-only. A directory that is not local is left to its first write.
+    """
+    if "://" in model_dir:
+        return
     try:
-        tf.io.gfile.makedirs(model_dir)
-    except tf.errors.OpError as error:
-        raise _not_writable(model_dir) from error
-    if "://" not in model_dir and not os.access(model_dir, os.W_OK | os.X_OK):
-        raise _not_writable(model_dir)
+        with tempfile.TemporaryFile(dir=_nearest_existing(model_dir)):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"`model_dir` ({model_dir!r}) cannot be written to ({error.strerror}). Pass a "
+            "directory that this user may write to."
+        ) from error
 
 
-def _not_writable(model_dir: str) -> ValueError:
-    return ValueError(
-        f"`model_dir` ({model_dir!r}) cannot be written to. Pass a directory that this user may "
-        "write to."
-    )
+def _nearest_existing(path: str) -> str:
+    """The path, or the lowest of the directories above it that is there."""
+    while not tf.io.gfile.exists(path):
+        above = os.path.dirname(path.rstrip("/"))
+        if above == path or above.endswith(":/"):
+            break
+        path = above or "."
+    return path
 
 
 def checked_listeners(listeners: Any) -> list[Listener]:
@@ -102,8 +127,9 @@ def checked_listeners(listeners: Any) -> list[Listener]:
     for listener in listeners:
         if not isinstance(listener, Listener):
             raise TypeError(
-                f"`saving_listeners` holds {listener!r}, which is no "
-                "tf.compat.v1.train.CheckpointSaverListener. Derive its class from that one."
+                f"`saving_listeners` holds {listener!r}, which is no instance of "
+                "tf.compat.v1.train.CheckpointSaverListener. Derive its class from that one, or "
+                "pass a hook in `hooks`."
             )
     return list(listeners)
 
@@ -118,12 +144,25 @@ def check_name(name: Any) -> None:
         raise ValueError(f"`name` ({name!r}) must not lead out of `model_dir`.")
 
 
+def check_predict_keys(keys: Any) -> None:
+    """Raises unless `keys` is None, a key or a list of keys."""
+    listed = [keys] if isinstance(keys, str) else keys
+    if listed is None:
+        return
+    # A model of several heads names its predictions with tuples.
+    if not isinstance(listed, Collection) or not all(isinstance(k, str | tuple) for k in listed):
+        raise TypeError(
+            f"`predict_keys` ({keys!r}) must be a key of the predictions or a list of them, or "
+            "None."
+        )
+
+
 def checked_predict_keys(keys: Any, predictions: Any) -> list[str] | None:
-    """The keys as a list; raises if the predictions lack them all."""
+    """The keys as a list; raises unless all of them are keys of the predictions."""
     if keys is None:
         return None
     keys = [keys] if isinstance(keys, str) else list(keys)
-    if not isinstance(predictions, dict):
+    if not isinstance(predictions, Mapping):
         raise ValueError(
             f"`predict_keys` ({keys}) needs predictions that are a dict; `model_fn` returned one "
             "tensor. Leave `predict_keys` out."
@@ -136,25 +175,44 @@ def checked_predict_keys(keys: Any, predictions: Any) -> list[str] | None:
     return keys
 
 
-def check_first_dimensions(batch: Mapping[str, Any]) -> None:
+def check_first_dimensions(batch: Any) -> None:
     """Raises unless all arrays of a batch of predictions have as many rows."""
-    rows = {key: np.shape(value)[:1] for key, value in batch.items()}
-    if len(set(rows.values())) > 1 or () in rows.values():
-        shapes = ", ".join(f"{key}: {np.shape(value)}" for key, value in batch.items())
-        raise ValueError(
-            f"The predictions have different first dimensions ({shapes}), so they cannot be taken "
-            "apart into examples. Pass `yield_single_examples=False`."
-        )
+    way_out = "so they cannot be taken apart into examples. Pass `yield_single_examples=False`"
+    named = batch if isinstance(batch, Mapping) else {"predictions": batch}
+    for key, value in named.items():
+        if isinstance(value, _NOT_DENSE):
+            raise ValueError(
+                f"The predictions are sparse or ragged ({key}), {way_out}, or make them dense with "
+                "tf.sparse.to_dense or `to_tensor`."
+            )
+    rows = {np.shape(value)[:1] for value in named.values()}
+    if len(rows) > 1 or () in rows:
+        what = "different first dimensions" if len(rows) > 1 else "no first dimension"
+        shapes = ", ".join(f"{key}: {np.shape(value)}" for key, value in named.items())
+        raise ValueError(f"The predictions have {what} ({shapes}), {way_out}.")
 
 
-def check_export(export_dir_base: Any, receiver_fn: Any, mode: Any) -> None:
+def check_export(export_dir_base: Any, receiver_fn: Any, assets_extra: Any, mode: Any) -> None:
     """Raises if an argument of `export_saved_model` is wrong."""
-    if not isinstance(export_dir_base, str | os.PathLike) or not os.fspath(export_dir_base):
+    if not isinstance(export_dir_base, str | bytes | os.PathLike):
         raise TypeError(f"`export_dir_base` ({export_dir_base!r}) must be a path.")
+    make_base_path(export_dir_base)
+    make_extra_assets(assets_extra)
     if not callable(receiver_fn):
         raise TypeError(
             f"`serving_input_receiver_fn` ({receiver_fn!r}) must be a function that returns a "
             "ServingInputReceiver."
+        )
+    needed = [
+        name
+        for name, parameter in inspect.signature(receiver_fn).parameters.items()
+        if parameter.default is inspect.Parameter.empty
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    ]
+    if needed:
+        raise TypeError(
+            f"`serving_input_receiver_fn` takes arguments ({', '.join(needed)}), but it is called "
+            "with none. Bind them with functools.partial."
         )
     if mode != ModeKeys.PREDICT:
         raise ValueError(
@@ -178,6 +236,8 @@ def check_tpu_arguments(
             f"`params` must not hold \"batch_size\" ({params['batch_size']!r}): it is filled in "
             "from `train_batch_size`, `eval_batch_size` and `predict_batch_size`."
         )
+    if batch_axis is not None and not isinstance(batch_axis, list | tuple):
+        raise TypeError(f"`batch_axis` ({batch_axis!r}) must be a list of zeros, or None.")
     if batch_axis is not None and any(axis != 0 for axis in batch_axis):
         raise ValueError(
             f"`batch_axis` ({batch_axis!r}) must be zeros: batches are along the first dimension."

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,18 +17,19 @@ from estimator import arguments, export
 from estimator.checkpoint import files
 from estimator.checkpoint.writer import build_saver
 from estimator.config.batch import per_replica_batch_size
+from estimator.config.checks import check_choice
 from estimator.config.run_config import RunConfig, TPURunConfig
 from estimator.config.strategy import make_session_config, make_strategy
 from estimator.graph import program as programs
-from estimator.graph.input import Input, build_input, check_input_fn
+from estimator.graph.input import Input, build_input, check_input_fn, is_same_input
 from estimator.graph.model import Model, check_model_fn
 from estimator.session.hooks import Hook, check_hooks
 from estimator.session.host_input import HostInput
 from estimator.session.open import build_setup, opened
 from estimator.session.train import TrainRequest, TrainResult, run_train
-from estimator.session.warm import WarmSession, run_evaluation, run_prediction
+from estimator.session.warm import WarmSession, run_evaluation
 from estimator.spec import ModeKeys
-from estimator.summary.writer import EventWriter
+from estimator.summary.writer import EventWriter, close_event_files
 
 _log = logging.getLogger("estimator")
 _VERBS = ("train", "evaluate", "predict", "export_saved_model")
@@ -78,7 +79,10 @@ class Estimator:
         self._model_fn = model_fn
         self._params = dict(params or {})
         self._warm: dict[str, WarmSession] = {}
-        self._input_identity: tuple | None = None
+        self._event_dirs = {self.model_dir}
+        weakref.finalize(self, close_event_files, self._event_dirs)
+        self._last_input_fn: Callable | None = None
+        self._trained_on: Any = None
         self._train_result: TrainResult | None = None
 
     # What it is.
@@ -122,6 +126,7 @@ class Estimator:
 
     def get_variable_value(self, name: str) -> np.ndarray:
         """The value of a variable in the newest checkpoint."""
+        check_choice("name", name, self.get_variable_names())
         return tf.train.load_variable(self._existing_checkpoints(None)[0], name)
 
     # The verbs.
@@ -173,6 +178,7 @@ class Estimator:
             stop_on_nan=self._config.nan_policy != "ignore",
             seed=self._config.tf_random_seed,
         )
+        self._trained_on = program.input.element[0]
         request = TrainRequest(
             config=self._config,
             session_config=make_session_config(self._config, strategy),
@@ -213,12 +219,14 @@ class Estimator:
         arguments.check_positive("steps", steps)
         arguments.check_name(name)
         paths = self._existing_checkpoints(checkpoint_path)
-        warm, host_input = self._warm_session(ModeKeys.EVAL, input_fn)
+        warm, host_input = self._warm_session(ModeKeys.EVAL, input_fn, paths)
         path = warm.restore(paths)
-        spec_hooks = warm.program.spec.evaluation_hooks or ()
-        with contextlib.closing(host_input.batches()) as batches:
-            results = run_evaluation(warm, batches, steps, [*all_hooks, *spec_hooks])
+        all_hooks += warm.program.spec.evaluation_hooks or ()
+        must_end = steps is None and not all_hooks
+        with contextlib.closing(host_input.batches(must_end)) as batches:
+            results = run_evaluation(warm, batches, steps, all_hooks)
         results["global_step"] = warm.global_step()
+        self._event_dirs.add(self.eval_dir(name))
         EventWriter(self.eval_dir(name)).write_metrics(
             {k: v for k, v in results.items() if k != "global_step"}, results["global_step"]
         )
@@ -251,14 +259,13 @@ class Estimator:
         """
         check_input_fn(input_fn)
         all_hooks = check_hooks(hooks)
+        arguments.check_predict_keys(predict_keys)
         paths = self._existing_checkpoints(checkpoint_path)
-        warm, host_input = self._warm_session(ModeKeys.PREDICT, input_fn)
+        warm, host_input = self._warm_session(ModeKeys.PREDICT, input_fn, paths)
         keys = arguments.checked_predict_keys(predict_keys, warm.program.predictions[0])
         warm.restore(paths)
         spec_hooks = warm.program.spec.prediction_hooks or ()
-        predictions = run_prediction(
-            warm, host_input.batches(), keys, [*all_hooks, *spec_hooks]
-        )
+        predictions = warm.predict(host_input.batches(), keys, [*all_hooks, *spec_hooks])
         return rows(predictions) if yield_single_examples else predictions
 
     def export_saved_model(
@@ -286,11 +293,15 @@ class Estimator:
         Raises:
           ValueError: there is no checkpoint, or an argument is wrong.
         """
-        arguments.check_export(export_dir_base, serving_input_receiver_fn, experimental_mode)
+        arguments.check_export(
+            export_dir_base, serving_input_receiver_fn, assets_extra, experimental_mode
+        )
         paths = self._existing_checkpoints(checkpoint_path)
         strategy = tf.distribute.get_strategy()  # A SavedModel runs on whatever loads it.
         program = programs.build_serving_program(
-            self._model(ModeKeys.PREDICT, strategy), serving_input_receiver_fn, strategy
+            self._model(ModeKeys.PREDICT, strategy),
+            checked_receiver_fn(serving_input_receiver_fn),
+            strategy,
         )
         setup = build_setup(
             program.graph, program.spec.scaffold, build_saver, tf.compat.v1.ConfigProto()
@@ -314,10 +325,11 @@ class Estimator:
         return self.export_saved_model(*args, **kwargs)
 
     def close(self) -> None:
-        """Frees the graphs and sessions that `evaluate` and `predict` keep."""
+        """Frees the graphs and sessions that `evaluate` and `predict` keep; closes event files."""
         for warm in self._warm.values():
             warm.close()
         self._warm.clear()
+        close_event_files(self._event_dirs)
 
     def __enter__(self) -> Estimator:
         """Itself."""
@@ -330,7 +342,8 @@ class Estimator:
     # Inside.
 
     def _model(self, mode: str, strategy: tf.distribute.Strategy) -> Model:
-        return Model(self._model_fn, self._params_for(mode, strategy), self._config)
+        params = self._params_for(mode, strategy)
+        return Model(self._model_fn, params, self._config, self._trained_on)
 
     def _params_for(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
         """What `model_fn` and `input_fn` get as `params` in this mode."""
@@ -354,15 +367,12 @@ class Estimator:
 
     def _is_same_input(self, input_fn: Callable) -> bool:
         """Whether the last `train` of this process, if there was one, had the same input."""
-        identity = input_identity(input_fn)
-        is_same = self._input_identity in (None, identity)
-        self._input_identity = identity
-        return is_same
+        last, self._last_input_fn = self._last_input_fn, input_fn
+        return last is None or is_same_input(last, input_fn)
 
     def _existing_checkpoints(self, checkpoint_path: str | None) -> list[str]:
         if checkpoint_path is not None:
-            files.check_checkpoint(checkpoint_path)
-            return [checkpoint_path]
+            return [files.checked_checkpoint(checkpoint_path)]
         paths = files.checkpoints_newest_first(self.model_dir)
         if not paths:
             raise ValueError(
@@ -371,20 +381,24 @@ class Estimator:
             )
         return paths
 
-    def _warm_session(self, mode: str, input_fn: Callable) -> tuple[WarmSession, HostInput]:
-        """The mode's session for inputs of this shape, and this call's input."""
+    def _warm_session(
+        self, mode: str, input_fn: Callable, paths: Sequence[str]
+    ) -> tuple[WarmSession, HostInput]:
+        """The mode's session, free to restore one of `paths`, and this call's input."""
         strategy = make_strategy(self._config, mode)
         host_input = HostInput(
             lambda: self._build_input(input_fn, mode, strategy),
             self._config.tf_random_seed,
             has_labels=mode == ModeKeys.EVAL,
         )
-        warm = self._warm.get(mode)
+        old = warm = self._warm.get(mode)
         if warm is None or warm.key != host_input.key:
-            if warm is not None:
-                warm.close()
             warm = self._open_warm(mode, host_input, strategy)
-            self._warm[mode] = warm
+        elif warm.is_predicting and not warm.has_weights_of(paths[0]):
+            warm = warm.twin()
+        if old is not None and warm is not old and not old.is_predicting:
+            old.close()  # Else its predictions keep it until they end.
+        self._warm[mode] = warm
         return warm, host_input
 
     def _open_warm(
@@ -474,25 +488,24 @@ class TPUEstimator(Estimator):
         )
 
 
+def checked_receiver_fn(receiver_fn: Callable) -> Callable[[], Any]:
+    """The function, which raises if what it returns is no receiver."""
+
+    def make_receiver() -> Any:
+        receiver = receiver_fn()
+        export.check_serving_input_receiver(receiver, "serving_input_receiver_fn")
+        return receiver
+
+    return make_receiver
+
+
 def rows(batches: Iterator[Any]) -> Iterator[Any]:
     """Takes batches of predictions apart into examples."""
     for batch in batches:
-        if not isinstance(batch, dict):
+        arguments.check_first_dimensions(batch)
+        if not isinstance(batch, Mapping):
             yield from batch
             continue
-        arguments.check_first_dimensions(batch)
         keys = list(batch)
         for row in zip(*batch.values(), strict=True):
             yield dict(zip(keys, row, strict=True))
-
-
-def input_identity(input_fn: Callable) -> tuple:
-    """Equal for two functions that make the same input, as two equal lambdas in a loop do."""
-    if isinstance(input_fn, functools.partial):
-        arguments = (*input_fn.args, *sorted(input_fn.keywords.items()))
-        return (*input_identity(input_fn.func), *map(repr, arguments))
-    code = getattr(input_fn, "__code__", None)
-    if code is None:
-        return (input_fn,)
-    cells = [cell.cell_contents for cell in input_fn.__closure__ or ()]
-    return (code, tuple(map(id, cells)), getattr(input_fn, "__self__", None))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-SessionRunHook = tf.compat.v1.train.SessionRunHook
+_Hook = tf.compat.v1.train.SessionRunHook
 
 
 class ModeKeys:
@@ -20,6 +21,9 @@ class ModeKeys:
     EVAL = "eval"
     PREDICT = "infer"
 
+
+# What `evaluate` returns besides the metrics.
+_RESULTS = ("loss", "global_step")
 
 _NEEDS = {
     ModeKeys.TRAIN: ("loss", "train_op"),
@@ -60,11 +64,11 @@ class EstimatorSpec:
     train_op: Any = None
     eval_metric_ops: Mapping[str, Any] | None = None
     export_outputs: dict[str, Any] | None = None
-    training_chief_hooks: tuple[SessionRunHook, ...] | None = None
-    training_hooks: tuple[SessionRunHook, ...] | None = None
+    training_chief_hooks: tuple[tf.compat.v1.train.SessionRunHook, ...] | None = None
+    training_hooks: tuple[tf.compat.v1.train.SessionRunHook, ...] | None = None
     scaffold: tf.compat.v1.train.Scaffold | None = None
-    evaluation_hooks: tuple[SessionRunHook, ...] | None = None
-    prediction_hooks: tuple[SessionRunHook, ...] | None = None
+    evaluation_hooks: tuple[tf.compat.v1.train.SessionRunHook, ...] | None = None
+    prediction_hooks: tuple[tf.compat.v1.train.SessionRunHook, ...] | None = None
 
     def __post_init__(self) -> None:
         """Checks every value."""
@@ -104,9 +108,9 @@ class TPUEstimatorSpec:
     export_outputs: dict[str, Any] | None = None
     scaffold_fn: Callable[[], tf.compat.v1.train.Scaffold] | None = None
     host_call: tuple[Callable, Any] | None = None
-    training_hooks: tuple[SessionRunHook, ...] | None = None
-    evaluation_hooks: tuple[SessionRunHook, ...] | None = None
-    prediction_hooks: tuple[SessionRunHook, ...] | None = None
+    training_hooks: tuple[tf.compat.v1.train.SessionRunHook, ...] | None = None
+    evaluation_hooks: tuple[tf.compat.v1.train.SessionRunHook, ...] | None = None
+    prediction_hooks: tuple[tf.compat.v1.train.SessionRunHook, ...] | None = None
 
     def __post_init__(self) -> None:
         """Checks every value."""
@@ -152,7 +156,7 @@ class TPUEstimatorSpec:
 def _complete(spec: EstimatorSpec | TPUEstimatorSpec) -> None:
     """Checks what both specs have; makes the loss a scalar and the hooks tuples."""
     _check_mode(spec)
-    _check_predictions(spec.predictions)
+    _check_predictions(spec.predictions, spec.mode)
     _check_train_op(spec.train_op)
     _check_export_outputs(spec.export_outputs)
     # The one moment at which a frozen spec is written to: while it is made.
@@ -178,12 +182,14 @@ def _check_mode(spec: EstimatorSpec | TPUEstimatorSpec) -> None:
             )
 
 
-def _check_predictions(predictions: Any) -> None:
+def _check_predictions(predictions: Any, mode: str) -> None:
     if predictions is None:
         return
     if not isinstance(predictions, Mapping):
         _check_tensor("predictions", predictions, "a tensor or a dict of tensors")
         return
+    if not predictions and mode == ModeKeys.PREDICT:
+        raise ValueError("`predictions` ({}) must name at least one tensor.")
     for key, value in predictions.items():
         _check_tensor(f"predictions[{key!r}]", value)
 
@@ -192,16 +198,24 @@ def _checked_loss(loss: Any, mode: str) -> Any:
     """The loss, with shape [] if it is one number to train on."""
     _check_tensor("loss", loss)
     shape = tf.TensorShape(loss.shape)
-    if shape.rank in (None, 0):
-        return loss
-    if shape.rank > 1 or (mode != ModeKeys.EVAL and shape.as_list() != [1]):
-        rule = "a scalar, or of rank 1 (one loss an example)" if shape.rank > 1 else "a scalar"
-        rule = rule if mode == ModeKeys.EVAL else "a scalar"
+    if mode == ModeKeys.TRAIN and shape.rank == 1 and shape[0] == 1:
+        return tf.reshape(loss, [])
+    max_rank, rule = {
+        ModeKeys.TRAIN: (0, "a scalar"),
+        ModeKeys.EVAL: (1, "a scalar or of rank 1, one loss an example"),
+        ModeKeys.PREDICT: (math.inf, "anything"),
+    }[mode]
+    if shape.rank is not None and shape.rank > max_rank:
         raise ValueError(
             f"`loss` ({loss!r}) has shape {shape}. In mode {mode!r} it must be {rule}. Reduce it "
             "with tf.reduce_mean(loss)."
         )
-    return loss if mode == ModeKeys.EVAL else tf.reshape(loss, [])
+    dtype = tf.as_dtype(loss.dtype)
+    if mode != ModeKeys.PREDICT and not (dtype.is_floating or dtype.is_integer):
+        raise TypeError(
+            f"`loss` ({loss!r}) has dtype {dtype.name}. It must be a number, such as float32."
+        )
+    return loss
 
 
 def _check_train_op(train_op: Any) -> None:
@@ -222,21 +236,38 @@ def _check_eval_metric_ops(metrics: Any) -> None:
         return
     if not isinstance(metrics, Mapping):
         raise TypeError(
-            f"`eval_metric_ops` ({metrics!r}) must be a dict from name to (value tensor, update op)."
+            f"`eval_metric_ops` ({metrics!r}) must be a dict from name to (value tensor, update "
+            "op)."
         )
     for name, metric in metrics.items():
-        argument = f"eval_metric_ops[{name!r}]"
-        if _is_keras_metric(metric):
-            continue
-        if not isinstance(metric, tuple | list) or len(metric) != 2:
-            raise TypeError(
-                f"`{argument}` ({metric!r}) must be (value tensor, update op), as tf.compat.v1."
-                "metrics return, or a Keras metric that was updated."
-            )
-        for value in tf.nest.flatten(metric):
-            if not isinstance(value, tf.Operation):
-                _check_tensor(argument, value, "made of tensors and ops")
-            _check_graph(argument, value)
+        _check_metric(name, metric)
+
+
+def _check_metric(name: Any, metric: Any) -> None:
+    argument = f"eval_metric_ops[{name!r}]"
+    if not isinstance(name, str):
+        raise TypeError(f"`eval_metric_ops` has the name {name!r}. It must be a string.")
+    if name in _RESULTS:
+        raise ValueError(
+            f"`eval_metric_ops` has the name {name!r}, under which `evaluate` returns its own "
+            f"result. Rename it, as in 'my_{name}'."
+        )
+    if _is_keras_metric(metric):
+        return
+    if not isinstance(metric, tuple | list) or len(metric) != 2:
+        raise TypeError(
+            f"`{argument}` ({metric!r}) must be (value tensor, update op), as tf.compat.v1."
+            "metrics return, or a Keras metric that was updated."
+        )
+    if isinstance(metric[0], tf.Operation):
+        raise TypeError(
+            f"`{argument}[0]` ({metric[0]!r}) must be the value, a tensor; the update op is "
+            "the second of the pair."
+        )
+    for value in tf.nest.flatten(metric):
+        if not isinstance(value, tf.Operation):
+            _check_tensor(argument, value, "made of tensors and ops")
+        _check_graph(argument, value)
 
 
 def _check_call(argument: str, call: Any) -> None:
@@ -246,23 +277,26 @@ def _check_call(argument: str, call: Any) -> None:
     if not isinstance(call, tuple | list) or len(call) != 2 or not callable(call[0]):
         raise TypeError(f"`{argument}` ({call!r}) must be (function, list or dict of tensors).")
     function, tensors = call
-    if not isinstance(tensors, Mapping | list | tuple):
+    if isinstance(tensors, Mapping):
+        args, kwargs = [], dict(tensors)
+    elif isinstance(tensors, list | tuple):
+        args, kwargs = list(tensors), {}
+    else:
         raise TypeError(
             f"`{argument}` has {tensors!r} for its tensors. They must be a list or a dict."
         )
-    named = isinstance(tensors, Mapping)
-    for key, tensor in tensors.items() if named else enumerate(tensors):
+    for key, tensor in [*enumerate(args), *kwargs.items()]:
         _check_tensor(f"{argument}[1][{key!r}]", tensor)
     try:
         signature = inspect.signature(function)
     except ValueError:  # Some built-in functions have none.
         return
     try:
-        signature.bind(**tensors) if named else signature.bind(*tensors)
+        signature.bind(*args, **kwargs)
     except TypeError as error:
-        given = sorted(tensors) if named else len(tensors)
+        given = sorted(kwargs) if kwargs else f"{len(args)} by position"
         raise TypeError(
-            f"`{argument}`: the function {signature} does not take its tensors ({given}): {error}."
+            f"`{argument}`: {error}. Its function takes {signature}, its tensors are {given}."
         ) from error
 
 
@@ -279,16 +313,16 @@ def _check_export_outputs(outputs: Any) -> None:
             )
 
 
-def _checked_hooks(argument: str, hooks: Any) -> tuple[SessionRunHook, ...]:
+def _checked_hooks(argument: str, hooks: Any) -> tuple[tf.compat.v1.train.SessionRunHook, ...]:
     if hooks is None:
         return ()
     if not isinstance(hooks, list | tuple):
         raise TypeError(f"`{argument}` ({hooks!r}) must be a list of hooks.")
     for hook in hooks:
-        if not isinstance(hook, SessionRunHook):
+        if not isinstance(hook, _Hook):
             raise TypeError(
-                f"`{argument}` holds {hook!r}, which is no tf.compat.v1.train.SessionRunHook. "
-                "Derive its class from that one."
+                f"`{argument}` holds {hook!r}, which is no instance of "
+                "tf.compat.v1.train.SessionRunHook. Derive its class from that one."
             )
     return tuple(hooks)
 

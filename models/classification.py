@@ -6,6 +6,10 @@ import tensorflow as tf
 
 import estimator as est
 
+# What a label leaves to chance in training. Of digits held out of the training digits (two splits,
+# 1,000 each), the CNN got 0.984 and 0.979 right with it, 0.979 and 0.969 without.
+LABEL_SMOOTHING = 0.1
+
 
 def build_spec(
     logits: tf.Tensor, labels: tf.Tensor | None, mode: str, params: dict[str, Any]
@@ -32,13 +36,13 @@ def build_spec(
         outputs = {"serving_default": est.export.PredictOutput(predictions)}
         return est.tpu.TPUEstimatorSpec(mode, predictions=predictions, export_outputs=outputs)
 
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     if mode == est.ModeKeys.EVAL:
-        metrics = (_build_metrics, [labels, predictions["classes"]])
         # One loss an example: their mean does not depend on how they are batched.
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        metrics = (_build_metrics, [labels, predictions["classes"]])
         return est.tpu.TPUEstimatorSpec(mode, loss=losses, eval_metrics=metrics)
 
-    loss = tf.reduce_mean(losses)
+    loss = _build_smoothed_loss(labels, logits)
     hits = tf.cast(tf.equal(labels, predictions["classes"]), tf.float32)
     tf.compat.v1.summary.scalar("accuracy", tf.reduce_mean(hits))
     return est.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=_build_train_op(loss, params))
@@ -50,6 +54,16 @@ def build_dense(name: str, inputs: tf.Tensor, units: int) -> tf.Tensor:
         kernel = tf.compat.v1.get_variable("kernel", [inputs.shape[-1], units])
         bias = tf.compat.v1.get_variable("bias", [units], initializer=tf.zeros_initializer())
     return tf.nn.bias_add(tf.matmul(inputs, kernel), bias)
+
+
+def _build_smoothed_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Mean cross-entropy with labels that share `LABEL_SMOOTHING` out over all classes."""
+    num_classes = logits.shape[-1]
+    share = LABEL_SMOOTHING / num_classes
+    targets = tf.one_hot(
+        labels, num_classes, on_value=1.0 - LABEL_SMOOTHING + share, off_value=share
+    )
+    return tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=logits))
 
 
 def _build_metrics(labels: tf.Tensor, classes: tf.Tensor) -> dict[str, Any]:

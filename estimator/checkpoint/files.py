@@ -6,10 +6,12 @@ import logging
 import os
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import tensorflow as tf
 
 PREFIX = "model.ckpt"
+_ENDING = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _STEP = re.compile(re.escape(PREFIX) + r"-(\d+)\.index$")
 _log = logging.getLogger("estimator")
 
@@ -42,13 +44,39 @@ def latest_checkpoint(model_dir: str) -> str | None:
     return paths[0] if paths else None
 
 
-def check_checkpoint(path: str, argument: str = "checkpoint_path") -> None:
-    """Raises if there is no checkpoint at `path`."""
-    if not tf.io.gfile.exists(path + ".index"):
+def checkpoint_identity(path: str) -> tuple[str, bytes]:
+    """Differs for another checkpoint, also for one written later under the same name.
+
+    The index holds a checksum of every tensor; TensorFlow's file times are whole seconds.
+    """
+    try:
+        with tf.io.gfile.GFile(path + ".index", "rb") as file:
+            return path, file.read()
+    except tf.errors.NotFoundError:  # Removed since it was listed.
+        return path, b""
+
+
+def checked_checkpoint(path: Any, argument: str = "checkpoint_path") -> str:
+    """The path as a string; raises if there is no checkpoint at it."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"`{argument}` ({path!r}) must be a path, or None.")
+    path = os.fspath(path)
+    if tf.io.gfile.exists(path + ".index"):
+        return path
+    if tf.io.gfile.isdir(path) and (newest := latest_checkpoint(path)):
         raise ValueError(
-            f"`{argument}` ({path!r}) is not a checkpoint: there is no file {path}.index. Pass the "
-            f"path without its ending, as in .../{PREFIX}-1000, or leave it out for the newest."
+            f"`{argument}` ({path!r}) is a directory. Pass the newest checkpoint in it: {newest!r}."
         )
+    without_ending = _ENDING.sub("", path)
+    if without_ending != path and tf.io.gfile.exists(without_ending + ".index"):
+        raise ValueError(
+            f"`{argument}` ({path!r}) is a file of a checkpoint. Pass its path without the ending: "
+            f"{without_ending!r}."
+        )
+    raise ValueError(
+        f"`{argument}` ({path!r}) is not a checkpoint: there is no file {path}.index. Pass the "
+        f"path without its ending, as in .../{PREFIX}-1000, or leave it out for the newest."
+    )
 
 
 def check_matches(path: str, variables: Iterable[tf.Variable]) -> None:
@@ -70,12 +98,39 @@ def check_matches(path: str, variables: Iterable[tf.Variable]) -> None:
     unused = sorted(set(there) - {variable.op.name for variable in variables})
     lines = [
         f"The checkpoint {path} is another model's. Use another `model_dir`, or the model that "
-        "wrote it."
+        "wrote it, with an `input_fn` that yields features of the same shapes."
     ]
     lines += [f"  not in the checkpoint: {', '.join(sorted(missing))}"] if missing else []
     lines += [f"  other shape: {line}" for line in differing]
     lines += [f"  only in the checkpoint: {', '.join(unused)}"] if unused else []
     raise ValueError("\n".join(lines))
+
+
+def prunable_checkpoints(model_dir: str) -> list[str] | None:
+    """The paths that a saver may remove when it has newer ones; None if no file says which.
+
+    Those that it keeps for good, one in so many hours, are not among them.
+    """
+    try:
+        state = tf.train.get_checkpoint_state(model_dir)
+    except (tf.errors.OpError, ValueError):
+        return None
+    return list(state.all_model_checkpoint_paths) if state is not None else None
+
+
+def remove_checkpoint(path: str) -> None:
+    """Removes a checkpoint's files, the index first: without it the others are no checkpoint."""
+    names = [path + ".index", *tf.io.gfile.glob(path + ".data-*"), path + ".meta"]
+    for name in names:
+        if tf.io.gfile.exists(name):
+            tf.io.gfile.remove(name)
+
+
+def restore_error(error: Exception) -> str:
+    """What is wrong, out of a restore's long message: its last line that names no node."""
+    lines = [line.strip() for line in getattr(error, "message", str(error)).splitlines()]
+    lines = [line for line in lines if line and not line.startswith("[[")]
+    return lines[-1] if lines else type(error).__name__
 
 
 def _named_latest(model_dir: str) -> str | None:
@@ -84,7 +139,14 @@ def _named_latest(model_dir: str) -> str | None:
     except (tf.errors.OpError, ValueError) as error:
         _log.warning("The file `checkpoint` in %s cannot be read: %s", model_dir, error)
         return None
-    if state is None or not tf.io.gfile.exists(state.model_checkpoint_path + ".index"):
+    if state is None:
+        return None
+    if not tf.io.gfile.exists(state.model_checkpoint_path + ".index"):
+        _log.warning(
+            "The newest checkpoint in %s should be %s, which is not whole and is passed over.",
+            model_dir,
+            state.model_checkpoint_path,
+        )
         return None
     return state.model_checkpoint_path
 

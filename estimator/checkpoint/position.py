@@ -12,6 +12,9 @@ import re
 
 import tensorflow as tf
 
+from estimator import _tf
+from estimator.checkpoint.files import restore_error
+
 _NAME = "input-position"
 _FILE = re.compile(re.escape(_NAME) + r"-(\d+)\.")
 _log = logging.getLogger("estimator")
@@ -20,9 +23,10 @@ _log = logging.getLogger("estimator")
 class InputPosition:
     """Saves and restores where an iterator stands."""
 
-    def __init__(self, saver: tf.compat.v1.train.Saver) -> None:
-        """Wraps the saver that `build_input_position` made."""
+    def __init__(self, saver: tf.compat.v1.train.Saver, initializer: tf.Operation) -> None:
+        """Wraps the saver that `build_input_position` made, and the iterator's initializer."""
         self._saver: tf.compat.v1.train.Saver | None = saver
+        self._initializer = initializer
 
     def save(self, session: tf.compat.v1.Session, model_dir: str, step: int) -> None:
         """Writes `input-position-<step>`; after a pipeline that cannot, warns and stops trying."""
@@ -41,7 +45,7 @@ class InputPosition:
             _log.warning(
                 "The position in the input cannot be saved, so a resumed run starts its input "
                 "anew: %s",
-                error.message.splitlines()[0],
+                restore_error(error),
             )
 
     def restore(self, session: tf.compat.v1.Session, model_dir: str, step: int) -> bool:
@@ -55,8 +59,9 @@ class InputPosition:
             _log.warning(
                 "The saved position %s does not fit this input, which starts at its beginning: %s",
                 path,
-                str(error).splitlines()[0],
+                restore_error(error),
             )
+            session.run(self._initializer)  # Half restored, it would be at its end.
             return False
         return True
 
@@ -77,7 +82,10 @@ def remove_positions(model_dir: str, except_step: int | None = None) -> None:
 
 def build_input_position(iterator: tf.compat.v1.data.Iterator) -> InputPosition:
     """Adds the ops that save and restore an iterator's position to the default graph."""
-    saveable = tf.data.experimental.make_saveable_from_iterator(
-        iterator, external_state_policy="ignore"
+    with _tf.no_deprecation_warnings():
+        saveable = tf.data.experimental.make_saveable_from_iterator(
+            iterator, external_state_policy="ignore"
+        )
+    return InputPosition(
+        tf.compat.v1.train.Saver([saveable], max_to_keep=1), iterator.initializer
     )
-    return InputPosition(tf.compat.v1.train.Saver([saveable], max_to_keep=1))

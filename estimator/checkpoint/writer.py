@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from estimator.checkpoint.files import PREFIX
+from estimator import _tf
+from estimator.checkpoint import files
 from estimator.checkpoint.position import InputPosition, remove_positions
 
 _log = logging.getLogger("estimator")
@@ -25,7 +26,6 @@ class CheckpointWriter:
         position: InputPosition | None = None,
         listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener] = (),
         save_graph_def: bool = True,
-        last_step: int | None = None,
     ) -> None:
         """Makes the writer; touches nothing.
 
@@ -35,19 +35,39 @@ class CheckpointWriter:
           position: of the input; None if it is not saved.
           listeners: told before and after each save.
           save_graph_def: write a `.meta` file too.
-          last_step: the step of the newest checkpoint there, None without one.
         """
         self._model_dir = model_dir
         self._saver = saver
         self._position = position
         self._listeners = listeners
         self._save_graph_def = save_graph_def
-        self._last_step = last_step
+        self._last_step: int | None = None
 
     def begin(self) -> None:
         """Tells the listeners, before the session is opened."""
         for listener in self._listeners:
             listener.begin()
+
+    def go_on_from(self, restored: str, paths: Sequence[str]) -> None:
+        """Takes over the checkpoints of earlier runs; removes those beyond the number to keep.
+
+        Args:
+          restored: the one that training goes on from.
+          paths: all there are, newest first; those before `restored` are damaged.
+        """
+        self._last_step = files.checkpoint_step(restored)
+        if not isinstance(self._saver, tf.compat.v1.train.Saver):
+            return
+        prunable = files.prunable_checkpoints(self._model_dir)
+        whole = list(paths[paths.index(restored) :]) if restored in paths else []
+        damaged = [path for path in paths if path not in whole]
+        if prunable is not None:
+            whole = [path for path in whole if path == restored or path in prunable]
+        keep = self._saver.saver_def.max_to_keep or len(whole)
+        for path in whole[keep:]:
+            files.remove_checkpoint(path)
+        oldest_first = [*damaged, *whole[:keep][::-1]]
+        self._saver.set_last_checkpoints_with_time([(path, _saved_at(path)) for path in oldest_first])
 
     def save(self, session: tf.compat.v1.Session, step: int) -> bool:
         """Saves, unless this step is saved already.
@@ -62,12 +82,13 @@ class CheckpointWriter:
         if self._position is not None:
             # First, so that a checkpoint never lacks the position that belongs to it.
             self._position.save(session, self._model_dir, step)
-        self._saver.save(
-            session,
-            os.path.join(self._model_dir, PREFIX),
-            global_step=step,
-            write_meta_graph=self._save_graph_def,
-        )
+        with _tf.no_deprecation_warnings():
+            self._saver.save(
+                session,
+                os.path.join(self._model_dir, files.PREFIX),
+                global_step=step,
+                write_meta_graph=self._save_graph_def,
+            )
         self._last_step = step
         if self._position is not None:
             self._position.keep_only(self._model_dir, step)
@@ -85,6 +106,11 @@ class CheckpointWriter:
         self.save(session, step)
         for listener in self._listeners:
             listener.end(session, step)
+
+
+def _saved_at(path: str) -> float:
+    """When a checkpoint was written, in seconds since the epoch."""
+    return tf.io.gfile.stat(path + ".index").mtime_nsec / 1e9
 
 
 def build_saver(

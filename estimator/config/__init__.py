@@ -1,0 +1,1 @@
+"""How to run: what the user configures, the cluster and the strategy."""

@@ -109,7 +109,7 @@ def parse_tf_config(text: str | None) -> Cluster:
     if not text or not text.strip():
         return Cluster()
     config = _parse_json(text)
-    masters = {
+    masters: dict[str, Any] = {
         "session_master": config.get("session_master"),
         "eval_session_master": config.get("eval_session_master"),
     }

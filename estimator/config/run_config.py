@@ -1,40 +1,347 @@
-import dataclasses
-from typing import Any
+"""`RunConfig`: how a model is run. Frozen, checked when made, changed with `replace`."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Final
+
+import tensorflow as tf
+
+from estimator.config.checks import (
+    check_bool,
+    check_choice,
+    check_int,
+    check_positive,
+    check_type,
+)
+from estimator.config.cluster import Cluster, read_cluster
+from estimator.config.frozen import check_fields, short_repr
+from estimator.config.strategy import STRATEGY_TYPES, check_strategy_name
+from estimator.config.tpu_config import InputPipelineConfig, TPUConfig
+
+__all__ = ["InputPipelineConfig", "RunConfig", "TPUConfig", "TPURunConfig"]
+
+DEFAULT_SAVE_CHECKPOINTS_SECS: Final = 600
+NAN_POLICIES: Final = ("raise", "stop", "ignore")
+
+# 0 and None mean never; for `keep_checkpoint_max`, that none is ever deleted.
+_STEPS = ("save_summary_steps", "save_checkpoints_steps", "log_step_count_steps")
+_NEVER_IF_ZERO = (*_STEPS, "save_checkpoints_secs", "keep_checkpoint_max")
+
+# Only for the two intervals of checkpoints, where None (never) differs from not being named.
+_NOT_NAMED: Any = type("_NotNamed", (), {"__repr__": lambda self: "<not named>"})()
 
 
-class InputPipelineConfig:
-    PER_HOST_V2 = 3
-
-
-@dataclasses.dataclass(frozen=True)
-class TPUConfig:
-    iterations_per_loop: int = 2
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunConfig:
-    model_dir: Any = None
-    tf_random_seed: Any = None
-    save_summary_steps: Any = 100
-    save_checkpoints_steps: Any = None
-    save_checkpoints_secs: Any = None
-    session_config: Any = None
-    keep_checkpoint_max: Any = 5
-    keep_checkpoint_every_n_hours: Any = 10000
-    log_step_count_steps: Any = 100
-    train_distribute: Any = None
-    eval_distribute: Any = None
+    """How a model is run; every field that tf.estimator 2.15 had, and those after the `_`.
+
+    An interval of 0 or None means never; it reads back as None.
+
+    Attributes:
+      model_dir: where checkpoints and event files go.
+      tf_random_seed: the graph's seed.
+      save_summary_steps: steps from one summary to the next.
+      save_checkpoints_steps: steps from one checkpoint to the next.
+      save_checkpoints_secs: seconds from one checkpoint to the next, 600 if neither is named;
+        naming both is an error. Where both are never, only the end of training saves.
+      session_config: a `tf.compat.v1.ConfigProto`.
+      keep_checkpoint_max: how many of the newest checkpoints to keep; 0 or None keeps all.
+      keep_checkpoint_every_n_hours: one checkpoint in so many hours is kept for good.
+      log_step_count_steps: steps from one log of the speed and the loss to the next.
+      train_distribute: the `tf.distribute` strategy to train under.
+      device_fn: op to device, for the ops that are not placed.
+      protocol: of the cluster's servers; None is "grpc".
+      eval_distribute: the strategy to evaluate and predict under.
+      experimental_distribute: holds `train_distribute` and `eval_distribute`, as an old
+        `DistributeConfig` did; they are taken from it.
+      experimental_max_worker_delay_secs: the longest a worker waits before it starts.
+      session_creation_timeout_secs: how long a worker waits for the chief's session.
+      checkpoint_save_graph_def: whether the graph is written beside each checkpoint.
+      strategy: the strategy for every mode: a name of `STRATEGY_NAMES` or a `tf.distribute` object.
+      num_replicas: how many replicas a strategy that is named makes; None is one a GPU.
+      iterations_per_loop: steps in one session call.
+      nan_policy: what a loss that is NaN does to training: "raise", "stop" or "ignore".
+      resume_input: whether training goes on where the input stood at the last checkpoint.
+      cluster: the cluster and this process's task in it, from TF_CONFIG.
+
+    Raises:
+      TypeError, ValueError: a field is wrong, or two exclude each other.
+      NotImplementedError: `strategy` names one that this version cannot make.
+    """
+
+    model_dir: str | None = None
+    tf_random_seed: int | None = None
+    save_summary_steps: int | None = 100
+    save_checkpoints_steps: int | None = _NOT_NAMED
+    save_checkpoints_secs: float | None = _NOT_NAMED
+    session_config: tf.compat.v1.ConfigProto | None = None
+    keep_checkpoint_max: int | None = 5
+    keep_checkpoint_every_n_hours: float = 10000
+    log_step_count_steps: int | None = 100
+    train_distribute: tf.distribute.Strategy | None = None
+    device_fn: Callable | None = None
+    protocol: str | None = None
+    eval_distribute: tf.distribute.Strategy | None = None
+    experimental_distribute: Any = None
+    experimental_max_worker_delay_secs: float | None = None
+    session_creation_timeout_secs: float = 7200
     checkpoint_save_graph_def: bool = True
-    strategy: Any = None
-    num_replicas: Any = None
+    _: KW_ONLY
+    strategy: str | tf.distribute.Strategy | None = None
+    num_replicas: int | None = None
     iterations_per_loop: int = 1
     nan_policy: str = "raise"
     resume_input: bool = True
-    master: str = ""
+    cluster: Cluster = field(default_factory=read_cluster)
 
-    def replace(self, **k):
-        return dataclasses.replace(self, **k)
+    def __post_init__(self) -> None:
+        """Gives each meaning its one value, then checks every field."""
+        _write(self, **self._checkpoint_intervals())
+        for name in _NEVER_IF_ZERO:
+            value = getattr(self, name)
+            if value == 0 and not isinstance(value, bool):
+                _write(self, **{name: None})
+        if isinstance(self.model_dir, os.PathLike):
+            _write(self, model_dir=os.fspath(self.model_dir))
+        for name in ("train_distribute", "eval_distribute"):
+            if getattr(self, name) is None:
+                _write(self, **{name: getattr(self.experimental_distribute, name, None)})
+        self._check()
+
+    def replace(self, **changes: Any) -> Any:
+        """A copy with these fields instead, checked again; the cluster is not read again.
+
+        Naming one interval of checkpoints takes away the other.
+
+        Raises:
+          ValueError: a name is unknown; and as the class.
+        """
+        check_fields(self, changes)
+        if changes.get("save_checkpoints_steps") is not None:
+            changes.setdefault("save_checkpoints_secs", None)
+        elif changes.get("save_checkpoints_secs") is not None:
+            changes.setdefault("save_checkpoints_steps", None)
+        changed = copy.copy(self)
+        _write(changed, **changes)
+        changed.__post_init__()
+        return changed
+
+    @property
+    def cluster_spec(self) -> tf.train.ClusterSpec:
+        """The tasks that train together; empty when local, and for an evaluator."""
+        return tf.train.ClusterSpec(self.cluster.cluster_spec)
+
+    @property
+    def master(self) -> str:
+        """The target of sessions that train."""
+        return self.cluster.master
+
+    @property
+    def evaluation_master(self) -> str:
+        """The target of sessions that evaluate."""
+        return self.cluster.evaluation_master
+
+    @property
+    def task_type(self) -> str:
+        """The role of this process: "chief", "worker", "ps" or "evaluator"."""
+        return self.cluster.task_type
+
+    @property
+    def task_id(self) -> int:
+        """The index of this process among those of its role."""
+        return self.cluster.task_id
+
+    @property
+    def global_id_in_cluster(self) -> int | None:
+        """The index of this process among all that train."""
+        return self.cluster.global_id_in_cluster
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes."""
+        return self.cluster.is_chief
+
+    @property
+    def num_ps_replicas(self) -> int:
+        """Tasks that hold variables."""
+        return self.cluster.num_ps_replicas
+
+    @property
+    def num_worker_replicas(self) -> int:
+        """Tasks that run replicas, the chief among them."""
+        return self.cluster.num_worker_replicas
+
+    @property
+    def service(self) -> None:
+        """None, and there for old programs that ask."""
+        return None
+
+    def __repr__(self) -> str:
+        """Only what differs from the default."""
+        secs = DEFAULT_SAVE_CHECKPOINTS_SECS if self.save_checkpoints_steps is None else None
+        return short_repr(
+            self, save_checkpoints_steps=None, save_checkpoints_secs=secs, cluster=Cluster()
+        )
+
+    def _checkpoint_intervals(self) -> dict[str, Any]:
+        steps, secs = self.save_checkpoints_steps, self.save_checkpoints_secs
+        if steps is _NOT_NAMED and secs is _NOT_NAMED:
+            secs = DEFAULT_SAVE_CHECKPOINTS_SECS
+        return {
+            "save_checkpoints_steps": None if steps is _NOT_NAMED else steps,
+            "save_checkpoints_secs": None if secs is _NOT_NAMED else secs,
+        }
+
+    def _check(self) -> None:
+        check_type("model_dir", self.model_dir, str, "a path")
+        if self.model_dir == "":
+            raise ValueError(
+                "`model_dir` ('') must not be empty. Leave it out for a temporary one."
+            )
+        self._check_numbers()
+        self._check_checkpoints()
+        self._check_strategy()
+        check_type("session_config", self.session_config, tf.compat.v1.ConfigProto, "a ConfigProto")
+        check_type("device_fn", self.device_fn, Callable, "a function from op to device")
+        check_type("protocol", self.protocol, str, 'a name such as "grpc"')
+        check_type("cluster", self.cluster, Cluster, "a Cluster")
+        check_choice("nan_policy", self.nan_policy, NAN_POLICIES)
+        check_bool("resume_input", self.resume_input)
+        check_bool("checkpoint_save_graph_def", self.checkpoint_save_graph_def)
+
+    def _check_numbers(self) -> None:
+        check_int("iterations_per_loop", self.iterations_per_loop)
+        check_positive("session_creation_timeout_secs", self.session_creation_timeout_secs)
+        if self.tf_random_seed is not None:
+            check_int("tf_random_seed", self.tf_random_seed, minimum=None)
+        for name in (*_STEPS, "keep_checkpoint_max", "num_replicas"):
+            if getattr(self, name) is not None:
+                check_int(name, getattr(self, name))
+        check_positive("keep_checkpoint_every_n_hours", self.keep_checkpoint_every_n_hours)
+        for name in ("save_checkpoints_secs", "experimental_max_worker_delay_secs"):
+            if getattr(self, name) is not None:
+                check_positive(name, getattr(self, name))
+
+    def _check_checkpoints(self) -> None:
+        if self.save_checkpoints_steps is not None and self.save_checkpoints_secs is not None:
+            raise ValueError(
+                f"`save_checkpoints_steps` ({self.save_checkpoints_steps}) and "
+                f"`save_checkpoints_secs` ({self.save_checkpoints_secs}) exclude each other. Pass "
+                "one of them."
+            )
+
+    def _check_strategy(self) -> None:
+        rule = 'a tf.distribute strategy; a name goes into `strategy`, as in strategy="mirrored"'
+        check_type("train_distribute", self.train_distribute, STRATEGY_TYPES, rule)
+        check_type("eval_distribute", self.eval_distribute, STRATEGY_TYPES, rule)
+        check_type("strategy", self.strategy, (str, *STRATEGY_TYPES), "a name or a strategy object")
+        if isinstance(self.strategy, str):
+            check_strategy_name(self.strategy)
+        for name in ("train_distribute", "eval_distribute"):
+            if self.strategy is not None and getattr(self, name) is not None:
+                raise ValueError(
+                    f"`strategy` ({self.strategy!r}) and `{name}` ({getattr(self, name)!r}) "
+                    "exclude each other: `strategy` holds for every mode. Pass one of them."
+                )
+        self._check_num_replicas()
+
+    def _check_num_replicas(self) -> None:
+        if self.num_replicas is None:
+            return
+        given = f"`num_replicas` ({self.num_replicas})"
+        if isinstance(
+            self.strategy or self.train_distribute or self.eval_distribute, STRATEGY_TYPES
+        ):
+            raise ValueError(
+                f"{given} cannot change a strategy object, which has its own devices. Leave it "
+                "out, or pass the strategy by name."
+            )
+        if self.num_replicas > 1 and self.strategy in (None, "one_device"):
+            raise ValueError(
+                f"{given} must be 1 under `strategy` ({self.strategy!r}). For several replicas "
+                'pass strategy="mirrored".'
+            )
 
 
+@dataclass(frozen=True, init=False, repr=False)
 class TPURunConfig(RunConfig):
-    pass
+    """`estimator.tpu.RunConfig`: a RunConfig whose loop is as long as its `tpu_config` says.
+
+    Attributes:
+      tpu_config: a `TPUConfig`.
+      tpu_cluster_resolver: the `cluster` that was passed, a `tf.distribute.cluster_resolver`.
+    """
+
+    tpu_config: TPUConfig = TPUConfig()
+    tpu_cluster_resolver: Any = None
+    _master: str | None = None
+    _evaluation_master: str | None = None
+
+    def __init__(
+        self,
+        tpu_config: TPUConfig | None = None,
+        evaluation_master: str | None = None,
+        master: str | None = None,
+        cluster: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Takes a TPU's arguments, and those of `RunConfig` by name.
+
+        Raises:
+          TypeError, ValueError: as `RunConfig`; and `cluster` together with a master.
+        """
+        if cluster is not None and (master is not None or evaluation_master is not None):
+            raise ValueError(
+                f"`cluster` ({cluster!r}) and `master` ({master!r}) or `evaluation_master` "
+                f"({evaluation_master!r}) exclude each other: the cluster names the masters."
+            )
+        if "iterations_per_loop" in kwargs:
+            raise ValueError(
+                f"`iterations_per_loop` ({kwargs['iterations_per_loop']!r}) belongs into the "
+                "`tpu_config`: TPUConfig(iterations_per_loop=...)."
+            )
+        _write(
+            self,
+            tpu_config=TPUConfig() if tpu_config is None else tpu_config,
+            tpu_cluster_resolver=cluster,
+            _master=master,
+            _evaluation_master=evaluation_master,
+        )
+        super().__init__(**kwargs)
+
+    def __post_init__(self) -> None:
+        """Takes the loop's length from the `tpu_config`, then checks every field."""
+        if not isinstance(self.tpu_config, TPUConfig):
+            raise TypeError(f"`tpu_config` ({self.tpu_config!r}) must be a TPUConfig.")
+        _write(self, iterations_per_loop=self.tpu_config.iterations_per_loop)
+        super().__post_init__()
+
+    @property
+    def master(self) -> str:
+        """The target of sessions that train."""
+        return super().master if self._master is None else self._master
+
+    @property
+    def evaluation_master(self) -> str:
+        """The target of sessions that evaluate: the `master`, unless another is named."""
+        if self._evaluation_master is not None:
+            return self._evaluation_master
+        return self._master or super().evaluation_master
+
+    def replace(self, **changes: Any) -> Any:
+        """As `RunConfig.replace`; `iterations_per_loop` changes the `tpu_config`."""
+        if "iterations_per_loop" in changes:
+            tpu_config = changes.get("tpu_config", self.tpu_config)
+            length = changes.pop("iterations_per_loop")
+            changes["tpu_config"] = tpu_config.replace(iterations_per_loop=length)
+        return super().replace(**changes)
+
+
+def _write(config: RunConfig, **values: Any) -> None:
+    """Writes to fields; only while `config` is being made, after which it is frozen."""
+    for name, value in values.items():
+        object.__setattr__(config, name, value)

@@ -7,21 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from estimator.config.names import did_you_mean
+from estimator.config.checks import check_choice
+from estimator.spec import ModeKeys
 
 if TYPE_CHECKING:
     from estimator.config.run_config import RunConfig
 
 # The two have no public base class in common.
 STRATEGY_TYPES = (tf.distribute.Strategy, tf.compat.v1.distribute.Strategy)
-
-_TRAIN = "train"
+# Those whose devices are all of this machine.
+_LOCAL_TYPES = (
+    tf.distribute.OneDeviceStrategy,
+    tf.distribute.MirroredStrategy,
+    tf.distribute.experimental.CentralStorageStrategy,
+)
 
 
 def check_strategy_name(name: str) -> None:
     """Raises unless `name` is the name of a strategy that this version can make."""
-    if name not in STRATEGY_NAMES:
-        raise ValueError(f"`strategy` ({name!r}) is unknown. {did_you_mean(name, STRATEGY_NAMES)}")
+    check_choice("strategy", name, STRATEGY_NAMES)
     if name not in _MAKERS:
         raise NotImplementedError(
             f"`strategy` ({name!r}) is not available yet on this version: it needs a cluster. "
@@ -42,11 +46,13 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
       mode: a `ModeKeys`.
 
     Raises:
-      ValueError: the strategy's name is unknown, or there are fewer GPUs than replicas.
+      ValueError: the strategy's name is unknown, there are fewer GPUs than replicas, or a strategy
+        object names a GPU that is not there.
       NotImplementedError: this version cannot make that strategy.
     """
     choice = _choose(config, mode)
     if isinstance(choice, STRATEGY_TYPES):
+        _check_gpus(choice)
         return choice
     # Made inside a graph, a strategy does not touch the eager context, a scope that the caller is
     # in does not count, and on CPUs it reduces with plain ops, which a session needs.
@@ -74,7 +80,22 @@ def make_session_config(
 def _choose(config: RunConfig, mode: str) -> Any:
     if config.strategy is not None:
         return config.strategy
-    return config.train_distribute if mode == _TRAIN else config.eval_distribute
+    return config.train_distribute if mode == ModeKeys.TRAIN else config.eval_distribute
+
+
+def _check_gpus(strategy: tf.distribute.Strategy) -> None:
+    """Raises if a local strategy names a GPU that is not there: soft placement would hide it."""
+    if not isinstance(strategy, _LOCAL_TYPES):
+        return
+    num_gpus = len(tf.config.get_visible_devices("GPU"))
+    for name in strategy.extended.worker_devices:
+        device = tf.DeviceSpec.from_string(name)
+        if device.device_type == "GPU" and (device.device_index or 0) >= num_gpus:
+            raise ValueError(
+                f"The strategy ({strategy!r}) names the device {name}, and this machine has "
+                f"{num_gpus or 'no'} GPU{'s' * (num_gpus > 1)}. Name devices that are there, such "
+                'as "/cpu:0", or let RunConfig(strategy="mirrored", num_replicas=...) choose.'
+            )
 
 
 def _num_cpus(strategy: tf.distribute.Strategy) -> int:

@@ -35,7 +35,7 @@ def make_signatures(
 
     Raises:
         TypeError: if `export_outputs` is no dict of ExportOutput.
-        ValueError: if there is no output, or no default among several.
+        ValueError: if there is no output, no default among several, or not one signature left.
     """
     outputs = _make_outputs(predictions, export_outputs)
     inputs = {"": receiver.receiver_tensors}
@@ -48,6 +48,12 @@ def make_signatures(
             signatures[prefix + key] = _make_servable(output, tensors)
         except ValueError as error:
             reasons[prefix + key] = str(error)
+    if not signatures:
+        raise ValueError(
+            "No signature can be made, so nobody could call what is exported: "
+            + "; ".join(f"{name!r}: {reason}" for name, reason in reasons.items())
+            + "."
+        )
     _log_signatures(signatures, reasons)
     return signatures
 
@@ -161,8 +167,8 @@ def _tensor_names(info: Any) -> list[str]:
 
 
 def _log_signatures(signatures: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
-    _log.info("Signatures exported: %s", ", ".join(signatures) or "none")
+    _log.info("Signatures exported: %s", ", ".join(signatures))
     for name, reason in reasons.items():
         # Ready-made heads offer every kind; only a missing default needs attention.
-        level = logging.WARNING if name == _DEFAULT or not signatures else logging.INFO
+        level = logging.WARNING if name == _DEFAULT else logging.INFO
         _log.log(level, "Signature %r not exported: %s", name, reason)

@@ -33,4 +33,12 @@ def build_host_call(host_calls: Sequence[HostCall | None]) -> list[Any]:
 
 
 def _concat(tensors: list[tf.Tensor]) -> tf.Tensor:
-    return tensors[0] if len(tensors) == 1 else tf.concat(tensors, axis=0)
+    if len(tensors) == 1:
+        return tensors[0]
+    if tensors[0].shape.rank == 0:
+        raise ValueError(
+            f"`host_call` has the scalar {tensors[0]!r}, but those of several replicas "
+            f"({len(tensors)}) are joined along their first dimension. Give it one with "
+            "tf.reshape(tensor, [1])."
+        )
+    return tf.concat(tensors, axis=0)

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
+import types
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from estimator.graph.copy import build_copy
+from estimator.spec import ModeKeys
+
+_BATCH_SIZES = {
+    ModeKeys.TRAIN: "train_batch_size",
+    ModeKeys.EVAL: "eval_batch_size",
+    ModeKeys.PREDICT: "predict_batch_size",
+}
 
 INPUT_FN_ARGUMENTS = ("params", "mode", "config", "input_context")
 
@@ -23,11 +32,16 @@ class Input:
         body of a loop; returns (features, labels).
       initializer: starts the input at its beginning; None if nothing needs it.
       iterator: the iterator, whose position can be saved; None for an input of bare tensors.
+      element: (features, labels) as type specs.
+      cardinality: scalar, int64: how many batches there are, or a constant of
+        tf.data.experimental; None for an input of bare tensors.
     """
 
     build_batch: Callable[[], tuple[Any, Any]]
     initializer: tf.Operation | None
     iterator: tf.compat.v1.data.Iterator | None
+    element: tuple[Any, Any]
+    cardinality: tf.Tensor | None = None
 
 
 def build_input(
@@ -42,11 +56,21 @@ def build_input(
 
     Raises:
       TypeError: it returned nothing, or something that is no dataset and no tensors.
-      ValueError: it returned a tuple that is not (features, labels).
+      ValueError: it returned a tuple that is not (features, labels), or a dataset that it did not
+        make itself; or it asks for a batch size that is not there.
     """
     given = {"params": params, "mode": mode, "config": config, "input_context": input_context}
     with tf.device("/cpu:0"):
-        result = input_fn(**{name: given[name] for name in _argument_names(input_fn)})
+        try:
+            result = input_fn(**{name: given[name] for name in _argument_names(input_fn)})
+        except KeyError as error:
+            if error.args != ("batch_size",) or "batch_size" in params:
+                raise
+            raise ValueError(
+                '`input_fn` asks for params["batch_size"], which is not there. Pass '
+                f"`{_BATCH_SIZES[mode]}` to a TPUEstimator, or `params` that hold it to an "
+                "Estimator."
+            ) from error
         if isinstance(result, tf.data.Dataset | tf.compat.v1.data.Dataset):
             return _build_dataset_input(result)
     return _build_tensor_input(result)
@@ -74,7 +98,7 @@ def check_input_fn(input_fn: Any, argument: str = "input_fn") -> None:
     if not callable(input_fn):
         raise TypeError(
             f"`{argument}` ({input_fn!r}) must be a function that returns a tf.data.Dataset or "
-            "(features, labels)."
+            "(features, labels). Make it in one: lambda: make_dataset()."
         )
     unknown = [
         name
@@ -90,15 +114,77 @@ def check_input_fn(input_fn: Any, argument: str = "input_fn") -> None:
         )
 
 
+def is_same_input(one: Any, other: Any, depth: int = 8) -> bool:
+    """Whether two functions make the same input, as two equal lambdas made in a loop do.
+
+    They do if they have the same code and the same arguments bound to it: equal numbers, strings
+    and containers of these, the very same object otherwise.
+
+    Args:
+      one: a function, or what is bound to one.
+      other: likewise.
+      depth: how deep to look; a function may be bound to itself.
+    """
+    if one is other:
+        return True
+    if type(one) is not type(other) or depth == 0:
+        return False
+    if isinstance(one, bool | int | float | str | bytes):
+        return one == other
+    if isinstance(one, types.MethodType):
+        return one.__func__ is other.__func__ and one.__self__ is other.__self__
+    if isinstance(one, types.FunctionType) and one.__code__ != other.__code__:
+        return False
+    ours, theirs = _bound(one), _bound(other)
+    if ours is None or theirs is None or len(ours) != len(theirs):
+        return False
+    return all(is_same_input(a, b, depth - 1) for a, b in zip(ours, theirs, strict=True))
+
+
+def _bound(value: Any) -> list | None:
+    """What a function is bound to, or what a container holds; None for anything else."""
+    if isinstance(value, functools.partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, types.FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        return [value.__defaults__, value.__kwdefaults__, cells]
+    if isinstance(value, dict):
+        return [*value, *value.values()]
+    return list(value) if isinstance(value, list | tuple) else None
+
+
 def _argument_names(input_fn: Callable) -> list[str]:
     parameters = inspect.signature(input_fn).parameters
     return [name for name in INPUT_FN_ARGUMENTS if name in parameters]
 
 
 def _build_dataset_input(dataset: tf.data.Dataset) -> Input:
-    iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
-    _split(dataset.element_spec)  # Raises now, not inside a loop's body.
-    return Input(lambda: _split(iterator.get_next()), iterator.initializer, iterator)
+    _check_element(dataset.element_spec)
+    try:
+        iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
+    except ValueError as error:
+        raise ValueError(
+            f"`input_fn` returned a dataset that was made outside of it ({dataset!r}). Make it "
+            "inside `input_fn`, which is called in the graph that the input becomes a part of."
+        ) from error
+    return Input(
+        lambda: _split(iterator.get_next()),
+        iterator.initializer,
+        iterator,
+        _split(dataset.element_spec),
+        dataset.cardinality(),
+    )
+
+
+def _check_element(element: Any) -> None:
+    """Raises now, not inside a loop's body, if a dataset's elements are no (features, labels)."""
+    _split(element)
+    for spec in tf.nest.flatten(element):
+        if isinstance(spec, tf.data.DatasetSpec):
+            raise TypeError(
+                f"The dataset of `input_fn` yields datasets ({spec}). Its elements must be "
+                "tensors. Take the inner ones apart with flat_map, or batch them."
+            )
 
 
 def _build_tensor_input(result: Any) -> Input:
@@ -108,7 +194,17 @@ def _build_tensor_input(result: Any) -> Input:
             "`input_fn` returned None. It must return a tf.data.Dataset or (features, labels). "
             "Does it lack a `return`?"
         )
+    if callable(result):
+        raise TypeError(
+            f"`input_fn` returned {result!r}, a function. It must return a tf.data.Dataset or "
+            "(features, labels). Pass that function as `input_fn`, or call it."
+        )
     flat = tf.nest.flatten(result)
+    if any(isinstance(value, tf.data.Dataset) for value in flat):
+        raise TypeError(
+            f"`input_fn` returned {result!r}. Several datasets are made one with "
+            "tf.data.Dataset.zip((features, labels))."
+        )
     if not flat or not all(_is_tensor_like(value) for value in flat if value is not None):
         raise TypeError(
             f"`input_fn` returned {result!r}. It must return a tf.data.Dataset, or (features, "
@@ -134,7 +230,10 @@ def _build_tensor_input(result: Any) -> Input:
             return build_copy(features, _runs_for_each_batch), None
         return build_copy((features, labels), _runs_for_each_batch)
 
-    return Input(build_batch, None, None)
+    element = tf.nest.map_structure(
+        lambda v: None if v is None else tf.type_spec_from_value(v), _split(tensors)
+    )
+    return Input(build_batch, None, None, element)
 
 
 def _runs_for_each_batch(op: tf.Operation) -> bool:
@@ -171,4 +270,4 @@ def batch_tensors(batches: Any) -> list[tf.Tensor]:
     return [t for t in tf.nest.flatten(batches, expand_composites=True) if t is not None]
 
 
-__all__ = ["Input", "build_input", "build_replica_batches", "check_input_fn"]
+__all__ = ["Input", "build_input", "build_replica_batches", "check_input_fn", "is_same_input"]

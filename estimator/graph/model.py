@@ -11,8 +11,10 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.graph.features import explaining_failure
+from estimator.graph.reduce import keep_metrics_local
 from estimator.graph.seed import python_seed
-from estimator.spec import EstimatorSpec, TPUEstimatorSpec
+from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
 MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 
@@ -22,11 +24,19 @@ BUILD_LOCK = threading.RLock()
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A `model_fn` and what it is called with in every mode."""
+    """A `model_fn` and what it is called with in every mode.
+
+    Attributes:
+      model_fn: returns a spec.
+      params: passed on.
+      config: likewise.
+      trained_on: the features of the last training as type specs, None before it.
+    """
 
     model_fn: Callable
     params: dict[str, Any]
     config: Any
+    trained_on: Any = None
 
     def __call__(self, features: Any, labels: Any, mode: str) -> EstimatorSpec | TPUEstimatorSpec:
         """Calls `model_fn` in the default graph and checks what it returns.
@@ -42,6 +52,7 @@ class Model:
                 "`model_fn` does not take `labels`, but `input_fn` returned some. Add the argument "
                 "`labels` to `model_fn`, or return only features from `input_fn`."
             )
+        lacks_labels = labels is None and "labels" in names and mode != ModeKeys.PREDICT
         given = {
             "features": features,
             "labels": labels,
@@ -49,7 +60,11 @@ class Model:
             "params": self.params,
             "config": self.config,
         }
-        with _tf.fresh_keras_names(), python_seed(self.config.tf_random_seed):
+        with (
+            explaining_failure(self.trained_on, features, lacks_labels=lacks_labels),
+            _tf.fresh_keras_names(),
+            python_seed(self.config.tf_random_seed),
+        ):
             spec = self.model_fn(**{name: given[name] for name in names})
         check_spec(spec, mode)
         return spec
@@ -62,10 +77,12 @@ class Replica:
     Attributes:
       spec: as an EstimatorSpec.
       host_call: a TPUEstimatorSpec's (function, tensors), else None.
+      scaffold_fn: a TPUEstimatorSpec's, else None.
     """
 
     spec: EstimatorSpec
     host_call: tuple[Callable, Any] | None = None
+    scaffold_fn: Callable[[], tf.compat.v1.train.Scaffold] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +91,8 @@ class Replicas:
 
     Attributes:
       outputs: one a replica, in the replicas' order.
-      new_ops: the ops that they made in the default graph, in the order they were made.
+      new_ops: the ops that they made in the default graph, in the order they were made, but for
+        the variables' initializers.
       keras_variables: handles of the variables that Keras layers and optimizers made.
     """
 
@@ -148,29 +166,44 @@ def build_replicas(
     graph = tf.compat.v1.get_default_graph()
     num_ops_before = len(graph.get_operations())
     keras_variables: list[tf.Tensor] = []
+    initializers: set[tf.Operation] = set()
     per_replica = strategy.experimental_distribute_values_from_function(
         lambda context: _Batch(*batches[_replica_id(context)])
     )
 
     @tf.autograph.experimental.do_not_convert
     def build_one(batch: _Batch) -> Replica:
-        spec = model(batch.features, batch.labels, mode)
-        if isinstance(spec, EstimatorSpec):
-            return Replica(spec)
-        # A TPUEstimatorSpec's `metric_fn` runs here, so that its variables know their replica.
-        return Replica(spec.as_estimator_spec(), spec.host_call)
+        with _tf.replica_reaches_outer_graphs():
+            spec = model(batch.features, batch.labels, mode)
+            if isinstance(spec, EstimatorSpec):
+                return Replica(spec)
+            # A TPUEstimatorSpec's `metric_fn` runs here, so that its variables know their replica.
+            plain = spec.replace(scaffold_fn=None).as_estimator_spec()
+            return Replica(plain, spec.host_call, spec.scaffold_fn)
 
     def create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
         variable = _create_variable(next_creator, **kwargs)
+        # Also those that the model replaces later, by values from a checkpoint.
+        initializers.update(copy.initializer for copy in _tf.copies(variable))
         if _tf.is_called_by_keras():
             keras_variables.extend(copy.handle for copy in _tf.copies(variable))
         return variable
 
     with tf.variable_creator_scope(create_variable):
         outputs = strategy.extended.call_for_each_replica(build_one, args=(per_replica,))
+        replicas = list(strategy.experimental_local_results(outputs))
+    if replicas[0].scaffold_fn is not None:
+        with tf.init_scope():  # Outside of the loop and of the replicas: the session uses it.
+            scaffold = replicas[0].scaffold_fn()
+        spec = replicas[0].spec.replace(scaffold=scaffold)
+        replicas[0] = dataclasses.replace(replicas[0], spec=spec)
+    for replica in replicas:
+        keep_metrics_local(replica.spec.eval_metric_ops or {})
     return Replicas(
-        outputs=list(strategy.experimental_local_results(outputs)),
-        new_ops=graph.get_operations()[num_ops_before:],
+        outputs=replicas,
+        new_ops=[
+            op for op in graph.get_operations()[num_ops_before:] if op not in initializers
+        ],
         keras_variables=keras_variables,
     )
 
@@ -200,14 +233,14 @@ def _create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
         with tf.init_scope():
             kwargs["initial_value"] = _tf.lift_to_graph(value, tf.compat.v1.get_default_graph())
     variable = next_creator(**kwargs)
-    if isinstance(variable, tf.distribute.DistributedValues):
-        _collect_as_one(variable)
+    copies = {id(copy) for copy in _tf.copies(variable)}
+    if copies != {id(variable)}:
+        _collect_as_one(variable, copies)
     return variable
 
 
-def _collect_as_one(variable: tf.distribute.DistributedValues) -> None:
+def _collect_as_one(variable: tf.Variable, copies: set[int]) -> None:
     keys = tf.compat.v1.GraphKeys
-    copies = {id(copy) for copy in variable.values}
     with tf.init_scope():
         graph = tf.compat.v1.get_default_graph()
     for key in (keys.GLOBAL_VARIABLES, keys.TRAINABLE_VARIABLES, keys.LOCAL_VARIABLES):

@@ -123,7 +123,8 @@ def building(
     graph = tf.Graph()
     with BUILD_LOCK, graph.as_default(), strategy.scope(), _tf.mean_gradients(strategy):
         tf.compat.v1.set_random_seed(seed)
-        yield graph, tf.compat.v1.train.get_or_create_global_step()
+        with _tf.checkpoint_initializers_outside_loops():
+            yield graph, tf.compat.v1.train.get_or_create_global_step()
 
 
 def build_train_program(
@@ -204,11 +205,11 @@ class _TrainStep:
         replicas = build_replicas(self._strategy, self._model, batches, ModeKeys.TRAIN)
         self.spec = replicas.outputs[0].spec
         check_global_step_advances(replicas.new_ops, self._global_step)
-        _wait_for_input(replicas.new_ops, batches)
         done = [output.spec.train_op for output in replicas.outputs]
         done += updates.build_updates(replicas.new_ops, replicas.keras_variables)
         done += host_call.build_host_call([output.host_call for output in replicas.outputs])
         loss = reduce.build_mean_loss([output.spec.loss for output in replicas.outputs])
+        _wait_for_input(_ops_behind(done, replicas.new_ops), batches)
         merged = summary.build_merged_summary(summaries_before)
         if _tf.is_loop_body(graph):
             done += summary.build_loop_report(
@@ -335,10 +336,23 @@ def _build_feeds(element: Any, num_replicas: int) -> tuple[list[list[tf.Tensor]]
     return feeds, batches
 
 
-def _wait_for_input(new_ops: Sequence[tf.Operation], batches: Any) -> None:
+def _ops_behind(values: Sequence[Any], among: Sequence[tf.Operation]) -> list[tf.Operation]:
+    """Those of some ops that run for `values`; a saver's and others' do not."""
+    remaining = set(among)
+    stack = [getattr(value, "op", value) for value in _ops(values)]
+    while stack:
+        op = stack.pop()
+        if op in remaining:
+            remaining.remove(op)
+            stack.extend([tensor.op for tensor in op.inputs])
+            stack.extend(op.control_inputs)
+    return [op for op in among if op not in remaining]
+
+
+def _wait_for_input(step_ops: Sequence[tf.Operation], batches: Any) -> None:
     """No variable changes before every replica has its batch: the input may be at its end."""
     taken = sorted({tensor.op for tensor in input.batch_tensors(batches)}, key=lambda op: op.name)
-    for op in updates.assignments(new_ops):
+    for op in updates.assignments(step_ops):
         _tf.add_control_inputs(op, taken)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.graph import updates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,19 +47,46 @@ def build_metrics(
       new_ops: the ops that the replicas' model_fns made.
     """
     values: dict[str, tf.Tensor] = {}
-    updates: list[list[Any]] = [[] for _ in metric_ops]
+    update_ops: list[list[Any]] = [[] for _ in metric_ops]
     for name in metric_ops[0]:
         metrics = [ops[name] for ops in metric_ops]
         if isinstance(metrics[0], tuple | list):
             values[name] = metrics[0][0]
             for replica, (_, update) in enumerate(metrics):
-                updates[replica].append(update)
+                update_ops[replica].append(update)
         else:
             # Read where all replicas are in sight, after whatever the session ran before.
             values[name] = tf.convert_to_tensor(metrics[0].result())
             for replica, metric in enumerate(metrics):
-                updates[replica].extend(_assignments(metric, replica, new_ops))
-    return Metrics(values, updates)
+                assignments = _assignments(metric, replica, new_ops)
+                if not assignments:
+                    raise ValueError(
+                        f"`eval_metric_ops[{name!r}]` ({metric!r}) was not updated. Call its "
+                        "`update_state` in `model_fn`."
+                    )
+                update_ops[replica].extend(assignments)
+    return Metrics(values, update_ops)
+
+
+def keep_metrics_local(metric_ops: Mapping[str, Any]) -> None:
+    """Makes the variables of Keras metrics local: no checkpoint holds them, a reset zeroes them.
+
+    `tf.compat.v1.metrics` makes its own so. Those of Keras 3 are global, and those of tf-keras in
+    no collection.
+    """
+    keys = tf.compat.v1.GraphKeys
+    graph = _tf.outer_graphs(tf.compat.v1.get_default_graph())[-1]
+    for metric in metric_ops.values():
+        if isinstance(metric, tuple | list):
+            continue
+        parts = [part for parts in _tf.metric_variables(metric) for part in parts]
+        ids = {id(part) for part in parts}
+        for key in (keys.GLOBAL_VARIABLES, keys.TRAINABLE_VARIABLES):
+            collection = graph.get_collection_ref(key)
+            collection[:] = [v for v in collection if ids.isdisjoint(map(id, _tf.copies(v)))]
+        local = graph.get_collection_ref(keys.LOCAL_VARIABLES)
+        there = {id(copy) for variable in local for copy in _tf.copies(variable)}
+        local.extend(part for part in parts if id(part) not in there)
 
 
 def _assignments(
@@ -68,6 +96,6 @@ def _assignments(
     handles = {parts[replica].handle.ref() for parts in _tf.metric_variables(metric)}
     return [
         op
-        for op in new_ops
-        if op.type.startswith("Assign") and op.inputs and op.inputs[0].ref() in handles
+        for op in updates.assignments(new_ops)
+        if _tf.capture_source(op.inputs[0]).ref() in handles
     ]

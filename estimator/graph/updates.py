@@ -45,6 +45,8 @@ def build_updates(
     writes = set(assigned)
     by_variable = collections.defaultdict(list)
     for op in new_ops:
+        if any(map(_is_restore, op.control_inputs)):
+            continue  # Reads what was restored, and no step may wait for that.
         for tensor in op.inputs:
             if tensor.dtype == tf.resource:
                 by_variable[tensor.ref()].append(op)
@@ -57,7 +59,7 @@ def build_updates(
 
 
 def assignments(new_ops: Sequence[tf.Operation]) -> list[tf.Operation]:
-    """The ops among `new_ops` that change a variable, initializers left out."""
+    """The ops among `new_ops` that change a variable in a step: no initializer, no restore."""
     initializers = _initializers()
     return [
         op
@@ -66,6 +68,7 @@ def assignments(new_ops: Sequence[tf.Operation]) -> list[tf.Operation]:
         and op.inputs
         and op.inputs[0].dtype == tf.resource
         and op not in initializers
+        and not _is_restore(op)
     ]
 
 
@@ -92,6 +95,16 @@ def _initializers() -> set[tf.Operation]:
     variables = graph.get_collection(keys.GLOBAL_VARIABLES)
     variables += graph.get_collection(keys.LOCAL_VARIABLES)
     return {copy.initializer for variable in variables for copy in _tf.copies(variable)}
+
+
+def _is_restore(op: tf.Operation) -> bool:
+    """Whether `op` assigns what a file holds: it belongs to a saver or is an initializer."""
+    if not op.type.startswith(_WRITES) or len(op.inputs) < 2:
+        return False
+    source = op.inputs[1].op
+    while source.type == "Identity":
+        source = source.inputs[0].op
+    return source.type == "RestoreV2"
 
 
 def _as_op(update: tf.Operation | tf.Tensor) -> tf.Operation:

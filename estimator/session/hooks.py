@@ -109,8 +109,8 @@ def check_hooks(hooks: Any, argument: str = "hooks") -> list[Hook]:
     for hook in hooks:
         if not isinstance(hook, Hook):
             raise TypeError(
-                f"`{argument}` holds {hook!r}, which is no tf.compat.v1.train.SessionRunHook. "
-                "Derive its class from SessionRunHook."
+                f"`{argument}` holds {hook!r}, which is no instance of "
+                "tf.compat.v1.train.SessionRunHook. Derive its class from that one."
             )
     return list(hooks)
 

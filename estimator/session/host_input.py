@@ -45,6 +45,7 @@ class HostInput:
                 v1.tables_initializer(),
             ]
             self._start = source.initializer
+            self._cardinality = source.cardinality
             self._has_queues = bool(v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS))
             self.element = tf.nest.map_structure(_type_spec, batch)
 
@@ -52,16 +53,22 @@ class HostInput:
     def key(self) -> tuple:
         """Equal for inputs that one program can be fed with."""
         flat = tf.nest.flatten(self.element, expand_composites=True)
-        shapes = tuple(
-            None if spec is None else (spec.dtype, tuple(spec.shape.as_list())) for spec in flat
-        )
+        shapes = tuple(None if spec is None else (spec.dtype, str(spec.shape)) for spec in flat)
         return str(tf.nest.map_structure(_kind, self.element)), shapes
 
-    def batches(self) -> Iterator[list[np.ndarray]]:
-        """Yields the component tensors of each batch; closes its session when it is dropped."""
+    def batches(self, must_end: bool = False) -> Iterator[list[np.ndarray]]:
+        """Yields the component tensors of each batch; closes its session when it is dropped.
+
+        Args:
+          must_end: raise ValueError, before the first batch, if there is no last one.
+        """
         with contextlib.ExitStack() as stack:
-            session = stack.enter_context(tf.compat.v1.Session(graph=self._graph))
+            # Not entered: it would stay the caller's default session between two batches.
+            session = tf.compat.v1.Session(graph=self._graph)
+            stack.callback(session.close)
             session.run(self._initializers)
+            if must_end:
+                self._check_end(session)
             if self._start is not None:
                 session.run(self._start)
             if self._has_queues:
@@ -77,6 +84,15 @@ class HostInput:
                 except tf.errors.OutOfRangeError:
                     return
                 yield batch
+
+    def _check_end(self, session: tf.compat.v1.Session) -> None:
+        if self._cardinality is None:
+            return
+        if session.run(self._cardinality) == tf.data.INFINITE_CARDINALITY:
+            raise ValueError(
+                "The dataset of `input_fn` never ends, so `evaluate` would not either. Pass "
+                "`steps`, or leave out `repeat()`."
+            )
 
 
 def _type_spec(value: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator import _tf
 from estimator.checkpoint import files
 
 _log = logging.getLogger("estimator")
@@ -22,6 +23,7 @@ class Setup:
     Attributes:
       graph: of the program.
       saver: restores the variables.
+      is_saver_ours: not the scaffold's, which may name and choose the variables as it likes.
       init_op: initializes the variables if there is no checkpoint.
       init_feed_dict: for `init_op`.
       init_fn: called with the session after `init_op`.
@@ -31,6 +33,7 @@ class Setup:
 
     graph: tf.Graph
     saver: tf.compat.v1.train.Saver
+    is_saver_ours: bool
     init_op: tf.Operation
     init_feed_dict: dict | None
     init_fn: Callable[[tf.compat.v1.Session], Any] | None
@@ -65,9 +68,13 @@ def build_setup(
         local = scaffold.local_init_op
         if local is None:
             local = tf.group(v1.local_variables_initializer(), v1.tables_initializer())
+        own_saver = scaffold.saver
+        if isinstance(own_saver, tf.train.Checkpoint):
+            own_saver = _tf.v1_saver(own_saver)
         return Setup(
             graph=graph,
-            saver=scaffold.saver or saver(),
+            saver=own_saver or saver(),
+            is_saver_ours=own_saver is None,
             init_op=init_op,
             init_feed_dict=scaffold.init_feed_dict,
             init_fn=scaffold.init_fn,
@@ -114,14 +121,14 @@ def restore_first(
     for path in checkpoint_paths:
         try:
             with setup.graph.as_default():
-                if isinstance(setup.saver, tf.compat.v1.train.Saver):
+                if setup.is_saver_ours:
                     files.check_matches(path, tf.compat.v1.global_variables())
                 setup.saver.restore(session, path)
         except (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError) as e:
             _log.warning(
                 "The checkpoint %s is damaged (%s); trying the one before.",
                 path,
-                e.message.splitlines()[0],
+                files.restore_error(e),
             )
             continue
         return path

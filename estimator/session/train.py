@@ -90,21 +90,28 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
     if program.input.iterator is not None and config.resume_input:
         with program.graph.as_default():
             position = build_input_position(program.input.iterator)
-    if position is None or not request.is_same_input:
-        remove_positions(model_dir)
-    checkpoints = _make_checkpoint_writer(request, setup, position, paths)
+    checkpoints = _make_checkpoint_writer(request, setup, position)
     hooked = HookedSession(program.graph, request.hooks)
     if checkpoints is not None:
         checkpoints.begin()
     events = EventWriter(model_dir)
     with opened(setup, paths, config.master) as (session, path):
+        # Not before: until the checkpoint has turned out to be this model's, nothing is touched.
+        tf.io.gfile.makedirs(model_dir)
+        if position is None or not request.is_same_input:
+            remove_positions(model_dir)
+        if path is not None and checkpoints is not None:
+            checkpoints.go_on_from(path, paths)
         if program.input.initializer is not None:
             session.run(program.input.initializer)
-        if path is not None and position is not None:
-            position.restore(session, model_dir, files.checkpoint_step(path) or 0)
+        is_resumed = (
+            path is not None
+            and position is not None
+            and position.restore(session, model_dir, files.checkpoint_step(path) or 0)
+        )
         with _coordinated(session) as coordinator:
             hooked.start(session, coordinator)
-            return _TrainRun(program, hooked, request, checkpoints, events).run()
+            return _TrainRun(program, hooked, request, checkpoints, events).run(is_resumed)
 
 
 @contextlib.contextmanager
@@ -124,7 +131,7 @@ def _has_queues() -> bool:
 
 
 def _make_checkpoint_writer(
-    request: TrainRequest, setup: Setup, position: InputPosition | None, paths: Sequence[str]
+    request: TrainRequest, setup: Setup, position: InputPosition | None
 ) -> CheckpointWriter | None:
     """None if one of the hooks saves checkpoints: then it is the one that does."""
     savers = [
@@ -133,15 +140,12 @@ def _make_checkpoint_writer(
     if savers:
         _tf.add_listeners(savers[0], request.listeners)
         return None
-    if paths:
-        setup.saver.recover_last_checkpoints(paths[::-1])
     return CheckpointWriter(
         str(request.config.model_dir),
         setup.saver,
         position=position,
         listeners=request.listeners,
         save_graph_def=request.config.checkpoint_save_graph_def,
-        last_step=files.checkpoint_step(paths[0]) if paths else None,
     )
 
 
@@ -173,18 +177,26 @@ class _TrainRun:
         self._logged_at = time.perf_counter(), self._step
 
     def _end_of(self, request: TrainRequest) -> tuple[int | None, str]:
-        """The step to stop at and the name of what says so."""
-        stop_hook = _stop_hook_step(request.hooks)
+        """The first step that something says to stop at, and its name."""
+        ends: list[tuple[int, str]] = []
         if request.steps is not None:
-            return self._step + request.steps, "steps"
+            ends.append((self._step + request.steps, "steps"))
         if request.max_steps is not None:
-            return request.max_steps, "max_steps"
-        return stop_hook, "hook"
+            ends.append((request.max_steps, "max_steps"))
+        stop_hook = _stop_hook_step(request.hooks)
+        if stop_hook is not None:
+            ends.append((stop_hook, "hook"))
+        return min(ends, key=lambda end: end[0], default=(None, "hook"))
 
-    def run(self) -> TrainResult:
+    def run(self, is_input_resumed: bool) -> TrainResult:
         reason = None
         while reason is None:
             reason = self._reason_to_stop() or self._run_loop()
+            is_at_end = reason == "end of input" and self._step == self._first_step
+            if is_at_end and is_input_resumed:
+                # The run before took the last batch and stopped for another reason.
+                self._session.session.run(self._program.input.initializer)
+                reason, is_input_resumed = None, False
         if reason == "end of input" and self._step == self._first_step:
             raise ValueError(
                 "`input_fn` gave no batch for every replica: its dataset is empty, or smaller than "

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from estimator.checkpoint import files
 from estimator.graph.program import EvalProgram, PredictProgram
 from estimator.session.hooks import Hook, HookedSession
 from estimator.session.open import Setup, restore_first
@@ -33,18 +36,45 @@ class WarmSession:
         self.key = key
         self.session = tf.compat.v1.Session(graph=setup.graph, config=setup.config)
         self._setup = setup
-        self._path: str | None = None
+        self._restored: tuple | None = None
+        self._predictions: weakref.WeakSet[Generator] = weakref.WeakSet()
         self._run = HookedSession(setup.graph, [])
         self._run.start(self.session, tf.train.Coordinator())
 
     def restore(self, checkpoint_paths: Sequence[str]) -> str:
-        """Makes the first of the checkpoints that is whole the current one."""
-        if self._path is None or self._path != checkpoint_paths[0]:
-            self._path = None
+        """Makes the first of the checkpoints that is whole the current one; returns its path."""
+        if not self.has_weights_of(checkpoint_paths[0]):
+            self._restored = None
             path = restore_first(self._setup, self.session, checkpoint_paths)
             self.session.run(self._setup.local_init_ops)
-            self._path = path
-        return str(self._path)
+            self._restored = files.checkpoint_identity(str(path))
+        assert self._restored is not None
+        return str(self._restored[0])
+
+    def has_weights_of(self, checkpoint_path: str) -> bool:
+        """Whether it restored this checkpoint last, and the files are still the same ones."""
+        return self._restored == files.checkpoint_identity(checkpoint_path)
+
+    @property
+    def is_predicting(self) -> bool:
+        """Whether the weights must stay, for a prediction that is neither at its end nor dropped."""
+        states = map(inspect.getgeneratorstate, self._predictions)
+        return any(state != inspect.GEN_CLOSED for state in states)
+
+    def predict(
+        self,
+        batches: Iterator[list[np.ndarray]],
+        keys: Sequence[str] | None,
+        hooks: Sequence[Hook],
+    ) -> Generator[Any]:
+        """`run_prediction`, which from now on counts as a prediction that goes on."""
+        prediction = run_prediction(self, batches, keys, hooks)
+        self._predictions.add(prediction)
+        return prediction
+
+    def twin(self) -> WarmSession:
+        """Another session on the same program, without weights yet."""
+        return WarmSession(self.program, self._setup, self.key)
 
     def hooked(self, hooks: Sequence[Hook]) -> HookedSession:
         """A way to make calls with hooks around them; without hooks, always the same."""
@@ -114,7 +144,7 @@ def run_prediction(
     batches: Iterator[list[np.ndarray]],
     keys: Sequence[str] | None,
     hooks: Sequence[Hook],
-) -> Iterator[Any]:
+) -> Generator[Any]:
     """Yields the predictions of each batch, in order: an array or a dict of arrays."""
     program = warm.program
     assert isinstance(program, PredictProgram)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from estimator import _tf
 
 
 class EventWriter:
@@ -39,7 +41,7 @@ class EventWriter:
 
         Args:
           metrics: scalars are written as such, `bytes` as serialized summaries under the metric's
-            name (images, say), other arrays as histograms.
+            name (images, say), the finite values of other arrays as histograms.
           step: the global step that was evaluated.
         """
         summary = tf.compat.v1.Summary()
@@ -50,6 +52,10 @@ class EventWriter:
                     summary.value.append(part)
             elif np.ndim(value) == 0 and np.asarray(value).dtype.kind in "fiub":
                 summary.value.add(tag=tag, simple_value=float(value))
+            elif np.asarray(value).dtype.kind in "fiub":
+                finite = np.asarray(value, float)[np.isfinite(value)]
+                if finite.size:
+                    summary.value.add(tag=tag, histo=_make_histogram(finite))
         self._writer().add_summary(summary, step)
         self.flush()
 
@@ -60,3 +66,22 @@ class EventWriter:
     def _writer(self) -> tf.compat.v1.summary.FileWriter:
         with tf.Graph().as_default():
             return tf.compat.v1.summary.FileWriterCache.get(self._directory)
+
+
+def close_event_files(directories: Iterable[str]) -> None:
+    """Closes the event files of these directories, each of which has a thread."""
+    for directory in directories:
+        _tf.close_file_writer(directory)
+
+
+def _make_histogram(values: np.ndarray) -> Any:
+    counts, edges = np.histogram(values, bins=30)
+    return tf.compat.v1.HistogramProto(
+        min=values.min(),
+        max=values.max(),
+        num=values.size,
+        sum=values.sum(),
+        sum_squares=np.square(values).sum(),
+        bucket_limit=edges[1:],
+        bucket=counts,
+    )

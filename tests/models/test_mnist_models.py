@@ -52,6 +52,11 @@ def input_fn(params, mode):
     return digits.batch(params["batch_size"])
 
 
+def read_scalar(value):
+    """A scalar of an event file, as either version of tf.summary writes it."""
+    return float(tf.make_ndarray(value.tensor)) if value.HasField("tensor") else value.simple_value
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_every_mode_has_the_same_variables(name, model_fn, mode):
     with tf.Graph().as_default():
@@ -114,7 +119,7 @@ def test_the_learning_rate_decays_by_its_rate_every_so_many_steps(tmp_path):
         for event in tf.compat.v1.train.summary_iterator(path):
             for value in event.summary.value:
                 if value.tag == "learning_rate":
-                    rates[event.step] = float(tf.make_ndarray(value.tensor)) or value.simple_value
+                    rates[event.step] = read_scalar(value)
     assert {20, 30, 40} <= set(rates)
     assert rates[30] / rates[20] == pytest.approx(PARAMS["decay_rate"], rel=1e-5)
     assert rates[40] / rates[30] == pytest.approx(PARAMS["decay_rate"], rel=1e-5)

@@ -1,0 +1,51 @@
+"""What the checks of a config have in common: the argument, its value, the rule, the way out."""
+
+from __future__ import annotations
+
+import difflib
+import numbers
+from collections.abc import Iterable
+from typing import Any
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """A sentence with the nearest known name, or with all of them if none is near."""
+    known = list(known)
+    near = difflib.get_close_matches(str(name).lower(), known, n=1)
+    if near:
+        return f"Did you mean {near[0]!r}?"
+    return f"Use one of {', '.join(map(repr, known))}."
+
+
+def check_choice(argument: str, value: Any, choices: Iterable[str]) -> None:
+    """Raises unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ValueError(f"`{argument}` ({value!r}) is unknown. {did_you_mean(value, choices)}")
+
+
+def check_int(argument: str, value: Any, *, minimum: int | None = 1) -> None:
+    """Raises unless `value` is an integer of at least `minimum`; a bool is none."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"`{argument}` ({value!r}) must be an integer.")
+    if minimum is not None and int(value) < minimum:
+        raise ValueError(f"`{argument}` ({value}) must be at least {minimum}.")
+
+
+def check_positive(argument: str, value: Any) -> None:
+    """Raises unless `value` is a number above zero; a bool is none."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"`{argument}` ({value!r}) must be a number.")
+    if not float(value) > 0:
+        raise ValueError(f"`{argument}` ({value}) must be positive.")
+
+
+def check_bool(argument: str, value: Any) -> None:
+    """Raises unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"`{argument}` ({value!r}) must be True or False.")
+
+
+def check_type(argument: str, value: Any, types: Any, rule: str) -> None:
+    """Raises unless `value` is None or one of `types`; `rule` says what it must be."""
+    if value is not None and not isinstance(value, types):
+        raise TypeError(f"`{argument}` ({value!r}) must be {rule}.")

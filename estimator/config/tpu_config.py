@@ -1,0 +1,113 @@
+"""`TPUConfig`: what old programs say about a TPU."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from estimator.config.checks import check_bool, check_int, check_positive, check_type
+from estimator.config.frozen import check_fields, short_repr
+
+_CORES_PER_REPLICA = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+class InputPipelineConfig:
+    """How often `input_fn` is called, and which part of the batch a replica gets."""
+
+    PER_SHARD_V1 = 1
+    PER_HOST_V1 = 2
+    PER_HOST_V2 = 3
+    BROADCAST = 4
+    SLICED = 5
+
+
+@dataclass(frozen=True, repr=False)
+class TPUConfig:
+    """What `tf.compat.v1.estimator.tpu.TPUConfig` said. Only a TPU reads all of it.
+
+    Attributes:
+      iterations_per_loop: steps in one session call.
+      num_shards: how many replicas the TPU has.
+      num_cores_per_replica: more than one is model parallelism.
+      per_host_input_for_training: an `InputPipelineConfig`; True is PER_HOST_V1, False is
+        PER_SHARD_V1, and it reads back as such.
+      tpu_job_name: the job of the TPU's workers in the cluster.
+      initial_infeed_sleep_secs: how long the input waits for the TPU to compile.
+      input_partition_dims: how each input is cut over the cores of a replica.
+      eval_training_input_configuration: PER_HOST_V1 or SLICED, for evaluation and prediction.
+      experimental_host_call_every_n_steps: how seldom `host_call` runs.
+      experimental_allow_per_host_v2_parallel_get_next: whether replicas' input may be unordered.
+      experimental_feed_hook: a class of hooks that feeds the TPU.
+
+    Raises:
+      TypeError, ValueError: a field is wrong.
+    """
+
+    iterations_per_loop: int = 2
+    num_shards: int | None = None
+    num_cores_per_replica: int | None = None
+    per_host_input_for_training: bool | int = InputPipelineConfig.PER_HOST_V1
+    tpu_job_name: str | None = None
+    initial_infeed_sleep_secs: float | None = None
+    input_partition_dims: list | None = None
+    eval_training_input_configuration: int = InputPipelineConfig.PER_HOST_V1
+    experimental_host_call_every_n_steps: int = 1
+    experimental_allow_per_host_v2_parallel_get_next: bool = False
+    experimental_feed_hook: Callable | None = None
+
+    def __post_init__(self) -> None:
+        """Checks every field."""
+        per_host = self.per_host_input_for_training
+        if isinstance(per_host, bool):
+            per_host = (
+                InputPipelineConfig.PER_HOST_V1 if per_host else InputPipelineConfig.PER_SHARD_V1
+            )
+            object.__setattr__(self, "per_host_input_for_training", per_host)
+        self._check_input()
+        check_int("iterations_per_loop", self.iterations_per_loop)
+        check_int("experimental_host_call_every_n_steps", self.experimental_host_call_every_n_steps)
+        check_type("tpu_job_name", self.tpu_job_name, str, "a string")
+        check_bool(
+            "experimental_allow_per_host_v2_parallel_get_next",
+            self.experimental_allow_per_host_v2_parallel_get_next,
+        )
+        check_type("experimental_feed_hook", self.experimental_feed_hook, Callable, "a class")
+        if self.num_shards is not None:
+            check_int("num_shards", self.num_shards)
+        if self.initial_infeed_sleep_secs:
+            check_positive("initial_infeed_sleep_secs", self.initial_infeed_sleep_secs)
+
+    def replace(self, **changes: Any) -> TPUConfig:
+        """A copy with these fields instead, checked again."""
+        check_fields(self, changes)
+        return dataclasses.replace(self, **changes)
+
+    def __repr__(self) -> str:
+        """Only what differs from the default."""
+        return short_repr(self)
+
+    def _check_input(self) -> None:
+        per_host = self.per_host_input_for_training
+        if per_host not in range(InputPipelineConfig.PER_SHARD_V1, InputPipelineConfig.SLICED + 1):
+            raise ValueError(
+                f"`per_host_input_for_training` ({per_host!r}) must be True, False or one of "
+                "InputPipelineConfig."
+            )
+        for_eval = self.eval_training_input_configuration
+        if for_eval not in (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED):
+            raise ValueError(
+                f"`eval_training_input_configuration` ({for_eval!r}) must be "
+                "InputPipelineConfig.PER_HOST_V1 or SLICED."
+            )
+        cores = self.num_cores_per_replica
+        if cores is not None and cores not in _CORES_PER_REPLICA:
+            raise ValueError(
+                f"`num_cores_per_replica` ({cores!r}) must be one of {_CORES_PER_REPLICA}."
+            )
+        if self.input_partition_dims is not None and cores is None:
+            raise ValueError(
+                f"`input_partition_dims` ({self.input_partition_dims!r}) needs "
+                "`num_cores_per_replica`."
+            )

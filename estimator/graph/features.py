@@ -1,0 +1,56 @@
+"""Explains why a `model_fn` fails on what `input_fn` gives it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+
+@contextlib.contextmanager
+def explaining_failure(trained_on: Any, features: Any, *, lacks_labels: bool) -> Iterator[None]:
+    """Around a call of `model_fn`: its error tells of what is unusual in its arguments.
+
+    A `model_fn` may do without labels, and with other features in another mode: neither is an
+    error by itself.
+
+    Args:
+      trained_on: the features of the last training, as type specs; None if there was none.
+      features: the features of this call.
+      lacks_labels: whether it takes labels and there are none, although it is to return a loss.
+
+    Raises:
+      ValueError: from the error inside, if there is something unusual.
+    """
+    try:
+        yield
+    except Exception as error:
+        before = None if trained_on is None else _describe(trained_on)
+        now = _describe(features)
+        reason = f"({type(error).__name__}: {error})"
+        if before not in (None, now):
+            raise ValueError(
+                f"`model_fn` fails on the features {now} {reason}. It was trained on {before}. "
+                "Yield the same structure from `input_fn`, or from `serving_input_receiver_fn`."
+            ) from error
+        if lacks_labels:
+            raise ValueError(
+                f"`model_fn` fails without labels {reason}, and `input_fn` yields none. Let it "
+                "yield (features, labels)."
+            ) from error
+        raise
+
+
+def _describe(features: Any) -> str:
+    return str(tf.nest.map_structure(_describe_one, features))
+
+
+def _describe_one(value: Any) -> str:
+    """The dtype and the shape of one example, as in "float32[batch, 28]"."""
+    spec = value if isinstance(value, tf.TypeSpec) else tf.type_spec_from_value(value)
+    if not isinstance(spec, tf.TensorSpec):
+        return type(value).__name__
+    sizes = ["..."] if spec.shape.rank is None else map(str, spec.shape[1:])
+    return f"{spec.dtype.name}[{', '.join(['batch', *sizes])}]"

@@ -1,0 +1,242 @@
+"""Rows for `test_bad_input`: an Estimator's arguments, and its config's."""
+
+from __future__ import annotations
+
+import os
+
+import tensorflow as tf
+
+import estimator as est
+
+FOUR_REPLICAS = {"config": est.tpu.RunConfig(strategy="mirrored", num_replicas=4)}
+
+CONSTRUCTION = {
+    "model_fn is no function": (
+        lambda s: s.model("linear"),
+        TypeError,
+        "`model_fn` ('linear') must be a function that returns an EstimatorSpec",
+    ),
+    "model_fn takes no features": (
+        lambda s: s.model(lambda x, labels, mode: None),
+        ValueError,
+        "`model_fn` must take an argument `features`; it takes (x, labels, mode)",
+    ),
+    "model_fn takes an unknown argument": (
+        lambda s: s.model(lambda features, labels, mode, rate: None),
+        ValueError,
+        "`model_fn` takes unknown arguments (rate) ... any of features, labels, mode, params, "
+        "config ... functools.partial",
+    ),
+    "params is a list": (
+        lambda s: s.model(params=[0.1]),
+        TypeError,
+        "`params` ([0.1]) must be a dict, or None",
+    ),
+    "config is a dict": (
+        lambda s: s.model(config={"tf_random_seed": 1}),
+        TypeError,
+        "`config` ({'tf_random_seed': 1}) must be an estimator.RunConfig, or None",
+    ),
+    "config is a TPUConfig": (
+        lambda s: s.tpu_model(config=est.tpu.TPUConfig(iterations_per_loop=7)),
+        TypeError,
+        "`config` (TPUConfig( ... must be an estimator.RunConfig ... "
+        "estimator.tpu.RunConfig(tpu_config=TPUConfig(...))",
+    ),
+    "model_dir is a number": (
+        lambda s: s.model(model_dir=3),
+        TypeError,
+        "`model_dir` (3) must be a path, or None",
+    ),
+    "model_dir is empty": (
+        lambda s: s.model(model_dir=""),
+        ValueError,
+        "`model_dir` ('') must not be empty. Leave it out for a temporary one",
+    ),
+    "model_dir is a file": (
+        lambda s: s.model(model_dir=s.file),
+        ValueError,
+        "`model_dir` ('/ ... notes.txt') is a file. It must be a directory, or not exist",
+    ),
+    "model_dir is below a file": (
+        lambda s: s.model(model_dir=os.path.join(s.file, "model")),
+        ValueError,
+        "`model_dir` ('/ ... notes.txt/model') is below ... notes.txt, which is a file. It must",
+    ),
+    "model_dir and config.model_dir differ": (
+        lambda s: s.model(config=est.RunConfig(model_dir="elsewhere")),
+        ValueError,
+        "`model_dir` ('/ ... `config.model_dir` ('elsewhere') differ. Pass one of them",
+    ),
+    "use_tpu without a TPU": (
+        lambda s: s.tpu_model(use_tpu=True),
+        ValueError,
+        '`use_tpu=True` needs a TPU ... `use_tpu=False` ... RunConfig(strategy="mirrored")',
+    ),
+    "batch_size in params": (
+        lambda s: s.tpu_model(params={"batch_size": 32}),
+        ValueError,
+        '`params` must not hold "batch_size" (32) ... `train_batch_size`',
+    ),
+    "params of a TPUEstimator is a string": (
+        lambda s: s.tpu_model(params="batch_size=32"),
+        TypeError,
+        "`params` ('batch_size=32') must be a dict",
+    ),
+    "batch_axis is not the first": (
+        lambda s: s.tpu_model(batch_axis=[1, 0]),
+        ValueError,
+        "`batch_axis` ([1, 0]) must be zeros",
+    ),
+    "batch_axis is a number": (
+        lambda s: s.tpu_model(batch_axis=0),
+        TypeError,
+        "`batch_axis` (0) must be a list of zeros, or None",
+    ),
+    "export_to_cpu is off": (
+        lambda s: s.tpu_model(export_to_cpu=False),
+        ValueError,
+        "`export_to_cpu` (False) ... Leave it out",
+    ),
+    "the batch is no multiple of the replicas": (
+        lambda s: s.tpu_model(train_batch_size=130, **FOUR_REPLICAS),
+        ValueError,
+        "`train_batch_size` (130) must be a multiple of the number of replicas (4). "
+        "The nearest that fits is 128.",
+    ),
+    "the batch is smaller than the replicas": (
+        lambda s: s.tpu_model(eval_batch_size=1, **FOUR_REPLICAS),
+        ValueError,
+        "`eval_batch_size` (1) must be a multiple of the number of replicas (4). "
+        "The nearest that fits is 4.",
+    ),
+    "train_batch_size is zero": (
+        lambda s: s.tpu_model(train_batch_size=0),
+        ValueError,
+        "`train_batch_size` (0) must be at least 1",
+    ),
+    "eval_batch_size is a float": (
+        lambda s: s.tpu_model(eval_batch_size=32.0),
+        TypeError,
+        "`eval_batch_size` (32.0) must be an integer",
+    ),
+    "predict_batch_size is negative": (
+        lambda s: s.tpu_model(predict_batch_size=-8),
+        ValueError,
+        "`predict_batch_size` (-8) must be at least 1",
+    ),
+    "train_batch_size is a bool": (
+        lambda s: s.tpu_model(train_batch_size=True),
+        TypeError,
+        "`train_batch_size` (True) must be an integer",
+    ),
+}
+
+CONFIG = {
+    "the strategy's name is misspelt": (
+        lambda s: s.configured(strategy="mirorred"),
+        ValueError,
+        "`strategy` ('mirorred') is unknown. Did you mean 'mirrored'?",
+    ),
+    "the strategy's name is like no other": (
+        lambda s: s.configured(strategy="x"),
+        ValueError,
+        "`strategy` ('x') is unknown. Use one of 'one_device', 'mirrored', 'central_storage'",
+    ),
+    "the strategy is a number": (
+        lambda s: s.configured(strategy=2),
+        TypeError,
+        "`strategy` (2) must be a name or a strategy object",
+    ),
+    "train_distribute is a name": (
+        lambda s: s.configured(train_distribute="mirrored"),
+        TypeError,
+        "`train_distribute` ('mirrored') must be a tf.distribute ... strategy=\"mirrored\"",
+    ),
+    "a strategy by name and by object": (
+        lambda s: s.configured(
+            strategy="mirrored", train_distribute=tf.distribute.OneDeviceStrategy("/cpu:0")
+        ),
+        ValueError,
+        "`strategy` ('mirrored') and `train_distribute` (< ... exclude each other ... Pass one of",
+    ),
+    "num_replicas is zero": (
+        lambda s: s.configured(strategy="mirrored", num_replicas=0),
+        ValueError,
+        "`num_replicas` (0) must be at least 1",
+    ),
+    "num_replicas is a string": (
+        lambda s: s.configured(strategy="mirrored", num_replicas="2"),
+        TypeError,
+        "`num_replicas` ('2') must be an integer",
+    ),
+    "several replicas on one device": (
+        lambda s: s.configured(strategy="one_device", num_replicas=2),
+        ValueError,
+        "`num_replicas` (2) must be 1 under `strategy` ('one_device') ... strategy=\"mirrored\"",
+    ),
+    "several replicas without a strategy": (
+        lambda s: s.configured(num_replicas=2),
+        ValueError,
+        '`num_replicas` (2) must be 1 under `strategy` (None) ... strategy="mirrored"',
+    ),
+    "iterations_per_loop is zero": (
+        lambda s: s.configured(iterations_per_loop=0),
+        ValueError,
+        "`iterations_per_loop` (0) must be at least 1",
+    ),
+    "iterations_per_loop is a fraction": (
+        lambda s: s.configured(iterations_per_loop=2.5),
+        TypeError,
+        "`iterations_per_loop` (2.5) must be an integer",
+    ),
+    "the TPUConfig's loop is negative": (
+        lambda s: s.tpu_model(config=est.tpu.RunConfig(est.tpu.TPUConfig(iterations_per_loop=-1))),
+        ValueError,
+        "`iterations_per_loop` (-1) must be at least 1",
+    ),
+    "save_summary_steps is negative": (
+        lambda s: s.configured(save_summary_steps=-5),
+        ValueError,
+        "`save_summary_steps` (-5) must be at least 1",
+    ),
+    "checkpoints by steps and by seconds": (
+        lambda s: s.configured(save_checkpoints_steps=10, save_checkpoints_secs=60),
+        ValueError,
+        "`save_checkpoints_steps` (10) and `save_checkpoints_secs` (60) exclude each other. Pass "
+        "one of them",
+    ),
+    "keep_checkpoint_max is a float": (
+        lambda s: s.configured(keep_checkpoint_max=2.0),
+        TypeError,
+        "`keep_checkpoint_max` (2.0) must be an integer",
+    ),
+    "tf_random_seed is a string": (
+        lambda s: s.configured(tf_random_seed="one"),
+        TypeError,
+        "`tf_random_seed` ('one') must be an integer",
+    ),
+    "the nan_policy is unknown": (
+        lambda s: s.configured(nan_policy="rais"),
+        ValueError,
+        "`nan_policy` ('rais') is unknown. Did you mean 'raise'?",
+    ),
+    "session_config is a dict": (
+        lambda s: s.configured(session_config={"device_count": 2}),
+        TypeError,
+        "`session_config` ({'device_count': 2}) must be a ConfigProto",
+    ),
+    "replace of an unknown field": (
+        lambda s: s.model().config.replace(save_checkpoint_steps=10),
+        ValueError,
+        "`save_checkpoint_steps` is no field of RunConfig. Did you mean 'save_checkpoints_steps'?",
+    ),
+    "train_distribute names GPUs that are not there": (
+        lambda s: s.train(
+            config=est.RunConfig(train_distribute=tf.distribute.OneDeviceStrategy("/gpu:7")),
+        ),
+        ValueError,
+        "The strategy (< ... names the device ... GPU:7 ... this machine has no GPU. Name devices "
+        'that are there, such as "/cpu:0", or let RunConfig(strategy="mirrored"',
+    ),
+}

@@ -1,0 +1,186 @@
+"""Rows for `test_bad_input`: `predict` and `export_saved_model`."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+import estimator as est
+from tests.bad_input.stage import (
+    V1,
+    batches,
+    returning,
+    spec_with,
+    tensor_receiver,
+    with_bias,
+)
+
+
+def _receiver_of_another_graph():
+    with tf.Graph().as_default():
+        return tensor_receiver()
+
+
+def _receiver_of_wrong_tensors():
+    other = V1.placeholder(tf.float32, [None, 2], "other")
+    return est.export.TensorServingInputReceiver(tensor_receiver().features, other)
+
+
+PREDICT_MODEL = {
+    "predict another model": (
+        lambda s: s.predict(with_bias),
+        ValueError,
+        "The checkpoint / ... is another model's ... not in the checkpoint: bias",
+    ),
+    "no predictions": (
+        lambda s: s.predict(spec_with(predictions=lambda a: None)),
+        ValueError,
+        "`predictions` is missing: mode 'infer' needs it",
+    ),
+    "the predictions are an empty dict": (
+        lambda s: s.predict(spec_with(predictions=lambda a: {})),
+        ValueError,
+        "`predictions` ({}) must name at least one tensor",
+    ),
+    "the predictions hold a number": (
+        lambda s: s.predict(spec_with(predictions=lambda a: {"y": 1.0})),
+        TypeError,
+        "`predictions['y']` (1.0) must be a tensor",
+    ),
+    "predict_keys is unknown": (
+        lambda s: s.predict(predict_keys="classes"),
+        ValueError,
+        "`predict_keys` (['classes']) must name some of the predictions: ['y']",
+    ),
+    "predict_keys is empty": (
+        lambda s: s.predict(predict_keys=[]),
+        ValueError,
+        "`predict_keys` ([]) must name some of the predictions: ['y']",
+    ),
+    "predict_keys of a tensor": (
+        lambda s: s.predict(
+            spec_with(predictions=lambda a: a["predictions"]["y"]), predict_keys="y"
+        ),
+        ValueError,
+        "`predict_keys` (['y']) needs predictions that are a dict ... Leave `predict_keys` out",
+    ),
+    "predictions of different first dimensions": (
+        lambda s: s.predict(
+            spec_with(predictions=lambda a: {**a["predictions"], "kernel": tf.ones([3, 2])})
+        ),
+        ValueError,
+        "The predictions have different first dimensions (y: (2,), kernel: (3, 2)) ... Pass "
+        "`yield_single_examples=False`",
+    ),
+    "a prediction without a first dimension": (
+        lambda s: s.predict(spec_with(predictions=lambda a: tf.constant(7.0))),
+        ValueError,
+        "The predictions have no first dimension (predictions: ()) ... Pass "
+        "`yield_single_examples=False`",
+    ),
+    "a sparse prediction": (
+        lambda s: s.predict(
+            spec_with(predictions=lambda a: {"y": tf.sparse.from_dense(a["predictions"]["y"])})
+        ),
+        ValueError,
+        "The predictions are sparse or ragged (y) ... `yield_single_examples=False` ... to_dense",
+    ),
+}
+
+EXPORT = {
+    "export_dir_base is a number": (
+        lambda s: s.export(to=3),
+        TypeError,
+        "`export_dir_base` (3) must be a path",
+    ),
+    "export_dir_base is empty": (
+        lambda s: s.export(to=""),
+        ValueError,
+        "`export_dir_base` ('') must be the path of a directory",
+    ),
+    "export_dir_base is a file": (
+        lambda s: s.export(to=s.file),
+        ValueError,
+        "`export_dir_base` ('/ ... notes.txt') is a file; it must be a directory",
+    ),
+    "the serving function is a receiver": (
+        lambda s: s.export(receiver_fn=None),
+        TypeError,
+        "`serving_input_receiver_fn` (None) must be a function that returns a ServingInputReceiver",
+    ),
+    "the serving function takes arguments": (
+        lambda s: s.export(receiver_fn=lambda params, mode="x": None),
+        TypeError,
+        "`serving_input_receiver_fn` takes arguments (params) ... Bind them with functools.partial",
+    ),
+    "experimental_mode is EVAL": (
+        lambda s: s.export(experimental_mode=est.ModeKeys.EVAL),
+        ValueError,
+        "`experimental_mode` ('eval') must be ModeKeys.PREDICT",
+    ),
+    "assets_extra is a list": (
+        lambda s: s.export(assets_extra=["labels.txt"]),
+        ValueError,
+        "`assets_extra` (['labels.txt']) must be a dict",
+    ),
+    "an asset does not exist": (
+        lambda s: s.export(assets_extra={"labels.txt": "/nowhere/labels.txt"}),
+        ValueError,
+        "`assets_extra['labels.txt']` ('/nowhere/labels.txt') must be the path of a file that",
+    ),
+    "an asset leads out of the export": (
+        lambda s: s.export(assets_extra={"../../labels.txt": s.file}),
+        ValueError,
+        "`assets_extra` has the destination '../../labels.txt': it must be a path relative to",
+    ),
+}
+
+EXPORT_RECEIVER = {
+    "the serving function returns nothing": (
+        lambda s: s.export(receiver_fn=lambda: None),
+        TypeError,
+        "`serving_input_receiver_fn` returned None, a NoneType. It must return a "
+        "ServingInputReceiver or TensorServingInputReceiver",
+    ),
+    "the serving function returns features": (
+        lambda s: s.export(receiver_fn=lambda: {"x": V1.placeholder(tf.float32, [None, 2])}),
+        TypeError,
+        "`serving_input_receiver_fn` returned {'x': <tf.Tensor ... a dict. It must return a "
+        "ServingInputReceiver",
+    ),
+    "the serving function returns a dataset": (
+        lambda s: s.export(receiver_fn=batches()),
+        TypeError,
+        "`serving_input_receiver_fn` returned <_BatchDataset ... It must return a ServingInput",
+    ),
+    "the placeholders are of another graph": (
+        lambda s: s.export(receiver_fn=returning(_receiver_of_another_graph())),
+        ValueError,
+        "`serving_input_receiver_fn` returned the receiver tensor <tf.Tensor ... Make the "
+        "placeholders inside the function",
+    ),
+}
+
+EXPORT_MODEL = {
+    "export another model": (
+        lambda s: s.export(with_bias),
+        ValueError,
+        "The checkpoint / ... is another model's ... not in the checkpoint: bias",
+    ),
+    "several outputs and no default": (
+        lambda s: s.export(
+            spec_with(
+                export_outputs=lambda a: {
+                    name: est.export.PredictOutput(a["predictions"]) for name in ("a", "b")
+                }
+            )
+        ),
+        ValueError,
+        "`export_outputs` has the keys ['a', 'b']; one of several must be 'serving_default'",
+    ),
+    "the prediction needs a placeholder that is not fed": (
+        lambda s: s.export(receiver_fn=_receiver_of_wrong_tensors),
+        ValueError,
+        "No signature can be made ... 'serving_default': its outputs need the placeholder 'x', "
+        "which is not among its inputs ['other:0']. Add it to the receiver tensors",
+    ),
+}

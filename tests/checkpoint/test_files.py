@@ -1,0 +1,348 @@
+"""R16: a checkpoint is whole or passed over; as many are kept as were asked for."""
+
+import glob
+import logging
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator as est
+from estimator.checkpoint import files
+from tests.toy import Model, checkpoint_steps, ids_model_fn, ids_of, numbers, weight_after
+
+NEWEST = "model.ckpt-6"
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Makes Estimators of one directory that save every 2 steps."""
+
+    def make(model_fn=None, **config):
+        config = est.RunConfig(**{"save_checkpoints_steps": 2, **config})
+        return est.Estimator(model_fn or Model(), str(tmp_path), config)
+
+    return make
+
+
+def truncate_data(model_dir):
+    (path,) = glob.glob(os.path.join(model_dir, NEWEST + ".data-*"))
+    os.truncate(path, os.path.getsize(path) // 2)
+
+
+def delete_data(model_dir):
+    (path,) = glob.glob(os.path.join(model_dir, NEWEST + ".data-*"))
+    os.remove(path)
+
+
+def delete_index(model_dir):
+    os.remove(os.path.join(model_dir, NEWEST + ".index"))
+
+
+def empty_index(model_dir):
+    os.truncate(os.path.join(model_dir, NEWEST + ".index"), 0)
+
+
+def truncate_index(model_dir):
+    path = os.path.join(model_dir, NEWEST + ".index")
+    os.truncate(path, os.path.getsize(path) // 2)
+
+
+def garble_index(model_dir):
+    with open(os.path.join(model_dir, NEWEST + ".index"), "wb") as file:
+        file.write(b"garbage" * 50)
+
+
+def garble_data(model_dir):
+    (path,) = glob.glob(os.path.join(model_dir, NEWEST + ".data-*"))
+    with open(path, "r+b") as file:
+        file.write(b"\xff" * (os.path.getsize(path)))
+
+
+DAMAGES = [
+    truncate_data,
+    delete_data,
+    garble_data,
+    delete_index,
+    empty_index,
+    truncate_index,
+    garble_index,
+]
+
+
+def warnings_of(caplog):
+    return [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(make, damage, caplog):
+    trained = make()
+    trained.train(numbers(), steps=6)
+    damage(trained.model_dir)
+    fresh = make()
+    w4 = weight_after([[0], [1], [2], [3]])
+    with caplog.at_level(logging.WARNING, "estimator"):
+        results = fresh.evaluate(numbers(1))
+    assert results["global_step"] == 4
+    np.testing.assert_allclose(results["loss"], w4**2 / 2, rtol=1e-6)
+    assert [m for m in warnings_of(caplog) if NEWEST in m]
+    assert next(fresh.predict(numbers(start=1))) == w4
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "estimator"):
+        fresh.train(numbers(), steps=3)
+    assert [m for m in warnings_of(caplog) if NEWEST in m]
+    assert fresh.train_result.global_step == 7
+    assert fresh.get_variable_value("global_step") == 7
+    # The position belongs to step 6, so the input starts anew.
+    assert fresh.get_variable_value("w") == weight_after([[0], [1], [2]], w4)
+    # Step 6 was written again, whole.
+    path = os.path.join(fresh.model_dir, NEWEST)
+    assert tf.train.load_variable(path, "w") == weight_after([[0], [1]], w4)
+    caplog.clear()
+    fresh.evaluate(numbers(1))
+    assert warnings_of(caplog) == []
+
+
+def test_an_undamaged_directory_gives_no_warning(make, caplog):
+    with caplog.at_level(logging.WARNING, "estimator"):
+        make().train(numbers(), steps=6)
+        again = make()
+        again.train(numbers(), steps=2)
+        again.evaluate(numbers(1))
+    assert warnings_of(caplog) == []
+
+
+def test_when_all_checkpoints_are_damaged_the_error_names_them(make):
+    trained = make()
+    trained.train(numbers(), steps=4)
+    for path in glob.glob(os.path.join(trained.model_dir, "model.ckpt-*.data-*")):
+        os.truncate(path, 1)
+    for verb in (trained.evaluate, lambda input_fn: trained.train(input_fn, steps=1)):
+        with pytest.raises(ValueError, match=r"(?s)None of the checkpoints.*ckpt-4.*ckpt-2"):
+            verb(numbers(1))
+
+
+@pytest.mark.parametrize("state", ["", "missing", "garbage {", 'model_checkpoint_path: "gone-9"'])
+def test_the_newest_is_found_without_a_good_checkpoint_file(make, state):
+    trained = make()
+    trained.train(numbers(), steps=5)
+    path = os.path.join(trained.model_dir, "checkpoint")
+    if state == "missing":
+        os.remove(path)
+    else:
+        with open(path, "w") as file:
+            file.write(state)
+    fresh = make()
+    assert fresh.latest_checkpoint() == os.path.join(trained.model_dir, "model.ckpt-5")
+    assert fresh.evaluate(numbers(1))["global_step"] == 5
+    fresh.train(numbers(), steps=1)
+    assert fresh.get_variable_value("global_step") == 6
+    assert tf.train.latest_checkpoint(fresh.model_dir).endswith("model.ckpt-6")
+
+
+def test_the_input_goes_on_from_an_older_checkpoint_at_its_beginning(make):
+    """A crash between the two files of a save: the position of step 6 has no checkpoint."""
+    trained = make(ids_model_fn)
+    trained.train(numbers(), steps=6)
+    for path in glob.glob(os.path.join(trained.model_dir, NEWEST + "*")):
+        os.remove(path)
+    fresh = make(ids_model_fn)
+    fresh.train(numbers(), steps=1)
+    assert ids_of(fresh) == [0, 1, 2, 3, 0]
+
+
+def test_files_of_a_save_that_never_ended_are_no_checkpoint(make):
+    trained = make()
+    trained.train(numbers(), steps=4)
+    for name in (
+        "model.ckpt-9.data-00000-of-00001.tempstate123",
+        "model.ckpt-9.data-00000-of-00001",
+        "model.ckpt-9.index.tempstate123",
+        "model.ckpt-9_temp",
+    ):
+        with open(os.path.join(trained.model_dir, name), "wb") as file:
+            file.write(b"half")
+    assert make().latest_checkpoint().endswith("model.ckpt-4")
+
+
+@pytest.mark.parametrize("keep", [1, 2, 5])
+def test_as_many_checkpoints_are_kept_as_asked_for(make, keep):
+    make(keep_checkpoint_max=keep, save_checkpoints_steps=1).train(numbers(), steps=7)
+    trained = make()
+    assert checkpoint_steps(trained.model_dir) == list(range(8 - keep, 8))
+    left = {name.split(".")[1] for name in os.listdir(trained.model_dir) if ".ckpt-" in name}
+    assert left == {f"ckpt-{step}" for step in range(8 - keep, 8)}
+
+
+def test_a_resume_that_keeps_fewer_removes_the_older_ones(make):
+    make(keep_checkpoint_max=10).train(numbers(), steps=20)
+    trained = make(keep_checkpoint_max=2)
+    assert checkpoint_steps(trained.model_dir) == list(range(2, 21, 2))
+    trained.train(numbers(), steps=2)
+    assert checkpoint_steps(trained.model_dir) == [20, 22]
+    trained.train(numbers(), steps=2)
+    assert checkpoint_steps(trained.model_dir) == [22, 24]
+
+
+@pytest.mark.parametrize("keep", [0, None])
+def test_keep_checkpoint_max_0_keeps_all_also_over_a_resume(make, keep):
+    make(keep_checkpoint_max=keep).train(numbers(), steps=14)
+    trained = make(keep_checkpoint_max=keep)
+    trained.train(numbers(), steps=6)
+    assert checkpoint_steps(trained.model_dir) == list(range(2, 21, 2))
+
+
+def test_keep_checkpoint_max_counts_whole_ones_after_a_fallback(make):
+    trained = make(keep_checkpoint_max=2)
+    trained.train(numbers(), steps=6)
+    truncate_data(trained.model_dir)
+    fresh = make(keep_checkpoint_max=2)
+    fresh.train(numbers(), steps=2)
+    assert checkpoint_steps(fresh.model_dir) == [4, 6]
+    assert fresh.evaluate(numbers(1))["global_step"] == 6
+
+
+def test_no_step_is_saved_twice(make, tmp_path):
+    class Saves(tf.compat.v1.train.CheckpointSaverListener):
+        def __init__(self):
+            self.steps = []
+
+        def after_save(self, session, global_step_value):
+            self.steps.append(int(global_step_value))
+
+    saves = Saves()
+    trained = make()
+    trained.train(numbers(), max_steps=6, saving_listeners=[saves])
+    trained.train(numbers(), max_steps=9, saving_listeners=[saves])
+    assert saves.steps == [2, 4, 6, 8, 9]
+
+
+def test_variable_names_and_values_are_those_of_the_newest_checkpoint(make):
+    trained = make()
+    with pytest.raises(ValueError, match="no checkpoint"):
+        trained.get_variable_names()
+    with pytest.raises(ValueError, match="no checkpoint"):
+        trained.get_variable_value("w")
+    assert trained.latest_checkpoint() is None
+    trained.train(numbers(), steps=3)
+    assert sorted(trained.get_variable_names()) == ["global_step", "w"]
+    assert trained.get_variable_value("global_step") == 3
+    assert trained.get_variable_value("w") == weight_after([[0], [1], [2]])
+
+
+def test_the_checkpoint_file_names_paths_relative_to_it(make, tmp_path):
+    trained = make()
+    trained.train(numbers(), steps=4)
+    with open(os.path.join(trained.model_dir, "checkpoint")) as file:
+        assert str(tmp_path) not in file.read()
+    moved = str(tmp_path) + "_moved"
+    os.rename(trained.model_dir, moved)
+    assert est.Estimator(Model(), moved).evaluate(numbers(1))["global_step"] == 4
+
+
+@pytest.mark.parametrize("save_graph", [True, False])
+def test_the_meta_file_is_written_if_asked_for(make, save_graph):
+    trained = make(checkpoint_save_graph_def=save_graph)
+    trained.train(numbers(), steps=2)
+    names = sorted(name for name in os.listdir(trained.model_dir) if "ckpt-2" in name)
+    endings = [".data-00000-of-00001", ".index", *([".meta"] if save_graph else [])]
+    assert names == ["model.ckpt-2" + ending for ending in endings]
+
+
+def test_saves_by_the_clock_are_made_too(make):
+    trained = make(save_checkpoints_steps=None, save_checkpoints_secs=1e-9)
+    trained.train(numbers(), steps=4)
+    assert checkpoint_steps(trained.model_dir) == [1, 2, 3, 4]
+
+
+def test_checkpoint_step_reads_the_number_off_the_name():
+    assert files.checkpoint_step("/a/model.ckpt-100") == 100
+    assert files.checkpoint_step("/a-1/other") is None
+
+
+def test_a_directory_that_is_not_there_has_no_checkpoints(tmp_path):
+    assert files.checkpoints_newest_first(str(tmp_path / "nowhere")) == []
+    assert files.latest_checkpoint(str(tmp_path)) is None
+
+
+def test_a_checkpoint_of_another_model_names_what_differs(make, tmp_path):
+    make().train(numbers(), steps=2)
+
+    def model_fn(features, mode):
+        v1 = tf.compat.v1
+        v1.get_variable("w", [3])
+        v1.get_variable("extra", [])
+        step = v1.train.get_global_step().assign_add(1)
+        return est.EstimatorSpec(mode, loss=tf.constant(1.0), train_op=step)
+
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(ValueError, match=r"(?s)another model's.*extra.*w: \(3,\).*\[\]"):
+        make(model_fn).train(numbers(), steps=1)
+    assert [name for name in sorted(os.listdir(tmp_path)) if "ckpt" in name] == [
+        name for name in before if "ckpt" in name
+    ]
+
+
+def test_a_resume_leaves_alone_what_is_kept_for_good(make):
+    config = {"keep_checkpoint_max": 1, "keep_checkpoint_every_n_hours": 1e-9}
+    make(**config).train(numbers(), steps=6)
+    trained = make(**config)
+    assert checkpoint_steps(trained.model_dir) == [2, 4, 6]
+    trained.train(numbers(), steps=2)
+    assert checkpoint_steps(trained.model_dir) == [2, 4, 8]  # 6 was only the newest.
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (truncate_data, "Read less bytes than requested"),
+        (delete_data, "No such file or directory"),
+        (garble_data, "Checksum does not match"),
+    ],
+)
+def test_the_warning_says_what_is_wrong_with_the_file(make, damage, reason, caplog):
+    trained = make()
+    trained.train(numbers(), steps=6)
+    damage(trained.model_dir)
+    with caplog.at_level(logging.WARNING, "estimator"):
+        trained.evaluate(numbers(1))
+    (message,) = warnings_of(caplog)
+    assert reason in message
+
+
+def saved_by(make_saver):
+    """`Model`, whose Scaffold has a saver of its own."""
+
+    def model_fn(features, labels, mode):
+        spec = Model()(features, labels, mode)
+        w = tf.compat.v1.global_variables("w")[0]
+        scaffold = tf.compat.v1.train.Scaffold(saver=make_saver(w))
+        return spec.replace(scaffold=scaffold)
+
+    return model_fn
+
+
+def test_the_saver_of_a_scaffold_decides_what_is_kept(make):
+    model_fn = saved_by(lambda w: tf.compat.v1.train.Saver(max_to_keep=2, save_relative_paths=True))
+    trained = make(model_fn)
+    trained.train(numbers(), steps=6)
+    trained.train(numbers(), steps=2)
+    assert checkpoint_steps(trained.model_dir) == [6, 8]
+    assert trained.evaluate(numbers(1))["global_step"] == 8
+
+
+def test_a_scaffold_may_have_a_tf_train_checkpoint_for_its_saver(make):
+    def make_saver(w):
+        step = tf.compat.v1.train.get_global_step()
+        return tf.train.Checkpoint(weight=w, step=step)
+
+    trained = make(saved_by(make_saver))
+    input_fn = numbers()
+    trained.train(input_fn, steps=4)
+    trained.train(input_fn, steps=2)
+    w6 = weight_after([[i] for i in range(6)])
+    assert checkpoint_steps(trained.model_dir) == [2, 4, 6]
+    assert "weight/.ATTRIBUTES/VARIABLE_VALUE" in trained.get_variable_names()
+    assert next(trained.predict(numbers(start=1))) == w6
+    assert trained.evaluate(numbers(1))["global_step"] == 6

@@ -1,0 +1,276 @@
+import copy
+import dataclasses
+import json
+import pathlib
+import pickle
+import types
+
+import pytest
+import tensorflow as tf
+
+from estimator.config.run_config import InputPipelineConfig, RunConfig, TPUConfig, TPURunConfig
+
+
+@pytest.fixture(autouse=True)
+def _no_cluster(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+
+
+def one_device():
+    return tf.distribute.OneDeviceStrategy("/cpu:0")
+
+
+def test_the_defaults_are_those_of_tf_estimator():
+    config = RunConfig()
+    assert config.model_dir is None
+    assert config.save_summary_steps == config.log_step_count_steps == 100
+    assert (config.save_checkpoints_steps, config.save_checkpoints_secs) == (None, 600)
+    assert config.keep_checkpoint_max == 5
+    assert config.keep_checkpoint_every_n_hours == 10000
+    assert config.session_creation_timeout_secs == 7200
+    assert config.checkpoint_save_graph_def
+    assert config.iterations_per_loop == 1
+    assert (config.task_type, config.task_id, config.is_chief) == ("worker", 0, True)
+    assert (config.num_worker_replicas, config.num_ps_replicas) == (1, 0)
+    assert (config.master, config.evaluation_master, config.service) == ("", "", None)
+    assert config.global_id_in_cluster == 0
+    assert config.cluster_spec == tf.train.ClusterSpec({})
+
+
+def test_positional_arguments_stand_where_they_stood():
+    config = RunConfig("dir", 1, 2, None, 3, None, 4, 5, 6, None, None, "grpc")
+    assert (config.model_dir, config.tf_random_seed, config.save_summary_steps) == ("dir", 1, 2)
+    assert (config.save_checkpoints_secs, config.keep_checkpoint_max) == (3, 4)
+    assert (config.log_step_count_steps, config.protocol) == (6, "grpc")
+
+
+@pytest.mark.parametrize(
+    ("named", "steps", "secs"),
+    [
+        ({}, None, 600),
+        ({"save_checkpoints_steps": 10}, 10, None),
+        ({"save_checkpoints_secs": 10}, None, 10),
+        ({"save_checkpoints_steps": None}, None, None),
+        ({"save_checkpoints_secs": None}, None, None),
+        ({"save_checkpoints_secs": 0}, None, None),
+        ({"save_checkpoints_steps": None, "save_checkpoints_secs": None}, None, None),
+        ({"save_checkpoints_steps": 10, "save_checkpoints_secs": None}, 10, None),
+        ({"save_checkpoints_steps": None, "save_checkpoints_secs": 10}, None, 10),
+    ],
+)
+def test_only_what_is_not_named_saves_every_600_secs(named, steps, secs):
+    config = RunConfig(**named)
+    assert (config.save_checkpoints_steps, config.save_checkpoints_secs) == (steps, secs)
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps", "secs"),
+    [
+        ({"save_checkpoints_steps": 3}, 3, None),
+        ({"save_checkpoints_secs": 3}, None, 3),
+        ({"model_dir": "dir"}, None, 600),
+        ({"save_checkpoints_secs": None}, None, None),
+    ],
+)
+def test_replacing_one_interval_takes_away_the_other(changes, steps, secs):
+    config = RunConfig().replace(**changes)
+    assert (config.save_checkpoints_steps, config.save_checkpoints_secs) == (steps, secs)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["save_summary_steps", "save_checkpoints_steps", "log_step_count_steps", "keep_checkpoint_max"],
+)
+def test_zero_and_none_are_one_value(name):
+    assert RunConfig(**{name: 0}) == RunConfig(**{name: None})
+    assert getattr(RunConfig(**{name: 0}), name) is None
+
+
+def test_a_path_object_becomes_a_string():
+    assert RunConfig(pathlib.Path("a", "b")).model_dir == "a/b"
+
+
+def test_a_config_is_frozen_and_replace_leaves_it_alone():
+    config = RunConfig(model_dir="a")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.model_dir = "b"
+    assert config.replace(model_dir="b").model_dir == "b"
+    assert config.model_dir == "a"
+
+
+@pytest.mark.parametrize("config", [RunConfig("a"), TPURunConfig(TPUConfig(7), model_dir="a")])
+def test_copies_are_equal(config):
+    assert copy.deepcopy(config) == config
+    assert pickle.loads(pickle.dumps(config)) == config
+    assert config.replace() == config
+
+
+def test_a_subclass_may_add_attributes_and_survives_replace():
+    class Config(RunConfig):
+        def __init__(self, speed):
+            super().__init__(model_dir="a")
+            self.speed = speed
+
+    config = Config(3).replace(model_dir="b")
+    assert (type(config), config.speed, config.model_dir) == (Config, 3, "b")
+
+
+@pytest.mark.parametrize(
+    ("config", "shown"),
+    [
+        (RunConfig(), "RunConfig()"),
+        (RunConfig("a", save_checkpoints_steps=5), "RunConfig(model_dir='a', save_checkpoints_st"),
+        (RunConfig(save_checkpoints_secs=None), "RunConfig(save_checkpoints_secs=None)"),
+        (RunConfig(strategy="mirrored", num_replicas=2), "RunConfig(strategy='mirrored', num_rep"),
+        (TPUConfig(num_shards=8), "TPUConfig(num_shards=8)"),
+    ],
+)
+def test_only_what_differs_from_the_default_is_shown(config, shown):
+    assert repr(config).startswith(shown)
+    assert len(repr(config)) < 60
+
+
+def test_the_cluster_is_read_once_when_the_config_is_made(monkeypatch):
+    text = {"cluster": {"chief": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker"}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(text))
+    config = RunConfig()
+    monkeypatch.delenv("TF_CONFIG")
+    config = config.replace(model_dir="a")
+    assert (config.task_type, config.is_chief, config.master) == ("worker", False, "grpc://b:1")
+    assert (config.num_worker_replicas, config.global_id_in_cluster) == (2, 1)
+    assert config.cluster_spec.as_dict() == text["cluster"]
+
+
+def test_an_old_distribute_config_is_taken_apart():
+    strategy = one_device()
+    old = types.SimpleNamespace(train_distribute=strategy, eval_distribute=None)
+    config = RunConfig(experimental_distribute=old)
+    assert config.train_distribute is strategy
+    assert config.eval_distribute is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        ({"model_dir": 3}, TypeError, r"`model_dir` \(3\) must be a path"),
+        ({"model_dir": ""}, ValueError, "`model_dir` .* must not be empty"),
+        ({"tf_random_seed": "x"}, TypeError, "`tf_random_seed` .* must be an integer"),
+        ({"save_summary_steps": -1}, ValueError, r"`save_summary_steps` \(-1\) must be at least 1"),
+        ({"save_summary_steps": 1.5}, TypeError, "`save_summary_steps` .* must be an integer"),
+        ({"save_checkpoints_steps": True}, TypeError, "`save_checkpoints_steps` .* an integer"),
+        ({"save_checkpoints_steps": False}, TypeError, "`save_checkpoints_steps` .* an integer"),
+        ({"save_checkpoints_secs": -1}, ValueError, "`save_checkpoints_secs` .* positive"),
+        ({"save_checkpoints_secs": "1"}, TypeError, "`save_checkpoints_secs` .* a number"),
+        (
+            {"save_checkpoints_steps": 1, "save_checkpoints_secs": 2},
+            ValueError,
+            r"`save_checkpoints_steps` \(1\) and `save_checkpoints_secs` \(2\) exclude each other",
+        ),
+        ({"session_config": {}}, TypeError, "`session_config` .* ConfigProto"),
+        ({"keep_checkpoint_max": -1}, ValueError, "`keep_checkpoint_max`"),
+        ({"keep_checkpoint_every_n_hours": 0}, ValueError, "`keep_checkpoint_every_n_hours`"),
+        ({"log_step_count_steps": -5}, ValueError, "`log_step_count_steps`"),
+        ({"train_distribute": "mirrored"}, TypeError, 'goes into `strategy`, as in strategy="mir'),
+        ({"eval_distribute": 2}, TypeError, "`eval_distribute`"),
+        ({"device_fn": "/cpu:0"}, TypeError, "`device_fn` .* a function"),
+        ({"protocol": 1}, TypeError, "`protocol`"),
+        ({"session_creation_timeout_secs": 0}, ValueError, "`session_creation_timeout_secs`"),
+        ({"checkpoint_save_graph_def": "yes"}, TypeError, "True or False"),
+        ({"strategy": "miror"}, ValueError, "`strategy` .'miror'. is unknown. .* 'mirrored'"),
+        ({"strategy": "tpu"}, NotImplementedError, "'tpu'.* is not available yet"),
+        ({"strategy": 3}, TypeError, "`strategy` .* a name or a strategy object"),
+        ({"num_replicas": 0, "strategy": "mirrored"}, ValueError, "`num_replicas` .* at least 1"),
+        ({"num_replicas": 2}, ValueError, '`num_replicas` .2. must be 1 .* strategy="mirrored"'),
+        ({"num_replicas": 2, "strategy": "one_device"}, ValueError, 'pass strategy="mirrored"'),
+        ({"iterations_per_loop": 0}, ValueError, "`iterations_per_loop` .* at least 1"),
+        ({"iterations_per_loop": None}, TypeError, "`iterations_per_loop` .* an integer"),
+        ({"nan_policy": "Stop!"}, ValueError, "`nan_policy` .'Stop!'. is unknown. .*'stop'"),
+        ({"resume_input": 1}, TypeError, "`resume_input`"),
+    ],
+)
+def test_a_wrong_field_is_an_error_when_the_config_is_made(fields, error, message):
+    with pytest.raises(error, match=message):
+        RunConfig(**fields)
+    if len(fields) == 1:
+        with pytest.raises(error, match=message):
+            RunConfig().replace(**fields)
+
+
+@pytest.mark.parametrize("name", ["train_distribute", "eval_distribute"])
+def test_strategy_excludes_the_strategies_of_one_mode(name):
+    with pytest.raises(ValueError, match=f"`strategy` .* and `{name}` .* exclude each other"):
+        RunConfig(strategy="mirrored", **{name: one_device()})
+
+
+@pytest.mark.parametrize("name", ["strategy", "train_distribute", "eval_distribute"])
+def test_a_strategy_object_has_its_own_replicas(name):
+    with pytest.raises(ValueError, match="`num_replicas` .2. cannot change a strategy object"):
+        RunConfig(num_replicas=2, **{name: one_device()})
+
+
+def test_replacing_an_unknown_field_names_the_nearest():
+    message = "`save_checkpoint_steps` is no field of RunConfig. .* 'save_checkpoints_steps'?"
+    with pytest.raises(ValueError, match=message):
+        RunConfig().replace(save_checkpoint_steps=1)
+
+
+def test_a_tpu_config_sets_the_length_of_the_loop():
+    config = TPURunConfig(TPUConfig(iterations_per_loop=50), model_dir="a")
+    assert (config.iterations_per_loop, TPURunConfig().iterations_per_loop) == (50, 2)
+    assert config.replace(iterations_per_loop=3).tpu_config.iterations_per_loop == 3
+    assert config.replace(tpu_config=TPUConfig(4)).iterations_per_loop == 4
+
+
+def test_the_master_of_a_tpu_evaluates_too_unless_another_is_named():
+    assert TPURunConfig().master == TPURunConfig().evaluation_master == ""
+    assert TPURunConfig(master="a").evaluation_master == "a"
+    assert TPURunConfig(master="a", evaluation_master="b").evaluation_master == "b"
+    assert TPURunConfig(master="a").replace(model_dir="dir").master == "a"
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        ({"iterations_per_loop": 3}, ValueError, "belongs into the `tpu_config`"),
+        ({"tpu_config": 3}, TypeError, "`tpu_config` .3. must be a TPUConfig"),
+        ({"cluster": object(), "master": "a"}, ValueError, "`cluster` .* exclude each other"),
+    ],
+)
+def test_a_wrong_tpu_run_config_is_an_error(fields, error, message):
+    with pytest.raises(error, match=message):
+        TPURunConfig(**fields)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (True, InputPipelineConfig.PER_HOST_V1),
+        (False, InputPipelineConfig.PER_SHARD_V1),
+        (InputPipelineConfig.PER_SHARD_V1, InputPipelineConfig.PER_SHARD_V1),
+        (InputPipelineConfig.PER_HOST_V2, InputPipelineConfig.PER_HOST_V2),
+    ],
+)
+def test_a_bool_is_the_old_way_to_name_an_input_pipeline(given, kept):
+    assert TPUConfig(per_host_input_for_training=given).per_host_input_for_training == kept
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        ({"iterations_per_loop": 0}, ValueError, "`iterations_per_loop`"),
+        ({"iterations_per_loop": "5m"}, TypeError, "`iterations_per_loop` .* an integer"),
+        ({"num_shards": -1}, ValueError, "`num_shards`"),
+        ({"num_cores_per_replica": 3}, ValueError, "`num_cores_per_replica` .3. must be one of"),
+        ({"per_host_input_for_training": 9}, ValueError, "InputPipelineConfig"),
+        ({"eval_training_input_configuration": 1}, ValueError, "PER_HOST_V1 or SLICED"),
+        ({"input_partition_dims": [[1, 2]]}, ValueError, "needs `num_cores_per_replica`"),
+        ({"tpu_job_name": 3}, TypeError, "`tpu_job_name`"),
+        ({"initial_infeed_sleep_secs": -1}, ValueError, "`initial_infeed_sleep_secs`"),
+        ({"experimental_host_call_every_n_steps": 0}, ValueError, "every_n_steps"),
+        ({"experimental_allow_per_host_v2_parallel_get_next": 1}, TypeError, "True or False"),
+        ({"experimental_feed_hook": 1}, TypeError, "`experimental_feed_hook`"),
+    ],
+)
+def test_a_wrong_tpu_config_is_an_error(fields, error, message):
+    with pytest.raises(error, match=message):
+        TPUConfig(**fields)

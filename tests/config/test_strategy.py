@@ -1,0 +1,189 @@
+import subprocess
+import sys
+import types
+
+import pytest
+import tensorflow as tf
+
+from estimator.config.run_config import RunConfig
+from estimator.config.strategy import STRATEGY_NAMES, make_session_config, make_strategy
+from estimator.spec import ModeKeys
+
+MODES = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
+
+
+def gpus(number):
+    return lambda kind: [object()] * number if kind == "GPU" else []
+
+
+@pytest.fixture
+def _no_gpu(monkeypatch):
+    monkeypatch.setattr(tf.config, "get_visible_devices", gpus(0))
+
+
+def run_one_step(strategy, session_config):
+    """Each replica adds its number, from 1, to a variable; returns each replica's copy."""
+
+    def step():
+        variable = tf.compat.v1.get_variable(
+            "v",
+            [],
+            initializer=tf.compat.v1.zeros_initializer(),
+            aggregation=tf.VariableAggregation.MEAN,
+        )
+        context = tf.distribute.get_replica_context()
+        number = tf.cast(context.replica_id_in_sync_group + 1, tf.float32)
+        return context.merge_call(assign, args=(variable, number)), variable
+
+    def assign(strategy, variable, number):
+        mean = strategy.extended.reduce_to(tf.distribute.ReduceOp.MEAN, number, variable)
+        return strategy.extended.update(variable, lambda v, x: v.assign_add(x), args=(mean,))
+
+    with tf.Graph().as_default():
+        with strategy.scope():
+            op, variable = strategy.extended.call_for_each_replica(step)
+            ops = strategy.experimental_local_results(op)
+            copies = [v.value() for v in strategy.experimental_local_results(variable)]
+            init = tf.compat.v1.global_variables_initializer()
+        with tf.compat.v1.Session(config=session_config) as session:
+            session.run(init)
+            session.run(ops)
+            return session.run(copies)
+
+
+@pytest.mark.usefixtures("_no_gpu")
+@pytest.mark.parametrize(
+    ("name", "num_replicas", "copies"),
+    [
+        (None, None, [1.0]),
+        ("one_device", None, [1.0]),
+        ("one_device", 1, [1.0]),
+        ("mirrored", None, [1.0]),
+        ("mirrored", 1, [1.0]),
+        ("mirrored", 2, [1.5, 1.5]),
+        ("mirrored", 3, [2.0, 2.0, 2.0]),
+        ("central_storage", 1, [1.0]),
+        ("central_storage", 2, [1.5]),
+    ],
+)
+def test_a_named_strategy_runs_on_logical_cpus(name, num_replicas, copies):
+    config = RunConfig(strategy=name, num_replicas=num_replicas)
+    strategy = make_strategy(config, ModeKeys.TRAIN)
+    assert strategy.num_replicas_in_sync == (num_replicas or 1)
+    session_config = make_session_config(config, strategy)
+    assert session_config.device_count["CPU"] == (num_replicas or 1)
+    assert session_config.allow_soft_placement
+    assert run_one_step(strategy, session_config) == copies
+
+
+def test_a_strategy_object_that_was_made_eagerly_gets_its_cpus():
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+    config = RunConfig(train_distribute=strategy)
+    session_config = make_session_config(config, make_strategy(config, ModeKeys.TRAIN))
+    assert run_one_step(strategy, session_config) == [1.5, 1.5]
+
+
+def test_making_a_strategy_leaves_the_eager_context_alone():
+    program = (
+        "import tensorflow as tf\n"
+        "from estimator.config.run_config import RunConfig\n"
+        "from estimator.config.strategy import make_session_config, make_strategy\n"
+        "for name in (None, 'one_device', 'mirrored', 'central_storage'):\n"
+        "    config = RunConfig(strategy=name)\n"
+        "    if name in ('mirrored', 'central_storage'):\n"
+        "        config = config.replace(num_replicas=2)\n"
+        "    make_session_config(config, make_strategy(config, 'train'))\n"
+        # It raises once the context is initialised.
+        "cpu = tf.config.list_physical_devices('CPU')[0]\n"
+        "tf.config.set_logical_device_configuration(\n"
+        "    cpu, [tf.config.LogicalDeviceConfiguration()] * 3)\n"
+        "assert len(tf.config.list_logical_devices('CPU')) == 3\n"
+    )
+    environment = {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ":".join(filter(None, sys.path))}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+
+
+@pytest.mark.usefixtures("_no_gpu")
+def test_the_scope_around_the_caller_is_not_the_default_strategy():
+    with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
+        strategy = make_strategy(RunConfig(), ModeKeys.TRAIN)
+    assert strategy is tf.distribute.get_strategy()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_strategy_holds_for_every_mode(mode):
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    assert make_strategy(RunConfig(strategy=strategy), mode) is strategy
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_train_and_eval_distribute_hold_for_their_modes(mode):
+    train, evaluate = (tf.distribute.OneDeviceStrategy("/cpu:0") for _ in range(2))
+    both = RunConfig(train_distribute=train, eval_distribute=evaluate)
+    assert make_strategy(both, mode) is (train if mode == ModeKeys.TRAIN else evaluate)
+    default = tf.distribute.get_strategy()
+    alone = RunConfig(train_distribute=train)
+    assert make_strategy(alone, mode) is (train if mode == ModeKeys.TRAIN else default)
+
+
+@pytest.mark.parametrize(
+    ("name", "num_replicas", "devices"),
+    [
+        ("one_device", None, ["GPU:0"]),
+        ("mirrored", None, ["GPU:0", "GPU:1"]),
+        ("mirrored", 1, ["GPU:0"]),
+        ("central_storage", 2, ["GPU:0", "GPU:1"]),
+    ],
+)
+def test_gpus_are_taken_where_there_are_any(monkeypatch, name, num_replicas, devices):
+    monkeypatch.setattr(tf.config, "get_visible_devices", gpus(2))
+    config = RunConfig(strategy=name, num_replicas=num_replicas)
+    strategy = make_strategy(config, ModeKeys.TRAIN)
+    assert [d.split("device:")[1] for d in strategy.extended.worker_devices] == devices
+    assert make_session_config(config, strategy).device_count["CPU"] == 1
+
+
+@pytest.mark.parametrize("name", ["mirrored", "central_storage"])
+def test_more_replicas_than_gpus_is_an_error(monkeypatch, name):
+    monkeypatch.setattr(tf.config, "get_visible_devices", gpus(2))
+    message = r"`num_replicas` \(3\) must be at most the number of GPUs \(2\). Leave it out"
+    with pytest.raises(ValueError, match=message):
+        make_strategy(RunConfig(strategy=name, num_replicas=3), ModeKeys.TRAIN)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("Mirrored", ValueError, "`strategy` .'Mirrored'. is unknown. Did you mean 'mirrored'?"),
+        ("banana", ValueError, "Use one of 'one_device', 'mirrored'"),
+        ("tpu", NotImplementedError, "not available yet on this version: it needs a cluster"),
+        ("parameter_server", NotImplementedError, "not available yet"),
+        ("multi_worker_mirrored", NotImplementedError, "not available yet"),
+    ],
+)
+def test_a_strategy_that_cannot_be_made_is_an_error(name, error, message):
+    with pytest.raises(error, match=message):
+        make_strategy(types.SimpleNamespace(strategy=name, num_replicas=None), ModeKeys.TRAIN)
+
+
+def test_the_names_are_those_of_the_documentation():
+    assert STRATEGY_NAMES == (
+        "one_device",
+        "mirrored",
+        "central_storage",
+        "multi_worker_mirrored",
+        "parameter_server",
+        "tpu",
+    )
+
+
+def test_the_users_session_config_is_copied_and_kept():
+    users = tf.compat.v1.ConfigProto(device_count={"CPU": 4}, intra_op_parallelism_threads=3)
+    config = RunConfig(strategy="mirrored", num_replicas=2, session_config=users)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tf.config, "get_visible_devices", gpus(0))
+        made = make_session_config(config, make_strategy(config, ModeKeys.TRAIN))
+    assert made.device_count["CPU"] == 4
+    assert made.intra_op_parallelism_threads == 3
+    assert made.allow_soft_placement
+    assert not users.allow_soft_placement

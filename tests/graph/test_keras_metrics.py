@@ -1,0 +1,49 @@
+"""Keras metrics in `eval_metric_ops`: every example counts once, and no checkpoint holds them."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+import estimator as est
+
+V1 = tf.compat.v1
+NUMBERS = np.arange(10, dtype=np.float32)
+STRATEGIES = {
+    "no_strategy": {},
+    "mirrored_x2": {"strategy": "mirrored", "num_replicas": 2},
+    "mirrored_x3": {"strategy": "mirrored", "num_replicas": 3},
+}
+
+
+def input_fn():
+    return tf.data.Dataset.from_tensor_slices(NUMBERS).batch(2)
+
+
+def make_model_fn(metrics):
+    def model_fn(features, mode):
+        weight = V1.get_variable("w", [])
+        mean, large = metrics.Mean(), metrics.Mean(name="large")
+        mean.update_state(features)
+        large.update_state(features, sample_weight=tf.cast(features > 5, tf.float32))
+        return est.EstimatorSpec(
+            mode,
+            loss=tf.square(weight),
+            train_op=V1.train.get_global_step().assign_add(1),
+            eval_metric_ops={"mean": mean, "large": large},
+        )
+
+    return model_fn
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+@pytest.mark.parametrize("metrics", [keras.metrics, tf_keras.metrics], ids=["keras", "tf_keras"])
+def test_each_example_counts_once_in_each_evaluation(metrics, strategy, tmp_path):
+    with est.Estimator(make_model_fn(metrics), tmp_path, est.RunConfig(**strategy)) as model:
+        model.train(input_fn, steps=1)
+        assert model.get_variable_names() == ["global_step", "w"]
+        for _ in range(2):
+            results = model.evaluate(input_fn)
+            assert results["mean"] == NUMBERS.mean() == 4.5
+            assert results["large"] == NUMBERS[6:].mean() == 7.5

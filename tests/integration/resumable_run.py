@@ -1,0 +1,78 @@
+"""A training run that may kill itself: shuffled, augmented input and a random model.
+
+    python resumable_run.py MODEL_DIR NUM_REPLICAS ITERATIONS_PER_LOOP DROPOUT KILL_AT_STEP
+
+It ends at step 25, or, if KILL_AT_STEP is not 0, by SIGKILL in the first session call that reaches
+that step. Checkpoints are due every 7 steps.
+"""
+
+import os
+import signal
+import sys
+
+import tensorflow as tf
+
+import estimator as est
+
+MAX_STEPS = 25
+CHECKPOINT_STEPS = 7
+
+
+def input_fn():
+    """Batches of 4 of 30 examples, in another order each pass, with noise that none shares."""
+
+    def augment(index, x):
+        noise = tf.random.stateless_normal([8], seed=tf.stack([7, index]), stddev=0.1)
+        return x + noise, x[:1] - x[1:2]
+
+    examples = tf.random.stateless_uniform([30, 8], seed=[1, 2])
+    data = tf.data.Dataset.from_tensor_slices(examples).shuffle(20, seed=3).repeat()
+    return data.enumerate().map(augment).batch(4, drop_remainder=True).prefetch(2)
+
+
+def model_fn(features, labels, mode, params):
+    """A hidden layer, Adam, and no, a TF or a Keras dropout."""
+    v1 = tf.compat.v1
+    hidden = features @ v1.get_variable("hidden", [8, 16])
+    if params["dropout"] == "keras":
+        hidden = tf.keras.layers.Dropout(0.4, seed=5)(hidden, training=True)
+    elif params["dropout"] == "tf":
+        hidden = tf.nn.dropout(hidden, 0.4, seed=5)
+    output = tf.nn.relu(hidden) @ v1.get_variable("output", [16, 1])
+    loss = v1.losses.mean_squared_error(labels, output)
+    optimizer = est.CrossShardOptimizer(v1.train.AdamOptimizer(0.01))
+    train_op = optimizer.minimize(loss, v1.train.get_global_step())
+    return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+class KillAtStep(tf.compat.v1.train.SessionRunHook):
+    """Kills this process after the session call that reaches a step."""
+
+    def __init__(self, step):
+        self._step = step
+
+    def begin(self):
+        self._global_step = tf.compat.v1.train.get_global_step()
+
+    def after_run(self, run_context, run_values):
+        if run_context.session.run(self._global_step.read_value()) >= self._step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run(model_dir, num_replicas, iterations_per_loop, dropout, kill_at_step=0):
+    """Trains up to MAX_STEPS; returns the trained Estimator."""
+    config = est.RunConfig(
+        tf_random_seed=11,
+        save_checkpoints_steps=CHECKPOINT_STEPS,
+        strategy="mirrored" if num_replicas > 1 else None,
+        num_replicas=num_replicas if num_replicas > 1 else None,
+        iterations_per_loop=iterations_per_loop,
+    )
+    trained = est.Estimator(model_fn, model_dir, config, {"dropout": dropout})
+    hooks = [KillAtStep(kill_at_step)] if kill_at_step else []
+    trained.train(input_fn, hooks=hooks, max_steps=MAX_STEPS)
+    return trained
+
+
+if __name__ == "__main__":
+    run(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5]))

@@ -1,0 +1,64 @@
+"""R4 on one machine: a run that was killed and resumed is the run that was not."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.integration import resumable_run
+from tests.toy import checkpoint_steps
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def run_process(model_dir, num_replicas, iterations_per_loop, dropout, kill_at_step=0):
+    """Runs `resumable_run` in a process of its own; returns its exit status."""
+    arguments = (model_dir, num_replicas, iterations_per_loop, dropout, kill_at_step)
+    finished = subprocess.run(
+        [sys.executable, resumable_run.__file__, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": ROOT, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert finished.returncode in (0, -signal.SIGKILL), finished.stderr[-3000:]
+    return finished.returncode
+
+
+def values_of(model_dir):
+    """Every value in the newest checkpoint: weights, Adam's slots, the global step, seeds."""
+    reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(model_dir))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_bit_equal(ours, expected):
+    assert set(ours) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(ours[name], value, err_msg=name)
+
+
+CASES = [(1, 1, "none"), (1, 5, "keras"), (2, 1, "keras"), (2, 5, "none")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("num_replicas", "iterations_per_loop", "dropout"), CASES)
+def test_a_killed_and_resumed_run_is_bit_equal_to_an_unbroken_one(
+    tmp_path, num_replicas, iterations_per_loop, dropout
+):
+    case = (num_replicas, iterations_per_loop, dropout)
+    broken, unbroken = str(tmp_path / "broken"), str(tmp_path / "unbroken")
+    assert run_process(broken, *case, kill_at_step=17) == -signal.SIGKILL
+    assert checkpoint_steps(broken)[-1] == 14
+    assert run_process(broken, *case) == 0
+    with resumable_run.run(unbroken, *case) as whole:
+        assert whole.train_result.global_step == resumable_run.MAX_STEPS
+    expected = values_of(unbroken)
+    assert expected["global_step"] == resumable_run.MAX_STEPS
+    assert len(expected) >= 9  # Two weights with two slots each, Adam's two powers, the step.
+    assert_bit_equal(values_of(broken), expected)
+    assert checkpoint_steps(broken) == checkpoint_steps(unbroken) == [7, 14, 21, 25]
