@@ -1,9 +1,9 @@
 """Estimator and TPUEstimator for today's TensorFlow.
 
-    import estimator as est
+import estimator as est
 
-    classifier = est.Estimator(model_fn, model_dir)
-    classifier.train(input_fn, max_steps=1000)
+classifier = est.Estimator(model_fn, model_dir)
+classifier.train(input_fn, max_steps=1000)
 """
 
 from estimator import export, tpu

@@ -7,6 +7,7 @@ since which version it is known to work, so that an upgrade of TensorFlow is che
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 import threading
@@ -91,6 +92,11 @@ def copy_op(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> tf.Operation:
     )
 
 
+def is_ref(tensor: tf.Tensor) -> bool:
+    """Whether `tensor` is a reference to a v1 variable's or queue's buffer (2.16 to 2.21)."""
+    return tensor.dtype._is_ref_dtype
+
+
 def swap_seed_counter(graph: tf.Graph, count: int) -> int:
     """Sets how many op seeds `graph` has given out; returns the number before.
 
@@ -163,6 +169,24 @@ def v1_saver(checkpoint: tf.train.Checkpoint) -> tf.compat.v1.train.Saver:
     return tf.compat.v1.train.Saver(saveables, sharded=True, save_relative_paths=True)
 
 
+_file_writer_numbers = itertools.count()
+
+
+def file_writer(directory: str) -> tf.compat.v1.summary.FileWriter:
+    """The one that FileWriterCache has for `directory`, or a new one in a file of its own.
+
+    The cache names a file after the second it is made in, and a later one of that second would
+    take its place. 2.16 to 2.21.
+    """
+    cache = tf.compat.v1.summary.FileWriterCache
+    with cache._lock, tf.Graph().as_default():
+        if directory not in cache._cache:
+            cache._cache[directory] = tf.compat.v1.summary.FileWriter(
+                directory, filename_suffix=f".{os.getpid()}.{next(_file_writer_numbers)}"
+            )
+        return cache._cache[directory]
+
+
 def close_file_writer(directory: str) -> None:
     """Closes the event file that FileWriterCache has for `directory`, and forgets it.
 
@@ -224,9 +248,11 @@ def is_made_by_keras(op: tf.Operation) -> bool:
     return bool(folders) and any(frame.filename.startswith(folders) for frame in op.traceback)
 
 
-def is_called_by_keras() -> bool:
-    """Whether Keras 3 or tf-keras code is on this thread's stack."""
+def is_called_by_keras(*parts: str) -> bool:
+    """Whether Keras 3 or tf-keras code, or only these folders of it, is on this thread's stack."""
     folders = _keras_folders()
+    if parts:
+        folders = tuple(os.path.join(f, "src", part) + os.sep for f in folders for part in parts)
     frame = sys._getframe() if folders else None
     while frame is not None:
         if frame.f_code.co_filename.startswith(folders):
@@ -308,7 +334,7 @@ def mean_gradients(strategy: tf.distribute.Strategy) -> Iterator[None]:
 
 
 def _reduction() -> str:
-    """"sum" where a CrossShardOptimizer asks for it or the last v1 loss was itself a sum."""
+    """Says "sum" where a CrossShardOptimizer asks for it or the last v1 loss was itself a sum."""
     asked = getattr(_thread, "reduction", None)
     if asked is None:
         last = last_loss_reduction(tf.compat.v1.get_default_graph())

@@ -6,7 +6,7 @@ import inspect
 import os
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -17,7 +17,7 @@ from estimator.spec import ModeKeys
 
 _NOT_DENSE = (tf.compat.v1.SparseTensorValue, tf.compat.v1.ragged.RaggedTensorValue)
 
-Listener = tf.compat.v1.train.CheckpointSaverListener
+Listener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
 
 
 def check_positive(argument: str, value: Any) -> None:
@@ -125,7 +125,7 @@ def checked_listeners(listeners: Any) -> list[Listener]:
             f"`saving_listeners` ({listeners!r}) must be a list of CheckpointSaverListeners."
         )
     for listener in listeners:
-        if not isinstance(listener, Listener):
+        if not isinstance(listener, tf.compat.v1.train.CheckpointSaverListener):
             raise TypeError(
                 f"`saving_listeners` holds {listener!r}, which is no instance of "
                 "tf.compat.v1.train.CheckpointSaverListener. Derive its class from that one, or "
@@ -233,7 +233,7 @@ def check_tpu_arguments(
         )
     if isinstance(params, Mapping) and "batch_size" in params:
         raise ValueError(
-            f"`params` must not hold \"batch_size\" ({params['batch_size']!r}): it is filled in "
+            f'`params` must not hold "batch_size" ({params["batch_size"]!r}): it is filled in '
             "from `train_batch_size`, `eval_batch_size` and `predict_batch_size`."
         )
     if batch_axis is not None and not isinstance(batch_axis, list | tuple):

@@ -212,7 +212,7 @@ class Estimator:
           The metrics by name, "loss" and "global_step".
 
         Raises:
-          ValueError: there is no checkpoint, or the input is empty.
+          ValueError: there is no checkpoint, or the input is empty or never ends.
         """
         check_input_fn(input_fn)
         all_hooks = check_hooks(hooks)
@@ -262,6 +262,7 @@ class Estimator:
         arguments.check_predict_keys(predict_keys)
         paths = self._existing_checkpoints(checkpoint_path)
         warm, host_input = self._warm_session(ModeKeys.PREDICT, input_fn, paths)
+        assert isinstance(warm.program, programs.PredictProgram)
         keys = arguments.checked_predict_keys(predict_keys, warm.program.predictions[0])
         warm.restore(paths)
         spec_hooks = warm.program.spec.prediction_hooks or ()
@@ -426,7 +427,7 @@ class TPUEstimator(Estimator):
     `params["batch_size"]` is the batch size of one replica.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (the documented signature of TPUEstimator)
         self,
         model_fn: Callable,
         model_dir: str | os.PathLike | None = None,
@@ -477,15 +478,11 @@ class TPUEstimator(Estimator):
         batch_size = self._per_replica_batch_size(mode, strategy)
         return params if batch_size is None else {**params, "batch_size": batch_size}
 
-    def _per_replica_batch_size(
-        self, mode: str, strategy: tf.distribute.Strategy
-    ) -> int | None:
+    def _per_replica_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:
         argument, global_batch_size = self._batch_sizes[mode]
         if global_batch_size is None:
             return None
-        return per_replica_batch_size(
-            global_batch_size, strategy.num_replicas_in_sync, argument
-        )
+        return per_replica_batch_size(global_batch_size, strategy.num_replicas_in_sync, argument)
 
 
 def checked_receiver_fn(receiver_fn: Callable) -> Callable[[], Any]:

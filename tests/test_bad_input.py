@@ -135,7 +135,8 @@ def test_features_of_another_structure_than_in_train_are_shown_beside_those(stag
     assert stage.snapshot() == before
 
 
-def test_another_error_of_the_model_fn_stays_what_it_is(stage):
+@pytest.mark.parametrize("input_fn", [batches(), dataset(lambda d: d.map(lambda x, y: x))])
+def test_another_error_of_the_model_fn_stays_what_it_is(stage, input_fn):
     def model_fn(features, labels, mode):
         if mode == est.ModeKeys.EVAL:
             raise KeyError("no such column")
@@ -144,7 +145,7 @@ def test_another_error_of_the_model_fn_stays_what_it_is(stage):
     model = stage.model(model_fn)
     model.train(batches(), steps=1)
     with pytest.raises(KeyError, match="no such column"):
-        model.evaluate(batches())
+        model.evaluate(input_fn)
 
 
 @pytest.mark.parametrize("loop", [1, 100])

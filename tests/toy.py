@@ -48,8 +48,10 @@ def numbers(count=None, batch_size=1, start=0):
     """An input_fn of start, start + 1, ... in batches; without `count` there is no end."""
 
     def input_fn():
-        data = tf.data.Dataset.counter(start) if count is None else tf.data.Dataset.range(
-            start, start + count
+        data = (
+            tf.data.Dataset.counter(start)
+            if count is None
+            else tf.data.Dataset.range(start, start + count)
         )
         return data.batch(batch_size)
 

@@ -88,14 +88,14 @@ def check_matches(path: str, variables: Iterable[tf.Variable]) -> None:
     there = tf.train.load_checkpoint(path).get_variable_to_shape_map()
     missing, differing = [], []
     for variable in variables:
-        name = variable.op.name
+        name = _name(variable)
         if name not in there:
             missing.append(name)
         elif not variable.shape.is_compatible_with(there[name]):
             differing.append(f"{name}: {variable.shape} in the model, {there[name]} in the file")
     if not missing and not differing:
         return
-    unused = sorted(set(there) - {variable.op.name for variable in variables})
+    unused = sorted(set(there) - {_name(variable) for variable in variables})
     lines = [
         f"The checkpoint {path} is another model's. Use another `model_dir`, or the model that "
         "wrote it, with an `input_fn` that yields features of the same shapes."
@@ -104,6 +104,11 @@ def check_matches(path: str, variables: Iterable[tf.Variable]) -> None:
     lines += [f"  other shape: {line}" for line in differing]
     lines += [f"  only in the checkpoint: {', '.join(unused)}"] if unused else []
     raise ValueError("\n".join(lines))
+
+
+def _name(variable: tf.Variable) -> str:
+    """Its name in a checkpoint. The `op` of one that is reduced when read is the reduction."""
+    return variable.name.partition(":")[0]
 
 
 def prunable_checkpoints(model_dir: str) -> list[str] | None:

@@ -86,6 +86,4 @@ def build_input_position(iterator: tf.compat.v1.data.Iterator) -> InputPosition:
         saveable = tf.data.experimental.make_saveable_from_iterator(
             iterator, external_state_policy="ignore"
         )
-    return InputPosition(
-        tf.compat.v1.train.Saver([saveable], max_to_keep=1), iterator.initializer
-    )
+    return InputPosition(tf.compat.v1.train.Saver([saveable], max_to_keep=1), iterator.initializer)

@@ -67,7 +67,9 @@ class CheckpointWriter:
         for path in whole[keep:]:
             files.remove_checkpoint(path)
         oldest_first = [*damaged, *whole[:keep][::-1]]
-        self._saver.set_last_checkpoints_with_time([(path, _saved_at(path)) for path in oldest_first])
+        self._saver.set_last_checkpoints_with_time(
+            [(path, _saved_at(path)) for path in oldest_first]
+        )
 
     def save(self, session: tf.compat.v1.Session, step: int) -> bool:
         """Saves, unless this step is saved already.
@@ -94,7 +96,8 @@ class CheckpointWriter:
             self._position.keep_only(self._model_dir, step)
         _log.info("Saved the checkpoint of step %d in %s", step, self._model_dir)
         # Every listener is told, also after one has asked to stop.
-        return any([bool(listener.after_save(session, step)) for listener in self._listeners])
+        requests = [listener.after_save(session, step) for listener in self._listeners]
+        return any(requests)
 
     def forget_position(self) -> None:
         """The input has ended: the next run starts it at its beginning."""

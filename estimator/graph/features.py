@@ -35,7 +35,8 @@ def explaining_failure(trained_on: Any, features: Any, *, lacks_labels: bool) ->
                 f"`model_fn` fails on the features {now} {reason}. It was trained on {before}. "
                 "Yield the same structure from `input_fn`, or from `serving_input_receiver_fn`."
             ) from error
-        if lacks_labels:
+        # Without that word it is another mistake, in a model that needs no labels.
+        if lacks_labels and "None" in str(error):
             raise ValueError(
                 f"`model_fn` fails without labels {reason}, and `input_fn` yields none. Let it "
                 "yield (features, labels)."

@@ -182,6 +182,8 @@ def build_replicas(
             return Replica(plain, spec.host_call, spec.scaffold_fn)
 
     def create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
+        if _tf.is_called_by_keras("layers", "random", "engine"):
+            kwargs.update(_rule_for_state(**kwargs))
         variable = _create_variable(next_creator, **kwargs)
         # Also those that the model replaces later, by values from a checkpoint.
         initializers.update(copy.initializer for copy in _tf.copies(variable))
@@ -201,9 +203,7 @@ def build_replicas(
         keep_metrics_local(replica.spec.eval_metric_ops or {})
     return Replicas(
         outputs=replicas,
-        new_ops=[
-            op for op in graph.get_operations()[num_ops_before:] if op not in initializers
-        ],
+        new_ops=[op for op in graph.get_operations()[num_ops_before:] if op not in initializers],
         keras_variables=keras_variables,
     )
 
@@ -228,7 +228,7 @@ def _create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
     variable's initializer would be part of the loop. And a variable with a copy on each replica
     stands in the graph's collections as one variable, not as its copies.
     """
-    value = kwargs.get("initial_value")
+    value: Any = kwargs.get("initial_value")
     if tf.is_tensor(value) and _tf.is_loop_body(value.graph):
         with tf.init_scope():
             kwargs["initial_value"] = _tf.lift_to_graph(value, tf.compat.v1.get_default_graph())
@@ -237,6 +237,24 @@ def _create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
     if copies != {id(variable)}:
         _collect_as_one(variable, copies)
     return variable
+
+
+def _rule_for_state(
+    trainable: bool | None = None,
+    aggregation: Any = tf.VariableAggregation.NONE,
+    dtype: Any = tf.float32,
+    **_: Any,
+) -> dict[str, Any]:
+    """How the state of a Keras layer is made one of its replicas' where Keras 3 does not say.
+
+    It would be the first replica's, or an error with CentralStorage. Moving statistics are
+    averaged when they are read, as those of tf-keras are; seeds are equal everywhere.
+    """
+    rules = tf.VariableAggregation
+    if trainable or aggregation not in (None, rules.NONE):
+        return {}
+    rule = rules.MEAN if tf.as_dtype(dtype).is_floating else rules.ONLY_FIRST_REPLICA
+    return {"synchronization": tf.VariableSynchronization.ON_READ, "aggregation": rule}
 
 
 def _collect_as_one(variable: tf.Variable, copies: set[int]) -> None:

@@ -250,7 +250,7 @@ def build_eval_program(
         replicas = build_replicas(strategy, model, batches, ModeKeys.EVAL)
         specs = [output.spec for output in replicas.outputs]
         metrics = reduce.build_metrics(
-            [spec.eval_metric_ops or {} for spec in specs], replicas.new_ops
+            [dict(spec.eval_metric_ops or {}) for spec in specs], replicas.new_ops
         )
         return EvalProgram(
             graph=graph,
@@ -308,9 +308,7 @@ def build_serving_program(
         return ServingProgram(graph, replicas.outputs[0].spec, receiver)
 
 
-def check_global_step_advances(
-    new_ops: Sequence[tf.Operation], global_step: tf.Variable
-) -> None:
+def check_global_step_advances(new_ops: Sequence[tf.Operation], global_step: tf.Variable) -> None:
     """Raises if none of the ops that `model_fn` made assigns the global step."""
     handles = {copy.handle.ref() for copy in _tf.copies(global_step)}
     for op in updates.assignments(new_ops):

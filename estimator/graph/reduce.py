@@ -34,9 +34,7 @@ def build_mean_loss(losses: Sequence[tf.Tensor]) -> tf.Tensor:
         return tf.add_n(scalars) * (1.0 / len(scalars))
 
 
-def build_metrics(
-    metric_ops: Sequence[dict[str, Any]], new_ops: Sequence[tf.Operation]
-) -> Metrics:
+def build_metrics(metric_ops: Sequence[dict[str, Any]], new_ops: Sequence[tf.Operation]) -> Metrics:
     """Joins the replicas' metrics.
 
     The variables of `tf.compat.v1.metrics` and of Keras metrics are summed over replicas when they
@@ -89,9 +87,7 @@ def keep_metrics_local(metric_ops: Mapping[str, Any]) -> None:
         local.extend(part for part in parts if id(part) not in there)
 
 
-def _assignments(
-    metric: Any, replica: int, new_ops: Sequence[tf.Operation]
-) -> list[tf.Operation]:
+def _assignments(metric: Any, replica: int, new_ops: Sequence[tf.Operation]) -> list[tf.Operation]:
     """The ops with which `update_state` of a Keras metric changed its variables."""
     handles = {parts[replica].handle.ref() for parts in _tf.metric_variables(metric)}
     return [

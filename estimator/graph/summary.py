@@ -84,9 +84,7 @@ def build_loop_report(
         }
         places = {tag: build_last_value(t.dtype, "last_logged") for tag, t in tensors.items()}
         report.logged.append((hook, places))
-        ops.append(
-            build_write_if(is_last, list(tensors.values()), list(places.values()), "logged")
-        )
+        ops.append(build_write_if(is_last, list(tensors.values()), list(places.values()), "logged"))
     return ops
 
 

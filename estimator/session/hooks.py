@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from estimator import _tf
 
-Hook = tf.compat.v1.train.SessionRunHook
+Hook: TypeAlias = tf.compat.v1.train.SessionRunHook
 
 
 class HookedSession:
@@ -39,7 +39,9 @@ class HookedSession:
         """Runs `fetches` with `values` for `feeds`; hooks may fetch and feed more."""
         if not self._hooks:
             return self._callable(fetches, feeds)(*values)
-        arguments = tf.compat.v1.train.SessionRunArgs(fetches, dict(zip(feeds, values, strict=True)))
+        arguments = tf.compat.v1.train.SessionRunArgs(
+            fetches, dict(zip(feeds, values, strict=True))
+        )
         context = tf.compat.v1.train.SessionRunContext(arguments, self.session)
         asked = [(hook, hook.before_run(context)) for hook in self._hooks]
         results, metadata, options = self._run_asked(fetches, feeds, values, asked)
@@ -107,7 +109,7 @@ def check_hooks(hooks: Any, argument: str = "hooks") -> list[Hook]:
     if not isinstance(hooks, list | tuple):
         raise TypeError(f"`{argument}` ({hooks!r}) must be a list of SessionRunHooks.")
     for hook in hooks:
-        if not isinstance(hook, Hook):
+        if not isinstance(hook, tf.compat.v1.train.SessionRunHook):
             raise TypeError(
                 f"`{argument}` holds {hook!r}, which is no instance of "
                 "tf.compat.v1.train.SessionRunHook. Derive its class from that one."

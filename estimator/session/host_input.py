@@ -7,13 +7,19 @@ next call comes with another dataset.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from estimator.graph.input import Input, batch_tensors
+
+
+# An input's graph is a few ops around a dataset, and runs once: optimizing it costs more than it
+# brings. (tf.data optimizes the dataset by itself.)
+_CONFIG = tf.compat.v1.ConfigProto()
+_CONFIG.graph_options.rewrite_options.disable_meta_optimizer = True
 
 
 class HostInput:
@@ -39,11 +45,7 @@ class HostInput:
             batch = (features, labels if has_labels else None)
             v1 = tf.compat.v1
             self._tensors = batch_tensors(batch)
-            self._initializers = [
-                v1.global_variables_initializer(),
-                v1.local_variables_initializer(),
-                v1.tables_initializer(),
-            ]
+            self._initializers = _initializers()
             self._start = source.initializer
             self._cardinality = source.cardinality
             self._has_queues = bool(v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS))
@@ -56,7 +58,7 @@ class HostInput:
         shapes = tuple(None if spec is None else (spec.dtype, str(spec.shape)) for spec in flat)
         return str(tf.nest.map_structure(_kind, self.element)), shapes
 
-    def batches(self, must_end: bool = False) -> Iterator[list[np.ndarray]]:
+    def batches(self, must_end: bool = False) -> Generator[list[np.ndarray], None, None]:
         """Yields the component tensors of each batch; closes its session when it is dropped.
 
         Args:
@@ -64,9 +66,10 @@ class HostInput:
         """
         with contextlib.ExitStack() as stack:
             # Not entered: it would stay the caller's default session between two batches.
-            session = tf.compat.v1.Session(graph=self._graph)
+            session = tf.compat.v1.Session(graph=self._graph, config=_CONFIG)
             stack.callback(session.close)
-            session.run(self._initializers)
+            if self._initializers:
+                session.run(self._initializers)
             if must_end:
                 self._check_end(session)
             if self._start is not None:
@@ -93,6 +96,14 @@ class HostInput:
                 "The dataset of `input_fn` never ends, so `evaluate` would not either. Pass "
                 "`steps`, or leave out `repeat()`."
             )
+
+
+def _initializers() -> list[tf.Operation]:
+    """Of the variables and tables in the default graph; each first run of an op costs time."""
+    v1 = tf.compat.v1
+    variables = [*v1.global_variables(), *v1.local_variables()]
+    tables = v1.get_collection(v1.GraphKeys.TABLE_INITIALIZERS)
+    return [*(variable.initializer for variable in variables), *tables]
 
 
 def _type_spec(value: Any) -> Any:

@@ -134,9 +134,7 @@ def _make_checkpoint_writer(
     request: TrainRequest, setup: Setup, position: InputPosition | None
 ) -> CheckpointWriter | None:
     """None if one of the hooks saves checkpoints: then it is the one that does."""
-    savers = [
-        h for h in request.hooks if isinstance(h, tf.compat.v1.train.CheckpointSaverHook)
-    ]
+    savers = [h for h in request.hooks if isinstance(h, tf.compat.v1.train.CheckpointSaverHook)]
     if savers:
         _tf.add_listeners(savers[0], request.listeners)
         return None
@@ -241,10 +239,13 @@ class _TrainRun:
             self._write_summaries(summary)
         if self._logs.is_due(before, self._step):
             self._write_speed()
-        if self._checkpoints is not None and self._saves.is_due(before, self._step):
-            if self._checkpoints.save(self._session.session, self._step):
-                return "listener"
-        return None
+        return "listener" if self._saved_and_must_stop(before) else None
+
+    def _saved_and_must_stop(self, before: int) -> bool:
+        """Saves if that is due; returns whether a listener asks to stop."""
+        if self._checkpoints is None or not self._saves.is_due(before, self._step):
+            return False
+        return self._checkpoints.save(self._session.session, self._step)
 
     def _call(self, num_steps: int, is_recording: bool) -> tuple[float, int, bytes | None]:
         program = self._program
@@ -302,14 +303,13 @@ class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
         self._message = message
 
     def __str__(self) -> str:
+        """The message."""
         return self._message
 
 
 def _stop_hook_step(hooks: Sequence[Hook]) -> int | None:
     """The first step at which a StopAtStepHook among the hooks stops; None without one."""
-    stops = [
-        _tf.last_step_of(h) for h in hooks if isinstance(h, tf.compat.v1.train.StopAtStepHook)
-    ]
+    stops = [_tf.last_step_of(h) for h in hooks if isinstance(h, tf.compat.v1.train.StopAtStepHook)]
     return min((stop for stop in stops if stop is not None), default=None)
 
 

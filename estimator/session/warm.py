@@ -28,9 +28,7 @@ class WarmSession:
       key: of the inputs that it can be fed with.
     """
 
-    def __init__(
-        self, program: EvalProgram | PredictProgram, setup: Setup, key: tuple
-    ) -> None:
+    def __init__(self, program: EvalProgram | PredictProgram, setup: Setup, key: tuple) -> None:
         """Opens the session; its variables have no values before `restore`."""
         self.program = program
         self.key = key
@@ -57,7 +55,7 @@ class WarmSession:
 
     @property
     def is_predicting(self) -> bool:
-        """Whether the weights must stay, for a prediction that is neither at its end nor dropped."""
+        """Whether the weights must stay, for a prediction that may go on."""
         states = map(inspect.getgeneratorstate, self._predictions)
         return any(state != inspect.GEN_CLOSED for state in states)
 
@@ -66,7 +64,7 @@ class WarmSession:
         batches: Iterator[list[np.ndarray]],
         keys: Sequence[str] | None,
         hooks: Sequence[Hook],
-    ) -> Generator[Any]:
+    ) -> Generator[Any, None, None]:
         """`run_prediction`, which from now on counts as a prediction that goes on."""
         prediction = run_prediction(self, batches, keys, hooks)
         self._predictions.add(prediction)
@@ -144,7 +142,7 @@ def run_prediction(
     batches: Iterator[list[np.ndarray]],
     keys: Sequence[str] | None,
     hooks: Sequence[Hook],
-) -> Generator[Any]:
+) -> Generator[Any, None, None]:
     """Yields the predictions of each batch, in order: an array or a dict of arrays."""
     program = warm.program
     assert isinstance(program, PredictProgram)
@@ -154,9 +152,10 @@ def run_prediction(
         used = range(len(group))
         fetches = [t for i in used for t in tf.nest.flatten(wanted[i])]
         feeds = [feed for i in used for feed in program.feeds[i]]
-        flat = iter(session.run(fetches, feeds, [v for batch in group for v in batch]))
+        flat = session.run(fetches, feeds, [value for batch in group for value in batch])
+        size = len(flat) // len(group)
         for i in used:
-            yield tf.nest.map_structure(lambda _: next(flat), wanted[i])
+            yield tf.nest.pack_sequence_as(wanted[i], flat[i * size : (i + 1) * size])
         if session.should_stop:
             break
     if hooks:

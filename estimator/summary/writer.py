@@ -64,8 +64,7 @@ class EventWriter:
         self._writer().flush()
 
     def _writer(self) -> tf.compat.v1.summary.FileWriter:
-        with tf.Graph().as_default():
-            return tf.compat.v1.summary.FileWriterCache.get(self._directory)
+        return _tf.file_writer(self._directory)
 
 
 def close_event_files(directories: Iterable[str]) -> None:

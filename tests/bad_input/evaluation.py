@@ -166,7 +166,7 @@ EVALUATE_MODEL = {
             spec_with(eval_metric_ops=lambda a: {"m": (tf.no_op(), a["loss"])}),
         ),
         TypeError,
-        "`eval_metric_ops['m'][0]` (<tf.Operation ... must be the value, a tensor; the update op is",
+        "`eval_metric_ops['m'][0]` (<tf.Operation ... must be the value, a tensor; the update op",
     ),
     "a metric is called loss": (
         lambda s: s.evaluate(

@@ -198,7 +198,8 @@ def test_evaluation_leaves_moving_statistics_as_they_are(
         third = model.evaluate(input_fn)
     for results in (first, second, third):
         check_statistics(results, before)
-        assert results["loss"] == first["loss"]
+        if not always_trains:  # Which draws dropout anew.
+            assert results["loss"] == first["loss"]
 
 
 def predicted(model):

@@ -179,7 +179,7 @@ def test_a_failing_model_leaves_no_graph_and_no_session(tmp_path):
 
 
 def use(model_dir):
-    """Trains, evaluates and predicts; returns the Estimator and weak references to what it keeps."""
+    """Trains, evaluates and predicts; returns it and weak references to what it keeps."""
     used = est.Estimator(Model(), str(model_dir))
     used.train(numbers(), steps=2)
     used.evaluate(numbers(2))
