@@ -6,6 +6,7 @@ since which version it is known to work, so that an upgrade of TensorFlow is che
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import itertools
 import os
@@ -287,6 +288,30 @@ def fresh_keras_names() -> Iterator[None]:
         yield
     finally:
         state.set_global_attribute("object_name_uids", counters)
+
+
+@contextlib.contextmanager
+def tf_keras_names_by_thread() -> Iterator[None]:
+    """Inside, tf-keras numbers the layers of each replica, which has a thread, on their own.
+
+    It numbers those of a graph, so the first replica's names would depend on where replicas wait
+    for each other in `model_fn`. Builds hold a lock. tf-keras 2.16 to 2.21.
+    """
+    backend = sys.modules.get("tf_keras.src.backend")
+    maps: dict[tuple[int, tf.Graph], Any] = {}
+
+    def map_of_thread() -> Any:
+        key = threading.get_ident(), tf.compat.v1.get_default_graph()
+        return maps.setdefault(key, collections.defaultdict(int))
+
+    original = getattr(backend, "get_default_graph_uid_map", None)
+    if original is not None:
+        backend.get_default_graph_uid_map = map_of_thread  # type: ignore[union-attr]
+    try:
+        yield
+    finally:
+        if original is not None:
+            backend.get_default_graph_uid_map = original  # type: ignore[union-attr]
 
 
 # --- Gradients -----------------------------------------------------------------------------------

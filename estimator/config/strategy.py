@@ -41,7 +41,8 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
     `make_session_config`.
 
     Args:
-      config: `strategy` and `num_replicas` hold for every mode; else `train_distribute` for
+      config: `strategy` and `num_replicas` hold for every mode, but that evaluation and
+        prediction under "central_storage" run on one replica; else `train_distribute` for
         training and `eval_distribute` for evaluation and prediction.
       mode: a `ModeKeys`.
 
@@ -51,6 +52,10 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
       NotImplementedError: this version cannot make that strategy.
     """
     choice = _choose(config, mode)
+    if mode != ModeKeys.TRAIN and _is_central_storage(choice):
+        # Its replicas share one copy of each metric and update it in one place, so that a last
+        # batch for some replicas only could not be counted. One replica sees every example too.
+        choice = None
     if isinstance(choice, STRATEGY_TYPES):
         _check_gpus(choice)
         return choice
@@ -61,6 +66,12 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
             return tf.distribute.get_strategy()
         check_strategy_name(choice)
         return _MAKERS[choice](config.num_replicas)
+
+
+def _is_central_storage(choice: Any) -> bool:
+    if isinstance(choice, str):
+        return choice == "central_storage"
+    return isinstance(choice, tf.distribute.experimental.CentralStorageStrategy)
 
 
 def make_session_config(

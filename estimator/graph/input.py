@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import warnings
 import types
 from collections.abc import Callable
 from typing import Any
@@ -183,7 +184,11 @@ def _without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
     Closing a session on an autotuned dataset was seen to stall for up to half a minute (14 of 48
     short runs on TensorFlow 2.21; without, 0 of 72). AUTOTUNE then means one thread a core.
     """
-    if dataset.options().autotune.enabled is not None:
+    with warnings.catch_warnings():
+        # In a graph TensorFlow warns that it may not know the options; then they count as unsaid.
+        warnings.simplefilter("ignore")
+        is_said = dataset.options().autotune.enabled is not None
+    if is_said:
         return dataset
     options = tf.data.Options()
     options.autotune.enabled = False

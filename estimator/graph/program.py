@@ -123,7 +123,7 @@ def building(
     graph = tf.Graph()
     with BUILD_LOCK, graph.as_default(), strategy.scope(), _tf.mean_gradients(strategy):
         tf.compat.v1.set_random_seed(seed)
-        with _tf.checkpoint_initializers_outside_loops():
+        with _tf.checkpoint_initializers_outside_loops(), _tf.tf_keras_names_by_thread():
             yield graph, tf.compat.v1.train.get_or_create_global_step()
 
 
@@ -202,11 +202,14 @@ class _TrainStep:
         graph = tf.compat.v1.get_default_graph()
         batches = input.build_replica_batches(self._source, self._strategy.num_replicas_in_sync)
         summaries_before = summary.summaries_so_far()
-        replicas = build_replicas(self._strategy, self._model, batches, ModeKeys.TRAIN)
+        # For tf.summary with a writer of the model's: it writes by itself, when it is asked to.
+        with tf.summary.record_if(tf.logical_and(is_last, self._is_recording)):
+            replicas = build_replicas(self._strategy, self._model, batches, ModeKeys.TRAIN)
         self.spec = replicas.outputs[0].spec
         check_global_step_advances(replicas.new_ops, self._global_step)
         done = [output.spec.train_op for output in replicas.outputs]
-        done += updates.build_updates(replicas.new_ops, replicas.keras_variables)
+        done += updates.build_updates(replicas.new_ops, replicas.keras_variables, self._global_step)
+        done += summary.written_summaries(summaries_before)
         done += host_call.build_host_call([output.host_call for output in replicas.outputs])
         loss = reduce.build_mean_loss([output.spec.loss for output in replicas.outputs])
         _wait_for_input(_ops_behind(done, replicas.new_ops), batches)

@@ -45,8 +45,15 @@ def build_merged_summary(graph_before: set[int]) -> tf.Tensor | None:
 
 
 def summaries_so_far() -> set[int]:
-    """`id`s of the summaries in the default graph."""
-    return {id(summary) for summary in tf.compat.v1.get_collection(_SUMMARIES)}
+    """`id`s of the summaries in the default graph, those of tf.summary among them."""
+    ones = tf.compat.v1.get_collection(_SUMMARIES)
+    return {id(s) for s in (*ones, *tf.compat.v1.summary.all_v2_summary_ops())}
+
+
+def written_summaries(graph_before: set[int]) -> list[tf.Operation]:
+    """The ops with which tf.summary writes what `model_fn` added since, if it records."""
+    ops = tf.compat.v1.summary.all_v2_summary_ops()
+    return [op for op in ops if id(op) not in graph_before]
 
 
 def build_loop_report(

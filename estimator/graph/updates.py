@@ -20,9 +20,14 @@ _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", 
 
 
 def build_updates(
-    new_ops: Sequence[tf.Operation], keras_variables: Sequence[tf.Tensor]
+    new_ops: Sequence[tf.Operation],
+    keras_variables: Sequence[tf.Tensor],
+    global_step: tf.Variable,
 ) -> list[tf.Operation]:
     """Orders what Keras assigns in `new_ops` and returns all updates that a step must run.
+
+    The global step is ordered too: what reads it before the `train_op` is made, as a summary or a
+    `host_call` may, reads the step before.
 
     Every read of an assigned variable waits for the assignments made before it, and every
     assignment waits for the reads and assignments made before it. Edges run from older ops to
@@ -32,6 +37,7 @@ def build_updates(
       new_ops: the ops that `model_fn` made in the default graph, in the order they were made.
       keras_variables: handles of the variables that Keras made. Several replicas assign to them
         in one place, where Keras is not on the stack.
+      global_step: ordered; the `train_op` runs what counts it.
 
     Returns:
       The assignments made by Keras, and the ops of UPDATE_OPS that are among `new_ops`.
@@ -42,18 +48,22 @@ def build_updates(
         for op in assignments(new_ops)
         if _tf.is_made_by_keras(op) or _tf.capture_source(op.inputs[0]).ref() in handles
     ]
-    writes = set(assigned)
+    counters = {copy.handle.ref() for copy in _tf.copies(global_step)}
+    counts = {
+        op for op in assignments(new_ops) if _tf.capture_source(op.inputs[0]).ref() in counters
+    }
+    writes = counts.union(assigned)
     by_variable = collections.defaultdict(list)
     for op in new_ops:
-        if any(map(_is_restore, op.control_inputs)):
-            continue  # Reads what was restored, and no step may wait for that.
+        if _reads_foreign_write(op, writes):
+            continue  # No step may wait for what a saver or a hook may run one day.
         for tensor in op.inputs:
             if tensor.dtype == tf.resource:
                 by_variable[tensor.ref()].append(op)
+    made = {op: place for place, op in enumerate(new_ops)}
     for ops in by_variable.values():
         if not writes.isdisjoint(ops):
-            _add_order(ops, writes)
-    made = set(new_ops)
+            _add_order(ops, writes, made)
     wired = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
     return assigned + [op for op in map(_as_op, wired) if op in made]
 
@@ -72,12 +82,15 @@ def assignments(new_ops: Sequence[tf.Operation]) -> list[tf.Operation]:
     ]
 
 
-def _add_order(ops: Iterable[tf.Operation], writes: set[tf.Operation]) -> None:
+def _add_order(
+    ops: Iterable[tf.Operation], writes: set[tf.Operation], made: dict[tf.Operation, int]
+) -> None:
     last_write: list[tf.Operation] = []
     reads_since: list[tf.Operation] = []
     for op in ops:
         if op in writes:
-            _tf.add_control_inputs(op, [*last_write, *reads_since])
+            reads = [end for read in reads_since for end in _ends(read) if made[end] < made[op]]
+            _tf.add_control_inputs(op, [*last_write, *reads])
             last_write, reads_since = [op], []
         elif op.type in _READS or _runs_a_function(op):
             _tf.add_control_inputs(op, last_write)
@@ -89,12 +102,33 @@ def _runs_a_function(op: tf.Operation) -> bool:
     return any(attribute.HasField("func") for attribute in op.node_def.attr.values())
 
 
+def _ends(op: tf.Operation) -> list[tf.Operation]:
+    """What runs after all of `op`.
+
+    Who waits for a cond or a loop alone waits for its start, once a session has taken it apart;
+    its outputs come after what happens inside.
+    """
+    if not _runs_a_function(op):
+        return [op]
+    return [op, *(c for out in op.outputs for c in out.consumers() if c.type == "Identity")]
+
+
 def _initializers() -> set[tf.Operation]:
     graph = _tf.outer_graphs(tf.compat.v1.get_default_graph())[-1]
     keys = tf.compat.v1.GraphKeys
     variables = graph.get_collection(keys.GLOBAL_VARIABLES)
     variables += graph.get_collection(keys.LOCAL_VARIABLES)
     return {copy.initializer for variable in variables for copy in _tf.copies(variable)}
+
+
+def _reads_foreign_write(op: tf.Operation, writes: set[tf.Operation]) -> bool:
+    """Whether `op` is the read that follows an assignment that no step runs."""
+    return any(
+        other.type.startswith(_WRITES)
+        and other not in writes
+        and other.inputs[0].ref() in {tensor.ref() for tensor in op.inputs}
+        for other in op.control_inputs
+    )
 
 
 def _is_restore(op: tf.Operation) -> bool:

@@ -78,7 +78,8 @@ def build_setup(
             init_op=init_op,
             init_feed_dict=scaffold.init_feed_dict,
             init_fn=scaffold.init_fn,
-            local_init_ops=[local, *more_local_init],
+            # The collection is where tf.summary keeps the initializers of file writers.
+            local_init_ops=[local, *v1.get_collection("_SUMMARY_WRITER_V2"), *more_local_init],
             config=config,
         )
 

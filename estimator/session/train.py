@@ -255,10 +255,10 @@ class _TrainRun:
         if program.num_steps is not None:
             feeds.append(program.num_steps)
             values.append(num_steps)
-        if is_recording and program.summary is not None:
-            fetches.append(program.summary)
+        if is_recording:
             feeds.append(program.is_recording)
             values.append(True)
+            fetches += [] if program.summary is None else [program.summary]
         loss, step, *summary = self._session.run(fetches, feeds, values)
         return float(loss), int(step), _bytes(summary)
 
