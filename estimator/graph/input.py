@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import warnings
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 

@@ -89,7 +89,10 @@ def _add_order(
     reads_since: list[tf.Operation] = []
     for op in ops:
         if op in writes:
-            reads = [end for read in reads_since for end in _ends(read) if made[end] < made[op]]
+            place = made[op]
+            reads = [
+                end for read in reads_since for end in _ends(read) if made.get(end, place) < place
+            ]
             _tf.add_control_inputs(op, [*last_write, *reads])
             last_write, reads_since = [op], []
         elif op.type in _READS or _runs_a_function(op):

@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from estimator.graph.input import Input, batch_tensors
 
-
 # An input's graph is a few ops around a dataset, and runs once: optimizing it costs more than it
 # brings. (tf.data optimizes the dataset by itself.)
 _CONFIG = tf.compat.v1.ConfigProto()

@@ -1,0 +1,84 @@
+"""Rooms import lower floors only, and the doors to the outside stay few."""
+
+import ast
+import pathlib
+
+import pytest
+
+PACKAGE = pathlib.Path(__file__).parents[1] / "estimator"
+FLOORS = {
+    "spec": 0,
+    "_tf": 0,
+    "config": 1,
+    "graph": 2,
+    "checkpoint": 3,
+    "summary": 3,
+    "export": 3,
+    "session": 4,
+    "arguments": 5,
+    "estimator": 6,
+    "tpu": 7,
+    "__init__": 8,
+}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def room_of(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_modules(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def imported_rooms(path):
+    for name in imported_modules(path):
+        first, _, rest = name.partition(".")
+        room = rest.split(".")[0]
+        if first == "estimator" and room in FLOORS:
+            yield room
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_room_imports_only_rooms_on_lower_floors(path):
+    room = room_of(path)
+    for other in imported_rooms(path):
+        assert other == room or FLOORS[other] < FLOORS[room], f"{room} imports {other}"
+
+
+def test_every_module_has_a_floor():
+    assert {room_of(path) for path in FILES} == set(FLOORS)
+
+
+def test_private_tensorflow_enters_by_one_door():
+    users = {
+        path.name
+        for path in FILES
+        if any(name.startswith("tensorflow.python") for name in imported_modules(path))
+    }
+    assert users == {"_tf.py"}
+
+
+def test_the_environment_is_read_in_one_place():
+    readers = {path.name for path in FILES if "os.environ" in path.read_text()}
+    assert readers == {"cluster.py"}
+
+
+def test_there_is_one_while_loop():
+    calls = [
+        path.name
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("while_loop")
+    ]
+    assert calls == ["loop.py"]
+
+
+def test_no_room_is_for_odds_and_ends():
+    names = {path.stem for path in FILES}
+    assert not names & {"utils", "util", "common", "helpers", "helper", "misc"}
