@@ -130,6 +130,12 @@ def last_step_of(hook: tf.compat.v1.train.StopAtStepHook) -> int | None:
     return hook._last_step
 
 
+def set_steps_per_run(hook: tf.compat.v1.train.SessionRunHook, steps: int) -> None:
+    """Tells a stock hook that counts steps how many a session call runs (2.16 to 2.21)."""
+    if hasattr(hook, "_set_steps_per_run"):
+        hook._set_steps_per_run(steps)
+
+
 def add_listeners(
     hook: tf.compat.v1.train.CheckpointSaverHook,
     listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener],

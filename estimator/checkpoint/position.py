@@ -70,6 +70,23 @@ class InputPosition:
         remove_positions(model_dir, except_step=step)
 
 
+class PositionListener(tf.compat.v1.train.CheckpointSaverListener):
+    """Saves the position whenever a CheckpointSaverHook of the user saves."""
+
+    def __init__(self, position: InputPosition, model_dir: str) -> None:
+        """Touches nothing yet."""
+        self._position = position
+        self._model_dir = model_dir
+
+    def before_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
+        """Before, so that a checkpoint never lacks the position that belongs to it."""
+        self._position.save(session, self._model_dir, global_step_value)
+
+    def after_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
+        """Removes those of older checkpoints."""
+        self._position.keep_only(self._model_dir, global_step_value)
+
+
 def remove_positions(model_dir: str, except_step: int | None = None) -> None:
     """Removes saved positions: the next run starts its input at the beginning."""
     if not tf.io.gfile.isdir(model_dir):

@@ -31,8 +31,9 @@ class LastValue:
 def build_last_value(dtype: tf.DType, name: str) -> LastValue:
     """Makes the place in the graph around the loop, on the host, outside of any strategy."""
     with tf.init_scope(), tf.device("/cpu:0"):
+        unique = tf.compat.v1.get_default_graph().unique_name(name)
         handle = tf.raw_ops.VarHandleOp(
-            dtype=dtype, shape=tf.TensorShape(None), shared_name=name, name=name
+            dtype=dtype, shape=tf.TensorShape(None), shared_name=unique, name=name
         )
         empty = tf.zeros([0], dtype) if dtype != tf.string else tf.constant([], tf.string)
         initializer = tf.raw_ops.AssignVariableOp(resource=handle, value=empty)

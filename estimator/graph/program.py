@@ -149,15 +149,17 @@ def build_train_program(
     """
     with building(strategy, seed) as (graph, global_step):
         source = make_input()
+        step_before = _build_step_before(global_step)
         is_recording = tf.compat.v1.placeholder_with_default(False, [], "is_recording")
-        step = _TrainStep(strategy, model, source, global_step, is_recording)
+        step = _TrainStep(strategy, model, source, global_step, is_recording, step_before)
         num_steps = None
         if iterations_per_loop == 1:
             with separate_step_seeds(graph):
                 loss = step.build(tf.constant(True))
         else:
             num_steps = tf.compat.v1.placeholder(tf.int32, [], "num_steps")
-            loss = build_loop(step.build, num_steps, stop_on_nan)
+            with tf.control_dependencies([step_before]):
+                loss = build_loop(step.build, tf.identity(num_steps), stop_on_nan)
         with tf.control_dependencies([loss]):
             step_after = tf.identity(_primary(global_step).read_value(), "global_step_after")
             merged = step.build_summary_outside()
@@ -187,7 +189,9 @@ class _TrainStep:
         source: input.Input,
         global_step: tf.Variable,
         is_recording: tf.Tensor,
+        step_before: tf.Tensor,
     ) -> None:
+        self._step_before = step_before
         self._strategy = strategy
         self._model = model
         self._source = source
@@ -212,7 +216,8 @@ class _TrainStep:
         done += summary.written_summaries(summaries_before)
         done += host_call.build_host_call([output.host_call for output in replicas.outputs])
         loss = reduce.build_mean_loss([output.spec.loss for output in replicas.outputs])
-        _wait_for_input(_ops_behind(done, replicas.new_ops), batches)
+        first = [] if _tf.is_loop_body(graph) else [self._step_before.op]
+        _wait_for(_ops_behind(done, replicas.new_ops), first, batches)
         merged = summary.build_merged_summary(summaries_before)
         if _tf.is_loop_body(graph):
             done += summary.build_loop_report(
@@ -350,11 +355,19 @@ def _ops_behind(values: Sequence[Any], among: Sequence[tf.Operation]) -> list[tf
     return [op for op in among if op not in remaining]
 
 
-def _wait_for_input(step_ops: Sequence[tf.Operation], batches: Any) -> None:
+def _wait_for(step_ops: Sequence[tf.Operation], first: list[tf.Operation], batches: Any) -> None:
     """No variable changes before every replica has its batch: the input may be at its end."""
     taken = sorted({tensor.op for tensor in input.batch_tensors(batches)}, key=lambda op: op.name)
     for op in updates.assignments(step_ops):
-        _tf.add_control_inputs(op, taken)
+        _tf.add_control_inputs(op, [*first, *taken])
+
+
+def _build_step_before(global_step: tf.Variable) -> tf.Tensor:
+    """The global step before a session call, as stock hooks fetch it along with the call."""
+    with tf.name_scope("global_step/"):
+        step_before = _primary(global_step).read_value() + 0
+    tf.compat.v1.add_to_collection("global_step_read_op_cache", step_before)
+    return step_before
 
 
 def _ops(values: Sequence[Any]) -> list[Any]:

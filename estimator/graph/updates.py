@@ -42,6 +42,8 @@ def build_updates(
     Returns:
       The assignments made by Keras, and the ops of UPDATE_OPS that are among `new_ops`.
     """
+    unfed = _behind_placeholders(new_ops)
+    new_ops = [op for op in new_ops if op not in unfed]
     handles = {handle.ref() for handle in keras_variables}
     assigned = [
         op
@@ -122,6 +124,20 @@ def _initializers() -> set[tf.Operation]:
     variables = graph.get_collection(keys.GLOBAL_VARIABLES)
     variables += graph.get_collection(keys.LOCAL_VARIABLES)
     return {copy.initializer for variable in variables for copy in _tf.copies(variable)}
+
+
+def _behind_placeholders(new_ops: Sequence[tf.Operation]) -> set[tf.Operation]:
+    """The ops that need what nobody feeds.
+
+    A functional tf-keras model is first built on placeholders, its `Input`s, and then called on
+    the features, which builds its updates once more.
+    """
+    found: set[tf.Operation] = set()
+    for op in new_ops:
+        is_fed = op.type != "Placeholder" or _tf.capture_source(op.outputs[0]) is not op.outputs[0]
+        if not is_fed or any(tensor.op in found for tensor in op.inputs):
+            found.add(op)
+    return found
 
 
 def _reads_foreign_write(op: tf.Operation, writes: set[tf.Operation]) -> bool:

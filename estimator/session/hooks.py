@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -11,6 +11,11 @@ from estimator import _tf
 
 Hook: TypeAlias = tf.compat.v1.train.SessionRunHook
 
+_WAYS_OUT = (
+    "Either train with `iterations_per_loop=1`, or log it with a LoggingTensorHook among the "
+    "`training_hooks` of the EstimatorSpec, which sees the last step of each loop."
+)
+
 
 class HookedSession:
     """A session whose calls pass by hooks; without hooks, a bare callable.
@@ -18,15 +23,42 @@ class HookedSession:
     `graph` may be extended by a hook's `begin`, as the stock ones do.
     """
 
-    def __init__(self, graph: tf.Graph, hooks: Sequence[Hook]) -> None:
-        """Opens nothing yet; calls `begin` of each hook."""
+    def __init__(
+        self,
+        graph: tf.Graph,
+        hooks: Sequence[Hook],
+        stand_ins: Mapping[int, tf.Tensor] | None = None,
+    ) -> None:
+        """Opens nothing yet; calls `begin` of each hook.
+
+        Args:
+          graph: of the session.
+          hooks: in the order in which they are called.
+          stand_ins: for a graph with a loop: what is fetched instead of a tensor inside it, by
+            the `id` of that tensor.
+
+        Raises:
+          ValueError: a hook names a tensor that only the loop may have.
+        """
         self._graph = graph
         self._hooks = list(hooks)
+        self._stand_ins = stand_ins
         self._callables: dict[Any, Any] = {}
         self.should_stop = False
         with graph.as_default():
             for hook in self._hooks:
-                hook.begin()
+                self._begin(hook)
+
+    def _begin(self, hook: Hook) -> None:
+        try:
+            hook.begin()
+        except KeyError as error:
+            if self._stand_ins is None:
+                raise
+            raise ValueError(
+                f"The hook {type(hook).__name__} fails: {error}. If it names a tensor of "
+                f"`model_fn`, that lives inside the loop. {_WAYS_OUT}"
+            ) from error
 
     def start(self, session: tf.compat.v1.Session, coordinator: tf.train.Coordinator) -> None:
         """Takes the session that the calls will use."""
@@ -83,8 +115,13 @@ class HookedSession:
             if arguments is None:
                 continue
             if arguments.fetches is not None:
-                _check_fetchable(hook, arguments.fetches, self._graph)
-                everything[hook] = arguments.fetches
+                stand_ins = self._stand_ins or {}
+                fetches_outside = tf.nest.map_structure(
+                    lambda fetch: stand_ins.get(id(fetch), fetch),  # noqa: B023
+                    arguments.fetches,
+                )
+                _check_fetchable(hook, fetches_outside, self._graph)
+                everything[hook] = fetches_outside
             for tensor, value in (arguments.feed_dict or {}).items():
                 if tensor.ref() in feed_dict:
                     raise RuntimeError(
@@ -128,7 +165,5 @@ def _check_fetchable(hook: Hook, fetches: Any, graph: tf.Graph) -> None:
             else "belongs to another graph"
         )
         raise ValueError(
-            f"The hook {type(hook).__name__} asks for {fetch.name}, which {where}. Either train "
-            "with `iterations_per_loop=1`, or log it with a LoggingTensorHook among the "
-            "`training_hooks` of the EstimatorSpec, which sees the last step of each loop."
+            f"The hook {type(hook).__name__} asks for {fetch.name}, which {where}. {_WAYS_OUT}"
         )

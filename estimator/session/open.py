@@ -71,9 +71,13 @@ def build_setup(
         own_saver = scaffold.saver
         if isinstance(own_saver, tf.train.Checkpoint):
             own_saver = _tf.v1_saver(own_saver)
+        chosen_saver = own_saver or saver()
+        if not v1.get_collection(v1.GraphKeys.SAVERS):
+            # Where a CheckpointSaverHook of the user looks for one.
+            v1.add_to_collection(v1.GraphKeys.SAVERS, chosen_saver)
         return Setup(
             graph=graph,
-            saver=own_saver or saver(),
+            saver=chosen_saver,
             is_saver_ours=own_saver is None,
             init_op=init_op,
             init_feed_dict=scaffold.init_feed_dict,

@@ -14,7 +14,12 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
-from estimator.checkpoint.position import InputPosition, build_input_position, remove_positions
+from estimator.checkpoint.position import (
+    InputPosition,
+    PositionListener,
+    build_input_position,
+    remove_positions,
+)
 from estimator.checkpoint.writer import CheckpointWriter, build_saver
 from estimator.config.run_config import RunConfig
 from estimator.graph.program import TrainProgram
@@ -91,10 +96,19 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         with program.graph.as_default():
             position = build_input_position(program.input.iterator)
     checkpoints = _make_checkpoint_writer(request, setup, position)
-    hooked = HookedSession(program.graph, request.hooks)
+    for hook in request.hooks:
+        _tf.set_steps_per_run(hook, config.iterations_per_loop)
+    is_in_loop = program.num_steps is not None
+    hooked = HookedSession(
+        program.graph,
+        request.hooks,
+        stand_ins={id(program.spec.loss): program.loss} if is_in_loop else None,
+    )
     if checkpoints is not None:
-        checkpoints.begin()
+        with program.graph.as_default():
+            checkpoints.begin()
     events = EventWriter(model_dir)
+    bad = _build_bad_weights(program.graph)
     with opened(setup, paths, config.master) as (session, path):
         # Not before: until the checkpoint has turned out to be this model's, nothing is touched.
         tf.io.gfile.makedirs(model_dir)
@@ -111,7 +125,7 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         )
         with _coordinated(session) as coordinator:
             hooked.start(session, coordinator)
-            return _TrainRun(program, hooked, request, checkpoints, events).run(is_resumed)
+            return _TrainRun(program, hooked, request, checkpoints, events, bad).run(is_resumed)
 
 
 @contextlib.contextmanager
@@ -136,7 +150,8 @@ def _make_checkpoint_writer(
     """None if one of the hooks saves checkpoints: then it is the one that does."""
     savers = [h for h in request.hooks if isinstance(h, tf.compat.v1.train.CheckpointSaverHook)]
     if savers:
-        _tf.add_listeners(savers[0], request.listeners)
+        ours = [PositionListener(position, str(request.config.model_dir))] if position else []
+        _tf.add_listeners(savers[0], [*ours, *request.listeners])
         return None
     return CheckpointWriter(
         str(request.config.model_dir),
@@ -157,15 +172,21 @@ class _TrainRun:
         request: TrainRequest,
         checkpoints: CheckpointWriter | None,
         events: EventWriter,
+        bad_weights: tf.Tensor,
     ) -> None:
         config = request.config
+        self._bad_weights = bad_weights
         self._program = program
         self._session = session
         self._iterations_per_loop = config.iterations_per_loop
         self._nan_policy = config.nan_policy
         self._checkpoints = checkpoints
         self._events = events
-        self._saves = Schedule(config.save_checkpoints_steps, config.save_checkpoints_secs)
+        self._saves = (
+            Schedule()
+            if checkpoints is None
+            else Schedule(config.save_checkpoints_steps, config.save_checkpoints_secs)
+        )
         self._summaries = Schedule(config.save_summary_steps)
         self._logs = Schedule(config.log_step_count_steps)
         self._step = int(session.session.run(program.current_step))
@@ -201,6 +222,8 @@ class _TrainRun:
                 "one global batch. Check its files and filters, or drop_remainder."
             )
         if self._checkpoints is not None and reason != "nan loss":
+            reason = self._stop_on_bad_weights() or reason
+        if self._checkpoints is not None and reason != "nan loss":
             if reason == "end of input":
                 self._checkpoints.forget_position()
             self._checkpoints.end(self._session.session, self._step)
@@ -233,19 +256,30 @@ class _TrainRun:
             self._step = int(self._session.session.run(self._program.current_step))
             return "end of input"
         if not math.isfinite(self._loss) and self._nan_policy != "ignore":
-            return self._stop_on_nan()
+            return self._stop_on_nan(f"The loss of step {self._step} is {self._loss}")
         self._check_advanced(before)
         if is_recording:
             self._write_summaries(summary)
         if self._logs.is_due(before, self._step):
             self._write_speed()
-        return "listener" if self._saved_and_must_stop(before) else None
+        return self._save_if_due(before)
 
-    def _saved_and_must_stop(self, before: int) -> bool:
-        """Saves if that is due; returns whether a listener asks to stop."""
+    def _save_if_due(self, before: int) -> str | None:
         if self._checkpoints is None or not self._saves.is_due(before, self._step):
-            return False
-        return self._checkpoints.save(self._session.session, self._step)
+            return None
+        if (reason := self._stop_on_bad_weights()) is not None:
+            return reason
+        is_asked_to_stop = self._checkpoints.save(self._session.session, self._step)
+        return "listener" if is_asked_to_stop else None
+
+    def _stop_on_bad_weights(self) -> str | None:
+        """Before a save: a gradient may be bad while the loss of its step is not yet."""
+        if self._nan_policy == "ignore":
+            return None
+        bad = [name.decode() for name in self._session.session.run(self._bad_weights)]
+        if not bad:
+            return None
+        return self._stop_on_nan(f"After step {self._step} some weights are not finite: {bad}")
 
     def _call(self, num_steps: int, is_recording: bool) -> tuple[float, int, bytes | None]:
         program = self._program
@@ -262,10 +296,10 @@ class _TrainRun:
         loss, step, *summary = self._session.run(fetches, feeds, values)
         return float(loss), int(step), _bytes(summary)
 
-    def _stop_on_nan(self) -> str:
+    def _stop_on_nan(self, what: str) -> str:
         message = (
-            f"The loss of step {self._step} is {self._loss}. The state after it is not saved: "
-            "training resumes from the last checkpoint before it."
+            f"{what}. The state after it is not saved: training resumes from the last checkpoint "
+            "before it."
         )
         _log.error(message)
         if self._nan_policy == "raise":
@@ -305,6 +339,19 @@ class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
     def __str__(self) -> str:
         """The message."""
         return self._message
+
+
+def _build_bad_weights(graph: tf.Graph) -> tf.Tensor:
+    """The names of the weights that are not finite: strings, [how many]."""
+    with graph.as_default():
+        weights = [v for v in tf.compat.v1.trainable_variables() if v.dtype.is_floating]
+        names = [weight.name.partition(":")[0] for weight in weights]
+        finite = [
+            tf.reduce_all(tf.math.is_finite(_tf.copies(weight)[0].read_value()))
+            for weight in weights
+        ]
+        is_bad = tf.logical_not(tf.stack(finite)) if finite else tf.zeros([0], tf.bool)
+        return tf.boolean_mask(tf.constant(names, tf.string, [len(names)]), is_bad)
 
 
 def _stop_hook_step(hooks: Sequence[Hook]) -> int | None:

@@ -27,14 +27,14 @@ def _minimize(features, labels, mode, global_step):
 
 
 def _train_with_a_hook_inside_the_loop(stage):
-    losses = []
+    doubles = []
 
-    class FetchLoss(V1.train.SessionRunHook):
+    class FetchDouble(V1.train.SessionRunHook):
         def before_run(self, run_context):
-            return V1.train.SessionRunArgs(losses[-1])
+            return V1.train.SessionRunArgs(doubles[-1])
 
-    model_fn = spec_with(loss=lambda a: losses.append(a["loss"]) or a["loss"])
-    stage.train(model_fn, hooks=[FetchLoss()], config=est.RunConfig(iterations_per_loop=2))
+    model_fn = spec_with(loss=lambda a: doubles.append(a["loss"] * 2) or a["loss"])
+    stage.train(model_fn, hooks=[FetchDouble()], config=est.RunConfig(iterations_per_loop=2))
 
 
 TRAIN = {
@@ -325,7 +325,7 @@ TRAIN_RUN = {
     "a hook wants a tensor inside the loop": (
         _train_with_a_hook_inside_the_loop,
         ValueError,
-        "The hook FetchLoss asks for ... inside the loop ... `iterations_per_loop=1` ... "
+        "The hook FetchDouble asks for ... inside the loop ... `iterations_per_loop=1` ... "
         "`training_hooks`",
     ),
     "the dataset is smaller than a global batch": (

@@ -187,8 +187,7 @@ def check_statistics(actual, expected):
         np.testing.assert_allclose(actual[kind], value, rtol=1e-5, err_msg=kind)
 
 
-@pytest.mark.parametrize("is_wired", [False, True])
-@pytest.mark.parametrize("loop", [1, 4])
+@pytest.mark.parametrize(("loop", "is_wired"), [(1, False), (4, False), (4, True)])
 def test_moving_statistics_are_updated_once_a_step(flavour_and_strategy, loop, is_wired, tmp_path):
     flavour, strategy = flavour_and_strategy
     model = make_model(tmp_path, flavour, loop, strategy, is_wired=is_wired)
@@ -276,24 +275,18 @@ def test_names_are_the_same_in_every_build(flavour, tmp_path):
     assert all(other == first for other in others)
 
 
-def test_a_library_build_does_not_disturb_the_users_own_keras_names():
+def test_a_library_build_does_not_disturb_the_users_own_keras_names(tmp_path):
     before = keras.layers.Dense(1).name
-    with make_model_for_names() as model:
+    with make_model(tmp_path, next(name for name in FLAVOURS if "keras" in name)) as model:
         model.train(input_fn, steps=1)
     kind, _, number = before.rpartition("_")
     following = keras.layers.Dense(1).name
     assert following == (f"{kind}_{int(number) + 1}" if number.isdigit() else "dense_1")
 
 
-def make_model_for_names():
-    return est.Estimator(model_fn, config=cases.make_config(), params={"flavour": KERAS_FLAVOUR})
-
-
-KERAS_FLAVOUR = "tf_keras" if IS_LEGACY else "keras"
-
-
 if not IS_LEGACY:
 
+    @pytest.mark.slow
     def test_all_of_this_holds_with_tf_use_legacy_keras():
         command = [sys.executable, "-m", "pytest", __file__, "-q", "-p", "no:cacheprovider"]
         done = subprocess.run(

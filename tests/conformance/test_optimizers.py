@@ -118,6 +118,7 @@ for optimizer, make_optimizer in tests.OPTIMIZERS.items():
 """
 
 
+@pytest.mark.slow
 def test_a_mirrored_strategy_made_eagerly_does_as_its_name(tmp_path):
     command = [sys.executable, "-c", EAGER_OBJECT, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)

@@ -1,0 +1,428 @@
+"""Hooks around session calls: the stock ones and a user's own, with and without a loop."""
+
+import glob
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator as est
+from tests.toy import Model, checkpoint_steps, events, ids_model_fn, ids_of, numbers
+
+v1 = tf.compat.v1
+
+LOOPS = pytest.mark.parametrize("iterations_per_loop", [1, 5])
+
+
+class Recorder(v1.train.SessionRunHook):
+    """Keeps the calls it gets, with the global step after each session call."""
+
+    def __init__(self, calls=None, name=""):
+        self.calls = [] if calls is None else calls
+        self.name = name
+
+    def begin(self):
+        self.step = v1.train.get_global_step()
+        self.calls.append(f"{self.name}begin")
+
+    def after_create_session(self, session, coord):
+        self.calls.append(f"{self.name}after_create_session {session.run(self.step)}")
+
+    def before_run(self, run_context):
+        self.calls.append(f"{self.name}before_run")
+
+    def after_run(self, run_context, run_values):
+        assert run_values.results is None
+        self.calls.append(f"{self.name}after_run {run_context.session.run(self.step)}")
+
+    def end(self, session):
+        self.calls.append(f"{self.name}end {session.run(self.step)}")
+
+
+def make(model_dir, iterations_per_loop=1, model_fn=None, **config):
+    config = est.RunConfig(
+        **{
+            "save_summary_steps": None,
+            "log_step_count_steps": None,
+            "iterations_per_loop": iterations_per_loop,
+            **config,
+        }
+    )
+    return est.Estimator(model_fn or Model(), str(model_dir), config)
+
+
+def with_hooks(make_hooks):
+    """`Model`, whose spec has the hooks that are made from its features and its loss."""
+
+    def model_fn(features, labels, mode):
+        spec = Model()(features, labels, mode)
+        return spec.replace(training_hooks=make_hooks(tf.cast(features[0], tf.float32), spec.loss))
+
+    return model_fn
+
+
+@pytest.mark.parametrize(("iterations_per_loop", "ends"), [(1, range(1, 9)), (5, [5, 8])])
+def test_a_hook_is_called_once_around_each_session_call(tmp_path, iterations_per_loop, ends):
+    hook = Recorder()
+    make(tmp_path, iterations_per_loop).train(numbers(), steps=8, hooks=[hook])
+    around = [call for end in ends for call in ("before_run", f"after_run {end}")]
+    assert hook.calls == ["begin", "after_create_session 0", *around, "end 8"]
+
+
+@LOOPS
+def test_hooks_are_called_in_their_order(tmp_path, iterations_per_loop):
+    calls = []
+    hooks = [Recorder(calls, "first "), Recorder(calls, "second ")]
+    model_fn = with_hooks(lambda x, loss: [Recorder(calls, "model's ")])
+    trained = make(tmp_path, iterations_per_loop, model_fn)
+    trained.train(numbers(), steps=iterations_per_loop, hooks=hooks)
+    names = ["first", "second", "model's"]
+    verbs = ["begin", "after_create_session", "before_run", "after_run", "end"]
+    expected = [f"{name} {verb}" for verb in verbs for name in names]
+    assert [call.rstrip(" 0123456789") for call in calls] == expected
+
+
+@LOOPS
+def test_a_session_call_without_wishes_of_hooks_fetches_no_more(tmp_path, iterations_per_loop):
+    """`results` is None for a hook whose `before_run` returned nothing, fetches or none."""
+
+    class Asks(v1.train.SessionRunHook):
+        def __init__(self, make_fetches):
+            self.make_fetches = make_fetches
+            self.results = []
+
+        def begin(self):
+            self.fetches = self.make_fetches()
+
+        def before_run(self, run_context):
+            return v1.train.SessionRunArgs(self.fetches)
+
+        def after_run(self, run_context, run_values):
+            self.results.append(run_values.results)
+
+    nested = Asks(lambda: {"a": [tf.constant(1)], "b": (tf.constant(2.0), tf.constant("x"))})
+    nothing = Recorder()
+    make(tmp_path, iterations_per_loop).train(
+        numbers(), steps=iterations_per_loop, hooks=[nested, nothing]
+    )
+    assert nested.results == [{"a": [1], "b": (2.0, b"x")}]
+
+
+@LOOPS
+def test_an_error_in_training_keeps_end_from_being_called(tmp_path, iterations_per_loop):
+    class Fails(Recorder):
+        def after_run(self, run_context, run_values):
+            raise ZeroDivisionError
+
+    hook = Fails()
+    with pytest.raises(ZeroDivisionError):
+        make(tmp_path, iterations_per_loop).train(numbers(), steps=8, hooks=[hook])
+    assert hook.calls == ["begin", "after_create_session 0", "before_run"]
+
+
+@LOOPS
+@pytest.mark.parametrize("limit", [{}, {"steps": 100}, {"max_steps": 50}])
+@pytest.mark.parametrize("kind", ["num_steps", "last_step"])
+def test_stop_at_step_hook_stops_at_exactly_its_step(tmp_path, iterations_per_loop, limit, kind):
+    trained = make(tmp_path, iterations_per_loop)
+    hook = v1.train.StopAtStepHook(**{kind: 7})
+    trained.train(numbers(), hooks=[hook], **limit)
+    assert trained.train_result.global_step == 7
+    assert trained.train_result.reason == "hook"
+    hook = v1.train.StopAtStepHook(**{kind: {"num_steps": 2, "last_step": 9}[kind]})
+    trained.train(numbers(), hooks=[hook], **limit)
+    assert trained.train_result.global_step == 9
+
+
+@LOOPS
+def test_steps_before_the_stop_of_a_hook_come_first(tmp_path, iterations_per_loop):
+    trained = make(tmp_path, iterations_per_loop)
+    trained.train(numbers(), steps=3, hooks=[v1.train.StopAtStepHook(last_step=7)])
+    assert trained.train_result.global_step == 3
+    assert trained.train_result.reason == "steps"
+
+
+@LOOPS
+def test_request_stop_ends_training_after_the_session_call(tmp_path, iterations_per_loop):
+    class Stop(v1.train.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            run_context.request_stop()
+
+    trained = make(tmp_path, iterations_per_loop)
+    trained.train(numbers(), hooks=[Stop()])
+    assert trained.train_result.global_step == iterations_per_loop
+    assert trained.train_result.reason == "hook"
+    assert checkpoint_steps(trained.model_dir) == [iterations_per_loop]
+
+
+@pytest.mark.parametrize("strategy", [None, "mirrored"])
+@pytest.mark.parametrize(
+    ("iterations_per_loop", "expected"),
+    [(1, [0, 1, 2, 3, 4, 5, 6, 7]), (5, [4, 7]), (3, [2, 5, 7])],
+)
+def test_a_logging_hook_of_the_model_sees_the_last_step_of_each_loop(
+    tmp_path, strategy, iterations_per_loop, expected
+):
+    logged = []
+
+    def make_hooks(x, loss):
+        hook = v1.train.LoggingTensorHook(
+            {"x": x, "double": 2 * x, "loss": loss},
+            every_n_iter=1,
+            formatter=lambda values: logged.append(dict(values)) or "",
+        )
+        return [hook]
+
+    config = {"strategy": strategy, "num_replicas": 2} if strategy else {}
+    trained = make(tmp_path, iterations_per_loop, with_hooks(make_hooks), **config)
+    trained.train(numbers(), steps=8)
+    scale = 2 if strategy else 1
+    assert [values["x"] for values in logged] == [scale * x for x in expected]
+    assert [values["double"] for values in logged] == [2 * scale * x for x in expected]
+    assert all(np.isfinite(values["loss"]) for values in logged)
+
+
+@LOOPS
+def test_a_logging_hook_of_the_caller_sees_the_global_step_by_name(tmp_path, iterations_per_loop):
+    logged = []
+    hook = v1.train.LoggingTensorHook(
+        ["global_step"],
+        every_n_iter=1,
+        at_end=False,
+        formatter=lambda values: logged.append(values["global_step"]) or "",
+    )
+    make(tmp_path, iterations_per_loop).train(numbers(), steps=10, hooks=[hook])
+    assert len(logged) == 10 // iterations_per_loop
+
+
+@LOOPS
+def test_a_nan_tensor_hook_sees_the_models_loss(tmp_path, iterations_per_loop):
+    def input_fn():
+        return tf.data.Dataset.from_tensor_slices([1.0, 1.0, np.nan, 1.0, 1.0]).batch(1)
+
+    def make_hooks(x, loss):
+        return [v1.train.NanTensorHook(loss, fail_on_nan_loss=False)]
+
+    trained = make(tmp_path, iterations_per_loop, with_hooks(make_hooks), nan_policy="ignore")
+    trained.train(input_fn, max_steps=100)
+    assert trained.train_result.reason == "hook"
+    assert trained.train_result.global_step == (3 if iterations_per_loop == 1 else 5)
+
+
+@pytest.mark.parametrize("strategy", [None, "mirrored"])
+def test_a_hook_that_wants_a_tensor_of_the_loop_is_told_the_ways_out(tmp_path, strategy):
+    class Fetch(v1.train.SessionRunHook):
+        def __init__(self, tensor):
+            self.tensor = tensor
+
+        def before_run(self, run_context):
+            return v1.train.SessionRunArgs({"t": self.tensor})
+
+    config = {"strategy": strategy, "num_replicas": 2} if strategy else {}
+    trained = make(tmp_path, 5, with_hooks(lambda x, loss: [Fetch(x)]), **config)
+    with pytest.raises(ValueError, match=r"(?s)Fetch.*inside the loop") as error:
+        trained.train(numbers(), steps=5)
+    assert "iterations_per_loop=1" in str(error.value)
+    assert "LoggingTensorHook" in str(error.value)
+    assert checkpoint_steps(trained.model_dir) == []
+
+
+def test_a_name_of_the_loop_is_told_the_ways_out_too(tmp_path):
+    def model_fn(features, labels, mode):
+        tf.identity(features, "my_features")
+        return Model()(features, labels, mode)
+
+    trained = make(tmp_path, 5, model_fn)
+    hook = v1.train.LoggingTensorHook(["my_features"], every_n_iter=1)
+    with pytest.raises(ValueError, match=r"(?s)LoggingTensorHook.*my_features") as error:
+        trained.train(numbers(), steps=5, hooks=[hook])
+    assert "iterations_per_loop=1" in str(error.value)
+    make(tmp_path, 1, model_fn).train(numbers(), steps=2, hooks=[hook])
+
+
+@pytest.mark.parametrize(
+    ("iterations_per_loop", "expected"), [(1, [0, 4, 8, 12, 13]), (5, [0, 5, 10, 13])]
+)
+def test_a_checkpoint_saver_hook_of_the_user_replaces_ours(tmp_path, iterations_per_loop, expected):
+    saves = Saves([])
+    hook = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=4)
+    trained = make(tmp_path, iterations_per_loop, save_checkpoints_steps=1, keep_checkpoint_max=9)
+    trained.train(numbers(), steps=13, hooks=[hook], saving_listeners=[saves])
+    assert checkpoint_steps(trained.model_dir) == expected
+    assert [call for call in saves.calls if call.startswith("after_save")] == [
+        f"after_save {step}" for step in expected
+    ]
+
+
+def test_the_input_goes_on_after_the_saves_of_a_users_hook_too(tmp_path):
+    trained = make(tmp_path, model_fn=ids_model_fn)
+    for _ in range(2):
+        hook = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=4)
+        trained.train(numbers(), steps=6, hooks=[hook])
+    assert ids_of(trained) == list(range(12))
+
+
+@LOOPS
+def test_a_summary_saver_hook_writes_its_own_summaries(tmp_path, iterations_per_loop):
+    class Late(v1.train.SummarySaverHook):
+        """Made before there is a graph: its summary is added in `begin`."""
+
+        def begin(self):
+            step = tf.cast(v1.train.get_global_step(), tf.float32)
+            self._summary_op = v1.summary.scalar("ten_steps", 10 * step, collections=[])
+            super().begin()
+
+    hook = Late(save_steps=5, output_dir=str(tmp_path / "own"), summary_op="later")
+    make(tmp_path, iterations_per_loop).train(numbers(), steps=20, hooks=[hook])
+    written = [step for step, tag, _ in events(str(tmp_path / "own")) if tag == "ten_steps"]
+    # The stock hook knows nothing of loops, and asks for the call after the one that is due.
+    assert written == ([1, 6, 11, 16] if iterations_per_loop == 1 else [5, 20])
+
+
+def test_a_summary_saver_hook_of_the_model_writes_its_tensors(tmp_path):
+    def make_hooks(x, loss):
+        summary = v1.summary.scalar("x", x, collections=[])
+        hook = v1.train.SummarySaverHook(
+            save_steps=4, output_dir=str(tmp_path / "own"), summary_op=summary
+        )
+        return [hook]
+
+    make(tmp_path, 1, with_hooks(make_hooks)).train(numbers(), steps=10)
+    written = [(step, value.simple_value) for step, _, value in events(str(tmp_path / "own"))]
+    assert written == [(1, 0), (5, 4), (9, 8)]
+
+
+@LOOPS
+def test_a_step_counter_hook_writes_the_speed(tmp_path, iterations_per_loop):
+    hook = v1.train.StepCounterHook(every_n_steps=5, output_dir=str(tmp_path / "own"))
+    make(tmp_path, iterations_per_loop).train(numbers(), steps=20, hooks=[hook])
+    written = events(str(tmp_path / "own"))
+    assert {tag for _, tag, _ in written} == {"global_step/sec"}
+    assert len(written) == 3
+    assert all(value.simple_value > 0 for _, _, value in written)
+
+
+@LOOPS
+def test_a_stock_hook_writes_into_the_file_of_model_dir(tmp_path, iterations_per_loop):
+    hook = v1.train.StepCounterHook(every_n_steps=5, output_dir=str(tmp_path))
+    trained = make(tmp_path, iterations_per_loop, save_summary_steps=5)
+    trained.train(numbers(), steps=20, hooks=[hook])
+    tags = [tag for _, tag, _ in events(str(tmp_path))]
+    assert tags.count("loss") == 4
+    assert tags.count("global_step/sec") == 3
+    assert len(glob.glob(os.path.join(tmp_path, "events.*"))) == 1
+
+
+@LOOPS
+def test_a_final_ops_hook_runs_its_ops_at_the_end(tmp_path, iterations_per_loop):
+    class Final(v1.train.FinalOpsHook):
+        def begin(self):
+            self._final_ops = {"step": v1.train.get_global_step()}
+
+    hook = Final(None)
+    make(tmp_path, iterations_per_loop).train(numbers(), steps=7, hooks=[hook])
+    assert hook.final_ops_values == {"step": 7}
+
+
+@LOOPS
+def test_a_profiler_hook_writes_a_timeline(tmp_path, iterations_per_loop):
+    with tf.Graph().as_default():  # It opens an event file when it is made.
+        hook = v1.train.ProfilerHook(save_steps=5, output_dir=str(tmp_path / "own"))
+    make(tmp_path, iterations_per_loop).train(numbers(), steps=20, hooks=[hook])
+    found = glob.glob(str(tmp_path / "own" / "timeline-*"))
+    steps = sorted(int(path.removesuffix(".json").rsplit("-", 1)[1]) for path in found)
+    assert steps == ([5, 10, 15, 20] if iterations_per_loop == 1 else [15])
+    for path in found:
+        with open(path) as file:
+            assert len(json.load(file)["traceEvents"]) > 10
+
+
+@LOOPS
+def test_a_hook_may_feed_a_placeholder(tmp_path, iterations_per_loop):
+    class Feed(v1.train.SessionRunHook):
+        def begin(self):
+            graph = v1.get_default_graph()
+            self.placeholder = graph.get_tensor_by_name("rate:0")
+
+        def before_run(self, run_context):
+            return v1.train.SessionRunArgs(None, {self.placeholder: 3.0})
+
+    def model_fn(features, mode):
+        with tf.init_scope():
+            rate = v1.placeholder_with_default(1.0, [], "rate")
+        total = v1.get_variable("total", [], initializer=v1.zeros_initializer())
+        step = v1.train.get_global_step().assign_add(1)
+        return est.EstimatorSpec(mode, loss=rate, train_op=tf.group(step, total.assign_add(rate)))
+
+    trained = make(tmp_path, iterations_per_loop, model_fn)
+    trained.train(numbers(), steps=5, hooks=[Feed()])
+    assert trained.get_variable_value("total") == 15
+    trained.train(numbers(), steps=5)
+    assert trained.get_variable_value("total") == 20
+
+
+class Saves(v1.train.CheckpointSaverListener):
+    """Keeps the calls it gets; asks to stop at the save of a step."""
+
+    def __init__(self, calls, name="", stop_at=None):
+        self.calls = calls
+        self.name = name
+        self.stop_at = stop_at
+
+    def begin(self):
+        self.calls.append(f"{self.name}begin")
+
+    def before_save(self, session, global_step_value):
+        self.calls.append(f"{self.name}before_save {global_step_value}")
+
+    def after_save(self, session, global_step_value):
+        self.calls.append(f"{self.name}after_save {global_step_value}")
+        return global_step_value == self.stop_at
+
+    def end(self, session, global_step_value):
+        self.calls.append(f"{self.name}end {global_step_value}")
+
+
+@LOOPS
+def test_listeners_are_told_of_each_save_in_their_order(tmp_path, iterations_per_loop):
+    calls = []
+    listeners = [Saves(calls, "a "), Saves(calls, "b ")]
+    trained = make(tmp_path, iterations_per_loop, save_checkpoints_steps=4)
+    trained.train(numbers(), steps=6, saving_listeners=listeners)
+    verbs = ["begin", "before_save 4", "after_save 4", "before_save 6", "after_save 6", "end 6"]
+    assert calls == [f"{name} {verb}" for verb in verbs for name in "ab"]
+
+
+@LOOPS
+def test_a_listener_sees_the_new_checkpoint_and_weights(tmp_path, iterations_per_loop):
+    seen = []
+
+    class Look(v1.train.CheckpointSaverListener):
+        def begin(self):
+            self.w = v1.global_variables("w")[0]
+
+        def before_save(self, session, global_step_value):
+            assert trained.latest_checkpoint() in (None, str(tmp_path / "model.ckpt-3"))
+
+        def after_save(self, session, global_step_value):
+            assert trained.latest_checkpoint().endswith(f"-{global_step_value}")
+            assert session.run(self.w) == trained.get_variable_value("w")
+            seen.append(int(global_step_value))
+
+    trained = make(tmp_path, iterations_per_loop, save_checkpoints_steps=3)
+    trained.train(numbers(), steps=6, saving_listeners=[Look()])
+    assert seen == [3, 6]
+
+
+@LOOPS
+def test_every_listener_is_told_when_one_asks_to_stop(tmp_path, iterations_per_loop):
+    calls = []
+    listeners = [Saves(calls, "a ", stop_at=4), Saves(calls, "b ")]
+    trained = make(tmp_path, iterations_per_loop, save_checkpoints_steps=2)
+    trained.train(numbers(), steps=10, saving_listeners=listeners)
+    assert trained.train_result.reason == "listener"
+    assert trained.train_result.global_step == 4
+    assert calls[-4:] == ["a after_save 4", "b after_save 4", "a end 4", "b end 4"]
+    assert checkpoint_steps(trained.model_dir) == [2, 4]
