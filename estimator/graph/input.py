@@ -235,7 +235,7 @@ def _build_tensor_input(result: Any) -> Input:
             "return (features, labels), or features alone as a tensor or a dict."
         )
     tensors = tf.nest.map_structure(
-        lambda v: v if v is None or not _is_array(v) else tf.convert_to_tensor(v), result
+        lambda v: v if v is None or _is_composite(v) else tf.convert_to_tensor(v), result
     )
     home = tf.compat.v1.get_default_graph()
     is_taken: list[bool] = []
@@ -257,8 +257,7 @@ def _build_tensor_input(result: Any) -> Input:
 
 def _runs_for_each_batch(op: tf.Operation) -> bool:
     """False for what every batch shares: queues, iterators, variables and constants."""
-    holders = (tf.resource, tf.variant)
-    is_handle = any(_tf.is_ref(output) or output.dtype in holders for output in op.outputs)
+    is_handle = any(_tf.is_ref(output) or output.dtype == tf.resource for output in op.outputs)
     return not is_handle and op.type not in ("Const", "Placeholder")
 
 
@@ -277,11 +276,11 @@ def _split(element: Any) -> tuple[Any, Any]:
 
 
 def _is_tensor_like(value: Any) -> bool:
-    return _is_array(value) or isinstance(value, tf.SparseTensor | tf.RaggedTensor)
+    return _is_composite(value) or tf.is_tensor(value) or hasattr(value, "__array__")
 
 
-def _is_array(value: Any) -> bool:
-    return tf.is_tensor(value) or hasattr(value, "__array__")
+def _is_composite(value: Any) -> bool:
+    return isinstance(value, tf.SparseTensor | tf.RaggedTensor)
 
 
 def batch_tensors(batches: Any) -> list[tf.Tensor]:
