@@ -357,7 +357,10 @@ def _ops_behind(values: Sequence[Any], among: Sequence[tf.Operation]) -> list[tf
 
 def _wait_for(step_ops: Sequence[tf.Operation], first: list[tf.Operation], batches: Any) -> None:
     """No variable changes before every replica has its batch: the input may be at its end."""
-    taken = sorted({tensor.op for tensor in input.batch_tensors(batches)}, key=lambda op: op.name)
+    graph = tf.compat.v1.get_default_graph()
+    # What is made outside of the loop, as constants are, is there before the loop starts.
+    ops = {tensor.op for tensor in input.batch_tensors(batches) if tensor.graph is graph}
+    taken = sorted(ops, key=lambda op: op.name)
     for op in updates.assignments(step_ops):
         _tf.add_control_inputs(op, [*first, *taken])
 
