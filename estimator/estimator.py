@@ -175,7 +175,7 @@ class Estimator:
             lambda: self._build_input(input_fn, ModeKeys.TRAIN, strategy),
             strategy,
             iterations_per_loop=self._config.iterations_per_loop,
-            stop_on_nan=self._config.nan_policy != "ignore",
+            nan_policy=self._config.nan_policy,
             seed=self._config.tf_random_seed,
         )
         self._trained_on = program.input.element[0]

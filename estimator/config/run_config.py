@@ -25,7 +25,7 @@ from estimator.config.tpu_config import InputPipelineConfig, TPUConfig
 __all__ = ["InputPipelineConfig", "RunConfig", "TPUConfig", "TPURunConfig"]
 
 DEFAULT_SAVE_CHECKPOINTS_SECS: Final = 600
-NAN_POLICIES: Final = ("raise", "stop", "ignore")
+NAN_POLICIES: Final = ("raise", "stop", "skip", "ignore")
 
 # 0 and None mean never; for `keep_checkpoint_max`, that none is ever deleted.
 _STEPS = ("save_summary_steps", "save_checkpoints_steps", "log_step_count_steps")
@@ -64,7 +64,8 @@ class RunConfig:
       strategy: the strategy for every mode: a name of `STRATEGY_NAMES` or a `tf.distribute` object.
       num_replicas: how many replicas a strategy that is named makes; None is one a GPU.
       iterations_per_loop: steps in one session call.
-      nan_policy: what a loss that is NaN does to training: "raise", "stop" or "ignore".
+      nan_policy: what a loss or weight that is not finite does to training: "raise" an error,
+        "stop" without one, "skip" the step as if it had not changed any weight, or "ignore" it.
       resume_input: whether training goes on where the input stood at the last checkpoint.
       cluster: the cluster and this process's task in it, from TF_CONFIG.
 

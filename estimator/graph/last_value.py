@@ -24,19 +24,30 @@ class LastValue:
     initializer: tf.Operation
 
     def build_read(self) -> tf.Tensor:
-        """Reads what was written last; before any write, an empty tensor."""
+        """Reads what was written last; before any write, the value that it was made with."""
         return tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtype)
 
+    def build_add(self, value: tf.Tensor) -> tf.Operation:
+        """Adds to what is there."""
+        return tf.raw_ops.AssignAddVariableOp(resource=self.handle, value=value)
 
-def build_last_value(dtype: tf.DType, name: str) -> LastValue:
-    """Makes the place in the graph around the loop, on the host, outside of any strategy."""
+
+def build_last_value(dtype: tf.DType, name: str, initial: tf.Tensor | None = None) -> LastValue:
+    """Makes the place in the graph around the loop, on the host, outside of any strategy.
+
+    Args:
+      dtype: of the values.
+      name: of the resource.
+      initial: what it holds before any write: an empty tensor if None.
+    """
     with tf.init_scope(), tf.device("/cpu:0"):
         unique = tf.compat.v1.get_default_graph().unique_name(name)
         handle = tf.raw_ops.VarHandleOp(
             dtype=dtype, shape=tf.TensorShape(None), shared_name=unique, name=name
         )
-        empty = tf.zeros([0], dtype) if dtype != tf.string else tf.constant([], tf.string)
-        initializer = tf.raw_ops.AssignVariableOp(resource=handle, value=empty)
+        if initial is None:
+            initial = tf.zeros([0], dtype) if dtype != tf.string else tf.constant([], tf.string)
+        initializer = tf.raw_ops.AssignVariableOp(resource=handle, value=initial)
     return LastValue(handle, dtype, initializer)
 
 

@@ -14,9 +14,11 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.graph import host_call, input, reduce, summary, updates
+from estimator.graph.last_value import LastValue
 from estimator.graph.loop import build_loop
 from estimator.graph.model import BUILD_LOCK, Model, build_replicas
 from estimator.graph.seed import separate_step_seeds
+from estimator.graph.skip import build_skip_counter, build_snapshot, build_take_back
 from estimator.spec import EstimatorSpec, ModeKeys
 
 
@@ -34,6 +36,8 @@ class TrainProgram:
       num_steps: scalar, int32, fed: how many steps. None if a call is always one step.
       is_recording: scalar, bool, fed: whether the last step leaves its summaries.
       summary: scalar, string: the last step's merged summaries, None if the model has none.
+      skipped_steps: scalar, int64: how many steps of the session the "skip" policy took back,
+        without running anything.
       initializers: what a new session runs besides the initializers of variables and tables.
       strategy: where the replicas run.
     """
@@ -47,6 +51,7 @@ class TrainProgram:
     num_steps: tf.Tensor | None
     is_recording: tf.Tensor
     summary: tf.Tensor | None
+    skipped_steps: tf.Tensor
     initializers: list[tf.Operation]
     strategy: tf.distribute.Strategy
 
@@ -133,7 +138,7 @@ def build_train_program(
     strategy: tf.distribute.Strategy,
     *,
     iterations_per_loop: int,
-    stop_on_nan: bool,
+    nan_policy: str,
     seed: int | None = None,
 ) -> TrainProgram:
     """Builds `model` in train mode.
@@ -144,14 +149,24 @@ def build_train_program(
       strategy: where the replicas run.
       iterations_per_loop: 1 builds the step at the top of the graph, where hooks can fetch
         anything; more builds it as the body of a loop of any length.
-      stop_on_nan: a loop ends after a step whose loss is not finite.
+      nan_policy: of the RunConfig. A loop ends after a step whose loss is not finite, unless that
+        step is skipped or what it did is ignored.
       seed: of the graph.
     """
     with building(strategy, seed) as (graph, global_step):
         source = make_input()
         step_before = _build_step_before(global_step)
         is_recording = tf.compat.v1.placeholder_with_default(False, [], "is_recording")
-        step = _TrainStep(strategy, model, source, global_step, is_recording, step_before)
+        skips = build_skip_counter()
+        step = _TrainStep(
+            strategy,
+            model,
+            source,
+            global_step,
+            is_recording,
+            step_before,
+            skips=skips if nan_policy == "skip" else None,
+        )
         num_steps = None
         if iterations_per_loop == 1:
             with separate_step_seeds(graph):
@@ -159,7 +174,9 @@ def build_train_program(
         else:
             num_steps = tf.compat.v1.placeholder(tf.int32, [], "num_steps")
             with tf.control_dependencies([step_before]):
-                loss = build_loop(step.build, tf.identity(num_steps), stop_on_nan)
+                loss = build_loop(
+                    step.build, tf.identity(num_steps), stop_on_nan=nan_policy in ("raise", "stop")
+                )
         with tf.control_dependencies([loss]):
             step_after = tf.identity(_primary(global_step).read_value(), "global_step_after")
             merged = step.build_summary_outside()
@@ -174,7 +191,8 @@ def build_train_program(
             num_steps=num_steps,
             is_recording=is_recording,
             summary=merged,
-            initializers=[place.initializer for place in step.report.places()],
+            skipped_steps=skips.build_read(),
+            initializers=[place.initializer for place in [skips, *step.report.places()]],
             strategy=strategy,
         )
 
@@ -190,6 +208,7 @@ class _TrainStep:
         global_step: tf.Variable,
         is_recording: tf.Tensor,
         step_before: tf.Tensor,
+        skips: LastValue | None,
     ) -> None:
         self._step_before = step_before
         self._strategy = strategy
@@ -197,6 +216,7 @@ class _TrainStep:
         self._source = source
         self._global_step = global_step
         self._is_recording = is_recording
+        self._skips = skips
         self.report = summary.LoopReport()
         self.spec: EstimatorSpec
         self._merged: tf.Tensor | None = None
@@ -217,7 +237,8 @@ class _TrainStep:
         done += host_call.build_host_call([output.host_call for output in replicas.outputs])
         loss = reduce.build_mean_loss([output.spec.loss for output in replicas.outputs])
         first = [] if _tf.is_loop_body(graph) else [self._step_before.op]
-        _wait_for(_ops_behind(done, replicas.new_ops), first, batches)
+        step_ops = _ops_behind(done, replicas.new_ops)
+        _wait_for(step_ops, first, batches)
         merged = summary.build_merged_summary(summaries_before)
         if _tf.is_loop_body(graph):
             done += summary.build_loop_report(
@@ -228,6 +249,9 @@ class _TrainStep:
                 is_recording=self._is_recording,
             )
         self._merged = merged
+        if self._skips is not None:
+            before = build_snapshot(step_ops, self._global_step)
+            done = [build_take_back(before, loss, _ops(done), self._skips)]
         with tf.device("/cpu:0"), tf.control_dependencies(_ops(done)):
             return tf.identity(loss, "loss_of_step")
 

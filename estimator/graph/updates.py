@@ -97,12 +97,12 @@ def _add_order(
             ]
             _tf.add_control_inputs(op, [*last_write, *reads])
             last_write, reads_since = [op], []
-        elif op.type in _READS or _runs_a_function(op):
+        elif op.type in _READS or runs_a_function(op):
             _tf.add_control_inputs(op, last_write)
             reads_since.append(op)
 
 
-def _runs_a_function(op: tf.Operation) -> bool:
+def runs_a_function(op: tf.Operation) -> bool:
     """Whether `op` may read the variable inside a function body: a cond, a loop or a call."""
     return any(attribute.HasField("func") for attribute in op.node_def.attr.values())
 
@@ -113,7 +113,7 @@ def _ends(op: tf.Operation) -> list[tf.Operation]:
     Who waits for a cond or a loop alone waits for its start, once a session has taken it apart;
     its outputs come after what happens inside.
     """
-    if not _runs_a_function(op):
+    if not runs_a_function(op):
         return [op]
     return [op, *(c for out in op.outputs for c in out.consumers() if c.type == "Identity")]
 

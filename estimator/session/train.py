@@ -40,11 +40,13 @@ class TrainResult:
       loss: of the last step that a session call reported; None if no step ran.
       reason: why it stopped: "max_steps", "steps", "end of input", "hook", "listener" or
         "nan loss".
+      skipped_steps: how many steps the `nan_policy` "skip" took back.
     """
 
     global_step: int
     loss: float | None
     reason: str
+    skipped_steps: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +76,8 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
     """Opens a session, trains until something says stop, and saves the last step.
 
     Raises:
-      tf.compat.v1.train.NanLossDuringTrainingError: the loss is not finite and the `nan_policy`
-        is "raise"; the state after that step is not saved.
+      tf.compat.v1.train.NanLossDuringTrainingError: the loss or a weight is not finite and the
+        `nan_policy` is "raise", or "skip" and it was so before; that state is not saved.
       ValueError: the input had no batch at all, or the checkpoint is another model's.
     """
     config = request.config
@@ -193,6 +195,7 @@ class _TrainRun:
         self._first_step = self._step
         self._max_step, self._limit = self._end_of(request)
         self._loss: float | None = None
+        self._skipped_steps = 0
         self._logged_at = time.perf_counter(), self._step
 
     def _end_of(self, request: TrainRequest) -> tuple[int | None, str]:
@@ -231,7 +234,7 @@ class _TrainRun:
             self._session.end()
         self._events.flush()
         _log.info("Training stopped at step %d: %s.", self._step, reason)
-        return TrainResult(self._step, self._loss, reason)
+        return TrainResult(self._step, self._loss, reason, self._count_skipped())
 
     def _reason_to_stop(self) -> str | None:
         if self._session.should_stop:
@@ -251,11 +254,11 @@ class _TrainRun:
         before = self._step
         is_recording = self._summaries.is_due(before, before + num_steps)
         try:
-            self._loss, self._step, summary = self._call(num_steps, is_recording)
+            summary = self._call(num_steps, is_recording)
         except tf.errors.OutOfRangeError:
             self._step = int(self._session.session.run(self._program.current_step))
             return "end of input"
-        if not math.isfinite(self._loss) and self._nan_policy != "ignore":
+        if not math.isfinite(self._loss or 0) and self._nan_policy in ("raise", "stop"):
             return self._stop_on_nan(f"The loss of step {self._step} is {self._loss}")
         self._check_advanced(before)
         if is_recording:
@@ -281,7 +284,8 @@ class _TrainRun:
             return None
         return self._stop_on_nan(f"After step {self._step} some weights are not finite: {bad}")
 
-    def _call(self, num_steps: int, is_recording: bool) -> tuple[float, int, bytes | None]:
+    def _call(self, num_steps: int, is_recording: bool) -> bytes | None:
+        """Runs a loop and takes in how it went; returns the summaries of its last step."""
         program = self._program
         fetches = [program.loss, program.global_step]
         feeds: list[tf.Tensor] = []
@@ -294,7 +298,23 @@ class _TrainRun:
             values.append(True)
             fetches += [] if program.summary is None else [program.summary]
         loss, step, *summary = self._session.run(fetches, feeds, values)
-        return float(loss), int(step), _bytes(summary)
+        self._loss, self._step = float(loss), int(step)
+        return _bytes(summary)
+
+    def _count_skipped(self) -> int:
+        """How many steps of this run were skipped; says so if there are more than before."""
+        if self._nan_policy != "skip":
+            return 0
+        count = int(self._session.session.run(self._program.skipped_steps))
+        if count > self._skipped_steps:
+            _log.warning(
+                "%d of the steps %d to %d were skipped: the loss or a weight was not finite.",
+                count,
+                self._first_step + 1,
+                self._step,
+            )
+        self._skipped_steps = count
+        return count
 
     def _stop_on_nan(self, what: str) -> str:
         message = (
@@ -302,9 +322,9 @@ class _TrainRun:
             "before it."
         )
         _log.error(message)
-        if self._nan_policy == "raise":
-            raise NanLossError(message)
-        return "nan loss"
+        if self._nan_policy == "stop":
+            return "nan loss"
+        raise NanLossError(message)
 
     def _check_advanced(self, before: int) -> None:
         if self._step == before:
@@ -326,6 +346,7 @@ class _TrainRun:
         _log.info(
             "step %d: loss = %.6g (%.4g steps/s)", self._step, self._loss or 0.0, steps_per_sec
         )
+        self._count_skipped()
 
 
 class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):

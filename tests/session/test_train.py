@@ -113,6 +113,75 @@ def test_training_resumes_before_the_nan_with_the_weights_of_then(tmp_path, iter
     assert trained.get_variable_value("w") == weight_after([1, 2, 3, 4, 7, 8])
 
 
+SKIPPED = {"nan_policy": "skip", "save_checkpoints_steps": 4}
+
+
+@LOOPS
+@pytest.mark.parametrize("num_replicas", [1, 2])
+def test_policy_skip_leaves_the_weights_as_they_were(tmp_path, iterations_per_loop, num_replicas):
+    config = {"strategy": "mirrored", "num_replicas": num_replicas, **SKIPPED}
+    trained = make(tmp_path, iterations_per_loop, **config)
+    per_step = [[1, 1], [2, 2], [3, np.nan], [4, 4], [np.inf, 5], [6, 6]]
+    values = [v for step in per_step for v in step[-num_replicas:]]
+    trained.train(values_of(*values), steps=6)
+    bad = {1: [2], 2: [2, 4]}[num_replicas]
+    good = [step[-num_replicas:] for i, step in enumerate(per_step) if i not in bad]
+    assert trained.train_result.global_step == 6
+    assert trained.train_result.reason == "steps"
+    assert trained.train_result.skipped_steps == len(bad)
+    np.testing.assert_allclose(trained.get_variable_value("w"), weight_after(good), rtol=1e-6)
+    assert checkpoint_steps(trained.model_dir) == [4, 6]
+
+
+def keras_model_fn(features, mode):
+    """A Keras layer with batch norm and Adam: slots, counters and moving statistics."""
+    x = tf.reshape(tf.cast(features, tf.float32), [-1, 1])
+    hidden = tf.keras.layers.BatchNormalization()(tf.keras.layers.Dense(3)(x), training=True)
+    loss = tf.reduce_mean(tf.square(hidden - 1.0) * x)
+    optimizer = est.CrossShardOptimizer(tf.keras.optimizers.Adam(0.1))
+    train_op = optimizer.minimize(loss, v1.train.get_global_step())
+    return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+@LOOPS
+def test_policy_skip_takes_back_optimizer_slots_and_moving_statistics(
+    tmp_path, iterations_per_loop
+):
+    """Four good steps and two bad ones are the four good steps."""
+    batches = np.float32([[1, 2], [2, 5], [3, 4], [5, 9]])
+    with_bad = np.insert(batches, [1, 3], np.nan, axis=0)
+    states = []
+    for name, rows in {"good": batches, "bad": with_bad}.items():
+        trained = make(
+            tmp_path / name, iterations_per_loop, keras_model_fn, tf_random_seed=1, **SKIPPED
+        )
+        trained.train(lambda rows=rows: tf.data.Dataset.from_tensor_slices(rows))
+        assert trained.train_result.skipped_steps == len(rows) - 4
+        names = [n for n in trained.get_variable_names() if n != "global_step"]
+        states.append({n: trained.get_variable_value(n) for n in names})
+    assert len(states[0]) >= 10
+    for name, value in states[0].items():
+        np.testing.assert_array_equal(value, states[1][name], name)
+
+
+@LOOPS
+def test_policy_skip_takes_back_a_weight_that_is_bad_while_the_loss_is_not(
+    tmp_path, iterations_per_loop
+):
+    def model_fn(features, mode):
+        w = v1.get_variable("w", [], initializer=v1.ones_initializer())
+        step = v1.train.get_global_step()
+        factor = tf.where(tf.equal(step, 2), np.nan, 2.0)  # In the third step.
+        with tf.control_dependencies([w.assign(w * factor)]):
+            train_op = step.assign_add(1)
+        return est.EstimatorSpec(mode, loss=tf.reduce_sum(features) * 0.0, train_op=train_op)
+
+    trained = make(tmp_path, iterations_per_loop, model_fn, nan_policy="skip")
+    trained.train(values_of(*range(5)), steps=5)
+    assert trained.get_variable_value("w") == 2.0**4
+    assert trained.train_result == est.TrainResult(5, 0.0, "steps", 1)
+
+
 def test_a_nan_of_one_of_two_replicas_counts(tmp_path):
     trained = make(tmp_path, 10, strategy="mirrored", num_replicas=2)
     with pytest.raises(v1.train.NanLossDuringTrainingError, match="step 2"):

@@ -1,0 +1,90 @@
+"""The NaN policy "skip": a step that leaves a number that is not finite is taken back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.graph import updates
+from estimator.graph.last_value import LastValue, build_last_value
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """What a step's variables hold before it.
+
+    Attributes:
+      variables: those that the step may change, each replica's copy on its own.
+      values: theirs, in the same order.
+    """
+
+    variables: list[tf.Variable]
+    values: list[tf.Tensor]
+
+
+def build_skip_counter() -> LastValue:
+    """Where the steps that were taken back are counted: scalar, int64."""
+    return build_last_value(tf.int64, "skipped_steps", tf.zeros([], tf.int64))
+
+
+def build_snapshot(step_ops: Sequence[tf.Operation], global_step: tf.Variable) -> Snapshot:
+    """Reads what the step may change before it does; that costs a copy of it in each step.
+
+    Args:
+      step_ops: the ops of the step.
+      global_step: left out. It counts a step that is skipped too: its batch is used up, and
+        schedules go on.
+    """
+    variables = _variables_by_handle()
+    for copy in _tf.copies(global_step):
+        variables.pop(copy.handle.ref(), None)
+    values: dict[Any, tf.Tensor] = {}
+    for op in [*updates.assignments(step_ops), *filter(updates.runs_a_function, step_ops)]:
+        for handle in [_tf.capture_source(tensor).ref() for tensor in op.inputs]:
+            if handle not in variables:
+                continue
+            if handle not in values:
+                values[handle] = variables[handle].read_value()
+            _tf.add_control_inputs(op, [values[handle].op])
+    return Snapshot([variables[handle] for handle in values], list(values.values()))
+
+
+def build_take_back(
+    before: Snapshot, loss: tf.Tensor, done: Sequence[Any], counter: LastValue
+) -> tf.Operation:
+    """Puts the variables back if the loss or one of them is not finite after `done`.
+
+    Args:
+      before: read before the step.
+      loss: of the step: scalar.
+      done: all that the step does.
+      counter: counts what is taken back.
+
+    Returns:
+      The op that a step must run last.
+    """
+    with tf.device("/cpu:0"), tf.control_dependencies(done):
+        after = [v.read_value() for v in before.variables if v.dtype.is_floating]
+        finite = [tf.reduce_all(tf.math.is_finite(value)) for value in [loss, *after]]
+        is_bad = tf.logical_not(tf.reduce_all(tf.stack(finite)))
+
+    def take_back() -> tf.Tensor:
+        pairs = zip(before.variables, before.values, strict=True)
+        written = [variable.assign(value, read_value=False) for variable, value in pairs]
+        with tf.control_dependencies([*written, counter.build_add(tf.ones([], tf.int64))]):
+            return tf.constant(True)
+
+    return _tf.cond(is_bad, take_back, lambda: tf.constant(False), name="take_back").op
+
+
+def _variables_by_handle() -> dict[Any, tf.Variable]:
+    """All variables around the step, each replica's copy on its own."""
+    keys = tf.compat.v1.GraphKeys
+    graph = _tf.outer_graphs(tf.compat.v1.get_default_graph())[-1]
+    collected = graph.get_collection(keys.GLOBAL_VARIABLES)
+    collected += graph.get_collection(keys.LOCAL_VARIABLES)
+    return {copy.handle.ref(): copy for v in collected for copy in _tf.copies(v)}
