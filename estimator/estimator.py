@@ -155,6 +155,8 @@ class Estimator:
 
         Raises:
           tf.compat.v1.train.NanLossDuringTrainingError: by default, if the loss is not finite.
+          KeyboardInterrupt: on SIGINT, after the loop that runs has ended and its step is saved.
+          SystemExit: on SIGTERM likewise; the code is 143.
         """
         check_input_fn(input_fn)
         all_hooks = check_hooks(hooks)

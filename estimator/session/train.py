@@ -26,6 +26,7 @@ from estimator.graph.program import TrainProgram
 from estimator.session.hooks import Hook, HookedSession
 from estimator.session.open import Setup, build_setup, opened
 from estimator.session.schedule import Schedule, loop_length
+from estimator.session.signals import StopSignal, stop_signals
 from estimator.summary.writer import EventWriter
 
 _log = logging.getLogger("estimator")
@@ -38,8 +39,8 @@ class TrainResult:
     Attributes:
       global_step: the step that was reached.
       loss: of the last step that a session call reported; None if no step ran.
-      reason: why it stopped: "max_steps", "steps", "end of input", "hook", "listener" or
-        "nan loss".
+      reason: why it stopped: "max_steps", "steps", "end of input", "hook", "listener", "nan loss"
+        or "signal".
       skipped_steps: how many steps the `nan_policy` "skip" took back.
     """
 
@@ -79,6 +80,7 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
       tf.compat.v1.train.NanLossDuringTrainingError: the loss or a weight is not finite and the
         `nan_policy` is "raise", or "skip" and it was so before; that state is not saved.
       ValueError: the input had no batch at all, or the checkpoint is another model's.
+      KeyboardInterrupt, SystemExit: a signal came; the last step is saved. See `stop_signals`.
     """
     config = request.config
     model_dir = str(config.model_dir)
@@ -111,23 +113,34 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
             checkpoints.begin()
     events = EventWriter(model_dir)
     bad = _build_bad_weights(program.graph)
-    with opened(setup, paths, config.master) as (session, path):
+    with stop_signals() as stop, opened(setup, paths, config.master) as (session, path):
         # Not before: until the checkpoint has turned out to be this model's, nothing is touched.
         tf.io.gfile.makedirs(model_dir)
         if position is None or not request.is_same_input:
             remove_positions(model_dir)
         if path is not None and checkpoints is not None:
             checkpoints.go_on_from(path, paths)
-        if program.input.initializer is not None:
-            session.run(program.input.initializer)
-        is_resumed = (
-            path is not None
-            and position is not None
-            and position.restore(session, model_dir, files.checkpoint_step(path) or 0)
-        )
+        is_resumed = _start_input(session, program, position, model_dir, path)
         with _coordinated(session) as coordinator:
             hooked.start(session, coordinator)
-            return _TrainRun(program, hooked, request, checkpoints, events, bad).run(is_resumed)
+            run = _TrainRun(program, hooked, request, checkpoints, events, bad, stop)
+            result = run.run(is_resumed)
+    return result
+
+
+def _start_input(
+    session: tf.compat.v1.Session,
+    program: TrainProgram,
+    position: InputPosition | None,
+    model_dir: str,
+    path: str | None,
+) -> bool:
+    """Starts the input; returns whether it goes on where it stood at the checkpoint `path`."""
+    if program.input.initializer is not None:
+        session.run(program.input.initializer)
+    if path is None or position is None:
+        return False
+    return position.restore(session, model_dir, files.checkpoint_step(path) or 0)
 
 
 @contextlib.contextmanager
@@ -175,8 +188,10 @@ class _TrainRun:
         checkpoints: CheckpointWriter | None,
         events: EventWriter,
         bad_weights: tf.Tensor,
+        stop: StopSignal,
     ) -> None:
         config = request.config
+        self._stop = stop
         self._bad_weights = bad_weights
         self._program = program
         self._session = session
@@ -237,6 +252,8 @@ class _TrainRun:
         return TrainResult(self._step, self._loss, reason, self._count_skipped())
 
     def _reason_to_stop(self) -> str | None:
+        if self._stop.received is not None:
+            return "signal"
         if self._session.should_stop:
             return "hook"
         if self._max_step is not None and self._step >= self._max_step:
