@@ -35,15 +35,15 @@ class Input:
       initializer: starts the input at its beginning; None if nothing needs it.
       iterator: the iterator, whose position can be saved; None for an input of bare tensors.
       element: (features, labels) as type specs.
-      cardinality: scalar, int64: how many batches there are, or a constant of
-        tf.data.experimental; None for an input of bare tensors.
+      build_cardinality: adds a scalar, int64: how many batches there are, or a constant of
+        tf.data.experimental. None for an input of bare tensors.
     """
 
     build_batch: Callable[[], tuple[Any, Any]]
     initializer: tf.Operation | None
     iterator: tf.compat.v1.data.Iterator | None
     element: tuple[Any, Any]
-    cardinality: tf.Tensor | None = None
+    build_cardinality: Callable[[], tf.Tensor] | None = None
 
 
 def build_input(
@@ -74,7 +74,7 @@ def build_input(
                 "Estimator."
             ) from error
         if isinstance(result, tf.data.Dataset | tf.compat.v1.data.Dataset):
-            return _build_dataset_input(result)
+            return _build_dataset_input(_with_options(result, mode))
     return _build_tensor_input(result)
 
 
@@ -163,7 +163,7 @@ def _argument_names(input_fn: Callable) -> list[str]:
 def _build_dataset_input(dataset: tf.data.Dataset) -> Input:
     _check_element(dataset.element_spec)
     try:
-        iterator = tf.compat.v1.data.make_initializable_iterator(_without_autotune(dataset))
+        iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
     except ValueError as error:
         raise ValueError(
             f"`input_fn` returned a dataset that was made outside of it ({dataset!r}). Make it "
@@ -174,25 +174,36 @@ def _build_dataset_input(dataset: tf.data.Dataset) -> Input:
         iterator.initializer,
         iterator,
         _split(dataset.element_spec),
-        dataset.cardinality(),
+        dataset.cardinality,
     )
 
 
-def _without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
+def _with_options(dataset: tf.data.Dataset, mode: str) -> tf.data.Dataset:
     """The dataset with tf.data's autotuning off, unless its options say something of it.
 
     Closing a session on an autotuned dataset was seen to stall for up to half a minute (14 of 48
     short runs on TensorFlow 2.21; without, 0 of 72). AUTOTUNE then means one thread a core.
+
+    And what serves one evaluation or prediction and has no function in it, such as a `map`, is not
+    rewritten before its first batch either: that takes a millisecond and more, and brings nothing.
     """
     with warnings.catch_warnings():
         # In a graph TensorFlow warns that it may not know the options; then they count as unsaid.
         warnings.simplefilter("ignore")
-        is_said = dataset.options().autotune.enabled is not None
-    if is_said:
-        return dataset
+        said = dataset.options()
     options = tf.data.Options()
-    options.autotune.enabled = False
+    if said.autotune.enabled is None:
+        options.autotune.enabled = False
+    is_rewritten = said.experimental_optimization.apply_default_optimizations
+    if mode != ModeKeys.TRAIN and is_rewritten is None and not _has_functions():
+        options.experimental_optimization.apply_default_optimizations = False
     return dataset.with_options(options)
+
+
+def _has_functions() -> bool:
+    """Whether an op of the default graph calls a function of the user's."""
+    ops = tf.compat.v1.get_default_graph().get_operations()
+    return any(attr.type == "func" for op in ops for attr in op.op_def.attr)
 
 
 def _check_element(element: Any) -> None:

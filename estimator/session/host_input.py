@@ -46,7 +46,7 @@ class HostInput:
             self._tensors = batch_tensors(batch)
             self._initializers = _initializers()
             self._start = source.initializer
-            self._cardinality = source.cardinality
+            self._build_cardinality = source.build_cardinality
             self._has_queues = bool(v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS))
             self.element = tf.nest.map_structure(_type_spec, batch)
 
@@ -88,9 +88,11 @@ class HostInput:
                 yield batch
 
     def _check_end(self, session: tf.compat.v1.Session) -> None:
-        if self._cardinality is None:
+        if self._build_cardinality is None:
             return
-        if session.run(self._cardinality) == tf.data.INFINITE_CARDINALITY:
+        with self._graph.as_default():
+            cardinality = self._build_cardinality()
+        if session.run(cardinality) == tf.data.INFINITE_CARDINALITY:
             raise ValueError(
                 "The dataset of `input_fn` never ends, so `evaluate` would not either. Pass "
                 "`steps`, or leave out `repeat()`."
