@@ -1,8 +1,8 @@
 """Time to the end of the first step, in fresh processes that alternate; no imports in it.
 
-Ours: from the call of `train()`. Keras: from `compile`, the model being there already; to build
-it too is shown as a ratio without a target. Ours saves a checkpoint before the first step, as
-by default, or does not, as Keras.
+Ours: from the call of `train()`, which builds the model too, with checkpoints as by default or
+without. Keras: from `compile`, the model being there already; to build it too is shown as a ratio
+without a target.
 """
 
 import functools

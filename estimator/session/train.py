@@ -112,7 +112,7 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         with program.graph.as_default():
             checkpoints.begin()
     events = EventWriter(model_dir)
-    bad = _build_bad_weights(program.graph)
+    are_finite = _build_are_finite(program.graph)
     with stop_signals() as stop, opened(setup, paths, config.master) as (session, path):
         # Not before: until the checkpoint has turned out to be this model's, nothing is touched.
         tf.io.gfile.makedirs(model_dir)
@@ -123,7 +123,7 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         is_resumed = _start_input(session, program, position, model_dir, path)
         with _coordinated(session) as coordinator:
             hooked.start(session, coordinator)
-            run = _TrainRun(program, hooked, request, checkpoints, events, bad, stop)
+            run = _TrainRun(program, hooked, request, checkpoints, events, are_finite, stop)
             result = run.run(is_resumed)
     return result
 
@@ -187,12 +187,12 @@ class _TrainRun:
         request: TrainRequest,
         checkpoints: CheckpointWriter | None,
         events: EventWriter,
-        bad_weights: tf.Tensor,
+        are_finite: dict[str, tf.Tensor],
         stop: StopSignal,
     ) -> None:
         config = request.config
         self._stop = stop
-        self._bad_weights = bad_weights
+        self._are_finite = are_finite
         self._program = program
         self._session = session
         self._iterations_per_loop = config.iterations_per_loop
@@ -296,7 +296,8 @@ class _TrainRun:
         """Before a save: a gradient may be bad while the loss of its step is not yet."""
         if self._nan_policy == "ignore":
             return None
-        bad = [name.decode() for name in self._session.session.run(self._bad_weights)]
+        are_finite = self._session.session.run(self._are_finite)
+        bad = [name for name, is_finite in are_finite.items() if not is_finite]
         if not bad:
             return None
         return self._stop_on_nan(f"After step {self._step} some weights are not finite: {bad}")
@@ -379,17 +380,16 @@ class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
         return self._message
 
 
-def _build_bad_weights(graph: tf.Graph) -> tf.Tensor:
-    """The names of the weights that are not finite: strings, [how many]."""
+def _build_are_finite(graph: tf.Graph) -> dict[str, tf.Tensor]:
+    """For each weight, by name, whether all of it is finite: scalar, bool."""
     with graph.as_default():
         weights = [v for v in tf.compat.v1.trainable_variables() if v.dtype.is_floating]
-        names = [weight.name.partition(":")[0] for weight in weights]
-        finite = [
-            tf.reduce_all(tf.math.is_finite(_tf.copies(weight)[0].read_value()))
+        return {
+            weight.name.partition(":")[0]: tf.reduce_all(
+                tf.math.is_finite(_tf.copies(weight)[0].read_value())
+            )
             for weight in weights
-        ]
-        is_bad = tf.logical_not(tf.stack(finite)) if finite else tf.zeros([0], tf.bool)
-        return tf.boolean_mask(tf.constant(names, tf.string, [len(names)]), is_bad)
+        }
 
 
 def _stop_hook_step(hooks: Sequence[Hook]) -> int | None:
