@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import itertools
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.checkpoint import graph_view as _graph_view
 from tensorflow.python.eager import lift_to_graph as _lift_to_graph
 from tensorflow.python.framework import random_seed as _random_seed
-from tensorflow.python.ops import cond_v2, while_v2
+from tensorflow.python.ops import cond_v2, gen_random_ops, while_v2
+from tensorflow.python.ops import control_flow_v2_func_graphs as _func_graphs
+from tensorflow.python.ops import parallel_for as _parallel_for
 from tensorflow.python.training import checkpoint_utils as _checkpoint_utils
 from tensorflow.python.training import optimizer as _v1_optimizer
 from tensorflow.python.util import deprecation as _deprecation
@@ -106,6 +110,54 @@ def swap_seed_counter(graph: tf.Graph, count: int) -> int:
     before = _random_seed._graph_to_seed_dict.get(graph, 0)
     _random_seed._graph_to_seed_dict[graph] = count
     return before
+
+
+@contextlib.contextmanager
+def random_ops_replaced(draw: Callable[..., Any], names: Iterable[str]) -> Iterator[None]:
+    """Inside, a call of one of these functions of `gen_random_ops` is one of `draw`.
+
+    Every public random function calls one, on any thread. In branches and loops an op cannot be
+    exchanged once it is made, so it has to happen here. `draw` is given the function's name, the
+    function and its arguments. Builds hold a lock. 2.16 to 2.21.
+    """
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            original = getattr(gen_random_ops, name)
+            stack.callback(setattr, gen_random_ops, name, original)
+            setattr(gen_random_ops, name, functools.partial(draw, name, original))
+        yield
+
+
+def loop_counters(graph: tf.Graph) -> list[tf.Tensor] | None:
+    """How often the loops around an op made here have turned, those outside first.
+
+    The body and the condition of a v2 loop take its counter as their first argument. 2.16 to 2.21.
+
+    Returns:
+      A scalar for each loop inside `graph`. None if they do not say how often the op ran: the
+      default graph is not inside `graph`, or the op is in a function, which may be called from
+      anywhere, in a v1 loop, which has no counter, or in a vectorized map, where it runs once.
+    """
+    inside = outer_graphs(tf.compat.v1.get_default_graph())
+    if tf.executing_eagerly() or graph not in inside:
+        return None
+    inside = inside[: inside.index(graph) + 1]
+    if any(map(_is_in_v1_loop, inside)) or _is_on_stack(tuple(_parallel_for.__path__)):
+        return None
+    counters = []
+    for inner in reversed(inside[:-1]):
+        if isinstance(inner, _func_graphs.WhileBodyFuncGraph | _func_graphs.WhileCondFuncGraph):
+            counters.append(inner.inputs[0])
+        elif not isinstance(inner, _func_graphs.CondBranchFuncGraph):
+            return None
+    return counters
+
+
+def _is_in_v1_loop(graph: tf.Graph) -> bool:
+    context = graph._get_control_flow_context()
+    while context is not None and not context.IsWhileContext():
+        context = context.outer_context
+    return context is not None
 
 
 def logging_hook_tensors(hook: tf.compat.v1.train.LoggingTensorHook) -> dict[str, Any]:
@@ -260,7 +312,11 @@ def is_called_by_keras(*parts: str) -> bool:
     folders = _keras_folders()
     if parts:
         folders = tuple(os.path.join(f, "src", part) + os.sep for f in folders for part in parts)
-    frame = sys._getframe() if folders else None
+    return bool(folders) and _is_on_stack(folders)
+
+
+def _is_on_stack(folders: tuple[str, ...]) -> bool:
+    frame: types.FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_filename.startswith(folders):
             return True

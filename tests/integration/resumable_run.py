@@ -2,7 +2,8 @@
 
     python resumable_run.py MODEL_DIR NUM_REPLICAS ITERATIONS_PER_LOOP DROPOUT KILL_AT_STEP
 
-It ends at step 25, or, if KILL_AT_STEP is not 0, by SIGKILL in the first session call that reaches
+DROPOUT is "none", "keras", "tf", or "tf_v1" for that of TensorFlow after disable_v2_behavior. The
+run ends at step 25, or, if KILL_AT_STEP is not 0, by SIGKILL in the first session call that reaches
 that step. Checkpoints are due every 7 steps.
 """
 
@@ -31,18 +32,34 @@ def input_fn():
 
 
 def model_fn(features, labels, mode, params):
-    """A hidden layer, Adam, and no, a TF or a Keras dropout."""
+    """A hidden layer, Adam, and no, a TF or a Keras dropout.
+
+    With TF's come noise, and a dropout in each turn of a loop and in a branch.
+    """
     v1 = tf.compat.v1
     hidden = features @ v1.get_variable("hidden", [8, 16])
     if params["dropout"] == "keras":
         hidden = tf.keras.layers.Dropout(0.4, seed=5)(hidden, training=True)
-    elif params["dropout"] == "tf":
-        hidden = tf.nn.dropout(hidden, 0.4, seed=5)
+    elif params["dropout"].startswith("tf"):
+        hidden = tf.nn.dropout(hidden, 0.4) + tf.random.normal(tf.shape(hidden), stddev=0.1)
+        hidden = tf.nn.dropout(hidden, 0.1, seed=5)
+        hidden = build_dropout_of_turns(hidden)
     output = tf.nn.relu(hidden) @ v1.get_variable("output", [16, 1])
     loss = v1.losses.mean_squared_error(labels, output)
     optimizer = est.CrossShardOptimizer(v1.train.AdamOptimizer(0.01))
     train_op = optimizer.minimize(loss, v1.train.get_global_step())
     return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def build_dropout_of_turns(x):
+    """Two turns of a loop, each with a dropout; that of a branch in every other step."""
+
+    def turn(count, x):
+        return count + 1, tf.nn.dropout(x, 0.1)
+
+    _, looped = tf.while_loop(lambda count, _: count < 2, turn, [tf.constant(0), x])
+    is_odd = tf.equal(tf.compat.v1.train.get_global_step() % 2, 1)
+    return tf.cond(is_odd, lambda: tf.nn.dropout(looped, 0.2), lambda: looped)
 
 
 class KillAtStep(tf.compat.v1.train.SessionRunHook):
@@ -75,4 +92,6 @@ def run(model_dir, num_replicas, iterations_per_loop, dropout, kill_at_step=0):
 
 
 if __name__ == "__main__":
+    if sys.argv[4] == "tf_v1":
+        tf.compat.v1.disable_v2_behavior()
     run(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5]))

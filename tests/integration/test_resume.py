@@ -42,7 +42,16 @@ def assert_bit_equal(ours, expected):
         np.testing.assert_array_equal(ours[name], value, err_msg=name)
 
 
-CASES = [(1, 1, "none"), (1, 5, "keras"), (2, 1, "keras"), (2, 5, "none")]
+CASES = [
+    (1, 1, "none"),
+    (1, 5, "keras"),
+    (2, 1, "keras"),
+    (2, 5, "none"),
+    (1, 1, "tf"),
+    (1, 5, "tf"),
+    (2, 1, "tf"),
+    (2, 5, "tf"),
+]
 
 
 @pytest.mark.slow
@@ -62,3 +71,15 @@ def test_a_killed_and_resumed_run_is_bit_equal_to_an_unbroken_one(
     assert len(expected) >= 9  # Two weights with two slots each, Adam's two powers, the step.
     assert_bit_equal(values_of(broken), expected)
     assert checkpoint_steps(broken) == checkpoint_steps(unbroken) == [7, 14, 21, 25]
+
+
+@pytest.mark.slow
+def test_a_killed_run_without_v2_behavior_resumes_bit_equal(tmp_path):
+    case = (2, 5, "tf_v1")
+    broken, unbroken = str(tmp_path / "broken"), str(tmp_path / "unbroken")
+    assert run_process(broken, *case, kill_at_step=17) == -signal.SIGKILL
+    assert run_process(broken, *case) == 0
+    assert run_process(unbroken, *case) == 0
+    expected = values_of(unbroken)
+    assert expected["global_step"] == resumable_run.MAX_STEPS
+    assert_bit_equal(values_of(broken), expected)

@@ -1,0 +1,119 @@
+"""Random ops that belong to their step, so that a resumed run draws what it would have drawn.
+
+TensorFlow's random ops go along a stream of numbers and keep their place in their kernel, where no
+checkpoint reaches: a resumed run starts the streams again. Here an op with a seed, be it its own or
+`tf_random_seed`, becomes one without a place: a function of its seeds and of the global step before
+the step. An op without any seed stays as it is: a resumed run goes on with other numbers.
+
+Ops in a `tf.cond` or a `tf.while_loop` are reached too: each turn of a loop draws anew. TensorFlow
+counts op seeds from 0 in every such body; here each body has streams of its own, so that no two
+bodies, and no two replicas, draw the same.
+
+Others keep a place of their own: ops in a `tf.function`, a dataset or a `tf.vectorized_map` of
+`model_fn`, in a loop after `tf.compat.v1.disable_control_flow_v2()` at one step a loop, those of
+`tf.raw_ops`, and candidate sampling (`tf.nn.nce_loss`), random bounding boxes and fractional
+pooling.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.graph.copy import ops_before
+from estimator.graph.model import Model
+from estimator.graph.stateless import TWINS, Place, build_counter
+
+_PRIME = 2654435761  # 2^32 over the golden ratio: turn i of a loop in step s is s * _PRIME + i.
+
+
+@contextlib.contextmanager
+def drawing_by_step(step: tf.Tensor, model: Model) -> Iterator[Model]:
+    """Inside, what is built in the default graph draws by `step`, but for initial values.
+
+    Args:
+      step: scalar, int64: the global step before the step.
+      model: what to train.
+
+    Yields:
+      The model to build in its place, whose variables start as its own would.
+    """
+    draws = _Draws(step)
+    with _tf.random_ops_replaced(draws.draw, TWINS):
+        yield dataclasses.replace(model, model_fn=draws.keep_initial_values(model.model_fn))
+
+
+class _Draws:
+    """The random ops of one step."""
+
+    def __init__(self, step: tf.Tensor) -> None:
+        self._graph = tf.compat.v1.get_default_graph()
+        self._step = step
+        self._counter = build_counter(step)
+        self._is_initial_value = False
+        self._bodies = {self._graph: 0}
+        # By an op that was made: the call that asked for another.
+        self._calls: dict[tf.Operation, tuple[Callable, tuple, dict[str, Any]]] = {}
+
+    def draw(self, name: str, original: Callable, /, *args: Any, **kwargs: Any) -> tf.Tensor:
+        """Makes an op of this step, not `original`, if it has a seed and its turn is known."""
+        seeds = kwargs.get("seed") or 0, kwargs.get("seed2") or 0
+        turns = None if self._is_initial_value else _tf.loop_counters(self._graph)
+        if turns is None or seeds == (0, 0):
+            return original(*args, **kwargs)
+        moment = self._step
+        for turn in turns:
+            moment = moment * _PRIME + tf.cast(turn, moment.dtype)
+        body = self._bodies.setdefault(tf.compat.v1.get_default_graph(), len(self._bodies))
+        place = Place((*seeds, body), moment, build_counter(moment) if turns else self._counter)
+        rest = {key: value for key, value in kwargs.items() if key not in ("seed", "seed2")}
+        # A name that the caller leaves open is that of the op: "random_uniform" is "RandomUniform".
+        rest["name"] = kwargs.get("name") or "".join(map(str.capitalize, name.split("_")))
+        tensor = TWINS[name](place, *args, **rest)
+        self._calls[tensor.op] = original, args, kwargs
+        return tensor
+
+    def keep_initial_values(self, model_fn: Callable) -> Callable:
+        """The same `model_fn`, but initial values that it creates variables with know no step."""
+
+        @functools.wraps(model_fn)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with tf.variable_creator_scope(self._create_variable):
+                return model_fn(*args, **kwargs)
+
+        return wrapped
+
+    def _create_variable(self, next_creator: Callable, **kwargs: Any) -> tf.Variable:
+        value = kwargs.get("initial_value")
+        if callable(value):
+            kwargs["initial_value"] = lambda: self._build_initial_value(value)
+        elif hasattr(value, "op") and self._calls.keys() & ops_before([value], lambda op: True):
+            with tf.init_scope():
+                kwargs["initial_value"] = self._as_asked_for(value, {})
+        return next_creator(**kwargs)
+
+    def _build_initial_value(self, value: Callable) -> Any:
+        before, self._is_initial_value = self._is_initial_value, True
+        try:
+            return value()
+        finally:
+            self._is_initial_value = before
+
+    def _as_asked_for(self, tensor: Any, made: dict[tf.Operation, list[tf.Tensor]]) -> Any:
+        """Builds `tensor` once more, in the default graph, of the ops that were asked for."""
+        if not tf.is_tensor(tensor):
+            return tensor
+        op, source = tensor.op, _tf.capture_source(tensor)
+        if source is not tensor:
+            return source
+        if op not in made:
+            original, inputs, kwargs = self._calls.get(op, (None, op.inputs, {}))
+            again = [self._as_asked_for(value, made) for value in inputs]
+            made[op] = [original(*again, **kwargs)] if original else _tf.copy_op(op, again).outputs
+        return made[op][tensor.value_index]
