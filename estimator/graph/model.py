@@ -167,14 +167,12 @@ def build_replicas(
     num_ops_before = len(graph.get_operations())
     keras_variables: list[tf.Tensor] = []
     initializers: set[tf.Operation] = set()
-    per_replica = strategy.experimental_distribute_values_from_function(
-        lambda context: _Batch(*batches[_replica_id(context)])
-    )
 
     @tf.autograph.experimental.do_not_convert
-    def build_one(batch: _Batch) -> Replica:
+    def build_one() -> Replica:
+        features, labels = batches[_replica_id()]
         with _tf.replica_reaches_outer_graphs():
-            spec = model(batch.features, batch.labels, mode)
+            spec = model(features, labels, mode)
             if isinstance(spec, EstimatorSpec):
                 return Replica(spec)
             # A TPUEstimatorSpec's `metric_fn` runs here, so that its variables know their replica.
@@ -192,7 +190,7 @@ def build_replicas(
         return variable
 
     with tf.variable_creator_scope(create_variable):
-        outputs = strategy.extended.call_for_each_replica(build_one, args=(per_replica,))
+        outputs = strategy.extended.call_for_each_replica(build_one)
         replicas = list(strategy.experimental_local_results(outputs))
     if replicas[0].scaffold_fn is not None:
         with tf.init_scope():  # Outside of the loop and of the replicas: the session uses it.
@@ -208,15 +206,8 @@ def build_replicas(
     )
 
 
-class _Batch:
-    """Hides one replica's batch from tf.nest, which would take its structure apart."""
-
-    def __init__(self, features: Any, labels: Any) -> None:
-        self.features = features
-        self.labels = labels
-
-
-def _replica_id(context: Any) -> int:
+def _replica_id() -> int:
+    context = tf.distribute.get_replica_context()
     return int(tf.get_static_value(context.replica_id_in_sync_group))
 
 
@@ -229,7 +220,7 @@ def _create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
     stands in the graph's collections as one variable, not as its copies.
     """
     value: Any = kwargs.get("initial_value")
-    if tf.is_tensor(value) and _tf.is_loop_body(value.graph):
+    if tf.is_tensor(value) and hasattr(value, "op") and _tf.is_loop_body(value.graph):
         with tf.init_scope():
             kwargs["initial_value"] = _tf.lift_to_graph(value, tf.compat.v1.get_default_graph())
     variable = next_creator(**kwargs)

@@ -134,10 +134,16 @@ def building(
         graph.as_default(),
         strategy.scope(),
         _tf.mean_gradients(strategy),
+        tf.variable_creator_scope(_create_resource),
     ):
         tf.compat.v1.set_random_seed(seed)
         with _tf.checkpoint_initializers_outside_loops(), _tf.tf_keras_names_by_thread():
             yield graph, tf.compat.v1.train.get_or_create_global_step()
+
+
+def _create_resource(next_creator: Callable, **kwargs: Any) -> tf.Variable:
+    """A resource variable, also after `tf.compat.v1.disable_v2_behavior()`."""
+    return next_creator(**{**kwargs, "use_resource": True})
 
 
 @contextlib.contextmanager
