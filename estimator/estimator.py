@@ -506,5 +506,5 @@ def rows(batches: Iterator[Any]) -> Iterator[Any]:
             yield from batch
             continue
         keys = list(batch)
-        for row in zip(*batch.values(), strict=True):
-            yield dict(zip(keys, row, strict=True))
+        columns = zip(*batch.values(), strict=True)
+        yield from [dict(zip(keys, row, strict=True)) for row in columns]

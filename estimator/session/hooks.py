@@ -94,7 +94,7 @@ class HookedSession:
         key = tuple(id(f) for f in fetches), tuple(id(f) for f in feeds)
         if key not in self._callables:
             # The fetches are kept beside the callable: their ids are its key.
-            made = self.session.make_callable(list(fetches), feed_list=list(feeds))
+            made = _tf.make_callable(self.session, fetches, feeds)
             self._callables[key] = made, fetches, feeds
         return self._callables[key][0]
 

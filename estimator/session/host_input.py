@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from estimator import _tf
 from estimator.graph.input import Input, batch_tensors
 
 # An input's graph is a few ops around a dataset, and runs once: optimizing it costs more than it
@@ -79,7 +80,7 @@ class HostInput:
                     threads = tf.compat.v1.train.start_queue_runners(session, coordinator)
                 stack.callback(coordinator.join, threads, stop_grace_period_secs=5)
                 stack.callback(coordinator.request_stop)
-            take = session.make_callable(self._tensors)
+            take = _tf.make_callable(session, self._tensors, [])
             while True:
                 try:
                     batch = take()

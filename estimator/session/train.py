@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from estimator import _tf
@@ -310,10 +311,10 @@ class _TrainRun:
         values: list[Any] = []
         if program.num_steps is not None:
             feeds.append(program.num_steps)
-            values.append(num_steps)
+            values.append(np.int32(num_steps))
         if is_recording:
             feeds.append(program.is_recording)
-            values.append(True)
+            values.append(np.True_)
             fetches += [] if program.summary is None else [program.summary]
         loss, step, *summary = self._session.run(fetches, feeds, values)
         self._loss, self._step = float(loss), int(step)
