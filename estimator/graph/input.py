@@ -74,7 +74,7 @@ def build_input(
                 "Estimator."
             ) from error
         if isinstance(result, tf.data.Dataset | tf.compat.v1.data.Dataset):
-            return _build_dataset_input(_with_options(result, mode))
+            return _build_dataset_input(result, mode)
     return _build_tensor_input(result)
 
 
@@ -160,10 +160,10 @@ def _argument_names(input_fn: Callable) -> list[str]:
     return [name for name in INPUT_FN_ARGUMENTS if name in parameters]
 
 
-def _build_dataset_input(dataset: tf.data.Dataset) -> Input:
+def _build_dataset_input(dataset: tf.data.Dataset, mode: str) -> Input:
     _check_element(dataset.element_spec)
     try:
-        iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
+        iterator = tf.compat.v1.data.make_initializable_iterator(_with_options(dataset, mode))
     except ValueError as error:
         raise ValueError(
             f"`input_fn` returned a dataset that was made outside of it ({dataset!r}). Make it "
