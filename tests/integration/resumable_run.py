@@ -1,6 +1,6 @@
 """A training run that may kill itself: shuffled, augmented input and a random model.
 
-    python resumable_run.py MODEL_DIR NUM_REPLICAS ITERATIONS_PER_LOOP DROPOUT KILL_AT_STEP
+    python resumable_run.py MODEL_DIR STRATEGY ITERATIONS_PER_LOOP DROPOUT KILL_AT_STEP
 
 DROPOUT is "none", "keras", "tf", or "tf_v1" for that of TensorFlow after disable_v2_behavior. The
 run ends at step 25, or, if KILL_AT_STEP is not 0, by SIGKILL in the first session call that reaches
@@ -17,6 +17,12 @@ import estimator as est
 
 MAX_STEPS = 25
 CHECKPOINT_STEPS = 7
+STRATEGIES = {
+    "none": {},
+    "one_device": {"strategy": "one_device"},
+    "mirrored": {"strategy": "mirrored", "num_replicas": 2},
+    "central_storage": {"strategy": "central_storage", "num_replicas": 2},
+}
 
 
 def input_fn():
@@ -76,14 +82,13 @@ class KillAtStep(tf.compat.v1.train.SessionRunHook):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def run(model_dir, num_replicas, iterations_per_loop, dropout, kill_at_step=0):
+def run(model_dir, strategy, iterations_per_loop, dropout, kill_at_step=0):
     """Trains up to MAX_STEPS; returns the trained Estimator."""
     config = est.RunConfig(
         tf_random_seed=11,
         save_checkpoints_steps=CHECKPOINT_STEPS,
-        strategy="mirrored" if num_replicas > 1 else None,
-        num_replicas=num_replicas if num_replicas > 1 else None,
         iterations_per_loop=iterations_per_loop,
+        **STRATEGIES[strategy],
     )
     trained = est.Estimator(model_fn, model_dir, config, {"dropout": dropout})
     hooks = [KillAtStep(kill_at_step)] if kill_at_step else []
@@ -94,4 +99,4 @@ def run(model_dir, num_replicas, iterations_per_loop, dropout, kill_at_step=0):
 if __name__ == "__main__":
     if sys.argv[4] == "tf_v1":
         tf.compat.v1.disable_v2_behavior()
-    run(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5]))
+    run(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5]))

@@ -15,9 +15,9 @@ from tests.toy import checkpoint_steps
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def run_process(model_dir, num_replicas, iterations_per_loop, dropout, kill_at_step=0):
+def run_process(model_dir, strategy, iterations_per_loop, dropout, kill_at_step=0):
     """Runs `resumable_run` in a process of its own; returns its exit status."""
-    arguments = (model_dir, num_replicas, iterations_per_loop, dropout, kill_at_step)
+    arguments = (model_dir, strategy, iterations_per_loop, dropout, kill_at_step)
     finished = subprocess.run(
         [sys.executable, resumable_run.__file__, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": ROOT, "TF_CPP_MIN_LOG_LEVEL": "3"},
@@ -43,23 +43,26 @@ def assert_bit_equal(ours, expected):
 
 
 CASES = [
-    (1, 1, "none"),
-    (1, 5, "keras"),
-    (2, 1, "keras"),
-    (2, 5, "none"),
-    (1, 1, "tf"),
-    (1, 5, "tf"),
-    (2, 1, "tf"),
-    (2, 5, "tf"),
+    ("none", 1, "none"),
+    ("none", 5, "keras"),
+    ("mirrored", 1, "keras"),
+    ("mirrored", 5, "none"),
+    ("none", 1, "tf"),
+    ("none", 5, "tf"),
+    ("mirrored", 1, "tf"),
+    ("mirrored", 5, "tf"),
+    ("one_device", 5, "tf"),
+    ("central_storage", 1, "tf"),
+    ("central_storage", 5, "keras"),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("num_replicas", "iterations_per_loop", "dropout"), CASES)
+@pytest.mark.parametrize(("strategy", "iterations_per_loop", "dropout"), CASES)
 def test_a_killed_and_resumed_run_is_bit_equal_to_an_unbroken_one(
-    tmp_path, num_replicas, iterations_per_loop, dropout
+    tmp_path, strategy, iterations_per_loop, dropout
 ):
-    case = (num_replicas, iterations_per_loop, dropout)
+    case = (strategy, iterations_per_loop, dropout)
     broken, unbroken = str(tmp_path / "broken"), str(tmp_path / "unbroken")
     assert run_process(broken, *case, kill_at_step=17) == -signal.SIGKILL
     assert checkpoint_steps(broken)[-1] == 14
@@ -75,7 +78,7 @@ def test_a_killed_and_resumed_run_is_bit_equal_to_an_unbroken_one(
 
 @pytest.mark.slow
 def test_a_killed_run_without_v2_behavior_resumes_bit_equal(tmp_path):
-    case = (2, 5, "tf_v1")
+    case = ("mirrored", 5, "tf_v1")
     broken, unbroken = str(tmp_path / "broken"), str(tmp_path / "unbroken")
     assert run_process(broken, *case, kill_at_step=17) == -signal.SIGKILL
     assert run_process(broken, *case) == 0
