@@ -8,6 +8,7 @@ classifier.train(input_fn, max_steps=1000)
 
 from estimator import export, tpu
 from estimator.config.run_config import RunConfig
+from estimator.config.warm_start import VocabInfo, WarmStartSettings
 from estimator.estimator import Estimator
 from estimator.graph.optimizer import CrossShardOptimizer
 from estimator.session.train import TrainResult
@@ -20,6 +21,8 @@ __all__ = [
     "ModeKeys",
     "RunConfig",
     "TrainResult",
+    "VocabInfo",
+    "WarmStartSettings",
     "export",
     "tpu",
 ]

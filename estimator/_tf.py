@@ -19,6 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2 as _config_pb2
+from tensorflow.core.protobuf import trackable_object_graph_pb2 as _object_graph
 from tensorflow.python.checkpoint import graph_view as _graph_view
 from tensorflow.python.eager import lift_to_graph as _lift_to_graph
 from tensorflow.python.framework import random_seed as _random_seed
@@ -233,6 +234,24 @@ def copies(variable: tf.Variable) -> Sequence[tf.Variable]:
     if isinstance(variable, tf.distribute.DistributedValues):
         return variable.values
     return (getattr(variable, "_v", variable),)
+
+
+def slice_of(variable: tf.Variable) -> Any:
+    """Of a part of a partitioned variable: full_name, full_shape and var_offset; else None.
+
+    Only a saver asks for it, and no public name tells. 2.16 to 2.21.
+    """
+    return variable._get_save_slice_info()
+
+
+def object_graph_keys(object_graph: bytes) -> dict[str, str]:
+    """Variables' names to their keys in a checkpoint of `tf.train.Checkpoint`, off its own graph.
+
+    The proto is TensorFlow's, with no public name for its class; 2.16 to 2.21.
+    """
+    nodes = _object_graph.TrackableObjectGraph.FromString(object_graph).nodes
+    attributes = [attribute for node in nodes for attribute in node.attributes]
+    return {a.full_name: a.checkpoint_key for a in attributes if a.full_name}
 
 
 def metric_variables(metric: Any) -> list[Sequence[tf.Variable]]:

@@ -15,11 +15,13 @@ import tensorflow as tf
 
 from estimator import arguments, export
 from estimator.checkpoint import files
+from estimator.checkpoint.old_model import OldModel, find_old_model
 from estimator.checkpoint.writer import build_saver
 from estimator.config.batch import per_replica_batch_size
 from estimator.config.checks import check_choice
 from estimator.config.run_config import RunConfig, TPURunConfig
 from estimator.config.strategy import make_session_config, make_strategy
+from estimator.config.warm_start import WarmStartSettings, checked_warm_start
 from estimator.graph import program as programs
 from estimator.graph.input import Input, build_input, check_input_fn, is_same_input
 from estimator.graph.model import Model, check_model_fn
@@ -48,7 +50,7 @@ class Estimator:
         model_dir: str | os.PathLike | None = None,
         config: RunConfig | None = None,
         params: Mapping[str, Any] | None = None,
-        warm_start_from: Any = None,
+        warm_start_from: str | bytes | os.PathLike | WarmStartSettings | None = None,
     ) -> None:
         """Checks its arguments; builds nothing and writes nothing.
 
@@ -58,7 +60,9 @@ class Estimator:
           model_dir: for checkpoints and event files; else the config's, else a temporary one.
           config: how to run; the default RunConfig if None.
           params: passed on to `model_fn` and `input_fn`.
-          warm_start_from: not available yet; must be None.
+          warm_start_from: where first values come from if `train` finds no checkpoint in
+            `model_dir`: WarmStartSettings, or for all trainable variables the path of a
+            checkpoint, of a directory of checkpoints, or of a SavedModel. Read only then.
 
         Raises:
           TypeError, ValueError: an argument is wrong.
@@ -66,11 +70,7 @@ class Estimator:
         check_model_fn(model_fn)
         arguments.check_params(params)
         self._config = arguments.checked_config(config)
-        if warm_start_from is not None:
-            raise NotImplementedError(
-                "`warm_start_from` is not available yet. Restore the variables in a Scaffold's "
-                "`init_fn` instead."
-            )
+        self._warm_start = checked_warm_start(warm_start_from)
         self._model_dir = arguments.checked_model_dir(model_dir, self._config.model_dir)
         if self._model_dir is None:
             self._model_dir = tempfile.mkdtemp()
@@ -157,6 +157,8 @@ class Estimator:
           tf.compat.v1.train.NanLossDuringTrainingError: by default, if the loss is not finite.
           KeyboardInterrupt: on SIGINT, after the loop that runs has ended and its step is saved.
           SystemExit: on SIGTERM likewise; the code is 143.
+          ValueError: an argument is wrong, or what `warm_start_from` names is not there or does
+            not fit the model.
         """
         check_input_fn(input_fn)
         all_hooks = check_hooks(hooks)
@@ -171,6 +173,7 @@ class Estimator:
             self._train_result = TrainResult(start, None, "max_steps")
             return self
         arguments.check_writable(self.model_dir)
+        old_model = self._old_model(found)
         strategy = make_strategy(self._config, ModeKeys.TRAIN)
         program = programs.build_train_program(
             self._model(ModeKeys.TRAIN, strategy),
@@ -189,6 +192,7 @@ class Estimator:
             hooks=[*all_hooks, *programs.training_hooks(program.spec)],
             listeners=listeners,
             is_same_input=self._is_same_input(input_fn),
+            old_model=old_model,
         )
         self._train_result = run_train(program, request)
         return self
@@ -373,6 +377,15 @@ class Estimator:
         last, self._last_input_fn = self._last_input_fn, input_fn
         return last is None or is_same_input(last, input_fn)
 
+    def _old_model(self, found: Sequence[str]) -> OldModel | None:
+        """What training starts from if there is no checkpoint; None if nothing, or if there is."""
+        if self._warm_start is None:
+            return None
+        if found:
+            _log.info("`warm_start_from` is not used: training goes on from %s.", found[0])
+            return None
+        return find_old_model(self._warm_start)
+
     def _existing_checkpoints(self, checkpoint_path: str | None) -> list[str]:
         if checkpoint_path is not None:
             return [files.checked_checkpoint(checkpoint_path)]
@@ -443,7 +456,7 @@ class TPUEstimator(Estimator):
         eval_on_tpu: bool = True,
         export_to_tpu: bool = True,
         export_to_cpu: bool = True,
-        warm_start_from: Any = None,
+        warm_start_from: str | bytes | os.PathLike | WarmStartSettings | None = None,
     ) -> None:
         """Checks its arguments; builds nothing and writes nothing.
 

@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
-from tests.bad_input import construction, evaluation, serving, training
+from tests.bad_input import construction, evaluation, serving, training, warm_start
 from tests.bad_input.stage import V1, Stage, batches, dataset, linear, tensor_receiver
 
 ON_INPUT, ON_MODEL = ("input_fn",), ("input_fn", "model_fn")
@@ -41,6 +41,9 @@ TABLES = (
     (serving.EXPORT, (), True),
     (serving.EXPORT_RECEIVER, ON_RECEIVER, True),
     (serving.EXPORT_MODEL, ON_EXPORT, True),
+    (warm_start.SETTINGS, (), False),
+    (warm_start.FILES, (), True),
+    (warm_start.MODEL, ON_MODEL, True),
 )
 
 

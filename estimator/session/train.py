@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
+from estimator.checkpoint.old_model import OldModel
 from estimator.checkpoint.position import (
     InputPosition,
     PositionListener,
@@ -63,6 +64,7 @@ class TrainRequest:
       hooks: the caller's and the model's.
       listeners: told of every checkpoint.
       is_same_input: whether the input is the one that the newest checkpoint's position is in.
+      old_model: what to start from if there is no checkpoint, or None.
     """
 
     config: RunConfig
@@ -72,6 +74,7 @@ class TrainRequest:
     hooks: Sequence[Hook]
     listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener]
     is_same_input: bool
+    old_model: OldModel | None = None
 
 
 def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
@@ -80,7 +83,7 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
     Raises:
       tf.compat.v1.train.NanLossDuringTrainingError: the loss or a weight is not finite and the
         `nan_policy` is "raise", or "skip" and it was so before; that state is not saved.
-      ValueError: the input had no batch at all, or the checkpoint is another model's.
+      ValueError: the input had no batch at all, or the checkpoint or the old model does not fit.
       KeyboardInterrupt, SystemExit: a signal came; the last step is saved. See `stop_signals`.
     """
     config = request.config
@@ -95,6 +98,7 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         ),
         request.session_config,
         program.initializers,
+        request.old_model,
     )
     position = None
     if program.input.iterator is not None and config.resume_input:
