@@ -67,6 +67,7 @@ class Estimator:
         Raises:
           TypeError, ValueError: an argument is wrong.
         """
+        self._assert_members_are_not_overridden()
         check_model_fn(model_fn)
         arguments.check_params(params)
         self._config = arguments.checked_config(config)
@@ -89,8 +90,17 @@ class Estimator:
 
     @property
     def model_fn(self) -> Callable:
-        """The model function."""
-        return self._model_fn
+        """The model function with `params` bound to it: `model_fn(features, labels, mode, config)`.
+
+        For a model_fn around it. It takes all four, whatever the function that it calls takes.
+        """
+
+        def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+            params = self._params_for(mode, make_strategy(self._config, mode))
+            model = Model(self._model_fn, params, config)
+            return model.call(features, labels, mode)
+
+        return model_fn
 
     @property
     def model_dir(self) -> str:
@@ -176,7 +186,7 @@ class Estimator:
         old_model = self._old_model(found)
         strategy = make_strategy(self._config, ModeKeys.TRAIN)
         program = programs.build_train_program(
-            self._model(ModeKeys.TRAIN, strategy),
+            self._model_in(ModeKeys.TRAIN, strategy),
             lambda: self._build_input(input_fn, ModeKeys.TRAIN, strategy),
             strategy,
             iterations_per_loop=self._config.iterations_per_loop,
@@ -306,7 +316,7 @@ class Estimator:
         paths = self._existing_checkpoints(checkpoint_path)
         strategy = tf.distribute.get_strategy()  # A SavedModel runs on whatever loads it.
         program = programs.build_serving_program(
-            self._model(ModeKeys.PREDICT, strategy),
+            self._model_in(ModeKeys.PREDICT, strategy),
             checked_receiver_fn(serving_input_receiver_fn),
             strategy,
         )
@@ -327,9 +337,33 @@ class Estimator:
                 as_text=as_text,
             )
 
-    def export_savedmodel(self, *args: Any, **kwargs: Any) -> bytes:
-        """The old name of `export_saved_model`."""
-        return self.export_saved_model(*args, **kwargs)
+    def export_savedmodel(
+        self,
+        export_dir_base: str,
+        serving_input_receiver_fn: Callable,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        strip_default_attrs: bool = False,
+    ) -> bytes:
+        """`export_saved_model` as it was called before; defaults are left out of the graph always.
+
+        Args:
+          export_dir_base: as there.
+          serving_input_receiver_fn: as there.
+          assets_extra: as there.
+          as_text: as there.
+          checkpoint_path: as there.
+          strip_default_attrs: without effect.
+        """
+        del strip_default_attrs  # The graph means the same, and more versions read it.
+        return self.export_saved_model(
+            export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path
+        )
+
+    def with_model_fn(self, model_fn: Callable) -> Estimator:
+        """Another estimator of the same `model_dir`, `config` and `params`; see `add_metrics`."""
+        return Estimator(model_fn, self.model_dir, self._config, self._params)
 
     def close(self) -> None:
         """Frees the graphs and sessions that `evaluate` and `predict` keep; closes event files."""
@@ -348,7 +382,11 @@ class Estimator:
 
     # Inside.
 
-    def _model(self, mode: str, strategy: tf.distribute.Strategy) -> Model:
+    def _assert_members_are_not_overridden(self) -> None:
+        """Raises if a subclass overrides a verb. Programs that mean to override this, as ever."""
+        arguments.check_overrides(type(self), Estimator)
+
+    def _model_in(self, mode: str, strategy: tf.distribute.Strategy) -> Model:
         params = self._params_for(mode, strategy)
         return Model(self._model_fn, params, self._config, self._trained_on)
 
@@ -424,7 +462,10 @@ class Estimator:
             programs.build_eval_program if mode == ModeKeys.EVAL else programs.build_predict_program
         )
         program = build(
-            self._model(mode, strategy), host_input.element, strategy, self._config.tf_random_seed
+            self._model_in(mode, strategy),
+            host_input.element,
+            strategy,
+            self._config.tf_random_seed,
         )
         with strategy.scope():
             setup = build_setup(
@@ -487,6 +528,14 @@ class TPUEstimator(Estimator):
         }
         for mode in self._batch_sizes:
             self._per_replica_batch_size(mode, make_strategy(self._config, mode))
+
+    def with_model_fn(self, model_fn: Callable) -> TPUEstimator:
+        """Another estimator of the same arguments but for the `model_fn`; see `add_metrics`."""
+        sizes: dict[str, Any] = dict(self._batch_sizes.values())
+        return TPUEstimator(model_fn, self.model_dir, self._config, self._params, **sizes)
+
+    def _assert_members_are_not_overridden(self) -> None:
+        arguments.check_overrides(type(self), TPUEstimator)
 
     def _params_for(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
         params = super()._params_for(mode, strategy)
