@@ -512,14 +512,91 @@ def mean_gradients(strategy: tf.distribute.Strategy) -> Iterator[None]:
         if num_replicas == 1 or not is_ours or tf.distribute.in_cross_replica_context():
             return grads_and_vars
         factor = 1.0 if _reduction() == "sum" else 1.0 / num_replicas
-        return [(_scaled(grad, factor), var) for grad, var in grads_and_vars]
+        return [(scaled(grad, factor), var) for grad, var in grads_and_vars]
 
     with contextlib.ExitStack() as stack:
         for owner, name, is_method in _gradient_sums():
             original = getattr(owner, name)
             stack.callback(setattr, owner, name, original)
+            if owner is _v1_optimizer.Optimizer:
+                original = _also_across_replicas(original)
             setattr(owner, name, _with_scaled_gradients(original, scale, is_method))
         yield
+
+
+def _also_across_replicas(apply_gradients: Callable) -> Callable:
+    """A v1 optimizer's `apply_gradients`, also where no replica is current: one for all of them.
+
+    There it raises, and `_distributed_apply`, which it names instead, sums over replicas: each is
+    given its part of the gradient.
+    """
+
+    def apply(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        if not (tf.distribute.has_strategy() and tf.distribute.in_cross_replica_context()):
+            return apply_gradients(self, grads_and_vars, *args, **kwargs)
+        strategy = tf.distribute.get_strategy()
+        factor = 1.0 / strategy.num_replicas_in_sync
+        parts = []
+        for grad, var in grads_and_vars:
+            if grad is not None:
+                part = scaled(grad, factor)
+                parts.append((_on_each_replica(strategy, part), var))
+        return self._distributed_apply(strategy, parts, *args, **kwargs)
+
+    return apply
+
+
+def _on_each_replica(strategy: tf.distribute.Strategy, value: Any) -> Any:
+    return strategy.experimental_distribute_values_from_function(lambda _: value)
+
+
+@contextlib.contextmanager
+def sync_replicas_in_line() -> Iterator[None]:
+    """Inside, a SyncReplicasOptimizer applies gradients as part of the step, by the optimizer in it.
+
+    It collects those of several workers, and a thread of the chief's applies them. With one worker
+    there is nothing to collect, and what a thread does is in no loop, in no order with a save, and
+    in no resumed run. Its hook finds what it looks for. Builds hold a lock. 2.16 to 2.21.
+    """
+    owner = tf.compat.v1.train.SyncReplicasOptimizer
+    original = owner.apply_gradients
+    owner.apply_gradients = _apply_in_line
+    try:
+        yield
+    finally:
+        owner.apply_gradients = original
+
+
+def _apply_in_line(
+    self: tf.compat.v1.train.SyncReplicasOptimizer,
+    grads_and_vars: Iterable[tuple[Any, tf.Variable]],
+    global_step: tf.Variable | None = None,
+    name: str | None = None,
+) -> tf.Operation:
+    num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    if self._replicas_to_aggregate not in (1, num_replicas):
+        raise ValueError(
+            f"`replicas_to_aggregate` ({self._replicas_to_aggregate}) of SyncReplicasOptimizer must "
+            f"be 1{f' or {num_replicas}' * (num_replicas > 1)} on one worker, whose replicas are "
+            "reduced before. Pass 1."
+        )
+    if global_step is None:
+        raise ValueError(
+            "`global_step` of SyncReplicasOptimizer.apply_gradients must not be None. Pass "
+            "tf.compat.v1.train.get_global_step()."
+        )
+    train_op = self._opt.apply_gradients(grads_and_vars, global_step, name)
+    if self._variable_averages is not None:
+        with tf.control_dependencies([train_op]):
+            train_op = self._variable_averages.apply(self._variables_to_average)
+    with tf.init_scope():
+        self.local_step_init_op = self.chief_init_op = tf.no_op()
+        self.ready_for_local_init_op = tf.constant([], tf.string)
+        self._global_step = copies(global_step)[0]
+        # The hook puts tokens into it, for which no step waits.
+        self._sync_token_queue = tf.queue.FIFOQueue(-1, global_step.dtype.base_dtype, shapes=())
+    self._gradients_applied = True
+    return train_op
 
 
 def _reduction() -> str:
@@ -553,11 +630,12 @@ def _with_scaled_gradients(original: Callable, scale: Callable, is_method: bool)
     return function
 
 
-def _scaled(grad: Any, factor: float) -> Any:
+def scaled(grad: Any, factor: float) -> Any:
+    """A gradient (a tensor, IndexedSlices or None) times a factor, to be summed over replicas."""
     if grad is None:
         return None
     if isinstance(grad, tf.IndexedSlices):
-        return tf.IndexedSlices(_scaled(grad.values, factor), grad.indices, grad.dense_shape)
+        return tf.IndexedSlices(scaled(grad.values, factor), grad.indices, grad.dense_shape)
     # An all-reduce looks for the variables behind what it sums, up to the first op without a
     # gradient, and fails on those of other replicas.
     return tf.stop_gradient(grad * tf.cast(factor, grad.dtype))

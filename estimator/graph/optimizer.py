@@ -86,12 +86,42 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
           An op that runs after all of it.
         """
         with _tf.gradient_reduction(self._reduction):
+            if self._applies_by_itself:
+                return self._apply_once(list(grads_and_vars), global_step, name)
             if self._is_v1:
                 return self._opt.apply_gradients(grads_and_vars, global_step, name)
             # Keras's updates return nothing to wait for: the train step ties them in.
             self._opt.apply_gradients(list(grads_and_vars))
         counted = [] if global_step is None else [global_step.assign_add(1)]
         return tf.group(*counted, name=name)
+
+    def _apply_once(
+        self,
+        grads_and_vars: list[tuple[Any, tf.Variable]],
+        global_step: tf.Variable | None,
+        name: str | None,
+    ) -> tf.Operation:
+        """Reduces, and calls an `apply_gradients` that knows nothing of replicas once for all.
+
+        It may make variables, assign to them, and change gradients; those of all replicas are one
+        to it, and so are a variable's copies.
+        """
+        strategy = tf.distribute.get_strategy()
+        factor = 1.0 if self._reduction == "sum" else 1.0 / strategy.num_replicas_in_sync
+        parts = [_tf.scaled(grad, factor) for grad, _ in grads_and_vars]
+        there = [i for i, part in enumerate(parts) if part is not None]
+
+        def apply(strategy: tf.distribute.Strategy, parts: list, variables: list) -> tf.Operation:
+            pairs = [(parts[i], variables[i]) for i in there]
+            sums = strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
+            gradients: list[Any] = [None] * len(parts)
+            for i, total in zip(there, sums, strict=True):
+                gradients[i] = strategy.experimental_local_results(total)[0]
+            reduced = list(zip(gradients, variables, strict=True))
+            return self._opt.apply_gradients(reduced, global_step=global_step, name=name)
+
+        variables = [variable for _, variable in grads_and_vars]
+        return tf.distribute.get_replica_context().merge_call(apply, args=(parts, variables))
 
     def get_slot(self, var: tf.Variable, name: str) -> tf.Variable | None:
         """The wrapped v1 optimizer's slot variable."""
@@ -104,6 +134,13 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     def variables(self) -> list[tf.Variable]:
         """The wrapped optimizer's variables."""
         return self._opt.variables() if self._is_v1 else self._opt.variables
+
+    @property
+    def _applies_by_itself(self) -> bool:
+        """Whether it is a v1 optimizer with an `apply_gradients` of its own."""
+        if not self._is_v1 or isinstance(self._opt, CrossShardOptimizer):
+            return False
+        return type(self._opt).apply_gradients is not tf.compat.v1.train.Optimizer.apply_gradients
 
     @property
     def _is_v1(self) -> bool:

@@ -136,6 +136,7 @@ def building(
         graph.as_default(),
         strategy.scope(),
         _tf.mean_gradients(strategy),
+        _tf.sync_replicas_in_line(),
         tf.variable_creator_scope(_create_resource),
     ):
         tf.compat.v1.set_random_seed(seed)
