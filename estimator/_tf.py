@@ -84,17 +84,56 @@ def capture_source(tensor: tf.Tensor) -> tf.Tensor:
     return tensor
 
 
+@contextlib.contextmanager
+def noting_waits(body: tf.Graph) -> Iterator[dict[tf.Operation, list[tf.Operation]]]:
+    """Inside, notes which ops around a loop the new ops of its body were told to wait for.
+
+    The body itself only knows them all together: the whole loop waits for them. 2.16 to 2.21.
+
+    Yields:
+      By op of the body: those around it.
+    """
+    waits: dict[tf.Operation, list[tf.Operation]] = {}
+    original = body.control_dependencies
+
+    @contextlib.contextmanager
+    def noting(inputs: Any) -> Iterator[None]:
+        ops = [getattr(value, "op", value) for value in inputs or ()]
+        outer = [op for op in ops if getattr(op, "graph", body) is not body]
+        num_ops_before = len(body.get_operations()) if outer else 0
+        with original(inputs):
+            yield
+        if outer:
+            for op in body.get_operations()[num_ops_before:]:
+                waits.setdefault(op, []).extend(outer)
+
+    body.control_dependencies = noting
+    try:
+        yield waits
+    finally:
+        del body.control_dependencies
+
+
+def forget_waits(body: tf.Graph, ops: Iterable[tf.Operation]) -> None:
+    """The loop does not wait for these ops around it: no step does (2.16 to 2.21)."""
+    unwanted = set(ops)
+    control = body.function_captures.control
+    control -= {value for value in control if getattr(value, "op", value) in unwanted}
+
+
 def copy_op(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> tf.Operation:
     """Makes an op like `op` in the default graph, with other inputs.
 
     The public `Graph.create_op` does not let a function body capture its inputs. 2.16 to 2.21.
     """
+    attrs = dict(op.node_def.attr)
+    attrs.pop("_class", None)  # Names ops beside which it was, which another graph may not have.
     return tf.compat.v1.get_default_graph()._create_op_internal(
         op.type,
         list(inputs),
         [output.dtype for output in op.outputs],
         name=op.name,
-        attrs=dict(op.node_def.attr),
+        attrs=attrs,
         op_def=op.op_def,
     )
 
@@ -316,6 +355,12 @@ def metric_variables(metric: Any) -> list[Sequence[tf.Variable]]:
     return [copies(v if isinstance(v, tf.Variable) else v.value) for v in metric.variables]
 
 
+def set_scaffold_parts(scaffold: tf.compat.v1.train.Scaffold, parts: dict[str, Any]) -> None:
+    """Gives a Scaffold its parts, as finalizing it does, which finalizes the graph too (2.16)."""
+    for name, part in parts.items():
+        setattr(scaffold, f"_{name}", part)
+
+
 # A context inside which calls of deprecated functions are not logged: TensorFlow's own saver makes
 # some. The logger cannot tell them from those of the user. `deprecation.silence`, 2.16 to 2.21.
 no_deprecation_warnings = _deprecation.silence
@@ -398,6 +443,53 @@ def checkpoint_initializers_outside_loops() -> Iterator[None]:
         yield
     finally:
         _checkpoint_utils._set_checkpoint_initializer = original
+
+
+@contextlib.contextmanager
+def savers_apart() -> Iterator[list[tf.Operation]]:
+    """Inside, a v1 Saver that is made in a loop's body makes its ops in the graph around the loop.
+
+    A session runs them, by names that the Saver keeps. Builds hold a lock. 2.16 to 2.21.
+
+    Yields:
+      The ops that savers make: no step runs them.
+    """
+    owner = tf.compat.v1.train.Saver
+    original = owner.build
+    ops: list[tf.Operation] = []
+
+    def build(self: Any) -> None:
+        is_inside = is_loop_body(tf.compat.v1.get_default_graph())
+        with tf.init_scope() if is_inside else contextlib.nullcontext():
+            graph = tf.compat.v1.get_default_graph()
+            num_ops_before = len(graph.get_operations())
+            original(self)
+            ops.extend(graph.get_operations()[num_ops_before:])
+
+    owner.build = build
+    try:
+        yield ops
+    finally:
+        owner.build = original
+
+
+@contextlib.contextmanager
+def hashable_tensors() -> Iterator[None]:
+    """Inside, tensors of a loop's body can be keys of a dict, as those of any v1 graph can.
+
+    Without, `init_feed_dict={placeholder: value}` is an error there. 2.16 to 2.21.
+    """
+    original = tf.Tensor.__hash__
+
+    def hash_tensor(self: tf.Tensor) -> int:
+        graph = getattr(self, "graph", None)
+        return original(self) if graph is None else id(self)
+
+    tf.Tensor.__hash__ = hash_tensor
+    try:
+        yield
+    finally:
+        tf.Tensor.__hash__ = original
 
 
 # --- Keras ---------------------------------------------------------------------------------------
@@ -552,9 +644,9 @@ def _on_each_replica(strategy: tf.distribute.Strategy, value: Any) -> Any:
 
 @contextlib.contextmanager
 def sync_replicas_in_line() -> Iterator[None]:
-    """Inside, a SyncReplicasOptimizer applies gradients as part of the step, by the optimizer in it.
+    """Inside, the optimizer in a SyncReplicasOptimizer applies gradients as a part of the step.
 
-    It collects those of several workers, and a thread of the chief's applies them. With one worker
+    The other collects those of several workers, for a thread of the chief to apply. With one worker
     there is nothing to collect, and what a thread does is in no loop, in no order with a save, and
     in no resumed run. Its hook finds what it looks for. Builds hold a lock. 2.16 to 2.21.
     """
@@ -573,12 +665,10 @@ def _apply_in_line(
     global_step: tf.Variable | None = None,
     name: str | None = None,
 ) -> tf.Operation:
-    num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    if self._replicas_to_aggregate not in (1, num_replicas):
+    if self._replicas_to_aggregate not in (1, tf.distribute.get_strategy().num_replicas_in_sync):
         raise ValueError(
-            f"`replicas_to_aggregate` ({self._replicas_to_aggregate}) of SyncReplicasOptimizer must "
-            f"be 1{f' or {num_replicas}' * (num_replicas > 1)} on one worker, whose replicas are "
-            "reduced before. Pass 1."
+            f"`replicas_to_aggregate` ({self._replicas_to_aggregate}) of SyncReplicasOptimizer "
+            "must be 1 on one worker, or the number of its replicas. Pass 1."
         )
     if global_step is None:
         raise ValueError(

@@ -332,7 +332,7 @@ class Estimator:
                 export_dir_base,
                 signatures,
                 saver=setup.saver,
-                main_op=tf.group(setup.local_init_ops),
+                main_op=tf.group(*setup.local_init_ops),
                 assets_extra=assets_extra,
                 as_text=as_text,
             )
@@ -473,6 +473,7 @@ class Estimator:
                 program.spec.scaffold,
                 build_saver,
                 make_session_config(self._config, strategy),
+                is_evaluation=mode == ModeKeys.EVAL,
             )
         return WarmSession(program, setup, host_input.key)
 

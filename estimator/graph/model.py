@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import threading
@@ -12,7 +13,9 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.graph.features import explaining_failure
+from estimator.graph.lift import Lift, Waits, build_table_initializers
 from estimator.graph.reduce import keep_metrics_local
+from estimator.graph.scaffold import build_scaffold
 from estimator.graph.seed import python_seed
 from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
@@ -105,13 +108,15 @@ class Replicas:
     Attributes:
       outputs: one a replica, in the replicas' order.
       new_ops: the ops that they made in the default graph, in the order they were made, but for
-        the variables' initializers.
+        the variables' initializers and what savers made.
       keras_variables: handles of the variables that Keras layers and optimizers made.
+      waits: in a loop's body, which ops around the loop the new ops were told to wait for.
     """
 
     outputs: list[Replica]
     new_ops: list[tf.Operation]
     keras_variables: list[tf.Tensor]
+    waits: Waits
 
 
 def argument_names(model_fn: Callable) -> tuple[str, ...]:
@@ -202,21 +207,47 @@ def build_replicas(
             keras_variables.extend(copy.handle for copy in _tf.copies(variable))
         return variable
 
-    with tf.variable_creator_scope(create_variable):
+    with (
+        tf.variable_creator_scope(create_variable),
+        _waits_noted(graph) as waits,
+        _tf.savers_apart() as saver_ops,
+    ):
         outputs = strategy.extended.call_for_each_replica(build_one)
         replicas = list(strategy.experimental_local_results(outputs))
-    if replicas[0].scaffold_fn is not None:
-        with tf.init_scope():  # Outside of the loop and of the replicas: the session uses it.
-            scaffold = replicas[0].scaffold_fn()
-        spec = replicas[0].spec.replace(scaffold=scaffold)
-        replicas[0] = dataclasses.replace(replicas[0], spec=spec)
+        lift = Lift(waits, num_ops_before) if _tf.is_loop_body(graph) else None
+        replicas[0] = _with_one_scaffold(replicas, lift)
+        if lift is not None:
+            build_table_initializers(lift)
+    apart = initializers.union(saver_ops)
     for replica in replicas:
         keep_metrics_local(replica.spec.eval_metric_ops or {})
     return Replicas(
         outputs=replicas,
-        new_ops=[op for op in graph.get_operations()[num_ops_before:] if op not in initializers],
+        new_ops=[op for op in graph.get_operations()[num_ops_before:] if op not in apart],
         keras_variables=keras_variables,
+        waits=waits,
     )
+
+
+def _waits_noted(graph: tf.Graph) -> contextlib.AbstractContextManager[Waits]:
+    return _tf.noting_waits(graph) if _tf.is_loop_body(graph) else contextlib.nullcontext({})
+
+
+def _with_one_scaffold(replicas: Sequence[Replica], lift: Lift | None) -> Replica:
+    """The first replica, with a Scaffold for all of them that a session can use."""
+    first = replicas[0]
+    if first.scaffold_fn is None:
+        made = [replica.spec.scaffold for replica in replicas]
+    else:
+        with tf.init_scope():  # Outside of the loop and of the replicas: the session uses it.
+            made = [first.scaffold_fn()]
+        if not isinstance(made[0], tf.compat.v1.train.Scaffold):
+            raise TypeError(
+                f"`scaffold_fn` ({first.scaffold_fn!r}) returned {made[0]!r}. It must return a "
+                "tf.compat.v1.train.Scaffold."
+            )
+    one = build_scaffold(list({id(scaffold): scaffold for scaffold in made}.values()), lift)
+    return dataclasses.replace(first, spec=first.spec.replace(scaffold=one))
 
 
 def _replica_id() -> int:

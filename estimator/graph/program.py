@@ -15,13 +15,18 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.graph import host_call, input, reduce, summary, updates
+from estimator.graph.copy import build_copy, runs_each_time
 from estimator.graph.last_value import LastValue
+from estimator.graph.lift import without_waits
 from estimator.graph.loop import build_loop
-from estimator.graph.model import BUILD_LOCK, Model, build_replicas
+from estimator.graph.model import BUILD_LOCK, Model, Replicas, build_replicas
 from estimator.graph.random import drawing_by_step
 from estimator.graph.seed import separate_step_seeds
 from estimator.graph.skip import build_skip_counter, build_snapshot, build_take_back
 from estimator.spec import EstimatorSpec, ModeKeys
+
+# What of a Scaffold no step runs.
+_FOR_SESSIONS = ("init_op", "ready_op", "ready_for_local_init_op", "local_init_op")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +142,7 @@ def building(
         strategy.scope(),
         _tf.mean_gradients(strategy),
         _tf.sync_replicas_in_line(),
+        _tf.hashable_tensors(),
         tf.variable_creator_scope(_create_resource),
     ):
         tf.compat.v1.set_random_seed(seed)
@@ -255,6 +261,7 @@ class _TrainStep:
         self.report = summary.LoopReport()
         self.spec: EstimatorSpec
         self._merged: tf.Tensor | None = None
+        self._is_in_loop = False
 
     def build(self, is_last: tf.Tensor) -> tf.Tensor:
         """Adds the step; returns its loss, which depends on all that the step does."""
@@ -272,33 +279,48 @@ class _TrainStep:
         self.spec = replicas.outputs[0].spec
         check_global_step_advances(replicas.new_ops, self._global_step)
         done = [output.spec.train_op for output in replicas.outputs]
-        done += updates.build_updates(replicas.new_ops, replicas.keras_variables, self._global_step)
+        new_ops = _without_ops_for_sessions(replicas)
+        done += updates.build_updates(new_ops, replicas.keras_variables, self._global_step)
         done += summary.written_summaries(summaries_before)
         done += host_call.build_host_call([output.host_call for output in replicas.outputs])
         loss = reduce.build_mean_loss([output.spec.loss for output in replicas.outputs])
         step_ops = _ops_behind(done, replicas.new_ops)
         _wait_for(step_ops, step.op, batches)
-        merged = summary.build_merged_summary(summaries_before)
         if is_in_loop:
+            _tf.forget_waits(graph, without_waits(replicas.waits, step_ops))
+        merged = self._build_summary(summaries_before)
+        if is_in_loop:
+            is_inside = merged is not None and merged.graph is graph
             done += summary.build_loop_report(
                 self.report,
-                merged,
+                merged if is_inside else None,
                 training_hooks(self.spec),
                 is_last=is_last,
                 is_recording=self._is_recording,
             )
-        self._merged = merged
+        self._merged, self._is_in_loop = merged, is_in_loop
         if self._skips is not None:
             before = build_snapshot(step_ops, self._global_step)
             done = [build_take_back(before, loss, _ops(done), self._skips)]
         with tf.device("/cpu:0"), tf.control_dependencies(_ops(done)):
             return tf.identity(loss, "loss_of_step")
 
+    def _build_summary(self, summaries_before: set[int]) -> tf.Tensor | None:
+        """What the Scaffold says to record, else all summaries of `model_fn`."""
+        scaffold = self.spec.scaffold or tf.compat.v1.train.Scaffold()
+        if scaffold.summary_op is None:
+            merged = summary.build_merged_summary(summaries_before)
+            _tf.set_scaffold_parts(scaffold, {"summary_op": merged})
+        return scaffold.summary_op
+
     def build_summary_outside(self) -> tf.Tensor | None:
         """The last step's merged summaries, where a session can fetch them."""
         if self.report.summary is not None:
             return self.report.summary.build_read()
-        return self._merged
+        if self._merged is None or not self._is_in_loop:
+            return self._merged
+        # Of a `scaffold_fn`, around the loop: of what the loop leaves, not of what is there before.
+        return build_copy(self._merged, runs_each_time)
 
 
 def build_eval_program(
@@ -415,6 +437,19 @@ def _ops_behind(values: Sequence[Any], among: Sequence[tf.Operation]) -> list[tf
             stack.extend([tensor.op for tensor in op.inputs])
             stack.extend(op.control_inputs)
     return [op for op in among if op not in remaining]
+
+
+def _without_ops_for_sessions(replicas: Replicas) -> list[tf.Operation]:
+    """The new ops but for those of the Scaffold alone: a step neither runs nor orders them."""
+    scaffold = replicas.outputs[0].spec.scaffold or tf.compat.v1.train.Scaffold()
+    parts = [getattr(scaffold, name) for name in _FOR_SESSIONS]
+    alone = set(_ops_behind([part for part in parts if part is not None], replicas.new_ops))
+    if alone:
+        specs = [output.spec for output in replicas.outputs]
+        wired = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+        steps = [*wired, *(value for spec in specs for value in (spec.train_op, spec.loss))]
+        alone.difference_update(_ops_behind(steps, replicas.new_ops))
+    return [op for op in replicas.new_ops if op not in alone]
 
 
 def _wait_for(step_ops: Sequence[tf.Operation], first: tf.Operation, batches: Any) -> None:

@@ -44,7 +44,7 @@ class WarmSession:
         if not self.has_weights_of(checkpoint_paths[0]):
             self._restored = None
             path = restore_first(self._setup, self.session, checkpoint_paths)
-            self.session.run(self._setup.local_init_ops)
+            self._setup.run_local_init(self.session)
             self._restored = files.checkpoint_identity(str(path))
         assert self._restored is not None
         return str(self._restored[0])
@@ -82,6 +82,14 @@ class WarmSession:
         hooked.start(self.session, tf.train.Coordinator())
         return hooked
 
+    def reset_metrics(self) -> None:
+        """Sets local variables, the metrics' among them, to their first values."""
+        graph = self.program.graph
+        with graph.as_default():
+            self.session.run(_reset_op(graph))
+        if self._setup.has_own_local_init:
+            self._setup.run_local_init(self.session)
+
     def global_step(self) -> int:
         """The global step of the weights."""
         return int(self.session.run(self.program.current_step))
@@ -113,8 +121,7 @@ def run_evaluation(
     """
     program = warm.program
     assert isinstance(program, EvalProgram)
-    with program.graph.as_default():
-        warm.session.run(_reset_op(program.graph))
+    warm.reset_metrics()
     session = warm.hooked(hooks)
     total, weight = 0.0, 0
     for group in itertools.islice(_groups(batches, len(program.feeds)), steps):

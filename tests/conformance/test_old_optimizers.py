@@ -102,9 +102,7 @@ def numpy_clipped(rate, norm):
 
 
 def train(model_dir, model_fn, strategy, loop, **config):
-    run_config = cases.make_config(
-        **cases.STRATEGIES[strategy], iterations_per_loop=loop, **config
-    )
+    run_config = cases.make_config(**cases.STRATEGIES[strategy], iterations_per_loop=loop, **config)
     model = est.Estimator(model_fn, str(model_dir), run_config)
     model.train(cases.input_fn, max_steps=cases.NUM_STEPS)
     return model
