@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import tempfile
@@ -238,9 +237,7 @@ class Estimator:
         warm, host_input = self._warm_session(ModeKeys.EVAL, input_fn, paths)
         path = warm.restore(paths)
         all_hooks += warm.program.spec.evaluation_hooks or ()
-        must_end = steps is None and not all_hooks
-        with contextlib.closing(host_input.batches(must_end)) as batches:
-            results = run_evaluation(warm, batches, steps, all_hooks)
+        results = run_evaluation(warm, host_input, steps, all_hooks)
         results["global_step"] = warm.global_step()
         self._event_dirs.add(self.eval_dir(name))
         EventWriter(self.eval_dir(name)).write_metrics(
@@ -282,7 +279,7 @@ class Estimator:
         keys = arguments.checked_predict_keys(predict_keys, warm.program.predictions[0])
         warm.restore(paths)
         spec_hooks = warm.program.spec.prediction_hooks or ()
-        predictions = warm.predict(host_input.batches(), keys, [*all_hooks, *spec_hooks])
+        predictions = warm.predict(host_input, keys, [*all_hooks, *spec_hooks])
         return rows(predictions) if yield_single_examples else predictions
 
     def export_saved_model(

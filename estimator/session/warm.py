@@ -14,6 +14,7 @@ import tensorflow as tf
 from estimator.checkpoint import files
 from estimator.graph.program import EvalProgram, PredictProgram
 from estimator.session.hooks import Hook, HookedSession
+from estimator.session.host_input import HostInput, OpenInput, SessionOfBoth
 from estimator.session.open import Setup, restore_first
 
 
@@ -61,12 +62,12 @@ class WarmSession:
 
     def predict(
         self,
-        batches: Iterator[list[np.ndarray]],
+        host_input: HostInput,
         keys: Sequence[str] | None,
         hooks: Sequence[Hook],
     ) -> Generator[Any, None, None]:
         """`run_prediction`, which from now on counts as a prediction that goes on."""
-        prediction = run_prediction(self, batches, keys, hooks)
+        prediction = run_prediction(self, host_input, keys, hooks)
         self._predictions.add(prediction)
         return prediction
 
@@ -74,12 +75,13 @@ class WarmSession:
         """Another session on the same program, without weights yet."""
         return WarmSession(self.program, self._setup, self.key)
 
-    def hooked(self, hooks: Sequence[Hook]) -> HookedSession:
+    def hooked(self, hooks: Sequence[Hook], source: OpenInput) -> HookedSession:
         """A way to make calls with hooks around them; without hooks, always the same."""
         if not hooks:
             return self._run
         hooked = HookedSession(self._setup.graph, hooks)
-        hooked.start(self.session, tf.train.Coordinator())
+        both = SessionOfBoth(self.session, source.session)
+        hooked.start(self.session, tf.train.Coordinator(), both)
         return hooked
 
     def reset_metrics(self) -> None:
@@ -101,7 +103,7 @@ class WarmSession:
 
 def run_evaluation(
     warm: WarmSession,
-    batches: Iterator[list[np.ndarray]],
+    host_input: HostInput,
     steps: int | None,
     hooks: Sequence[Hook],
 ) -> dict[str, Any]:
@@ -109,7 +111,7 @@ def run_evaluation(
 
     Args:
       warm: its program is an EvalProgram, its weights are restored.
-      batches: component arrays, one batch a replica and step.
+      host_input: gives one batch a replica and step.
       steps: None for all.
       hooks: around each step.
 
@@ -117,36 +119,38 @@ def run_evaluation(
       The metrics by name, and "loss".
 
     Raises:
-      ValueError: there was no batch.
+      ValueError: there was no batch, or there is no last one and nothing that stops.
     """
     program = warm.program
     assert isinstance(program, EvalProgram)
     warm.reset_metrics()
-    session = warm.hooked(hooks)
+    must_end = steps is None and not hooks
     total, weight = 0.0, 0
-    for group in itertools.islice(_groups(batches, len(program.feeds)), steps):
-        fetches, feeds, values = _eval_call(program, group)
-        losses = session.run(fetches, feeds, values)[: len(group)]
-        for loss in losses:
-            # A scalar counts once a batch, as Estimator always did; a vector once an example.
-            total += float(np.sum(loss))
-            weight += np.size(loss)
-        if session.should_stop:
-            break
-    if weight == 0:
-        raise ValueError(
-            "`input_fn` gave no batch to evaluate: its dataset is empty. Check its files and "
-            "filters."
-        )
-    results = dict(warm.session.run(program.values))
-    if hooks:
-        session.end()
+    with host_input.opened(must_end) as source:
+        session = warm.hooked(hooks, source)
+        for group in itertools.islice(_groups(source.batches, len(program.feeds)), steps):
+            fetches, feeds, values = _eval_call(program, group)
+            losses = session.run(fetches, feeds, values)[: len(group)]
+            for loss in losses:
+                # A scalar counts once a batch, as Estimator always did; a vector once an example.
+                total += float(np.sum(loss))
+                weight += np.size(loss)
+            if session.should_stop:
+                break
+        if weight == 0:
+            raise ValueError(
+                "`input_fn` gave no batch to evaluate: its dataset is empty. Check its files and "
+                "filters."
+            )
+        results = dict(warm.session.run(program.values))
+        if hooks:
+            session.end()
     return {**results, "loss": np.float32(total / weight)}
 
 
 def run_prediction(
     warm: WarmSession,
-    batches: Iterator[list[np.ndarray]],
+    host_input: HostInput,
     keys: Sequence[str] | None,
     hooks: Sequence[Hook],
 ) -> Generator[Any, None, None]:
@@ -154,19 +158,20 @@ def run_prediction(
     program = warm.program
     assert isinstance(program, PredictProgram)
     wanted = [_only(predictions, keys) for predictions in program.predictions]
-    session = warm.hooked(hooks)
-    for group in _groups(batches, len(program.feeds)):
-        used = range(len(group))
-        fetches = [t for i in used for t in tf.nest.flatten(wanted[i])]
-        feeds = [feed for i in used for feed in program.feeds[i]]
-        flat = session.run(fetches, feeds, [value for batch in group for value in batch])
-        size = len(flat) // len(group)
-        for i in used:
-            yield tf.nest.pack_sequence_as(wanted[i], flat[i * size : (i + 1) * size])
-        if session.should_stop:
-            break
-    if hooks:
-        session.end()
+    with host_input.opened() as source:
+        session = warm.hooked(hooks, source)
+        for group in _groups(source.batches, len(program.feeds)):
+            used = range(len(group))
+            fetches = [t for i in used for t in tf.nest.flatten(wanted[i])]
+            feeds = [feed for i in used for feed in program.feeds[i]]
+            flat = session.run(fetches, feeds, [value for batch in group for value in batch])
+            size = len(flat) // len(group)
+            for i in used:
+                yield tf.nest.pack_sequence_as(wanted[i], flat[i * size : (i + 1) * size])
+            if session.should_stop:
+                break
+        if hooks:
+            session.end()
 
 
 def _groups(
