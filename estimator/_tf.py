@@ -366,13 +366,12 @@ def set_scaffold_parts(scaffold: tf.compat.v1.train.Scaffold, parts: dict[str, A
 no_deprecation_warnings = _deprecation.silence
 
 
-def v1_saver(checkpoint: tf.train.Checkpoint) -> tf.compat.v1.train.Saver:
-    """A v1 saver of object-based checkpoints, as a Scaffold makes of a Checkpoint when finalized.
+def object_saveables(checkpoint: tf.train.Checkpoint) -> list[Any]:
+    """What a v1 Saver of object-based checkpoints saves, as a Scaffold makes one when finalized.
 
     Finalizing a Scaffold finalizes the graph too. ObjectGraphView 2.16 to 2.21.
     """
-    saveables = _graph_view.ObjectGraphView(checkpoint).frozen_saveable_objects()
-    return tf.compat.v1.train.Saver(saveables, sharded=True, save_relative_paths=True)
+    return _graph_view.ObjectGraphView(checkpoint).frozen_saveable_objects()
 
 
 _file_writer_numbers = itertools.count()
@@ -449,7 +448,8 @@ def checkpoint_initializers_outside_loops() -> Iterator[None]:
 def savers_apart() -> Iterator[list[tf.Operation]]:
     """Inside, a v1 Saver that is made in a loop's body makes its ops in the graph around the loop.
 
-    A session runs them, by names that the Saver keeps. Builds hold a lock. 2.16 to 2.21.
+    A session runs them, by names that the Saver keeps. And a Saver of a dict knows all copies of a
+    variable, as one of a list does; it would restore the first. Builds hold a lock. 2.16 to 2.21.
 
     Yields:
       The ops that savers make: no step runs them.
@@ -463,6 +463,8 @@ def savers_apart() -> Iterator[list[tf.Operation]]:
         with tf.init_scope() if is_inside else contextlib.nullcontext():
             graph = tf.compat.v1.get_default_graph()
             num_ops_before = len(graph.get_operations())
+            if isinstance(self._var_list, dict):
+                self._var_list = {k: _as_saveable(v, k) for k, v in self._var_list.items()}
             original(self)
             ops.extend(graph.get_operations()[num_ops_before:])
 
@@ -471,6 +473,13 @@ def savers_apart() -> Iterator[list[tf.Operation]]:
         yield ops
     finally:
         owner.build = original
+
+
+def _as_saveable(value: Any, name: str) -> Any:
+    if not isinstance(value, tf.distribute.DistributedValues):
+        return value
+    (make_saveable,) = value._gather_saveables_for_checkpoint().values()
+    return make_saveable(name)
 
 
 @contextlib.contextmanager

@@ -69,7 +69,7 @@ def _check_ready(session: tf.compat.v1.Session, name: str, op: tf.Tensor | None)
 def build_setup(
     graph: tf.Graph,
     scaffold: tf.compat.v1.train.Scaffold,
-    saver: Callable[[], tf.compat.v1.train.Saver],
+    saver: Callable[..., tf.compat.v1.train.Saver],
     config: tf.compat.v1.ConfigProto,
     more_local_init: Sequence[tf.Operation] = (),
     old_model: OldModel | None = None,
@@ -80,7 +80,7 @@ def build_setup(
     Args:
       graph: of the program.
       scaffold: the model's; it is given the saver.
-      saver: makes the saver if the scaffold has none.
+      saver: makes the saver if the scaffold has none, or of a tf.train.Checkpoint that it has.
       config: of the session.
       more_local_init: run with the local initializers.
       old_model: what to start from if there is no checkpoint, or None.
@@ -95,9 +95,10 @@ def build_setup(
         local_init_ops = [*_build_local_init_ops(scaffold, is_evaluation), list(more_local_init)]
         own_saver = scaffold.saver
         if isinstance(own_saver, tf.train.Checkpoint):
-            own_saver = _tf.v1_saver(own_saver)
+            own_saver = saver(own_saver)
         elif isinstance(own_saver, v1.train.Saver):
-            own_saver.build()
+            with _tf.savers_apart():
+                own_saver.build()  # Unless it was not deferred.
         chosen_saver = own_saver or saver()
         if not v1.get_collection(v1.GraphKeys.SAVERS):
             # Where a CheckpointSaverHook of the user looks for one.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import math
 import time
@@ -99,7 +100,8 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
     setup = build_setup(
         program.graph,
         program.spec.scaffold,
-        lambda: build_saver(
+        functools.partial(
+            build_saver,
             keep_checkpoint_max=config.keep_checkpoint_max,
             keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
         ),
