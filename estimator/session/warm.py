@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from estimator.checkpoint import files
+from estimator.checkpoint.in_memory import State, load_state
 from estimator.graph.program import EvalProgram, PredictProgram
 from estimator.session.hooks import Hook, HookedSession
 from estimator.session.open import Setup, restore_first
@@ -48,6 +49,13 @@ class WarmSession:
             self._restored = files.checkpoint_identity(str(path))
         assert self._restored is not None
         return str(self._restored[0])
+
+    def load(self, state: State) -> str:
+        """Makes values that are in no checkpoint the current ones; returns what to call them."""
+        self._restored = None
+        load_state(self._setup.saver, self.session, state)
+        self.session.run(self._setup.local_init_ops)
+        return "the weights in memory"
 
     def has_weights_of(self, checkpoint_path: str) -> bool:
         """Whether it restored this checkpoint last, and the files are still the same ones."""
