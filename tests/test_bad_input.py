@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
-from tests.bad_input import construction, evaluation, serving, training
+from tests.bad_input import construction, evaluation, serving, specs, training
 from tests.bad_input.stage import V1, Stage, batches, dataset, linear, tensor_receiver
 
 ON_INPUT, ON_MODEL = ("input_fn",), ("input_fn", "model_fn")
@@ -28,6 +28,11 @@ ON_RECEIVER, ON_EXPORT = ("serving_fn",), ("serving_fn", "model_fn")
 TABLES = (
     (construction.CONSTRUCTION, (), False),
     (construction.CONFIG, (), False),
+    (specs.SPECS, (), False),
+    (specs.TRAIN_AND_EVALUATE, (), False),
+    (specs.EXPORTERS, (), False),
+    (specs.EARLY_STOPPING, (), False),
+    (specs.IN_MEMORY, (), False),
     (training.TRAIN, (), False),
     (training.TRAIN_INPUT, ON_INPUT, False),
     (training.TRAIN_MODEL, ON_MODEL, False),

@@ -1,0 +1,21 @@
+"""What `tf.estimator.experimental` had, at the same place."""
+
+from estimator.session.early_stopping import (
+    make_early_stopping_hook,
+    stop_if_higher_hook,
+    stop_if_lower_hook,
+    stop_if_no_decrease_hook,
+    stop_if_no_increase_hook,
+)
+from estimator.session.in_memory import InMemoryEvaluatorHook
+from estimator.session.stop_at_checkpoint import make_stop_at_checkpoint_step_hook
+
+__all__ = [
+    "InMemoryEvaluatorHook",
+    "make_early_stopping_hook",
+    "make_stop_at_checkpoint_step_hook",
+    "stop_if_higher_hook",
+    "stop_if_lower_hook",
+    "stop_if_no_decrease_hook",
+    "stop_if_no_increase_hook",
+]
