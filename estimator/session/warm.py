@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from estimator.checkpoint import files
+from estimator.checkpoint.in_memory import State, load_state
 from estimator.graph.program import EvalProgram, PredictProgram
 from estimator.session.hooks import Hook, HookedSession
 from estimator.session.host_input import HostInput, OpenInput, SessionOfBoth
@@ -50,6 +51,13 @@ class WarmSession:
         assert self._restored is not None
         return str(self._restored[0])
 
+    def load(self, state: State) -> str:
+        """Makes values that are in no checkpoint the current ones; returns what to call them."""
+        self._restored = None
+        load_state(self._setup.saver, self.session, state)
+        self._setup.run_local_init(self.session)
+        return "the weights in memory"
+
     def has_weights_of(self, checkpoint_path: str) -> bool:
         """Whether it restored this checkpoint last, and the files are still the same ones."""
         return self._restored == files.checkpoint_identity(checkpoint_path)
@@ -86,9 +94,8 @@ class WarmSession:
 
     def reset_metrics(self) -> None:
         """Sets local variables, the metrics' among them, to their first values."""
-        graph = self.program.graph
-        with graph.as_default():
-            self.session.run(_reset_op(graph))
+        assert isinstance(self.program, EvalProgram)
+        self.session.run(self.program.reset)
         if self._setup.has_own_local_init:
             self._setup.run_local_init(self.session)
 
@@ -191,14 +198,6 @@ def _eval_call(
     fetches += [getattr(update, "op", update) for i in used for update in program.updates[i]]
     feeds = [feed for i in used for feed in program.feeds[i]]
     return fetches, feeds, [value for batch in group for value in batch]
-
-
-def _reset_op(graph: tf.Graph) -> tf.Operation:
-    """Sets the metrics to zero; made once a graph."""
-    try:
-        return graph.get_operation_by_name("reset_metrics")
-    except KeyError:
-        return tf.group(tf.compat.v1.local_variables_initializer(), name="reset_metrics")
 
 
 def _only(predictions: Any, keys: Sequence[str] | None) -> Any:
