@@ -76,10 +76,23 @@ class Lift:
 
 
 def build_table_initializers(lift: Lift) -> None:
-    """Puts the initializers of tables that were made in a loop's body where sessions find them."""
+    """Puts the initializers of tables that were made in a loop's body where sessions find them.
+
+    Raises:
+      ValueError: a saver is to save a table that was made there.
+    """
     # A loop and what is around it have their collections in common.
-    collection = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
+    keys = tf.compat.v1.GraphKeys
+    collection = tf.compat.v1.get_collection_ref(keys.TABLE_INITIALIZERS)
     collection[:] = [lift.build("The initializer of a table", op) for op in collection]
+    for saveable in tf.compat.v1.get_collection(keys.SAVEABLE_OBJECTS):
+        tensors = [spec.tensor for spec in getattr(saveable, "specs", ())]
+        if any(_tf.is_loop_body(tensor.graph) for tensor in tensors):
+            raise ValueError(
+                f"{saveable.name!r} is saved in checkpoints and was made inside the loop, where no "
+                "saver reaches it. Make the table in `model_fn` in a `with tf.init_scope():`, or "
+                "train with `iterations_per_loop=1`."
+            )
 
 
 def without_waits(waits: Waits, step_ops: list[tf.Operation]) -> Iterator[tf.Operation]:
