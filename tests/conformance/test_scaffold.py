@@ -208,10 +208,12 @@ def test_local_init_op_runs_in_training_too_and_after_a_resume(tmp_path, strateg
     assert values == [3.0, 3.0 + after_one]
 
 
-@LOOPS
 @EVERYWHERE
-@WHERE
-@pytest.mark.parametrize("part", ["ready_op", "ready_for_local_init_op"])
+@pytest.mark.parametrize(
+    ("part", "loop", "where"),
+    [("ready_op", 1, "scaffold_fn"), ("ready_op", 100, "scaffold")]
+    + [("ready_for_local_init_op", 1, "scaffold"), ("ready_for_local_init_op", 100, "scaffold_fn")],
+)
 def test_a_variable_that_is_not_ready_is_named(tmp_path, strategy, loop, where, part):
     def make_scaffold(w, start, seen, step):
         given = {part: v1.report_uninitialized_variables([w, start])}
