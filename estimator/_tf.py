@@ -98,6 +98,7 @@ def noting_waits(body: tf.Graph) -> Iterator[dict[tf.Operation, list[tf.Operatio
 
     @contextlib.contextmanager
     def noting(inputs: Any) -> Iterator[None]:
+        inputs = None if inputs is None else list(inputs)
         ops = [getattr(value, "op", value) for value in inputs or ()]
         outer = [op for op in ops if getattr(op, "graph", body) is not body]
         num_ops_before = len(body.get_operations()) if outer else 0

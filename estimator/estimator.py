@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import tempfile
@@ -337,6 +338,7 @@ class Estimator:
         setup = build_setup(
             program.graph, program.spec.scaffold, build_saver, tf.compat.v1.ConfigProto()
         )
+        setup = dataclasses.replace(setup, must_be_ready=False)
         with opened(setup, paths) as (session, _):
             signatures = export.make_signatures(
                 program.receiver, program.spec.predictions, program.spec.export_outputs

@@ -16,6 +16,9 @@ _REDUCTIONS = {
     tf.compat.v1.losses.Reduction.SUM: "sum",
 }
 
+# They have an `apply_gradients` of their own, which is meant to be called on each replica.
+_KNOW_REPLICAS = (tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer,)
+
 
 class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     """Wraps an optimizer so that it applies the mean (or the sum) of the replicas' gradients.
@@ -138,7 +141,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     @property
     def _applies_by_itself(self) -> bool:
         """Whether it is a v1 optimizer with an `apply_gradients` of its own."""
-        if not self._is_v1 or isinstance(self._opt, CrossShardOptimizer):
+        if not self._is_v1 or isinstance(self._opt, _KNOW_REPLICAS + (CrossShardOptimizer,)):
             return False
         return type(self._opt).apply_gradients is not tf.compat.v1.train.Optimizer.apply_gradients
 

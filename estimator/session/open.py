@@ -15,6 +15,7 @@ from estimator import _tf
 from estimator.checkpoint import files
 from estimator.checkpoint.old_model import OldModel
 from estimator.checkpoint.warm_start import build_warm_start
+from estimator.graph.model import BUILD_LOCK
 
 _log = logging.getLogger("estimator")
 
@@ -32,6 +33,7 @@ class Setup:
       scaffold: the model's, with what it lacked.
       has_own_local_init: whether the scaffold has a `local_init_op` of the model's.
       config: of the session.
+      must_be_ready: whether all variables must have values; an export leaves out those without.
     """
 
     graph: tf.Graph
@@ -42,18 +44,21 @@ class Setup:
     scaffold: tf.compat.v1.train.Scaffold
     has_own_local_init: bool
     config: tf.compat.v1.ConfigProto
+    must_be_ready: bool = True
 
     def run_local_init(self, session: tf.compat.v1.Session) -> None:
-        """Runs what every session runs once its variables have values, and checks that all have.
+        """Runs what every session runs once its variables have values.
 
         Raises:
-          RuntimeError: what says which variables have no values names some.
+          RuntimeError: `ready_for_local_init_op` or `ready_op` names variables without values.
         """
         scaffold = self.scaffold
-        _check_ready(session, "ready_for_local_init_op", scaffold.ready_for_local_init_op)
+        if self.must_be_ready:
+            _check_ready(session, "ready_for_local_init_op", scaffold.ready_for_local_init_op)
         for ops in self.local_init_ops:
             session.run(ops, feed_dict=scaffold.local_init_feed_dict)
-        _check_ready(session, "ready_op", scaffold.ready_op)
+        if self.must_be_ready:
+            _check_ready(session, "ready_op", scaffold.ready_op)
 
 
 def _check_ready(session: tf.compat.v1.Session, name: str, op: tf.Tensor | None) -> None:
@@ -97,7 +102,7 @@ def build_setup(
         if isinstance(own_saver, tf.train.Checkpoint):
             own_saver = saver(own_saver)
         elif isinstance(own_saver, v1.train.Saver):
-            with _tf.savers_apart():
+            with BUILD_LOCK, _tf.savers_apart():
                 own_saver.build()  # Unless it was not deferred.
         chosen_saver = own_saver or saver()
         if not v1.get_collection(v1.GraphKeys.SAVERS):

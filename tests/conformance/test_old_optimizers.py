@@ -144,9 +144,10 @@ def test_an_optimizer_with_state_and_assignments_of_its_own_trains_as_numpy(
             np.testing.assert_allclose(saved, value, rtol=1e-3, atol=1e-6)
 
 
-@LOOPS
 @STRATEGIES
-@pytest.mark.parametrize("kind", ["around another", "subclass"])
+@pytest.mark.parametrize(
+    ("loop", "kind"), [(1, "around another"), (100, "around another"), (100, "subclass")]
+)
 def test_an_optimizer_that_changes_gradients_sees_those_of_all_replicas(
     tmp_path, strategy, loop, kind
 ):
@@ -181,3 +182,52 @@ def test_sync_replicas_on_one_machine_trains_as_the_optimizer_inside(
     assert {"kernel/Adam", "kernel/Adam_1", "bias/Adam", "beta1_power"} <= set(
         model.get_variable_names()
     )
+
+
+@STRATEGIES
+@pytest.mark.parametrize(("loop", "kind"), [(100, "own state"), (1, "clipped")])
+def test_sparse_gradients_of_all_replicas_are_one(tmp_path, strategy, loop, kind):
+    """Rows of an embedding: what is trained on two replicas is what one trains on both batches."""
+
+    def make_optimizer():
+        if kind == "own state":
+            return AdamWithWeightDecay(0.05, 0.01)
+        return Clipped(v1.train.MomentumOptimizer(0.5, 0.5), norm=0.2)
+
+    def model_fn(features, labels, mode):
+        start = np.arange(15, dtype=np.float32).reshape(5, 3) / 10
+        embedding = v1.get_variable("embedding", initializer=start)
+        rows = tf.nn.embedding_lookup(embedding, labels)
+        loss = tf.reduce_mean(tf.square(rows - features[:, :3]))
+        step = v1.train.get_global_step()
+        train_op = est.tpu.CrossShardOptimizer(make_optimizer()).minimize(loss, step)
+        if kind == "own state":
+            train_op = tf.group(train_op, step.assign_add(1))
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    many = train(tmp_path / "many", model_fn, strategy, loop)
+    one = train(tmp_path / "one", model_fn, "no_strategy", 1)
+    expected = one.get_variable_value("embedding")
+    np.testing.assert_allclose(many.get_variable_value("embedding"), expected, rtol=1e-4)
+
+
+def test_sync_replicas_of_more_than_one_worker_is_an_error(tmp_path):
+    def model_fn(features, labels, mode):
+        loss = cases.build_softmax_loss(features, labels)
+        sync = v1.train.SyncReplicasOptimizer(v1.train.AdamOptimizer(0.05), replicas_to_aggregate=4)
+        return est.EstimatorSpec(
+            mode, loss=loss, train_op=sync.minimize(loss, v1.train.get_global_step())
+        )
+
+    with pytest.raises(ValueError, match=r"`replicas_to_aggregate` \(4\) .* Pass 1\."):
+        train(tmp_path, model_fn, "mirrored_x2", 1)
+
+
+def test_sync_replicas_without_a_global_step_is_an_error(tmp_path):
+    def model_fn(features, labels, mode):
+        loss = cases.build_softmax_loss(features, labels)
+        sync = v1.train.SyncReplicasOptimizer(v1.train.AdamOptimizer(0.05), replicas_to_aggregate=1)
+        return est.EstimatorSpec(mode, loss=loss, train_op=sync.minimize(loss))
+
+    with pytest.raises(ValueError, match="`global_step` of SyncReplicasOptimizer"):
+        train(tmp_path, model_fn, "no_strategy", 1)
