@@ -197,18 +197,8 @@ def build_replicas(
             plain = spec.replace(scaffold_fn=None).as_estimator_spec()
             return Replica(plain, spec.host_call, spec.scaffold_fn)
 
-    def create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
-        if _tf.is_called_by_keras("layers", "random", "engine"):
-            kwargs.update(_rule_for_state(**kwargs))
-        variable = _create_variable(next_creator, **kwargs)
-        # Also those that the model replaces later, by values from a checkpoint.
-        initializers.update(copy.initializer for copy in _tf.copies(variable))
-        if _tf.is_called_by_keras():
-            keras_variables.extend(copy.handle for copy in _tf.copies(variable))
-        return variable
-
     with (
-        tf.variable_creator_scope(create_variable),
+        tf.variable_creator_scope(_noting_creator(initializers, keras_variables)),
         _waits_noted(graph) as waits,
         _tf.savers_apart() as saver_ops,
     ):
@@ -227,6 +217,24 @@ def build_replicas(
         keras_variables=keras_variables,
         waits=waits,
     )
+
+
+def _noting_creator(
+    initializers: set[tf.Operation], keras_variables: list[tf.Tensor]
+) -> Callable[..., tf.Variable]:
+    """Creates variables, and notes their initializers and the handles of those of Keras."""
+
+    def create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
+        if _tf.is_called_by_keras("layers", "random", "engine"):
+            kwargs.update(_rule_for_state(**kwargs))
+        variable = _create_variable(next_creator, **kwargs)
+        # Also those that the model replaces later, by values from a checkpoint.
+        initializers.update(copy.initializer for copy in _tf.copies(variable))
+        if _tf.is_called_by_keras():
+            keras_variables.extend(copy.handle for copy in _tf.copies(variable))
+        return variable
+
+    return create_variable
 
 
 def _waits_noted(graph: tf.Graph) -> contextlib.AbstractContextManager[Waits]:

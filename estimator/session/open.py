@@ -97,7 +97,7 @@ def build_setup(
     v1 = tf.compat.v1
     with graph.as_default():
         initializers = _build_initializers(scaffold, old_model)
-        local_init_ops = [*_build_local_init_ops(scaffold, is_evaluation), list(more_local_init)]
+        local_init_ops = _build_local_init_ops(scaffold, is_evaluation, more_local_init)
         own_saver = scaffold.saver
         if isinstance(own_saver, tf.train.Checkpoint):
             own_saver = saver(own_saver)
@@ -127,18 +127,16 @@ def build_setup(
 
 
 def _build_local_init_ops(
-    scaffold: tf.compat.v1.train.Scaffold, is_evaluation: bool
+    scaffold: tf.compat.v1.train.Scaffold, is_evaluation: bool, more: Sequence[tf.Operation]
 ) -> list[list[tf.Operation]]:
     """What is run for every session, one list after the other."""
     v1 = tf.compat.v1
-    own = scaffold.local_init_op
-    ops = []
-    if own is None or is_evaluation:  # Metrics need the usual one in any case.
-        ops.append([v1.local_variables_initializer(), v1.tables_initializer()])
-    if own is not None:
-        ops.append([own])
     # The collection is where tf.summary keeps the initializers of file writers.
-    return [*ops, v1.get_collection("_SUMMARY_WRITER_V2")]
+    usual = [*v1.get_collection("_SUMMARY_WRITER_V2"), *more]
+    own = scaffold.local_init_op
+    if own is None or is_evaluation:  # Metrics need these in any case.
+        usual += [v1.local_variables_initializer(), v1.tables_initializer()]
+    return [usual] if own is None else [usual, [own]]
 
 
 def _build_initializers(
