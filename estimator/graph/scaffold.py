@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -83,12 +84,21 @@ def _flat(value: Any) -> list[Any]:
         if isinstance(part, tf.distribute.DistributedValues):
             found += _flat(list(part.values))
         elif isinstance(part, str):
-            found.append(tf.compat.v1.get_default_graph().as_graph_element(part))
+            found.append(_by_name(part))
         elif isinstance(part, tf.Operation) or tf.is_tensor(part) and hasattr(part, "value_index"):
             found.append(part)
         else:
             found.append(part.op)  # What `assign` returns is a variable.
     return found
+
+
+def _by_name(name: str) -> Any:
+    """The op or the tensor of a name, in a loop's body or around it."""
+    *inside, home = _tf.outer_graphs(tf.compat.v1.get_default_graph())
+    for graph in inside:
+        with contextlib.suppress(KeyError):
+            return graph.as_graph_element(name)
+    return home.as_graph_element(name)
 
 
 def _as_one(ops: list[Any], join: Callable[[list[Any]], Any]) -> Any:
@@ -110,10 +120,7 @@ def _feeds(feeds: Sequence[Any], name: str, lift: Lift | None) -> dict[Any, Any]
     pairs = [(key, value) for feed in given for key, value in feed.items()]
     if lift is not None:
         argument = f"The `{name}` of the Scaffold"
-        pairs = [
-            (lift.build(argument, key) if isinstance(key, tf.Tensor) else key, value)
-            for key, value in pairs
-        ]
+        pairs = [(lift.build(argument, _flat(key)[0]), value) for key, value in pairs]
     return dict(pairs) if given else None
 
 

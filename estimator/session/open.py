@@ -111,7 +111,9 @@ def build_setup(
         has_own_local_init = scaffold.local_init_op is not None
         is_ours = own_saver is None and scaffold.init_op is None and not has_own_local_init
         if scaffold.ready_op is None and not is_ours:
-            _tf.set_scaffold_parts(scaffold, {"ready_op": v1.report_uninitialized_variables()})
+            # The identity counts as a use: TensorFlow logs an error if there is none.
+            ready_op = tf.identity(v1.report_uninitialized_variables())
+            _tf.set_scaffold_parts(scaffold, {"ready_op": ready_op})
         # For its `init_fn`, and for hooks that were made with it.
         _tf.set_scaffold_parts(scaffold, {"saver": chosen_saver})
         return Setup(

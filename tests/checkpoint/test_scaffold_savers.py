@@ -98,9 +98,8 @@ def receiver():
     return est.export.TensorServingInputReceiver(x, {"x": x})
 
 
-@LOOPS
+@pytest.mark.parametrize(("loop", "where"), [(1, "scaffold_fn"), (100, "scaffold")])
 @STRATEGIES
-@WHERE
 def test_a_saver_of_some_variables_saves_and_restores_those_and_keeps_as_many_as_it_says(
     tmp_path, strategy, loop, where
 ):
@@ -160,9 +159,10 @@ def test_a_variable_that_neither_saver_nor_init_op_knows_is_named(tmp_path):
             verb()
 
 
-@pytest.mark.parametrize(("loop", "keep"), [(1, 2), (100, 0)])
+@pytest.mark.parametrize(
+    ("loop", "keep", "where"), [(1, 2, "scaffold"), (100, 0, "scaffold_fn"), (100, 2, "scaffold")]
+)
 @STRATEGIES
-@WHERE
 def test_a_tf_train_checkpoint_saves_by_objects_and_keeps_what_the_config_says(
     tmp_path, strategy, loop, where, keep
 ):

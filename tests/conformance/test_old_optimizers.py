@@ -161,9 +161,8 @@ def test_an_optimizer_that_changes_gradients_sees_those_of_all_replicas(
     check_trained(train(tmp_path, model_fn, strategy, loop), update)
 
 
-@LOOPS
+@pytest.mark.parametrize(("loop", "is_wrapped"), [(1, False), (100, False), (100, True)])
 @STRATEGIES
-@pytest.mark.parametrize("is_wrapped", [False, True])
 def test_sync_replicas_on_one_machine_trains_as_the_optimizer_inside(
     tmp_path, strategy, loop, is_wrapped
 ):

@@ -267,7 +267,7 @@ def test_a_copy_of_a_scaffold_has_what_it_is_given_and_the_rest_of_the_other(
             init_op = tf.group(start.assign(value))
         first = v1.train.Scaffold(
             init_op=init_op,
-            init_feed_dict={value: 5.0},
+            init_feed_dict={value.name: 5.0},
             init_fn=lambda scaffold, session: calls.append(scaffold),
             saver=v1.train.Saver(max_to_keep=1),
         )
@@ -320,6 +320,21 @@ def test_scaffold_fn_is_called_once_in_the_graph_around_the_loop(tmp_path, strat
     # An evaluation under "central_storage" has no strategy.
     expected = {"no_strategy": [False] * 3, "central_storage_x2": [True, False, False]}
     assert is_across_replicas == expected.get(strategy, [True] * 3)
+
+
+@LOOPS
+@EVERYWHERE
+def test_a_saver_hook_that_is_made_with_a_scaffold_has_its_saver(tmp_path, strategy, loop):
+    def make_scaffold(w, start, seen, step):
+        scaffold = v1.train.Scaffold()
+        hooks.append(est.CheckpointSaverHook(str(tmp_path), save_steps=2, scaffold=scaffold))
+        return scaffold
+
+    hooks = []
+    trained = make(tmp_path, strategy, loop, make_scaffold, hooks=hooks)
+    trained.train(numbers(), steps=4)
+    assert checkpoint_steps(tmp_path)[-1] == 4
+    assert trained.get_variable_value("global_step") == 4
 
 
 @EVERYWHERE

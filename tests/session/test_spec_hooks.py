@@ -64,9 +64,8 @@ def make(model_dir, model_fn, strategy, loop, **config):
     return est.Estimator(model_fn, str(model_dir), run_config)
 
 
-@LOOPS
+@pytest.mark.parametrize(("loop", "is_tpu"), [(1, False), (100, False), (100, True)])
 @STRATEGIES
-@pytest.mark.parametrize("is_tpu", [False, True])
 def test_each_verb_runs_the_hooks_of_its_own(tmp_path, strategy, loop, is_tpu):
     calls = {}
 
@@ -134,9 +133,10 @@ class Notes(v1.train.CheckpointSaverListener):
         return global_step_value == self.stop_at
 
 
-@LOOPS
+@pytest.mark.parametrize(
+    ("loop", "where"), [(1, "hooks"), (100, "training_hooks"), (1, "training_chief_hooks")]
+)
 @STRATEGIES
-@pytest.mark.parametrize("where", ["training_hooks", "training_chief_hooks", "hooks"])
 def test_listeners_are_told_of_each_save_of_whoever_saves(tmp_path, strategy, loop, where):
     notes = []
 
