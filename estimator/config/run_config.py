@@ -19,6 +19,7 @@ from estimator.config.checks import (
 )
 from estimator.config.cluster import Cluster, read_cluster
 from estimator.config.frozen import check_fields, short_repr
+from estimator.config.loop import checked_loop_length
 from estimator.config.strategy import STRATEGY_TYPES, check_strategy_name
 from estimator.config.tpu_config import InputPipelineConfig, TPUConfig
 
@@ -26,6 +27,7 @@ __all__ = ["InputPipelineConfig", "RunConfig", "TPUConfig", "TPURunConfig"]
 
 DEFAULT_SAVE_CHECKPOINTS_SECS: Final = 600
 NAN_POLICIES: Final = ("raise", "stop", "skip", "ignore")
+COMPUTE_DTYPES: Final = ("float32", "bfloat16")
 
 # 0 and None mean never; for `keep_checkpoint_max`, that none is ever deleted.
 _STEPS = ("save_summary_steps", "save_checkpoints_steps", "log_step_count_steps")
@@ -63,10 +65,20 @@ class RunConfig:
       checkpoint_save_graph_def: whether the graph is written beside each checkpoint.
       strategy: the strategy for every mode: a name of `STRATEGY_NAMES` or a `tf.distribute` object.
       num_replicas: how many replicas a strategy that is named makes; None is one a GPU.
-      iterations_per_loop: steps in one session call.
+      iterations_per_loop: steps in one session call; or how long one is to last, as in "30s", "2m"
+        or "1h"; or "auto", about a second. Whatever it is, loops end where something is due.
       nan_policy: what a loss or weight that is not finite does to training: "raise" an error,
         "stop" without one, "skip" the step as if it had not changed any weight, or "ignore" it.
       resume_input: whether training goes on where the input stood at the last checkpoint.
+      compute_dtype: "bfloat16" gives Keras layers the policy "mixed_bfloat16" while `model_fn` is
+        called, in every mode, and puts it into a `tf.compat.v1.tpu.bfloat16_scope`: what
+        `get_variable` is asked for as bfloat16 is kept as float32. Layers written by hand compute
+        in the type of what they are given: `tf.cast(features, config.compute_dtype)`.
+      jit_compile: whether XLA compiles what it can of the model. Random ops then give other
+        numbers, and on a CPU small models were slower with it.
+      max_time_secs: training stops at the end of the loop that reaches this time.
+      smoke: every verb runs at most 2 steps and writes to a temporary directory in place of
+        `model_dir` (an export, in place of its `export_dir_base`), which goes with the Estimator.
       cluster: the cluster and this process's task in it, from TF_CONFIG.
 
     Raises:
@@ -94,9 +106,13 @@ class RunConfig:
     _: KW_ONLY
     strategy: str | tf.distribute.Strategy | None = None
     num_replicas: int | None = None
-    iterations_per_loop: int = 1
+    iterations_per_loop: int | str = 1
     nan_policy: str = "raise"
     resume_input: bool = True
+    compute_dtype: str = "float32"
+    jit_compile: bool = False
+    max_time_secs: float | None = None
+    smoke: bool = False
     cluster: Cluster = field(default_factory=read_cluster)
 
     def __post_init__(self) -> None:
@@ -106,6 +122,10 @@ class RunConfig:
             value = getattr(self, name)
             if value == 0 and not isinstance(value, bool):
                 _write(self, **{name: None})
+        loop = checked_loop_length("iterations_per_loop", self.iterations_per_loop)
+        _write(self, iterations_per_loop=loop)
+        if isinstance(self.compute_dtype, tf.DType):
+            _write(self, compute_dtype=self.compute_dtype.name)
         if isinstance(self.model_dir, os.PathLike):
             _write(self, model_dir=os.fspath(self.model_dir))
         for name in ("train_distribute", "eval_distribute"):
@@ -211,11 +231,11 @@ class RunConfig:
         check_type("protocol", self.protocol, str, 'a name such as "grpc"')
         check_type("cluster", self.cluster, Cluster, "a Cluster")
         check_choice("nan_policy", self.nan_policy, NAN_POLICIES)
-        check_bool("resume_input", self.resume_input)
-        check_bool("checkpoint_save_graph_def", self.checkpoint_save_graph_def)
+        self._check_compute_dtype()
+        for name in ("resume_input", "checkpoint_save_graph_def", "jit_compile", "smoke"):
+            check_bool(name, getattr(self, name))
 
     def _check_numbers(self) -> None:
-        check_int("iterations_per_loop", self.iterations_per_loop)
         check_positive("session_creation_timeout_secs", self.session_creation_timeout_secs)
         if self.tf_random_seed is not None:
             check_int("tf_random_seed", self.tf_random_seed, minimum=None)
@@ -223,9 +243,21 @@ class RunConfig:
             if getattr(self, name) is not None:
                 check_int(name, getattr(self, name))
         check_positive("keep_checkpoint_every_n_hours", self.keep_checkpoint_every_n_hours)
-        for name in ("save_checkpoints_secs", "experimental_max_worker_delay_secs"):
+        for name in (
+            "save_checkpoints_secs",
+            "experimental_max_worker_delay_secs",
+            "max_time_secs",
+        ):
             if getattr(self, name) is not None:
                 check_positive(name, getattr(self, name))
+
+    def _check_compute_dtype(self) -> None:
+        if self.compute_dtype == "float16":
+            raise ValueError(
+                "`compute_dtype` ('float16') must be 'float32' or 'bfloat16': float16 loses small "
+                "gradients unless the loss is scaled, bfloat16 does not."
+            )
+        check_choice("compute_dtype", self.compute_dtype, COMPUTE_DTYPES)
 
     def _check_checkpoints(self) -> None:
         if self.save_checkpoints_steps is not None and self.save_checkpoints_secs is not None:

@@ -97,9 +97,9 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         program.initializers,
     )
     position = None
-    if program.input.iterator is not None and config.resume_input:
+    if program.input.iterators and config.resume_input:
         with program.graph.as_default():
-            position = build_input_position(program.input.iterator)
+            position = build_input_position(program.input.iterators, program.input.initializer)
     checkpoints = _make_checkpoint_writer(request, setup, position)
     for hook in request.hooks:
         _tf.set_steps_per_run(hook, config.iterations_per_loop)
