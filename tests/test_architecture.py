@@ -16,6 +16,7 @@ FLOORS = {
     "export": 3,
     "session": 4,
     "arguments": 5,
+    "smoke": 5,
     "estimator": 6,
     "tpu": 7,
     "__init__": 8,

@@ -104,7 +104,9 @@ def cut(batch: Sequence[np.ndarray], axes: Sequence[int], num_parts: int) -> lis
       axes: of each, the dimension that counts the examples.
       num_parts: at most so many.
     """
-    columns = [np.array_split(value, num_parts, axis) for value, axis in zip(batch, axes, strict=True)]
+    columns = [
+        np.array_split(value, num_parts, axis) for value, axis in zip(batch, axes, strict=True)
+    ]
     parts = [list(part) for part in zip(*columns, strict=True)]
     return [part for part in parts if all(v.shape[a] for v, a in zip(part, axes, strict=True))]
 
@@ -112,7 +114,9 @@ def cut(batch: Sequence[np.ndarray], axes: Sequence[int], num_parts: int) -> lis
 def _with_shards(shards: Sequence[Input]) -> Input:
     first = shards[0]
     for shard in shards:
-        if tf.nest.map_structure(_kind, shard.element) != tf.nest.map_structure(_kind, first.element):
+        if tf.nest.map_structure(_kind, shard.element) != tf.nest.map_structure(
+            _kind, first.element
+        ):
             raise ValueError(
                 "`input_fn` must yield the same structure for each replica "
                 f"(InputPipelineConfig.PER_SHARD_V1), but yields {first.element} for one and "

@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,12 @@ from estimator.checkpoint.position import (
     remove_positions,
 )
 from estimator.checkpoint.writer import CheckpointWriter, build_saver
+from estimator.config.loop import parse_loop_length
 from estimator.config.run_config import RunConfig
 from estimator.graph.program import TrainProgram
 from estimator.session.hooks import Hook, HookedSession
 from estimator.session.open import Setup, build_setup, opened
+from estimator.session.pace import Pace
 from estimator.session.schedule import Schedule, loop_length
 from estimator.session.signals import StopSignal, stop_signals
 from estimator.summary.writer import EventWriter
@@ -40,8 +42,8 @@ class TrainResult:
     Attributes:
       global_step: the step that was reached.
       loss: of the last step that a session call reported; None if no step ran.
-      reason: why it stopped: "max_steps", "steps", "end of input", "hook", "listener", "nan loss"
-        or "signal".
+      reason: why it stopped: "max_steps", "steps", "max_time", "end of input", "hook", "listener",
+        "nan loss" or "signal".
       skipped_steps: how many steps the `nan_policy` "skip" took back.
     """
 
@@ -63,6 +65,7 @@ class TrainRequest:
       hooks: the caller's and the model's.
       listeners: told of every checkpoint.
       is_same_input: whether the input is the one that the newest checkpoint's position is in.
+      clock: seconds from any fixed moment.
     """
 
     config: RunConfig
@@ -72,6 +75,7 @@ class TrainRequest:
     hooks: Sequence[Hook]
     listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener]
     is_same_input: bool
+    clock: Callable[[], float] = time.monotonic
 
 
 def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
@@ -101,8 +105,9 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         with program.graph.as_default():
             position = build_input_position(program.input.iterators, program.input.initializer)
     checkpoints = _make_checkpoint_writer(request, setup, position)
-    for hook in request.hooks:
-        _tf.set_steps_per_run(hook, config.iterations_per_loop)
+    loop_steps = parse_loop_length(config.iterations_per_loop).steps
+    for hook in request.hooks if loop_steps is not None else ():
+        _tf.set_steps_per_run(hook, loop_steps)
     is_in_loop = program.num_steps is not None
     hooked = HookedSession(
         program.graph,
@@ -196,19 +201,25 @@ class _TrainRun:
         self._are_finite = are_finite
         self._program = program
         self._session = session
-        self._iterations_per_loop = config.iterations_per_loop
+        self._clock = request.clock
+        self._pace = Pace(parse_loop_length(config.iterations_per_loop))
         self._nan_policy = config.nan_policy
         self._checkpoints = checkpoints
         self._events = events
         self._saves = (
             Schedule()
             if checkpoints is None
-            else Schedule(config.save_checkpoints_steps, config.save_checkpoints_secs)
+            else Schedule(
+                config.save_checkpoints_steps, config.save_checkpoints_secs, request.clock
+            )
         )
         self._summaries = Schedule(config.save_summary_steps)
         self._logs = Schedule(config.log_step_count_steps)
         self._step = int(session.session.run(program.current_step))
         self._first_step = self._step
+        self._num_taken = self._read_num_taken()
+        self._max_time_secs = config.max_time_secs
+        self._started_at = self._clock()
         self._max_step, self._limit = self._end_of(request)
         self._loss: float | None = None
         self._skipped_steps = 0
@@ -259,13 +270,18 @@ class _TrainRun:
             return "hook"
         if self._max_step is not None and self._step >= self._max_step:
             return self._limit
+        if self._max_time_secs is not None and self._elapsed() >= self._max_time_secs:
+            return "max_time"
         return None
+
+    def _elapsed(self) -> float:
+        return self._clock() - self._started_at
 
     def _run_loop(self) -> str | None:
         """Runs one loop and what is due after it; returns why to stop, None to go on."""
         num_steps = loop_length(
             self._step,
-            self._iterations_per_loop,
+            self._pace.num_steps(),
             self._max_step,
             [self._saves, self._summaries],
         )
@@ -274,10 +290,11 @@ class _TrainRun:
         try:
             summary = self._call(num_steps, is_recording)
         except tf.errors.OutOfRangeError:
-            self._step = int(self._session.session.run(self._program.current_step))
+            self._complete_step()
             return "end of input"
-        if not math.isfinite(self._loss or 0) and self._nan_policy in ("raise", "stop"):
-            return self._stop_on_nan(f"The loss of step {self._step} is {self._loss}")
+        if self._is_nan():
+            step = self._step + bool(self._read_num_taken())  # One that is not complete.
+            return self._stop_on_nan(f"The loss of step {step} is {self._loss}")
         self._check_advanced(before)
         if is_recording:
             self._write_summaries(summary)
@@ -303,15 +320,35 @@ class _TrainRun:
             return None
         return self._stop_on_nan(f"After step {self._step} some weights are not finite: {bad}")
 
+    def _is_nan(self) -> bool:
+        return not math.isfinite(self._loss or 0) and self._nan_policy in ("raise", "stop")
+
     def _call(self, num_steps: int, is_recording: bool) -> bytes | None:
-        """Runs a loop and takes in how it went; returns the summaries of its last step."""
+        """Runs a loop; returns the summaries of its last step."""
+        window, started_at = self._program.window, self._clock()
+        num_batches = num_steps
+        if window is not None:
+            num_batches = num_steps * window.size - self._num_taken
+        if self._program.num_steps is not None:
+            summary = self._call_once(is_recording, num_batches)
+        else:
+            for left in reversed(range(num_batches)):
+                summary = self._call_once(is_recording and left == 0)
+                if self._is_nan():
+                    break
+        self._num_taken = 0
+        self._pace.record(num_steps, self._clock() - started_at)
+        return summary
+
+    def _call_once(self, is_recording: bool, num_batches: int | None = None) -> bytes | None:
+        """Makes a session call and takes in how it went; returns its summaries."""
         program = self._program
         fetches = [program.loss, program.global_step]
         feeds: list[tf.Tensor] = []
         values: list[Any] = []
         if program.num_steps is not None:
             feeds.append(program.num_steps)
-            values.append(np.int32(num_steps))
+            values.append(np.int32(num_batches))
         if is_recording:
             feeds.append(program.is_recording)
             values.append(np.True_)
@@ -319,6 +356,25 @@ class _TrainRun:
         loss, step, *summary = self._session.run(fetches, feeds, values)
         self._loss, self._step = float(loss), int(step)
         return _bytes(summary)
+
+    def _read_num_taken(self) -> int:
+        """How many batches the step in progress has taken, where a step has several."""
+        window = self._program.window
+        return 0 if window is None else int(self._session.session.run(window.num_taken))
+
+    def _complete_step(self) -> None:
+        """At the input's end: takes the step of the batches that do not make a whole one."""
+        window, num_taken = self._program.window, self._read_num_taken()
+        if window is not None and num_taken and window.flushes is None:
+            _log.warning(
+                "The input ends with %d batches of a step of %d. The optimizer needs a batch to "
+                "run, as a learning rate does that is computed from one: they wait for more.",
+                num_taken,
+                window.size,
+            )
+        elif window is not None and num_taken:
+            self._session.session.run(window.flushes)
+        self._step = int(self._session.session.run(self._program.current_step))
 
     def _count_skipped(self) -> int:
         """How many steps of this run were skipped; says so if there are more than before."""

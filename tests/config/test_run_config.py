@@ -186,6 +186,17 @@ def test_an_old_distribute_config_is_taken_apart():
         ({"iterations_per_loop": None}, TypeError, "`iterations_per_loop` .* an integer"),
         ({"nan_policy": "Stop!"}, ValueError, "`nan_policy` .'Stop!'. is unknown. .*'stop'"),
         ({"resume_input": 1}, TypeError, "`resume_input`"),
+        (
+            {"compute_dtype": "bf16"},
+            ValueError,
+            "`compute_dtype` .'bf16'. is unknown. .*'bfloat16'",
+        ),
+        ({"compute_dtype": "float16"}, ValueError, "'float32' or 'bfloat16': float16 loses small"),
+        ({"compute_dtype": None}, ValueError, "`compute_dtype` .None. is unknown"),
+        ({"jit_compile": "yes"}, TypeError, "`jit_compile` .'yes'. must be True or False"),
+        ({"smoke": 1}, TypeError, "`smoke` .1. must be True or False"),
+        ({"max_time_secs": 0}, ValueError, "`max_time_secs` .0. must be positive"),
+        ({"max_time_secs": "1h"}, TypeError, "`max_time_secs` .'1h'. must be a number"),
     ],
 )
 def test_a_wrong_field_is_an_error_when_the_config_is_made(fields, error, message):
@@ -258,12 +269,23 @@ def test_a_bool_is_the_old_way_to_name_an_input_pipeline(given, kept):
     ("fields", "error", "message"),
     [
         ({"iterations_per_loop": 0}, ValueError, "`iterations_per_loop`"),
-        ({"iterations_per_loop": "5m"}, TypeError, "`iterations_per_loop` .* an integer"),
+        ({"iterations_per_loop": "5x"}, ValueError, "`iterations_per_loop` .* a time such as"),
         ({"num_shards": -1}, ValueError, "`num_shards`"),
         ({"num_cores_per_replica": 3}, ValueError, "`num_cores_per_replica` .3. must be one of"),
         ({"per_host_input_for_training": 9}, ValueError, "InputPipelineConfig"),
         ({"eval_training_input_configuration": 1}, ValueError, "PER_HOST_V1 or SLICED"),
         ({"input_partition_dims": [[1, 2]]}, ValueError, "needs `num_cores_per_replica`"),
+        ({"input_partition_dims": 2, "num_cores_per_replica": 2}, TypeError, "must be a list"),
+        (
+            {"input_partition_dims": [[1], [2], [3]], "num_cores_per_replica": 2},
+            ValueError,
+            "must have one or two parts",
+        ),
+        (
+            {"input_partition_dims": [[1, 2]], "num_cores_per_replica": 2},
+            ValueError,
+            "needs `per_host_input_for_training=InputPipelineConfig.PER_HOST_V2`",
+        ),
         ({"tpu_job_name": 3}, TypeError, "`tpu_job_name`"),
         ({"initial_infeed_sleep_secs": -1}, ValueError, "`initial_infeed_sleep_secs`"),
         ({"experimental_host_call_every_n_steps": 0}, ValueError, "every_n_steps"),
