@@ -74,8 +74,8 @@ class RunConfig:
         called, in every mode, and puts it into a `tf.compat.v1.tpu.bfloat16_scope`: what
         `get_variable` is asked for as bfloat16 is kept as float32. Layers written by hand compute
         in the type of what they are given: `tf.cast(features, config.compute_dtype)`.
-      jit_compile: whether XLA compiles what it can of the model. Random ops then give other
-        numbers, and on a CPU small models were slower with it.
+      jit_compile: whether XLA compiles what it can of the model, in every mode. On a CPU, small
+        models were slower with it.
       max_time_secs: training stops at the end of the loop that reaches this time.
       smoke: every verb runs at most 2 steps and writes to a temporary directory in place of
         `model_dir` (an export, in place of its `export_dir_base`), which goes with the Estimator.

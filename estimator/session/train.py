@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from estimator import _tf
@@ -27,9 +24,9 @@ from estimator.config.run_config import RunConfig
 from estimator.graph.program import TrainProgram
 from estimator.session.hooks import Hook, HookedSession
 from estimator.session.open import Setup, build_setup, opened
-from estimator.session.pace import Pace
 from estimator.session.schedule import Schedule, loop_length
 from estimator.session.signals import StopSignal, stop_signals
+from estimator.session.steps import Steps
 from estimator.summary.writer import EventWriter
 
 _log = logging.getLogger("estimator")
@@ -202,7 +199,13 @@ class _TrainRun:
         self._program = program
         self._session = session
         self._clock = request.clock
-        self._pace = Pace(parse_loop_length(config.iterations_per_loop))
+        self._steps = Steps(
+            program,
+            session,
+            parse_loop_length(config.iterations_per_loop),
+            stops_on_nan=config.nan_policy in ("raise", "stop"),
+            clock=request.clock,
+        )
         self._nan_policy = config.nan_policy
         self._checkpoints = checkpoints
         self._events = events
@@ -215,9 +218,7 @@ class _TrainRun:
         )
         self._summaries = Schedule(config.save_summary_steps)
         self._logs = Schedule(config.log_step_count_steps)
-        self._step = int(session.session.run(program.current_step))
-        self._first_step = self._step
-        self._num_taken = self._read_num_taken()
+        self._step = self._first_step = self._steps.step
         self._max_time_secs = config.max_time_secs
         self._started_at = self._clock()
         self._max_step, self._limit = self._end_of(request)
@@ -281,7 +282,7 @@ class _TrainRun:
         """Runs one loop and what is due after it; returns why to stop, None to go on."""
         num_steps = loop_length(
             self._step,
-            self._pace.num_steps(),
+            self._steps.num_steps(),
             self._max_step,
             [self._saves, self._summaries],
         )
@@ -290,10 +291,11 @@ class _TrainRun:
         try:
             summary = self._call(num_steps, is_recording)
         except tf.errors.OutOfRangeError:
-            self._complete_step()
+            self._steps.complete()
+            self._step = self._steps.step
             return "end of input"
-        if self._is_nan():
-            step = self._step + bool(self._read_num_taken())  # One that is not complete.
+        if self._steps.is_nan:
+            step = self._steps.step_of_loss()
             return self._stop_on_nan(f"The loss of step {step} is {self._loss}")
         self._check_advanced(before)
         if is_recording:
@@ -320,61 +322,12 @@ class _TrainRun:
             return None
         return self._stop_on_nan(f"After step {self._step} some weights are not finite: {bad}")
 
-    def _is_nan(self) -> bool:
-        return not math.isfinite(self._loss or 0) and self._nan_policy in ("raise", "stop")
-
     def _call(self, num_steps: int, is_recording: bool) -> bytes | None:
-        """Runs a loop; returns the summaries of its last step."""
-        window, started_at = self._program.window, self._clock()
-        num_batches = num_steps
-        if window is not None:
-            num_batches = num_steps * window.size - self._num_taken
-        if self._program.num_steps is not None:
-            summary = self._call_once(is_recording, num_batches)
-        else:
-            for left in reversed(range(num_batches)):
-                summary = self._call_once(is_recording and left == 0)
-                if self._is_nan():
-                    break
-        self._num_taken = 0
-        self._pace.record(num_steps, self._clock() - started_at)
-        return summary
-
-    def _call_once(self, is_recording: bool, num_batches: int | None = None) -> bytes | None:
-        """Makes a session call and takes in how it went; returns its summaries."""
-        program = self._program
-        fetches = [program.loss, program.global_step]
-        feeds: list[tf.Tensor] = []
-        values: list[Any] = []
-        if program.num_steps is not None:
-            feeds.append(program.num_steps)
-            values.append(np.int32(num_batches))
-        if is_recording:
-            feeds.append(program.is_recording)
-            values.append(np.True_)
-            fetches += [] if program.summary is None else [program.summary]
-        loss, step, *summary = self._session.run(fetches, feeds, values)
-        self._loss, self._step = float(loss), int(step)
-        return _bytes(summary)
-
-    def _read_num_taken(self) -> int:
-        """How many batches the step in progress has taken, where a step has several."""
-        window = self._program.window
-        return 0 if window is None else int(self._session.session.run(window.num_taken))
-
-    def _complete_step(self) -> None:
-        """At the input's end: takes the step of the batches that do not make a whole one."""
-        window, num_taken = self._program.window, self._read_num_taken()
-        if window is not None and num_taken and window.flushes is None:
-            _log.warning(
-                "The input ends with %d batches of a step of %d. The optimizer needs a batch to "
-                "run, as a learning rate does that is computed from one: they wait for more.",
-                num_taken,
-                window.size,
-            )
-        elif window is not None and num_taken:
-            self._session.session.run(window.flushes)
-        self._step = int(self._session.session.run(self._program.current_step))
+        """Runs a loop and takes in how it went; returns the summaries of its last step."""
+        try:
+            return self._steps.run(num_steps, is_recording)
+        finally:
+            self._loss, self._step = self._steps.loss, self._steps.step
 
     def _count_skipped(self) -> int:
         """How many steps of this run were skipped; says so if there are more than before."""
@@ -453,8 +406,3 @@ def _stop_hook_step(hooks: Sequence[Hook]) -> int | None:
     """The first step at which a StopAtStepHook among the hooks stops; None without one."""
     stops = [_tf.last_step_of(h) for h in hooks if isinstance(h, tf.compat.v1.train.StopAtStepHook)]
     return min((stop for stop in stops if stop is not None), default=None)
-
-
-def _bytes(summary: list[Any]) -> bytes | None:
-    """The one summary that was fetched; a place that a loop never wrote holds an empty array."""
-    return summary[0] if summary and isinstance(summary[0], bytes) else None

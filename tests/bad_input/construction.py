@@ -113,7 +113,7 @@ CONSTRUCTION = {
             )
         ),
         ValueError,
-        "`num_shards` (8) of the TPUConfig is the number of replicas, and the strategy has 2. Leave",
+        "`num_shards` (8) of the TPUConfig is the number of replicas, and the strategy has 2.",
     ),
     "a sliced batch is no multiple of the replicas": (
         lambda s: s.tpu_model(train_batch_size=5, config=pipeline("SLICED", num_replicas=2)),
@@ -231,7 +231,7 @@ CONFIG = {
     "compute_dtype needs the loss scaled": (
         lambda s: s.configured(compute_dtype="float16"),
         ValueError,
-        "`compute_dtype` ('float16') must be 'float32' or 'bfloat16': float16 loses small gradients",
+        "`compute_dtype` ('float16') must be 'float32' or 'bfloat16': float16 loses small",
     ),
     "compute_dtype is unknown": (
         lambda s: s.configured(compute_dtype="bfloat"),

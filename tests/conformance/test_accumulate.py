@@ -447,7 +447,7 @@ def test_a_skipped_batch_is_left_out_of_the_mean_of_its_window(loop, tmp_path):
 
 @LOOPS
 def test_a_rate_that_needs_a_batch_leaves_the_last_window_open(loop, tmp_path, caplog):
-    model_fn = make_weight_model_fn(lambda features: tf.reduce_mean(features), accumulate_steps=2)
+    model_fn = make_weight_model_fn(tf.reduce_mean, accumulate_steps=2)
     model = train(tmp_path, model_fn, numbers(1, 1, 1), iterations_per_loop=loop)
     assert model.train_result.global_step == 1
     assert "The input ends with 1 batches of a step of 2" in caplog.text

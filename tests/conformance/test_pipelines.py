@@ -1,4 +1,4 @@
-"""`InputPipelineConfig`: how often `input_fn` is called, and which part of a batch a replica gets."""
+"""`InputPipelineConfig`: how often `input_fn` is called, and which batches a replica gets."""
 
 import logging
 

@@ -1,0 +1,221 @@
+"""R27: bfloat16 and XLA are switches of the RunConfig, in every mode; variables stay float32."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+import estimator as est
+from tests.conformance import cases
+
+V1 = tf.compat.v1
+NUM_STEPS = 60
+# bfloat16 has 8 bits: 2^-8 is 0.4 %. Losses of a run in it are within 2 % of those in float32.
+TOLERANCE = 0.02
+STRATEGIES = {
+    name: cases.STRATEGIES[name] for name in ("no_strategy", "mirrored_x2", "central_storage_x2")
+}
+LOOPS = pytest.mark.parametrize("loop", [1, 100])
+REPLICAS = pytest.mark.parametrize("strategy", STRATEGIES)
+
+
+def make_keras_logits(library):
+    def logits(features, config, dtypes):
+        layers = library.layers
+        hidden = layers.BatchNormalization()(features)
+        start = library.initializers.GlorotUniform(seed=1)
+        hidden = layers.Dense(8, activation="relu", kernel_initializer=start)(hidden)
+        dtypes.append(hidden.dtype)
+        return layers.Dense(3, dtype="float32", kernel_initializer="zeros")(hidden)
+
+    return logits
+
+
+def make_v1_logits(scope):
+    def logits(features, config, dtypes):
+        features = tf.cast(features, config.compute_dtype)
+        with scope():
+            kernel = V1.get_variable(
+                "kernel", [4, 8], features.dtype, V1.glorot_uniform_initializer(seed=1)
+            )
+            output = V1.get_variable("output", [8, 3], features.dtype, V1.zeros_initializer())
+        hidden = tf.nn.relu(features @ kernel)
+        dtypes.append(hidden.dtype)
+        return tf.cast(hidden @ output, tf.float32)
+
+    return logits
+
+
+LOGITS = {
+    "keras": make_keras_logits(keras),
+    "tf_keras": make_keras_logits(tf_keras),
+    "v1": make_v1_logits(lambda: V1.variable_scope("inner")),
+    "v1_own_scope": make_v1_logits(lambda: V1.tpu.bfloat16_scope("inner")),
+}
+
+
+class Model:
+    """A `model_fn` that notes in which dtypes its hidden layer computes."""
+
+    def __init__(self, logits):
+        self.dtypes = []
+        self._build_logits = LOGITS[logits]
+
+    def __call__(self, features, labels, mode, config):
+        logits = self._build_logits(features, config, self.dtypes)
+        predictions = {"logits": logits}
+        if mode == est.ModeKeys.PREDICT:
+            return est.EstimatorSpec(mode, predictions=predictions)
+        loss = tf.reduce_mean(
+            tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        )
+        train_op = None
+        if mode == est.ModeKeys.TRAIN:
+            train_op = cases.build_minimize(V1.train.AdamOptimizer(0.05), loss)
+        return est.EstimatorSpec(mode, predictions=predictions, loss=loss, train_op=train_op)
+
+
+def input_fn(input_context):
+    size = input_context.get_per_replica_batch_size(cases.BATCH_SIZE)
+    # Labels that can be learned.
+    labels = np.argmax(cases.FEATURES[:, :3], axis=1)
+    data = tf.data.Dataset.from_tensor_slices((cases.FEATURES, labels))
+    return data.batch(size, drop_remainder=True).repeat(3)
+
+
+def train(model_dir, model_fn, **config):
+    config = cases.make_config(tf_random_seed=1, **config)
+    return est.Estimator(model_fn, str(model_dir), config).train(input_fn, max_steps=NUM_STEPS)
+
+
+def receiver():
+    x = V1.placeholder(tf.float32, [None, cases.NUM_FEATURES])
+    return est.export.TensorServingInputReceiver(x, x)
+
+
+def results_of(model, directory):
+    """The loss in training and in evaluation, predictions, and what a SavedModel answers."""
+    path = model.export_saved_model(str(directory), receiver)
+    serve = tf.saved_model.load(path.decode()).signatures["serving_default"]
+    predicted = np.stack([row["logits"] for row in model.predict(input_fn)])
+    answered = serve(tf.constant(cases.FEATURES))["logits"].numpy()
+    with model:
+        return model.train_result.loss, model.evaluate(input_fn)["loss"], predicted, answered
+
+
+@LOOPS
+@pytest.mark.parametrize("logits", LOGITS)
+@REPLICAS
+def test_bfloat16_tracks_float32_in_every_mode(strategy, logits, loop, tmp_path):
+    runs = {}
+    for dtype in ("float32", "bfloat16"):
+        model_fn = Model(logits)
+        config = {"compute_dtype": dtype, "iterations_per_loop": loop, **STRATEGIES[strategy]}
+        model = train(tmp_path / dtype, model_fn, **config)
+        runs[dtype] = results_of(model, tmp_path / f"{dtype}_export")
+        assert {tf.as_dtype(d) for d in model_fn.dtypes} == {tf.as_dtype(dtype)}
+        kinds = {model.get_variable_value(name).dtype for name in model.get_variable_names()}
+        assert kinds <= {np.dtype("float32"), np.dtype("int64")}
+    (loss, eval_loss, predicted, answered), plain = runs["bfloat16"], runs["float32"]
+    assert loss < 0.7 * np.log(3)  # Where the logits start.
+    assert loss == pytest.approx(plain[0], rel=TOLERANCE)
+    assert eval_loss == pytest.approx(plain[1], rel=TOLERANCE)
+    np.testing.assert_allclose(predicted, plain[2], atol=0.1)
+    # A SavedModel computes as `predict` does. Batches of other sizes may be summed in other orders.
+    np.testing.assert_allclose(answered, predicted[: len(answered)], atol=0.05)
+    assert np.any(predicted != plain[2])
+
+
+def test_the_policies_of_the_program_stay_what_they_were(tmp_path):
+    keras.mixed_precision.set_global_policy("float32")
+    for policy in ("float32", "mixed_float16"):
+        tf_keras.mixed_precision.set_global_policy(policy)
+        try:
+            train(tmp_path / policy, Model("tf_keras"), compute_dtype="bfloat16")
+            assert tf_keras.mixed_precision.global_policy().name == policy
+            assert keras.mixed_precision.global_policy().name == "float32"
+        finally:
+            tf_keras.mixed_precision.set_global_policy("float32")
+
+
+@pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2"])
+def test_a_model_fn_that_fails_leaves_no_policy(strategy, tmp_path):
+    def model_fn(features, labels, mode):
+        assert keras.mixed_precision.global_policy().name == "mixed_bfloat16"
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        train(tmp_path, model_fn, compute_dtype="bfloat16", **STRATEGIES[strategy])
+    assert keras.mixed_precision.global_policy().name == "float32"
+    assert tf_keras.mixed_precision.global_policy().name == "float32"
+
+
+def test_float32_leaves_the_policy_of_the_program_alone(tmp_path):
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    try:
+        model_fn = Model("keras")
+        train(tmp_path, model_fn)
+        assert set(model_fn.dtypes) == {"bfloat16"}
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+
+
+def test_variables_that_are_not_asked_for_as_bfloat16_are_as_ever(tmp_path):
+    def model_fn(features, labels, mode):
+        w = V1.get_variable("w", [], initializer=V1.ones_initializer())
+        count = V1.get_variable("count", [], tf.int32, V1.zeros_initializer(), trainable=False)
+        assert isinstance(w, tf.Variable)
+        loss = w * tf.reduce_mean(features)
+        train_op = cases.build_minimize(V1.train.GradientDescentOptimizer(0.1), loss)
+        return est.EstimatorSpec(mode, loss=loss, train_op=tf.group(train_op, count.assign_add(1)))
+
+    model = train(tmp_path, model_fn, compute_dtype="bfloat16")
+    assert model.get_variable_value("count") == NUM_STEPS
+
+
+def test_a_dtype_object_is_its_name():
+    assert est.RunConfig(compute_dtype=tf.bfloat16).compute_dtype == "bfloat16"
+    assert est.RunConfig().compute_dtype == "float32"
+
+
+# XLA.
+
+
+@LOOPS
+@pytest.mark.parametrize("logits", ["keras", "tf_keras", "v1"])
+@REPLICAS
+def test_a_compiled_model_does_as_one_that_is_not(strategy, logits, loop, tmp_path):
+    runs = {}
+    for is_compiled in (False, True):
+        config = {"jit_compile": is_compiled, "iterations_per_loop": loop, **STRATEGIES[strategy]}
+        model = train(tmp_path / str(is_compiled), Model(logits), **config)
+        runs[is_compiled] = results_of(model, tmp_path / f"{is_compiled}_export")
+    for ours, plain in zip(runs[True], runs[False], strict=True):
+        np.testing.assert_allclose(ours, plain, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+@LOOPS
+def test_xla_compiles_if_it_is_asked_to(loop, is_asked, tmp_path):
+    """A compiled cluster is an op of its own in the graph that the session runs."""
+
+    class Trace(V1.train.SessionRunHook):
+        def before_run(self, run_context):
+            options = V1.RunOptions(output_partition_graphs=True)
+            return V1.train.SessionRunArgs(None, options=options)
+
+        def after_run(self, run_context, run_values):
+            graphs = run_values.run_metadata.partition_graphs
+            self.types = {node.op for graph in graphs for node in graph.node}
+            self.types |= {
+                node.op
+                for graph in graphs
+                for function in graph.library.function
+                for node in function.node_def
+            }
+
+    trace = Trace()
+    config = cases.make_config(jit_compile=is_asked, iterations_per_loop=loop)
+    est.Estimator(Model("v1"), str(tmp_path), config).train(input_fn, [trace], max_steps=5)
+    assert bool({"_XlaRun", "XlaLaunch"} & trace.types) == is_asked
