@@ -19,6 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2 as _config_pb2
+from tensorflow.core.protobuf import trackable_object_graph_pb2 as _object_graph
 from tensorflow.python.checkpoint import graph_view as _graph_view
 from tensorflow.python.eager import lift_to_graph as _lift_to_graph
 from tensorflow.python.framework import random_seed as _random_seed
@@ -223,12 +224,66 @@ def set_steps_per_run(hook: tf.compat.v1.train.SessionRunHook, steps: int) -> No
         hook._set_steps_per_run(steps)
 
 
-def add_listeners(
+@contextlib.contextmanager
+def listening(
     hook: tf.compat.v1.train.CheckpointSaverHook,
-    listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener],
+    first: Sequence[tf.compat.v1.train.CheckpointSaverListener],
+    last: Sequence[tf.compat.v1.train.CheckpointSaverListener],
+) -> Iterator[None]:
+    """Inside, more listeners are told of a CheckpointSaverHook's saves, around its own.
+
+    It takes listeners only when it is made, and may be used for another training. 2.16 to 2.21.
+    """
+    before = hook._listeners
+    hook._listeners = [*first, *before, *last]
+    try:
+        yield
+    finally:
+        hook._listeners = before
+
+
+def step_timer(hook: tf.compat.v1.train.SessionRunHook) -> tuple[int, int | None] | None:
+    """How many steps a stock hook lets pass, and the step at which it last acted (2.16 to 2.21).
+
+    None if it counts seconds or nothing; the step is None if it acts on the next call anyhow.
+    """
+    timer: Any = getattr(hook, "_timer", None)
+    every_steps = getattr(timer, "_every_steps", None)
+    if every_steps is None:
+        return None
+    is_first_call = getattr(hook, "_next_step", 0) is None
+    return every_steps, None if is_first_call else timer.last_triggered_step()
+
+
+def tell_next_step(hook: tf.compat.v1.train.SessionRunHook, step: int) -> None:
+    """Tells a stock hook which step the next session call ends on (2.16 to 2.21).
+
+    SummarySaverHook and ProfilerHook take a call for one step.
+    """
+    if getattr(hook, "_next_step", None) is not None:
+        hook._next_step = step
+
+
+def tell_steps_so_far(hook: tf.compat.v1.train.LoggingTensorHook, steps: int) -> None:
+    """Tells a LoggingTensorHook, which counts session calls, how many steps ran (2.16 to 2.21)."""
+    hook._iter_count = steps
+
+
+def final_ops(hook: tf.compat.v1.train.FinalOpsHook) -> Any:
+    """What a FinalOpsHook runs when training ends (2.16 to 2.21)."""
+    return hook._final_ops
+
+
+def summary_tensors(hook: tf.compat.v1.train.SummarySaverHook) -> list[tf.Tensor]:
+    """The serialized summaries that a SummarySaverHook writes (2.16 to 2.21)."""
+    return hook._get_summary_op() or []
+
+
+def set_summary_tensors(
+    hook: tf.compat.v1.train.SummarySaverHook, tensors: list[tf.Tensor]
 ) -> None:
-    """Tells more listeners of a CheckpointSaverHook's saves (2.16 to 2.21)."""
-    hook._listeners.extend(listeners)
+    """Points a SummarySaverHook at other tensors (2.16 to 2.21)."""
+    hook._summary_op = tensors
 
 
 def copies(variable: tf.Variable) -> Sequence[tf.Variable]:
@@ -239,6 +294,24 @@ def copies(variable: tf.Variable) -> Sequence[tf.Variable]:
     if isinstance(variable, tf.distribute.DistributedValues):
         return variable.values
     return (getattr(variable, "_v", variable),)
+
+
+def slice_of(variable: tf.Variable) -> Any:
+    """Of a part of a partitioned variable: full_name, full_shape and var_offset; else None.
+
+    Only a saver asks for it, and no public name tells. 2.16 to 2.21.
+    """
+    return variable._get_save_slice_info()
+
+
+def object_graph_keys(object_graph: bytes) -> dict[str, str]:
+    """Variables' names to their keys in a checkpoint of `tf.train.Checkpoint`, off its own graph.
+
+    The proto is TensorFlow's, with no public name for its class; 2.16 to 2.21.
+    """
+    nodes = _object_graph.TrackableObjectGraph.FromString(object_graph).nodes
+    attributes = [attribute for node in nodes for attribute in node.attributes]
+    return {a.full_name: a.checkpoint_key for a in attributes if a.full_name}
 
 
 def metric_variables(metric: Any) -> list[Sequence[tf.Variable]]:

@@ -45,6 +45,27 @@ def check_steps(steps: Any, max_steps: Any) -> None:
         )
 
 
+# What tf.estimator let subclasses have of their own.
+_MAY_BE_OVERRIDDEN = {"model_fn", "latest_checkpoint"}
+
+
+def check_overrides(subclass: type, base: type) -> None:
+    """Raises if `subclass` has a member of its own in the place of one of `base`.
+
+    As with tf.estimator, only the class that is made counts, not classes between the two.
+    """
+    if subclass is base:
+        return
+    own = {name for name in vars(subclass) if not name.startswith("__")}
+    overridden = sorted(own & set(dir(base)) - _MAY_BE_OVERRIDDEN)
+    if overridden:
+        raise ValueError(
+            f"{subclass.__name__} overrides {', '.join(overridden)} of {base.__name__}. A subclass "
+            "must leave the members of an estimator as they are: rename its own, give the method "
+            "another name and let it call the verb, or pass hooks."
+        )
+
+
 def check_params(params: Any) -> None:
     """Raises unless `params` is None or a mapping."""
     if params is not None and not isinstance(params, Mapping):

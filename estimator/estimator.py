@@ -15,12 +15,14 @@ import tensorflow as tf
 
 from estimator import arguments, export, smoke
 from estimator.checkpoint import files
+from estimator.checkpoint.old_model import OldModel, find_old_model
 from estimator.checkpoint.writer import build_saver
 from estimator.config.batch import per_replica_batch_size
 from estimator.config.checks import check_choice
 from estimator.config.loop import parse_loop_length
 from estimator.config.run_config import InputPipelineConfig, RunConfig, TPUConfig, TPURunConfig
 from estimator.config.strategy import make_session_config, make_strategy
+from estimator.config.warm_start import WarmStartSettings, checked_warm_start
 from estimator.graph import program as programs
 from estimator.graph.dealing import build_pipeline, pipeline_kind
 from estimator.graph.input import Input, build_input, check_input_fn, is_same_input
@@ -50,7 +52,7 @@ class Estimator:
         model_dir: str | os.PathLike | None = None,
         config: RunConfig | None = None,
         params: Mapping[str, Any] | None = None,
-        warm_start_from: Any = None,
+        warm_start_from: str | bytes | os.PathLike | WarmStartSettings | None = None,
     ) -> None:
         """Checks its arguments; builds nothing and writes nothing.
 
@@ -60,19 +62,18 @@ class Estimator:
           model_dir: for checkpoints and event files; else the config's, else a temporary one.
           config: how to run; the default RunConfig if None.
           params: passed on to `model_fn` and `input_fn`.
-          warm_start_from: not available yet; must be None.
+          warm_start_from: where first values come from if `train` finds no checkpoint in
+            `model_dir`: WarmStartSettings, or for all trainable variables the path of a
+            checkpoint, of a directory of checkpoints, or of a SavedModel. Read only then.
 
         Raises:
           TypeError, ValueError: an argument is wrong.
         """
+        self._assert_members_are_not_overridden()
         check_model_fn(model_fn)
         arguments.check_params(params)
         self._config = arguments.checked_config(config)
-        if warm_start_from is not None:
-            raise NotImplementedError(
-                "`warm_start_from` is not available yet. Restore the variables in a Scaffold's "
-                "`init_fn` instead."
-            )
+        self._warm_start = checked_warm_start(warm_start_from)
         self._model_dir = arguments.checked_model_dir(model_dir, self._config.model_dir)
         self._trained_dirs = [self._model_dir] if self._model_dir is not None else []
         if self._config.smoke:
@@ -96,8 +97,17 @@ class Estimator:
 
     @property
     def model_fn(self) -> Callable:
-        """The model function."""
-        return self._model_fn
+        """The model function with `params` bound to it: `model_fn(features, labels, mode, config)`.
+
+        For a model_fn around it. It takes all four, whatever the function that it calls takes.
+        """
+
+        def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+            params = self._params_for(mode, make_strategy(self._config, mode))
+            model = Model(self._model_fn, params, config)
+            return model.call(features, labels, mode)
+
+        return model_fn
 
     @property
     def model_dir(self) -> str:
@@ -164,6 +174,8 @@ class Estimator:
           tf.compat.v1.train.NanLossDuringTrainingError: by default, if the loss is not finite.
           KeyboardInterrupt: on SIGINT, after the loop that runs has ended and its step is saved.
           SystemExit: on SIGTERM likewise; the code is 143.
+          ValueError: an argument is wrong, or what `warm_start_from` names is not there or does
+            not fit the model.
         """
         check_input_fn(input_fn)
         all_hooks = check_hooks(hooks)
@@ -180,9 +192,10 @@ class Estimator:
             self._train_result = TrainResult(start, None, "max_steps")
             return self
         arguments.check_writable(self.model_dir)
+        old_model = self._old_model(found)
         strategy = make_strategy(self._config, ModeKeys.TRAIN)
         program = programs.build_train_program(
-            self._model(ModeKeys.TRAIN, strategy),
+            self._model_in(ModeKeys.TRAIN, strategy),
             lambda: self._build_input(input_fn, ModeKeys.TRAIN, strategy),
             strategy,
             iterations_per_loop=parse_loop_length(self._config.iterations_per_loop).steps,
@@ -199,6 +212,7 @@ class Estimator:
             hooks=[*all_hooks, *programs.training_hooks(program.spec)],
             listeners=listeners,
             is_same_input=self._is_same_input(input_fn),
+            old_model=old_model,
         )
         self._train_result = run_train(program, request)
         return self
@@ -318,7 +332,7 @@ class Estimator:
         paths = self._existing_checkpoints(checkpoint_path)
         strategy = tf.distribute.get_strategy()  # A SavedModel runs on whatever loads it.
         program = programs.build_serving_program(
-            self._model(ModeKeys.PREDICT, strategy),
+            self._model_in(ModeKeys.PREDICT, strategy),
             checked_receiver_fn(serving_input_receiver_fn),
             strategy,
         )
@@ -339,9 +353,33 @@ class Estimator:
                 as_text=as_text,
             )
 
-    def export_savedmodel(self, *args: Any, **kwargs: Any) -> bytes:
-        """The old name of `export_saved_model`."""
-        return self.export_saved_model(*args, **kwargs)
+    def export_savedmodel(
+        self,
+        export_dir_base: str,
+        serving_input_receiver_fn: Callable,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        strip_default_attrs: bool = False,
+    ) -> bytes:
+        """`export_saved_model` as it was called before; defaults are left out of the graph always.
+
+        Args:
+          export_dir_base: as there.
+          serving_input_receiver_fn: as there.
+          assets_extra: as there.
+          as_text: as there.
+          checkpoint_path: as there.
+          strip_default_attrs: without effect.
+        """
+        del strip_default_attrs  # The graph means the same, and more versions read it.
+        return self.export_saved_model(
+            export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path
+        )
+
+    def with_model_fn(self, model_fn: Callable) -> Estimator:
+        """Another estimator of the same `model_dir`, `config` and `params`; see `add_metrics`."""
+        return Estimator(model_fn, self.model_dir, self._config, self._params)
 
     def close(self) -> None:
         """Frees the graphs and sessions that `evaluate` and `predict` keep; closes event files."""
@@ -360,7 +398,11 @@ class Estimator:
 
     # Inside.
 
-    def _model(self, mode: str, strategy: tf.distribute.Strategy) -> Model:
+    def _assert_members_are_not_overridden(self) -> None:
+        """Raises if a subclass overrides a verb. Programs that mean to override this, as ever."""
+        arguments.check_overrides(type(self), Estimator)
+
+    def _model_in(self, mode: str, strategy: tf.distribute.Strategy) -> Model:
         params = self._params_for(mode, strategy)
         return Model(self._model_fn, params, self._config, self._trained_on)
 
@@ -405,6 +447,15 @@ class Estimator:
         """Whether the last `train` of this process, if there was one, had the same input."""
         last, self._last_input_fn = self._last_input_fn, input_fn
         return last is None or is_same_input(last, input_fn)
+
+    def _old_model(self, found: Sequence[str]) -> OldModel | None:
+        """What training starts from if there is no checkpoint; None if nothing, or if there is."""
+        if self._warm_start is None:
+            return None
+        if found:
+            _log.info("`warm_start_from` is not used: training goes on from %s.", found[0])
+            return None
+        return find_old_model(self._warm_start)
 
     def _existing_checkpoints(self, checkpoint_path: str | None) -> list[str]:
         if checkpoint_path is not None:
@@ -452,7 +503,10 @@ class Estimator:
             programs.build_eval_program if mode == ModeKeys.EVAL else programs.build_predict_program
         )
         program = build(
-            self._model(mode, strategy), host_input.element, strategy, self._config.tf_random_seed
+            self._model_in(mode, strategy),
+            host_input.element,
+            strategy,
+            self._config.tf_random_seed,
         )
         with strategy.scope():
             setup = build_setup(
@@ -484,7 +538,7 @@ class TPUEstimator(Estimator):
         eval_on_tpu: bool = True,
         export_to_tpu: bool = True,
         export_to_cpu: bool = True,
-        warm_start_from: Any = None,
+        warm_start_from: str | bytes | os.PathLike | WarmStartSettings | None = None,
     ) -> None:
         """Checks its arguments; builds nothing and writes nothing.
 
@@ -521,6 +575,14 @@ class TPUEstimator(Estimator):
         arguments.check_num_shards(self._tpu_config.num_shards, num_replicas)
         for mode, strategy in strategies.items():
             self._model_batch_size(mode, strategy)
+
+    def with_model_fn(self, model_fn: Callable) -> TPUEstimator:
+        """Another estimator of the same arguments but for the `model_fn`; see `add_metrics`."""
+        sizes: dict[str, Any] = dict(self._batch_sizes.values())
+        return TPUEstimator(model_fn, self.model_dir, self._config, self._params, **sizes)
+
+    def _assert_members_are_not_overridden(self) -> None:
+        arguments.check_overrides(type(self), TPUEstimator)
 
     def _params_for(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
         params = super()._params_for(mode, strategy)

@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
-from tests.bad_input import construction, evaluation, serving, training
+from tests.bad_input import construction, evaluation, functions, serving, training, warm_start
 from tests.bad_input.stage import V1, Stage, batches, dataset, linear, tensor_receiver
 
 ON_INPUT, ON_MODEL = ("input_fn",), ("input_fn", "model_fn")
@@ -28,6 +28,11 @@ ON_RECEIVER, ON_EXPORT = ("serving_fn",), ("serving_fn", "model_fn")
 TABLES = (
     (construction.CONSTRUCTION, (), False),
     (construction.CONFIG, (), False),
+    (functions.NUMPY_INPUT, (), False),
+    (functions.PANDAS_INPUT, (), False),
+    (functions.PARSE_SPECS, (), False),
+    (functions.ESTIMATORS, (), False),
+    (functions.ADDED_METRICS, ON_MODEL, True),
     (training.TRAIN, (), False),
     (training.TRAIN_INPUT, ON_INPUT, False),
     (training.TRAIN_MODEL, ON_MODEL, False),
@@ -41,6 +46,9 @@ TABLES = (
     (serving.EXPORT, (), True),
     (serving.EXPORT_RECEIVER, ON_RECEIVER, True),
     (serving.EXPORT_MODEL, ON_EXPORT, True),
+    (warm_start.SETTINGS, (), False),
+    (warm_start.FILES, (), True),
+    (warm_start.MODEL, ON_MODEL, True),
 )
 
 

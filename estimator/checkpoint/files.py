@@ -10,6 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator.checkpoint.variables import saved_variables
+
 PREFIX = "model.ckpt"
 _ENDING = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _STEP = re.compile(re.escape(PREFIX) + r"-(\d+)\.index$")
@@ -67,16 +69,21 @@ def checked_checkpoint(path: Any, argument: str = "checkpoint_path") -> str:
         raise ValueError(
             f"`{argument}` ({path!r}) is a directory. Pass the newest checkpoint in it: {newest!r}."
         )
+    check_is_no_part(path, argument)
+    raise ValueError(
+        f"`{argument}` ({path!r}) is not a checkpoint: there is no file {path}.index. Pass the "
+        f"path without its ending, as in .../{PREFIX}-1000, or leave it out for the newest."
+    )
+
+
+def check_is_no_part(path: str, argument: str) -> None:
+    """Raises if `path` is one of the files that make up a checkpoint, not the checkpoint's path."""
     without_ending = _ENDING.sub("", path)
     if without_ending != path and tf.io.gfile.exists(without_ending + ".index"):
         raise ValueError(
             f"`{argument}` ({path!r}) is a file of a checkpoint. Pass its path without the ending: "
             f"{without_ending!r}."
         )
-    raise ValueError(
-        f"`{argument}` ({path!r}) is not a checkpoint: there is no file {path}.index. Pass the "
-        f"path without its ending, as in .../{PREFIX}-1000, or leave it out for the newest."
-    )
 
 
 def check_matches(path: str, variables: Iterable[tf.Variable]) -> None:
@@ -86,16 +93,16 @@ def check_matches(path: str, variables: Iterable[tf.Variable]) -> None:
       ValueError: names the variables that are missing and those whose shapes differ.
     """
     there = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    model = saved_variables(variables)
     missing, differing = [], []
-    for variable in variables:
-        name = _name(variable)
+    for name, variable in model.items():
         if name not in there:
             missing.append(name)
         elif not variable.shape.is_compatible_with(there[name]):
             differing.append(f"{name}: {variable.shape} in the model, {there[name]} in the file")
     if not missing and not differing:
         return
-    unused = sorted(set(there) - {_name(variable) for variable in variables})
+    unused = sorted(set(there) - set(model))
     lines = [
         f"The checkpoint {path} is another model's. Use another `model_dir`, or the model that "
         "wrote it, with an `input_fn` that yields features of the same shapes."
@@ -104,11 +111,6 @@ def check_matches(path: str, variables: Iterable[tf.Variable]) -> None:
     lines += [f"  other shape: {line}" for line in differing]
     lines += [f"  only in the checkpoint: {', '.join(unused)}"] if unused else []
     raise ValueError("\n".join(lines))
-
-
-def _name(variable: tf.Variable) -> str:
-    """Its name in a checkpoint. The `op` of one that is reduced when read is the reduction."""
-    return variable.name.partition(":")[0]
 
 
 def prunable_checkpoints(model_dir: str) -> list[str] | None:

@@ -47,13 +47,26 @@ class Model:
             another mode.
           TypeError: `model_fn` returns no spec.
         """
-        names = argument_names(self.model_fn)
-        if labels is not None and "labels" not in names:
-            raise ValueError(
-                "`model_fn` does not take `labels`, but `input_fn` returned some. Add the argument "
-                "`labels` to `model_fn`, or return only features from `input_fn`."
-            )
-        lacks_labels = labels is None and "labels" in names and mode != ModeKeys.PREDICT
+        self._check_labels(labels)
+        takes_labels = "labels" in argument_names(self.model_fn)
+        lacks_labels = labels is None and takes_labels and mode != ModeKeys.PREDICT
+        with (
+            explaining_failure(self.trained_on, features, lacks_labels=lacks_labels),
+            _tf.fresh_keras_names(),
+            python_seed(self.config.tf_random_seed),
+            computing_in(self.config.compute_dtype),
+        ):
+            spec = self.call(features, labels, mode)
+        check_spec(spec, mode)
+        return spec
+
+    def call(self, features: Any, labels: Any, mode: str) -> Any:
+        """Calls `model_fn` with what it takes, and no more.
+
+        Raises:
+          ValueError: labels are there and it does not take them.
+        """
+        self._check_labels(labels)
         given = {
             "features": features,
             "labels": labels,
@@ -61,15 +74,15 @@ class Model:
             "params": self.params,
             "config": self.config,
         }
-        with (
-            explaining_failure(self.trained_on, features, lacks_labels=lacks_labels),
-            _tf.fresh_keras_names(),
-            python_seed(self.config.tf_random_seed),
-            computing_in(self.config.compute_dtype),
-        ):
-            spec = self.model_fn(**{name: given[name] for name in names})
-        check_spec(spec, mode)
-        return spec
+        names = argument_names(self.model_fn)
+        return self.model_fn(**{name: given[name] for name in names})
+
+    def _check_labels(self, labels: Any) -> None:
+        if labels is not None and "labels" not in argument_names(self.model_fn):
+            raise ValueError(
+                "`model_fn` does not take `labels`, but `input_fn` returned some. Add the argument "
+                "`labels` to `model_fn`, or return only features from `input_fn`."
+            )
 
 
 @dataclasses.dataclass(frozen=True)

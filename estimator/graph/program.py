@@ -43,6 +43,7 @@ class TrainProgram:
         without running anything.
       initializers: what a new session runs besides the initializers of variables and tables.
       strategy: where the replicas run.
+      stand_ins: of a loop: a tensor inside it, and what a session can fetch instead.
       window: how batches make a step where gradients are accumulated; None if each is one.
     """
 
@@ -58,6 +59,7 @@ class TrainProgram:
     skipped_steps: tf.Tensor
     initializers: list[tf.Operation]
     strategy: tf.distribute.Strategy
+    stand_ins: list[tuple[tf.Tensor, tf.Tensor]]
     window: StepWindow | None = None
 
 
@@ -233,6 +235,7 @@ def build_train_program(
             step_after = tf.identity(_primary(global_step).read_value(), "global_step_after")
             merged = step.build_summary_outside()
         window = step.build_window_outside()
+        stand_ins = summary.build_stand_ins(step.report, loss)
         spec = step.spec
         return TrainProgram(
             graph=graph,
@@ -247,6 +250,7 @@ def build_train_program(
             skipped_steps=skips.build_read(),
             initializers=[place.initializer for place in [skips, *step.report.places()]],
             strategy=strategy,
+            stand_ins=[(spec.loss, loss), *stand_ins],
             window=window,
         )
 
@@ -363,7 +367,6 @@ class _TrainStep:
 
     def build_summary_outside(self) -> tf.Tensor | None:
         """The last step's merged summaries, where a session can fetch them."""
-        summary.point_logging_hooks_at_last_values(self.report)
         if self.report.summary is not None:
             return self.report.summary.build_read()
         return self._merged

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -21,10 +22,12 @@ class LoopReport:
     Attributes:
       summary: where the merged summaries are left, None without any.
       logged: for each LoggingTensorHook of the model, the place of each of its tags.
+      saved: for each SummarySaverHook of the model, the places of its summaries.
     """
 
     summary: LastValue | None = None
     logged: list[tuple[Any, dict[str, LastValue]]] = dataclasses.field(default_factory=list)
+    saved: list[tuple[Any, list[LastValue]]] = dataclasses.field(default_factory=list)
 
     def places(self) -> Iterator[LastValue]:
         """All of them."""
@@ -32,6 +35,8 @@ class LoopReport:
             yield self.summary
         for _, places in self.logged:
             yield from places.values()
+        for _, last in self.saved:
+            yield from last
 
 
 def build_merged_summary(graph_before: set[int]) -> tf.Tensor | None:
@@ -64,7 +69,7 @@ def build_loop_report(
     is_last: tf.Tensor,
     is_recording: tf.Tensor,
 ) -> list[tf.Operation]:
-    """Leaves the last step's summaries and logged tensors for the host.
+    """Leaves the last step's summaries, and what hooks of the model log and save, for the host.
 
     Args:
       report: filled in.
@@ -81,25 +86,70 @@ def build_loop_report(
         report.summary = build_last_value(tf.string, "last_summary")
         due = tf.logical_and(is_last, is_recording)
         ops.append(build_write_if(due, [summary], [report.summary], "summaries_if_due"))
-    graph = tf.compat.v1.get_default_graph()
     for hook in hooks:
-        if not isinstance(hook, tf.compat.v1.train.LoggingTensorHook):
-            continue
-        tensors = {
-            tag: graph.as_graph_element(t, allow_tensor=True, allow_operation=False)
-            for tag, t in _tf.logging_hook_tensors(hook).items()
-        }
-        places = {tag: build_last_value(t.dtype, "last_logged") for tag, t in tensors.items()}
-        report.logged.append((hook, places))
-        ops.append(build_write_if(is_last, list(tensors.values()), list(places.values()), "logged"))
+        if isinstance(hook, tf.compat.v1.train.LoggingTensorHook):
+            named = {tag: _tensor(t) for tag, t in _tf.logging_hook_tensors(hook).items()}
+            logged = {tag: tensor for tag, tensor in named.items() if not _is_outside(tensor)}
+            places = {tag: build_last_value(t.dtype, "last_logged") for tag, t in logged.items()}
+            report.logged.append((hook, places))
+            if logged:
+                ops.append(_build_write(is_last, logged.values(), places.values(), "logged"))
+        elif isinstance(hook, tf.compat.v1.train.SummarySaverHook):
+            saved = [_tensor(summary) for summary in _tf.summary_tensors(hook)]
+            if all(_is_outside(summary) for summary in saved):
+                continue
+            last = [build_last_value(tf.string, "last_saved") for _ in saved]
+            report.saved.append((hook, last))
+            ops.append(_build_write(is_last, saved, last, "saved"))
     return ops
 
 
-def point_logging_hooks_at_last_values(report: LoopReport) -> None:
-    """Gives the model's LoggingTensorHooks tensors that can be fetched after the loop.
+def build_stand_ins(report: LoopReport, after: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    """Points the model's hooks at what the last step left for them.
 
-    Call it with the loop's results as control dependencies.
+    Args:
+      report: of the loop.
+      after: the loop's result.
+
+    Returns:
+      For what the hooks ask for, which can be fetched at any time, what is to be fetched along with
+      a loop instead.
     """
+    pairs = []
+
+    def build_pair(place: LastValue) -> tf.Tensor:
+        at_any_time = place.build_read()
+        with tf.control_dependencies([after]):
+            pairs.append((at_any_time, place.build_read()))
+        return at_any_time
+
     for hook, places in report.logged:
-        tensors = {tag: place.build_read() for tag, place in places.items()}
-        _tf.set_logging_hook_tensors(hook, tensors)
+        tensors = {tag: build_pair(place) for tag, place in places.items()}
+        _tf.set_logging_hook_tensors(hook, {**_tf.logging_hook_tensors(hook), **tensors})
+    for hook, last in report.saved:
+        _tf.set_summary_tensors(hook, [build_pair(place) for place in last])
+    return pairs
+
+
+def _build_write(
+    is_last: tf.Tensor, tensors: Iterable[tf.Tensor], places: Iterable[LastValue], name: str
+) -> tf.Operation:
+    return build_write_if(is_last, list(tensors), list(places), name)
+
+
+def _tensor(tensor_or_name: Any) -> tf.Tensor:
+    """What a hook names: by its name, as hooks understand it, in the loop or around it."""
+    if not isinstance(tensor_or_name, str):
+        return getattr(tensor_or_name, "handle", tensor_or_name)  # Of a variable.
+    name = tensor_or_name if ":" in tensor_or_name else f"{tensor_or_name}:0"
+    for graph in _tf.outer_graphs(tf.compat.v1.get_default_graph()):
+        with contextlib.suppress(KeyError):
+            return graph.get_tensor_by_name(name)
+    raise ValueError(
+        f"A hook of `model_fn` asks for the tensor {tensor_or_name!r}, which does not exist. Name "
+        "it with tf.identity(tensor, name)."
+    )
+
+
+def _is_outside(tensor: tf.Tensor) -> bool:
+    return tensor.graph is not tf.compat.v1.get_default_graph()

@@ -16,6 +16,10 @@ _WAYS_OUT = (
     "`training_hooks` of the EstimatorSpec, which sees the last step of each loop."
 )
 
+_ANOTHER_GRAPH = (
+    "Take it from the default graph in the hook's `begin`, or make the hook in `model_fn`."
+)
+
 
 class HookedSession:
     """A session whose calls pass by hooks; without hooks, a bare callable.
@@ -28,6 +32,7 @@ class HookedSession:
         graph: tf.Graph,
         hooks: Sequence[Hook],
         stand_ins: Mapping[int, tf.Tensor] | None = None,
+        step: tf.Tensor | None = None,
     ) -> None:
         """Opens nothing yet; calls `begin` of each hook.
 
@@ -36,9 +41,12 @@ class HookedSession:
           hooks: in the order in which they are called.
           stand_ins: for a graph with a loop: what is fetched instead of a tensor inside it, by
             the `id` of that tensor.
+          step: what is fetched instead of the global step's variable, if a hook asks for it by its
+            name.
 
         Raises:
-          ValueError: a hook names a tensor that only the loop may have.
+          ValueError: a hook names a tensor that only the loop may have, or will ask for one in
+            the end.
         """
         self._graph = graph
         self._hooks = list(hooks)
@@ -48,17 +56,38 @@ class HookedSession:
         with graph.as_default():
             for hook in self._hooks:
                 self._begin(hook)
+                if isinstance(hook, tf.compat.v1.train.FinalOpsHook):
+                    _check_reachable(hook, _tf.final_ops(hook), graph)
+            self._values = _values_by_name(step) if self._hooks else {}
 
     def _begin(self, hook: Hook) -> None:
         try:
             hook.begin()
         except KeyError as error:
-            if self._stand_ins is None:
-                raise
-            raise ValueError(
-                f"The hook {type(hook).__name__} fails: {error}. If it names a tensor of "
-                f"`model_fn`, that lives inside the loop. {_WAYS_OUT}"
-            ) from error
+            raise self._not_there(hook, error) from error
+
+    def _not_there(self, hook: Hook, error: KeyError) -> Exception:
+        if self._stand_ins is None:
+            return error
+        return ValueError(
+            f"The hook {type(hook).__name__} fails: {error}. If it names a tensor of `model_fn`, "
+            f"that lives inside the loop. {_WAYS_OUT}"
+        )
+
+    def _fetchable(self, fetch: Any) -> Any:
+        """What a session gives for what a hook asks for."""
+        fetch = (self._stand_ins or {}).get(id(fetch), fetch)
+        # The name of a variable is that of its handle, of which a hook can make nothing.
+        is_handle = getattr(fetch, "dtype", None) == tf.resource
+        return self._values.get(fetch.name, fetch) if is_handle else fetch
+
+    def _feedable(self, hook: Hook, key: Any) -> Any:
+        if not isinstance(key, str):
+            return key
+        try:
+            return self._graph.get_tensor_by_name(key)
+        except KeyError as error:
+            raise self._not_there(hook, error) from error
 
     def start(self, session: tf.compat.v1.Session, coordinator: tf.train.Coordinator) -> None:
         """Takes the session that the calls will use."""
@@ -110,33 +139,39 @@ class HookedSession:
         if not any(arguments for _, arguments in asked):
             return {"ours": self._callable(fetches, feeds)(*values)}, metadata, options
         everything: dict[Any, Any] = {"ours": fetches}
-        feed_dict = dict(zip((feed.ref() for feed in feeds), values, strict=True))
+        feed_dict = {id(feed): (feed, value) for feed, value in zip(feeds, values, strict=True)}
         for hook, arguments in asked:
             if arguments is None:
                 continue
             if arguments.fetches is not None:
-                stand_ins = self._stand_ins or {}
-                fetches_outside = tf.nest.map_structure(
-                    lambda fetch: stand_ins.get(id(fetch), fetch),  # noqa: B023
-                    arguments.fetches,
-                )
-                _check_fetchable(hook, fetches_outside, self._graph)
-                everything[hook] = fetches_outside
-            for tensor, value in (arguments.feed_dict or {}).items():
-                if tensor.ref() in feed_dict:
+                everything[hook] = tf.nest.map_structure(self._fetchable, arguments.fetches)
+                _check_reachable(hook, everything[hook], self._graph)
+            for key, value in (arguments.feed_dict or {}).items():
+                tensor = self._feedable(hook, key)
+                if id(tensor) in feed_dict:
                     raise RuntimeError(
                         f"The hook {type(hook).__name__} feeds {tensor.name}, which is fed already."
                     )
-                feed_dict[tensor.ref()] = value
+                feed_dict[id(tensor)] = tensor, value
             if arguments.options is not None:
                 options.MergeFrom(arguments.options)
         results = self.session.run(
             everything,
-            {reference.deref(): value for reference, value in feed_dict.items()},
+            dict(feed_dict.values()),
             options,
             metadata,
         )
         return results, metadata, options
+
+
+def _values_by_name(step: tf.Tensor | None) -> dict[str, Any]:
+    """What reads each variable of the default graph, by the name of its handle."""
+    v1 = tf.compat.v1
+    variables = [*v1.global_variables(), *v1.local_variables()]
+    values = {copy.handle.name: copy for v in variables for copy in _tf.copies(v)}
+    if step is not None:
+        values[_tf.copies(v1.train.get_global_step())[0].handle.name] = step
+    return values
 
 
 def check_hooks(hooks: Any, argument: str = "hooks") -> list[Hook]:
@@ -154,16 +189,12 @@ def check_hooks(hooks: Any, argument: str = "hooks") -> list[Hook]:
     return list(hooks)
 
 
-def _check_fetchable(hook: Hook, fetches: Any, graph: tf.Graph) -> None:
-    for fetch in tf.nest.flatten(fetches):
-        home = getattr(fetch, "graph", graph)
+def _check_reachable(hook: Hook, tensors: Any, graph: tf.Graph) -> None:
+    for tensor in tf.nest.flatten(tensors):
+        home = getattr(tensor, "graph", graph)
         if home is graph:
             continue
-        where = (
-            "lives inside the loop, where a session cannot see it"
-            if _tf.is_loop_body(home)
-            else "belongs to another graph"
-        )
-        raise ValueError(
-            f"The hook {type(hook).__name__} asks for {fetch.name}, which {where}. {_WAYS_OUT}"
-        )
+        where = f"belongs to another graph. {_ANOTHER_GRAPH}"
+        if _tf.is_loop_body(home):
+            where = f"lives inside the loop, where a session cannot see it. {_WAYS_OUT}"
+        raise ValueError(f"The hook {type(hook).__name__} asks for {tensor.name}, which {where}")

@@ -12,6 +12,8 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
+from estimator.checkpoint.old_model import OldModel
+from estimator.checkpoint.warm_start import build_warm_start
 
 _log = logging.getLogger("estimator")
 
@@ -24,9 +26,7 @@ class Setup:
       graph: of the program.
       saver: restores the variables.
       is_saver_ours: not the scaffold's, which may name and choose the variables as it likes.
-      init_op: initializes the variables if there is no checkpoint.
-      init_feed_dict: for `init_op`.
-      init_fn: called with the session after `init_op`.
+      initializers: called with the session, in order, if there is no checkpoint.
       local_init_ops: run in any case: local variables, tables, iterators.
       config: of the session.
     """
@@ -34,9 +34,7 @@ class Setup:
     graph: tf.Graph
     saver: tf.compat.v1.train.Saver
     is_saver_ours: bool
-    init_op: tf.Operation
-    init_feed_dict: dict | None
-    init_fn: Callable[[tf.compat.v1.Session], Any] | None
+    initializers: list[Callable[[tf.compat.v1.Session], Any]]
     local_init_ops: list[tf.Operation]
     config: tf.compat.v1.ConfigProto
 
@@ -47,6 +45,7 @@ def build_setup(
     saver: Callable[[], tf.compat.v1.train.Saver],
     config: tf.compat.v1.ConfigProto,
     more_local_init: Sequence[tf.Operation] = (),
+    old_model: OldModel | None = None,
 ) -> Setup:
     """Adds the initializers to a graph; what the model's scaffold names goes first.
 
@@ -56,15 +55,15 @@ def build_setup(
       saver: makes the saver if the scaffold has none.
       config: of the session.
       more_local_init: run with the local initializers.
+      old_model: what to start from if there is no checkpoint, or None.
+
+    Raises:
+      ValueError: `old_model` does not fit the model.
     """
     v1 = tf.compat.v1
     scaffold = scaffold or v1.train.Scaffold()
     with graph.as_default():
-        init_op = scaffold.init_op
-        if init_op is None:
-            init_op = tf.group(
-                v1.global_variables_initializer(), *v1.get_collection("resources_init")
-            )
+        initializers = _build_initializers(scaffold, old_model)
         local = scaffold.local_init_op
         if local is None:
             local = tf.group(v1.local_variables_initializer(), v1.tables_initializer())
@@ -79,13 +78,37 @@ def build_setup(
             graph=graph,
             saver=chosen_saver,
             is_saver_ours=own_saver is None,
-            init_op=init_op,
-            init_feed_dict=scaffold.init_feed_dict,
-            init_fn=scaffold.init_fn,
+            initializers=initializers,
             # The collection is where tf.summary keeps the initializers of file writers.
             local_init_ops=[local, *v1.get_collection("_SUMMARY_WRITER_V2"), *more_local_init],
             config=config,
         )
+
+
+def _build_initializers(
+    scaffold: tf.compat.v1.train.Scaffold, old_model: OldModel | None
+) -> list[Callable[[tf.compat.v1.Session], Any]]:
+    """What gives the variables of the default graph their first values, in order."""
+    v1 = tf.compat.v1
+    variables = v1.global_variables()
+    warm_starts: list[Callable[[tf.compat.v1.Session], Any]] = []
+    if old_model is not None:
+        warm_start = build_warm_start(old_model)
+        warm_starts = [warm_start.run]
+        variables = warm_start.without_loaded(variables)
+    is_ours = scaffold.init_op is None
+    init_op = scaffold.init_op
+    if is_ours:
+        init_op = tf.group(
+            v1.variables_initializer(variables), *v1.get_collection("resources_init")
+        )
+
+    def initialize(session: tf.compat.v1.Session) -> None:
+        session.run(init_op, feed_dict=scaffold.init_feed_dict)
+
+    # An op of the scaffold's own initializes all variables, also those that are loaded.
+    in_order = [*warm_starts, initialize] if is_ours else [initialize, *warm_starts]
+    return in_order if scaffold.init_fn is None else [*in_order, scaffold.init_fn]
 
 
 @contextlib.contextmanager
@@ -108,9 +131,8 @@ def opened(
     ):
         path = restore_first(setup, session, checkpoint_paths)
         if path is None:
-            session.run(setup.init_op, feed_dict=setup.init_feed_dict)
-            if setup.init_fn is not None:
-                setup.init_fn(session)
+            for initialize in setup.initializers:
+                initialize(session)
         session.run(setup.local_init_ops)
         yield session, path
 

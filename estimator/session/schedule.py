@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 
 class Schedule:
@@ -37,8 +38,15 @@ class Schedule:
         return True
 
 
+class HasNextStep(Protocol):
+    """Something that waits for steps."""
+
+    def next_step(self, step: int) -> int | None:
+        """The first step after `step` that it waits for; None if it waits for none."""
+
+
 def loop_length(
-    step: int, iterations_per_loop: int, max_step: int | None, schedules: Iterable[Schedule]
+    step: int, iterations_per_loop: int, max_step: int | None, schedules: Iterable[HasNextStep]
 ) -> int:
     """How many steps the next loop runs: it ends on the first step that something waits for."""
     ends = [step + iterations_per_loop]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from estimator.config.loop import LoopLength
 from estimator.graph.program import TrainProgram
-from estimator.session.hooks import HookedSession
+from estimator.session.hooks import Hook, HookedSession
+from estimator.session.hooks_in_loops import StockHooks
 from estimator.session.pace import Pace
 
 _log = logging.getLogger("estimator")
@@ -24,12 +25,14 @@ class Steps:
     Attributes:
       step: the global step.
       loss: of the last step; None before the first.
+      stock_hooks: which steps the stock ones among the hooks wait for.
     """
 
     def __init__(
         self,
         program: TrainProgram,
         session: HookedSession,
+        hooks: Sequence[Hook],
         length: LoopLength,
         *,
         stops_on_nan: bool,
@@ -40,6 +43,7 @@ class Steps:
         Args:
           program: what is trained.
           session: open and started.
+          hooks: of the session.
           length: of a loop.
           stops_on_nan: a step whose loss is not finite is the last one.
           clock: seconds from any fixed moment.
@@ -52,6 +56,7 @@ class Steps:
         self.loss: float | None = None
         self.step = self._read(program.current_step)
         self._num_taken = self._read_num_taken()
+        self.stock_hooks = StockHooks(hooks, self.step)
 
     def num_steps(self) -> int:
         """How many steps the next loop may have."""
@@ -68,9 +73,11 @@ class Steps:
         if window is not None:
             num_batches = num_steps * window.size - self._num_taken
         if self._program.num_steps is not None:
+            self.stock_hooks.expect(self.step, num_steps)
             summary = self._call(is_recording, num_batches)
         else:
             for left in reversed(range(num_batches)):
+                self.stock_hooks.expect(self.step, int(left == 0))
                 summary = self._call(is_recording and left == 0)
                 if self.is_nan:
                     break

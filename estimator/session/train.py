@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
+from estimator.checkpoint.old_model import OldModel
 from estimator.checkpoint.position import (
     InputPosition,
     PositionListener,
@@ -22,7 +23,14 @@ from estimator.checkpoint.writer import CheckpointWriter, build_saver
 from estimator.config.loop import parse_loop_length
 from estimator.config.run_config import RunConfig
 from estimator.graph.program import TrainProgram
+from estimator.session.finite import (
+    BadWeightsError,
+    NanLossError,
+    WeightsCheck,
+    WeightsListener,
+)
 from estimator.session.hooks import Hook, HookedSession
+from estimator.session.hooks_in_loops import first_stop, saver_hooks
 from estimator.session.open import Setup, build_setup, opened
 from estimator.session.schedule import Schedule, loop_length
 from estimator.session.signals import StopSignal, stop_signals
@@ -62,6 +70,7 @@ class TrainRequest:
       hooks: the caller's and the model's.
       listeners: told of every checkpoint.
       is_same_input: whether the input is the one that the newest checkpoint's position is in.
+      old_model: what to start from if there is no checkpoint, or None.
       clock: seconds from any fixed moment.
     """
 
@@ -72,6 +81,7 @@ class TrainRequest:
     hooks: Sequence[Hook]
     listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener]
     is_same_input: bool
+    old_model: OldModel | None = None
     clock: Callable[[], float] = time.monotonic
 
 
@@ -81,7 +91,7 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
     Raises:
       tf.compat.v1.train.NanLossDuringTrainingError: the loss or a weight is not finite and the
         `nan_policy` is "raise", or "skip" and it was so before; that state is not saved.
-      ValueError: the input had no batch at all, or the checkpoint is another model's.
+      ValueError: the input had no batch at all, or the checkpoint or the old model does not fit.
       KeyboardInterrupt, SystemExit: a signal came; the last step is saved. See `stop_signals`.
     """
     config = request.config
@@ -96,27 +106,32 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         ),
         request.session_config,
         program.initializers,
+        request.old_model,
     )
     position = None
     if program.input.iterators and config.resume_input:
         with program.graph.as_default():
             position = build_input_position(program.input.iterators, program.input.initializer)
     checkpoints = _make_checkpoint_writer(request, setup, position)
-    loop_steps = parse_loop_length(config.iterations_per_loop).steps
-    for hook in request.hooks if loop_steps is not None else ():
-        _tf.set_steps_per_run(hook, loop_steps)
-    is_in_loop = program.num_steps is not None
-    hooked = HookedSession(
-        program.graph,
-        request.hooks,
-        stand_ins={id(program.spec.loss): program.loss} if is_in_loop else None,
-    )
-    if checkpoints is not None:
-        with program.graph.as_default():
-            checkpoints.begin()
+    weights = WeightsCheck(program.graph)
+    if (loop_steps := parse_loop_length(config.iterations_per_loop).steps) is not None:
+        for hook in request.hooks:
+            _tf.set_steps_per_run(hook, loop_steps)
+    stand_ins = {id(inside): outside for inside, outside in program.stand_ins}
     events = EventWriter(model_dir)
-    are_finite = _build_are_finite(program.graph)
-    with stop_signals() as stop, opened(setup, paths, config.master) as (session, path):
+    with contextlib.ExitStack() as stack:
+        _watch_saver_hooks(request, position, weights, stack)
+        hooked = HookedSession(
+            program.graph,
+            request.hooks,
+            stand_ins=None if program.num_steps is None else stand_ins,
+            step=program.global_step,
+        )
+        if checkpoints is not None:
+            with program.graph.as_default():
+                checkpoints.begin()
+        stop = stack.enter_context(stop_signals())
+        session, path = stack.enter_context(opened(setup, paths, config.master))
         # Not before: until the checkpoint has turned out to be this model's, nothing is touched.
         tf.io.gfile.makedirs(model_dir)
         if position is None or not request.is_same_input:
@@ -124,11 +139,9 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         if path is not None and checkpoints is not None:
             checkpoints.go_on_from(path, paths)
         is_resumed = _start_input(session, program, position, model_dir, path)
-        with _coordinated(session) as coordinator:
-            hooked.start(session, coordinator)
-            run = _TrainRun(program, hooked, request, checkpoints, events, are_finite, stop)
-            result = run.run(is_resumed)
-    return result
+        hooked.start(session, stack.enter_context(_coordinated(session)))
+        run = _TrainRun(program, hooked, request, checkpoints, events, weights, stop)
+        return run.run(is_resumed)
 
 
 def _start_input(
@@ -166,10 +179,7 @@ def _make_checkpoint_writer(
     request: TrainRequest, setup: Setup, position: InputPosition | None
 ) -> CheckpointWriter | None:
     """None if one of the hooks saves checkpoints: then it is the one that does."""
-    savers = [h for h in request.hooks if isinstance(h, tf.compat.v1.train.CheckpointSaverHook)]
-    if savers:
-        ours = [PositionListener(position, str(request.config.model_dir))] if position else []
-        _tf.add_listeners(savers[0], [*ours, *request.listeners])
+    if saver_hooks(request.hooks):
         return None
     return CheckpointWriter(
         str(request.config.model_dir),
@@ -178,6 +188,20 @@ def _make_checkpoint_writer(
         listeners=request.listeners,
         save_graph_def=request.config.checkpoint_save_graph_def,
     )
+
+
+def _watch_saver_hooks(
+    request: TrainRequest,
+    position: InputPosition | None,
+    weights: WeightsCheck,
+    stack: contextlib.ExitStack,
+) -> None:
+    """Until the stack ends: hooks that save do it as we do; the first tells our listeners."""
+    checks = [] if request.config.nan_policy == "ignore" else [WeightsListener(weights)]
+    positions = [PositionListener(position, str(request.config.model_dir))] if position else []
+    for i, hook in enumerate(saver_hooks(request.hooks)):
+        first, last = ([*checks, *positions], request.listeners) if i == 0 else (checks, [])
+        stack.enter_context(_tf.listening(hook, first, last))
 
 
 class _TrainRun:
@@ -190,18 +214,19 @@ class _TrainRun:
         request: TrainRequest,
         checkpoints: CheckpointWriter | None,
         events: EventWriter,
-        are_finite: dict[str, tf.Tensor],
+        weights: WeightsCheck,
         stop: StopSignal,
     ) -> None:
         config = request.config
         self._stop = stop
-        self._are_finite = are_finite
+        self._weights = weights
         self._program = program
         self._session = session
         self._clock = request.clock
         self._steps = Steps(
             program,
             session,
+            request.hooks,
             parse_loop_length(config.iterations_per_loop),
             stops_on_nan=config.nan_policy in ("raise", "stop"),
             clock=request.clock,
@@ -233,15 +258,14 @@ class _TrainRun:
             ends.append((self._step + request.steps, "steps"))
         if request.max_steps is not None:
             ends.append((request.max_steps, "max_steps"))
-        stop_hook = _stop_hook_step(request.hooks)
-        if stop_hook is not None:
+        if (stop_hook := first_stop(request.hooks)) is not None:
             ends.append((stop_hook, "hook"))
         return min(ends, key=lambda end: end[0], default=(None, "hook"))
 
     def run(self, is_input_resumed: bool) -> TrainResult:
         reason = None
         while reason is None:
-            reason = self._reason_to_stop() or self._run_loop()
+            reason = self._reason_to_stop() or self._run_finite_loop()
             is_at_end = reason == "end of input" and self._step == self._first_step
             if is_at_end and is_input_resumed:
                 # The run before took the last batch and stopped for another reason.
@@ -252,17 +276,24 @@ class _TrainRun:
                 "`input_fn` gave no batch for every replica: its dataset is empty, or smaller than "
                 "one global batch. Check its files and filters, or drop_remainder."
             )
-        if self._checkpoints is not None and reason != "nan loss":
-            reason = self._stop_on_bad_weights() or reason
-        if self._checkpoints is not None and reason != "nan loss":
-            if reason == "end of input":
-                self._checkpoints.forget_position()
-            self._checkpoints.end(self._session.session, self._step)
         if reason != "nan loss":
-            self._session.end()
+            reason = self._finish(reason)
         self._events.flush()
         _log.info("Training stopped at step %d: %s.", self._step, reason)
         return TrainResult(self._step, self._loss, reason, self._count_skipped())
+
+    def _finish(self, reason: str) -> str:
+        """Saves the last step and ends the hooks; returns why training stopped after all."""
+        try:
+            self._check_weights()
+            if self._checkpoints is not None:
+                if reason == "end of input":
+                    self._checkpoints.forget_position()
+                self._checkpoints.end(self._session.session, self._step)
+            self._session.end()
+        except BadWeightsError as error:
+            return self._stop_on_nan(str(error))
+        return reason
 
     def _reason_to_stop(self) -> str | None:
         if self._stop.received is not None:
@@ -278,13 +309,20 @@ class _TrainRun:
     def _elapsed(self) -> float:
         return self._clock() - self._started_at
 
+    def _run_finite_loop(self) -> str | None:
+        try:
+            return self._run_loop()
+        except BadWeightsError as error:  # Our own save or that of a hook did not come about.
+            self._step = int(self._session.session.run(self._program.current_step))
+            return self._stop_on_nan(str(error))
+
     def _run_loop(self) -> str | None:
         """Runs one loop and what is due after it; returns why to stop, None to go on."""
         num_steps = loop_length(
             self._step,
             self._steps.num_steps(),
             self._max_step,
-            [self._saves, self._summaries],
+            [self._saves, self._summaries, self._steps.stock_hooks],
         )
         before = self._step
         is_recording = self._summaries.is_due(before, before + num_steps)
@@ -307,20 +345,13 @@ class _TrainRun:
     def _save_if_due(self, before: int) -> str | None:
         if self._checkpoints is None or not self._saves.is_due(before, self._step):
             return None
-        if (reason := self._stop_on_bad_weights()) is not None:
-            return reason
+        self._check_weights()
         is_asked_to_stop = self._checkpoints.save(self._session.session, self._step)
         return "listener" if is_asked_to_stop else None
 
-    def _stop_on_bad_weights(self) -> str | None:
-        """Before a save: a gradient may be bad while the loss of its step is not yet."""
-        if self._nan_policy == "ignore":
-            return None
-        are_finite = self._session.session.run(self._are_finite)
-        bad = [name for name, is_finite in are_finite.items() if not is_finite]
-        if not bad:
-            return None
-        return self._stop_on_nan(f"After step {self._step} some weights are not finite: {bad}")
+    def _check_weights(self) -> None:
+        if self._nan_policy != "ignore":
+            self._weights.check(self._session.session, self._step)
 
     def _call(self, num_steps: int, is_recording: bool) -> bytes | None:
         """Runs a loop and takes in how it went; returns the summaries of its last step."""
@@ -375,34 +406,3 @@ class _TrainRun:
             "step %d: loss = %.6g (%.4g steps/s)", self._step, self._loss or 0.0, steps_per_sec
         )
         self._count_skipped()
-
-
-class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
-    """The loss is not finite; the message names the step."""
-
-    def __init__(self, message: str) -> None:
-        """Keeps the message, which the stock error has fixed."""
-        super().__init__()
-        self._message = message
-
-    def __str__(self) -> str:
-        """The message."""
-        return self._message
-
-
-def _build_are_finite(graph: tf.Graph) -> dict[str, tf.Tensor]:
-    """For each weight, by name, whether all of it is finite: scalar, bool."""
-    with graph.as_default():
-        weights = [v for v in tf.compat.v1.trainable_variables() if v.dtype.is_floating]
-        return {
-            weight.name.partition(":")[0]: tf.reduce_all(
-                tf.math.is_finite(_tf.copies(weight)[0].read_value())
-            )
-            for weight in weights
-        }
-
-
-def _stop_hook_step(hooks: Sequence[Hook]) -> int | None:
-    """The first step at which a StopAtStepHook among the hooks stops; None without one."""
-    stops = [_tf.last_step_of(h) for h in hooks if isinstance(h, tf.compat.v1.train.StopAtStepHook)]
-    return min((stop for stop in stops if stop is not None), default=None)

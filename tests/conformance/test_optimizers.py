@@ -201,7 +201,7 @@ def test_sparse_gradients_give_the_weights_of_eager_training(strategy, eager_tab
 @pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2", "central_storage_x2"])
 def test_a_keras_schedule_counts_every_step_once(strategy, loop, tmp_path):
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([4, 9], [0.5, 0.1, 0.02])
-    model_fn = cases.make_softmax_model_fn(lambda: keras.optimizers.SGD(schedule))
+    model_fn = cases.make_softmax_model_fn(lambda: keras.optimizers.SGD(schedule, name="sgd"))
     model = train(model_fn, tmp_path, iterations_per_loop=loop, **cases.STRATEGIES[strategy])
     step = 0
 

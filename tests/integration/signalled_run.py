@@ -39,6 +39,8 @@ def on_signal(number, frame):
 
 
 def main(model_dir, iterations_per_loop, phase):
+    # A process that a shell started with `&` ignores SIGINT, and so do its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if phase == "own handler":
         signal.signal(signal.SIGTERM, on_signal)
     config = est.RunConfig(

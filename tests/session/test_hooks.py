@@ -1,7 +1,6 @@
 """Hooks around session calls: the stock ones and a user's own, with and without a loop."""
 
 import glob
-import json
 import os
 
 import numpy as np
@@ -242,66 +241,12 @@ def test_a_name_of_the_loop_is_told_the_ways_out_too(tmp_path):
     make(tmp_path, 1, model_fn).train(numbers(), steps=2, hooks=[hook])
 
 
-@pytest.mark.parametrize(
-    ("iterations_per_loop", "expected"), [(1, [0, 4, 8, 12, 13]), (5, [0, 5, 10, 13])]
-)
-def test_a_checkpoint_saver_hook_of_the_user_replaces_ours(tmp_path, iterations_per_loop, expected):
-    saves = Saves([])
-    hook = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=4)
-    trained = make(tmp_path, iterations_per_loop, save_checkpoints_steps=1, keep_checkpoint_max=9)
-    trained.train(numbers(), steps=13, hooks=[hook], saving_listeners=[saves])
-    assert checkpoint_steps(trained.model_dir) == expected
-    assert [call for call in saves.calls if call.startswith("after_save")] == [
-        f"after_save {step}" for step in expected
-    ]
-
-
 def test_the_input_goes_on_after_the_saves_of_a_users_hook_too(tmp_path):
     trained = make(tmp_path, model_fn=ids_model_fn)
     for _ in range(2):
         hook = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=4)
         trained.train(numbers(), steps=6, hooks=[hook])
     assert ids_of(trained) == list(range(12))
-
-
-@LOOPS
-def test_a_summary_saver_hook_writes_its_own_summaries(tmp_path, iterations_per_loop):
-    class Late(v1.train.SummarySaverHook):
-        """Made before there is a graph: its summary is added in `begin`."""
-
-        def begin(self):
-            step = tf.cast(v1.train.get_global_step(), tf.float32)
-            self._summary_op = v1.summary.scalar("ten_steps", 10 * step, collections=[])
-            super().begin()
-
-    hook = Late(save_steps=5, output_dir=str(tmp_path / "own"), summary_op="later")
-    make(tmp_path, iterations_per_loop).train(numbers(), steps=20, hooks=[hook])
-    written = [step for step, tag, _ in events(str(tmp_path / "own")) if tag == "ten_steps"]
-    # The stock hook knows nothing of loops, and asks for the call after the one that is due.
-    assert written == ([1, 6, 11, 16] if iterations_per_loop == 1 else [5, 20])
-
-
-def test_a_summary_saver_hook_of_the_model_writes_its_tensors(tmp_path):
-    def make_hooks(x, loss):
-        summary = v1.summary.scalar("x", x, collections=[])
-        hook = v1.train.SummarySaverHook(
-            save_steps=4, output_dir=str(tmp_path / "own"), summary_op=summary
-        )
-        return [hook]
-
-    make(tmp_path, 1, with_hooks(make_hooks)).train(numbers(), steps=10)
-    written = [(step, value.simple_value) for step, _, value in events(str(tmp_path / "own"))]
-    assert written == [(1, 0), (5, 4), (9, 8)]
-
-
-@LOOPS
-def test_a_step_counter_hook_writes_the_speed(tmp_path, iterations_per_loop):
-    hook = v1.train.StepCounterHook(every_n_steps=5, output_dir=str(tmp_path / "own"))
-    make(tmp_path, iterations_per_loop).train(numbers(), steps=20, hooks=[hook])
-    written = events(str(tmp_path / "own"))
-    assert {tag for _, tag, _ in written} == {"global_step/sec"}
-    assert len(written) == 3
-    assert all(value.simple_value > 0 for _, _, value in written)
 
 
 @LOOPS
@@ -313,30 +258,6 @@ def test_a_stock_hook_writes_into_the_file_of_model_dir(tmp_path, iterations_per
     assert tags.count("loss") == 4
     assert tags.count("global_step/sec") == 3
     assert len(glob.glob(os.path.join(tmp_path, "events.*"))) == 1
-
-
-@LOOPS
-def test_a_final_ops_hook_runs_its_ops_at_the_end(tmp_path, iterations_per_loop):
-    class Final(v1.train.FinalOpsHook):
-        def begin(self):
-            self._final_ops = {"step": v1.train.get_global_step()}
-
-    hook = Final(None)
-    make(tmp_path, iterations_per_loop).train(numbers(), steps=7, hooks=[hook])
-    assert hook.final_ops_values == {"step": 7}
-
-
-@LOOPS
-def test_a_profiler_hook_writes_a_timeline(tmp_path, iterations_per_loop):
-    with tf.Graph().as_default():  # It opens an event file when it is made.
-        hook = v1.train.ProfilerHook(save_steps=5, output_dir=str(tmp_path / "own"))
-    make(tmp_path, iterations_per_loop).train(numbers(), steps=20, hooks=[hook])
-    found = glob.glob(str(tmp_path / "own" / "timeline-*"))
-    steps = sorted(int(path.removesuffix(".json").rsplit("-", 1)[1]) for path in found)
-    assert steps == ([5, 10, 15, 20] if iterations_per_loop == 1 else [15])
-    for path in found:
-        with open(path) as file:
-            assert len(json.load(file)["traceEvents"]) > 10
 
 
 @LOOPS

@@ -49,7 +49,7 @@ def test_100_predictions_build_once_and_restore_once(trained, restores):
     for start in range(100):
         rows = list(trained.predict(numbers(3, start=start)))
         np.testing.assert_array_equal(rows, W5 * np.arange(start, start + 3, dtype=np.float32))
-    assert trained.model_fn.modes == ["train", "infer"]
+    assert trained._model_fn.modes == ["train", "infer"]
     assert restores == ["model.ckpt-5"]
 
 
@@ -58,7 +58,7 @@ def test_100_evaluations_build_once_and_restore_once(trained, restores):
         results = trained.evaluate(numbers(3, start=start))
         assert results["mean"] == start + 1
         assert results["global_step"] == 5
-    assert trained.model_fn.modes == ["train", "eval"]
+    assert trained._model_fn.modes == ["train", "eval"]
     assert restores == ["model.ckpt-5"]
 
 
@@ -77,7 +77,7 @@ def test_a_new_checkpoint_costs_exactly_one_more_restore(trained, restores, verb
     expected = (W5, W10) if verb == "predict" else (W5**2, W10**2)
     np.testing.assert_allclose(before, [expected[0]] * 2, rtol=1e-6)
     np.testing.assert_allclose(after, [expected[1]] * 3, rtol=1e-6)
-    assert len(trained.model_fn.modes) == 3  # Two trainings and one build of the verb.
+    assert len(trained._model_fn.modes) == 3  # Two trainings and one build of the verb.
 
 
 def test_a_checkpoint_path_is_restored_and_the_newest_again_after_it(trained, restores):
@@ -209,10 +209,10 @@ def test_close_frees_and_the_next_call_builds_anew(tmp_path):
     gc.collect()
     assert [reference() for reference in kept] == [None] * 4
     used.close()  # Nothing is left to close.
-    assert used.model_fn.modes == ["train", "eval", "infer"]
+    assert used._model_fn.modes == ["train", "eval", "infer"]
     w = weight_after([[0], [1]])
     np.testing.assert_array_equal(list(used.predict(numbers(3))), w * np.float32([0, 1, 2]))
-    assert used.model_fn.modes == ["train", "eval", "infer", "infer"]
+    assert used._model_fn.modes == ["train", "eval", "infer", "infer"]
     used.close()
 
 

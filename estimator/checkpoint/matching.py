@@ -1,0 +1,155 @@
+"""Matches the variables of a new model with those of an old one, strictly."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+from estimator.checkpoint.old_model import OldModel, near, some
+from estimator.checkpoint.variables import SavedVariable, saved_variables
+
+
+def match(
+    old: OldModel, everything: Mapping[str, SavedVariable], trainable: Collection[str]
+) -> list[tuple[SavedVariable, str]]:
+    """The variables that the settings choose, each with the key of its value in the checkpoint.
+
+    Args:
+      old: the checkpoint and the settings.
+      everything: the new model's variables, by name.
+      trainable: names of those that are trainable.
+
+    Raises:
+      ValueError: the settings choose nothing, name variables that the model lacks or does not
+        choose, or the checkpoint lacks a variable that is chosen or holds another shape.
+    """
+    chosen = _choose(old, everything, [name for name in everything if name in trainable])
+    _check_named(old, chosen, everything)
+    _check_values(old, chosen)
+    return [(variable, str(old.key_of(variable.name))) for variable in chosen]
+
+
+def _choose(
+    old: OldModel, everything: Mapping[str, SavedVariable], trainable: Sequence[str]
+) -> list[SavedVariable]:
+    """The variables that `vars_to_warm_start` chooses, in the model's order."""
+    choice = old.settings.vars_to_warm_start
+    names: Collection[str]
+    if choice is None:
+        names = set(old.vocab_infos) & set(trainable)
+    elif isinstance(choice, str):
+        names = set(_matches(choice, trainable, everything))
+    elif isinstance(choice[0], str):
+        names = {name for c in choice for name in _matches(c, list(everything), everything)}
+    else:
+        names = saved_variables(choice)
+        for name in names:
+            if name not in everything:
+                raise ValueError(
+                    f"`vars_to_warm_start` has the variable {name!r}, which the model lacks. "
+                    f"{near(name, everything)}"
+                )
+    return [variable for name, variable in everything.items() if name in names]
+
+
+def _matches(
+    expression: str, candidates: Sequence[str], everything: Mapping[str, SavedVariable]
+) -> list[str]:
+    """Names whose beginning matches; also with the ":0" that variables' names end with."""
+    pattern = re.compile(expression)
+    found = [
+        name
+        for name in candidates
+        if any(
+            pattern.match(alias)
+            for alias in (name, f"{name}:0", *(part.name for part in everything[name].parts))
+        )
+    ]
+    if found:
+        return found
+    others = [name for name in everything if name not in candidates and pattern.match(name)]
+    if others:
+        raise ValueError(
+            f"`vars_to_warm_start` ({expression!r}) matches no variable that is trainable. For "
+            f"those that are not ({some(others)}) pass a list: [{expression!r}]."
+        )
+    plain = re.sub(r"[^\w/]+", "", expression)
+    raise ValueError(
+        f"`vars_to_warm_start` ({expression!r}) matches the beginning of no variable's name. "
+        f"{near(plain, candidates)} To match inside of names, begin it with '.*'."
+    )
+
+
+def _check_named(
+    old: OldModel, chosen: Sequence[SavedVariable], everything: Collection[str]
+) -> None:
+    """Raises if the settings say something of a variable that is not chosen."""
+    names = [variable.name for variable in chosen]
+    for argument in ("var_name_to_vocab_info", "var_name_to_prev_var_name"):
+        for name in getattr(old.settings, argument) or ():
+            if name in names:
+                continue
+            if name in everything:
+                raise ValueError(
+                    f"`{argument}` names {name!r}, which `vars_to_warm_start` "
+                    f"({old.settings.vars_to_warm_start!r}) does not choose. Choose it too, with a "
+                    "list if it is not trainable, or leave it out."
+                )
+            raise ValueError(
+                f"`{argument}` names {name!r}, which the model lacks. "
+                f"{near(name, names or everything)}"
+            )
+
+
+def _check_values(old: OldModel, chosen: Sequence[SavedVariable]) -> None:
+    """Raises unless the checkpoint has fitting values for every variable that is chosen."""
+    missing, differing = [], []
+    for variable in chosen:
+        key = old.key_of(variable.name)
+        if key is None:
+            missing.append(variable.name)
+        elif (difference := _difference(old, variable, key)) is not None:
+            differing.append(f"{variable.name}: {difference}")
+    if not missing and not differing:
+        return
+    lines = [
+        f"`warm_start_from`: the checkpoint {old.path} lacks {len(missing)} of the {len(chosen)} "
+        f"variables that `vars_to_warm_start` ({old.settings.vars_to_warm_start!r}) chooses, and "
+        f"{len(differing)} are of another shape or type there. Choose fewer, name the old ones in "
+        "`var_name_to_prev_var_name`, or give a `VocabInfo` in `var_name_to_vocab_info` where rows "
+        "follow a vocabulary."
+    ]
+    lines += [f"  not in the checkpoint: {name}" for name in missing]
+    lines += [f"  differs: {line}" for line in differing]
+    unused = set(old.names) - {variable.name for variable in chosen}
+    lines += [f"  only in the checkpoint: {some(sorted(unused))}"] if unused else []
+    raise ValueError("\n".join(lines))
+
+
+def _difference(old: OldModel, variable: SavedVariable, key: str) -> str | None:
+    """Why the value at `key` cannot be the variable's; None if it can."""
+    shape, dtype = old.shapes[key], old.dtypes[key]
+    if dtype != variable.dtype:
+        return f"{variable.dtype.name} in the model, {dtype.name} in the checkpoint"
+    info = old.vocab_infos.get(variable.name)
+    if info is None:
+        if variable.shape.is_compatible_with(shape):
+            return None
+        return f"shape {variable.shape} in the model, {shape} in the checkpoint"
+    axis, size = info.axis, info.new_vocab_size + info.num_oov_buckets
+    new_shape = variable.shape.as_list()
+    if len(new_shape) != len(shape) or len(shape) <= axis:
+        return f"axis {axis} of shape {new_shape} in the model, {shape} in the checkpoint"
+    if new_shape[axis] != size:
+        return (
+            f"axis {axis} of its shape {new_shape} must be `new_vocab_size` + `num_oov_buckets` "
+            f"({info.new_vocab_size} + {info.num_oov_buckets})"
+        )
+    if shape[axis] < old.old_vocab_sizes[variable.name]:
+        return (
+            f"axis {axis} of shape {shape} in the checkpoint is smaller than the old vocabulary "
+            f"({old.old_vocab_sizes[variable.name]} entries; see `old_vocab_size`)"
+        )
+    if [*new_shape[:axis], *new_shape[axis + 1 :]] != [*shape[:axis], *shape[axis + 1 :]]:
+        return f"shape {new_shape} in the model, {shape} in the checkpoint, beside axis {axis}"
+    return None

@@ -1,0 +1,173 @@
+"""What a warm start reads of the old model: its checkpoint is found before anything is built."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.checkpoint import files
+from estimator.config.warm_start import VocabInfo, WarmStartSettings
+
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_SAVED_MODEL_VARIABLES = os.path.join("variables", "variables")
+_SHOWN = 12  # How many names stand on one line.
+
+
+@dataclasses.dataclass(frozen=True)
+class OldModel:
+    """A checkpoint to start from.
+
+    Attributes:
+      path: of the checkpoint.
+      settings: which of its variables are for which of the new model's.
+      shapes: of what the checkpoint holds, by key, which is a variable's name.
+      dtypes: likewise.
+      keys: variables' names to other keys, in an object-based checkpoint.
+      vocab_infos: of variables that follow a vocabulary, by the new variable's name.
+      old_vocab_sizes: how many entries of their old vocabularies are used, likewise.
+    """
+
+    path: str
+    settings: WarmStartSettings
+    shapes: dict[str, list[int]]
+    dtypes: dict[str, tf.DType]
+    keys: dict[str, str]
+    vocab_infos: Mapping[str, VocabInfo]
+    old_vocab_sizes: dict[str, int]
+
+    def key_of(self, name: str) -> str | None:
+        """Where the checkpoint holds the values for the new model's variable; None if nowhere."""
+        old_name = (self.settings.var_name_to_prev_var_name or {}).get(name, name)
+        return old_name if old_name in self.shapes else self.keys.get(old_name)
+
+    @property
+    def names(self) -> list[str]:
+        """Of its variables, sorted, as `var_name_to_prev_var_name` may name them."""
+        hidden = {*self.keys.values(), _OBJECT_GRAPH}
+        return sorted({*self.keys, *(key for key in self.shapes if key not in hidden)})
+
+
+def find_old_model(settings: WarmStartSettings) -> OldModel:
+    """Finds the checkpoint and the vocabularies of a warm start.
+
+    Raises:
+      ValueError: there is no checkpoint, it is damaged, it holds no variable of a name in
+        `var_name_to_prev_var_name`, or a vocabulary is not there or has too few entries.
+    """
+    path = find_checkpoint(str(settings.ckpt_to_initialize_from))
+    try:
+        reader = tf.train.load_checkpoint(path)
+        shapes = reader.get_variable_to_shape_map()
+        object_graph = reader.get_tensor(_OBJECT_GRAPH) if _OBJECT_GRAPH in shapes else b""
+    except (tf.errors.OpError, ValueError) as error:
+        raise ValueError(
+            f"`warm_start_from`: the checkpoint {path} is damaged ({files.restore_error(error)}). "
+            "Pass another."
+        ) from error
+    old = OldModel(
+        path=path,
+        settings=settings,
+        shapes={key: list(shape) for key, shape in shapes.items()},
+        dtypes=reader.get_variable_to_dtype_map(),
+        keys=_tf.object_graph_keys(object_graph),
+        vocab_infos=settings.var_name_to_vocab_info or {},
+        old_vocab_sizes=_old_vocab_sizes(settings.var_name_to_vocab_info or {}),
+    )
+    for name, old_name in (settings.var_name_to_prev_var_name or {}).items():
+        if old.key_of(name) is None:
+            raise ValueError(
+                f"`var_name_to_prev_var_name[{name!r}]` ({old_name!r}) is not in the checkpoint "
+                f"{path}. {near(old_name, old.names)}"
+            )
+    return old
+
+
+def find_checkpoint(path: str) -> str:
+    """The checkpoint at `path`, the newest in that directory, or that of the SavedModel there.
+
+    Raises:
+      ValueError: there is none.
+    """
+    exists = tf.io.gfile.exists
+    for prefix in (path, os.path.join(path, _SAVED_MODEL_VARIABLES)):
+        if exists(prefix + ".index"):
+            return prefix
+    if tf.io.gfile.isdir(path):
+        newest = files.latest_checkpoint(path)
+        if newest is None:
+            raise ValueError(f"`warm_start_from` ({path!r}) holds no checkpoint.{_inside(path)}")
+        return newest
+    files.check_is_no_part(path, "warm_start_from")
+    raise ValueError(
+        f"`warm_start_from` ({path!r}) is not there: no directory, and no checkpoint, whose index "
+        f"would be {path}.index. Pass a checkpoint's path, as in .../{files.PREFIX}-1000, a "
+        "directory of checkpoints, or that of a SavedModel."
+    )
+
+
+def _inside(directory: str) -> str:
+    """What could be meant inside of a directory without a `checkpoint` file, as a sentence."""
+    names = sorted(name.rstrip("/") for name in tf.io.gfile.listdir(directory))
+    prefixes = [name.removesuffix(".index") for name in names if name.endswith(".index")]
+    exports = [
+        name
+        for name in names
+        if tf.io.gfile.exists(os.path.join(directory, name, _SAVED_MODEL_VARIABLES) + ".index")
+    ]
+    found = prefixes or exports
+    if not found:
+        return " Pass a checkpoint's path, a directory of checkpoints, or that of a SavedModel."
+    paths = [os.path.join(directory, name) for name in found]
+    kind = "the checkpoint" if prefixes else "the SavedModel"
+    return f" Name {kind} in it that is meant: {', '.join(map(repr, paths))}."
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """A sentence with the known names that are nearest to this one, or with some of all."""
+    known = list(known)
+    nearest = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    if nearest:
+        return f"Near names are {', '.join(map(repr, nearest))}."
+    return f"There are {some(known) or 'none'}."
+
+
+def some(names: Sequence[str]) -> str:
+    """The names, or the first of them if they are many."""
+    shown = ", ".join(names[:_SHOWN])
+    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
+
+
+def _old_vocab_sizes(infos: Mapping[str, VocabInfo]) -> dict[str, int]:
+    """How many entries of its old vocabulary each variable uses; raises if there are too few."""
+    counts: dict[str, int] = {}
+    sizes = {}
+    for name, info in infos.items():
+        for argument in ("new_vocab", "old_vocab"):
+            path = getattr(info, argument)
+            if path not in counts:
+                counts[path] = _count_lines(path, f"var_name_to_vocab_info[{name!r}].{argument}")
+            wanted = getattr(info, argument + "_size")
+            if wanted > counts[path]:
+                raise ValueError(
+                    f"`var_name_to_vocab_info[{name!r}].{argument}_size` ({wanted}) must be at "
+                    f"most the number of lines of {path}, which is {counts[path]}."
+                )
+        sizes[name] = (
+            info.old_vocab_size if info.old_vocab_size > 0 else counts[str(info.old_vocab)]
+        )
+    return sizes
+
+
+def _count_lines(path: str, argument: str) -> int:
+    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+        raise ValueError(f"`{argument}` ({path!r}) must be a text file, with an entry a line.")
+    count, last = 0, b"\n"
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while chunk := file.read(1 << 24):
+            count, last = count + chunk.count(b"\n"), chunk[-1:]
+    return count + (last != b"\n")

@@ -1,0 +1,5 @@
+"""Names for programs that ask for a version: `estimator.compat.v1` for `tf.compat.v1.estimator`."""
+
+from estimator.compat import v1
+
+__all__ = ["v1"]

@@ -1,0 +1,64 @@
+"""The names of `tf.compat.v1.estimator`.
+
+An Estimator here is the same as elsewhere: it has `export_savedmodel`, too.
+"""
+
+from estimator import experimental, export, inputs, tpu
+from estimator.add_metrics import add_metrics
+from estimator.config.run_config import RunConfig
+from estimator.config.warm_start import VocabInfo, WarmStartSettings
+from estimator.estimator import Estimator
+from estimator.feature_specs import classifier_parse_example_spec, regressor_parse_example_spec
+from estimator.spec import EstimatorSpec, ModeKeys
+from estimator.stock_hooks import (
+    CheckpointSaverHook,
+    CheckpointSaverListener,
+    FeedFnHook,
+    FinalOpsHook,
+    GlobalStepWaiterHook,
+    LoggingTensorHook,
+    NanLossDuringTrainingError,
+    NanTensorHook,
+    ProfilerHook,
+    SecondOrStepTimer,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+    StepCounterHook,
+    StopAtStepHook,
+    SummarySaverHook,
+)
+
+__all__ = [
+    "CheckpointSaverHook",
+    "CheckpointSaverListener",
+    "Estimator",
+    "EstimatorSpec",
+    "FeedFnHook",
+    "FinalOpsHook",
+    "GlobalStepWaiterHook",
+    "LoggingTensorHook",
+    "ModeKeys",
+    "NanLossDuringTrainingError",
+    "NanTensorHook",
+    "ProfilerHook",
+    "RunConfig",
+    "SecondOrStepTimer",
+    "SessionRunArgs",
+    "SessionRunContext",
+    "SessionRunHook",
+    "SessionRunValues",
+    "StepCounterHook",
+    "StopAtStepHook",
+    "SummarySaverHook",
+    "VocabInfo",
+    "WarmStartSettings",
+    "add_metrics",
+    "classifier_parse_example_spec",
+    "experimental",
+    "export",
+    "inputs",
+    "regressor_parse_example_spec",
+    "tpu",
+]

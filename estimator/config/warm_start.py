@@ -1,0 +1,237 @@
+"""`WarmStartSettings` and `VocabInfo`: which variables start at the values of another model's."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from estimator.config.checks import check_int
+from estimator.config.frozen import check_fields, short_repr
+
+# Keywords of both, which were named tuples.
+_Path: TypeAlias = str | os.PathLike
+
+
+@dataclass(frozen=True, repr=False)
+class VocabInfo:
+    """How the rows of a variable, or its columns, follow the entries of a vocabulary.
+
+    A vocabulary is a text file with an entry a line. The row of an entry of the new vocabulary is
+    that of the same entry of the old one. Entries that are new, and the buckets of those out of
+    the vocabulary, which come last, get values from the `backup_initializer`.
+
+    Attributes:
+      new_vocab: path of the new model's vocabulary.
+      new_vocab_size: how many of its first entries the new model uses.
+      num_oov_buckets: rows of the new variable after those of the vocabulary; 0 if there are none.
+      old_vocab: path of the vocabulary that the old model was trained with.
+      old_vocab_size: how many of its first entries the old model used; -1 for all.
+      backup_initializer: makes values of the new variable's shape and dtype, of which those of the
+        new rows are taken; zeros if None.
+      axis: of the variable: 0 for rows, as of an embedding; 1 for columns, as of the kernel of a
+        layer whose outputs are the vocabulary's.
+
+    Raises:
+      TypeError, ValueError: a field is wrong. The files are read only when training starts.
+    """
+
+    new_vocab: _Path
+    new_vocab_size: int
+    num_oov_buckets: int
+    old_vocab: _Path
+    old_vocab_size: int = -1
+    backup_initializer: Callable | None = None
+    axis: int = 0
+
+    def __post_init__(self) -> None:
+        """Checks every field."""
+        for name in ("new_vocab", "old_vocab"):
+            path = checked_path(name, getattr(self, name), "of a vocabulary file")
+            object.__setattr__(self, name, path)
+        check_int("new_vocab_size", self.new_vocab_size)
+        check_int("num_oov_buckets", self.num_oov_buckets, minimum=0)
+        check_int("old_vocab_size", self.old_vocab_size, minimum=None)
+        if self.old_vocab_size < 1 and self.old_vocab_size != -1:
+            raise ValueError(
+                f"`old_vocab_size` ({self.old_vocab_size}) must be at least 1, or -1 for all of "
+                f"`old_vocab` ({self.old_vocab!r})."
+            )
+        if self.backup_initializer is not None and not callable(self.backup_initializer):
+            raise TypeError(
+                f"`backup_initializer` ({self.backup_initializer!r}) must be an initializer, such "
+                "as tf.compat.v1.truncated_normal_initializer(), or None for zeros."
+            )
+        if self.axis not in (0, 1) or isinstance(self.axis, bool):
+            raise ValueError(
+                f"`axis` ({self.axis!r}) must be 0, if the rows of the variable follow the "
+                "vocabulary, or 1, if its columns do."
+            )
+
+    def replace(self, **changes: Any) -> VocabInfo:
+        """A copy with these fields instead, checked again."""
+        check_fields(self, changes)
+        return dataclasses.replace(self, **changes)
+
+    _replace = replace
+
+    def __repr__(self) -> str:
+        """Only what differs from the default."""
+        return short_repr(self)
+
+
+@dataclass(frozen=True, repr=False)
+class WarmStartSettings:
+    """Where the variables of a model that was not trained yet get their first values from.
+
+    Names of variables are those in a checkpoint: without ":0", and of a partitioned variable as a
+    whole.
+
+    Attributes:
+      ckpt_to_initialize_from: a checkpoint's path, a directory of checkpoints, of which the newest
+        is taken, or the directory of a SavedModel.
+      vars_to_warm_start: which variables. A regular expression, which must match the beginning of
+        the name, chooses among those that are trainable; a list of them among all, also moving
+        statistics, slots and the global step, if it matches them. A list of `tf.Variable`s chooses
+        those of the same names. None chooses those in `var_name_to_vocab_info` that are trainable.
+      var_name_to_vocab_info: name to `VocabInfo`, for variables whose vocabulary is another now.
+      var_name_to_prev_var_name: name to the name in the checkpoint, where they differ. Several
+        variables may have one old name. It adds nothing to `vars_to_warm_start`.
+
+    Raises:
+      TypeError, ValueError: a field is wrong. Files are read only when training starts.
+    """
+
+    ckpt_to_initialize_from: _Path
+    vars_to_warm_start: str | Sequence[str] | Sequence[tf.Variable] | None = ".*"
+    var_name_to_vocab_info: Mapping[str, VocabInfo] | None = None
+    var_name_to_prev_var_name: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        """Checks every field; mappings and lists are copied."""
+        argument = "ckpt_to_initialize_from"
+        path = checked_path(argument, self.ckpt_to_initialize_from, "of a checkpoint")
+        vocabularies = {
+            name: _checked_vocabulary(name, info)
+            for name, info in _checked_names(self, "var_name_to_vocab_info").items()
+        }
+        old_names = _checked_names(self, "var_name_to_prev_var_name")
+        for name, old_name in old_names.items():
+            if not isinstance(old_name, str):
+                raise TypeError(
+                    f"`var_name_to_prev_var_name[{name!r}]` ({old_name!r}) must be the name of a "
+                    "variable in the checkpoint."
+                )
+        if self.vars_to_warm_start is None and not vocabularies:
+            raise ValueError(
+                "`vars_to_warm_start` (None) chooses the variables in `var_name_to_vocab_info`, "
+                'which is empty. Name some there, or pass ".*" for all that are trainable.'
+            )
+        for name, value in (
+            (argument, path),
+            ("vars_to_warm_start", _checked_choice(self.vars_to_warm_start)),
+            ("var_name_to_vocab_info", vocabularies),
+            ("var_name_to_prev_var_name", old_names),
+        ):
+            object.__setattr__(self, name, value)
+
+    def replace(self, **changes: Any) -> WarmStartSettings:
+        """A copy with these fields instead, checked again."""
+        check_fields(self, changes)
+        return dataclasses.replace(self, **changes)
+
+    _replace = replace
+
+    def __iter__(self) -> Iterator[Any]:
+        """The fields in order: old programs call `tf.compat.v1.train.warm_start(*settings)`."""
+        return iter([getattr(self, field.name) for field in dataclasses.fields(self)])
+
+    def __repr__(self) -> str:
+        """Only what differs from the default."""
+        return short_repr(self, var_name_to_vocab_info={}, var_name_to_prev_var_name={})
+
+
+def checked_warm_start(warm_start_from: Any) -> WarmStartSettings | None:
+    """What the argument `warm_start_from` of an Estimator asks for; None if for nothing.
+
+    Raises:
+      TypeError: it is neither a path nor settings.
+      ValueError: it is an empty path.
+    """
+    if warm_start_from is None or isinstance(warm_start_from, WarmStartSettings):
+        return warm_start_from
+    return WarmStartSettings(
+        checked_path("warm_start_from", warm_start_from, "or WarmStartSettings")
+    )
+
+
+def checked_path(argument: str, path: Any, rule: str) -> str:
+    """The path as a string, also if it is bytes, as `export_saved_model` returns."""
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise TypeError(f"`{argument}` ({path!r}) must be a path, {rule}.")
+    if not path:
+        raise ValueError(f"`{argument}` ({path!r}) must not be empty: it must be a path, {rule}.")
+    return os.fsdecode(path)
+
+
+def _checked_names(settings: WarmStartSettings, argument: str) -> dict[str, Any]:
+    named = getattr(settings, argument)
+    if named is None:
+        return {}
+    if not isinstance(named, Mapping) or not all(isinstance(name, str) for name in named):
+        raise TypeError(f"`{argument}` ({named!r}) must be a dict from variables' names, or None.")
+    return dict(named)
+
+
+def _checked_vocabulary(name: str, info: Any) -> VocabInfo:
+    """The VocabInfo, also if it is one of TensorFlow's own."""
+    if isinstance(info, tf.compat.v1.train.VocabInfo):
+        return VocabInfo(*info)
+    if not isinstance(info, VocabInfo):
+        raise TypeError(f"`var_name_to_vocab_info[{name!r}]` ({info!r}) must be a VocabInfo.")
+    return info
+
+
+def _checked_choice(choice: Any) -> Any:
+    """`vars_to_warm_start`, a list as a tuple; raises unless it can choose something."""
+    way_out = 'Pass ".*" for all that are trainable, [".*"] for all'
+    if choice is None:
+        return None
+    if isinstance(choice, str):
+        _check_expression(choice, way_out)
+        return choice
+    are_names = isinstance(choice, list | tuple) and all(isinstance(c, str) for c in choice)
+    are_variables = isinstance(choice, list | tuple) and all(
+        isinstance(c, tf.Variable) for c in choice
+    )
+    if not are_names and not are_variables:
+        raise TypeError(
+            f"`vars_to_warm_start` ({choice!r}) must be a regular expression, a list of them, a "
+            f"list of tf.Variables, or None. {way_out}."
+        )
+    if not choice:
+        raise ValueError(
+            f"`vars_to_warm_start` ({choice!r}) is empty. {way_out}, None for those in "
+            "`var_name_to_vocab_info`."
+        )
+    if are_names:
+        for expression in choice:
+            _check_expression(expression, way_out)
+    return tuple(choice)
+
+
+def _check_expression(expression: str, way_out: str) -> None:
+    if not expression:
+        raise ValueError(f"`vars_to_warm_start` has an empty regular expression. {way_out}.")
+    try:
+        re.compile(expression)
+    except re.error as error:
+        raise ValueError(
+            f"`vars_to_warm_start` ({expression!r}) is no regular expression: {error}. Put a "
+            "backslash before characters that stand for themselves."
+        ) from error

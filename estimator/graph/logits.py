@@ -1,0 +1,65 @@
+"""Calls a `logit_fn`, the part of a `model_fn` that makes logits of features."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+_ARGUMENTS = ("features", "mode", "params", "config")
+
+
+def call_logit_fn(
+    logit_fn: Callable, features: Any, mode: str, params: Mapping[str, Any] | None, config: Any
+) -> tf.Tensor | dict[str, tf.Tensor]:
+    """Calls `logit_fn` with just those of the other arguments that it names.
+
+    Args:
+      logit_fn: takes `features`, and any of `mode`, `params`, `config`.
+      features: as `model_fn` gets them.
+      mode: a ModeKeys value.
+      params: passed on.
+      config: passed on.
+
+    Returns:
+      The logits: a tensor, or a dict of name to tensor.
+
+    Raises:
+      TypeError: `logit_fn` cannot be called.
+      ValueError: it takes other arguments, or returns something else.
+    """
+    if not callable(logit_fn):
+        raise TypeError(
+            f"`logit_fn` ({logit_fn!r}) must be a function that returns logits. Make it one of "
+            "`features`, and of `mode`, `params` and `config` if it needs them."
+        )
+    parameters = inspect.signature(logit_fn).parameters
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    unknown = [
+        name
+        for name, p in parameters.items()
+        if name not in _ARGUMENTS
+        and p.default is p.empty
+        and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+    ]
+    if unknown or not (takes_all or "features" in parameters):
+        raise ValueError(
+            f"`logit_fn` takes ({', '.join(parameters)}). It must take `features`, and may take "
+            "`mode`, `params` and `config`; bind others with functools.partial."
+        )
+    given = {"features": features, "mode": mode, "params": params, "config": config}
+    logits = logit_fn(**{k: v for k, v in given.items() if takes_all or k in parameters})
+    if not _are_logits(logits):
+        raise ValueError(
+            f"`logit_fn` returned {logits!r}. It must return a tensor, or a dict whose keys are "
+            "strings and whose values are tensors."
+        )
+    return logits
+
+
+def _are_logits(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return isinstance(value, tf.Tensor)
+    return all(isinstance(k, str) and isinstance(v, tf.Tensor) for k, v in value.items())

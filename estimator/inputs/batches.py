@@ -1,0 +1,103 @@
+"""Batches of rows of arrays, as a dataset that holds none of them.
+
+A graph with the arrays in it would copy them, and may have 2 GB at most. Here the graph holds a
+number for each batch; a Python function takes its rows out of the arrays. What a checkpoint keeps
+of the position is then a few numbers and the batches ahead, however the data is shuffled.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+_NUM_AHEAD = 2  # Batches that are taken while a step runs.
+
+
+def build_batches(
+    structure: Any, *, batch_size: int, num_epochs: int | None, shuffle: bool, num_threads: int
+) -> tf.data.Dataset:
+    """Batches of rows; a batch may span epochs, and only the last one of all may be smaller.
+
+    Args:
+      structure: arrays with equally many rows: one, or a tuple or a dict of such.
+      batch_size: rows a batch.
+      num_epochs: how often each row comes; None to go on for ever.
+      shuffle: every epoch has an order of its own, which follows from the graph's seed.
+      num_threads: batches that are taken at once.
+    """
+    arrays = tf.nest.flatten(structure)
+    num_rows = len(arrays[0])
+    total = None if num_epochs is None else num_rows * num_epochs
+    take = _make_take(arrays, batch_size, total, shuffle)
+
+    def build_batch(seed: tf.Tensor, batch: tf.Tensor) -> Any:
+        dtypes = list(map(_dtype_of, arrays))
+        rows = tf.numpy_function(take, [seed, batch], dtypes, stateful=False)
+        for tensor, array in zip(rows, arrays, strict=True):
+            tensor.set_shape([batch_size if total is None else None, *array.shape[1:]])
+        return tf.nest.pack_sequence_as(structure, rows)
+
+    def build_all(seed: tf.Tensor) -> tf.data.Dataset:
+        parallel = num_threads if num_threads > 1 else None
+        return _build_numbers(batch_size, total).map(
+            lambda batch: build_batch(seed, batch), num_parallel_calls=parallel
+        )
+
+    if not shuffle:
+        return build_all(tf.zeros([], tf.int64)).prefetch(_NUM_AHEAD)
+    # An element, not a constant: a run without a seed that is resumed goes on with the same one.
+    batches = tf.data.Dataset.random().take(1).flat_map(build_all)
+    count = tf.data.INFINITE_CARDINALITY if total is None else -(-total // batch_size)
+    batches = batches.apply(tf.data.experimental.assert_cardinality(count))
+    return batches.prefetch(_NUM_AHEAD)
+
+
+def _build_numbers(batch_size: int, total: int | None) -> tf.data.Dataset:
+    if total is None:
+        return tf.data.Dataset.counter()
+    return tf.data.Dataset.range(-(-total // batch_size))
+
+
+def _dtype_of(array: np.ndarray) -> tf.DType:
+    return tf.as_dtype(array.dtype)
+
+
+def _make_take(
+    arrays: Sequence[np.ndarray], batch_size: int, total: int | None, shuffle: bool
+) -> Callable[[np.int64, np.int64], list[np.ndarray]]:
+    """What takes the rows of a batch: (seed, number of the batch) -> its part of each array."""
+    num_rows = len(arrays[0])
+
+    @functools.lru_cache(maxsize=2)  # A batch may lie in two epochs.
+    def make_order(seed: int, epoch: int) -> np.ndarray:
+        # Of all generators of NumPy, this one gives the same numbers in every version.
+        words = [seed % 2**32, seed // 2**32, epoch % 2**32, epoch // 2**32]
+        return np.random.RandomState(words).permutation(num_rows)
+
+    def rows_of(seed: int, start: int, stop: int) -> np.ndarray:
+        parts = []
+        while start < stop:
+            epoch, first = divmod(start, num_rows)
+            last = min(num_rows, first + stop - start)
+            order = make_order(seed, epoch)[first:last] if shuffle else np.arange(first, last)
+            parts.append(order)
+            start += last - first
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def take(seed: np.int64, batch: np.int64) -> list[np.ndarray]:
+        start = int(batch) * batch_size
+        stop = start + batch_size
+        rows = rows_of(int(seed), start, stop if total is None else min(stop, total))
+        # Copies: TensorFlow may write into what it is given.
+        return [_as_bytes(array.take(rows, axis=0)) for array in arrays]
+
+    return take
+
+
+def _as_bytes(batch: np.ndarray) -> np.ndarray:
+    """TensorFlow takes an array of Python's strings for one of ASCII."""
+    return np.char.encode(batch, "utf-8") if batch.dtype.kind == "U" else batch

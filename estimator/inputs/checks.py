@@ -1,0 +1,62 @@
+"""What `numpy_input_fn` and `pandas_input_fn` check of their arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator.config.checks import check_int
+
+
+def check_batching(
+    batch_size: Any, num_epochs: Any, shuffle: Any, queue_capacity: Any, num_threads: Any
+) -> None:
+    """Raises unless the arguments that say nothing of the data are right."""
+    if not isinstance(shuffle, bool):
+        raise ValueError(
+            f"`shuffle` ({shuffle!r}) must be True or False. Say which: True to train, False to "
+            "evaluate and to predict."
+        )
+    check_int("batch_size", batch_size)
+    if num_epochs is not None:
+        check_int("num_epochs", num_epochs)
+    if queue_capacity is not None:
+        check_int("queue_capacity", queue_capacity)
+    check_int("num_threads", num_threads)
+
+
+def check_rows(named: dict[str, np.ndarray]) -> None:
+    """Raises unless the arrays, by what they are called in the arguments, have as many rows.
+
+    Raises:
+      ValueError: there is none, they differ, or one has no rows or no first dimension.
+      TypeError: TensorFlow has no such values.
+    """
+    for name, array in named.items():
+        if array.ndim == 0:
+            raise ValueError(
+                f"`{name}` ({array!r}) must have a first dimension, which is that of the rows."
+            )
+        _check_values(name, array)
+    if len({len(array) for array in named.values()}) != 1:
+        shapes = ", ".join(f"`{name}`: {array.shape}" for name, array in named.items())
+        raise ValueError(f"`x` and `y` must have equally many rows. Their shapes are {shapes}.")
+    if len(next(iter(named.values()))) == 0:
+        raise ValueError("`x` must not be empty: it has no rows.")
+
+
+def _check_values(name: str, array: np.ndarray) -> None:
+    if array.dtype == object and not all(isinstance(v, str | bytes) for v in array.flat):
+        raise TypeError(
+            f"`{name}` has values of different types, or other objects than strings. Convert it "
+            "with astype, and give missing values a number or a string."
+        )
+    try:
+        tf.as_dtype(array.dtype)
+    except TypeError as error:
+        raise TypeError(
+            f"`{name}` has the dtype {array.dtype}, which TensorFlow has not. Convert it to "
+            "numbers or strings with astype."
+        ) from error

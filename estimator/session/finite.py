@@ -1,0 +1,58 @@
+"""No state that is not finite is saved, whoever saves."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from estimator import _tf
+
+
+class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
+    """The loss is not finite; the message names the step."""
+
+    def __init__(self, message: str) -> None:
+        """Keeps the message, which the stock error has fixed."""
+        super().__init__()
+        self._message = message
+
+    def __str__(self) -> str:
+        """The message."""
+        return self._message
+
+
+class BadWeightsError(NanLossError):
+    """Some weights are not finite; the message names them."""
+
+
+class WeightsCheck:
+    """Tells whether the weights are finite: a gradient may be bad when its loss is not yet."""
+
+    def __init__(self, graph: tf.Graph) -> None:
+        """Adds an op for each weight to the graph."""
+        with graph.as_default():
+            weights = [v for v in tf.compat.v1.trainable_variables() if v.dtype.is_floating]
+            self._are_finite = {
+                weight.name.partition(":")[0]: tf.reduce_all(
+                    tf.math.is_finite(_tf.copies(weight)[0].read_value())
+                )
+                for weight in weights
+            }
+
+    def check(self, session: tf.compat.v1.Session, step: int) -> None:
+        """Raises BadWeightsError unless all weights after `step` are finite."""
+        are_finite = session.run(self._are_finite)
+        bad = [name for name, is_finite in are_finite.items() if not is_finite]
+        if bad:
+            raise BadWeightsError(f"After step {step} some weights are not finite: {bad}")
+
+
+class WeightsListener(tf.compat.v1.train.CheckpointSaverListener):
+    """Keeps a CheckpointSaverHook of the user from saving weights that are not finite."""
+
+    def __init__(self, weights: WeightsCheck) -> None:
+        """Touches nothing yet."""
+        self._weights = weights
+
+    def before_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
+        """Checks the weights."""
+        self._weights.check(session, int(global_step_value))

@@ -1,0 +1,109 @@
+"""Estimator and TPUEstimator can be subclassed; overriding a verb is an error that names it."""
+
+import pytest
+import tensorflow as tf
+
+import estimator as est
+from tests.toy import Model, numbers
+
+BASES = pytest.mark.parametrize("base", [est.Estimator, est.tpu.TPUEstimator])
+
+
+@BASES
+def test_a_subclass_has_all_verbs_and_attributes_of_its_own(tmp_path, base):
+    class Mine(base):
+        def __init__(self, model_dir, rate):
+            self.rate = rate
+            super().__init__(self._my_model_fn, model_dir, params={"rate": rate})
+
+        def _my_model_fn(self, features, labels, mode, params):
+            assert params["rate"] == self.rate == 3
+            return Model()(features, labels, mode)
+
+        def train_twice(self, input_fn):
+            return self.train(input_fn, steps=1).train(input_fn, steps=1)
+
+    mine = Mine(str(tmp_path / "model"), 3)
+    assert mine.train_twice(numbers()) is mine
+    assert mine.evaluate(numbers(4))["global_step"] == 2
+    assert len(list(mine.predict(numbers(4)))) == 4
+    x = tf.TensorSpec([None], tf.float32, "x")
+    receiver_fn = est.export.build_raw_serving_input_receiver_fn({"x": x})
+
+    def export_model_fn(features, labels, mode):
+        return Model()(features["x"], labels, mode)
+
+    exporting = mine.with_model_fn(export_model_fn)
+    assert exporting.export_saved_model(str(tmp_path / "export"), receiver_fn)
+
+
+@BASES
+@pytest.mark.parametrize(
+    "member",
+    [
+        "train",
+        "evaluate",
+        "predict",
+        "export_saved_model",
+        "export_savedmodel",
+        "eval_dir",
+        "get_variable_names",
+        "get_variable_value",
+        "model_dir",
+        "config",
+        "params",
+    ],
+)
+def test_overriding_a_member_is_an_error_that_names_it(tmp_path, base, member):
+    mine = type("Mine", (base,), {member: lambda self, *args, **kwargs: None})
+    with pytest.raises(ValueError, match=rf"Mine overrides {member} of {base.__name__}\."):
+        mine(Model(), str(tmp_path))
+
+
+@BASES
+def test_all_overridden_members_are_named(tmp_path, base):
+    mine = type("Mine", (base,), {"train": None, "evaluate": None, "other": None})
+    with pytest.raises(ValueError, match="Mine overrides evaluate, train of"):
+        mine(Model(), str(tmp_path))
+
+
+@BASES
+def test_model_fn_and_latest_checkpoint_may_be_overridden(tmp_path, base):
+    class Mine(base):
+        def __init__(self, model_dir):
+            super().__init__(self.model_fn, model_dir)
+
+        def model_fn(self, features, labels, mode):
+            return Model()(features, labels, mode)
+
+        def latest_checkpoint(self):
+            return "elsewhere"
+
+    mine = Mine(str(tmp_path))
+    mine.train(numbers(), steps=2)
+    assert mine.latest_checkpoint() == "elsewhere"
+    assert mine.evaluate(numbers(2))["global_step"] == 2
+
+
+@BASES
+def test_a_subclass_that_insists_overrides_the_check(tmp_path, base):
+    class Mine(base):
+        def _assert_members_are_not_overridden(self):
+            pass
+
+        def train(self, input_fn):
+            return super().train(input_fn, steps=3)
+
+    assert Mine(Model(), str(tmp_path)).train(numbers()).train_result.global_step == 3
+
+
+@BASES
+def test_a_class_between_is_not_looked_at(tmp_path, base):
+    class Between(base):
+        def train(self, input_fn):
+            return super().train(input_fn, steps=3)
+
+    class Mine(Between):
+        pass
+
+    assert Mine(Model(), str(tmp_path)).train(numbers()).train_result.global_step == 3
