@@ -145,14 +145,20 @@ def training_hooks(spec: EstimatorSpec) -> tuple:
 
 @contextlib.contextmanager
 def building(
-    strategy: tf.distribute.Strategy, seed: int | None
+    strategy: tf.distribute.Strategy,
+    seed: int | None,
+    device_fn: Callable[[tf.Operation], str] | None = None,
 ) -> Iterator[tuple[tf.Graph, tf.Variable]]:
-    """A new default graph, under `strategy`, with its global step."""
+    """A new default graph, under `strategy`, with its global step.
+
+    `device_fn` gives the devices of ops that nothing else places.
+    """
     graph = tf.Graph()
     with (
         BUILD_LOCK,
         _no_garbage_collection(),
         graph.as_default(),
+        _placing(device_fn),
         strategy.scope(),
         _tf.mean_gradients(strategy),
         tf.variable_creator_scope(_create_resource),
@@ -160,6 +166,12 @@ def building(
         tf.compat.v1.set_random_seed(seed)
         with _tf.checkpoint_initializers_outside_loops(), _tf.tf_keras_names_by_thread():
             yield graph, tf.compat.v1.train.get_or_create_global_step()
+
+
+def _placing(device_fn: Callable[[tf.Operation], str] | None) -> Any:
+    if device_fn is None:
+        return contextlib.nullcontext()
+    return tf.compat.v1.device(lambda op: op.device or device_fn(op))
 
 
 def _create_resource(next_creator: Callable, **kwargs: Any) -> tf.Variable:
@@ -206,7 +218,7 @@ def build_train_program(
       host_call_steps: how many steps from one `host_call` to the next.
       seed: of the graph.
     """
-    with building(strategy, seed) as (graph, global_step):
+    with building(strategy, seed, model.config.device_fn) as (graph, global_step):
         source = make_input()
         step_before = _build_step_before(global_step)
         is_recording = tf.compat.v1.placeholder_with_default(False, [], "is_recording")
@@ -386,7 +398,7 @@ def build_eval_program(
       strategy: where the replicas run.
       seed: of the graph.
     """
-    with building(strategy, seed) as (graph, global_step):
+    with building(strategy, seed, model.config.device_fn) as (graph, global_step):
         feeds, batches = _build_feeds(element, strategy.num_replicas_in_sync)
         replicas = build_replicas(strategy, model, batches, ModeKeys.EVAL)
         specs = [output.spec for output in replicas.outputs]
@@ -419,7 +431,7 @@ def build_predict_program(
       strategy: where the replicas run.
       seed: of the graph.
     """
-    with building(strategy, seed) as (graph, global_step):
+    with building(strategy, seed, model.config.device_fn) as (graph, global_step):
         feeds, batches = _build_feeds(element, strategy.num_replicas_in_sync)
         replicas = build_replicas(strategy, model, batches, ModeKeys.PREDICT)
         return PredictProgram(

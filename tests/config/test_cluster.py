@@ -123,6 +123,9 @@ def test_named_session_masters_win():
         (tf_config("evaluator", 1), "task.index .1. must be between 0 and 0"),
         (json.dumps({"cluster": ADDRESSES, "task": "chief"}), "task .* must be a dictionary"),
         (json.dumps({"cluster": ADDRESSES}), 'lacks "type"'),
+        (json.dumps({"model_dir": ""}), "model_dir .* must be a path, not empty"),
+        (json.dumps({"model_dir": 3}), r"model_dir \(3\) must be a path"),
+        (json.dumps({"service": "x"}), "service .* must be a dictionary"),
     ],
 )
 def test_a_malformed_config_is_an_error_that_says_where(text, message):

@@ -86,6 +86,27 @@ def test_zero_and_none_are_one_value(name):
     assert getattr(RunConfig(**{name: 0}), name) is None
 
 
+def test_every_field_holds_what_it_is_given():
+    given = {
+        "session_config": tf.compat.v1.ConfigProto(log_device_placement=True),
+        "device_fn": lambda op: "/cpu:0",
+        "protocol": "grpc+verbs",
+        "experimental_max_worker_delay_secs": 0,
+        "session_creation_timeout_secs": 0.5,
+        "checkpoint_save_graph_def": False,
+        "keep_checkpoint_every_n_hours": 0.1,
+        "train_distribute": one_device(),
+        "eval_distribute": one_device(),
+        "compute_dtype": "bfloat16",
+        "jit_compile": True,
+        "max_time_secs": 0.5,
+        "smoke": True,
+        "iterations_per_loop": "30s",
+    }
+    for config in (RunConfig(**given), RunConfig().replace(**given)):
+        assert {name: getattr(config, name) for name in given} == given
+
+
 def test_a_path_object_becomes_a_string():
     assert RunConfig(pathlib.Path("a", "b")).model_dir == "a/b"
 
@@ -141,6 +162,17 @@ def test_the_cluster_is_read_once_when_the_config_is_made(monkeypatch):
     assert config.cluster_spec.as_dict() == text["cluster"]
 
 
+def test_what_tf_config_says_beside_the_cluster(monkeypatch):
+    text = {"model_dir": "there", "service": {"name": "x"}, "session_master": "a"}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(text))
+    config = RunConfig()
+    assert (config.model_dir, config.service, config.master) == ("there", {"name": "x"}, "a")
+    assert RunConfig("there").model_dir == "there"
+    assert config.replace(model_dir="here").model_dir == "here"
+    with pytest.raises(ValueError, match="`model_dir` .'here'. must be that of `TF_CONFIG` .'ther"):
+        RunConfig("here")
+
+
 def test_an_old_distribute_config_is_taken_apart():
     strategy = one_device()
     old = types.SimpleNamespace(train_distribute=strategy, eval_distribute=None)
@@ -173,7 +205,12 @@ def test_an_old_distribute_config_is_taken_apart():
         ({"train_distribute": "mirrored"}, TypeError, 'goes into `strategy`, as in strategy="mir'),
         ({"eval_distribute": 2}, TypeError, "`eval_distribute`"),
         ({"device_fn": "/cpu:0"}, TypeError, "`device_fn` .* a function"),
+        ({"device_fn": lambda node: ""}, ValueError, "of exactly one argument, `op`"),
+        ({"device_fn": lambda op, x: ""}, ValueError, "of exactly one argument, `op`"),
         ({"protocol": 1}, TypeError, "`protocol`"),
+        ({"protocol": "http"}, ValueError, "`protocol` .'http'. is unknown. .*'grpc'"),
+        ({"experimental_max_worker_delay_secs": 0.5}, TypeError, "delay_secs` .* an integer"),
+        ({"experimental_max_worker_delay_secs": -1}, ValueError, "delay_secs` .-1. must be at lea"),
         ({"session_creation_timeout_secs": 0}, ValueError, "`session_creation_timeout_secs`"),
         ({"checkpoint_save_graph_def": "yes"}, TypeError, "True or False"),
         ({"strategy": "miror"}, ValueError, "`strategy` .'miror'. is unknown. .* 'mirrored'"),
