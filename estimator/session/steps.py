@@ -73,12 +73,10 @@ class Steps:
         if window is not None:
             num_batches = num_steps * window.size - self._num_taken
         if self._program.num_steps is not None:
-            self.stock_hooks.expect(self.step, num_steps)
-            summary = self._call(is_recording, num_batches)
+            summary = self._call(is_recording, num_steps, num_batches)
         else:
             for left in reversed(range(num_batches)):
-                self.stock_hooks.expect(self.step, int(left == 0))
-                summary = self._call(is_recording and left == 0)
+                summary = self._call(is_recording and left == 0, int(left == 0))
                 if self.is_nan:
                     break
         self._num_taken = 0
@@ -108,8 +106,16 @@ class Steps:
             self._session.session.run(window.flushes)
         self.step = self._read(self._program.current_step)
 
-    def _call(self, is_recording: bool, num_batches: int | None = None) -> bytes | None:
-        """Makes a session call and takes in how it went; returns its summaries."""
+    def _call(
+        self, is_recording: bool, num_steps: int, num_batches: int | None = None
+    ) -> bytes | None:
+        """Makes a session call and takes in how it went; returns its summaries.
+
+        Args:
+          is_recording: whether its last batch leaves summaries.
+          num_steps: it completes.
+          num_batches: it takes, if it is a loop.
+        """
         program = self._program
         fetches = [program.loss, program.global_step]
         feeds: list[tf.Tensor] = []
@@ -121,7 +127,9 @@ class Steps:
             feeds.append(program.is_recording)
             values.append(np.True_)
             fetches += [] if program.summary is None else [program.summary]
-        loss, step, *summary = self._session.run(fetches, feeds, values)
+        self.stock_hooks.expect(self.step, num_steps)
+        hooks = self.stock_hooks.of_call(is_end_of_step=num_steps > 0)
+        loss, step, *summary = self._session.run(fetches, feeds, values, hooks)
         self.loss, self.step = float(loss), int(step)
         return _bytes(summary)
 

@@ -15,18 +15,32 @@ RATE = 0.5
 SIZE, MICRO = 4, 8  # 4 x 8 is 32.
 NUM_STEPS = 7  # 224 of 252 examples; the other 28 make 3 more batches of 8.
 
+# Where gradients are clipped, they are as of one replica and one batch, too.
 OPTIMIZERS = {
-    "v1_sgd": lambda: V1.train.GradientDescentOptimizer(RATE),
-    "v1_adam": lambda: V1.train.AdamOptimizer(RATE, epsilon=1e-2),
-    "keras_sgd": lambda: keras.optimizers.SGD(RATE),
-    "keras_adam": lambda: keras.optimizers.Adam(RATE, epsilon=1e-2),
-    "tf_keras_adam": lambda: tf_keras.optimizers.Adam(RATE, epsilon=1e-2),
+    "v1_sgd_clipped": (lambda: V1.train.GradientDescentOptimizer(RATE), {"clip_norm": 0.1}),
+    "v1_adam": (lambda: V1.train.AdamOptimizer(RATE, epsilon=1e-2), {}),
+    "keras_adam": (lambda: keras.optimizers.Adam(RATE, epsilon=1e-2), {}),
+    "tf_keras_adam_clipped": (
+        lambda: tf_keras.optimizers.Adam(RATE, epsilon=1e-2),
+        {"clip_norm": 0.1},
+    ),
 }
-STRATEGIES = {
-    name: cases.STRATEGIES[name] for name in ("no_strategy", "mirrored_x2", "central_storage_x2")
-}
-LOOPS = pytest.mark.parametrize("loop", [1, 10])
-REPLICAS = pytest.mark.parametrize("strategy", STRATEGIES)
+LOOPS = pytest.mark.parametrize("loop", [1, 100])
+WHERE = pytest.mark.parametrize(
+    ("strategy", "loop"), [("no_strategy", 1), ("mirrored_x2", 100), ("central_storage_x2", 100)]
+)
+EVERYWHERE = pytest.mark.parametrize(
+    ("strategy", "loop"),
+    [
+        ("no_strategy", 1),
+        ("no_strategy", 100),
+        ("one_device", 100),
+        ("mirrored_x2", 1),
+        ("mirrored_x2", 100),
+        ("central_storage_x2", 1),
+        ("central_storage_x2", 100),
+    ],
+)
 
 
 def make_input_fn(batch_size, *rest):
@@ -49,9 +63,10 @@ def make_input_fn(batch_size, *rest):
     return input_fn
 
 
-def make_model_fn(make_optimizer, **options):
+def make_model_fn(optimizer, **options):
+    make_optimizer, given = OPTIMIZERS[optimizer]
     return cases.make_softmax_model_fn(
-        lambda: est.tpu.CrossShardOptimizer(make_optimizer(), **options)
+        lambda: est.tpu.CrossShardOptimizer(make_optimizer(), **{**given, **options})
     )
 
 
@@ -60,14 +75,15 @@ def train(model_dir, model_fn, input_fn, max_steps=None, hooks=None, **config):
     return model.train(input_fn, hooks, max_steps=max_steps)
 
 
-def weights_of(model):
-    return cases.trained_weights(model, ["kernel", "bias"])
+def weights_at(model, step):
+    path = f"{model.model_dir}/model.ckpt-{step}"
+    return {name: tf.train.load_variable(path, name) for name in ("kernel", "bias")}
 
 
-def check_equal(model, reference, tolerance=1e-6):
-    for name, value in weights_of(reference).items():
-        ours = model.get_variable_value(name)
-        np.testing.assert_allclose(ours, value, rtol=0, atol=tolerance, err_msg=name)
+def check_equal(model, reference, step):
+    expected = weights_at(reference, step)
+    for name, value in weights_at(model, step).items():
+        np.testing.assert_allclose(value, expected[name], rtol=0, atol=1e-6, err_msg=name)
 
 
 def everything_in(model):
@@ -76,68 +92,62 @@ def everything_in(model):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Each optimizer's run on one replica with whole batches; with the input's end if asked."""
+    """Each optimizer's run on one replica with whole batches, and the input's end as the last."""
     made = {}
 
-    def run(optimizer, with_end=False):
-        key = optimizer, with_end
-        if key not in made:
-            model_fn = make_model_fn(OPTIMIZERS[optimizer])
-            rest = [24] if with_end else []
-            path = tmp_path_factory.mktemp("whole")
-            made[key] = train(path, model_fn, make_input_fn(SIZE * MICRO, *rest))
-        return made[key]
+    def run(optimizer):
+        if optimizer not in made:
+            path, input_fn = tmp_path_factory.mktemp("whole"), make_input_fn(SIZE * MICRO, 24)
+            made[optimizer] = train(
+                path, make_model_fn(optimizer), input_fn, save_checkpoints_steps=NUM_STEPS
+            )
+        return made[optimizer]
 
     return run
 
 
-@LOOPS
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@REPLICAS
-def test_batches_of_a_window_train_like_one_batch(strategy, optimizer, loop, whole, tmp_path):
-    model_fn = make_model_fn(OPTIMIZERS[optimizer], accumulate_steps=SIZE)
-    model = train(
-        tmp_path,
-        model_fn,
-        make_input_fn(MICRO),
-        NUM_STEPS,
-        iterations_per_loop=loop,
-        **STRATEGIES[strategy],
-    )
-    reference = whole(optimizer)
-    assert model.train_result.global_step == reference.train_result.global_step == NUM_STEPS
-    assert model.train_result.reason == "max_steps"
-    assert model.train_result.loss == pytest.approx(reference.train_result.loss, abs=1e-6)
-    check_equal(model, reference)
-
-
-@LOOPS
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@REPLICAS
-def test_the_last_window_is_scaled_by_the_batches_it_has(
-    strategy, optimizer, loop, whole, tmp_path
-):
-    model_fn = make_model_fn(OPTIMIZERS[optimizer], accumulate_steps=SIZE)
+@EVERYWHERE
+def test_batches_of_a_window_train_like_one_batch(strategy, loop, optimizer, whole, tmp_path):
+    model_fn = make_model_fn(optimizer, accumulate_steps=SIZE)
     model = train(
         tmp_path,
         model_fn,
         make_input_fn(MICRO),
         iterations_per_loop=loop,
-        **STRATEGIES[strategy],
+        save_checkpoints_steps=NUM_STEPS,
+        **cases.STRATEGIES[strategy],
     )
     assert model.train_result.reason == "end of input"
     assert model.train_result.global_step == NUM_STEPS + 1
-    check_equal(model, whole(optimizer, with_end=True))
+    assert checkpoint_steps(model.model_dir) == [NUM_STEPS, NUM_STEPS + 1]
+    check_equal(model, whole(optimizer), NUM_STEPS)
+    # The last window is the mean of the three batches that are there.
+    check_equal(model, whole(optimizer), NUM_STEPS + 1)
     assert int(model.get_variable_value("CrossShardOptimizer/num_taken")) == 0
 
 
 @LOOPS
-def test_intervals_and_loops_count_updates(loop, tmp_path):
-    calls = []
+def test_the_loss_of_a_step_is_the_mean_over_its_batches(loop, whole, tmp_path):
+    model_fn = make_model_fn("v1_adam", accumulate_steps=SIZE)
+    config = {"iterations_per_loop": loop, **cases.STRATEGIES["mirrored_x2"]}
+    model = train(tmp_path, model_fn, make_input_fn(MICRO), NUM_STEPS, **config)
+    model_fn = make_model_fn("v1_adam")
+    reference = train(tmp_path / "whole", model_fn, make_input_fn(SIZE * MICRO), NUM_STEPS)
+    assert model.train_result.reason == "max_steps"
+    assert model.train_result.loss == pytest.approx(reference.train_result.loss, abs=1e-6)
+
+
+@LOOPS
+def test_intervals_loops_and_host_calls_count_updates(loop, tmp_path):
+    calls, noted = [], []
 
     class Count(V1.train.SessionRunHook):
         def after_run(self, run_context, run_values):
             calls.append(1)
+
+    def host_fn(step):
+        return [tf.py_function(lambda s: noted.append(int(s[0])), [step], [])]
 
     def input_fn():
         return tf.data.Dataset.range(1, 1000).map(lambda i: tf.cast(i, tf.float32)).batch(1)
@@ -145,13 +155,19 @@ def test_intervals_and_loops_count_updates(loop, tmp_path):
     def model_fn(features, mode):
         w = V1.get_variable("w", [], initializer=V1.zeros_initializer())
         step = V1.train.get_global_step()
+        before = tf.reshape(step, [1])
         loss = w * tf.reduce_mean(features)
         V1.summary.scalar("feature", features[0])
         rate = V1.train.piecewise_constant(step, [1, 3], [1.0, 10.0, 100.0])
         optimizer = est.tpu.CrossShardOptimizer(
             V1.train.GradientDescentOptimizer(rate), accumulate_steps=3
         )
-        return est.EstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
+        return est.tpu.TPUEstimatorSpec(
+            mode,
+            loss=loss,
+            train_op=optimizer.minimize(loss, step),
+            host_call=(host_fn, [before]),
+        )
 
     config = {"save_checkpoints_steps": 2, "save_summary_steps": 2, "keep_checkpoint_max": None}
     model = train(tmp_path, model_fn, input_fn, 5, [Count()], iterations_per_loop=loop, **config)
@@ -162,90 +178,78 @@ def test_intervals_and_loops_count_updates(loop, tmp_path):
     # The means are 2, 5, 8, 11, 14; the rates those of the steps 0 to 4.
     assert model.get_variable_value("w") == -(2 + 5 + 80 + 110 + 1400)
     assert len(calls) == (15 if loop == 1 else 3)
+    assert noted == [0, 1, 2, 3, 4]
+
+
+@LOOPS
+def test_stock_hooks_count_updates(loop, tmp_path):
+    def model_fn(features, mode):
+        spec = make_weight_model_fn(accumulate_steps=3)(features, mode)
+        summary = V1.summary.scalar("feature", features[0])
+        hook = V1.train.SummarySaverHook(2, output_dir=str(tmp_path), summary_op=summary)
+        return spec._replace(training_hooks=[hook])
+
+    config = cases.make_config(iterations_per_loop=loop, keep_checkpoint_max=None)
+    model = est.Estimator(model_fn, str(tmp_path / "model"), config)
+    save = V1.train.CheckpointSaverHook(model.model_dir, save_steps=2)
+    model.train(numbers(*range(1, 100)), [save, V1.train.StopAtStepHook(num_steps=5)])
+    assert model.train_result.global_step == 5
+    assert checkpoint_steps(model.model_dir) == [0, 2, 4, 5]
+    shown = {s: v.simple_value for s, tag, v in events(str(tmp_path)) if tag == "feature"}
+    assert shown == {1: 3.0, 3: 9.0, 5: 15.0}  # Of each step's last batch.
 
 
 @LOOPS
 def test_another_call_of_train_goes_on_after_the_end_of_the_input(loop, tmp_path):
-    model_fn = make_model_fn(OPTIMIZERS["v1_sgd"], accumulate_steps=SIZE)
+    model_fn = make_model_fn("v1_adam", accumulate_steps=SIZE)
     model = train(tmp_path, model_fn, make_input_fn(MICRO), iterations_per_loop=loop)
-    for epoch in (2, 3):
-        model.train(make_input_fn(MICRO))
-        assert model.train_result.global_step == epoch * (NUM_STEPS + 1)
+    model.train(make_input_fn(MICRO))
+    assert model.train_result.global_step == 2 * (NUM_STEPS + 1)
 
 
 # Resuming.
 
 
-class SaveAtCall(V1.train.CheckpointSaverHook):
+class SaveAtCall(V1.train.SessionRunHook):
     """Saves after a number of session calls, wherever a step stands, and then fails."""
 
     def __init__(self, model_dir, call):
-        super().__init__(model_dir, save_secs=10**9)
-        self._left = call
+        self._path, self._left = f"{model_dir}/model.ckpt-2", call
 
-    def after_create_session(self, session, coord):
-        del session, coord  # The stock hook saves here.
+    def begin(self):
+        self._saver = V1.train.Saver(V1.global_variables())
 
     def after_run(self, run_context, run_values):
         self._left -= 1
         if self._left == 0:
-            session = run_context.session
-            step = session.run(V1.train.get_global_step(session.graph))
-            self._save(session, step)
+            self._saver.save(run_context.session, self._path)
             raise ZeroDivisionError
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", ["v1_adam", "keras_adam"])
 def test_a_run_saved_within_a_window_resumes_bit_equal(optimizer, tmp_path):
-    model_fn = make_model_fn(OPTIMIZERS[optimizer], accumulate_steps=SIZE)
-    config = {"resume_input": True, "tf_random_seed": 1}
-    unbroken = train(tmp_path / "unbroken", model_fn, make_input_fn(MICRO), NUM_STEPS, **config)
+    model_fn = make_model_fn(optimizer, accumulate_steps=SIZE)
+    unbroken = train(tmp_path / "unbroken", model_fn, make_input_fn(MICRO), NUM_STEPS)
     broken = tmp_path / "broken"
     with pytest.raises(ZeroDivisionError):
-        train(
-            broken,
-            model_fn,
-            make_input_fn(MICRO),
-            NUM_STEPS,
-            [SaveAtCall(str(broken), 10)],
-            **config,
-        )
-    resumed = est.Estimator(model_fn, str(broken), cases.make_config(**config))
+        train(broken, model_fn, make_input_fn(MICRO), 3, [SaveAtCall(str(broken), 10)])
+    resumed = est.Estimator(model_fn, str(broken), cases.make_config(iterations_per_loop=100))
     assert int(resumed.get_variable_value("global_step")) == 2
     assert int(resumed.get_variable_value("CrossShardOptimizer/num_taken")) == 2
     assert np.any(resumed.get_variable_value("CrossShardOptimizer/kernel") != 0)
-    resumed.train(make_input_fn(MICRO), max_steps=NUM_STEPS)
+    resumed.train(
+        lambda input_context: make_input_fn(MICRO)(input_context).skip(10), max_steps=NUM_STEPS
+    )
     expected = everything_in(unbroken)
     assert {"CrossShardOptimizer/kernel", "CrossShardOptimizer/bias"} <= expected.keys()
     for name, value in everything_in(resumed).items():
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
 
 
-@REPLICAS
-def test_the_loop_does_not_change_what_is_saved(strategy, tmp_path):
-    model_fn = make_model_fn(OPTIMIZERS["keras_adam"], accumulate_steps=SIZE)
-    saved = [
-        everything_in(
-            train(
-                tmp_path / str(loop),
-                model_fn,
-                make_input_fn(MICRO),
-                iterations_per_loop=loop,
-                **STRATEGIES[strategy],
-            )
-        )
-        for loop in (1, 100)
-    ]
-    assert saved[0].keys() == saved[1].keys()
-    for name, value in saved[0].items():
-        np.testing.assert_allclose(value, saved[1][name], rtol=0, atol=1e-6, err_msg=name)
-
-
 # What else is in a step.
 
 
-@LOOPS
-@REPLICAS
+@WHERE
 def test_a_sparse_gradient_stays_sparse(strategy, loop, tmp_path):
     """Momentum leaves rows alone that no batch of the window has."""
 
@@ -275,7 +279,7 @@ def test_a_sparse_gradient_stays_sparse(strategy, loop, tmp_path):
         make_fn(accumulate_steps=2, clip_norm=0.3),
         make_input(4),
         iterations_per_loop=loop,
-        **STRATEGIES[strategy],
+        **cases.STRATEGIES[strategy],
     )
     assert whole.train_result.global_step == parts.train_result.global_step == 12
     for name in ("table", "table/Momentum"):
@@ -284,9 +288,8 @@ def test_a_sparse_gradient_stays_sparse(strategy, loop, tmp_path):
         )
 
 
-@LOOPS
 @pytest.mark.parametrize("library", [keras, tf_keras])
-@REPLICAS
+@WHERE
 def test_batch_norm_is_updated_with_each_batch(library, strategy, loop, tmp_path):
     def model_fn(features, labels, mode):
         x = library.layers.BatchNormalization(momentum=0.9)(features, training=True)
@@ -306,7 +309,7 @@ def test_batch_norm_is_updated_with_each_batch(library, strategy, loop, tmp_path
         make_input_fn(MICRO),
         3,
         iterations_per_loop=loop,
-        **STRATEGIES[strategy],
+        **cases.STRATEGIES[strategy],
     )
     mean = np.zeros(cases.NUM_FEATURES)
     for start in range(0, 3 * SIZE * MICRO, MICRO):
@@ -368,38 +371,6 @@ def test_what_waits_for_the_train_op_sees_the_weights_after_it(loop, tmp_path):
     )
     # w is 0, 0, 1, 1, 1, 2 after each batch.
     assert model.get_variable_value("seen") == 5
-
-
-@LOOPS
-def test_host_call_runs_once_a_step(loop, tmp_path):
-    noted = []
-
-    def host_fn(step):
-        return [tf.py_function(lambda s: noted.append(int(s[0])), [step], [])]
-
-    def model_fn(features, mode, params):
-        w = V1.get_variable("w", [], initializer=V1.zeros_initializer())
-        step = V1.train.get_global_step()
-        before = tf.reshape(step, [1])
-        loss = w * tf.reduce_mean(tf.cast(features, tf.float32))
-        optimizer = est.tpu.CrossShardOptimizer(
-            V1.train.GradientDescentOptimizer(1.0), accumulate_steps=3
-        )
-        return est.tpu.TPUEstimatorSpec(
-            mode,
-            loss=loss,
-            train_op=optimizer.minimize(loss, step),
-            host_call=(host_fn, [before]),
-        )
-
-    train(
-        tmp_path,
-        model_fn,
-        lambda: tf.data.Dataset.range(100).batch(1),
-        4,
-        iterations_per_loop=loop,
-    )
-    assert noted == [0, 1, 2, 3]
 
 
 def make_weight_model_fn(make_rate=lambda features: 1.0, **options):
@@ -478,42 +449,28 @@ def test_two_optimizers_with_windows_of_their_own(loop, tmp_path):
 # Clipping.
 
 
-@LOOPS
-@pytest.mark.parametrize("options", [{}, {"accumulate_steps": SIZE}], ids=["one", "accumulated"])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@REPLICAS
-def test_clipped_gradients_are_those_of_one_replica(strategy, optimizer, options, loop, tmp_path):
-    model_fn = make_model_fn(OPTIMIZERS[optimizer], clip_norm=0.1)
-    reference = train(tmp_path / "one", model_fn, make_input_fn(SIZE * MICRO), NUM_STEPS)
-    model_fn = make_model_fn(OPTIMIZERS[optimizer], clip_norm=0.1, **options)
-    model = train(
-        tmp_path / "parts",
-        model_fn,
-        make_input_fn(MICRO if options else SIZE * MICRO),
-        NUM_STEPS,
-        iterations_per_loop=loop,
-        **STRATEGIES[strategy],
-    )
-    check_equal(model, reference)
+@pytest.mark.parametrize("optimizer", ["v1_sgd_clipped", "tf_keras_adam_clipped"])
+@WHERE
+def test_clipped_gradients_are_those_of_one_replica(strategy, loop, optimizer, whole, tmp_path):
+    config = {"iterations_per_loop": loop, **cases.STRATEGIES[strategy]}
+    model_fn, input_fn = make_model_fn(optimizer), make_input_fn(SIZE * MICRO)
+    check_equal(train(tmp_path, model_fn, input_fn, **config), whole(optimizer), NUM_STEPS)
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-@REPLICAS
-def test_the_norm_of_an_update_is_at_most_the_clip_norm(strategy, reduction, tmp_path):
+@pytest.mark.parametrize(("reduction", "replicas"), [("mean", 1), ("sum", 2)])
+def test_the_norm_of_an_update_is_at_most_the_clip_norm(reduction, replicas, tmp_path):
     weights = {"kernel": cases.KERNEL.astype(np.float64), "bias": cases.BIAS.astype(np.float64)}
     batch = slice(0, SIZE * MICRO)
     _, gradients = cases.softmax_gradients(weights, cases.FEATURES[batch], cases.LABELS[batch])
-    norm = np.sqrt(sum(np.sum(g**2) for g in gradients.values()))
-    replicas = STRATEGIES[strategy].get("num_replicas", 1)
-    norm *= replicas if reduction == "sum" else 1
+    norm = replicas * np.sqrt(sum(np.sum(g**2) for g in gradients.values()))
     for clip_norm in (norm / 2, norm * 2):
-        model_fn = make_model_fn(
-            lambda: V1.train.GradientDescentOptimizer(1.0),
-            clip_norm=clip_norm,
-            reduction=reduction,
+        model_fn = cases.make_softmax_model_fn(
+            lambda clip_norm=clip_norm: est.tpu.CrossShardOptimizer(
+                V1.train.GradientDescentOptimizer(1.0), reduction, clip_norm=clip_norm
+            )
         )
-        path = tmp_path / str(clip_norm)
-        model = train(path, model_fn, make_input_fn(SIZE * MICRO), 1, **STRATEGIES[strategy])
-        after = weights_of(model)
+        config = cases.STRATEGIES["mirrored_x2"]
+        model = train(tmp_path / str(clip_norm), model_fn, make_input_fn(32), 1, **config)
+        after = weights_at(model, 1)
         moved = np.sqrt(sum(np.sum((after[name] - weights[name]) ** 2) for name in weights))
         assert moved == pytest.approx(min(norm, clip_norm), abs=1e-6)

@@ -14,12 +14,18 @@ V1 = tf.compat.v1
 RATE = 0.5
 BATCH = cases.BATCH_SIZE
 KINDS = est.tpu.InputPipelineConfig
-STRATEGIES = {
-    name: cases.STRATEGIES[name]
-    for name in ("no_strategy", "mirrored_x2", "mirrored_x3", "central_storage_x2")
-}
+STRATEGIES = cases.STRATEGIES
 LOOPS = pytest.mark.parametrize("loop", [1, 100])
-REPLICAS = pytest.mark.parametrize("strategy", STRATEGIES)
+WHERE = pytest.mark.parametrize(
+    ("strategy", "loop"),
+    [
+        ("no_strategy", 100),
+        ("one_device", 1),
+        ("mirrored_x2", 1),
+        ("mirrored_x3", 100),
+        ("central_storage_x2", 100),
+    ],
+)
 
 
 class Calls:
@@ -82,8 +88,7 @@ def num_replicas_of(strategy):
     return STRATEGIES[strategy].get("num_replicas", 1)
 
 
-@LOOPS
-@REPLICAS
+@WHERE
 def test_per_shard_calls_the_function_once_a_replica(strategy, loop, tmp_path):
     replicas = num_replicas_of(strategy)
     input_fn = Calls(shards)
@@ -95,19 +100,18 @@ def test_per_shard_calls_the_function_once_a_replica(strategy, loop, tmp_path):
     check_matches(model)
 
 
-@pytest.mark.parametrize("kind", [True, KINDS.PER_HOST_V1, KINDS.PER_HOST_V2])
-@REPLICAS
-def test_per_host_calls_the_function_once(strategy, kind, tmp_path):
+@pytest.mark.parametrize("kind", [True, KINDS.PER_HOST_V2])
+@WHERE
+def test_per_host_calls_the_function_once(strategy, loop, kind, tmp_path):
     input_fn = Calls(whole_batches)
-    model = make_model(tmp_path, kind, strategy)
+    model = make_model(tmp_path, kind, strategy, loop)
     model.train(input_fn, max_steps=cases.NUM_STEPS)
     assert input_fn.batch_sizes == [BATCH // num_replicas_of(strategy)]
     assert input_fn.contexts == [(0, 1)]
     check_matches(model)
 
 
-@LOOPS
-@REPLICAS
+@WHERE
 def test_broadcast_gives_every_replica_the_same_batch(strategy, loop, tmp_path):
     input_fn = Calls(whole_batches)
     model = make_model(tmp_path, KINDS.BROADCAST, strategy, loop)
@@ -123,8 +127,7 @@ def test_a_broadcast_batch_need_not_be_divisible(tmp_path):
     assert model.train_result.global_step == 2
 
 
-@LOOPS
-@REPLICAS
+@WHERE
 def test_sliced_cuts_each_batch(strategy, loop, tmp_path):
     sizes = []
 
@@ -143,8 +146,7 @@ def test_sliced_cuts_each_batch(strategy, loop, tmp_path):
     check_matches(model)
 
 
-@LOOPS
-@pytest.mark.parametrize("strategy", ["mirrored_x2", "central_storage_x2"])
+@pytest.mark.parametrize(("strategy", "loop"), [("mirrored_x2", 100), ("central_storage_x2", 1)])
 def test_sliced_cuts_along_the_batch_axis(strategy, loop, tmp_path):
     """Images as [height, width, channels, batch], and labels as [batch]."""
 
@@ -246,15 +248,19 @@ def counted(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("count", [1, 7, 12, 100])
-@pytest.mark.parametrize("for_training", range(1, 6))
-@pytest.mark.parametrize("for_eval", [KINDS.PER_HOST_V1, KINDS.SLICED])
+@pytest.mark.parametrize(
+    ("for_training", "for_eval"),
+    [
+        (KINDS.PER_SHARD_V1, KINDS.PER_HOST_V1),
+        (KINDS.BROADCAST, KINDS.SLICED),
+        (KINDS.PER_HOST_V2, KINDS.SLICED),
+    ],
+)
 @pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2", "mirrored_x3"])
-def test_every_example_is_evaluated_and_predicted_once(
-    strategy, for_eval, for_training, count, counted
-):
+def test_every_example_is_evaluated_and_predicted_once(strategy, for_training, for_eval, counted):
     replicas = num_replicas_of(strategy)
-    model = make_model(
+    sizes = [BATCH] if for_eval == KINDS.SLICED else [BATCH // replicas]
+    with make_model(
         counted,
         for_training,
         strategy,
@@ -262,17 +268,16 @@ def test_every_example_is_evaluated_and_predicted_once(
         eval_batch_size=BATCH,
         predict_batch_size=BATCH,
         tpu_config={"eval_training_input_configuration": for_eval},
-    )
-    sizes = [BATCH] if for_eval == KINDS.SLICED else [BATCH // replicas]
-    input_fn = Calls(make_numbers(count))
-    with model:
-        assert model.evaluate(input_fn)["mean"] == pytest.approx((count - 1) / 2, abs=1e-4)
-        assert input_fn.batch_sizes == sizes
-        input_fn = Calls(make_numbers(count))
-        rows = list(model.predict(input_fn))
-        assert [row["x"] for row in rows] == list(range(count))
-        assert {int(row["size"]) for row in rows} == {BATCH // replicas}
-        assert input_fn.batch_sizes == sizes
+    ) as model:
+        for count in (1, 7, 12, 100):
+            input_fn = Calls(make_numbers(count))
+            assert model.evaluate(input_fn)["mean"] == pytest.approx((count - 1) / 2, abs=1e-4)
+            assert input_fn.batch_sizes == sizes
+            input_fn = Calls(make_numbers(count))
+            rows = list(model.predict(input_fn))
+            assert [row["x"] for row in rows] == list(range(count))
+            assert {int(row["size"]) for row in rows} == {BATCH // replicas}
+            assert input_fn.batch_sizes == sizes
 
 
 def test_an_evaluation_cuts_along_the_batch_axis(counted):
@@ -302,10 +307,9 @@ def test_an_evaluation_cuts_along_the_batch_axis(counted):
 # host_call.
 
 
-@LOOPS
-@pytest.mark.parametrize("every", [1, 3, 7])
-@REPLICAS
-def test_host_call_runs_in_each_nth_step(strategy, every, loop, tmp_path):
+@WHERE
+def test_host_call_runs_in_each_nth_step(strategy, loop, tmp_path):
+    every = 3
     noted = []
 
     def note(step, x):
