@@ -21,6 +21,12 @@ from estimator.graph.model import BUILD_LOCK, Model, Replicas, build_replicas
 from estimator.graph.random import drawing_by_step
 from estimator.graph.seed import separate_step_seeds
 from estimator.graph.skip import build_skip_counter, build_snapshot, build_take_back
+from estimator.graph.window import (
+    StepWindow,
+    build_step_window,
+    build_window_loss,
+    counting_window,
+)
 from estimator.spec import EstimatorSpec, ModeKeys
 
 
@@ -61,22 +67,6 @@ class TrainProgram:
     strategy: tf.distribute.Strategy
     stand_ins: list[tuple[tf.Tensor, tf.Tensor]]
     window: StepWindow | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class StepWindow:
-    """The batches of a step.
-
-    Attributes:
-      size: how many a replica takes in a step.
-      num_taken: scalar, int64: how many it has taken of a step that is not complete.
-      flushes: what completes such a step by those, one op for each optimizer that accumulates;
-        None if the optimizer needs a batch for it.
-    """
-
-    size: int
-    num_taken: tf.Tensor
-    flushes: list[tf.Operation] | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -320,7 +310,7 @@ class _TrainStep:
         loss = reduce.build_mean_loss([output.spec.loss for output in replicas.outputs])
         step_ops = _ops_behind(done, replicas.new_ops)
         if self._window is not None:
-            loss, kept = accumulate.build_window_loss(self._window, loss)
+            loss, kept = build_window_loss(self._window, loss)
             step_ops, done = step_ops + kept, done + kept
         _wait_for(step_ops, step.op, batches)
         merged = summary.build_merged_summary(summaries_before)
@@ -351,7 +341,7 @@ class _TrainStep:
         check_global_step_advances(replicas.new_ops, self._global_step, windows)
         assigned = updates.assignments(replicas.new_ops)
         self._windows = windows
-        self._window = accumulate.counting_window(windows, assigned, self._global_step)
+        self._window = counting_window(windows, assigned, self._global_step)
         if self._window is not None:
             # The batches of a step differ in their random numbers, too.
             _tf.set_input(moment.op, step + self._window.before * 2**40)
@@ -368,14 +358,7 @@ class _TrainStep:
 
     def build_window_outside(self) -> StepWindow | None:
         """How batches make a step, where a session can see it."""
-        if self._window is None:
-            return None
-        flushes = [accumulate.build_flush(window) for window in self._windows]
-        return StepWindow(
-            self._window.size,
-            _primary(self._window.num_taken).read_value(),
-            None if None in flushes else [flush for flush in flushes if flush is not None],
-        )
+        return build_step_window(self._window, self._windows)
 
     def build_summary_outside(self) -> tf.Tensor | None:
         """The last step's merged summaries, where a session can fetch them."""
