@@ -13,9 +13,19 @@ V1 = tf.compat.v1
 NUM_STEPS = 60
 # bfloat16 has 8 bits. A run in it ends at a loss that is within 2 % of how far the loss fell.
 TOLERANCE = 0.02
+# Every kind of layers on one replica; under several, one of each library and one by hand.
 WHERE = pytest.mark.parametrize(
-    ("strategy", "loop"),
-    [("no_strategy", 1), ("one_device", 100), ("mirrored_x2", 100), ("central_storage_x2", 100)],
+    ("logits", "strategy", "loop"),
+    [
+        ("keras", "no_strategy", 1),
+        ("tf_keras", "one_device", 1),
+        ("v1", "no_strategy", 100),
+        ("keras", "mirrored_x2", 100),
+        ("tf_keras", "mirrored_x2", 100),
+        ("v1", "mirrored_x2", 1),
+        ("keras", "central_storage_x2", 100),
+        ("v1", "central_storage_x2", 100),
+    ],
 )
 
 
@@ -118,9 +128,8 @@ def plain(tmp_path_factory):
     return run
 
 
-@pytest.mark.parametrize("logits", LOGITS)
 @WHERE
-def test_bfloat16_tracks_float32_in_every_mode(strategy, logits, loop, plain, tmp_path):
+def test_bfloat16_tracks_float32_in_every_mode(logits, strategy, loop, plain, tmp_path):
     model_fn = Model(logits)
     config = {"iterations_per_loop": loop, **cases.STRATEGIES[strategy]}
     model = train(tmp_path / "model", model_fn, compute_dtype="bfloat16", **config)
@@ -135,6 +144,16 @@ def test_bfloat16_tracks_float32_in_every_mode(strategy, logits, loop, plain, tm
     # A SavedModel computes as `predict` does. Batches of other sizes may be summed in other orders.
     np.testing.assert_allclose(answered, predicted[: len(answered)], atol=0.05)
     assert np.any(predicted != plain(logits)[2])
+
+
+def test_a_bfloat16_scope_of_the_model_is_as_good(tmp_path):
+    runs = {}
+    for logits in ("v1", "v1_own_scope"):
+        model = train(tmp_path / logits, Model(logits), compute_dtype="bfloat16")
+        runs[logits] = [model.get_variable_value(n) for n in ("inner/kernel", "inner/output")]
+        assert runs[logits][0].dtype == np.float32
+    for ours, theirs in zip(runs["v1"], runs["v1_own_scope"], strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_the_policies_of_the_program_stay_what_they_were(tmp_path):
@@ -192,9 +211,8 @@ def test_a_dtype_object_is_its_name():
 # XLA.
 
 
-@pytest.mark.parametrize("logits", ["keras", "tf_keras", "v1"])
 @WHERE
-def test_a_compiled_model_does_as_one_that_is_not(strategy, logits, loop, plain, tmp_path):
+def test_a_compiled_model_does_as_one_that_is_not(logits, strategy, loop, plain, tmp_path):
     config = {"iterations_per_loop": loop, **cases.STRATEGIES[strategy]}
     model = train(tmp_path / "model", Model(logits), jit_compile=True, **config)
     for ours, theirs in zip(results_of(model, tmp_path / "export"), plain(logits), strict=True):
