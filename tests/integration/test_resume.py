@@ -55,9 +55,7 @@ CASES = [
     ("central_storage", 1, "tf"),
     ("central_storage", 5, "keras"),
     ("none", 1, "tf_x3"),
-    ("mirrored", 1, "keras_x3"),
     ("mirrored", 5, "tf_x3"),
-    ("central_storage", 5, "none_x3"),
 ]
 
 
