@@ -111,6 +111,20 @@ def test_a_trained_model_is_read_and_left_as_it_is(root, tmp_path):
     assert snapshot(tmp_path) == before
 
 
+def test_train_and_evaluate_leaves_nothing(root, tmp_path):
+    exporter = est.FinalExporter("last", tensor_receiver)
+    with make(root) as model:
+        metrics, exported = est.train_and_evaluate(
+            model,
+            est.TrainSpec(REPEATED, max_steps=1000),
+            est.EvalSpec(REPEATED, steps=100, exporters=exporter),
+        )
+        assert metrics["global_step"] == model.train_result.global_step == 2
+        assert os.path.isdir(exported[0])
+        assert exported[0].decode().startswith(model.model_dir)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_functions_see_the_directory_that_goes_away(root):
     seen = []
 
