@@ -29,6 +29,7 @@ class Window:
 
     Attributes:
       size: how many there are.
+      sums: variables: the sums of their gradients.
       num_taken: variable: batches since the last update.
       num_added: variable: the gradients in the sums. They are fewer than `num_taken` where a batch
         was taken back, and some wait if that was the last of a window.
@@ -40,6 +41,7 @@ class Window:
     """
 
     size: int
+    sums: list[tf.Variable]
     num_taken: tf.Variable
     num_added: tf.Variable
     loss: tf.Variable
@@ -154,6 +156,7 @@ def _build_merged(
     """The window of all replicas, where none of them is in charge."""
     with tf.compat.v1.name_scope(None):  # Names do not depend on where `model_fn` calls.
         sums = _make_sums(replicas, name)
+        parts = [part for total in sums if total is not None for part in total.variables]
         num_taken = _make_variable(f"{name}/num_taken", [], tf.int64)
         num_added = _make_variable(f"{name}/num_added", [], tf.int64)
         loss = _make_variable(f"{name}/loss", [], tf.float32)
@@ -165,9 +168,8 @@ def _build_merged(
 
     def update() -> tf.Tensor:
         done = _build_update(strategy, replicas, sums, num_added, global_step)
-        variables = [v for total in sums if total is not None for v in total.variables]
         with tf.control_dependencies(done):
-            zeros = [_zero(c) for v in [*variables, num_taken, num_added] for c in _tf.copies(v)]
+            zeros = [_zero(c) for v in [*parts, num_taken, num_added] for c in _tf.copies(v)]
         with tf.control_dependencies(zeros):
             return tf.constant(True)
 
@@ -179,6 +181,7 @@ def _build_merged(
         windows.append(
             Window(
                 size=size,
+                sums=parts,
                 num_taken=num_taken,
                 num_added=num_added,
                 loss=loss,

@@ -22,11 +22,13 @@ class StepWindow:
       num_taken: scalar, int64: how many it has taken of a step that is not complete.
       flushes: what completes such a step by those, one op for each optimizer that accumulates;
         None if the optimizer needs a batch for it.
+      variables: of the windows; they start at zero.
     """
 
     size: int
     num_taken: tf.Tensor
     flushes: list[tf.Operation] | None
+    variables: list[tf.Variable]
 
 
 def counting_window(
@@ -86,6 +88,7 @@ def build_step_window(counting: Window | None, windows: Sequence[Window]) -> Ste
         counting.size,
         _primary(counting.num_taken).read_value(),
         None if None in flushes else [flush for flush in flushes if flush is not None],
+        [v for w in windows for v in (*w.sums, w.num_taken, w.num_added, w.loss)],
     )
 
 

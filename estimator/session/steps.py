@@ -25,6 +25,7 @@ class Steps:
     Attributes:
       step: the global step.
       loss: of the last step; None before the first.
+      num_waiting: how many batches `complete` found that no step has taken in.
       stock_hooks: which steps the stock ones among the hooks wait for.
     """
 
@@ -54,6 +55,7 @@ class Steps:
         self._stops_on_nan = stops_on_nan
         self._clock = clock
         self.loss: float | None = None
+        self.num_waiting = 0
         self.step = self._read(program.current_step)
         self._num_taken = self._read_num_taken()
         self.stock_hooks = StockHooks(hooks, self.step)
@@ -71,7 +73,8 @@ class Steps:
         window, started_at = self._program.window, self._clock()
         num_batches = num_steps
         if window is not None:
-            num_batches = num_steps * window.size - self._num_taken
+            # A run may go on with shorter windows than that which it stopped in.
+            num_batches = num_steps * window.size - min(self._num_taken, window.size - 1)
         if self._program.num_steps is not None:
             summary = self._call(is_recording, num_steps, num_batches)
         else:
@@ -102,6 +105,7 @@ class Steps:
                 num_taken,
                 window.size,
             )
+            self.num_waiting = num_taken - self._num_taken
         elif window is not None and num_taken:
             self._session.session.run(window.flushes)
         self.step = self._read(self._program.current_step)

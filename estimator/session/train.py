@@ -107,6 +107,8 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         request.session_config,
         program.initializers,
         request.old_model,
+        # A run may begin to accumulate.
+        may_lack=program.window.variables if program.window is not None else (),
     )
     position = None
     if program.input.iterators and config.resume_input:
@@ -267,12 +269,11 @@ class _TrainRun:
         self._session.ask_to_stop(self._step)
         while reason is None:
             reason = self._reason_to_stop() or self._run_finite_loop()
-            is_at_end = reason == "end of input" and self._step == self._first_step
-            if is_at_end and is_input_resumed:
+            if self._found_no_batch(reason) and is_input_resumed:
                 # The run before took the last batch and stopped for another reason.
                 self._session.session.run(self._program.input.initializer)
                 reason, is_input_resumed = None, False
-        if reason == "end of input" and self._step == self._first_step:
+        if self._found_no_batch(reason):
             raise ValueError(
                 "`input_fn` gave no batch for every replica: its dataset is empty, or smaller than "
                 "one global batch. Check its files and filters, or drop_remainder."
@@ -282,6 +283,10 @@ class _TrainRun:
         self._events.flush()
         _log.info("Training stopped at step %d: %s.", self._step, reason)
         return TrainResult(self._step, self._loss, reason, self._count_skipped())
+
+    def _found_no_batch(self, reason: str | None) -> bool:
+        is_at_start = self._step == self._first_step and self._steps.num_waiting == 0
+        return reason == "end of input" and is_at_start
 
     def _finish(self, reason: str) -> str:
         """Saves the last step and ends the hooks; returns why training stopped after all."""

@@ -246,6 +246,32 @@ def test_a_run_saved_within_a_window_resumes_bit_equal(optimizer, tmp_path):
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
 
 
+@WHERE
+def test_a_run_may_begin_to_accumulate_and_change_its_window(strategy, loop, whole, tmp_path):
+    for first, last, size in ((0, 3, 1), (3, 5, 4), (5, 7, 2)):
+
+        def input_fn(input_context, first=first, size=size):
+            batches = make_input_fn(SIZE * MICRO // size)(input_context)
+            return batches.skip(first * size * input_context.num_replicas_in_sync)
+
+        model_fn = make_model_fn("v1_adam", accumulate_steps=size)
+        config = {"iterations_per_loop": loop, **cases.STRATEGIES[strategy]}
+        model = train(tmp_path, model_fn, input_fn, last, **config)
+    check_equal(model, whole("v1_adam"), 7)
+
+
+@LOOPS
+def test_a_window_that_is_full_already_takes_one_batch(loop, tmp_path):
+    config = {"iterations_per_loop": loop}
+    model_fn = make_weight_model_fn(tf.reduce_mean, accumulate_steps=4)
+    model = train(tmp_path, model_fn, numbers(2, 3, 4), **config)
+    assert model.train_result.global_step == 0
+    assert model.get_variable_value("CrossShardOptimizer/num_taken") == 3
+    model_fn = make_weight_model_fn(tf.reduce_mean, accumulate_steps=2)
+    model = train(tmp_path, model_fn, numbers(1, 10, 20), 2, **config)
+    assert model.get_variable_value("w") == np.mean([2, 3, 4, 1]) + 20 * np.mean([10, 20])
+
+
 # What else is in a step.
 
 
