@@ -616,8 +616,9 @@ class TPUEstimator(Estimator):
 
     def with_model_fn(self, model_fn: Callable) -> TPUEstimator:
         """Another estimator of the same arguments but for the `model_fn`; see `add_metrics`."""
-        sizes: dict[str, Any] = dict(self._batch_sizes.values())
-        return TPUEstimator(model_fn, self.model_dir, self._config, self._params, **sizes)
+        rest: dict[str, Any] = dict(self._batch_sizes.values())
+        rest["batch_axis"] = self._batch_axis
+        return TPUEstimator(model_fn, self.model_dir, self._config, self._params, **rest)
 
     def _assert_members_are_not_overridden(self) -> None:
         arguments.check_overrides(type(self), TPUEstimator)

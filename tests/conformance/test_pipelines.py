@@ -299,9 +299,11 @@ def test_an_evaluation_cuts_along_the_batch_axis(counted):
         batch_axis=[1, 0],
         tpu_config={"eval_training_input_configuration": KINDS.SLICED},
     )
-    results = model.evaluate(Calls(transposed))
-    assert results["mean"] == pytest.approx(49.5, abs=1e-4)
-    assert results["count"] == pytest.approx(100 / 18, abs=1e-4)  # 8 x 2 parts of 6, 2 of 2.
+    for each in (model, est.add_metrics(model, lambda labels: {"last": V1.metrics.mean(labels)})):
+        results = each.evaluate(Calls(transposed))
+        assert results["mean"] == pytest.approx(49.5, abs=1e-4)
+        assert results["count"] == pytest.approx(100 / 18, abs=1e-4)  # 8 x 2 parts of 6, 2 of 2.
+    assert results["last"] == pytest.approx(49.5, abs=1e-4)
 
 
 # host_call.
