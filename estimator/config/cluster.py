@@ -75,6 +75,8 @@ class Cluster:
     @property
     def master(self) -> str:
         """The session target of this task: "" in process, else "grpc://<own address>"."""
+        if self.task_type == EVALUATOR:
+            return ""
         if self.session_master is not None:
             return self.session_master
         spec = self.cluster_spec
@@ -84,8 +86,9 @@ class Cluster:
 
     @property
     def evaluation_master(self) -> str:
-        """The session target of an evaluation: "" unless TF_CONFIG names another."""
-        return self.eval_session_master or ""
+        """The session target of an evaluation: "" unless TF_CONFIG names another for this task."""
+        trains = self.task_type != EVALUATOR and bool(self.addresses)
+        return "" if trains else self.eval_session_master or ""
 
     @property
     def global_id_in_cluster(self) -> int | None:

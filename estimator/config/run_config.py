@@ -19,7 +19,7 @@ from estimator.config.checks import (
     check_positive,
     check_type,
 )
-from estimator.config.cluster import Cluster, read_cluster
+from estimator.config.cluster import EVALUATOR, Cluster, read_cluster
 from estimator.config.frozen import check_fields, short_repr
 from estimator.config.loop import checked_loop_length
 from estimator.config.strategy import STRATEGY_TYPES, check_strategy_name
@@ -391,7 +391,7 @@ class TPURunConfig(RunConfig):
         """The target of sessions that evaluate: the `master`, unless another is named."""
         if self._evaluation_master is not None:
             return self._evaluation_master
-        return self._master or super().evaluation_master
+        return super().evaluation_master or ("" if self.task_type == EVALUATOR else self.master)
 
     def replace(self, **changes: Any) -> Any:
         """As `RunConfig.replace`; `iterations_per_loop` changes the `tpu_config`."""

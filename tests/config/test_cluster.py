@@ -91,9 +91,14 @@ def test_an_index_may_be_a_string_and_defaults_to_0():
     assert parse_tf_config(tf_config("worker")).task_id == 0
 
 
-def test_named_session_masters_win():
-    cluster = parse_tf_config(tf_config("chief", 0, session_master="x", eval_session_master="y"))
-    assert (cluster.master, cluster.evaluation_master) == ("x", "y")
+@pytest.mark.parametrize(
+    ("task", "masters"), [("chief", ("x", "")), ("evaluator", ("", "y")), (None, ("x", "y"))]
+)
+def test_a_named_session_master_is_for_training_or_for_evaluation(task, masters):
+    named = {"session_master": "x", "eval_session_master": "y"}
+    text = tf_config(task, 0, **named) if task else json.dumps(named)
+    cluster = parse_tf_config(text)
+    assert (cluster.master, cluster.evaluation_master) == masters
 
 
 @pytest.mark.parametrize(

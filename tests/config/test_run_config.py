@@ -8,6 +8,7 @@ import types
 import pytest
 import tensorflow as tf
 
+from estimator.config.cluster import Cluster
 from estimator.config.run_config import InputPipelineConfig, RunConfig, TPUConfig, TPURunConfig
 
 
@@ -274,6 +275,10 @@ def test_the_master_of_a_tpu_evaluates_too_unless_another_is_named():
     assert TPURunConfig(master="a").evaluation_master == "a"
     assert TPURunConfig(master="a", evaluation_master="b").evaluation_master == "b"
     assert TPURunConfig(master="a").replace(model_dir="dir").master == "a"
+    in_cluster = Cluster({"chief": ("a:1",), "worker": ("b:1",)}, "worker")
+    assert TPURunConfig().replace(cluster=in_cluster).evaluation_master == "grpc://b:1"
+    evaluator = Cluster(task_type="evaluator", eval_session_master="y")
+    assert TPURunConfig(master="a").replace(cluster=evaluator).evaluation_master == "y"
 
 
 @pytest.mark.parametrize(
