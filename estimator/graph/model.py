@@ -14,6 +14,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.graph.features import explaining_failure
 from estimator.graph.lift import Lift, Waits, build_table_initializers
+from estimator.graph.precision import compiling, computing_in
 from estimator.graph.reduce import keep_metrics_local
 from estimator.graph.scaffold import build_scaffold
 from estimator.graph.seed import python_seed
@@ -56,6 +57,7 @@ class Model:
             explaining_failure(self.trained_on, features, lacks_labels=lacks_labels),
             _tf.fresh_keras_names(),
             python_seed(self.config.tf_random_seed),
+            computing_in(self.config.compute_dtype),
         ):
             spec = self.call(features, labels, mode)
         check_spec(spec, mode)
@@ -199,6 +201,9 @@ def build_replicas(
 
     with (
         tf.variable_creator_scope(_noting_creator(initializers, keras_variables)),
+        # The policy of tf-keras is the process's: replicas would set it back under each other.
+        computing_in(model.config.compute_dtype),
+        compiling(model.config.jit_compile),
         _waits_noted(graph) as waits,
         _tf.savers_apart() as saver_ops,
     ):

@@ -33,6 +33,7 @@ class Setup:
       scaffold: the model's, with what it lacked.
       has_own_local_init: whether the scaffold has a `local_init_op` of the model's.
       config: of the session.
+      may_lack: what is initialized if a checkpoint does not have it.
       must_be_ready: whether all variables must have values; an export leaves out those without.
     """
 
@@ -44,6 +45,7 @@ class Setup:
     scaffold: tf.compat.v1.train.Scaffold
     has_own_local_init: bool
     config: tf.compat.v1.ConfigProto
+    may_lack: Sequence[tf.Variable] = ()
     must_be_ready: bool = True
 
     def run_local_init(self, session: tf.compat.v1.Session) -> None:
@@ -79,6 +81,7 @@ def build_setup(
     more_local_init: Sequence[tf.Operation] = (),
     old_model: OldModel | None = None,
     is_evaluation: bool = False,
+    may_lack: Sequence[tf.Variable] = (),
 ) -> Setup:
     """Adds the initializers to a graph; what the model's scaffold names goes first.
 
@@ -90,6 +93,7 @@ def build_setup(
       more_local_init: run with the local initializers.
       old_model: what to start from if there is no checkpoint, or None.
       is_evaluation: whether metrics are to be set to zero too, whatever the scaffold says.
+      may_lack: what is initialized if a checkpoint does not have it.
 
     Raises:
       ValueError: `old_model` does not fit the model.
@@ -125,6 +129,7 @@ def build_setup(
             scaffold=scaffold,
             has_own_local_init=has_own_local_init,
             config=config,
+            may_lack=may_lack,
         )
 
 
@@ -203,10 +208,7 @@ def restore_first(
     """
     for path in checkpoint_paths:
         try:
-            with setup.graph.as_default():
-                if setup.is_saver_ours:
-                    files.check_matches(path, tf.compat.v1.global_variables())
-                setup.saver.restore(session, path)
+            _restore(setup, session, path)
         except (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError) as e:
             _log.warning(
                 "The checkpoint %s is damaged (%s); trying the one before.",
@@ -221,3 +223,17 @@ def restore_first(
             "to start anew."
         )
     return None
+
+
+def _restore(setup: Setup, session: tf.compat.v1.Session, path: str) -> None:
+    """Restores a whole checkpoint, and initializes what it may lack and does."""
+    with setup.graph.as_default():
+        saver, lacking = setup.saver, []
+        if setup.is_saver_ours:
+            lacking = files.missing_variables(path, setup.may_lack)
+            names = {variable.name for variable in lacking}
+            variables = [v for v in tf.compat.v1.global_variables() if v.name not in names]
+            files.check_matches(path, variables)
+            saver = tf.compat.v1.train.Saver(variables) if lacking else saver
+        saver.restore(session, path)
+        session.run([variable.initializer for variable in lacking])

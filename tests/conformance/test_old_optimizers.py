@@ -230,3 +230,33 @@ def test_sync_replicas_without_a_global_step_is_an_error(tmp_path):
 
     with pytest.raises(ValueError, match="`global_step` of SyncReplicasOptimizer"):
         train(tmp_path, model_fn, "no_strategy", 1)
+
+
+@pytest.mark.parametrize(("loop", "kind"), [(1, "clipped"), (100, "own state")])
+@pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2", "central_storage_x2"])
+def test_gradients_of_several_batches_are_applied_by_it_once(tmp_path, strategy, loop, kind):
+    """An update of the mean of three batches is one of a batch three times as big."""
+
+    def make_optimizer():
+        if kind == "own state":
+            return AdamWithWeightDecay(0.05, 0.01)
+        return Clipped(v1.train.GradientDescentOptimizer(0.5), norm=0.2)
+
+    def model_fn(features, labels, mode):
+        loss = cases.build_softmax_loss(features, labels)
+        optimizer = est.tpu.CrossShardOptimizer(make_optimizer(), accumulate_steps=3)
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    run_config = cases.make_config(**cases.STRATEGIES[strategy], iterations_per_loop=loop)
+    model = est.Estimator(model_fn, str(tmp_path), run_config)
+    model.train(cases.input_fn, max_steps=7)
+    update = numpy_clipped(0.5, 0.2) if kind == "clipped" else NumpyAdamWithWeightDecay(0.05, 0.01)
+    weights = {"kernel": cases.KERNEL.astype(np.float64), "bias": cases.BIAS.astype(np.float64)}
+    for step in range(7):
+        batch = slice(step * 36, (step + 1) * 36)
+        _, gradients = cases.softmax_gradients(weights, cases.FEATURES[batch], cases.LABELS[batch])
+        update(weights, gradients)
+    assert model.train_result.global_step == 7
+    for name, value in cases.trained_weights(model, weights).items():
+        np.testing.assert_allclose(value, weights[name], rtol=2e-4, atol=2e-5, err_msg=name)
