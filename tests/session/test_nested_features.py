@@ -118,7 +118,7 @@ def check_every_verb(model_dir, read, make_input_fn, strategy, loop):
 
 
 @STRATEGIES
-@pytest.mark.parametrize(("form", "loop"), zip(FORMS, itertools.cycle([1, 100])))
+@pytest.mark.parametrize(("form", "loop"), list(zip(FORMS, itertools.cycle([1, 100]))))
 def test_features_of_any_structure_go_through_every_verb(tmp_path, strategy, loop, form):
     write, read = FORMS[form]
 
