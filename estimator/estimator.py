@@ -13,21 +13,26 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator import arguments, export
+from estimator import arguments
 from estimator.checkpoint import files
-from estimator.checkpoint.old_model import OldModel, find_old_model
+from estimator.checkpoint.old_model import OldModel, find_checkpoint, find_old_model
 from estimator.checkpoint.writer import build_saver
 from estimator.config.batch import per_replica_batch_size
-from estimator.config.checks import check_choice
+from estimator.config.checks import check_bool, check_choice
 from estimator.config.run_config import RunConfig, TPURunConfig
 from estimator.config.strategy import make_session_config, make_strategy
+from estimator.config.tpu_context import TPUContext
 from estimator.config.warm_start import WarmStartSettings, checked_warm_start
+from estimator.export.receivers import checked_receiver_fn
 from estimator.graph import program as programs
+from estimator.graph.batch_size import check_batch_size
+from estimator.graph.exported import build_export_program
 from estimator.graph.input import Input, build_input, check_input_fn, is_same_input
 from estimator.graph.model import Model, check_model_fn
+from estimator.session.export import run_export
 from estimator.session.hooks import Hook, check_hooks
 from estimator.session.host_input import HostInput
-from estimator.session.open import build_setup, opened
+from estimator.session.open import build_setup
 from estimator.session.train import TrainRequest, TrainResult, run_train
 from estimator.session.warm import WarmSession, run_evaluation
 from estimator.spec import ModeKeys
@@ -294,48 +299,65 @@ class Estimator:
         checkpoint_path: str | None = None,
         experimental_mode: str = ModeKeys.PREDICT,
     ) -> bytes:
-        """Writes a SavedModel for serving into a new numbered directory.
+        """Writes a SavedModel into a new numbered directory.
 
         Args:
           export_dir_base: the directory appears in it, whole or not at all.
-          serving_input_receiver_fn: returns a ServingInputReceiver.
+          serving_input_receiver_fn: returns a ServingInputReceiver; in EVAL and TRAIN what
+            `build_raw_supervised_input_receiver_fn` returns one that has labels too.
           assets_extra: files to copy into `assets.extra`: destination there -> source path.
           as_text: write the graph as text.
-          checkpoint_path: the newest if None.
-          experimental_mode: only ModeKeys.PREDICT so far.
+          checkpoint_path: the newest if None, or what `warm_start_from` names if there is none.
+          experimental_mode: what the graph is built for: PREDICT, with the tag "serve" and a
+            signature for each of `export_outputs`; EVAL or TRAIN, with the tag and the one
+            signature "eval" or "train", of loss, predictions and metrics.
 
         Returns:
           The path of the directory, as bytes.
 
         Raises:
-          ValueError: there is no checkpoint, or an argument is wrong.
+          TypeError, ValueError: there is no checkpoint, or an argument is wrong.
         """
-        arguments.check_export(
-            export_dir_base, serving_input_receiver_fn, assets_extra, experimental_mode
+        arguments.check_mode_to_export("experimental_mode", experimental_mode)
+        return self._export(
+            export_dir_base,
+            {experimental_mode: ("serving_input_receiver_fn", serving_input_receiver_fn)},
+            assets_extra,
+            as_text,
+            checkpoint_path,
         )
-        paths = self._existing_checkpoints(checkpoint_path)
-        strategy = tf.distribute.get_strategy()  # A SavedModel runs on whatever loads it.
-        program = programs.build_serving_program(
-            self._model_in(ModeKeys.PREDICT, strategy),
-            checked_receiver_fn(serving_input_receiver_fn),
-            strategy,
+
+    def experimental_export_all_saved_models(
+        self,
+        export_dir_base: str,
+        input_receiver_fn_map: Mapping[str, Callable],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+    ) -> bytes:
+        """Writes one SavedModel with a graph for each of several modes, which share the variables.
+
+        Args:
+          export_dir_base: as for `export_saved_model`, like all but the next.
+          input_receiver_fn_map: a `ModeKeys` to the function that returns its input receiver.
+          assets_extra: see there.
+          as_text: see there.
+          checkpoint_path: see there.
+
+        Returns:
+          The path of the directory, as bytes.
+
+        Raises:
+          TypeError, ValueError: as `export_saved_model`, or a mode has variables that are neither
+            in TRAIN nor in the first of EVAL and PREDICT.
+        """
+        return self._export(
+            export_dir_base,
+            arguments.checked_receiver_fns(input_receiver_fn_map),
+            assets_extra,
+            as_text,
+            checkpoint_path,
         )
-        setup = build_setup(
-            program.graph, program.spec.scaffold, build_saver, tf.compat.v1.ConfigProto()
-        )
-        with opened(setup, paths) as (session, _):
-            signatures = export.make_signatures(
-                program.receiver, program.spec.predictions, program.spec.export_outputs
-            )
-            return export.write_saved_model(
-                session,
-                export_dir_base,
-                signatures,
-                saver=setup.saver,
-                main_op=tf.group(setup.local_init_ops),
-                assets_extra=assets_extra,
-                as_text=as_text,
-            )
 
     def export_savedmodel(
         self,
@@ -346,7 +368,7 @@ class Estimator:
         checkpoint_path: str | None = None,
         strip_default_attrs: bool = False,
     ) -> bytes:
-        """`export_saved_model` as it was called before; defaults are left out of the graph always.
+        """`export_saved_model` for serving, as `tf.compat.v1.estimator` called it.
 
         Args:
           export_dir_base: as there.
@@ -354,11 +376,17 @@ class Estimator:
           assets_extra: as there.
           as_text: as there.
           checkpoint_path: as there.
-          strip_default_attrs: without effect.
+          strip_default_attrs: leave out of the graph what is a default, so that older versions of
+            TensorFlow read it; `export_saved_model` does.
         """
-        del strip_default_attrs  # The graph means the same, and more versions read it.
-        return self.export_saved_model(
-            export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path
+        check_bool("strip_default_attrs", strip_default_attrs)
+        return self._export(
+            export_dir_base,
+            {ModeKeys.PREDICT: ("serving_input_receiver_fn", serving_input_receiver_fn)},
+            assets_extra,
+            as_text,
+            checkpoint_path,
+            strip_default_attrs,
         )
 
     def with_model_fn(self, model_fn: Callable) -> Estimator:
@@ -386,28 +414,42 @@ class Estimator:
         """Raises if a subclass overrides a verb. Programs that mean to override this, as ever."""
         arguments.check_overrides(type(self), Estimator)
 
-    def _model_in(self, mode: str, strategy: tf.distribute.Strategy) -> Model:
-        params = self._params_for(mode, strategy)
+    def _model_in(
+        self, mode: str, strategy: tf.distribute.Strategy, is_export: bool = False
+    ) -> Model:
+        params = self._export_params_for(mode) if is_export else self._params_for(mode, strategy)
         return Model(self._model_fn, params, self._config, self._trained_on)
 
     def _params_for(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
-        """What `model_fn` and `input_fn` get as `params` in this mode."""
+        """What `model_fn` gets as `params` in this mode."""
         del mode, strategy
         return dict(self._params)
+
+    def _export_params_for(self, mode: str) -> dict[str, Any]:
+        """What `model_fn` gets when it is exported."""
+        return self._params_for(mode, tf.distribute.get_strategy())
+
+    def _input_params_for(
+        self, mode: str, strategy: tf.distribute.Strategy, input_context: tf.distribute.InputContext
+    ) -> dict[str, Any]:
+        """What this call of `input_fn` gets."""
+        del input_context
+        return self._params_for(mode, strategy)
 
     def _build_input(
         self, input_fn: Callable, mode: str, strategy: tf.distribute.Strategy
     ) -> Input:
+        input_context = tf.distribute.InputContext(
+            num_input_pipelines=1,
+            input_pipeline_id=0,
+            num_replicas_in_sync=strategy.num_replicas_in_sync,
+        )
         return build_input(
             input_fn,
             mode=mode,
-            params=self._params_for(mode, strategy),
+            params=self._input_params_for(mode, strategy, input_context),
             config=self._config,
-            input_context=tf.distribute.InputContext(
-                num_input_pipelines=1,
-                input_pipeline_id=0,
-                num_replicas_in_sync=strategy.num_replicas_in_sync,
-            ),
+            input_context=input_context,
         )
 
     def _is_same_input(self, input_fn: Callable) -> bool:
@@ -423,6 +465,44 @@ class Estimator:
             _log.info("`warm_start_from` is not used: training goes on from %s.", found[0])
             return None
         return find_old_model(self._warm_start)
+
+    def _export(
+        self,
+        export_dir_base: str,
+        receiver_fns: Mapping[str, tuple[str, Callable]],
+        assets_extra: Mapping[str, str] | None,
+        as_text: bool,
+        checkpoint_path: str | None,
+        strip_default_attrs: bool = True,
+    ) -> bytes:
+        """Exports a graph for each mode; `receiver_fns` has what the user calls each function."""
+        arguments.check_export(export_dir_base, receiver_fns.values(), assets_extra, as_text)
+        paths = self._checkpoints_to_export(checkpoint_path)
+        strategy = tf.distribute.get_strategy()  # A SavedModel runs on whatever loads it.
+        in_order = [mode for mode in arguments.MODES_TO_EXPORT if mode in receiver_fns]
+        return run_export(
+            [
+                build_export_program(
+                    self._model_in(mode, strategy, is_export=True),
+                    checked_receiver_fn(receiver_fns[mode][1], receiver_fns[mode][0], mode),
+                    strategy,
+                    mode,
+                    self._config.tf_random_seed,
+                )
+                for mode in in_order
+            ],
+            export_dir_base,
+            paths,
+            assets_extra=assets_extra,
+            as_text=as_text,
+            strip_default_attrs=strip_default_attrs,
+        )
+
+    def _checkpoints_to_export(self, checkpoint_path: str | None) -> list[str]:
+        if checkpoint_path is None and self._warm_start is not None:
+            found = files.checkpoints_newest_first(self.model_dir)
+            return found or [find_checkpoint(str(self._warm_start.ckpt_to_initialize_from))]
+        return self._existing_checkpoints(checkpoint_path)
 
     def _existing_checkpoints(self, checkpoint_path: str | None) -> list[str]:
         if checkpoint_path is not None:
@@ -480,7 +560,8 @@ class Estimator:
 class TPUEstimator(Estimator):
     """An Estimator whose batch sizes are global, as TPUEstimator's were, on any strategy.
 
-    `params["batch_size"]` is the batch size of one replica.
+    `params["batch_size"]` is the batch size of one replica; `model_fn` has none in an export, whose
+    batches are of any size. `params["use_tpu"]` is False, and `params["context"]` a `TPUContext`.
     """
 
     def __init__(  # noqa: PLR0913  (the documented signature of TPUEstimator)
@@ -498,6 +579,8 @@ class TPUEstimator(Estimator):
         export_to_tpu: bool = True,
         export_to_cpu: bool = True,
         warm_start_from: str | bytes | os.PathLike | WarmStartSettings | None = None,
+        embedding_config_spec: None = None,
+        export_saved_model_api_version: int = 1,
     ) -> None:
         """Checks its arguments; builds nothing and writes nothing.
 
@@ -505,59 +588,84 @@ class TPUEstimator(Estimator):
           model_fn: returns a TPUEstimatorSpec or an EstimatorSpec.
           model_dir: as for Estimator.
           config: an `estimator.tpu.RunConfig`.
-          params: must not hold "batch_size".
+          params: must hold neither "batch_size" nor "context".
           use_tpu: None and False leave it to the config's strategy.
           train_batch_size: examples a step over all replicas; a multiple of their number.
           eval_batch_size: likewise, in `evaluate`.
           predict_batch_size: likewise, in `predict`.
-          batch_axis: only the first dimension is supported.
+          batch_axis: of each tensor of (features, labels), flattened, the dimension that counts
+            the examples; None is the first of each.
           eval_on_tpu: no effect without a TPU.
           export_to_tpu: no effect without a TPU.
           export_to_cpu: must be true.
           warm_start_from: as for Estimator.
+          embedding_config_spec: must be None: only a TPU has such tables.
+          export_saved_model_api_version: 1 or 2; no effect without a TPU.
 
         Raises:
           TypeError, ValueError: an argument is wrong.
+          NotImplementedError: an `embedding_config_spec` is given.
         """
         arguments.check_tpu_arguments(params, use_tpu, batch_axis, export_to_cpu)
+        arguments.check_tpu_switches(eval_on_tpu, export_to_tpu, export_saved_model_api_version)
+        arguments.check_no_embedding(embedding_config_spec)
         super().__init__(model_fn, model_dir, config or TPURunConfig(), params, warm_start_from)
         self._batch_sizes = {
             ModeKeys.TRAIN: ("train_batch_size", train_batch_size),
             ModeKeys.EVAL: ("eval_batch_size", eval_batch_size),
             ModeKeys.PREDICT: ("predict_batch_size", predict_batch_size),
         }
+        self._batch_axis = batch_axis
         for mode in self._batch_sizes:
             self._per_replica_batch_size(mode, make_strategy(self._config, mode))
 
     def with_model_fn(self, model_fn: Callable) -> TPUEstimator:
         """Another estimator of the same arguments but for the `model_fn`; see `add_metrics`."""
-        sizes: dict[str, Any] = dict(self._batch_sizes.values())
-        return TPUEstimator(model_fn, self.model_dir, self._config, self._params, **sizes)
+        others: dict[str, Any] = {
+            **dict(self._batch_sizes.values()),
+            "batch_axis": self._batch_axis,
+        }
+        return TPUEstimator(model_fn, self.model_dir, self._config, self._params, **others)
 
     def _assert_members_are_not_overridden(self) -> None:
         arguments.check_overrides(type(self), TPUEstimator)
 
     def _params_for(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
         params = super()._params_for(mode, strategy)
+        params.update(use_tpu=False, context=TPUContext(strategy.num_replicas_in_sync))
         batch_size = self._per_replica_batch_size(mode, strategy)
         return params if batch_size is None else {**params, "batch_size": batch_size}
+
+    def _export_params_for(self, mode: str) -> dict[str, Any]:
+        params = super()._export_params_for(mode)
+        params.pop("batch_size", None)
+        return params
+
+    def _input_params_for(
+        self, mode: str, strategy: tf.distribute.Strategy, input_context: tf.distribute.InputContext
+    ) -> dict[str, Any]:
+        params = super()._input_params_for(mode, strategy, input_context)
+        params["context"] = TPUContext(strategy.num_replicas_in_sync, input_context)
+        # Only to `model_fn` it always says what is so.
+        params["use_tpu"] = self._params.get("use_tpu", False)
+        return params
+
+    def _build_input(
+        self, input_fn: Callable, mode: str, strategy: tf.distribute.Strategy
+    ) -> Input:
+        source = super()._build_input(input_fn, mode, strategy)
+        batch_size = self._per_replica_batch_size(mode, strategy)
+        if batch_size is not None:
+            argument, global_batch_size = self._batch_sizes[mode]
+            argument = f"`{argument}` ({global_batch_size})"
+            check_batch_size(input_fn, source.element, batch_size, argument, self._batch_axis)
+        return source
 
     def _per_replica_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:
         argument, global_batch_size = self._batch_sizes[mode]
         if global_batch_size is None:
             return None
         return per_replica_batch_size(global_batch_size, strategy.num_replicas_in_sync, argument)
-
-
-def checked_receiver_fn(receiver_fn: Callable) -> Callable[[], Any]:
-    """The function, which raises if what it returns is no receiver."""
-
-    def make_receiver() -> Any:
-        receiver = receiver_fn()
-        export.check_serving_input_receiver(receiver, "serving_input_receiver_fn")
-        return receiver
-
-    return make_receiver
 
 
 def rows(batches: Iterator[Any]) -> Iterator[Any]:

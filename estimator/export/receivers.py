@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from estimator.export.named import check_tensor, is_tensor, make_named_tensors
+from estimator.spec import ModeKeys
 
 _FEATURE, _LABEL, _INPUT = "feature", "label", "input"  # names of single tensors
 
@@ -230,22 +231,42 @@ def build_raw_supervised_input_receiver_fn(
     return supervised_input_receiver_fn
 
 
-def check_serving_input_receiver(value: Any, function_name: str) -> None:
+def checked_receiver_fn(receiver_fn: Callable, argument: str, mode: str) -> Callable[[], Any]:
+    """The function, which raises if what it returns is no receiver for that mode."""
+
+    def make_receiver() -> Any:
+        receiver = receiver_fn()
+        check_input_receiver(receiver, argument, mode)
+        return receiver
+
+    return make_receiver
+
+
+def check_input_receiver(value: Any, function_name: str, mode: str = ModeKeys.PREDICT) -> None:
     """Raises if `value`, which the user's `function_name` returned, is no input receiver.
 
     Call it in the graph that the function was called in. Anything with `features` and
-    `receiver_tensors` will do: other libraries bring receivers of their own.
+    `receiver_tensors` will do: other libraries bring receivers of their own. Nor need there be
+    labels in a mode that has a loss: a model may do without.
 
     Raises:
         TypeError: if `value` is something else.
         ValueError: if its receiver tensors are not of the default graph.
     """
     if not (hasattr(value, "features") and hasattr(value, "receiver_tensors")):
-        raise TypeError(
-            f"`{function_name}` returned {value!r}, a {type(value).__name__}. It must return a "
-            "ServingInputReceiver or TensorServingInputReceiver; "
+        way_out = (
+            "a ServingInputReceiver or TensorServingInputReceiver; "
             "build_parsing_serving_input_receiver_fn and build_raw_serving_input_receiver_fn make "
             "functions that do."
+        )
+        if mode != ModeKeys.PREDICT:
+            way_out = (
+                "a SupervisedInputReceiver; build_raw_supervised_input_receiver_fn makes functions "
+                "that do."
+            )
+        raise TypeError(
+            f"`{function_name}` returned {value!r}, a {type(value).__name__}. It must return "
+            f"{way_out}"
         )
     tensors = (value.receiver_tensors, getattr(value, "receiver_tensors_alternatives", None) or {})
     for tensor in tf.nest.flatten(tensors, expand_composites=True):

@@ -39,7 +39,8 @@ def explaining_failure(trained_on: Any, features: Any, *, lacks_labels: bool) ->
         if lacks_labels and "None" in str(error):
             raise ValueError(
                 f"`model_fn` fails without labels {reason}, and `input_fn` yields none. Let it "
-                "yield (features, labels)."
+                "yield (features, labels). In an export, build_raw_supervised_input_receiver_fn "
+                "makes a receiver with labels."
             ) from error
         raise
 

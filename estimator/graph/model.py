@@ -189,7 +189,7 @@ def build_replicas(
             if isinstance(spec, EstimatorSpec):
                 return Replica(spec)
             # A TPUEstimatorSpec's `metric_fn` runs here, so that its variables know their replica.
-            plain = spec.replace(scaffold_fn=None).as_estimator_spec()
+            plain = spec.replace(scaffold_fn=None, host_call=None).as_estimator_spec()
             return Replica(plain, spec.host_call, spec.scaffold_fn)
 
     def create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:

@@ -83,15 +83,56 @@ CONSTRUCTION = {
         TypeError,
         "`params` ('batch_size=32') must be a dict",
     ),
-    "batch_axis is not the first": (
-        lambda s: s.tpu_model(batch_axis=[1, 0]),
+    "batch_axis is negative": (
+        lambda s: s.tpu_model(batch_axis=[0, -1]),
         ValueError,
-        "`batch_axis` ([1, 0]) must be zeros",
+        "`batch_axis[1]` (-1) must be at least 0",
+    ),
+    "batch_axis holds a string": (
+        lambda s: s.tpu_model(batch_axis=["N"]),
+        TypeError,
+        "`batch_axis[0]` ('N') must be an integer",
     ),
     "batch_axis is a number": (
         lambda s: s.tpu_model(batch_axis=0),
         TypeError,
-        "`batch_axis` (0) must be a list of zeros, or None",
+        "`batch_axis` (0) must be a list of dimensions, or None",
+    ),
+    "use_tpu is a string": (
+        lambda s: s.tpu_model(use_tpu="false"),
+        TypeError,
+        "`use_tpu` ('false') must be True or False",
+    ),
+    "context in params": (
+        lambda s: s.tpu_model(params={"context": 3}),
+        ValueError,
+        '`params` must not hold "context" (3): a TPUContext is filled in. Rename it',
+    ),
+    "eval_on_tpu is a number": (
+        lambda s: s.tpu_model(eval_on_tpu=1),
+        TypeError,
+        "`eval_on_tpu` (1) must be True or False",
+    ),
+    "export_to_tpu is a string": (
+        lambda s: s.tpu_model(export_to_tpu="no"),
+        TypeError,
+        "`export_to_tpu` ('no') must be True or False",
+    ),
+    "export_to_cpu is None": (
+        lambda s: s.tpu_model(export_to_cpu=None),
+        TypeError,
+        "`export_to_cpu` (None) must be True or False",
+    ),
+    "an embedding_config_spec": (
+        lambda s: s.tpu_model(embedding_config_spec="tables"),
+        NotImplementedError,
+        "`embedding_config_spec` ('tables') deals tables out over the cores of a TPU ... Leave it "
+        "out, and look rows up in `model_fn`: tf.nn.embedding_lookup(",
+    ),
+    "export_saved_model_api_version is 3": (
+        lambda s: s.tpu_model(export_saved_model_api_version=3),
+        ValueError,
+        "`export_saved_model_api_version` (3) must be 1 or 2",
     ),
     "export_to_cpu is off": (
         lambda s: s.tpu_model(export_to_cpu=False),

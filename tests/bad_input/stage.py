@@ -153,6 +153,14 @@ class Stage:
         receiver_fn = self.watch("serving_fn", receiver_fn)
         return self.model(model_fn).export_saved_model(to, receiver_fn, **arguments)
 
+    def export_all(self, receiver_fns, model_fn=linear):
+        if isinstance(receiver_fns, dict):
+            receiver_fns = {
+                mode: self.watch("serving_fn", function) for mode, function in receiver_fns.items()
+            }
+        to = str(self.root / "export")
+        return self.model(model_fn).experimental_export_all_saved_models(to, receiver_fns)
+
     def checkpoint(self, ending="") -> str:
         """The path of the trained model's checkpoint, and something after it."""
         return f"{self.model_dir}/model.ckpt-2{ending}"
