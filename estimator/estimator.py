@@ -658,7 +658,7 @@ class TPUEstimator(Estimator):
         if batch_size is not None:
             argument, global_batch_size = self._batch_sizes[mode]
             argument = f"`{argument}` ({global_batch_size})"
-            check_batch_size(input_fn, source.element, batch_size, argument, self._batch_axis)
+            check_batch_size(input_fn, source, batch_size, argument, self._batch_axis)
         return source
 
     def _per_replica_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:

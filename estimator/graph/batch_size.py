@@ -5,39 +5,62 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
+from estimator.graph.input import Input
+
 _log = logging.getLogger("estimator")
+
+# By the ops of datasets that batch: which of their inputs is the size.
+_SIZE_INPUTS = {
+    "BatchDataset": 1,
+    "BatchDatasetV2": 1,
+    "ParallelBatchDataset": 1,
+    "PaddedBatchDataset": 1,
+    "PaddedBatchDatasetV2": 1,
+    "MapAndBatchDataset": -3,
+}
+# Those that leave their elements as they are.
+_KEEP_ELEMENTS = {
+    "CacheDataset",
+    "CacheDatasetV2",
+    "OptionsDataset",
+    "PrefetchDataset",
+    "RepeatDataset",
+    "ShuffleDataset",
+    "ShuffleDatasetV3",
+    "SkipDataset",
+    "TakeDataset",
+}
 
 
 def check_batch_size(
     input_fn: Callable,
-    element: tuple[Any, Any],
+    source: Input,
     batch_size: int,
     argument: str,
     batch_axis: Sequence[int] | None = None,
 ) -> None:
-    """Raises if batches of `input_fn`, which takes `params`, never have the size it was told.
+    """Raises if batches of `input_fn`, which takes `params`, are not of the size it was told.
 
-    Sizes that the shapes do not tell are taken as they come, since the last batch may be smaller.
-    Nor is anything raised as long as some tensor can be right: without `batch_axis` nobody knows
-    which dimension counts the examples. An `input_fn` that takes no `params` was told nothing: that
-    is only logged.
+    Their size is that of static shapes, or of the `batch` that a dataset ends with. Where neither
+    tells it, batches are taken as they come. So they are as long as one of the tensors can be
+    right, unless `batch_axis` says which dimensions count the examples. An `input_fn` that takes
+    no `params` was told nothing: that is only logged.
 
     Args:
       input_fn: what yields the batches.
-      element: (features, labels) as type specs.
+      source: what it built.
       batch_size: what `params["batch_size"]` says.
       argument: what it was computed from, such as "`train_batch_size` (128)".
       batch_axis: of each tensor of (features, labels), flattened, the dimension that counts the
         examples; the first if None.
 
     Raises:
-      ValueError: no tensor has as many examples.
+      ValueError: they have another size.
     """
-    sizes = _wrong_sizes(element, batch_size, batch_axis)
+    sizes = _wrong_sizes(source, batch_size, batch_axis)
     if not sizes:
         return
     found = f"batches of {', '.join(map(str, sorted(sizes)))} examples"
@@ -57,19 +80,34 @@ def check_batch_size(
     )
 
 
-def _wrong_sizes(
-    element: tuple[Any, Any], batch_size: int, batch_axis: Sequence[int] | None
-) -> set[int]:
-    """The sizes of the batches, if none of the tensors can have `batch_size` examples."""
-    specs = [spec for spec in tf.nest.flatten(element) if spec is not None]
+def _wrong_sizes(source: Input, batch_size: int, batch_axis: Sequence[int] | None) -> set[int]:
+    """Sizes that are not `batch_size`; none, if only guesses say so and others say it is right."""
+    specs = [spec for spec in tf.nest.flatten(source.element) if spec is not None]
+    batched = _size_of_last_batch_op(source.initializer)
     axes = list(batch_axis or ())[: len(specs)]
     axes += [0] * (len(specs) - len(axes))
-    sizes = set()
+    sizes, is_perhaps_right = set(), False
     for spec, axis in zip(specs, axes, strict=True):
         shape = getattr(spec, "shape", tf.TensorShape(None))
         dims = [] if shape.rank is None else shape.as_list()
         size = dims[axis] if axis < len(dims) else None
+        if size is None and axis == 0:
+            size = batched
         if size is None or size == batch_size or (batch_axis is None and batch_size in dims):
-            return set()
-        sizes.add(size)
-    return sizes
+            is_perhaps_right = True
+        else:
+            sizes.add(size)
+    return set() if is_perhaps_right and batch_axis is None else sizes
+
+
+def _size_of_last_batch_op(initializer: tf.Operation | None) -> int | None:
+    """How a dataset batches its elements, if that is the last thing that changes them."""
+    if initializer is None or initializer.type != "MakeIterator":
+        return None
+    op = initializer.inputs[0].op
+    while op.type in _KEEP_ELEMENTS:
+        op = op.inputs[0].op
+    if op.type not in _SIZE_INPUTS:
+        return None
+    size = tf.get_static_value(op.inputs[_SIZE_INPUTS[op.type]])
+    return None if size is None else int(size)

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.graph.features import explaining_failure
+from estimator.graph.features import explaining_batch_size, explaining_failure
 from estimator.graph.reduce import keep_metrics_local
 from estimator.graph.seed import python_seed
 from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
@@ -50,6 +50,7 @@ class Model:
         takes_labels = "labels" in argument_names(self.model_fn)
         lacks_labels = labels is None and takes_labels and mode != ModeKeys.PREDICT
         with (
+            explaining_batch_size(self.params),
             explaining_failure(self.trained_on, features, lacks_labels=lacks_labels),
             _tf.fresh_keras_names(),
             python_seed(self.config.tf_random_seed),
