@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,8 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from estimator.config.checks import check_bool, check_int
+from estimator.config.checks import check_name as check_name
 from estimator.config.run_config import RunConfig, TPUConfig
 from estimator.export.directory import make_base_path, make_extra_assets
+from estimator.export.receivers import check_receiver_fn
 from estimator.spec import ModeKeys
 
 _NOT_DENSE = (tf.compat.v1.SparseTensorValue, tf.compat.v1.ragged.RaggedTensorValue)
@@ -156,16 +157,6 @@ def checked_listeners(listeners: Any) -> list[Listener]:
     return list(listeners)
 
 
-def check_name(name: Any) -> None:
-    """Raises unless `name` can name an evaluation's directory inside `model_dir`."""
-    if name is None:
-        return
-    if not isinstance(name, str):
-        raise TypeError(f"`name` ({name!r}) must be a string, or None.")
-    if os.path.isabs(name) or ".." in name.replace("\\", "/").split("/"):
-        raise ValueError(f"`name` ({name!r}) must not lead out of `model_dir`.")
-
-
 def check_predict_keys(keys: Any) -> None:
     """Raises unless `keys` is None, a key or a list of keys."""
     listed = [keys] if isinstance(keys, str) else keys
@@ -254,26 +245,9 @@ def check_export(
     make_extra_assets(assets_extra)
     check_bool("as_text", as_text)
     for argument, receiver_fn in receiver_fns:
-        _check_receiver_fn(argument, receiver_fn)
-
-
-def _check_receiver_fn(argument: str, receiver_fn: Any) -> None:
-    kind = "ServingInputReceiver"
-    if argument.startswith(_RECEIVER_FNS) and repr(ModeKeys.PREDICT) not in argument:
-        kind = "SupervisedInputReceiver"
-    if not callable(receiver_fn):
-        raise TypeError(f"`{argument}` ({receiver_fn!r}) must be a function that returns a {kind}.")
-    needed = [
-        name
-        for name, parameter in inspect.signature(receiver_fn).parameters.items()
-        if parameter.default is inspect.Parameter.empty
-        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-    ]
-    if needed:
-        raise TypeError(
-            f"`{argument}` takes arguments ({', '.join(needed)}), but it is called with none. Bind "
-            "them with functools.partial."
-        )
+        is_serving = not argument.startswith(_RECEIVER_FNS) or repr(ModeKeys.PREDICT) in argument
+        kind = "ServingInputReceiver" if is_serving else "SupervisedInputReceiver"
+        check_receiver_fn(receiver_fn, argument, kind)
 
 
 def check_tpu_arguments(

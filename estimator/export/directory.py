@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.export.unfinished import remove_abandoned_dirs, unfinished_dir
+from estimator.export.unfinished import remove_abandoned_dirs, unfinished_dir, unfinished_path
 
 
 def make_base_path(export_dir_base: Any) -> str:
@@ -55,6 +55,23 @@ def write_numbered_dir(
         remove_abandoned_dirs(base, seconds)
         write(unfinished)
         return _rename_to_number(unfinished, base, seconds)
+
+
+def numbered_dirs(base: str) -> list[str]:
+    """The numbered directories in `base`, which need not exist, by their numbers."""
+    if not tf.io.gfile.isdir(base):
+        return []
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(base)]
+    numbers = sorted((int(name), name) for name in names if re.fullmatch("[0-9]+", name))
+    paths = [os.path.join(base, name) for _, name in numbers]
+    return [path for path in paths if tf.io.gfile.isdir(path)]
+
+
+def remove_numbered_dir(path: str) -> None:
+    """Removes a numbered directory; who looks for numbers sees it whole, or not at all."""
+    unfinished = unfinished_path(os.path.dirname(path), int(time.time()))
+    tf.io.gfile.rename(path, unfinished)
+    tf.io.gfile.rmtree(unfinished)
 
 
 def make_extra_assets(assets_extra: Mapping[str, str] | None) -> dict[str, str]:

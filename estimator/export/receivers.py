@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from estimator.config.checks import check_takes_nothing
 from estimator.export.named import check_tensor, is_tensor, make_named_tensors
 from estimator.spec import ModeKeys
 
@@ -229,6 +230,17 @@ def build_raw_supervised_input_receiver_fn(
         )
 
     return supervised_input_receiver_fn
+
+
+def check_receiver_fn(
+    receiver_fn: Any,
+    argument: str = "serving_input_receiver_fn",
+    kind: str = "ServingInputReceiver",
+) -> None:
+    """Raises TypeError unless it is a function that can be called with no arguments."""
+    if not callable(receiver_fn):
+        raise TypeError(f"`{argument}` ({receiver_fn!r}) must be a function that returns a {kind}.")
+    check_takes_nothing(argument, receiver_fn)
 
 
 def checked_receiver_fn(receiver_fn: Callable, argument: str, mode: str) -> Callable[[], Any]:

@@ -22,6 +22,11 @@ _NAME = re.compile(r"temp-([0-9]+)-[0-9a-f]{8}")
 _NEW_SECS = 60
 
 
+def unfinished_path(base: str, seconds: int) -> str:
+    """A new name in `base` for what is not whole yet, or not any more, at that time since 1970."""
+    return os.path.join(base, f"temp-{seconds}-{uuid.uuid4().hex[:8]}")
+
+
 @contextlib.contextmanager
 def unfinished_dir(base: str, seconds: int) -> Iterator[str]:
     """Makes an empty directory in `base` to write in; what is still there at an error is removed.
@@ -32,7 +37,7 @@ def unfinished_dir(base: str, seconds: int) -> Iterator[str]:
       base: the directory of the exports.
       seconds: since 1970.
     """
-    path = os.path.join(base, f"temp-{seconds}-{uuid.uuid4().hex[:8]}")
+    path = unfinished_path(base, seconds)
     with contextlib.ExitStack() as stack:
         try:
             tf.io.gfile.makedirs(path)
