@@ -21,7 +21,7 @@ from estimator.checkpoint.writer import build_saver
 from estimator.config.batch import per_replica_batch_size
 from estimator.config.checks import check_bool, check_choice
 from estimator.config.run_config import RunConfig, TPURunConfig
-from estimator.config.strategy import make_session_config, make_strategy
+from estimator.config.strategy import make_no_strategy, make_session_config, make_strategy
 from estimator.config.tpu_context import TPUContext
 from estimator.config.warm_start import WarmStartSettings, checked_warm_start
 from estimator.export.receivers import checked_receiver_fn
@@ -465,7 +465,7 @@ class Estimator:
 
     def _export_params_for(self, mode: str) -> dict[str, Any]:
         """What `model_fn` gets when it is exported."""
-        return self._params_for(mode, tf.distribute.get_strategy())
+        return self._params_for(mode, make_no_strategy())
 
     def _input_params_for(
         self, mode: str, strategy: tf.distribute.Strategy, input_context: tf.distribute.InputContext
@@ -516,7 +516,7 @@ class Estimator:
         """Exports a graph for each mode; `receiver_fns` has what the user calls each function."""
         arguments.check_export(export_dir_base, receiver_fns.values(), assets_extra, as_text)
         paths = self._checkpoints_to_export(checkpoint_path)
-        strategy = tf.distribute.get_strategy()  # A SavedModel runs on whatever loads it.
+        strategy = make_no_strategy()  # A SavedModel runs on whatever loads it.
         in_order = [mode for mode in arguments.MODES_TO_EXPORT if mode in receiver_fns]
         return run_export(
             [
@@ -531,6 +531,7 @@ class Estimator:
             ],
             export_dir_base,
             paths,
+            session_config=make_session_config(self._config, strategy),
             assets_extra=assets_extra,
             as_text=as_text,
             strip_default_attrs=strip_default_attrs,

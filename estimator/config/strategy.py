@@ -59,13 +59,19 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
     if isinstance(choice, STRATEGY_TYPES):
         _check_gpus(choice)
         return choice
+    if choice is None:
+        return make_no_strategy()
+    check_strategy_name(choice)
     # Made inside a graph, a strategy does not touch the eager context, a scope that the caller is
     # in does not count, and on CPUs it reduces with plain ops, which a session needs.
     with tf.Graph().as_default():
-        if choice is None:
-            return tf.distribute.get_strategy()
-        check_strategy_name(choice)
         return _MAKERS[choice](config.num_replicas)
+
+
+def make_no_strategy() -> tf.distribute.Strategy:
+    """The one that there is without any: of one replica, on no device in particular."""
+    with tf.Graph().as_default():  # Whatever scope the caller is in.
+        return tf.distribute.get_strategy()
 
 
 def _is_central_storage(choice: Any) -> bool:
@@ -111,9 +117,8 @@ def _check_gpus(strategy: tf.distribute.Strategy) -> None:
 
 def _num_cpus(strategy: tf.distribute.Strategy) -> int:
     """How many logical CPUs the devices of the strategy name, at least 1."""
-    with tf.Graph().as_default():
-        if strategy is tf.distribute.get_strategy():
-            return 1  # The default strategy does not know its devices.
+    if strategy is make_no_strategy():
+        return 1  # It does not know its devices.
     devices = map(tf.DeviceSpec.from_string, strategy.extended.worker_devices)
     indexes = [device.device_index or 0 for device in devices if device.device_type == "CPU"]
     return 1 + max(indexes, default=0)

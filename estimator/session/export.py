@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from estimator import export
 from estimator.checkpoint import files
-from estimator.checkpoint.variables import saved_variables
 from estimator.checkpoint.writer import build_saver
 from estimator.export.outputs import EvalOutput, SupervisedOutput, TrainOutput
 from estimator.graph.exported import ExportProgram
@@ -28,6 +27,7 @@ def run_export(
     export_dir_base: str,
     checkpoint_paths: Sequence[str],
     *,
+    session_config: tf.compat.v1.ConfigProto,
     assets_extra: Mapping[str, str] | None,
     as_text: bool,
     strip_default_attrs: bool,
@@ -38,6 +38,7 @@ def run_export(
       programs: the first has all the variables, and the others share them.
       export_dir_base: the directory appears in it.
       checkpoint_paths: newest first.
+      session_config: of the session that restores it.
       assets_extra: files to copy into `assets.extra`.
       as_text: write the graphs as text.
       strip_default_attrs: leave out of the graphs what is a default.
@@ -46,7 +47,7 @@ def run_export(
       ValueError: no checkpoint fits a program, a program has a variable that the first lacks, or
         there is no signature. Nothing is written by then.
     """
-    prepared = [_prepare(program) for program in programs]
+    prepared = [_prepare(program, session_config) for program in programs]
     with opened(prepared[0].setup, checkpoint_paths) as (session, path):
         for graph in prepared[1:]:
             _check_shared(path, prepared[0], graph)
@@ -69,9 +70,8 @@ class _Prepared:
     main_op: tf.Operation
 
 
-def _prepare(program: ExportProgram) -> _Prepared:
-    config = tf.compat.v1.ConfigProto()
-    setup = build_setup(program.graph, program.spec.scaffold, build_saver, config)
+def _prepare(program: ExportProgram, session_config: tf.compat.v1.ConfigProto) -> _Prepared:
+    setup = build_setup(program.graph, program.spec.scaffold, build_saver, session_config)
     # Without the file writers of the model's summaries: neither an export nor a server writes any.
     setup = dataclasses.replace(setup, local_init_ops=setup.local_init_ops[:1])
     with program.graph.as_default():
@@ -114,17 +114,30 @@ def _make_signatures(program: ExportProgram) -> dict:
 
 def _check_shared(path: str | None, first: _Prepared, other: _Prepared) -> None:
     """Raises unless the SavedModel's variables, which are the first graph's, do for another."""
-    if not (first.setup.is_saver_ours and other.setup.is_saver_ours):
-        return  # Savers of the model choose and name the variables as they like.
-    key = tf.compat.v1.GraphKeys.GLOBAL_VARIABLES
-    wanted = other.program.graph.get_collection(key)
-    if path is not None:
-        files.check_matches(path, wanted)
-    saved = saved_variables(first.program.graph.get_collection(key))
-    missing = sorted(set(saved_variables(wanted)) - set(saved))
-    if missing:
+    graph = other.program.graph
+    if other.setup.is_saver_ours and path is not None:
+        files.check_matches(path, graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES))
+    saved = _keys(first.setup, "SaveV2", first.setup.saver.saver_def.save_tensor_name)
+    restored = _keys(other.setup, "RestoreV2", other.setup.saver.saver_def.restore_op_name)
+    if missing := sorted(restored - saved):
         raise ValueError(
             f"The graph of mode {other.program.mode!r} has variables that the graph of mode "
             f"{first.program.mode!r} lacks ({', '.join(missing)}), but a SavedModel holds those of "
             "its first graph alone. Make them in both modes, or export each mode by itself."
         )
+
+
+def _keys(setup: Setup, op_type: str, name: str) -> set[str]:
+    """What a saver calls the variables, whatever saver it is: read off the ops behind `name`."""
+    keys: set[str] = set()
+    waiting = [setup.graph.get_operation_by_name(name.partition(":")[0])]
+    seen = set(waiting)
+    while waiting:
+        op = waiting.pop()
+        if op.type == op_type:
+            keys.update(map(tf.compat.as_str_any, tf.get_static_value(op.inputs[1]).tolist()))
+            continue
+        found = {tensor.op for tensor in op.inputs}.union(op.control_inputs) - seen
+        seen |= found
+        waiting += found
+    return keys

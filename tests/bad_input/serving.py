@@ -31,6 +31,10 @@ def supervised_receiver():
     return est.experimental.build_raw_supervised_input_receiver_fn(x, y)()
 
 
+def _asking_for_batch_size(features, labels, mode, params):
+    return linear(tf.reshape(features, [params["batch_size"], 2]), labels, mode)
+
+
 def _with_bias_in(some_mode):
     def model_fn(features, labels, mode):
         return (with_bias if mode == some_mode else linear)(features, labels, mode)
@@ -111,6 +115,11 @@ PREDICT_MODEL = {
 }
 
 EXPORT = {
+    "what to start from is not there when it is exported": (
+        lambda s: s.export(make=s.warm_started, checkpoint="/nowhere/model.ckpt-7"),
+        ValueError,
+        "`warm_start_from` ('/nowhere/model.ckpt-7') is not there",
+    ),
     "export_dir_base is a number": (
         lambda s: s.export(to=3),
         TypeError,
@@ -232,6 +241,16 @@ EXPORT_RECEIVER = {
 }
 
 EXPORT_MODEL = {
+    "what to start from is another model's when it is exported": (
+        lambda s: s.export(with_bias, make=s.warm_started, checkpoint=s.checkpoint()),
+        ValueError,
+        "The checkpoint / ... is another model's ... not in the checkpoint: bias",
+    ),
+    "an export has no batch size": (
+        lambda s: s.export(_asking_for_batch_size, make=s.tpu_model, predict_batch_size=2),
+        ValueError,
+        '`model_fn` asks for params["batch_size"], which is not there. An export has none',
+    ),
     "the graph of EVAL gets no labels": (
         lambda s: s.export(experimental_mode=est.ModeKeys.EVAL),
         ValueError,

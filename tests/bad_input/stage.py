@@ -148,9 +148,18 @@ class Stage:
         input_fn = self.watch("input_fn", input_fn or batches())
         return list(self.model(model_fn).predict(input_fn, **arguments))
 
-    def export(self, model_fn=linear, receiver_fn=tensor_receiver, to="export", **arguments):
+    def warm_started(self, model_fn, checkpoint):
+        return self.model(
+            model_fn, model_dir=str(self.root / "untrained"), warm_start_from=checkpoint
+        )
+
+    def export(
+        self, model_fn=linear, receiver_fn=tensor_receiver, to="export", make=None, **arguments
+    ):
         to = str(self.root / to) if to == "export" else to
         receiver_fn = self.watch("serving_fn", receiver_fn)
+        if make is not None:
+            return make(model_fn, **arguments).export_saved_model(to, receiver_fn)
         return self.model(model_fn).export_saved_model(to, receiver_fn, **arguments)
 
     def export_all(self, receiver_fns, model_fn=linear):

@@ -100,6 +100,13 @@ def single_tensor(features, mode, params):
     return spec_of(mode, y, y)
 
 
+def placed(features, mode, params):
+    """On devices that a server may not have, and this machine neither."""
+    with tf.device("/gpu:3"):
+        y = tf.map_fn(lambda x: x * 2.0, build_dense(features["x"]))
+    return spec_of(mode, {"y": y}, y)
+
+
 def partitioned(features, mode, params):
     with V1.variable_scope("", partitioner=V1.fixed_size_partitioner(2)):
         kernel = V1.get_variable("kernel", [3, 2])
@@ -180,6 +187,13 @@ def averaged(features, mode, params):
     names["global_step"] = V1.train.get_global_step()
     scaffold = V1.train.Scaffold(saver=V1.train.Saver(names))
     return spec_of(mode, {"y": y}, y, scaffold=scaffold)
+
+
+def saved_by_object(features, mode, params):
+    y = build_dense(features["x"])
+    variables = {v.op.name: v for v in V1.trainable_variables()}
+    checkpoint = tf.train.Checkpoint(step=V1.train.get_global_step(), **variables)
+    return spec_of(mode, {"y": y}, y).replace(scaffold=V1.train.Scaffold(saver=checkpoint))
 
 
 def decoding(features, mode, params):
@@ -272,6 +286,7 @@ CASES = {
         {"serving_default": {"output": None}},
         "mirrored_x2",
     ),
+    "devices": Case(placed, raw_receiver(), default(x=X)),
     "partitioned": Case(partitioned, raw_receiver(), default(x=X)),
     "Keras 3": Case(layered(keras.layers), raw_receiver(), default(x=X), strategy="mirrored_x2"),
     "tf-keras": Case(
@@ -337,6 +352,7 @@ CASES = {
         },
     ),
     "averages": Case(averaged, raw_receiver(), default(x=X), strategy="one_device"),
+    "saved by object": Case(saved_by_object, raw_receiver(), default(x=X)),
     "decoding": Case(
         decoding,
         raw_receiver(image=tf.TensorSpec([None], tf.string)),

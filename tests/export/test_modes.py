@@ -1,5 +1,6 @@
 """Exports of EVAL and TRAIN, alone and together with PREDICT, as a clean process runs them."""
 
+import os
 import pathlib
 import pickle
 import shutil
@@ -277,3 +278,56 @@ def test_a_writer_of_summaries_is_left_out(tmp_path):
         with tf.Graph().as_default(), V1.Session() as session:
             V1.saved_model.load(session, [tag], path.decode())
     assert not folder.exists()
+
+
+# --- Savers, strategies --------------------------------------------------------------------------
+
+
+def averaged(modes):
+    """A model with averages of its weights, by which it evaluates and predicts in these modes."""
+
+    def model_fn(features, labels, mode):
+        spec = v1_model(features, labels, mode, lambda labels, y: None)
+        averages = tf.train.ExponentialMovingAverage(0.5)
+        weights = V1.trainable_variables()
+        if mode == TRAIN:
+            with tf.control_dependencies([spec.train_op]):
+                return spec.replace(train_op=averages.apply(weights))
+        if mode not in modes:
+            return spec
+        names = averages.variables_to_restore(weights)
+        names["global_step"] = V1.train.get_global_step()
+        return spec.replace(scaffold=V1.train.Scaffold(saver=V1.train.Saver(names)))
+
+    return model_fn
+
+
+def test_graphs_share_variables_by_the_names_of_their_savers(tmp_path):
+    base = str(tmp_path / "export")
+    model = est.Estimator(averaged([PREDICT]), str(tmp_path / "model"))
+    model.train(input_fn)
+    path = model.experimental_export_all_saved_models(base, receivers()).decode()
+    served = tf.saved_model.load(path, tags=["serve"]).signatures["serving_default"]
+    found = served(x=tf.constant(X))["y"].numpy()
+    names = ("kernel", "kernel/ExponentialMovingAverage")
+    raw, average = (X @ model.get_variable_value(name) for name in names)
+    np.testing.assert_allclose(found, average, rtol=1e-6)
+    assert np.abs(found - raw).min() > 1e-4
+    with pytest.raises(
+        ValueError, match=r"'infer' has variables .* \(kernel/Exponential"
+    ) as caught:
+        model.experimental_export_all_saved_models(
+            base, {EVAL: supervised(), PREDICT: receivers()[PREDICT]}
+        )
+    assert "or export each mode by itself" in str(caught.value)
+    assert os.listdir(base) == [os.path.basename(path)]
+
+
+def test_a_scope_of_the_caller_does_not_count(tmp_path):
+    model = est.Estimator(v1_model, str(tmp_path / "model"))
+    model.train(once, steps=1)
+    with tf.distribute.MirroredStrategy(["/cpu:0"]).scope():
+        path = model.export_saved_model(str(tmp_path / "export"), raw_receiver(), as_text=True)
+    text = pathlib.Path(path.decode(), "saved_model.pbtxt").read_text()
+    assert "replica_1" not in text
+    assert "CPU:" not in text
