@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from estimator import export
 from estimator.checkpoint import files
+from estimator.checkpoint.saver_ops import restored_names, saved_names
 from estimator.checkpoint.writer import build_saver
 from estimator.export.outputs import EvalOutput, SupervisedOutput, TrainOutput
 from estimator.graph.exported import ExportProgram
@@ -117,27 +118,10 @@ def _check_shared(path: str | None, first: _Prepared, other: _Prepared) -> None:
     graph = other.program.graph
     if other.setup.is_saver_ours and path is not None:
         files.check_matches(path, graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES))
-    saved = _keys(first.setup, "SaveV2", first.setup.saver.saver_def.save_tensor_name)
-    restored = _keys(other.setup, "RestoreV2", other.setup.saver.saver_def.restore_op_name)
-    if missing := sorted(restored - saved):
+    saved = saved_names(first.program.graph, first.setup.saver)
+    if missing := sorted(restored_names(graph, other.setup.saver) - saved):
         raise ValueError(
             f"The graph of mode {other.program.mode!r} has variables that the graph of mode "
             f"{first.program.mode!r} lacks ({', '.join(missing)}), but a SavedModel holds those of "
             "its first graph alone. Make them in both modes, or export each mode by itself."
         )
-
-
-def _keys(setup: Setup, op_type: str, name: str) -> set[str]:
-    """What a saver calls the variables, whatever saver it is: read off the ops behind `name`."""
-    keys: set[str] = set()
-    waiting = [setup.graph.get_operation_by_name(name.partition(":")[0])]
-    seen = set(waiting)
-    while waiting:
-        op = waiting.pop()
-        if op.type == op_type:
-            keys.update(map(tf.compat.as_str_any, tf.get_static_value(op.inputs[1]).tolist()))
-            continue
-        found = {tensor.op for tensor in op.inputs}.union(op.control_inputs) - seen
-        seen |= found
-        waiting += found
-    return keys
