@@ -73,8 +73,10 @@ class _Prepared:
 
 def _prepare(program: ExportProgram, session_config: tf.compat.v1.ConfigProto) -> _Prepared:
     setup = build_setup(program.graph, program.spec.scaffold, build_saver, session_config)
-    # Without the file writers of the model's summaries: neither an export nor a server writes any.
-    setup = dataclasses.replace(setup, local_init_ops=setup.local_init_ops[:1])
+    # Neither an export nor who loads it opens the file writers of the model's summaries.
+    writers = program.graph.get_collection("_SUMMARY_WRITER_V2")
+    local_init_ops = [op for op in tf.nest.flatten(setup.local_init_ops) if op not in writers]
+    setup = dataclasses.replace(setup, local_init_ops=local_init_ops)
     with program.graph.as_default():
         return _Prepared(program, setup, _make_signatures(program), tf.group(setup.local_init_ops))
 
