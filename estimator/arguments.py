@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,6 +19,8 @@ from estimator.export.receivers import check_receiver_fn
 from estimator.spec import ModeKeys
 
 _NOT_DENSE = (tf.compat.v1.SparseTensorValue, tf.compat.v1.ragged.RaggedTensorValue)
+
+_log = logging.getLogger("estimator")
 
 Listener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
 
@@ -300,3 +303,20 @@ def check_no_embedding(embedding_config_spec: Any) -> None:
             "of a TPU, and there is none. Leave it out, and look rows up in `model_fn`: "
             "tf.nn.embedding_lookup(tf.compat.v1.get_variable(...), ids)."
         )
+
+
+def check_num_shards(num_shards: int | None, num_replicas: int) -> None:
+    """Raises if `num_shards` contradicts the number of replicas that the config asks for.
+
+    On one replica that is only logged: programs that were written for a TPU say 8 there also when
+    they run without one.
+    """
+    if num_shards is None or num_shards == num_replicas:
+        return
+    message = (
+        f"`num_shards` ({num_shards}) of the TPUConfig is the number of replicas, and the strategy "
+        f"has {num_replicas}. Leave it out."
+    )
+    if num_replicas > 1:
+        raise ValueError(message)
+    _log.warning(message)

@@ -261,7 +261,8 @@ def test_batches_of_another_size_than_was_asked_for_are_refused(shape, mode, tmp
         arguments["checkpoint_path"] = mean.latest_checkpoint()
     with pytest.raises(ValueError, match=r"`input_fn` yields batches of 8 examples") as caught:
         verb(input_fn, **arguments)
-    assert f'params["batch_size"] is 4: `{argument}` (8), divided' in str(caught.value)
+    says = f'params["batch_size"] is 4, a replica\'s part of `{argument}` (8). Batch by'
+    assert says in str(caught.value)
     assert built == []
 
 
@@ -300,7 +301,10 @@ def test_an_input_fn_that_takes_no_params_has_its_own_batches(tmp_path, caplog):
         model.train(lambda: numbers(12, 3))
     assert model.train_result.global_step == 2
     (message,) = [m for m in caplog.messages if "takes no `params`" in m]
-    assert "yields batches of 3 examples; `train_batch_size` (128) asks for 64 a replica" in message
+    says = (
+        "yields batches of 3 examples, not of 64, which is a replica's part of `train_batch_size`"
+    )
+    assert f"{says} (128)" in message
 
 
 @LOOPS

@@ -39,7 +39,7 @@ def check_batch_size(
     input_fn: Callable,
     source: Input,
     batch_size: int,
-    argument: str,
+    meaning: str,
     batch_axis: Sequence[int] | None = None,
 ) -> None:
     """Raises if batches of `input_fn`, which takes `params`, are not of the size it was told.
@@ -53,7 +53,7 @@ def check_batch_size(
       input_fn: what yields the batches.
       source: what it built.
       batch_size: what `params["batch_size"]` says.
-      argument: what it was computed from, such as "`train_batch_size` (128)".
+      meaning: what that is, such as "a replica's part of `train_batch_size` (128)".
       batch_axis: of each tensor of (features, labels), flattened, the dimension that counts the
         examples; the first if None.
 
@@ -66,24 +66,24 @@ def check_batch_size(
     found = f"batches of {', '.join(map(str, sorted(sizes)))} examples"
     if "params" not in inspect.signature(input_fn).parameters:
         _log.warning(
-            "`input_fn` takes no `params` and yields %s; %s asks for %d a replica. Take `params`, "
+            "`input_fn` takes no `params` and yields %s, not of %d, which is %s. Take `params`, "
             'and batch by params["batch_size"].',
             found,
-            argument,
             batch_size,
+            meaning,
         )
         return
     raise ValueError(
-        f'`input_fn` yields {found}, but params["batch_size"] is {batch_size}: {argument}, divided '
-        'by the number of replicas, each of which takes a batch. Batch by params["batch_size"]; if '
-        "the examples are not along the first dimension, say so with `batch_axis`."
+        f'`input_fn` yields {found}, but params["batch_size"] is {batch_size}, {meaning}. Batch by '
+        'params["batch_size"]; if the examples are not along the first dimension, say so with '
+        "`batch_axis`."
     )
 
 
 def _wrong_sizes(source: Input, batch_size: int, batch_axis: Sequence[int] | None) -> set[int]:
     """Sizes that are not `batch_size`; none, if only guesses say so and others say it is right."""
     specs = [spec for spec in tf.nest.flatten(source.element) if spec is not None]
-    batched = _size_of_last_batch_op(source.initializer)
+    batched = _size_of_last_batch_op(source.iterators)
     axes = list(batch_axis or ())[: len(specs)]
     axes += [0] * (len(specs) - len(axes))
     sizes, is_perhaps_right = set(), False
@@ -100,11 +100,11 @@ def _wrong_sizes(source: Input, batch_size: int, batch_axis: Sequence[int] | Non
     return set() if is_perhaps_right and batch_axis is None else sizes
 
 
-def _size_of_last_batch_op(initializer: tf.Operation | None) -> int | None:
+def _size_of_last_batch_op(iterators: Sequence[tf.compat.v1.data.Iterator]) -> int | None:
     """How a dataset batches its elements, if that is the last thing that changes them."""
-    if initializer is None or initializer.type != "MakeIterator":
+    if not iterators:
         return None
-    op = initializer.inputs[0].op
+    op = iterators[0].initializer.inputs[0].op
     while op.type in _KEEP_ELEMENTS:
         op = op.inputs[0].op
     if op.type not in _SIZE_INPUTS:

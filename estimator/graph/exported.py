@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from estimator.graph import reduce, updates
+from estimator.graph import accumulate, reduce, updates
 from estimator.graph.model import Model, Replicas, build_replicas
 from estimator.graph.program import building
 from estimator.spec import EstimatorSpec, ModeKeys
@@ -57,7 +57,8 @@ def build_export_program(
     with building(strategy, seed) as (graph, global_step):
         receiver = receiver_fn()
         batch = (receiver.features, getattr(receiver, "labels", None))
-        replicas = build_replicas(strategy, model, [batch], mode)
+        with accumulate.collecting_windows() as windows:
+            replicas = build_replicas(strategy, model, [batch], mode)
         spec = replicas.outputs[0].spec
         is_train = mode == ModeKeys.TRAIN
         has_loss = mode != ModeKeys.PREDICT
@@ -71,7 +72,7 @@ def build_export_program(
             if not has_loss or spec.loss.shape.rank == 0
             else tf.reduce_mean(spec.loss),
             metrics=_build_metrics(replicas) if has_loss else {},
-            train_op=_build_train_op(replicas, global_step) if is_train else None,
+            train_op=_build_train_op(replicas, global_step, windows) if is_train else None,
         )
 
 
@@ -87,7 +88,14 @@ def _build_metrics(replicas: Replicas) -> dict[str, tuple[Any, Any]]:
     return pairs
 
 
-def _build_train_op(replicas: Replicas, global_step: tf.Variable) -> tf.Operation:
+def _build_train_op(
+    replicas: Replicas, global_step: tf.Variable, windows: Sequence[accumulate.Window]
+) -> tf.Operation:
     spec = replicas.outputs[0].spec
-    others = updates.build_updates(replicas.new_ops, replicas.keras_variables, global_step)
+    others = updates.build_updates(
+        replicas.new_ops,
+        replicas.keras_variables,
+        global_step,
+        [window.update for window in windows],
+    )
     return tf.group(spec.train_op, *others)
