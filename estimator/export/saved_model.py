@@ -116,10 +116,11 @@ def write_saved_models(
 
 
 class _PortableSaver:
-    """A Saver whose exported graph names no device.
+    """A Saver whose exported graph names no device, and can be imported.
 
     TensorFlow's `clear_devices` stops at the top of the graph; loops, maps and other functions
-    keep theirs.
+    keep theirs. And its collections name what is inside of loops and branches, such as summaries,
+    which an import looks for at the top, and fails.
     """
 
     def __init__(self, saver: Any) -> None:
@@ -133,6 +134,11 @@ class _PortableSaver:
         for function in meta_graph.graph_def.library.function:
             for node in function.node_def:
                 node.device = ""
+        at_top = {node.name for node in meta_graph.graph_def.node}
+        for collection in meta_graph.collection_def.values():
+            if collection.WhichOneof("kind") == "node_list":
+                names = collection.node_list.value
+                names[:] = [name for name in names if name.partition(":")[0] in at_top]
         return meta_graph
 
 

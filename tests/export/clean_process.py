@@ -38,8 +38,9 @@ def answers_of_session(job):
             names = {key: name for key, name in names.items() if key not in updates}
             updated = session.run({key: signature.outputs[key].name for key in updates}, fed)
             found[name] = {**updated, **session.run(names, fed)}
-        if job.get("trains"):
-            session.run(graph.get_collection("saved_model_train_op"), fed)
+        if job.get("num_train_calls"):
+            for _ in range(job["num_train_calls"]):
+                session.run(graph.get_collection("saved_model_train_op"), fed)
             variables = [*V1.trainable_variables(), *V1.get_collection("global_step")]
             found["trained"] = {v.op.name: session.run(v) for v in variables}
         return found

@@ -101,9 +101,14 @@ def single_tensor(features, mode, params):
 
 
 def placed(features, mode, params):
-    """On devices that a server may not have, and this machine neither."""
+    """On devices that a server may not have, and this machine neither, with a loop inside."""
+
+    def double(x):
+        V1.summary.scalar("inside", tf.reduce_sum(x))
+        return x * 2.0
+
     with tf.device("/gpu:3"):
-        y = tf.map_fn(lambda x: x * 2.0, build_dense(features["x"]))
+        y = tf.map_fn(double, build_dense(features["x"]))
     return spec_of(mode, {"y": y}, y)
 
 
@@ -261,6 +266,11 @@ def make_tpu(model_fn, model_dir, config, params):
     return est.tpu.TPUEstimator(model_fn, model_dir, config, params, **sizes)
 
 
+def make_half(model_fn, model_dir, config, params):
+    config = config.replace(compute_dtype="bfloat16", jit_compile=True)
+    return est.Estimator(model_fn, model_dir, config, params)
+
+
 def also_under_another_name(outputs, predictions):
     outputs["added"] = est.export.PredictOutput({"first": predictions["first"]})
     del outputs["regress"]
@@ -289,6 +299,7 @@ CASES = {
     "devices": Case(placed, raw_receiver(), default(x=X)),
     "partitioned": Case(partitioned, raw_receiver(), default(x=X)),
     "Keras 3": Case(layered(keras.layers), raw_receiver(), default(x=X), strategy="mirrored_x2"),
+    "in bfloat16 by XLA": Case(layered(keras.layers), raw_receiver(), default(x=X), make=make_half),
     "tf-keras": Case(
         layered(tf_keras.layers), raw_receiver(), default(x=X), strategy="mirrored_x2"
     ),

@@ -55,7 +55,7 @@ def metrics_of(labels, y):
     }
 
 
-def v1_model(features, labels, mode, make_metrics=metrics_of):
+def v1_model(features, labels, mode, make_metrics=metrics_of, has_optimizer=True):
     kernel = V1.get_variable("kernel", [3])
     y = tf.linalg.matvec(features["x"], kernel)
     predictions = {"y": y, "scores": tf.nn.softmax(features["x"])}
@@ -68,7 +68,9 @@ def v1_model(features, labels, mode, make_metrics=metrics_of):
         return est.EstimatorSpec(mode, predictions=predictions, export_outputs=outputs)
     losses = tf.square(y - labels)
     step = V1.train.get_global_step()
-    train_op = V1.train.AdamOptimizer(0.1).minimize(tf.reduce_mean(losses), step)
+    train_op = tf.no_op()
+    if has_optimizer:
+        train_op = V1.train.AdamOptimizer(0.1).minimize(tf.reduce_mean(losses), step)
     return est.EstimatorSpec(
         mode,
         predictions=predictions,
@@ -111,7 +113,24 @@ def tpu_model(features, labels, mode):
     )
 
 
-MODELS = {"v1": v1_model, "keras": keras_model, "tpu": tpu_model}
+def accumulating_model(features, labels, mode):
+    """A step is of two batches, which are two runs of the train op."""
+    make_metrics = metrics_of if mode == EVAL else lambda labels, y: None
+    spec = v1_model(features, labels, mode, make_metrics, has_optimizer=False)
+    if mode != TRAIN:
+        return spec
+    optimizer = V1.train.MomentumOptimizer(0.1, 0.9)
+    optimizer = est.CrossShardOptimizer(optimizer, accumulate_steps=2)
+    return spec.replace(train_op=optimizer.minimize(spec.loss, V1.train.get_global_step()))
+
+
+MODELS = {
+    "v1": v1_model,
+    "keras": keras_model,
+    "tpu": tpu_model,
+    "accumulating": accumulating_model,
+}
+BATCHES_OF_STEP = {"accumulating": 2}
 FEEDS = {
     TRAIN: {"train": {"x": X, "label": Y}},
     EVAL: {"eval": {"x": X, "label": Y}},
@@ -141,7 +160,7 @@ class Runs:
     def _run(self, name, model_fn, model_dir, base):
         config = est.RunConfig(strategy="mirrored", num_replicas=2 if name == "v1" else 1)
         with est.Estimator(model_fn, model_dir, config) as model:
-            model.train(lambda: input_fn().repeat(2), steps=2)
+            model.train(lambda: input_fn().repeat(4), steps=2)
             together = model.experimental_export_all_saved_models(base, receivers()).decode()
             self.paths[name] = together
             for mode, receiver_fn in receivers().items():
@@ -152,14 +171,18 @@ class Runs:
             predictions = list(model.predict(once))
         # On one replica, which gets the whole batch, as the export does.
         with est.Estimator(model_fn, model_dir) as model:
-            model.train(once, steps=1)
+            model.train(input_fn, steps=1)
             names = model.get_variable_names()
             trained = {name: model.get_variable_value(name) for name in names}
         self.expected[name] = results, predictions, trained
 
     def _add(self, name, mode, way, path):
-        job = {"path": path, "tags": [TAGS[mode]], "feeds": FEEDS[mode], "trains": mode == TRAIN}
-        self.jobs[name, mode, way] = job
+        self.jobs[name, mode, way] = {
+            "path": path,
+            "tags": [TAGS[mode]],
+            "feeds": FEEDS[mode],
+            "num_train_calls": BATCHES_OF_STEP.get(name, 1) if mode == TRAIN else 0,
+        }
 
 
 @pytest.fixture(scope="module")
