@@ -730,9 +730,9 @@ class TPUEstimator(Estimator):
         asked_for = self._input_batch_size(mode, strategy)
         if asked_for is not None:
             argument, global_batch_size = self._batch_sizes[mode]
-            meaning = f"`{argument}` ({global_batch_size})"
+            meaning = f"as `{argument}` says"
             if asked_for != global_batch_size:
-                meaning = f"a replica's part of {meaning}"
+                meaning = f"a replica's part of `{argument}` ({global_batch_size})"
             check_batch_size(input_fn, source, asked_for, meaning, self._batch_axis)
         return source
 

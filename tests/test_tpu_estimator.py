@@ -17,9 +17,9 @@ REPLICAS = pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2", "c
 LOOPS = pytest.mark.parametrize("loop", [1, 100])
 
 
-def make_config(strategy="no_strategy", loop=2):
+def make_config(strategy="no_strategy", loop=2, **options):
     return est.tpu.RunConfig(
-        est.tpu.TPUConfig(iterations_per_loop=loop),
+        est.tpu.TPUConfig(iterations_per_loop=loop, **options),
         log_step_count_steps=None,
         save_summary_steps=None,
         **STRATEGIES[strategy],
@@ -293,6 +293,39 @@ def test_batches_that_may_be_right_are_taken(shape, tmp_path):
     assert model.train_result.global_step == 2
 
 
+KINDS = est.tpu.InputPipelineConfig
+PART, WHOLE = "4, a replica's part of `train_batch_size` (8)", "8, as `train_batch_size` says"
+
+
+@pytest.mark.parametrize(
+    ("kind", "deployments", "asked_for", "meaning"),
+    [
+        (KINDS.PER_SHARD_V1, [(0, 2, 1), (1, 2, 1)], 4, PART),
+        (KINDS.PER_HOST_V1, [(0, 1, 2)], 4, PART),
+        (KINDS.PER_HOST_V2, [(0, 1, 2)], 4, PART),
+        (KINDS.BROADCAST, [(0, 1, 2)], 8, WHOLE),
+        (KINDS.SLICED, [(0, 1, 2)], 8, WHOLE),
+    ],
+)
+def test_each_kind_of_pipeline_says_what_a_call_of_input_fn_is_for(
+    kind, deployments, asked_for, meaning, tmp_path
+):
+    seen = []
+
+    def input_fn(params):
+        seen.append(params)
+        return numbers(32, params["batch_size"], drop_remainder=True)
+
+    config = make_config("mirrored_x2", per_host_input_for_training=kind)
+    model = est.tpu.TPUEstimator(mean_model, str(tmp_path), config, train_batch_size=8)
+    model.train(input_fn, steps=1)
+    assert [p["context"].current_input_fn_deployment()[1:] for p in seen] == deployments
+    assert {p["batch_size"] for p in seen} == {asked_for}
+    with pytest.raises(ValueError, match="`input_fn` yields batches of 6 examples") as caught:
+        model.train(lambda params: numbers(32, 6, drop_remainder=True), steps=1)
+    assert f'params["batch_size"] is {meaning}. Batch by' in str(caught.value)
+
+
 def test_an_input_fn_that_takes_no_params_has_its_own_batches(tmp_path, caplog):
     model = est.tpu.TPUEstimator(
         mean_model, str(tmp_path), make_config("mirrored_x2"), train_batch_size=128
@@ -301,9 +334,7 @@ def test_an_input_fn_that_takes_no_params_has_its_own_batches(tmp_path, caplog):
         model.train(lambda: numbers(12, 3))
     assert model.train_result.global_step == 2
     (message,) = [m for m in caplog.messages if "takes no `params`" in m]
-    says = (
-        "yields batches of 3 examples, not of 64, which is a replica's part of `train_batch_size`"
-    )
+    says = "yields batches of 3 examples, not of 64, a replica's part of `train_batch_size`"
     assert f"{says} (128)" in message
 
 

@@ -66,8 +66,8 @@ def check_batch_size(
     found = f"batches of {', '.join(map(str, sorted(sizes)))} examples"
     if "params" not in inspect.signature(input_fn).parameters:
         _log.warning(
-            "`input_fn` takes no `params` and yields %s, not of %d, which is %s. Take `params`, "
-            'and batch by params["batch_size"].',
+            "`input_fn` takes no `params` and yields %s, not of %d, %s. Take `params`, and batch "
+            'by params["batch_size"].',
             found,
             batch_size,
             meaning,
