@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import reprlib
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,9 +20,13 @@ from estimator.checkpoint.old_model import OldModel, find_old_model
 from estimator.checkpoint.writer import build_saver
 from estimator.config.batch import per_replica_batch_size
 from estimator.config.checks import check_choice
+from estimator.config.cluster import EVALUATOR
+from estimator.config.frozen import call_in_words, show
 from estimator.config.run_config import RunConfig, TPURunConfig
 from estimator.config.strategy import make_session_config, make_strategy
 from estimator.config.warm_start import WarmStartSettings, checked_warm_start
+from estimator.console import no_internal_deprecations, say
+from estimator.explain import Facts, explain
 from estimator.graph import program as programs
 from estimator.graph.input import Input, build_input, check_input_fn, is_same_input
 from estimator.graph.model import Model, check_model_fn
@@ -31,6 +36,7 @@ from estimator.session.open import build_setup, opened
 from estimator.session.train import TrainRequest, TrainResult, run_train
 from estimator.session.warm import WarmSession, run_evaluation
 from estimator.spec import ModeKeys
+from estimator.summary.metrics_log import MetricsLog, metrics_in_words
 from estimator.summary.writer import EventWriter, close_event_files
 
 _log = logging.getLogger("estimator")
@@ -139,8 +145,31 @@ class Estimator:
         check_choice("name", name, self.get_variable_names())
         return tf.train.load_variable(self._existing_checkpoints(None)[0], name)
 
+    def explain(self, *, steps: int | None = None, max_steps: int | None = None) -> None:
+        """Prints what the verbs will do: where they run, on which batches, what is written when.
+
+        Nothing is built and nothing is written.
+
+        Args:
+          steps: as for `train`.
+          max_steps: likewise.
+
+        Raises:
+          TypeError, ValueError: an argument is wrong, or the strategy cannot be made.
+        """
+        arguments.check_steps(steps, max_steps)
+        print(explain(self._facts(), steps, max_steps))
+
+    def __repr__(self) -> str:
+        """What matters, on a few lines."""
+        shown = {"model_fn": show(self._model_fn), "config": repr(self._config)}
+        if self._params:
+            shown["params"] = reprlib.repr(self._params)
+        return call_in_words(type(self).__name__, shown)
+
     # The verbs.
 
+    @no_internal_deprecations()
     def train(
         self,
         input_fn: Callable,
@@ -203,10 +232,12 @@ class Estimator:
             listeners=listeners,
             is_same_input=self._is_same_input(input_fn),
             old_model=old_model,
+            batch_size=self._per_replica_batch_size(ModeKeys.TRAIN, strategy),
         )
         self._train_result = run_train(program, request)
         return self
 
+    @no_internal_deprecations()
     def evaluate(
         self,
         input_fn: Callable,
@@ -246,9 +277,13 @@ class Estimator:
         EventWriter(self.eval_dir(name)).write_metrics(
             {k: v for k, v in results.items() if k != "global_step"}, results["global_step"]
         )
-        _log.info("Evaluated %s: %s", path, results)
+        if self._config.is_chief or self._config.task_type == EVALUATOR:
+            MetricsLog(self.model_dir).write_eval(name, results["global_step"], results)
+            what = f"{path} ({name})" if name else path
+            say("Evaluated %s: %s", what, metrics_in_words(results))
         return results
 
+    @no_internal_deprecations()
     def predict(
         self,
         input_fn: Callable,
@@ -280,11 +315,15 @@ class Estimator:
         warm, host_input = self._warm_session(ModeKeys.PREDICT, input_fn, paths)
         assert isinstance(warm.program, programs.PredictProgram)
         keys = arguments.checked_predict_keys(predict_keys, warm.program.predictions[0])
-        warm.restore(paths)
+        is_told = warm.has_weights_of(paths[0])
+        path = warm.restore(paths)
+        if not is_told:
+            say("Predicting with %s", path)
         spec_hooks = warm.program.spec.prediction_hooks or ()
         predictions = warm.predict(host_input.batches(), keys, [*all_hooks, *spec_hooks])
         return rows(predictions) if yield_single_examples else predictions
 
+    @no_internal_deprecations()
     def export_saved_model(
         self,
         export_dir_base: str,
@@ -323,6 +362,8 @@ class Estimator:
         setup = build_setup(
             program.graph, program.spec.scaffold, build_saver, tf.compat.v1.ConfigProto()
         )
+        with program.graph.as_default():
+            main_op = tf.group(setup.local_init_ops)
         with opened(setup, paths) as (session, _):
             signatures = export.make_signatures(
                 program.receiver, program.spec.predictions, program.spec.export_outputs
@@ -332,7 +373,7 @@ class Estimator:
                 export_dir_base,
                 signatures,
                 saver=setup.saver,
-                main_op=tf.group(setup.local_init_ops),
+                main_op=main_op,
                 assets_extra=assets_extra,
                 as_text=as_text,
             )
@@ -395,6 +436,25 @@ class Estimator:
         del mode, strategy
         return dict(self._params)
 
+    def _per_replica_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:
+        """What the caller says of the batch size in this mode; None if nothing."""
+        del mode, strategy
+        return None
+
+    def _facts(self) -> Facts:
+        sizes = {
+            mode: self._per_replica_batch_size(mode, make_strategy(self._config, mode))
+            for mode in (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
+        }
+        return Facts(
+            title=f"{type(self).__name__} of {show(self._model_fn)} in {self.model_dir}",
+            config=self._config,
+            batch_sizes=sizes,
+            checkpoint=self.latest_checkpoint(),
+            warm_start=None if self._warm_start is None else str(self._warm_start),
+            eval_dir=self.eval_dir(),
+        )
+
     def _build_input(
         self, input_fn: Callable, mode: str, strategy: tf.distribute.Strategy
     ) -> Input:
@@ -420,7 +480,7 @@ class Estimator:
         if self._warm_start is None:
             return None
         if found:
-            _log.info("`warm_start_from` is not used: training goes on from %s.", found[0])
+            say("`warm_start_from` is not used: training goes on from %s.", found[0])
             return None
         return find_old_model(self._warm_start)
 

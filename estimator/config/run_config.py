@@ -16,6 +16,7 @@ from estimator.config.checks import (
     check_int,
     check_positive,
     check_type,
+    checked_window,
 )
 from estimator.config.cluster import Cluster, read_cluster
 from estimator.config.frozen import check_fields, short_repr
@@ -67,6 +68,8 @@ class RunConfig:
       nan_policy: what a loss or weight that is not finite does to training: "raise" an error,
         "stop" without one, "skip" the step as if it had not changed any weight, or "ignore" it.
       resume_input: whether training goes on where the input stood at the last checkpoint.
+      profile_steps: two global steps; those after the first, up to the second, are profiled, for
+        the profiler of TensorBoard.
       cluster: the cluster and this process's task in it, from TF_CONFIG.
 
     Raises:
@@ -97,6 +100,7 @@ class RunConfig:
     iterations_per_loop: int = 1
     nan_policy: str = "raise"
     resume_input: bool = True
+    profile_steps: tuple[int, int] | None = None
     cluster: Cluster = field(default_factory=read_cluster)
 
     def __post_init__(self) -> None:
@@ -212,6 +216,7 @@ class RunConfig:
         check_type("cluster", self.cluster, Cluster, "a Cluster")
         check_choice("nan_policy", self.nan_policy, NAN_POLICIES)
         check_bool("resume_input", self.resume_input)
+        _write(self, profile_steps=checked_window("profile_steps", self.profile_steps))
         check_bool("checkpoint_save_graph_def", self.checkpoint_save_graph_def)
 
     def _check_numbers(self) -> None:

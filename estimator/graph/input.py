@@ -45,6 +45,15 @@ class Input:
     element: tuple[Any, Any]
     build_cardinality: Callable[[], tf.Tensor] | None = None
 
+    @property
+    def batch_size(self) -> int | None:
+        """The first dimension of every tensor of a batch; None if they differ or do not say."""
+        shapes = [
+            getattr(spec, "shape", tf.TensorShape(None)) for spec in tf.nest.flatten(self.element)
+        ]
+        sizes = {shape[0] if shape.rank else None for shape in shapes if shape is not None}
+        return sizes.pop() if len(sizes) == 1 else None
+
 
 def build_input(
     input_fn: Callable,

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import logging
 import math
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,7 +22,9 @@ from estimator.checkpoint.position import (
     remove_positions,
 )
 from estimator.checkpoint.writer import CheckpointWriter, build_saver
+from estimator.config.batch import batch_in_words
 from estimator.config.run_config import RunConfig
+from estimator.config.strategy import replicas_in_words
 from estimator.graph.program import TrainProgram
 from estimator.session.finite import (
     BadWeightsError,
@@ -34,6 +35,8 @@ from estimator.session.finite import (
 from estimator.session.hooks import Hook, HookedSession
 from estimator.session.hooks_in_loops import StockHooks, first_stop, saver_hooks
 from estimator.session.open import Setup, build_setup, opened
+from estimator.session.profile import ProfileWindow
+from estimator.session.report import Plan, TrainReport
 from estimator.session.schedule import Schedule, loop_length
 from estimator.session.signals import StopSignal, stop_signals
 from estimator.summary.writer import EventWriter
@@ -72,6 +75,7 @@ class TrainRequest:
       listeners: told of every checkpoint.
       is_same_input: whether the input is the one that the newest checkpoint's position is in.
       old_model: what to start from if there is no checkpoint, or None.
+      batch_size: examples that a replica takes a step; None if the caller does not say.
     """
 
     config: RunConfig
@@ -82,6 +86,7 @@ class TrainRequest:
     listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener]
     is_same_input: bool
     old_model: OldModel | None = None
+    batch_size: int | None = None
 
 
 def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
@@ -116,7 +121,8 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
     for hook in request.hooks:
         _tf.set_steps_per_run(hook, config.iterations_per_loop)
     stand_ins = {id(inside): outside for inside, outside in program.stand_ins}
-    events = EventWriter(model_dir)
+    graph = program.graph if config.checkpoint_save_graph_def else None
+    events = EventWriter(model_dir, graph)
     with contextlib.ExitStack() as stack:
         _watch_saver_hooks(request, position, weights, stack)
         hooked = HookedSession(
@@ -139,7 +145,7 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         is_resumed = _start_input(session, program, position, model_dir, path)
         hooked.start(session, stack.enter_context(_coordinated(session)))
         run = _TrainRun(program, hooked, request, checkpoints, events, weights, stop)
-        return run.run(is_resumed)
+        return run.run(is_resumed, path)
 
 
 def _start_input(
@@ -216,6 +222,7 @@ class _TrainRun:
         stop: StopSignal,
     ) -> None:
         config = request.config
+        self._request = request
         self._stop = stop
         self._weights = weights
         self._program = program
@@ -237,7 +244,9 @@ class _TrainRun:
         self._max_step, self._limit = self._end_of(request)
         self._loss: float | None = None
         self._skipped_steps = 0
-        self._logged_at = time.perf_counter(), self._step
+        self._profile = ProfileWindow(
+            config.profile_steps if config.is_chief else None, str(config.model_dir)
+        )
 
     def _end_of(self, request: TrainRequest) -> tuple[int | None, str]:
         """The first step that something says to stop at, and its name."""
@@ -250,7 +259,25 @@ class _TrainRun:
             ends.append((stop_hook, "hook"))
         return min(ends, key=lambda end: end[0], default=(None, "hook"))
 
-    def run(self, is_input_resumed: bool) -> TrainResult:
+    def run(self, is_input_resumed: bool, checkpoint: str | None) -> TrainResult:
+        """Trains; `checkpoint` is the path of what was restored."""
+        with TrainReport(self._plan(checkpoint), self._events) as self._report, self._profile:
+            return self._run(is_input_resumed)
+
+    def _plan(self, checkpoint: str | None) -> Plan:
+        return Plan(
+            config=self._request.config,
+            first_step=self._first_step,
+            last_step=self._max_step,
+            checkpoint=checkpoint,
+            replicas=replicas_in_words(self._program.strategy),
+            batch=batch_in_words(
+                self._request.batch_size or self._program.input.batch_size,
+                self._program.strategy.num_replicas_in_sync,
+            ),
+        )
+
+    def _run(self, is_input_resumed: bool) -> TrainResult:
         reason = None
         while reason is None:
             reason = self._reason_to_stop() or self._run_finite_loop()
@@ -267,7 +294,7 @@ class _TrainRun:
         if reason != "nan loss":
             reason = self._finish(reason)
         self._events.flush()
-        _log.info("Training stopped at step %d: %s.", self._step, reason)
+        self._report.end(self._step, self._loss, reason)
         return TrainResult(self._step, self._loss, reason, self._count_skipped())
 
     def _finish(self, reason: str) -> str:
@@ -305,7 +332,7 @@ class _TrainRun:
             self._step,
             self._iterations_per_loop,
             self._max_step,
-            [self._saves, self._summaries, self._stock_hooks],
+            [self._saves, self._summaries, self._stock_hooks, self._profile],
         )
         before = self._step
         is_recording = self._summaries.is_due(before, before + num_steps)
@@ -319,8 +346,10 @@ class _TrainRun:
         self._check_advanced(before)
         if is_recording:
             self._write_summaries(summary)
+        self._report.advance(self._step, self._loss)
         if self._logs.is_due(before, self._step):
-            self._write_speed()
+            self._report.tell(self._step, self._loss)
+            self._count_skipped()
         return self._save_if_due(before)
 
     def _save_if_due(self, before: int) -> str | None:
@@ -348,7 +377,8 @@ class _TrainRun:
             values.append(np.True_)
             fetches += [] if program.summary is None else [program.summary]
         self._stock_hooks.expect(self._step, num_steps)
-        loss, step, *summary = self._session.run(fetches, feeds, values)
+        with self._profile.call(self._step, num_steps):
+            loss, step, *summary = self._session.run(fetches, feeds, values)
         self._loss, self._step = float(loss), int(step)
         return _bytes(summary)
 
@@ -388,16 +418,6 @@ class _TrainRun:
         self._events.write_scalars({"loss": self._loss or 0.0}, self._step)
         if summary:
             self._events.write_summary(summary, self._step)
-
-    def _write_speed(self) -> None:
-        now, (then, step_then) = time.perf_counter(), self._logged_at
-        steps_per_sec = (self._step - step_then) / max(now - then, 1e-9)
-        self._logged_at = now, self._step
-        self._events.write_scalars({"global_step/sec": steps_per_sec}, self._step)
-        _log.info(
-            "step %d: loss = %.6g (%.4g steps/s)", self._step, self._loss or 0.0, steps_per_sec
-        )
-        self._count_skipped()
 
 
 def _bytes(summary: list[Any]) -> bytes | None:

@@ -34,6 +34,10 @@ class WarmSession:
         self.key = key
         self.session = tf.compat.v1.Session(graph=setup.graph, config=setup.config)
         self._setup = setup
+        if isinstance(program, EvalProgram):
+            # Before anything runs: TensorFlow takes no changes of ops that have run.
+            with program.graph.as_default():
+                _reset_op(program.graph)
         self._restored: tuple | None = None
         self._predictions: weakref.WeakSet[Generator] = weakref.WeakSet()
         self._run = HookedSession(setup.graph, [])
