@@ -485,12 +485,13 @@ class Estimator:
             mode: self._per_replica_batch_size(mode, make_strategy(self._config, mode))
             for mode in (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
         }
+        old = self._warm_start
         return Facts(
             title=f"{type(self).__name__} of {show(self._model_fn)} in {self.model_dir}",
             config=self._config,
             batch_sizes=sizes,
             checkpoint=self.latest_checkpoint(),
-            warm_start=None if self._warm_start is None else str(self._warm_start),
+            warm_start=None if old is None else str(old.ckpt_to_initialize_from),
             eval_dir=self.eval_dir(),
         )
 

@@ -48,10 +48,9 @@ class Input:
     @property
     def batch_size(self) -> int | None:
         """The first dimension of every tensor of a batch; None if they differ or do not say."""
-        shapes = [
-            getattr(spec, "shape", tf.TensorShape(None)) for spec in tf.nest.flatten(self.element)
-        ]
-        sizes = {shape[0] if shape.rank else None for shape in shapes if shape is not None}
+        specs = [spec for spec in tf.nest.flatten(self.element) if spec is not None]
+        shapes = [getattr(spec, "shape", tf.TensorShape(None)) for spec in specs]
+        sizes = {shape[0] if shape.rank else None for shape in shapes}
         return sizes.pop() if len(sizes) == 1 else None
 
 

@@ -47,6 +47,7 @@ class ProgressBar:
             dynamic_ncols=True,
             leave=False,
             mininterval=0,
+            miniters=1,
             **options,
         )
         self._next_draw = clock() + _REDRAW_SECS

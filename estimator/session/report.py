@@ -14,42 +14,34 @@ from types import TracebackType
 
 from estimator import console
 from estimator.checkpoint import files
+from estimator.config.batch import batch_in_words
 from estimator.config.run_config import RunConfig
+from estimator.config.strategy import replicas_in_words
+from estimator.graph.program import TrainProgram
 from estimator.session.progress import ProgressBar
 from estimator.summary.metrics_log import MetricsLog
 from estimator.summary.writer import EventWriter
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
-    """What a training is about to do.
+class Span:
+    """The steps of a training.
 
     Attributes:
-      config: its `model_dir` is filled in.
       first_step: from which it goes on.
       last_step: where it stops at the latest; None if that is not known.
       checkpoint: the path of what was restored; None if nothing was.
-      replicas: how many, and of which strategy, in words.
-      batch: how many examples a step takes, in words; empty if that is not known.
     """
 
-    config: RunConfig
     first_step: int
     last_step: int | None
     checkpoint: str | None
-    replicas: str
-    batch: str
 
     def __str__(self) -> str:
-        """In one line."""
-        loop = self.config.iterations_per_loop
+        """As in "from step 100 (model.ckpt-100) to 1,000"."""
         restored = f" ({os.path.basename(self.checkpoint)})" if self.checkpoint else ""
         end = "the end of the input" if self.last_step is None else f"{self.last_step:,}"
-        parts = [f"{loop:,} step{'s' * (loop > 1)} a session call", self.replicas, self.batch]
-        return (
-            f"Training in {self.config.model_dir} from step {self.first_step:,}{restored} "
-            f"to {end}: {', '.join(filter(None, parts))}."
-        )
+        return f"from step {self.first_step:,}{restored} to {end}"
 
 
 class TrainReport:
@@ -59,36 +51,48 @@ class TrainReport:
     """
 
     def __init__(
-        self, plan: Plan, events: EventWriter, clock: Callable[[], float] = time.perf_counter
+        self,
+        config: RunConfig,
+        program: TrainProgram,
+        span: Span,
+        events: EventWriter,
+        batch_size: int | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Tells nothing yet.
 
         Args:
-          plan: of the training.
+          config: its `model_dir` is filled in.
+          program: what is trained.
+          span: the steps.
           events: where the speed is written.
+          batch_size: examples that a replica takes a step; None if only the program may know.
           clock: in seconds.
         """
-        self._plan = plan
+        self._config = config
+        self._program = program
+        self._span = span
         self._events = events
+        self._batch_size = batch_size or program.input.batch_size
         self._clock = clock
-        self._is_chief = plan.config.is_chief
-        self._model_dir = str(plan.config.model_dir)
+        self._model_dir = str(config.model_dir)
         self._metrics = MetricsLog(self._model_dir)
         self._bar: ProgressBar | None = None
         self._stack = contextlib.ExitStack()
-        self._began = self._told = clock(), plan.first_step
+        self._began = self._told = clock(), span.first_step
 
     def __enter__(self) -> TrainReport:
         """Tells what begins."""
-        if not self._is_chief:
+        if not self._config.is_chief:
             return self
-        self._metrics.go_on_from(self._plan.first_step)
-        console.say("%s", self._plan)
-        if self._plan.config.log_step_count_steps is not None and console.is_terminal():
-            self._bar = ProgressBar(self._plan.first_step, self._plan.last_step)
+        span = self._span
+        self._metrics.go_on_from(span.first_step)
+        console.say("Training in %s %s: %s", self._model_dir, span, self._how())
+        if self._config.log_step_count_steps is not None and console.is_terminal():
+            self._bar = ProgressBar(span.first_step, span.last_step)
             self._stack.enter_context(console.rewriting(self._bar))
             self._stack.callback(self._bar.close)
-        self._began = self._told = self._clock(), self._plan.first_step
+        self._began = self._told = self._clock(), span.first_step
         return self
 
     def __exit__(
@@ -110,7 +114,7 @@ class TrainReport:
         steps_per_sec = self._speed_since(self._told, step)
         self._told = self._clock(), step
         self._events.write_scalars({"global_step/sec": steps_per_sec}, step)
-        if not self._is_chief:
+        if not self._config.is_chief:
             return
         self._metrics.write_train(step, loss, steps_per_sec)
         if self._bar is None:
@@ -118,31 +122,40 @@ class TrainReport:
 
     def end(self, step: int, loss: float | None, reason: str) -> None:
         """Tells where training ended and why, and how to look at what came of it."""
-        if not self._is_chief:
+        if not self._config.is_chief:
             return
         if step > self._told[1] and reason != "nan loss":
             self._metrics.write_train(step, loss, self._speed_since(self._told, step))
         self._stack.close()
-        num_steps, secs = step - self._plan.first_step, self._clock() - self._began[0]
+        num_steps, secs = step - self._span.first_step, self._clock() - self._began[0]
         parts = [
             f"{num_steps:,} steps in {_clock_time(secs)}",
             f"{_short(self._speed_since(self._began, step))} steps/s",
             *_loss(loss),
         ]
         console.say(
-            "Trained to step %s (%s): %s. Checkpoint: %s\nTensorBoard: %s",
+            "Training stopped at step %s (%s): %s. Checkpoint: %s\nTensorBoard: %s",
             f"{step:,}",
             reason,
             ", ".join(parts),
-            files.latest_checkpoint(self._model_dir),
+            files.latest_checkpoint(self._model_dir) or "none",
             tensorboard_command(self._model_dir),
         )
+
+    def _how(self) -> str:
+        loop, strategy = self._config.iterations_per_loop, self._program.strategy
+        parts = [
+            f"{loop:,} step{'s' * (loop > 1)} a session call",
+            replicas_in_words(strategy),
+            batch_in_words(self._batch_size, strategy.num_replicas_in_sync),
+        ]
+        return ", ".join(filter(None, parts))
 
     def _speed_since(self, then: tuple[float, int], step: int) -> float:
         return (step - then[1]) / max(self._clock() - then[0], 1e-9)
 
     def _progress(self, step: int, loss: float | None, steps_per_sec: float) -> str:
-        last_step = self._plan.last_step
+        last_step = self._span.last_step
         parts = [*_loss(loss), f"{_short(steps_per_sec)} steps/s"]
         if last_step is None:
             return f"step {step:,}: {', '.join(parts)}"
@@ -169,7 +182,9 @@ def _short(number: float) -> str:
 
 
 def _clock_time(secs: float) -> str:
-    """Such as 0:07, 12:30, 1:00:00."""
+    """Such as 1.3 s, 0:12, 1:00:00."""
+    if secs < 9.95:
+        return f"{secs:.1f} s"
     minutes, secs = divmod(round(secs), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{secs:02}" if hours else f"{minutes}:{secs:02}"

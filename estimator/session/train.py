@@ -22,9 +22,7 @@ from estimator.checkpoint.position import (
     remove_positions,
 )
 from estimator.checkpoint.writer import CheckpointWriter, build_saver
-from estimator.config.batch import batch_in_words
 from estimator.config.run_config import RunConfig
-from estimator.config.strategy import replicas_in_words
 from estimator.graph.program import TrainProgram
 from estimator.session.finite import (
     BadWeightsError,
@@ -36,7 +34,7 @@ from estimator.session.hooks import Hook, HookedSession
 from estimator.session.hooks_in_loops import StockHooks, first_stop, saver_hooks
 from estimator.session.open import Setup, build_setup, opened
 from estimator.session.profile import ProfileWindow
-from estimator.session.report import Plan, TrainReport
+from estimator.session.report import Span, TrainReport
 from estimator.session.schedule import Schedule, loop_length
 from estimator.session.signals import StopSignal, stop_signals
 from estimator.summary.writer import EventWriter
@@ -261,21 +259,12 @@ class _TrainRun:
 
     def run(self, is_input_resumed: bool, checkpoint: str | None) -> TrainResult:
         """Trains; `checkpoint` is the path of what was restored."""
-        with TrainReport(self._plan(checkpoint), self._events) as self._report, self._profile:
-            return self._run(is_input_resumed)
-
-    def _plan(self, checkpoint: str | None) -> Plan:
-        return Plan(
-            config=self._request.config,
-            first_step=self._first_step,
-            last_step=self._max_step,
-            checkpoint=checkpoint,
-            replicas=replicas_in_words(self._program.strategy),
-            batch=batch_in_words(
-                self._request.batch_size or self._program.input.batch_size,
-                self._program.strategy.num_replicas_in_sync,
-            ),
+        span = Span(self._first_step, self._max_step, checkpoint)
+        report = TrainReport(
+            self._request.config, self._program, span, self._events, self._request.batch_size
         )
+        with report as self._report, self._profile:
+            return self._run(is_input_resumed)
 
     def _run(self, is_input_resumed: bool) -> TrainResult:
         reason = None
