@@ -46,7 +46,9 @@ def say(message: str, *args: Any, brief: str | None = None) -> None:
         _log.info(message, *args, stacklevel=2)
     elif way == "stderr":
         _clear_lines()
-        print(message % args if brief is None else brief, file=sys.stderr, flush=True)
+        # That nobody reads any more, as after `| head`, is no reason to end a training.
+        with contextlib.suppress(OSError):
+            print(message % args if brief is None else brief, file=sys.stderr, flush=True)
 
 
 def is_terminal() -> bool:

@@ -330,7 +330,7 @@ class Estimator:
         keys = arguments.checked_predict_keys(predict_keys, warm.program.predictions[0])
         is_told = warm.has_weights_of(paths[0])
         path = warm.restore(paths)
-        if not is_told:
+        if not is_told and is_telling(self._config):
             say("Predicting with %s", path)
         spec_hooks = warm.program.spec.prediction_hooks or ()
         predictions = warm.predict(host_input.batches(), keys, [*all_hooks, *spec_hooks])
@@ -460,7 +460,7 @@ class Estimator:
         EventWriter(self.eval_dir(name)).write_metrics(
             {k: v for k, v in results.items() if k != "global_step"}, results["global_step"]
         )
-        if self._config.is_chief or self._config.task_type == EVALUATOR:
+        if is_telling(self._config):
             MetricsLog(self.model_dir).write_eval(name, results["global_step"], results)
             what = f"{what} ({name})" if name else what
             say("Evaluated %s: %s", what, metrics_in_words(results))
@@ -647,6 +647,11 @@ class TPUEstimator(Estimator):
         if global_batch_size is None:
             return None
         return per_replica_batch_size(global_batch_size, strategy.num_replicas_in_sync, argument)
+
+
+def is_telling(config: RunConfig) -> bool:
+    """Whether this task of a cluster, or the only one, says what it evaluates and predicts with."""
+    return config.is_chief or config.task_type == EVALUATOR
 
 
 def checked_receiver_fn(receiver_fn: Callable) -> Callable[[], Any]:

@@ -105,6 +105,19 @@ def test_an_absl_app_that_logs_to_a_file_has_the_lines_there():
         assert console._way() == "logging"
 
 
+class Gone(io.StringIO):
+    """Where nobody reads any more."""
+
+    def write(self, text):
+        raise BrokenPipeError
+
+
+def test_nobody_needs_to_read_the_lines(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Gone())
+    with fresh_logging():
+        assert console.say("step %d", 7) is None
+
+
 def test_details_are_for_programs_that_have_set_logging_up(capsys):
     stream = io.StringIO()
     with fresh_logging():

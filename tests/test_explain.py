@@ -168,6 +168,7 @@ def test_the_repr_is_a_line_if_it_is_short_and_a_few_if_not(tmp_path):
             ),
             params={{'rate': 0.1}},
         )""")  # noqa: E501
+    assert "model_fn=<Model>," in repr(est.Estimator(Model(), "m", params={"x": "y" * 200}))
     many = {f"key_{i}": i for i in range(1000)}
     assert len(repr(est.Estimator(model_fn, "m", params=many))) < 250
 

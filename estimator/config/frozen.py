@@ -56,4 +56,6 @@ def show(value: Any) -> str:
         return f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, tf.compat.v1.ConfigProto):
         return f"<ConfigProto {' '.join(str(value).split())}>"
+    if type(value).__repr__ is object.__repr__:
+        return f"<{type(value).__name__}>"
     return repr(value)

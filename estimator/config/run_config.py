@@ -52,7 +52,8 @@ class RunConfig:
       session_config: a `tf.compat.v1.ConfigProto`.
       keep_checkpoint_max: how many of the newest checkpoints to keep; 0 or None keeps all.
       keep_checkpoint_every_n_hours: one checkpoint in so many hours is kept for good.
-      log_step_count_steps: steps from one log of the speed and the loss to the next.
+      log_step_count_steps: steps from one log of the speed and the loss to the next; None shows
+        no bar either.
       train_distribute: the `tf.distribute` strategy to train under.
       device_fn: op to device, for the ops that are not placed.
       protocol: of the cluster's servers; None is "grpc".

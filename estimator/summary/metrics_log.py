@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import math
 import os
@@ -105,9 +104,11 @@ def _locked(directory: str) -> Iterator[None]:
 
     The lock is the directory's, so that no file of its own is left there.
     """
-    if "://" in directory:
+    if "://" in directory or os.name != "posix":
         yield
         return
+    import fcntl
+
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         # Some network file systems have no such locks; there, a line is still one write.

@@ -54,6 +54,16 @@ def test_exactly_the_steps_asked_for_are_in_the_profile(loop, tmp_path):
     assert counts["train"] == {1: 7, 4: 2, 100: 1}[loop]
 
 
+@pytest.mark.parametrize("loop", [1, 100])
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored", "central_storage"])
+def test_every_replicas_ops_are_in_the_profile(strategy, loop, tmp_path):
+    num_replicas = 1 if strategy == "one_device" else 2
+    train(tmp_path, loop, strategy=strategy, num_replicas=num_replicas, profile_steps=(10, 17))
+    counts = count_events(tmp_path)
+    squares = [name for name in counts if name.endswith("Square")]
+    assert sum(counts[name] for name in squares) == 7 * num_replicas
+
+
 @pytest.mark.parametrize(
     ("loop", "ends"), [(1, list(range(1, 31))), (4, [4, 8, 10, 14, 17, 21, 25, 29, 30])]
 )

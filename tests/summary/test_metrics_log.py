@@ -156,6 +156,22 @@ def test_a_training_and_its_evaluations_have_their_lines(loop, told, tmp_path):
     assert evaluation["metrics"] == {"mean": 1.5}
 
 
+def test_a_training_that_is_evaluated_on_the_way_and_run_again_has_no_step_twice(tmp_path):
+    config = est.RunConfig(save_checkpoints_steps=4, log_step_count_steps=2)
+    for max_steps in (8, 8, 12):
+        model = est.Estimator(Model(), str(tmp_path), config)
+        train_spec = est.TrainSpec(numbers(), max_steps=max_steps)
+        eval_specs = [
+            est.EvalSpec(numbers(3), name=name, throttle_secs=0) for name in ("dev", "test")
+        ]
+        est.train_and_evaluate(model, train_spec, eval_specs)
+    lines = read(tmp_path)
+    keys = [(line["kind"], line.get("name"), line["step"]) for line in lines]
+    trained = [("train", None, step) for step in range(2, 13, 2)]
+    evaluated = [("eval", name, step) for name in ("dev", "test") for step in (4, 8, 12)]
+    assert sorted(keys, key=str) == sorted([*trained, *evaluated], key=str)
+
+
 def test_a_worker_beside_the_chief_writes_none(tmp_path):
     addresses = {"chief": ("localhost:1",), "worker": ("localhost:2",)}
     cluster = Cluster(addresses, "worker", 0, session_master="")
