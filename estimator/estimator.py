@@ -163,10 +163,7 @@ class Estimator:
 
     def __repr__(self) -> str:
         """What matters, on a few lines."""
-        shown = {"model_fn": show(self._model_fn), "config": repr(self._config)}
-        if self._params:
-            shown["params"] = reprlib.repr(self._params)
-        return call_in_words(type(self).__name__, shown)
+        return call_in_words(type(self).__name__, self._shown())
 
     # The verbs.
 
@@ -480,6 +477,11 @@ class Estimator:
         del mode, strategy
         return None
 
+    def _shown(self) -> dict[str, str]:
+        """The arguments that matter, in words."""
+        shown = {"model_fn": show(self._model_fn), "config": repr(self._config)}
+        return {**shown, "params": reprlib.repr(self._params)} if self._params else shown
+
     def _facts(self) -> Facts:
         sizes = {
             mode: self._per_replica_batch_size(mode, make_strategy(self._config, mode))
@@ -636,6 +638,10 @@ class TPUEstimator(Estimator):
 
     def _assert_members_are_not_overridden(self) -> None:
         arguments.check_overrides(type(self), TPUEstimator)
+
+    def _shown(self) -> dict[str, str]:
+        sizes = {name: str(size) for name, size in self._batch_sizes.values() if size is not None}
+        return {**super()._shown(), **sizes}
 
     def _params_for(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
         params = super()._params_for(mode, strategy)

@@ -168,6 +168,11 @@ def test_the_repr_is_a_line_if_it_is_short_and_a_few_if_not(tmp_path):
             ),
             params={{'rate': 0.1}},
         )""")  # noqa: E501
+    sized = est.tpu.TPUEstimator(model_fn, "m", train_batch_size=8, predict_batch_size=2)
+    assert repr(sized).endswith(
+        "\n    config=TPURunConfig(model_dir='m', iterations_per_loop=2),"
+        "\n    train_batch_size=8,\n    predict_batch_size=2,\n)"
+    )
     assert "model_fn=<Model>," in repr(est.Estimator(Model(), "m", params={"x": "y" * 200}))
     many = {f"key_{i}": i for i in range(1000)}
     assert len(repr(est.Estimator(model_fn, "m", params=many))) < 250

@@ -209,3 +209,18 @@ def test_nothing_but_the_librarys_lines_shows(runs):
         "Predicting with ",
         "SavedModel written to ",
     ]
+
+
+def test_what_an_import_says_before_it_fails_is_shown(tmp_path):
+    broken = "import os\nos.write(2, b'no such instruction')\nraise ImportError('broken')\n"
+    (tmp_path / "tensorflow.py").write_text(broken)
+    process = subprocess.run(
+        [sys.executable, str(ROOT / "run_mnist.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert process.returncode == 1
+    assert "no such instruction" in process.stderr
+    assert process.stderr.endswith("ImportError: broken\n")
