@@ -50,7 +50,8 @@ class Input:
         """The first dimension of every tensor of a batch; None if they differ or do not say."""
         specs = [spec for spec in tf.nest.flatten(self.element) if spec is not None]
         shapes = [getattr(spec, "shape", tf.TensorShape(None)) for spec in specs]
-        sizes = {shape[0] if shape.rank else None for shape in shapes}
+        # After `tf.disable_v2_behavior()` a dimension is an object of its own.
+        sizes = {tf.compat.dimension_value(shape[0]) if shape.rank else None for shape in shapes}
         return sizes.pop() if len(sizes) == 1 else None
 
 
