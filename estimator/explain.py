@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 
 from estimator.checkpoint.files import checkpoint_step
-from estimator.config.batch import batch_in_words
+from estimator.config.loop import loop_in_words
 from estimator.config.run_config import RunConfig
 from estimator.config.strategy import devices_in_words, make_strategy, replicas_in_words
 from estimator.spec import ModeKeys
@@ -22,7 +22,7 @@ class Facts:
     Attributes:
       title: names the estimator.
       config: its `model_dir` is filled in.
-      batch_sizes: by mode, examples of one replica; None where the caller does not say.
+      batches: by mode, how many examples the replicas take at a time; "" if that was not said.
       checkpoint: the newest; None if there is none.
       warm_start: where the first values come from, in words; None if from initializers.
       eval_dir: where evaluations go.
@@ -30,7 +30,7 @@ class Facts:
 
     title: str
     config: RunConfig
-    batch_sizes: Mapping[str, int | None]
+    batches: Mapping[str, str]
     checkpoint: str | None
     warm_start: str | None
     eval_dir: str
@@ -58,8 +58,10 @@ def _train(facts: Facts, steps: int | None, max_steps: int | None) -> Iterator[s
     yield _where_it_starts(facts, steps, max_steps)
     yield _where_it_runs(facts, ModeKeys.TRAIN)
     loop = config.iterations_per_loop
-    cut = ", fewer where one of the following is due" if loop > 1 else ""
-    yield f"{_count(loop, 'step')} a session call{cut}"
+    cut = "" if loop == 1 else ", less where one of the following is due"
+    yield f"{loop_in_words(loop)} a session call{cut}"
+    if config.max_time_secs is not None:
+        yield f"until {config.max_time_secs:g} s have gone by, at the latest"
     kept = config.keep_checkpoint_max
     how_many = "all are kept" if kept is None else f"the newest {kept} are kept"
     saves = _every(config.save_checkpoints_steps) or (
@@ -100,9 +102,14 @@ def _predict(facts: Facts) -> Iterator[str]:
 
 def _where_it_runs(facts: Facts, mode: str) -> str:
     strategy = make_strategy(facts.config, mode)
-    batch = batch_in_words(facts.batch_sizes[mode], strategy.num_replicas_in_sync)
-    said_by = "batches as `input_fn` makes them, one a replica"
-    return f"{replicas_in_words(strategy)} on {devices_in_words(strategy)}; {batch or said_by}"
+    batch = facts.batches[mode]
+    parts = [
+        f"{replicas_in_words(strategy)} on {devices_in_words(strategy)}",
+        f"batches of {batch}" if batch else "batches as `input_fn` makes them, one a replica",
+        "" if facts.config.compute_dtype == "float32" else facts.config.compute_dtype,
+        "compiled by XLA" if facts.config.jit_compile else "",
+    ]
+    return "; ".join(filter(None, parts))
 
 
 def _every(steps: int | None) -> str:

@@ -18,6 +18,7 @@ FLOORS = {
     "session": 4,
     "arguments": 5,
     "explain": 5,
+    "smoke": 5,
     "stock_hooks": 5,
     "feature_specs": 5,
     "inputs": 5,

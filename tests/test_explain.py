@@ -48,8 +48,8 @@ def test_all_that_will_happen_is_told_without_a_graph_or_a_directory(tmp_path, c
     assert rows == {
         "train": [
             "from step 0 to step 2,000",
-            place + "2 x 32 = 64 examples a step",
-            "50 steps a session call, fewer where one of the following is due",
+            place + "batches of 2 x 32 = 64 examples",
+            "50 steps a session call, less where one of the following is due",
             "checkpoints every 500 steps and at the end; the newest 5 are kept",
             "summaries every 20 steps",
             "speed and loss every 1,000 steps",
@@ -58,7 +58,7 @@ def test_all_that_will_happen_is_told_without_a_graph_or_a_directory(tmp_path, c
         ],
         "evaluate": [
             f"the newest checkpoint, once there is one; events in {model_dir}/eval",
-            place + "2 x 5 = 10 examples a step",
+            place + "batches of 2 x 5 = 10 examples",
         ],
         "predict": ["the newest checkpoint, once there is one", unknown],
     }
@@ -92,6 +92,33 @@ def test_what_never_happens_is_told(tmp_path, capsys):
         "summaries never",
         "speed and loss never",
     ]
+
+
+def test_precision_compilation_times_and_broadcast_are_told(tmp_path, capsys):
+    broadcast = est.tpu.InputPipelineConfig.BROADCAST
+    config = est.tpu.RunConfig(
+        est.tpu.TPUConfig(iterations_per_loop="2m", per_host_input_for_training=broadcast),
+        strategy="mirrored",
+        num_replicas=2,
+        compute_dtype="bfloat16",
+        jit_compile=True,
+        max_time_secs=90,
+    )
+    model = est.tpu.TPUEstimator(model_fn, str(tmp_path), config, train_batch_size=32)
+    _, rows = explained(model, capsys)
+    assert rows["train"][1:4] == [
+        "2 replicas (mirrored) on CPU:0, CPU:1; batches of the same 32 examples on each replica; "
+        "bfloat16; compiled by XLA",
+        "about 2 m a session call, less where one of the following is due",
+        "until 90 s have gone by, at the latest",
+    ]
+
+
+def test_a_smoke_run_tells_of_two_steps_in_a_directory_of_its_own(tmp_path, capsys):
+    config = est.RunConfig(smoke=True)
+    title, rows = explained(est.Estimator(model_fn, str(tmp_path), config), capsys, max_steps=99)
+    assert str(tmp_path) not in title
+    assert rows["train"][0] == "from step 0 to step 2"
 
 
 @pytest.mark.parametrize(

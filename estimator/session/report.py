@@ -15,6 +15,7 @@ from types import TracebackType
 from estimator import console
 from estimator.checkpoint import files
 from estimator.config.batch import batch_in_words
+from estimator.config.loop import loop_in_words
 from estimator.config.run_config import RunConfig
 from estimator.config.strategy import replicas_in_words
 from estimator.graph.program import TrainProgram
@@ -56,7 +57,7 @@ class TrainReport:
         program: TrainProgram,
         span: Span,
         events: EventWriter,
-        batch_size: int | None = None,
+        batch: str = "",
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Tells nothing yet.
@@ -66,14 +67,16 @@ class TrainReport:
           program: what is trained.
           span: the steps.
           events: where the speed is written.
-          batch_size: examples that a replica takes a step; None if only the program may know.
+          batch: how many examples the replicas take at a time, if that is known already.
           clock: in seconds.
         """
         self._config = config
         self._program = program
         self._span = span
         self._events = events
-        self._batch_size = batch_size or program.input.batch_size
+        self._batch = batch or batch_in_words(
+            program.input.batch_size, program.strategy.num_replicas_in_sync
+        )
         self._clock = clock
         self._model_dir = str(config.model_dir)
         self._metrics = MetricsLog(self._model_dir)
@@ -143,11 +146,12 @@ class TrainReport:
         )
 
     def _how(self) -> str:
-        loop, strategy = self._config.iterations_per_loop, self._program.strategy
+        window = self._program.window
+        batches = "" if window is None else f"{window.size:,} batches of "
         parts = [
-            f"{loop:,} step{'s' * (loop > 1)} a session call",
-            replicas_in_words(strategy),
-            batch_in_words(self._batch_size, strategy.num_replicas_in_sync),
+            f"{loop_in_words(self._config.iterations_per_loop)} a session call",
+            replicas_in_words(self._program.strategy),
+            f"{batches}{self._batch} a step" if self._batch else "",
         ]
         return ", ".join(filter(None, parts))
 

@@ -31,8 +31,9 @@ class FakeProgram:
 
     def __init__(self, batch_size=None):
         spec = tf.TensorSpec([batch_size, 2])
-        self.input = Input(None, None, None, (spec, spec))
+        self.input = Input(None, None, (), (spec, spec))
         self.strategy = tf.distribute.get_strategy()
+        self.window = None
 
 
 @pytest.fixture
@@ -82,6 +83,34 @@ def test_the_rate_and_the_time_left_are_those_of_the_interval(tmp_path, said):
 )
 def test_the_span_in_words(span, words):
     assert str(span).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("fields", "num_batches", "words"),
+    [
+        ({}, 1, "1 step a session call, 1 replica, 5 examples a step"),
+        ({"iterations_per_loop": "auto"}, 1, "about 1 s a session call, 1 replica, 5 examples"),
+        ({"iterations_per_loop": 20}, 3, "20 steps a session call, 1 replica, 3 batches of 5 ex"),
+        (
+            {"strategy": "mirrored", "num_replicas": 2},
+            3,
+            "1 step a session call, 2 replicas (mirrored), 3 batches of 2 x 5 = 10 examples a step",
+        ),
+    ],
+)
+def test_the_start_says_how_a_step_is_made(fields, num_batches, words, tmp_path, said):
+    def model_fn(features, mode):
+        loss = tf.compat.v1.get_variable("w", []) * tf.reduce_sum(tf.cast(features, tf.float32))
+        sgd = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        optimizer = est.CrossShardOptimizer(sgd, accumulate_steps=num_batches)
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    def input_fn():
+        return tf.data.Dataset.counter().batch(5, drop_remainder=True)
+
+    est.Estimator(model_fn, str(tmp_path), est.RunConfig(**fields)).train(input_fn, steps=3)
+    assert said[0].startswith(f"Training in {tmp_path} from step 0 to 3: {words}")
 
 
 def test_without_a_last_step_there_is_no_time_left(tmp_path, said):
@@ -189,4 +218,4 @@ def test_the_command_is_the_one_that_the_shell_finds(is_beside, tmp_path, monkey
     ids=str,
 )
 def test_the_batch_size_is_what_all_tensors_agree_on(element, size):
-    assert Input(None, None, None, (element, None)).batch_size == size
+    assert Input(None, None, (), (element, None)).batch_size == size
