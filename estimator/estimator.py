@@ -344,10 +344,7 @@ class Estimator:
         if not is_told and is_telling(self._config):
             say("Predicting with %s", path)
         spec_hooks = warm.program.spec.prediction_hooks or ()
-        batches = host_input.batches()
-        if self._config.smoke:
-            batches = smoke.limit_batches(batches, len(warm.program.feeds))
-        predictions = warm.predict(batches, keys, [*all_hooks, *spec_hooks])
+        predictions = warm.predict(host_input.batches(), keys, [*all_hooks, *spec_hooks])
         return rows(predictions) if yield_single_examples else predictions
 
     @no_internal_deprecations()
@@ -468,7 +465,6 @@ class Estimator:
         warm, host_input = self._warm_session(ModeKeys.EVAL, input_fn, [])
         what = set_weights(warm)
         hooks = [*hooks, *(warm.program.spec.evaluation_hooks or ())]
-        steps = smoke.limit_steps(steps) if self._config.smoke else steps
         must_end = steps is None and not hooks
         with contextlib.closing(host_input.batches(must_end)) as batches:
             results = run_evaluation(warm, batches, steps, hooks)
@@ -578,16 +574,14 @@ class Estimator:
     ) -> tuple[WarmSession, HostInput]:
         """The mode's session, free to restore one of `paths`, and this call's input."""
         strategy = make_strategy(self._config, mode)
+        num_replicas = strategy.num_replicas_in_sync
         host_input = HostInput(
             lambda: self._build_input(input_fn, mode, strategy),
             self._config.tf_random_seed,
             has_labels=mode == ModeKeys.EVAL,
-            num_slices=(
-                strategy.num_replicas_in_sync
-                if self._pipeline(mode) == InputPipelineConfig.SLICED
-                else 1
-            ),
+            num_slices=num_replicas if self._pipeline(mode) == InputPipelineConfig.SLICED else 1,
             batch_axis=self._batch_axis,
+            max_batches=smoke.STEPS * num_replicas if self._config.smoke else None,
         )
         old = warm = self._warm.get(mode)
         if warm is None or warm.key != host_input.key:
