@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import reprlib
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,13 +19,17 @@ from estimator.checkpoint import files
 from estimator.checkpoint.in_memory import State
 from estimator.checkpoint.old_model import OldModel, find_checkpoint, find_old_model
 from estimator.checkpoint.writer import build_saver
-from estimator.config.batch import per_replica_batch_size
+from estimator.config.batch import batch_in_words, per_replica_batch_size
 from estimator.config.checks import check_bool, check_choice
+from estimator.config.cluster import EVALUATOR
+from estimator.config.frozen import call_in_words, show
 from estimator.config.loop import parse_loop_length
 from estimator.config.run_config import InputPipelineConfig, RunConfig, TPUConfig, TPURunConfig
 from estimator.config.strategy import make_no_strategy, make_session_config, make_strategy
 from estimator.config.tpu_context import TPUContext
 from estimator.config.warm_start import WarmStartSettings, checked_warm_start
+from estimator.console import no_internal_deprecations, say
+from estimator.explain import Facts, explain
 from estimator.export.receivers import checked_receiver_fn
 from estimator.graph import program as programs
 from estimator.graph.batch_size import check_batch_size
@@ -39,6 +44,7 @@ from estimator.session.open import build_setup
 from estimator.session.train import TrainRequest, TrainResult, run_train
 from estimator.session.warm import WarmSession, run_evaluation
 from estimator.spec import ModeKeys
+from estimator.summary.metrics_log import MetricsLog, metrics_in_words
 from estimator.summary.writer import EventWriter, close_event_files
 
 _log = logging.getLogger("estimator")
@@ -152,8 +158,32 @@ class Estimator:
         check_choice("name", name, self.get_variable_names())
         return tf.train.load_variable(self._existing_checkpoints(None)[0], name)
 
+    def explain(self, *, steps: int | None = None, max_steps: int | None = None) -> None:
+        """Prints what the verbs will do: where they run, on which batches, what is written when.
+
+        Nothing is built and nothing is written.
+
+        Args:
+          steps: as for `train`.
+          max_steps: likewise.
+
+        Raises:
+          TypeError, ValueError: an argument is wrong, or the strategy cannot be made.
+        """
+        arguments.check_steps(steps, max_steps)
+        facts = self._facts()
+        if self._config.smoke:
+            start = files.checkpoint_step(facts.checkpoint) if facts.checkpoint else 0
+            steps, max_steps = smoke.limit_training(steps, max_steps, start or 0)
+        print(explain(facts, steps, max_steps))
+
+    def __repr__(self) -> str:
+        """What matters, on a few lines."""
+        return call_in_words(type(self).__name__, self._shown())
+
     # The verbs.
 
+    @no_internal_deprecations()
     def train(
         self,
         input_fn: Callable,
@@ -219,10 +249,12 @@ class Estimator:
             listeners=listeners,
             is_same_input=self._is_same_input(input_fn),
             old_model=old_model,
+            batch=self._batch_in_words(ModeKeys.TRAIN, strategy),
         )
         self._train_result = run_train(program, request)
         return self
 
+    @no_internal_deprecations()
     def evaluate(
         self,
         input_fn: Callable,
@@ -253,6 +285,7 @@ class Estimator:
         paths = self._existing_checkpoints(checkpoint_path)
         return self._evaluate(input_fn, steps, all_hooks, name, lambda warm: warm.restore(paths))
 
+    @no_internal_deprecations()
     def evaluate_state(
         self,
         state: State,
@@ -279,6 +312,7 @@ class Estimator:
         all_hooks = check_hooks(hooks)
         return self._evaluate(input_fn, steps, all_hooks, name, lambda warm: warm.load(state))
 
+    @no_internal_deprecations()
     def predict(
         self,
         input_fn: Callable,
@@ -310,11 +344,15 @@ class Estimator:
         warm, host_input = self._warm_session(ModeKeys.PREDICT, input_fn, paths)
         assert isinstance(warm.program, programs.PredictProgram)
         keys = arguments.checked_predict_keys(predict_keys, warm.program.predictions[0])
-        warm.restore(paths)
+        is_told = warm.has_weights_of(paths[0])
+        path = warm.restore(paths)
+        if not is_told and is_telling(self._config):
+            say("Predicting with %s", path)
         spec_hooks = warm.program.spec.prediction_hooks or ()
         predictions = warm.predict(host_input.batches(), keys, [*all_hooks, *spec_hooks])
         return rows(predictions) if yield_single_examples else predictions
 
+    @no_internal_deprecations()
     def export_saved_model(
         self,
         export_dir_base: str,
@@ -459,7 +497,10 @@ class Estimator:
         EventWriter(self.eval_dir(name)).write_metrics(
             {k: v for k, v in results.items() if k != "global_step"}, results["global_step"]
         )
-        _log.info("Evaluated %s: %s", what, results)
+        if is_telling(self._config):
+            MetricsLog(self.model_dir).write_eval(name, results["global_step"], results)
+            what = f"{what} ({name})" if name else what
+            say("Evaluated %s: %s", what, metrics_in_words(results))
         return results
 
     def _model_in(
@@ -472,6 +513,28 @@ class Estimator:
         """What `model_fn` gets as `params` in this mode."""
         del mode, strategy
         return dict(self._params)
+
+    def _batch_in_words(self, mode: str, strategy: tf.distribute.Strategy) -> str:
+        """How many examples the replicas take at a time; "" if that was not said."""
+        del mode, strategy
+        return ""
+
+    def _shown(self) -> dict[str, str]:
+        """The arguments that matter, in words."""
+        shown = {"model_fn": show(self._model_fn), "config": repr(self._config)}
+        return {**shown, "params": reprlib.repr(self._params)} if self._params else shown
+
+    def _facts(self) -> Facts:
+        modes = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
+        old = self._warm_start
+        return Facts(
+            title=f"{type(self).__name__} of {show(self._model_fn)} in {self.model_dir}",
+            config=self._config,
+            batches={m: self._batch_in_words(m, make_strategy(self._config, m)) for m in modes},
+            checkpoint=self.latest_checkpoint(),
+            warm_start=None if old is None else str(old.ckpt_to_initialize_from),
+            eval_dir=self.eval_dir(),
+        )
 
     def _export_params_for(self, mode: str) -> dict[str, Any]:
         """What `model_fn` gets when it is exported."""
@@ -523,7 +586,7 @@ class Estimator:
         if self._warm_start is None:
             return None
         if found:
-            _log.info("`warm_start_from` is not used: training goes on from %s.", found[0])
+            say("`warm_start_from` is not used: training goes on from %s.", found[0])
             return None
         return find_old_model(self._warm_start)
 
@@ -702,6 +765,10 @@ class TPUEstimator(Estimator):
     def _assert_members_are_not_overridden(self) -> None:
         arguments.check_overrides(type(self), TPUEstimator)
 
+    def _shown(self) -> dict[str, str]:
+        sizes = {name: str(size) for name, size in self._batch_sizes.values() if size is not None}
+        return {**super()._shown(), **sizes}
+
     def _params_for(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
         params = super()._params_for(mode, strategy)
         params.update(use_tpu=False, context=TPUContext(strategy.num_replicas_in_sync))
@@ -748,15 +815,29 @@ class TPUEstimator(Estimator):
         if global_batch_size is None:
             return None
         num_replicas = strategy.num_replicas_in_sync
-        if mode == ModeKeys.TRAIN and self._pipeline(mode) == InputPipelineConfig.BROADCAST:
+        if self._is_broadcast(mode):
             num_replicas = 1  # Each replica gets all of them.
         return per_replica_batch_size(global_batch_size, num_replicas, argument)
+
+    def _is_broadcast(self, mode: str) -> bool:
+        return mode == ModeKeys.TRAIN and self._pipeline(mode) == InputPipelineConfig.BROADCAST
+
+    def _batch_in_words(self, mode: str, strategy: tf.distribute.Strategy) -> str:
+        batch_size = self._model_batch_size(mode, strategy)
+        if batch_size is not None and self._is_broadcast(mode):
+            return f"the same {batch_in_words(batch_size, 1)} on each replica"
+        return batch_in_words(batch_size, strategy.num_replicas_in_sync)
 
     def _pipeline(self, mode: str) -> int:
         return pipeline_kind(self._tpu_config, mode)
 
     def _host_call_steps(self) -> int:
         return self._tpu_config.experimental_host_call_every_n_steps
+
+
+def is_telling(config: RunConfig) -> bool:
+    """Whether this task of a cluster, or the only one, says what it evaluates and predicts with."""
+    return config.is_chief or config.task_type == EVALUATOR
 
 
 def rows(batches: Iterator[Any]) -> Iterator[Any]:

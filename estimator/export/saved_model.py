@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from estimator.console import say
 from estimator.export.directory import (
     make_base_path,
     make_extra_assets,
@@ -17,7 +17,6 @@ from estimator.export.directory import (
     write_numbered_dir,
 )
 
-_log = logging.getLogger("estimator")
 _saved_model = tf.compat.v1.saved_model
 _TRAIN_OP_KEY = "saved_model_train_op"  # The loader's name; TensorFlow exports no constant.
 
@@ -111,7 +110,7 @@ def write_saved_models(
         write_extra_assets(extra, directory)
 
     path = write_numbered_dir(base, write, clock)
-    _log.info("SavedModel written to %s", path)
+    say("SavedModel written to %s", path)
     return tf.compat.as_bytes(path)
 
 
