@@ -222,12 +222,8 @@ def check_tpu_arguments(
     params: Any, use_tpu: Any, batch_axis: Sequence[int] | None, export_to_cpu: Any
 ) -> None:
     """Raises if an argument that only TPUEstimator has is wrong."""
-    if use_tpu:
-        raise ValueError(
-            "`use_tpu=True` needs a TPU, and there is none. Leave it out (or pass "
-            "`use_tpu=False`): the strategy of the RunConfig then decides where the model runs, "
-            'as in RunConfig(strategy="mirrored").'
-        )
+    if use_tpu is not None and not isinstance(use_tpu, bool):
+        raise TypeError(f"`use_tpu` ({use_tpu!r}) must be True, False or None.")
     if isinstance(params, Mapping) and "batch_size" in params:
         raise ValueError(
             f'`params` must not hold "batch_size" ({params["batch_size"]!r}): it is filled in '

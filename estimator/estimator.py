@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import tempfile
@@ -22,10 +23,12 @@ from estimator.config.batch import per_replica_batch_size
 from estimator.config.checks import check_choice
 from estimator.config.run_config import RunConfig, TPURunConfig
 from estimator.config.strategy import make_session_config, make_strategy
+from estimator.config.tpu import check_trainable, is_tpu, on_tpu
 from estimator.config.warm_start import WarmStartSettings, checked_warm_start
 from estimator.graph import program as programs
 from estimator.graph.input import Input, build_input, check_input_fn, is_same_input
 from estimator.graph.model import Model, check_model_fn
+from estimator.graph.padded import build_padded_eval_program, build_padded_predict_program
 from estimator.session.hooks import Hook, check_hooks
 from estimator.session.host_input import HostInput
 from estimator.session.open import build_setup, opened
@@ -186,6 +189,7 @@ class Estimator:
         arguments.check_writable(self.model_dir)
         old_model = self._old_model(found)
         strategy = make_strategy(self._config, ModeKeys.TRAIN)
+        check_trainable(self._config, strategy)
         program = programs.build_train_program(
             self._model_in(ModeKeys.TRAIN, strategy),
             lambda: self._build_input(input_fn, ModeKeys.TRAIN, strategy),
@@ -496,15 +500,9 @@ class Estimator:
     def _open_warm(
         self, mode: str, host_input: HostInput, strategy: tf.distribute.Strategy
     ) -> WarmSession:
-        build = (
-            programs.build_eval_program if mode == ModeKeys.EVAL else programs.build_predict_program
-        )
-        program = build(
-            self._model_in(mode, strategy),
-            host_input.element,
-            strategy,
-            self._config.tf_random_seed,
-        )
+        model = self._model_in(mode, strategy)
+        build = _program_builder(mode, strategy, model.params.get("batch_size"))
+        program = build(model, host_input.element, strategy, self._config.tf_random_seed)
         with strategy.scope():
             setup = build_setup(
                 program.graph,
@@ -513,6 +511,17 @@ class Estimator:
                 make_session_config(self._config, strategy),
             )
         return WarmSession(program, setup, host_input.key)
+
+
+def _program_builder(
+    mode: str, strategy: tf.distribute.Strategy, batch_size: int | None
+) -> Callable[..., programs.EvalProgram | programs.PredictProgram]:
+    """What builds the program of an evaluation or a prediction under this strategy."""
+    is_eval = mode == ModeKeys.EVAL
+    if is_tpu(strategy):
+        build = build_padded_eval_program if is_eval else build_padded_predict_program
+        return functools.partial(build, batch_size=batch_size)
+    return programs.build_eval_program if is_eval else programs.build_predict_program
 
 
 class TPUEstimator(Estimator):
@@ -544,21 +553,25 @@ class TPUEstimator(Estimator):
           model_dir: as for Estimator.
           config: an `estimator.tpu.RunConfig`.
           params: must not hold "batch_size".
-          use_tpu: None and False leave it to the config's strategy.
+          use_tpu: train, evaluate and predict on the TPU that the config names. None and False
+            leave it to the config's strategy.
           train_batch_size: examples a step over all replicas; a multiple of their number.
           eval_batch_size: likewise, in `evaluate`.
           predict_batch_size: likewise, in `predict`.
           batch_axis: only the first dimension is supported.
-          eval_on_tpu: no effect without a TPU.
-          export_to_tpu: no effect without a TPU.
+          eval_on_tpu: with `use_tpu`, evaluate and predict there too; else on this machine.
+          export_to_tpu: no effect: what is exported runs on whatever loads it.
           export_to_cpu: must be true.
           warm_start_from: as for Estimator.
 
         Raises:
-          TypeError, ValueError: an argument is wrong.
+          TypeError, ValueError: an argument is wrong, or there is no TPU.
         """
         arguments.check_tpu_arguments(params, use_tpu, batch_axis, export_to_cpu)
-        super().__init__(model_fn, model_dir, config or TPURunConfig(), params, warm_start_from)
+        config = arguments.checked_config(config or TPURunConfig())
+        if use_tpu:
+            config = on_tpu(config, eval_on_tpu=eval_on_tpu)
+        super().__init__(model_fn, model_dir, config, params, warm_start_from)
         self._batch_sizes = {
             ModeKeys.TRAIN: ("train_batch_size", train_batch_size),
             ModeKeys.EVAL: ("eval_batch_size", eval_batch_size),

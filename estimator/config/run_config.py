@@ -324,6 +324,8 @@ class TPURunConfig(RunConfig):
     @property
     def master(self) -> str:
         """The target of sessions that train."""
+        if self._master is None and self.tpu_cluster_resolver is not None:
+            return self.tpu_cluster_resolver.master()
         return super().master if self._master is None else self._master
 
     @property
@@ -331,6 +333,8 @@ class TPURunConfig(RunConfig):
         """The target of sessions that evaluate: the `master`, unless another is named."""
         if self._evaluation_master is not None:
             return self._evaluation_master
+        if self.tpu_cluster_resolver is not None:
+            return self.master
         return self._master or super().evaluation_master
 
     def replace(self, **changes: Any) -> Any:

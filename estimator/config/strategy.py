@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from estimator.config.checks import check_choice
+from estimator.config.tpu import is_tpu, make_tpu_strategy
 from estimator.spec import ModeKeys
 
 if TYPE_CHECKING:
@@ -26,10 +27,10 @@ _LOCAL_TYPES = (
 def check_strategy_name(name: str) -> None:
     """Raises unless `name` is the name of a strategy that this version can make."""
     check_choice("strategy", name, STRATEGY_NAMES)
-    if name not in _MAKERS:
+    if name not in _MAKERS and not is_tpu(name):
         raise NotImplementedError(
             f"`strategy` ({name!r}) is not available yet on this version: it needs a cluster. "
-            f"Use one of {', '.join(map(repr, _MAKERS))}."
+            f"Use one of {', '.join(map(repr, (*_MAKERS, 'tpu')))}."
         )
 
 
@@ -47,8 +48,8 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
       mode: a `ModeKeys`.
 
     Raises:
-      ValueError: the strategy's name is unknown, there are fewer GPUs than replicas, or a strategy
-        object names a GPU that is not there.
+      ValueError: the strategy's name is unknown, there are fewer GPUs than replicas, a strategy
+        object names a GPU that is not there, or there is no TPU.
       NotImplementedError: this version cannot make that strategy.
     """
     choice = _choose(config, mode)
@@ -59,6 +60,8 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
     if isinstance(choice, STRATEGY_TYPES):
         _check_gpus(choice)
         return choice
+    if is_tpu(choice):
+        return make_tpu_strategy(config, mode)
     # Made inside a graph, a strategy does not touch the eager context, a scope that the caller is
     # in does not count, and on CPUs it reduces with plain ops, which a session needs.
     with tf.Graph().as_default():
@@ -85,6 +88,9 @@ def make_session_config(
     session_config.device_count["CPU"] = max(
         session_config.device_count.get("CPU", 0), _num_cpus(strategy)
     )
+    if is_tpu(strategy):
+        # Names the machines of the TPU, and keeps the variables of each session apart.
+        return strategy.update_config_proto(session_config)
     return session_config
 
 

@@ -14,10 +14,12 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.graph import host_call, input, reduce, summary, updates
+from estimator.config.tpu import host_task, is_tpu
+from estimator.graph import host_call, input, reduce, summary, tpu, updates
 from estimator.graph.last_value import LastValue
 from estimator.graph.loop import build_loop
-from estimator.graph.model import BUILD_LOCK, Model, build_replicas
+from estimator.graph.model import BUILD_LOCK, Model, Replicas, VariableWatch, build_replicas
+from estimator.graph.padding import Padding
 from estimator.graph.random import drawing_by_step
 from estimator.graph.seed import separate_step_seeds
 from estimator.graph.skip import build_skip_counter, build_snapshot, build_take_back
@@ -73,6 +75,7 @@ class EvalProgram:
       reset: sets the metrics to zero.
       values: the metrics, by name.
       current_step: scalar, int64: the global step of the weights.
+      padding: how batches are filled up if all must be of one size; else None.
     """
 
     graph: tf.Graph
@@ -84,6 +87,7 @@ class EvalProgram:
     reset: tf.Operation
     values: dict[str, tf.Tensor]
     strategy: tf.distribute.Strategy
+    padding: Padding | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +100,7 @@ class PredictProgram:
       feeds: for each replica, the placeholders for its batch's component tensors.
       predictions: for each replica, a tensor or a dict of tensors.
       current_step: scalar, int64: the global step of the weights.
+      padding: as an EvalProgram's.
     """
 
     graph: tf.Graph
@@ -104,6 +109,7 @@ class PredictProgram:
     feeds: list[list[tf.Tensor]]
     predictions: list[Any]
     strategy: tf.distribute.Strategy
+    padding: Padding | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,16 +142,23 @@ def building(
         BUILD_LOCK,
         _no_garbage_collection(),
         graph.as_default(),
+        _on_host(strategy),
         strategy.scope(),
         _tf.mean_gradients(strategy),
-        tf.variable_creator_scope(_create_resource),
+        tf.variable_creator_scope(create_resource),
     ):
         tf.compat.v1.set_random_seed(seed)
         with _tf.checkpoint_initializers_outside_loops(), _tf.tf_keras_names_by_thread():
             yield graph, tf.compat.v1.train.get_or_create_global_step()
 
 
-def _create_resource(next_creator: Callable, **kwargs: Any) -> tf.Variable:
+def _on_host(strategy: tf.distribute.Strategy) -> Any:
+    """Inside, what has no device is on the machine that the TPU is in, if there is one."""
+    task = host_task(strategy)
+    return contextlib.nullcontext() if task is None else tf.device(task)
+
+
+def create_resource(next_creator: Callable, **kwargs: Any) -> tf.Variable:
     """A resource variable, also after `tf.compat.v1.disable_v2_behavior()`."""
     return next_creator(**{**kwargs, "use_resource": True})
 
@@ -182,13 +195,16 @@ def build_train_program(
       make_input: builds the input in the default graph.
       strategy: where the replicas run.
       iterations_per_loop: 1 builds the step at the top of the graph, where hooks can fetch
-        anything; more builds it as the body of a loop of any length.
+        anything; more builds it as the body of a loop of any length. For a TPU, whose program
+        nobody can look into, it is always such a body.
       nan_policy: of the RunConfig. A loop ends after a step whose loss is not finite, unless that
         step is skipped or what it did is ignored.
       seed: of the graph.
     """
     with building(strategy, seed) as (graph, global_step):
         source = make_input()
+        if is_tpu(strategy):
+            tpu.check_static(source.element)
         step_before = _build_step_before(global_step)
         is_recording = tf.compat.v1.placeholder_with_default(False, [], "is_recording")
         skips = build_skip_counter()
@@ -202,7 +218,7 @@ def build_train_program(
             skips=skips if nan_policy == "skip" else None,
         )
         num_steps = None
-        if iterations_per_loop == 1:
+        if iterations_per_loop == 1 and not is_tpu(strategy):
             with separate_step_seeds(graph):
                 loss = step.build(tf.constant(True))
         else:
@@ -269,9 +285,8 @@ class _TrainStep:
             tf.summary.record_if(tf.logical_and(is_last, self._is_recording)),
             drawing_by_step(step, self._model) as model,
         ):
-            replicas = build_replicas(self._strategy, model, batches, ModeKeys.TRAIN)
+            replicas = self._build_replicas(model, batches, step)
         self.spec = replicas.outputs[0].spec
-        check_global_step_advances(replicas.new_ops, self._global_step)
         done = [output.spec.train_op for output in replicas.outputs]
         done += updates.build_updates(replicas.new_ops, replicas.keras_variables, self._global_step)
         done += summary.written_summaries(summaries_before)
@@ -294,6 +309,25 @@ class _TrainStep:
             done = [build_take_back(before, loss, _ops(done), self._skips)]
         with tf.device("/cpu:0"), tf.control_dependencies(_ops(done)):
             return tf.identity(loss, "loss_of_step")
+
+    def _build_replicas(self, model: Model, batches: list[Any], step: tf.Tensor) -> Replicas:
+        if not is_tpu(self._strategy):
+            replicas = build_replicas(self._strategy, model, batches, ModeKeys.TRAIN)
+            check_global_step_advances(replicas.new_ops, self._global_step)
+            return replicas
+
+        def finish(spec: EstimatorSpec, watch: VariableWatch) -> list[Any]:
+            new_ops, keras_variables = watch.new_ops(), watch.keras_variables
+            check_global_step_advances(new_ops, self._global_step)
+            others = updates.build_updates(new_ops, keras_variables, self._global_step)
+            return _ops([spec.train_op, *others])
+
+        # The program changes variables as a whole: it waits for who reads them before the step.
+        with tf.device("/cpu:0"), tf.control_dependencies([step]):
+            batches = tf.nest.map_structure(
+                lambda t: None if t is None else tf.identity(t), batches
+            )
+        return tpu.build_program(self._strategy, model, batches, ModeKeys.TRAIN, finish)
 
     def build_summary_outside(self) -> tf.Tensor | None:
         """The last step's merged summaries, where a session can fetch them."""

@@ -67,7 +67,9 @@ class _Draws:
         turns = None if self._is_initial_value else _tf.loop_counters(self._graph)
         if turns is None or seeds == (0, 0):
             return original(*args, **kwargs)
-        moment = self._step
+        moment, replica = self._step, _replica_of_program()
+        if replica is not None:
+            turns = [replica, *turns]
         for turn in turns:
             moment = moment * _PRIME + tf.cast(turn, moment.dtype)
         body = self._bodies.setdefault(tf.compat.v1.get_default_graph(), len(self._bodies))
@@ -117,3 +119,14 @@ class _Draws:
             again = [self._as_asked_for(value, made) for value in inputs]
             made[op] = [original(*again, **kwargs)] if original else _tf.copy_op(op, again).outputs
         return made[op][tensor.value_index]
+
+
+def _replica_of_program() -> tf.Tensor | None:
+    """The replica's number, scalar, where one program is built for all of them, as for a TPU.
+
+    Elsewhere each replica builds its ops, which have seeds of their own.
+    """
+    context = tf.distribute.get_replica_context()
+    number = None if context is None else context.replica_id_in_sync_group
+    is_known = not tf.is_tensor(number) or tf.get_static_value(number) is not None
+    return None if is_known else number
