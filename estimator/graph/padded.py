@@ -63,7 +63,7 @@ def build_padded_eval_program(
         rows.
     """
     fixed, padding = _fixed(element, batch_size, "eval_batch_size")
-    with building(strategy, seed) as (graph, global_step):
+    with building(strategy, seed, model.config.device_fn) as (graph, global_step):
         feeds, batches = _build_feeds(fixed, strategy.num_replicas_in_sync)
         replicas = build_program(strategy, model, batches, ModeKeys.EVAL).outputs
         rows = [_build_rows() for _ in feeds]
@@ -101,7 +101,7 @@ def build_padded_predict_program(
 ) -> PredictProgram:
     """Builds `model` in prediction mode, for batches of one size; see the evaluation's."""
     fixed, padding = _fixed(element, batch_size, "predict_batch_size")
-    with building(strategy, seed) as (graph, global_step):
+    with building(strategy, seed, model.config.device_fn) as (graph, global_step):
         feeds, batches = _build_feeds(fixed, strategy.num_replicas_in_sync)
         replicas = build_program(strategy, model, batches, ModeKeys.PREDICT).outputs
         rows = [_build_rows() for _ in feeds]

@@ -27,6 +27,7 @@ from estimator.graph.model import (
     watching_variables,
     with_scaffold,
 )
+from estimator.graph.precision import computing_in
 from estimator.graph.summary import hook_tensor
 from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
@@ -76,7 +77,7 @@ def build_program(
         made.append(_leave(replica, mode, done, summaries))
         return made[-1].tensors()
 
-    with summaries.deferring():
+    with summaries.deferring(), computing_in(model.config.compute_dtype):
         inputs = [_tf.per_replica(strategy, [tensors[i] for tensors in flat]) for i in places]
         outputs = strategy.run(build_one, args=tuple(inputs))
     _tf.free_tpu_handles(tf.compat.v1.get_default_graph())
