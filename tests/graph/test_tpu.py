@@ -13,6 +13,7 @@ from estimator import _tf
 from estimator.config.run_config import RunConfig
 from estimator.graph.input import build_input
 from estimator.graph.model import Model
+from estimator.graph.padded import build_padded_eval_program, build_padded_predict_program
 from estimator.graph.program import build_train_program
 from tests import described_tpu
 
@@ -273,6 +274,18 @@ def test_two_cores_train_as_one_with_twice_the_batch(optimizer, is_cross_shard):
         np.testing.assert_allclose(value, expected[one], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+def test_gradients_are_clipped_by_their_norm_over_all_cores():
+    def model_fn(features, labels, mode):
+        loss = 100 * linear_loss(features, labels)
+        opt = est.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(1.0), clip_norm=0.5)
+        train_op = opt.minimize(loss, v1.train.get_global_step())
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    _, values = trained(model_fn, num_cores=2, batch_size=4)
+    _, expected = trained(model_fn, num_cores=0, batch_size=8)
+    np.testing.assert_allclose(values["w:0"], expected["w:0"], rtol=1e-5)
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "keras adam", "own"])
 def test_xla_compiles_the_step_as_a_whole(optimizer):
     losses, values = trained(linear_model(optimizer), 1, 8, running=XLA)
@@ -350,6 +363,70 @@ def test_moving_statistics_are_updated_as_under_mirrored_replicas():
             at = (2 * step + core) * 4 % 64
             expected[core] = (expected[core] + X[at : at + 4].mean(0)) / 2
     np.testing.assert_allclose(moving, expected, rtol=1e-5, atol=1e-6)
+
+
+# What evaluates and predicts.
+
+
+def rows_model(features, labels, mode):
+    w = v1.get_variable("w", [3], initializer=v1.constant_initializer([0.5, -1.0, 0.25]))
+    b = v1.get_variable("b", [], initializer=v1.zeros_initializer())
+    out = tf.linalg.matvec(features, w) + b
+    if mode == est.ModeKeys.PREDICT:
+        return est.tpu.TPUEstimatorSpec(mode, predictions={"out": out})
+    each = tf.square(out - labels)
+    metrics = (lambda each: {"mean": v1.metrics.mean(each)}, [each])
+    return est.tpu.TPUEstimatorSpec(mode, loss=tf.reduce_mean(each), eval_metrics=metrics)
+
+
+def padded_program(build, num_cores, has_labels=True):
+    labels = tf.TensorSpec([None], tf.float32) if has_labels else None
+    return build(
+        Model(rows_model, {}, RunConfig()),
+        (tf.TensorSpec([None, 3], tf.float32), labels),
+        described_tpu.make_strategy(num_cores),
+        batch_size=4,
+    )
+
+
+@pytest.mark.parametrize("running", [CPUS, XLA])
+def test_an_evaluation_s_metrics_are_computed_on_the_host(running):
+    program = padded_program(build_padded_eval_program, 1)
+    inside = {node.op for node in described_tpu.program_nodes(program.graph)}
+    assert "MatMul" in inside
+    assert "AssignAddVariableOp" not in inside  # As the metric's two counters are.
+    values = [X[:4], Y[:4], 3, 1.0]
+    with running(program.graph) as (session, place):
+        with program.graph.as_default():
+            variables = [copy for v in v1.global_variables() for copy in _tf.copies(v)]
+        session.run([place(v.initializer) for v in variables])
+        session.run(place(program.reset))
+        feeds = dict(zip(map(place, program.feeds[0]), values, strict=True))
+        loss = session.run([place(program.losses[0]), *map(place, program.updates[0])], feeds)[0]
+        mean = session.run(place(program.values["mean"]))
+    each = np.square(X[:4] @ [0.5, -1.0, 0.25] - Y[:4])
+    assert mean == pytest.approx(each[:3].mean(), rel=1e-5)
+    np.testing.assert_allclose(loss, [each.mean(), 1], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("num_cores", "running"), [(1, XLA), (2, CPUS)])
+def test_predictions_of_each_core_are_its_real_rows(num_cores, running):
+    program = padded_program(build_padded_predict_program, num_cores, has_labels=False)
+    nodes = described_tpu.program_nodes(program.graph)
+    assert [node.op for node in nodes].count("TPUReplicateMetadata") == 1
+    with running(program.graph) as (session, place):
+        with program.graph.as_default():
+            variables = [copy for v in v1.global_variables() for copy in _tf.copies(v)]
+        session.run([place(v.initializer) for v in variables])
+        feeds = {}
+        for core, feed in enumerate(program.feeds):
+            batch = X[4 * core : 4 * core + 4]
+            feeds.update(zip(map(place, feed), [batch, 3 - core, 1.0], strict=True))
+        rows = [session.run(place(p["out"]), feeds) for p in program.predictions]
+    assert [len(row) for row in rows] == [3, 2][:num_cores]
+    for core, row in enumerate(rows):
+        expected = X[4 * core : 4 * core + len(row)] @ [0.5, -1.0, 0.25]
+        np.testing.assert_allclose(row, expected, rtol=1e-5)
 
 
 # What leaves it.
@@ -473,6 +550,18 @@ def test_writing_with_tf_summary_inside_is_refused(tmp_path):
         return est.EstimatorSpec(mode, loss=loss, train_op=minimized(loss))
 
     with pytest.raises(ValueError, match=r"`model_fn` writes with tf\.summary[\s\S]*`host_call`"):
+        built(model_fn, described_tpu.make_strategy(2), batches_of(4))
+
+
+def test_accumulation_is_refused():
+    def model_fn(features, labels, mode):
+        loss = linear_loss(features, labels)
+        opt = v1.train.GradientDescentOptimizer(0.1)
+        opt = est.tpu.CrossShardOptimizer(opt, accumulate_steps=2)
+        train_op = opt.minimize(loss, v1.train.get_global_step())
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    with pytest.raises(NotImplementedError, match="`accumulate_steps` of the CrossShardOptimizer"):
         built(model_fn, described_tpu.make_strategy(2), batches_of(4))
 
 
