@@ -91,11 +91,15 @@ class _CPUSession(client.SessionInterface):
         return self._graph
 
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
-        fetches = tf.nest.map_structure(self._placed, fetches)
+        fetches = self._placed(fetches)
         feeds = {self._placed(key): value for key, value in (feed_dict or {}).items()}
         return self._session.run(fetches, feeds, options, run_metadata)
 
     def _placed(self, one):
+        if isinstance(one, dict):  # The library's have hooks among their keys.
+            return {key: self._placed(value) for key, value in one.items()}
+        if isinstance(one, list | tuple):
+            return [self._placed(value) for value in one]
         one = getattr(one, "_graph_element", one)  # Of a variable.
         return one if isinstance(one, str) else self._place(one)
 

@@ -334,7 +334,8 @@ class TPURunConfig(RunConfig):
 
     Attributes:
       tpu_config: a `TPUConfig`.
-      tpu_cluster_resolver: the `cluster` that was passed, a `tf.distribute.cluster_resolver`.
+      tpu_cluster_resolver: the `cluster` that was passed, a `TPUClusterResolver` of
+        `tf.distribute.cluster_resolver`; it names the masters.
     """
 
     tpu_config: TPUConfig = TPUConfig()

@@ -105,18 +105,16 @@ def on_tpu(config: RunConfig, *, eval_on_tpu: bool) -> RunConfig:
             f"`use_tpu=True` and the config's strategy ({chosen!r}) exclude each other. Leave one "
             "of them out."
         )
-    _check_whole_cores(getattr(config, "tpu_config", None))
+    is_named = chosen is None or isinstance(chosen, str)
+    if is_named:
+        _check_whole_cores(getattr(config, "tpu_config", None))
     if not eval_on_tpu:
-        strategy = make_tpu_strategy(config, ModeKeys.TRAIN) if not _is_object(chosen) else chosen
+        strategy = make_tpu_strategy(config, ModeKeys.TRAIN) if is_named else chosen
         return config.replace(strategy=None, train_distribute=strategy, eval_distribute=None)
     if config.train_distribute is not None:
         evaluates_on = config.eval_distribute or config.train_distribute
         return config.replace(eval_distribute=evaluates_on)
     return config if chosen is not None else config.replace(strategy="tpu")
-
-
-def _is_object(strategy: Any) -> bool:
-    return strategy is not None and not isinstance(strategy, str)
 
 
 def _check_whole_cores(tpu_config: Any) -> None:

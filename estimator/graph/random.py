@@ -28,7 +28,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.graph.copy import ops_before
 from estimator.graph.model import Model
-from estimator.graph.stateless import TWINS, Place, build_counter
+from estimator.graph.stateless import COMPILED_TWINS, TWINS, Place, build_counter
 
 _PRIME = 2654435761  # 2^32 over the golden ratio: turn i of a loop in step s is s * _PRIME + i.
 
@@ -77,7 +77,8 @@ class _Draws:
         rest = {key: value for key, value in kwargs.items() if key not in ("seed", "seed2")}
         # A name that the caller leaves open is that of the op: "random_uniform" is "RandomUniform".
         rest["name"] = kwargs.get("name") or "".join(map(str.capitalize, name.split("_")))
-        tensor = TWINS[name](place, *args, **rest)
+        twins = TWINS if replica is None else COMPILED_TWINS
+        tensor = twins[name](place, *args, **rest)
         self._calls[tensor.op] = original, args, kwargs
         return tensor
 

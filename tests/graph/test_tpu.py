@@ -347,6 +347,40 @@ def test_dropout_differs_from_core_to_core_and_from_step_to_step_and_is_repeated
     np.testing.assert_array_equal(masks[1], masks[2])
 
 
+DRAWN = {
+    "uniform": lambda x: x + tf.random.uniform([4, 3], seed=1),
+    "int": lambda x: x + tf.cast(tf.random.uniform([4, 3], 0, 99, tf.int32, seed=1), x.dtype),
+    "normal": lambda x: x + tf.random.normal([4, 3], seed=1),
+    "truncated normal": lambda x: x + tf.random.truncated_normal([4, 3], seed=1),
+    "shuffle": lambda x: tf.random.shuffle(x, seed=1) * [[1.0], [2.0], [3.0], [4.0]],
+    "categorical": lambda x: (
+        x + tf.cast(tf.random.categorical(tf.zeros([4, 99]), 3, seed=1), x.dtype)
+    ),
+    "in a loop": lambda x: tf.while_loop(
+        lambda i, a: i < 3, lambda i, a: (i + 1, a + tf.random.normal([4, 3], seed=1)), [0, x]
+    )[1],
+}
+
+
+@pytest.mark.parametrize("case", DRAWN)
+def test_xla_compiles_what_a_step_draws(case):
+    """The same each time, and each step others; XLA makes other floats of the bits than the CPU."""
+
+    def model_fn(features, labels, mode):
+        w = v1.get_variable("w", [3], initializer=v1.zeros_initializer())
+        out = DRAWN[case](tf.ones([4, 3]) * tf.reshape(tf.range(12.0), [4, 3]))
+        loss = tf.reduce_mean(tf.linalg.matvec(out, w))
+        step = v1.train.get_global_step()
+        train_op = v1.train.GradientDescentOptimizer(1.0).minimize(loss, step)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    one, two, one_by_one = (
+        trained(model_fn, 1, 4, XLA, calls)[1]["w:0"] for calls in ((1,), (2,), (1, 1))
+    )
+    np.testing.assert_array_equal(two, one_by_one)
+    assert not np.allclose(two, 2 * one)
+
+
 def test_moving_statistics_are_updated_as_under_mirrored_replicas():
     def model_fn(features, labels, mode):
         out = keras.layers.BatchNormalization(momentum=0.5)(features, training=True)
