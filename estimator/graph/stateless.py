@@ -125,7 +125,7 @@ TWINS: dict[str, Callable[..., tf.Tensor]] = {
 
 # The same, for those whose op XLA cannot compile. It has none for `random_gamma` and
 # `random_poisson_v2`, with or without a state.
-COMPILED_TWINS = {
+COMPILED_TWINS: dict[str, Callable[..., tf.Tensor]] = {
     **TWINS,
     "random_shuffle": _shuffle_by_sort,
     "multinomial": _multinomial_of_short_seed,
