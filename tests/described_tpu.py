@@ -123,6 +123,7 @@ def _running(graph, rewrite):
         new = rewrite(list(nodes), is_function)
         for node in new:
             node.device = ""
+            node.attr.pop("_class", None)  # What it stands beside.
         del nodes[:]
         nodes.extend(new)
     copy = tf.Graph()
@@ -199,6 +200,9 @@ def _of_all_cores(node, num_cores, of_core, is_function):
 def _all_to_all(node, num_cores, of_core, is_function):
     """Core k gets the k-th part of every core's value, along the first dimension."""
     axis, dtype = f"{node.name}/axis", node.attr["T"].type
+    if num_cores == 1:
+        yield _node(f"{node.name}/core_0", "Identity", [of_core(node.input[0], 0)], T=dtype)
+        return
     yield _node(axis, "Const", [], dtype=tf.int32, value=0)
     axis_tensor = f"{axis}:output:0" if is_function else axis
     for core in range(num_cores):

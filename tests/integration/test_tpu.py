@@ -165,3 +165,125 @@ def test_training_ends_with_the_input(tmp_path, on_cpus):
         model.train(short_input)
         assert model.train_result.global_step == 4
         assert model.train_result.reason == "end of input"
+
+
+class AdamWeightDecay(v1.train.Optimizer):
+    """As BERT's: it applies gradients by itself, and does not count steps."""
+
+    def __init__(self, learning_rate):
+        super().__init__(use_locking=False, name="adam_weight_decay")
+        self.learning_rate = learning_rate
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        updates = []
+        for grad, var in grads_and_vars:
+            if grad is None:
+                continue
+            zeros, name = v1.zeros_initializer(), var.name.split(":")[0]
+            m, v = (
+                v1.get_variable(
+                    f"{name}/adam_{k}", var.shape.as_list(), tf.float32, zeros, trainable=False
+                )
+                for k in "mv"
+            )
+            dense = tf.convert_to_tensor(grad)
+            next_m = 0.9 * m + 0.1 * dense
+            next_v = 0.999 * v + 0.001 * tf.square(dense)
+            update = next_m / (tf.sqrt(next_v) + 1e-6) + 0.01 * var
+            updates += [
+                var.assign(var - self.learning_rate * update),
+                m.assign(next_m),
+                v.assign(next_v),
+            ]
+        return tf.group(*updates, name=name)
+
+
+def bert_like_model_fn(features, labels, mode, params):
+    """Embeddings, attention and dropout; the optimizer and the scaffold as BERT has them."""
+    is_training = mode == est.ModeKeys.TRAIN
+    table = v1.get_variable(
+        "embeddings", [50, 8], initializer=v1.truncated_normal_initializer(0.5, seed=1)
+    )
+    x = tf.nn.embedding_lookup(table, features["ids"])
+    query, key = (
+        x @ v1.get_variable(name, [8, 8], initializer=v1.truncated_normal_initializer(0.5, seed=2))
+        for name in ("query", "key")
+    )
+    attention = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) / 8**0.5)
+    x = tf.reduce_mean(tf.matmul(attention, x), axis=1)
+    x = tf.nn.dropout(x, rate=0.1 * params["dropout"] if is_training else 0.0)
+    logits = x @ v1.get_variable(
+        "output", [8, 2], initializer=v1.truncated_normal_initializer(0.5, seed=3)
+    )
+    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    loss = tf.reduce_mean(each)
+    variables = v1.trainable_variables()
+
+    def scaffold_fn():
+        if params.get("init_checkpoint"):
+            names = {v.name.split(":")[0]: v.name.split(":")[0] for v in variables}
+            v1.train.init_from_checkpoint(params["init_checkpoint"], names)
+        return v1.train.Scaffold()
+
+    if not is_training:
+        metrics = (lambda each: {"each": v1.metrics.mean(each)}, [each])
+        return est.tpu.TPUEstimatorSpec(
+            mode, loss=loss, eval_metrics=metrics, scaffold_fn=scaffold_fn
+        )
+    optimizer = est.tpu.CrossShardOptimizer(AdamWeightDecay(0.02))
+    grads, _ = tf.clip_by_global_norm(tf.gradients(loss, variables), clip_norm=params["clip_norm"])
+    step = v1.train.get_or_create_global_step()
+    train_op = optimizer.apply_gradients(zip(grads, variables, strict=True), global_step=step)
+    train_op = tf.group(train_op, [step.assign(step + 1)])
+    return est.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, scaffold_fn=scaffold_fn)
+
+
+def ids_input(params):
+    ids = np.random.default_rng(0).integers(0, 50, size=[64, 6])
+    both = tf.data.Dataset.from_tensor_slices(({"ids": ids}, (ids.sum(1) % 2).astype(np.int32)))
+    return both.repeat().batch(params["batch_size"], drop_remainder=True)
+
+
+def bert_like(model_dir, num_cores, **params):
+    cluster = DescribedTPU(num_cores) if num_cores else None
+    return est.tpu.TPUEstimator(
+        bert_like_model_fn,
+        str(model_dir),
+        est.tpu.RunConfig(cluster=cluster, tpu_config=est.tpu.TPUConfig(iterations_per_loop=5)),
+        params={"dropout": 0.0, "clip_norm": 1.0, **params},
+        use_tpu=bool(num_cores),
+        train_batch_size=BATCH,
+        eval_batch_size=BATCH,
+    )
+
+
+@pytest.mark.parametrize(("num_cores", "clip_norm"), [(1, 1.0), (2, 1e6)])
+def test_a_program_as_bert_s_trains_as_on_one_cpu(num_cores, clip_norm, tmp_path, on_cpus):
+    """Each core clips its own gradients, as ever: with several cores that makes a difference."""
+    values = {}
+    for cores in (0, num_cores):
+        with bert_like(tmp_path / str(cores), cores, clip_norm=clip_norm) as model:
+            model.train(ids_input, steps=6)
+            values[cores] = {
+                name: model.get_variable_value(name) for name in model.get_variable_names()
+            }
+    assert values[0].keys() == values[num_cores].keys()
+    assert values[num_cores]["global_step"] == 6
+    for name, value in values[0].items():
+        np.testing.assert_allclose(values[num_cores][name], value, atol=1e-3, err_msg=name)
+
+
+def test_a_scaffold_s_checkpoint_is_what_all_cores_begin_with(tmp_path, on_cpus):
+    with bert_like(tmp_path / "pretrained", 2) as pretrained:
+        pretrained.train(ids_input, steps=5)
+        expected = pretrained.evaluate(ids_input, steps=4)
+    start = pretrained.latest_checkpoint()
+    with bert_like(tmp_path / "tuned", 2, init_checkpoint=start, dropout=1.0) as tuned:
+        tuned.train(ids_input, steps=1)
+        assert tuned.get_variable_value("global_step") == 1
+        before = pretrained.get_variable_value("output")
+        moved = np.abs(tuned.get_variable_value("output") - before).max()
+        assert 0 < moved < 0.1  # A step of 0.02 from there, not from new initial values.
+        assert tuned.evaluate(ids_input, steps=4)["each"] == pytest.approx(
+            expected["each"], rel=0.2
+        )
