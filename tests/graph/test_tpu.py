@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 import estimator as est
 from estimator import _tf
@@ -52,6 +53,7 @@ OPTIMIZERS = {
     "own": OwnOptimizer,
     "keras adam": lambda: keras.optimizers.Adam(0.1),
     "keras sgd": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    "keras (tf-keras) adam": lambda: tf_keras.optimizers.Adam(0.1),
 }
 
 
