@@ -129,8 +129,7 @@ class _Inside:
 
     Attributes:
       replica: what its model returned.
-      given: a nested structure of the tensors that leave it.
-      logged: for each LoggingTensorHook, its tags whose tensors are among these.
+      given: by what they are for, a nested structure of the tensors that leave it.
     """
 
     replica: Replica
