@@ -83,7 +83,14 @@ def build_padded_eval_program(
                 _build_loss(one.spec.loss, row, padding.batch_size, is_sum)
                 for one, row in zip(replicas, rows, strict=True)
             ],
-            updates=[[*metrics.updates[0], *_build_host_call(replicas)], *([] for _ in feeds[1:])],
+            updates=[
+                [*metric_updates, *host_ops]
+                for metric_updates, host_ops in zip(
+                    [metrics.updates[0], *([] for _ in feeds[1:])],
+                    _build_host_calls(replicas, rows, padding.batch_size),
+                    strict=True,
+                )
+            ],
             reset=tf.group(tf.compat.v1.local_variables_initializer()),
             values=metrics.values,
             strategy=strategy,
@@ -116,6 +123,7 @@ def build_padded_predict_program(
             current_step=_tf.copies(global_step)[0].read_value(),
             feeds=[[*feed, row.count, row.weight] for feed, row in zip(feeds, rows, strict=True)],
             predictions=predictions,
+            host_ops=_build_host_calls(replicas, rows, padding.batch_size),
             strategy=strategy,
             padding=padding,
         )
@@ -200,8 +208,22 @@ def _build_host_metrics(
     return dict(metrics)
 
 
-def _build_host_call(replicas: Sequence[Replica]) -> list[Any]:
-    return host_call.build_host_call([replica.host_call for replica in replicas])
+def _build_host_calls(
+    replicas: Sequence[Replica], rows: Sequence[_Rows], batch_size: int
+) -> list[list[Any]]:
+    """Calls each replica's `host_call`, if it has one, on the real rows of what has rows."""
+
+    def real_rows(tensor: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+        has_rows = bool(tensor.shape.rank) and tensor.shape[0] == batch_size
+        return tensor[:count] if has_rows else tensor
+
+    ops = []
+    for replica, row in zip(replicas, rows, strict=True):
+        call = replica.host_call
+        if call is not None:
+            call = (call[0], tf.nest.map_structure(lambda t, n=row.count: real_rows(t, n), call[1]))
+        ops.append(host_call.build_host_call([call]))
+    return ops
 
 
 def _first_rows(argument: str, tensors: Any, count: tf.Tensor, batch_size: int) -> Any:

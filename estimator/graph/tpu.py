@@ -179,7 +179,8 @@ def _call(model: Model, features: Any, labels: Any, mode: str) -> Replica:
             "summary there, or write in a `host_call`, which runs on the host."
         )
     if isinstance(spec, TPUEstimatorSpec):
-        plain = spec.replace(scaffold_fn=None, eval_metrics=None).as_estimator_spec()
+        rest: dict[str, Any] = dict.fromkeys(("scaffold_fn", "eval_metrics", "host_call"))
+        plain = spec.replace(**rest).as_estimator_spec()
         return Replica(plain, spec.host_call, spec.scaffold_fn, spec.eval_metrics)
     if mode == ModeKeys.EVAL and spec.eval_metric_ops:
         raise ValueError(
@@ -211,8 +212,7 @@ def _leave(
         given["eval_metrics"] = _tensors(replica.eval_metrics)
     else:
         given["predictions"] = spec.predictions
-    if mode != ModeKeys.PREDICT:
-        given["host_call"] = _tensors(replica.host_call)
+    given["host_call"] = _tensors(replica.host_call)
     return _Inside(replica, given)
 
 

@@ -164,13 +164,16 @@ def run_prediction(
     for group in _groups(batches, program):
         used = range(len(group))
         fetches = [t for i in used for t in tf.nest.flatten(wanted[i])]
+        num_tensors = len(fetches)
+        for i in used:
+            if _has_rows(program, group[i]):
+                fetches += [getattr(op, "op", op) for op in program.host_ops[i]]
         feeds = [feed for i in used for feed in program.feeds[i]]
         flat = session.run(fetches, feeds, [value for batch in group for value in batch])
-        size = len(flat) // len(group)
+        size = num_tensors // len(group)
         for i in used:
-            if program.padding is not None and not group[i][-2]:
-                continue  # Not one of its rows is real.
-            yield tf.nest.pack_sequence_as(wanted[i], flat[i * size : (i + 1) * size])
+            if _has_rows(program, group[i]):
+                yield tf.nest.pack_sequence_as(wanted[i], flat[i * size : (i + 1) * size])
         if session.should_stop:
             break
     if hooks:
@@ -188,13 +191,20 @@ def _groups(
         yield group
 
 
+def _has_rows(program: EvalProgram | PredictProgram, batch: list[np.ndarray]) -> bool:
+    """Whether one of the rows is real: at the end, replicas are fed that have nothing to do."""
+    return program.padding is None or batch[-2] > 0
+
+
 def _eval_call(
     program: EvalProgram, group: list[list[np.ndarray]]
 ) -> tuple[list[Any], list[tf.Tensor], list[np.ndarray]]:
     """Fetches, feeds and values for the replicas that have a batch; the others do not run."""
     used = range(len(group))
     fetches = [program.losses[i] for i in used]
-    fetches += [getattr(update, "op", update) for i in used for update in program.updates[i]]
+    for i in used:
+        if _has_rows(program, group[i]):
+            fetches += [getattr(update, "op", update) for update in program.updates[i]]
     feeds = [feed for i in used for feed in program.feeds[i]]
     return fetches, feeds, [value for batch in group for value in batch]
 

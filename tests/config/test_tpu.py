@@ -78,7 +78,10 @@ def test_use_tpu_takes_the_tpu_for_every_mode():
     for mode, batch_size in ((TRAIN, 8), (EVAL, 2)):
         strategy = make_strategy(model.config, mode)
         assert is_tpu(strategy)
-        assert model._params_for(mode, strategy)["batch_size"] == batch_size
+        params = model._params_for(mode, strategy)
+        assert params["batch_size"] == batch_size
+        assert params["use_tpu"] is True
+        assert params["context"].num_replicas == 8
 
 
 def test_eval_on_tpu_off_evaluates_on_this_machine():
@@ -87,6 +90,7 @@ def test_eval_on_tpu_off_evaluates_on_this_machine():
     here = make_strategy(model.config, EVAL)
     assert not is_tpu(here)
     assert model._params_for(EVAL, here)["batch_size"] == 16
+    assert model._params_for(EVAL, here)["use_tpu"] is False
 
 
 @pytest.mark.parametrize("kind", OBJECTS, ids=["v2", "experimental", "v1"])

@@ -132,6 +132,28 @@ def test_batches_of_predictions_have_the_sizes_of_the_input_s(tmp_path, padding)
 
 
 @pytest.mark.parametrize("num_replicas", [1, 3])
+@pytest.mark.parametrize("mode", ["evaluate", "predict"])
+def test_host_calls_see_the_real_rows_alone(mode, num_replicas, tmp_path, padding):
+    seen = []
+
+    def with_host_call(features, labels, mode, params):
+        def host_fn(x):
+            return tf.numpy_function(lambda x: np.int32(seen.append(x) or 0), [x], tf.int32)
+
+        spec = Model("each")(features, labels, mode, params)
+        return spec.replace(host_call=(host_fn, [features["x"]]))
+
+    features, labels = data(BATCH + 7)
+    with trained(tmp_path, "each", num_replicas) as model:
+        model._model_fn = with_host_call
+        run = getattr(model, mode)(input_fn(features, labels))
+        assert mode == "evaluate" or len(list(run)) == BATCH + 7
+    assert len(seen) == num_replicas + 1  # None of a replica that has nothing to do.
+    rows = np.concatenate(seen)
+    np.testing.assert_array_equal(np.sort(rows, axis=0), np.sort(features, axis=0))
+
+
+@pytest.mark.parametrize("num_replicas", [1, 3])
 def test_steps_count_batches_of_the_input(num_replicas, tmp_path, padding):
     with trained(tmp_path, "mean", num_replicas) as model:
         assert model.evaluate(input_fn(*data(BATCH + 7)), steps=2)["rows"] == BATCH + 7
@@ -169,15 +191,11 @@ def test_all_replicas_run_until_the_end(tmp_path):
     assert full[-1][-1] == 0
 
 
-def test_a_batch_that_is_too_large_is_named(tmp_path, padding):
-    def too_large(params):
-        return tf.data.Dataset.from_tensor_slices(({"x": data(50)[0]}, data(50)[1])).batch(50)
-
-    with (
-        trained(tmp_path, "mean", 1) as model,
-        pytest.raises(ValueError, match=r"a batch of \[50\] examples, but the batch size is 48"),
-    ):
-        model.evaluate(too_large)
+def test_a_batch_that_is_too_large_is_named():
+    """One whose size nobody could see before."""
+    batches = padded(iter([[np.zeros([50, 3])]]), Padding(48, [True]), 1)
+    with pytest.raises(ValueError, match=r"a batch of \[50\] examples, but the batch size is 48"):
+        next(batches)
 
 
 def eval_error(tmp_path, change, **more):
