@@ -136,7 +136,7 @@ def test_a_tpu_that_this_tensorflow_cannot_start_is_an_error():
 
 def test_nothing_is_started_for_other_strategies():
     assert start_tpu(tf.distribute.get_strategy()) is None
-    assert host_task(tf.distribute.MirroredStrategy(["/cpu:0"])) is None
+    assert host_task(make_strategy(est.RunConfig(strategy="mirrored"), TRAIN)) is None
 
 
 @pytest.mark.parametrize(
