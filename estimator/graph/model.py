@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -97,11 +97,13 @@ class Replica:
       spec: as an EstimatorSpec.
       host_call: a TPUEstimatorSpec's (function, tensors), else None.
       scaffold_fn: a TPUEstimatorSpec's, else None.
+      eval_metrics: a TPUEstimatorSpec's (function, tensors) where it was not called, else None.
     """
 
     spec: EstimatorSpec
     host_call: tuple[Callable, Any] | None = None
     scaffold_fn: Callable[[], tf.compat.v1.train.Scaffold] | None = None
+    eval_metrics: tuple[Callable, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +121,7 @@ class Replicas:
     outputs: list[Replica]
     new_ops: list[tf.Operation]
     keras_variables: list[tf.Tensor]
-    waits: Waits
+    waits: Waits = dataclasses.field(default_factory=dict)
 
 
 def argument_names(model_fn: Callable) -> tuple[str, ...]:
@@ -184,10 +186,6 @@ def build_replicas(
       batches: one (features, labels) a replica.
       mode: a ModeKeys value.
     """
-    graph = tf.compat.v1.get_default_graph()
-    num_ops_before = len(graph.get_operations())
-    keras_variables: list[tf.Tensor] = []
-    initializers: set[tf.Operation] = set()
 
     @tf.autograph.experimental.do_not_convert
     def build_one() -> Replica:
@@ -201,46 +199,28 @@ def build_replicas(
             return Replica(plain, spec.host_call, spec.scaffold_fn)
 
     with (
-        tf.variable_creator_scope(_noting_creator(initializers, keras_variables)),
+        watching_variables() as watch,
         # The policy of tf-keras is the process's: replicas would set it back under each other.
         computing_in(model.config.compute_dtype),
         compiling(model.config.jit_compile),
-        _waits_noted(graph) as waits,
+        _waits_noted(tf.compat.v1.get_default_graph()) as waits,
         _tf.savers_apart() as saver_ops,
     ):
         outputs = strategy.extended.call_for_each_replica(build_one)
         replicas = list(strategy.experimental_local_results(outputs))
-        lift = Lift(waits, num_ops_before) if _tf.is_loop_body(graph) else None
+        lift = Lift(waits, watch.num_ops_before) if _tf.is_loop_body(watch.graph) else None
         replicas[0] = _with_one_scaffold(replicas, lift)
         if lift is not None:
             build_table_initializers(lift)
-    apart = initializers.union(saver_ops)
+    apart = set(saver_ops)
     for replica in replicas:
         keep_metrics_local(replica.spec.eval_metric_ops or {})
     return Replicas(
         outputs=replicas,
-        new_ops=[op for op in graph.get_operations()[num_ops_before:] if op not in apart],
-        keras_variables=keras_variables,
+        new_ops=[op for op in watch.new_ops() if op not in apart],
+        keras_variables=watch.keras_variables,
         waits=waits,
     )
-
-
-def _noting_creator(
-    initializers: set[tf.Operation], keras_variables: list[tf.Tensor]
-) -> Callable[..., tf.Variable]:
-    """Creates variables, and notes their initializers and the handles of those of Keras."""
-
-    def create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
-        if _tf.is_called_by_keras("layers", "random", "engine"):
-            kwargs.update(_rule_for_state(**kwargs))
-        variable = _create_variable(next_creator, **kwargs)
-        # Also those that the model replaces later, by values from a checkpoint.
-        initializers.update(copy.initializer for copy in _tf.copies(variable))
-        if _tf.is_called_by_keras():
-            keras_variables.extend(copy.handle for copy in _tf.copies(variable))
-        return variable
-
-    return create_variable
 
 
 def _waits_noted(graph: tf.Graph) -> contextlib.AbstractContextManager[Waits]:
@@ -262,6 +242,50 @@ def _with_one_scaffold(replicas: Sequence[Replica], lift: Lift | None) -> Replic
             )
     one = build_scaffold(list({id(scaffold): scaffold for scaffold in made}.values()), lift)
     return dataclasses.replace(first, spec=first.spec.replace(scaffold=one))
+
+
+@dataclasses.dataclass(frozen=True)
+class VariableWatch:
+    """What is made in the default graph while models are built.
+
+    Attributes:
+      keras_variables: handles of the variables that Keras layers and optimizers made.
+    """
+
+    graph: tf.Graph
+    num_ops_before: int
+    keras_variables: list[tf.Tensor]
+    initializers: set[tf.Operation]
+
+    def new_ops(self) -> list[tf.Operation]:
+        """The ops made so far, in their order, but for the variables' initializers."""
+        ops = self.graph.get_operations()[self.num_ops_before :]
+        return [op for op in ops if op not in self.initializers]
+
+
+@contextlib.contextmanager
+def watching_variables() -> Iterator[VariableWatch]:
+    """Inside, variables are created as replicas need them, and what is made is noted."""
+    graph = tf.compat.v1.get_default_graph()
+    watch = VariableWatch(graph, len(graph.get_operations()), [], set())
+
+    def create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
+        if _tf.is_called_by_keras("layers", "random", "engine"):
+            kwargs.update(_rule_for_state(**kwargs))
+        variable = _create_variable(next_creator, **kwargs)
+        # Also those that the model replaces later, by values from a checkpoint.
+        watch.initializers.update(copy.initializer for copy in _tf.copies(variable))
+        if _tf.is_called_by_keras():
+            watch.keras_variables.extend(copy.handle for copy in _tf.copies(variable))
+        return variable
+
+    with tf.variable_creator_scope(create_variable):
+        yield watch
+
+
+def with_scaffold(replica: Replica) -> Replica:
+    """The replica, which stands for all, with a Scaffold that a session can use."""
+    return _with_one_scaffold([replica], None)
 
 
 def _replica_id() -> int:
