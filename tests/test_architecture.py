@@ -10,6 +10,7 @@ FLOORS = {
     "spec": 0,
     "_tf": 0,
     "config": 1,
+    "launch": 2,
     "graph": 2,
     "checkpoint": 3,
     "summary": 3,
