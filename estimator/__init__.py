@@ -16,6 +16,7 @@ if not (sys.argv[:1] == ["-m"] and "estimator.launch" in sys.orig_argv):
     from estimator.config.run_config import RunConfig
     from estimator.config.warm_start import VocabInfo, WarmStartSettings
     from estimator.estimator import Estimator
+    from estimator.export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
     from estimator.feature_specs import classifier_parse_example_spec, regressor_parse_example_spec
     from estimator.graph.optimizer import CrossShardOptimizer
     from estimator.session.train import TrainResult
@@ -39,16 +40,22 @@ if not (sys.argv[:1] == ["-m"] and "estimator.launch" in sys.orig_argv):
         StopAtStepHook,
         SummarySaverHook,
     )
+    from estimator.train_and_evaluate import EvalSpec, TrainSpec, train_and_evaluate
 
 __all__ = [
+    "BestExporter",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "CrossShardOptimizer",
     "Estimator",
     "EstimatorSpec",
+    "EvalSpec",
+    "Exporter",
     "FeedFnHook",
+    "FinalExporter",
     "FinalOpsHook",
     "GlobalStepWaiterHook",
+    "LatestExporter",
     "LoggingTensorHook",
     "ModeKeys",
     "NanLossDuringTrainingError",
@@ -64,6 +71,7 @@ __all__ = [
     "StopAtStepHook",
     "SummarySaverHook",
     "TrainResult",
+    "TrainSpec",
     "VocabInfo",
     "WarmStartSettings",
     "add_metrics",
@@ -74,4 +82,5 @@ __all__ = [
     "inputs",
     "regressor_parse_example_spec",
     "tpu",
+    "train_and_evaluate",
 ]

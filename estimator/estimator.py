@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from estimator import arguments, export
 from estimator.checkpoint import files
+from estimator.checkpoint.in_memory import State
 from estimator.checkpoint.old_model import OldModel, find_old_model
 from estimator.checkpoint.writer import build_saver
 from estimator.config.batch import per_replica_batch_size
@@ -235,19 +236,33 @@ class Estimator:
         arguments.check_positive("steps", steps)
         arguments.check_name(name)
         paths = self._existing_checkpoints(checkpoint_path)
-        warm, host_input = self._warm_session(ModeKeys.EVAL, input_fn, paths)
-        path = warm.restore(paths)
-        all_hooks += warm.program.spec.evaluation_hooks or ()
-        must_end = steps is None and not all_hooks
-        with contextlib.closing(host_input.batches(must_end)) as batches:
-            results = run_evaluation(warm, batches, steps, all_hooks)
-        results["global_step"] = warm.global_step()
-        self._event_dirs.add(self.eval_dir(name))
-        EventWriter(self.eval_dir(name)).write_metrics(
-            {k: v for k, v in results.items() if k != "global_step"}, results["global_step"]
-        )
-        _log.info("Evaluated %s: %s", path, results)
-        return results
+        return self._evaluate(input_fn, steps, all_hooks, name, lambda warm: warm.restore(paths))
+
+    def evaluate_state(
+        self,
+        state: State,
+        input_fn: Callable,
+        steps: int | None = None,
+        hooks: Sequence[Hook] | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """`evaluate` of weights that are in no checkpoint; InMemoryEvaluatorHook calls it.
+
+        Args:
+          state: what `estimator.checkpoint.in_memory.read_state` read.
+          input_fn: as for `evaluate`, like all that follow.
+          steps: see there.
+          hooks: see there.
+          name: see there.
+
+        Returns:
+          As `evaluate`.
+
+        Raises:
+          ValueError: `state` lacks a variable; and as `evaluate`.
+        """
+        all_hooks = check_hooks(hooks)
+        return self._evaluate(input_fn, steps, all_hooks, name, lambda warm: warm.load(state))
 
     def predict(
         self,
@@ -385,6 +400,29 @@ class Estimator:
     def _assert_members_are_not_overridden(self) -> None:
         """Raises if a subclass overrides a verb. Programs that mean to override this, as ever."""
         arguments.check_overrides(type(self), Estimator)
+
+    def _evaluate(
+        self,
+        input_fn: Callable,
+        steps: int | None,
+        hooks: list[Hook],
+        name: str | None,
+        set_weights: Callable[[WarmSession], str],
+    ) -> dict[str, Any]:
+        """Evaluates the weights that `set_weights` gives to the session; it returns their name."""
+        warm, host_input = self._warm_session(ModeKeys.EVAL, input_fn, [])
+        what = set_weights(warm)
+        hooks = [*hooks, *(warm.program.spec.evaluation_hooks or ())]
+        must_end = steps is None and not hooks
+        with contextlib.closing(host_input.batches(must_end)) as batches:
+            results = run_evaluation(warm, batches, steps, hooks)
+        results["global_step"] = warm.global_step()
+        self._event_dirs.add(self.eval_dir(name))
+        EventWriter(self.eval_dir(name)).write_metrics(
+            {k: v for k, v in results.items() if k != "global_step"}, results["global_step"]
+        )
+        _log.info("Evaluated %s: %s", what, results)
+        return results
 
     def _model_in(self, mode: str, strategy: tf.distribute.Strategy) -> Model:
         params = self._params_for(mode, strategy)

@@ -18,7 +18,15 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
-from tests.bad_input import construction, evaluation, functions, serving, training, warm_start
+from tests.bad_input import (
+    construction,
+    evaluation,
+    functions,
+    serving,
+    specs,
+    training,
+    warm_start,
+)
 from tests.bad_input.stage import V1, Stage, batches, dataset, linear, tensor_receiver
 
 ON_INPUT, ON_MODEL = ("input_fn",), ("input_fn", "model_fn")
@@ -33,6 +41,11 @@ TABLES = (
     (functions.PARSE_SPECS, (), False),
     (functions.ESTIMATORS, (), False),
     (functions.ADDED_METRICS, ON_MODEL, True),
+    (specs.SPECS, (), False),
+    (specs.TRAIN_AND_EVALUATE, (), False),
+    (specs.EXPORTERS, (), False),
+    (specs.EARLY_STOPPING, (), False),
+    (specs.IN_MEMORY, (), False),
     (training.TRAIN, (), False),
     (training.TRAIN_INPUT, ON_INPUT, False),
     (training.TRAIN_MODEL, ON_MODEL, False),

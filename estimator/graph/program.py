@@ -70,6 +70,7 @@ class EvalProgram:
       feeds: for each replica, the placeholders for its batch's component tensors.
       losses: for each replica, its batch's loss: a scalar or rank 1.
       updates: for each replica, what adds its batch to the metrics.
+      reset: sets the metrics to zero.
       values: the metrics, by name.
       current_step: scalar, int64: the global step of the weights.
     """
@@ -80,6 +81,7 @@ class EvalProgram:
     feeds: list[list[tf.Tensor]]
     losses: list[tf.Tensor]
     updates: list[list[Any]]
+    reset: tf.Operation
     values: dict[str, tf.Tensor]
     strategy: tf.distribute.Strategy
 
@@ -328,6 +330,8 @@ def build_eval_program(
             feeds=feeds,
             losses=[spec.loss for spec in specs],
             updates=metrics.updates,
+            # Before a session knows the graph: an op that runs with others must not change.
+            reset=tf.group(tf.compat.v1.local_variables_initializer()),
             values=metrics.values,
             strategy=strategy,
         )

@@ -252,6 +252,7 @@ class _TrainRun:
 
     def run(self, is_input_resumed: bool) -> TrainResult:
         reason = None
+        self._session.ask_to_stop(self._step)
         while reason is None:
             reason = self._reason_to_stop() or self._run_finite_loop()
             is_at_end = reason == "end of input" and self._step == self._first_step
@@ -305,7 +306,7 @@ class _TrainRun:
             self._step,
             self._iterations_per_loop,
             self._max_step,
-            [self._saves, self._summaries, self._stock_hooks],
+            [self._saves, self._summaries, self._stock_hooks, *self._session.schedules()],
         )
         before = self._step
         is_recording = self._summaries.is_due(before, before + num_steps)
@@ -328,6 +329,7 @@ class _TrainRun:
             return None
         self._check_weights()
         is_asked_to_stop = self._checkpoints.save(self._session.session, self._step)
+        self._session.ask_to_stop(self._step)
         return "listener" if is_asked_to_stop else None
 
     def _check_weights(self) -> None:
