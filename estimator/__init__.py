@@ -13,6 +13,7 @@ import sys
 if not (sys.argv[:1] == ["-m"] and "estimator.launch" in sys.orig_argv):
     from estimator import compat, experimental, export, inputs, tpu
     from estimator.add_metrics import add_metrics
+    from estimator.config.cluster import Cluster, parse_tf_config
     from estimator.config.run_config import RunConfig
     from estimator.config.warm_start import VocabInfo, WarmStartSettings
     from estimator.estimator import Estimator
@@ -46,6 +47,7 @@ __all__ = [
     "BestExporter",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
+    "Cluster",
     "CrossShardOptimizer",
     "Estimator",
     "EstimatorSpec",
@@ -80,6 +82,7 @@ __all__ = [
     "experimental",
     "export",
     "inputs",
+    "parse_tf_config",
     "regressor_parse_example_spec",
     "tpu",
     "train_and_evaluate",
