@@ -4,6 +4,7 @@ import pty
 import re
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -27,7 +28,7 @@ ALL_TASKS = ["chief 0", "worker 0", "worker 1", "ps 0", "ps 1", "evaluator 0"]
 
 def test_each_task_has_its_own_tf_config_of_one_cluster(tmp_path):
     program = write_program(tmp_path, "print(os.environ['TF_CONFIG'], flush=True)")
-    finished = run(*FULL_CLUSTER, "--", "sh", "-c", f"exec python {program}")
+    finished = run(*FULL_CLUSTER, "--", "sh", "-c", f"exec {sys.executable} {program}")
     assert finished.returncode == 0, finished.stderr
     texts = dict(re.findall(r"^\[(\w+ \d)\] +(.*)$", finished.stdout, re.MULTILINE))
     assert set(texts) >= {"chief 0", "worker 0", "worker 1", "evaluator 0"}
@@ -224,7 +225,7 @@ def test_a_grandchild_has_its_grace_though_its_parent_is_gone(tmp_path):
         """,
     )
     # A shell dies of SIGTERM at once.
-    shell = f"python {program}; echo never"
+    shell = f"{sys.executable} {program}; echo never"
     with started("--workers=1", "--grace_secs=1000", "--", "sh", "-c", shell) as process:
         pids = read_pids(process, 1)
         process.send_signal(signal.SIGTERM)
@@ -376,7 +377,7 @@ def test_a_wrong_command_line_starts_nothing(arguments, message):
 
 def test_it_imports_no_tensorflow():
     finished = subprocess.run(
-        [*command()[:1], "-X", "importtime", "-m", "estimator.launch", "--", "true"],
+        [sys.executable, "-X", "importtime", "-m", "estimator.launch", "--", "true"],
         cwd=ROOT,
         capture_output=True,
         text=True,
