@@ -1,7 +1,9 @@
 """One task of one contender, in this process; TF_CONFIG says which task."""
 
+import functools
 import tempfile
 from collections.abc import Callable
+from typing import Any
 
 from benchmarks.processes import answer
 from benchmarks.turns import Turns
@@ -17,10 +19,10 @@ def measure(contender: str, workload: str, loop_steps: int, num_workers: int) ->
 Report = Callable[[int], bool]
 
 
-def _train_hand_written(work: Workload, loop_steps: int, num_workers: int, report: Report) -> None:
+def _train_hand_written(*arguments: Any, has_distributed_input: bool = False) -> None:
     from benchmarks.hand_written_workers import train_hand_written_workers
 
-    train_hand_written_workers(work, loop_steps, num_workers, report)
+    train_hand_written_workers(*arguments, has_distributed_input=has_distributed_input)
 
 
 def _train_classic(work: Workload, loop_steps: int, num_workers: int, report: Report) -> None:
@@ -50,6 +52,7 @@ def _train_with_ps(work: Workload, loop_steps: int, num_workers: int, report: Re
 
 _TRAINERS = {
     "hand-written": _train_hand_written,
+    "hand-written, distributed": functools.partial(_train_hand_written, has_distributed_input=True),
     "classic": _train_classic,
     "ours, mirrored": _train_mirrored,
     "ours, with ps": _train_with_ps,

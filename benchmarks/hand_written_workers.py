@@ -29,24 +29,32 @@ class _WorkersModel(HandWrittenModel):
 
 
 def train_hand_written_workers(
-    workload: Workload, loop_steps: int, num_workers: int, report: Callable[[int], bool]
+    workload: Workload,
+    loop_steps: int,
+    num_workers: int,
+    report: Callable[[int], bool],
+    has_distributed_input: bool,
 ) -> None:
-    """Trains until `report(steps of the last call)` returns False."""
+    """Trains until `report(steps of the last call)` returns False.
+
+    With one replica a worker its input may be a plain iterator, as here, or the distributed one
+    that the guides show, which takes longer.
+    """
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     batch_size = workload.batch_size // num_workers
     with strategy.scope():
         model = _WorkersModel(workload)
-    dataset = strategy.distribute_datasets_from_function(
-        lambda context: make_training_input(workload, batch_size)
-    )
 
     @tf.function
-    def train(iterator: tf.distribute.DistributedIterator) -> tf.Tensor:
+    def train(iterator: tf.data.Iterator) -> tf.Tensor:
         loss = tf.constant(0.0)
         for _ in tf.range(loop_steps):
             loss = strategy.run(model._run_step, args=next(iterator))  # noqa: SLF001
         return loss
 
+    dataset = make_training_input(workload, batch_size)
+    if has_distributed_input:
+        dataset = strategy.distribute_datasets_from_function(lambda context: dataset)
     iterator = iter(dataset)
     while True:
         train(iterator).numpy()

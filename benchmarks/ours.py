@@ -90,7 +90,7 @@ class ReportHook(tf.compat.v1.train.SessionRunHook):
     def __init__(
         self, report: Callable[[int], bool], loop_steps: int, is_alone: bool = True
     ) -> None:
-        """A session call runs `loop_steps` steps, all there are if this is the only worker."""
+        """A session call runs `loop_steps` steps; all there are, if no other worker has a say."""
         self._report = report
         self._is_alone = is_alone
         self._loop_steps = loop_steps
@@ -108,7 +108,7 @@ class ReportHook(tf.compat.v1.train.SessionRunHook):
             run_context.request_stop()
 
     def end(self, session: tf.compat.v1.Session) -> None:
-        """Checks that as many steps were run as were counted, unless other workers ran some."""
+        """Checks that as many steps were run as were counted, unless others had a say."""
         global_step = session.run(self._global_step)
         if self._is_alone and global_step != self._num_steps:
             raise RuntimeError(f"{global_step} steps were run, {self._num_steps} were counted.")
@@ -121,5 +121,5 @@ def train_ours(
     batch_size = workload.batch_size // setup.num_replicas
     make_estimator(workload, model_dir, setup).train(
         input_fn=lambda: make_training_input(workload, batch_size),
-        hooks=[ReportHook(report, setup.loop_steps, setup.strategy != "parameter_server")],
+        hooks=[ReportHook(report, setup.loop_steps, is_alone=setup.strategy is None)],
     )

@@ -27,18 +27,22 @@ class Turns:
     def __init__(self) -> None:
         """The first turn is the first call's steps."""
         self._steps_left = 0
+        self._is_over = False
         self._start = time.perf_counter()
 
     def __call__(self, num_steps: int) -> bool:
         """So many steps are over; returns whether to go on."""
         now = time.perf_counter()
+        if self._is_over:  # Workers that stop together run a loop in which they agree to.
+            return False
         self._steps_left -= num_steps
         if self._steps_left > 0:
             return True
         print(json.dumps(now - self._start), flush=True)
         self._steps_left = int(sys.stdin.readline() or 0)
+        self._is_over = self._steps_left <= 0
         self._start = time.perf_counter()
-        return self._steps_left > 0
+        return not self._is_over
 
 
 class TaskGroup:
