@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
+from estimator.config.checks import check_int
 from estimator.config.checks import check_name as check_name
 from estimator.config.run_config import RunConfig, TPUConfig
 from estimator.export.directory import make_base_path, make_extra_assets
@@ -17,6 +19,8 @@ from estimator.export.receivers import check_receiver_fn
 from estimator.spec import ModeKeys
 
 _NOT_DENSE = (tf.compat.v1.SparseTensorValue, tf.compat.v1.ragged.RaggedTensorValue)
+
+_log = logging.getLogger("estimator")
 
 Listener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
 
@@ -234,12 +238,27 @@ def check_tpu_arguments(
             "from `train_batch_size`, `eval_batch_size` and `predict_batch_size`."
         )
     if batch_axis is not None and not isinstance(batch_axis, list | tuple):
-        raise TypeError(f"`batch_axis` ({batch_axis!r}) must be a list of zeros, or None.")
-    if batch_axis is not None and any(axis != 0 for axis in batch_axis):
-        raise ValueError(
-            f"`batch_axis` ({batch_axis!r}) must be zeros: batches are along the first dimension."
-        )
+        raise TypeError(f"`batch_axis` ({batch_axis!r}) must be a list of dimensions, or None.")
+    for place, axis in enumerate(batch_axis or ()):
+        check_int(f"batch_axis[{place}]", axis, minimum=0)
     if not export_to_cpu:
         raise ValueError(
             "`export_to_cpu` (False) leaves nothing to export: there is no TPU. Leave it out."
         )
+
+
+def check_num_shards(num_shards: int | None, num_replicas: int) -> None:
+    """Raises if `num_shards` contradicts the number of replicas that the config asks for.
+
+    On one replica that is only logged: programs that were written for a TPU say 8 there also when
+    they run without one.
+    """
+    if num_shards is None or num_shards == num_replicas:
+        return
+    message = (
+        f"`num_shards` ({num_shards}) of the TPUConfig is the number of replicas, and the strategy "
+        f"has {num_replicas}. Leave it out."
+    )
+    if num_replicas > 1:
+        raise ValueError(message)
+    _log.warning(message)

@@ -17,6 +17,7 @@ FLOORS = {
     "export": 3,
     "session": 4,
     "arguments": 5,
+    "smoke": 5,
     "stock_hooks": 5,
     "feature_specs": 5,
     "inputs": 5,

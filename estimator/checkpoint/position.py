@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -97,10 +98,18 @@ def remove_positions(model_dir: str, except_step: int | None = None) -> None:
             tf.io.gfile.remove(os.path.join(model_dir, name))
 
 
-def build_input_position(iterator: tf.compat.v1.data.Iterator) -> InputPosition:
-    """Adds the ops that save and restore an iterator's position to the default graph."""
+def build_input_position(
+    iterators: Sequence[tf.compat.v1.data.Iterator], initializer: tf.Operation
+) -> InputPosition:
+    """Adds the ops that save and restore the iterators' positions to the default graph.
+
+    Args:
+      iterators: of the input.
+      initializer: starts all of them at their beginning.
+    """
     with _tf.no_deprecation_warnings():
-        saveable = tf.data.experimental.make_saveable_from_iterator(
-            iterator, external_state_policy="ignore"
-        )
-    return InputPosition(tf.compat.v1.train.Saver([saveable], max_to_keep=1), iterator.initializer)
+        saveables = [
+            tf.data.experimental.make_saveable_from_iterator(i, external_state_policy="ignore")
+            for i in iterators
+        ]
+    return InputPosition(tf.compat.v1.train.Saver(saveables, max_to_keep=1), initializer)

@@ -7,7 +7,7 @@ import functools
 import inspect
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -33,17 +33,20 @@ class Input:
       build_batch: adds the ops that take the next batch to the default graph, which may be the
         body of a loop; returns (features, labels).
       initializer: starts the input at its beginning; None if nothing needs it.
-      iterator: the iterator, whose position can be saved; None for an input of bare tensors.
+      iterators: those whose positions can be saved; none for an input of bare tensors.
       element: (features, labels) as type specs.
       build_cardinality: adds a scalar, int64: how many batches there are, or a constant of
         tf.data.experimental. None for an input of bare tensors.
+      deal: adds the ops that take a batch for each of so many replicas; None if each takes its
+        next.
     """
 
     build_batch: Callable[[], tuple[Any, Any]]
     initializer: tf.Operation | None
-    iterator: tf.compat.v1.data.Iterator | None
+    iterators: tuple[tf.compat.v1.data.Iterator, ...]
     element: tuple[Any, Any]
     build_cardinality: Callable[[], tf.Tensor] | None = None
+    deal: Callable[[int], list[tuple[Any, Any]]] | None = None
 
 
 def build_input(
@@ -83,16 +86,25 @@ def build_replica_batches(source: Input, num_replicas: int) -> list[tuple[Any, A
 
     At the end of the input all replicas fail together, before any has changed a variable.
     """
-    batches: list[tuple[Any, Any]] = []
-    for _ in range(num_replicas):
-        with tf.device("/cpu:0"), tf.control_dependencies(batch_tensors(batches)):
-            batches.append(source.build_batch())
+    if source.deal is None:
+        batches = take_in_turn([source.build_batch] * num_replicas)
+    else:
+        batches = source.deal(num_replicas)
     if num_replicas == 1:
         return batches
     with tf.device("/cpu:0"), tf.control_dependencies(batch_tensors(batches)):
         return tf.nest.map_structure(
             lambda t: None if t is None else tf.identity(t), batches, expand_composites=True
         )
+
+
+def take_in_turn(builds: Sequence[Callable[[], tuple[Any, Any]]]) -> list[tuple[Any, Any]]:
+    """A batch of each, taken one after the other."""
+    batches: list[tuple[Any, Any]] = []
+    for build_batch in builds:
+        with tf.device("/cpu:0"), tf.control_dependencies(batch_tensors(batches)):
+            batches.append(build_batch())
+    return batches
 
 
 def check_input_fn(input_fn: Any, argument: str = "input_fn") -> None:
@@ -172,7 +184,7 @@ def _build_dataset_input(dataset: tf.data.Dataset, mode: str) -> Input:
     return Input(
         lambda: _split(iterator.get_next()),
         iterator.initializer,
-        iterator,
+        (iterator,),
         _split(dataset.element_spec),
         dataset.cardinality,
     )
@@ -263,7 +275,7 @@ def _build_tensor_input(result: Any) -> Input:
     element = tf.nest.map_structure(
         lambda v: None if v is None else tf.type_spec_from_value(v), _split(tensors)
     )
-    return Input(build_batch, None, None, element)
+    return Input(build_batch, None, (), element)
 
 
 def _runs_for_each_batch(op: tf.Operation) -> bool:

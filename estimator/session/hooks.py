@@ -116,15 +116,22 @@ class HookedSession:
             for hook in self._hooks:
                 hook.after_create_session(session, coordinator)
 
-    def run(self, fetches: list[Any], feeds: Sequence[tf.Tensor], values: Sequence[Any]) -> list:
-        """Runs `fetches` with `values` for `feeds`; hooks may fetch and feed more."""
-        if not self._hooks:
+    def run(
+        self,
+        fetches: list[Any],
+        feeds: Sequence[tf.Tensor],
+        values: Sequence[Any],
+        hooks: Sequence[Hook] | None = None,
+    ) -> list:
+        """Runs `fetches` with `values` for `feeds`; hooks, else all, may fetch and feed more."""
+        hooks = self._hooks if hooks is None else hooks
+        if not hooks:
             return self._callable(fetches, feeds)(*values)
         arguments = tf.compat.v1.train.SessionRunArgs(
             fetches, dict(zip(feeds, values, strict=True))
         )
         context = tf.compat.v1.train.SessionRunContext(arguments, self.session)
-        asked = [(hook, hook.before_run(context)) for hook in self._hooks]
+        asked = [(hook, hook.before_run(context)) for hook in hooks]
         results, metadata, options = self._run_asked(fetches, feeds, values, asked)
         for hook, _ in asked:
             hook.after_run(

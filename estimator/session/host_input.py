@@ -7,13 +7,14 @@ next call comes with another dataset.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.graph.dealing import cut, make_axes, make_sliced_element
 from estimator.graph.input import Input, batch_tensors
 
 # An input's graph is a few ops around a dataset, and runs once: optimizing it costs more than it
@@ -29,13 +30,22 @@ class HostInput:
       element: (features, labels) as type specs; what a program is built for.
     """
 
-    def __init__(self, build: Callable[[], Input], seed: int | None, has_labels: bool) -> None:
+    def __init__(
+        self,
+        build: Callable[[], Input],
+        seed: int | None,
+        has_labels: bool,
+        num_slices: int = 1,
+        batch_axis: Sequence[int] | None = None,
+    ) -> None:
         """Calls `input_fn` in a graph of its own.
 
         Args:
           build: builds the input in the default graph.
           seed: of the graph.
           has_labels: whether the labels are wanted; if not, they are never computed.
+          num_slices: how many parts each batch is cut into, which then are the batches.
+          batch_axis: along which dimension of each tensor; None is the first.
         """
         self._graph = tf.Graph()
         with self._graph.as_default():
@@ -50,6 +60,10 @@ class HostInput:
             self._build_cardinality = source.build_cardinality
             self._has_queues = bool(v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS))
             self.element = tf.nest.map_structure(_type_spec, batch)
+            self._num_slices = num_slices
+            if num_slices > 1:
+                self._axes = make_axes(self.element, batch_axis)
+                self.element = make_sliced_element(self.element, self._axes)
 
     @property
     def key(self) -> tuple:
@@ -86,7 +100,10 @@ class HostInput:
                     batch = take()
                 except tf.errors.OutOfRangeError:
                     return
-                yield batch
+                if self._num_slices == 1:
+                    yield batch
+                else:
+                    yield from cut(batch, self._axes, self._num_slices)
 
     def _check_end(self, session: tf.compat.v1.Session) -> None:
         if self._build_cardinality is None:

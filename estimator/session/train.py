@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-import math
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from estimator import _tf
@@ -23,6 +20,7 @@ from estimator.checkpoint.position import (
     remove_positions,
 )
 from estimator.checkpoint.writer import CheckpointWriter, build_saver
+from estimator.config.loop import parse_loop_length
 from estimator.config.run_config import RunConfig
 from estimator.graph.program import TrainProgram
 from estimator.session.finite import (
@@ -32,10 +30,11 @@ from estimator.session.finite import (
     WeightsListener,
 )
 from estimator.session.hooks import Hook, HookedSession
-from estimator.session.hooks_in_loops import StockHooks, first_stop, saver_hooks
+from estimator.session.hooks_in_loops import first_stop, saver_hooks
 from estimator.session.open import Setup, build_setup, opened
 from estimator.session.schedule import Schedule, loop_length
 from estimator.session.signals import StopSignal, stop_signals
+from estimator.session.steps import Steps
 from estimator.summary.writer import EventWriter
 
 _log = logging.getLogger("estimator")
@@ -48,8 +47,8 @@ class TrainResult:
     Attributes:
       global_step: the step that was reached.
       loss: of the last step that a session call reported; None if no step ran.
-      reason: why it stopped: "max_steps", "steps", "end of input", "hook", "listener", "nan loss"
-        or "signal".
+      reason: why it stopped: "max_steps", "steps", "max_time", "end of input", "hook", "listener",
+        "nan loss" or "signal".
       skipped_steps: how many steps the `nan_policy` "skip" took back.
     """
 
@@ -72,6 +71,7 @@ class TrainRequest:
       listeners: told of every checkpoint.
       is_same_input: whether the input is the one that the newest checkpoint's position is in.
       old_model: what to start from if there is no checkpoint, or None.
+      clock: seconds from any fixed moment.
     """
 
     config: RunConfig
@@ -82,6 +82,7 @@ class TrainRequest:
     listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener]
     is_same_input: bool
     old_model: OldModel | None = None
+    clock: Callable[[], float] = time.monotonic
 
 
 def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
@@ -106,15 +107,18 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         request.session_config,
         program.initializers,
         request.old_model,
+        # A run may begin to accumulate.
+        may_lack=program.window.variables if program.window is not None else (),
     )
     position = None
-    if program.input.iterator is not None and config.resume_input:
+    if program.input.iterators and config.resume_input:
         with program.graph.as_default():
-            position = build_input_position(program.input.iterator)
+            position = build_input_position(program.input.iterators, program.input.initializer)
     checkpoints = _make_checkpoint_writer(request, setup, position)
     weights = WeightsCheck(program.graph)
-    for hook in request.hooks:
-        _tf.set_steps_per_run(hook, config.iterations_per_loop)
+    if (loop_steps := parse_loop_length(config.iterations_per_loop).steps) is not None:
+        for hook in request.hooks:
+            _tf.set_steps_per_run(hook, loop_steps)
     stand_ins = {id(inside): outside for inside, outside in program.stand_ins}
     events = EventWriter(model_dir)
     with contextlib.ExitStack() as stack:
@@ -220,20 +224,30 @@ class _TrainRun:
         self._weights = weights
         self._program = program
         self._session = session
-        self._iterations_per_loop = config.iterations_per_loop
+        self._clock = request.clock
+        self._steps = Steps(
+            program,
+            session,
+            request.hooks,
+            parse_loop_length(config.iterations_per_loop),
+            stops_on_nan=config.nan_policy in ("raise", "stop"),
+            clock=request.clock,
+        )
         self._nan_policy = config.nan_policy
         self._checkpoints = checkpoints
         self._events = events
         self._saves = (
             Schedule()
             if checkpoints is None
-            else Schedule(config.save_checkpoints_steps, config.save_checkpoints_secs)
+            else Schedule(
+                config.save_checkpoints_steps, config.save_checkpoints_secs, request.clock
+            )
         )
         self._summaries = Schedule(config.save_summary_steps)
         self._logs = Schedule(config.log_step_count_steps)
-        self._step = int(session.session.run(program.current_step))
-        self._first_step = self._step
-        self._stock_hooks = StockHooks(request.hooks, self._step)
+        self._step = self._first_step = self._steps.step
+        self._max_time_secs = config.max_time_secs
+        self._started_at = self._clock()
         self._max_step, self._limit = self._end_of(request)
         self._loss: float | None = None
         self._skipped_steps = 0
@@ -255,12 +269,11 @@ class _TrainRun:
         self._session.ask_to_stop(self._step)
         while reason is None:
             reason = self._reason_to_stop() or self._run_finite_loop()
-            is_at_end = reason == "end of input" and self._step == self._first_step
-            if is_at_end and is_input_resumed:
+            if self._found_no_batch(reason) and is_input_resumed:
                 # The run before took the last batch and stopped for another reason.
                 self._session.session.run(self._program.input.initializer)
                 reason, is_input_resumed = None, False
-        if reason == "end of input" and self._step == self._first_step:
+        if self._found_no_batch(reason):
             raise ValueError(
                 "`input_fn` gave no batch for every replica: its dataset is empty, or smaller than "
                 "one global batch. Check its files and filters, or drop_remainder."
@@ -270,6 +283,10 @@ class _TrainRun:
         self._events.flush()
         _log.info("Training stopped at step %d: %s.", self._step, reason)
         return TrainResult(self._step, self._loss, reason, self._count_skipped())
+
+    def _found_no_batch(self, reason: str | None) -> bool:
+        is_at_start = self._step == self._first_step and self._steps.num_waiting == 0
+        return reason == "end of input" and is_at_start
 
     def _finish(self, reason: str) -> str:
         """Saves the last step and ends the hooks; returns why training stopped after all."""
@@ -291,7 +308,12 @@ class _TrainRun:
             return "hook"
         if self._max_step is not None and self._step >= self._max_step:
             return self._limit
+        if self._max_time_secs is not None and self._elapsed() >= self._max_time_secs:
+            return "max_time"
         return None
+
+    def _elapsed(self) -> float:
+        return self._clock() - self._started_at
 
     def _run_finite_loop(self) -> str | None:
         try:
@@ -304,19 +326,21 @@ class _TrainRun:
         """Runs one loop and what is due after it; returns why to stop, None to go on."""
         num_steps = loop_length(
             self._step,
-            self._iterations_per_loop,
+            self._steps.num_steps(),
             self._max_step,
-            [self._saves, self._summaries, self._stock_hooks, *self._session.schedules()],
+            [self._saves, self._summaries, self._steps.stock_hooks, *self._session.schedules()],
         )
         before = self._step
         is_recording = self._summaries.is_due(before, before + num_steps)
         try:
             summary = self._call(num_steps, is_recording)
         except tf.errors.OutOfRangeError:
-            self._step = int(self._session.session.run(self._program.current_step))
+            self._steps.complete()
+            self._step = self._steps.step
             return "end of input"
-        if not math.isfinite(self._loss or 0) and self._nan_policy in ("raise", "stop"):
-            return self._stop_on_nan(f"The loss of step {self._step} is {self._loss}")
+        if self._steps.is_nan:
+            step = self._steps.step_of_loss()
+            return self._stop_on_nan(f"The loss of step {step} is {self._loss}")
         self._check_advanced(before)
         if is_recording:
             self._write_summaries(summary)
@@ -338,21 +362,10 @@ class _TrainRun:
 
     def _call(self, num_steps: int, is_recording: bool) -> bytes | None:
         """Runs a loop and takes in how it went; returns the summaries of its last step."""
-        program = self._program
-        fetches = [program.loss, program.global_step]
-        feeds: list[tf.Tensor] = []
-        values: list[Any] = []
-        if program.num_steps is not None:
-            feeds.append(program.num_steps)
-            values.append(np.int32(num_steps))
-        if is_recording:
-            feeds.append(program.is_recording)
-            values.append(np.True_)
-            fetches += [] if program.summary is None else [program.summary]
-        self._stock_hooks.expect(self._step, num_steps)
-        loss, step, *summary = self._session.run(fetches, feeds, values)
-        self._loss, self._step = float(loss), int(step)
-        return _bytes(summary)
+        try:
+            return self._steps.run(num_steps, is_recording)
+        finally:
+            self._loss, self._step = self._steps.loss, self._steps.step
 
     def _count_skipped(self) -> int:
         """How many steps of this run were skipped; says so if there are more than before."""
@@ -400,8 +413,3 @@ class _TrainRun:
             "step %d: loss = %.6g (%.4g steps/s)", self._step, self._loss or 0.0, steps_per_sec
         )
         self._count_skipped()
-
-
-def _bytes(summary: list[Any]) -> bytes | None:
-    """The one summary that was fetched; a place that a loop never wrote holds an empty array."""
-    return summary[0] if summary and isinstance(summary[0], bytes) else None
