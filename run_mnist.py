@@ -16,7 +16,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # Before TensorFlow reads it.
@@ -173,6 +173,8 @@ def check_cluster(config: est.RunConfig) -> None:
             f"--mode={FLAGS.mode} is not for a cluster, which takes {' and '.join(CLUSTER_MODES)}. "
             "Run it on one machine, without TF_CONFIG."
         )
+    if config.task_type == "evaluator" and FLAGS.mode == "train":
+        raise app.UsageError("--mode=train leaves an evaluator nothing to do: pass --mode=all.")
 
 
 def make_train_input_fn() -> mnist.InputFn:
@@ -241,7 +243,7 @@ def train_and_evaluate(classifier: est.tpu.TPUEstimator) -> dict[str, str]:
         est.EvalSpec(
             make_eval_input_fn(),
             steps=None,
-            exporters=[exporter] if FLAGS.mode == "all" else None,
+            exporters=exporter,
             start_delay_secs=0,
             throttle_secs=0,
         ),
@@ -249,7 +251,15 @@ def train_and_evaluate(classifier: est.tpu.TPUEstimator) -> dict[str, str]:
     return {"accuracy": f"{metrics['accuracy']:.4f}"} if metrics else {}
 
 
-VERBS = {"train": train, "eval": evaluate, "predict": predict, "export": export}
+Verb = Callable[[est.tpu.TPUEstimator], dict[str, str]]
+VERBS: dict[str, Verb] = {"train": train, "eval": evaluate, "predict": predict, "export": export}
+
+
+def choose_verbs(config: est.RunConfig) -> list[Verb]:
+    """What this task does; a ps serves as long as the others train."""
+    if is_in_cluster(config) and (FLAGS.mode == "all" or config.task_type == "ps"):
+        return [train_and_evaluate]
+    return list(VERBS.values()) if FLAGS.mode == "all" else [VERBS[FLAGS.mode]]
 
 
 def predict_labelled(
@@ -302,14 +312,11 @@ def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"Unknown arguments: {argv[1:]}. Flags begin with --.")
     show_progress()
-    verbs = list(VERBS.values()) if FLAGS.mode == "all" else [VERBS[FLAGS.mode]]
     with make_classifier() as classifier:
         config = classifier.config
         cluster_flags.choose_gpu(config.task_id)
-        if is_in_cluster(config):
-            verbs = [train_and_evaluate]
         results: dict[str, str] = {}
-        for verb in verbs:
+        for verb in choose_verbs(config):
             results |= verb(classifier)
         if config.is_chief or config.task_type == "evaluator":
             print_report(classifier, results)

@@ -222,6 +222,7 @@ def test_the_classic_flags_are_the_cluster_of_tf_config(tmp_path):
         ([*TASK, "--mode=eval"], None, "--mode=eval is not for a cluster"),
         ([*TASK, "--mode=export"], None, "--mode=export is not for a cluster"),
         ([*TASK, "--export_dir=there"], None, "--export_dir is not for a cluster"),
+        (["--job_name=evaluator", *TASK[1:], "--mode=train"], None, "pass --mode=all"),
     ],
 )
 def test_flags_that_do_not_fit_the_cluster_are_refused(tmp_path, args, tf_config, message):
@@ -241,3 +242,23 @@ def test_sync_replicas_says_how_many_gradients_make_an_update(task, num_aggregat
     found = {name: value for name, value in params.items() if name in names}
     expected = {"replicas_to_aggregate": num_aggregated or 2, "num_workers": 2, "is_chief": True}
     assert found == (expected if task else {})
+
+
+@pytest.mark.parametrize(
+    ("role", "mode", "verbs"),
+    [
+        (None, "all", [run_mnist.train, run_mnist.evaluate, run_mnist.predict, run_mnist.export]),
+        (None, "train", [run_mnist.train]),
+        ("worker", "all", [run_mnist.train_and_evaluate]),
+        ("worker", "train", [run_mnist.train]),
+        ("ps", "all", [run_mnist.train_and_evaluate]),
+        ("ps", "train", [run_mnist.train_and_evaluate]),
+        ("evaluator", "all", [run_mnist.train_and_evaluate]),
+    ],
+)
+def test_each_task_does_its_part(tmp_path, role, mode, verbs):
+    task = [] if role is None else [f"--job_name={role}", *TASK[1:]]
+    args = [f"--model_dir={tmp_path}", f"--mode={mode}", *task]
+    with flagsaver.flagsaver():
+        flags.FLAGS(["run_mnist.py", *args])
+        assert run_mnist.choose_verbs(config_of(args)) == verbs
