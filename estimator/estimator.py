@@ -307,10 +307,7 @@ class Estimator:
         keys = arguments.checked_predict_keys(predict_keys, warm.program.predictions[0])
         warm.restore(paths)
         spec_hooks = warm.program.spec.prediction_hooks or ()
-        batches = host_input.batches()
-        if self._config.smoke:
-            batches = smoke.limit_batches(batches, len(warm.program.feeds))
-        predictions = warm.predict(batches, keys, [*all_hooks, *spec_hooks])
+        predictions = warm.predict(host_input.batches(), keys, [*all_hooks, *spec_hooks])
         return rows(predictions) if yield_single_examples else predictions
 
     def export_saved_model(
@@ -428,7 +425,6 @@ class Estimator:
         warm, host_input = self._warm_session(ModeKeys.EVAL, input_fn, [])
         what = set_weights(warm)
         hooks = [*hooks, *(warm.program.spec.evaluation_hooks or ())]
-        steps = smoke.limit_steps(steps) if self._config.smoke else steps
         must_end = steps is None and not hooks
         with contextlib.closing(host_input.batches(must_end)) as batches:
             results = run_evaluation(warm, batches, steps, hooks)
@@ -513,16 +509,14 @@ class Estimator:
     ) -> tuple[WarmSession, HostInput]:
         """The mode's session, free to restore one of `paths`, and this call's input."""
         strategy = make_strategy(self._config, mode)
+        num_replicas = strategy.num_replicas_in_sync
         host_input = HostInput(
             lambda: self._build_input(input_fn, mode, strategy),
             self._config.tf_random_seed,
             has_labels=mode == ModeKeys.EVAL,
-            num_slices=(
-                strategy.num_replicas_in_sync
-                if self._pipeline(mode) == InputPipelineConfig.SLICED
-                else 1
-            ),
+            num_slices=num_replicas if self._pipeline(mode) == InputPipelineConfig.SLICED else 1,
             batch_axis=self._batch_axis,
+            max_batches=smoke.STEPS * num_replicas if self._config.smoke else None,
         )
         old = warm = self._warm.get(mode)
         if warm is None or warm.key != host_input.key:

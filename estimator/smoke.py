@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Generator
 from typing import Any
 
 from estimator.config.run_config import RunConfig
@@ -39,18 +36,7 @@ def limit_training(
     """`steps` and `max_steps` of a call of `train` that starts at the global step `start`."""
     if max_steps is not None:
         return None, min(max_steps, start + STEPS)
-    return limit_steps(steps), None
-
-
-def limit_steps(steps: int | None) -> int:
-    """`steps` of an evaluation."""
-    return STEPS if steps is None else min(steps, STEPS)
-
-
-def limit_batches(batches: Generator[Any, None, None], num_replicas: int) -> Generator:
-    """The batches of as many steps."""
-    with contextlib.closing(batches):
-        yield from itertools.islice(batches, STEPS * num_replicas)
+    return STEPS if steps is None else min(steps, STEPS), None
 
 
 def make_export_dir(export_dir_base: str | bytes | os.PathLike, scratch_dir: str) -> str:

@@ -7,7 +7,8 @@ next call comes with another dataset.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Sequence
+import itertools
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ class HostInput:
         has_labels: bool,
         num_slices: int = 1,
         batch_axis: Sequence[int] | None = None,
+        max_batches: int | None = None,
     ) -> None:
         """Calls `input_fn` in a graph of its own.
 
@@ -46,7 +48,9 @@ class HostInput:
           has_labels: whether the labels are wanted; if not, they are never computed.
           num_slices: how many parts each batch is cut into, which then are the batches.
           batch_axis: along which dimension of each tensor; None is the first.
+          max_batches: it ends after so many, at the latest.
         """
+        self._max_batches = max_batches
         self._graph = tf.Graph()
         with self._graph.as_default():
             tf.compat.v1.set_random_seed(seed)
@@ -84,7 +88,7 @@ class HostInput:
             stack.callback(session.close)
             if self._initializers:
                 session.run(self._initializers)
-            if must_end:
+            if must_end and self._max_batches is None:
                 self._check_end(session)
             if self._start is not None:
                 session.run(self._start)
@@ -94,16 +98,13 @@ class HostInput:
                     threads = tf.compat.v1.train.start_queue_runners(session, coordinator)
                 stack.callback(coordinator.join, threads, stop_grace_period_secs=5)
                 stack.callback(coordinator.request_stop)
-            take = _tf.make_callable(session, self._tensors, [])
-            while True:
-                try:
-                    batch = take()
-                except tf.errors.OutOfRangeError:
-                    return
-                if self._num_slices == 1:
-                    yield batch
-                else:
-                    yield from cut(batch, self._axes, self._num_slices)
+            yield from self._dealt(_taken(_tf.make_callable(session, self._tensors, [])))
+
+    def _dealt(self, batches: Iterator[list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
+        """The parts that the batches are cut into, as many as are wanted."""
+        if self._num_slices > 1:
+            batches = (part for b in batches for part in cut(b, self._axes, self._num_slices))
+        return itertools.islice(batches, self._max_batches)
 
     def _check_end(self, session: tf.compat.v1.Session) -> None:
         if self._build_cardinality is None:
@@ -115,6 +116,13 @@ class HostInput:
                 "The dataset of `input_fn` never ends, so `evaluate` would not either. Pass "
                 "`steps`, or leave out `repeat()`."
             )
+
+
+def _taken(take: Callable[[], list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
+    """Batches to the input's end."""
+    with contextlib.suppress(tf.errors.OutOfRangeError):
+        while True:
+            yield take()
 
 
 def _initializers() -> list[tf.Operation]:
