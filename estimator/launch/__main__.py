@@ -7,7 +7,8 @@ of its task in front. The first task that fails ends all of them, and its exit c
 the launcher. Ctrl-C, SIGTERM and SIGHUP end all of them too: with SIGTERM, which lets a training
 save, then with SIGKILL. The ps are ended when all others have ended with 0.
 
-The program is a Python file, `-m` and a module, or any other command.
+The program is a Python file, `-m` and a module, or any other command. TensorFlow's servers listen
+on all interfaces and ask nobody who they are: let a firewall keep others out.
 """
 
 import sys
