@@ -23,13 +23,8 @@ def make_optimizer() -> tf.compat.v1.train.Optimizer:
 
 
 def train_classic(workload: Workload, report: Callable[[int], bool]) -> None:
-    """Trains until `report(1)` returns False; serves for ever if this task is a ps."""
-    config = json.loads(os.environ["TF_CONFIG"])
-    cluster = tf.train.ClusterSpec(config["cluster"])
-    role, index = config["task"]["type"], config["task"]["index"]
-    server = tf.distribute.Server(cluster, job_name=role, task_index=index)
-    if role == "ps":
-        server.join()
+    """Trains until `report(1)` returns False."""
+    server, cluster, index = _start_server()
     with tf.Graph().as_default():
         images, labels, *fetches = _build(workload, cluster, index)
         supervisor = tf.compat.v1.train.Supervisor(
@@ -44,6 +39,19 @@ def train_classic(workload: Workload, report: Callable[[int], bool]) -> None:
             session.run(fetches, {images: batch_images, labels: batch_labels})
             if not report(1):
                 return
+
+
+def serve_if_ps() -> None:
+    """Serves for ever if this task is a ps."""
+    if json.loads(os.environ["TF_CONFIG"])["task"]["type"] == "ps":
+        _start_server()[0].join()
+
+
+def _start_server() -> tuple[tf.distribute.Server, tf.train.ClusterSpec, int]:
+    config = json.loads(os.environ["TF_CONFIG"])
+    cluster = tf.train.ClusterSpec(config["cluster"])
+    role, index = config["task"]["type"], config["task"]["index"]
+    return tf.distribute.Server(cluster, job_name=role, task_index=index), cluster, index
 
 
 def _build(

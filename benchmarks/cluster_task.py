@@ -26,8 +26,9 @@ def _train_hand_written(*arguments: Any, has_distributed_input: bool = False) ->
 
 
 def _train_classic(work: Workload, loop_steps: int, num_workers: int, report: Report) -> None:
-    from benchmarks.classic import train_classic
+    from benchmarks.classic import serve_if_ps, train_classic
 
+    serve_if_ps()
     del loop_steps, num_workers  # A step is a session call.
     train_classic(work, report)
 
@@ -41,9 +42,10 @@ def _train_mirrored(work: Workload, loop_steps: int, num_workers: int, report: R
 
 
 def _train_with_ps(work: Workload, loop_steps: int, num_workers: int, report: Report) -> None:
-    from benchmarks.classic import make_optimizer
+    from benchmarks.classic import make_optimizer, serve_if_ps
     from benchmarks.ours import Setup, train_ours
 
+    serve_if_ps()
     del num_workers  # Each has batches of its own, of the whole size.
     setup = Setup(loop_steps, strategy="parameter_server", make_optimizer=make_optimizer)
     with tempfile.TemporaryDirectory() as directory:

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -60,6 +61,8 @@ class TaskGroup:
         self._workers = [
             process for task, process in self._processes.items() if task.role == "worker"
         ]
+        for process in set(self._processes.values()) - set(self._workers):
+            threading.Thread(target=self._end_with, args=[process], daemon=True).start()
         self._read_answers()
 
     def measure(self, num_steps: int) -> float:
@@ -93,6 +96,12 @@ class TaskGroup:
             stderr=self._errors,
             text=True,
         )
+
+    def _end_with(self, ps: subprocess.Popen) -> None:
+        """Workers would wait for a ps that is gone."""
+        ps.wait()
+        for process in self._workers:
+            process.kill()
 
     def _read_answers(self) -> list[float]:
         answers = [process.stdout.readline() for process in self._workers]
