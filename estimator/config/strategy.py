@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -59,13 +60,19 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
     if isinstance(choice, STRATEGY_TYPES):
         _check_gpus(choice)
         return choice
+    if choice is None:
+        return make_no_strategy()
+    check_strategy_name(choice)
     # Made inside a graph, a strategy does not touch the eager context, a scope that the caller is
     # in does not count, and on CPUs it reduces with plain ops, which a session needs.
     with tf.Graph().as_default():
-        if choice is None:
-            return tf.distribute.get_strategy()
-        check_strategy_name(choice)
         return _MAKERS[choice](config.num_replicas)
+
+
+def make_no_strategy() -> tf.distribute.Strategy:
+    """The one that there is without any: of one replica, on no device in particular."""
+    with tf.Graph().as_default():  # Whatever scope the caller is in.
+        return tf.distribute.get_strategy()
 
 
 def _is_central_storage(choice: Any) -> bool:
@@ -86,6 +93,32 @@ def make_session_config(
         session_config.device_count.get("CPU", 0), _num_cpus(strategy)
     )
     return session_config
+
+
+def replicas_in_words(strategy: tf.distribute.Strategy) -> str:
+    """How many replicas, and of which strategy: "1 replica", "2 replicas (mirrored)"."""
+    count = strategy.num_replicas_in_sync
+    name = "" if _is_default(strategy) else f" ({strategy_name(strategy)})"
+    return f"{count:,} replica{'s' * (count > 1)}{name}"
+
+
+def devices_in_words(strategy: tf.distribute.Strategy) -> str:
+    """Where the replicas of a local strategy run: "CPU:0, CPU:1"."""
+    if _is_default(strategy):
+        return "GPU:0" if tf.config.get_visible_devices("GPU") else "CPU:0"
+    specs = map(tf.DeviceSpec.from_string, strategy.extended.worker_devices)
+    return ", ".join(f"{spec.device_type}:{spec.device_index or 0}" for spec in specs)
+
+
+def strategy_name(strategy: tf.distribute.Strategy) -> str:
+    """What `RunConfig` calls a strategy, or the name of its class."""
+    words = re.sub(r"Strategy(V1)?$", "", type(strategy).__name__)
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", words).lower()
+    return {"collective_all_reduce": "multi_worker_mirrored"}.get(name, name)
+
+
+def _is_default(strategy: tf.distribute.Strategy) -> bool:
+    return strategy is make_no_strategy()
 
 
 def _choose(config: RunConfig, mode: str) -> Any:
@@ -111,9 +144,8 @@ def _check_gpus(strategy: tf.distribute.Strategy) -> None:
 
 def _num_cpus(strategy: tf.distribute.Strategy) -> int:
     """How many logical CPUs the devices of the strategy name, at least 1."""
-    with tf.Graph().as_default():
-        if strategy is tf.distribute.get_strategy():
-            return 1  # The default strategy does not know its devices.
+    if _is_default(strategy):
+        return 1  # It does not know its devices.
     devices = map(tf.DeviceSpec.from_string, strategy.extended.worker_devices)
     indexes = [device.device_index or 0 for device in devices if device.device_type == "CPU"]
     return 1 + max(indexes, default=0)

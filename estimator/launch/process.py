@@ -117,11 +117,13 @@ class TaskProcess:
         return thread
 
     def _copy(self, output: Output, pipe: IO[bytes], stream: RawIOBase) -> None:
-        with pipe:
-            try:
-                output.copy_lines(str(self.task), pipe, stream)
-            except OSError:
-                self._report(signal.SIGPIPE)
+        try:
+            output.copy_lines(str(self.task), pipe, stream)
+        except OSError:
+            # The pipe stays open: the task is to hear of it by SIGTERM, and not by an error.
+            self._report(signal.SIGPIPE)
+        else:
+            pipe.close()
 
     def _wait(self) -> None:
         self._process.wait()

@@ -32,6 +32,8 @@ from estimator.session.finite import (
 from estimator.session.hooks import Hook, HookedSession
 from estimator.session.hooks_in_loops import first_stop, saver_hooks
 from estimator.session.open import Setup, build_setup, opened
+from estimator.session.profile import ProfileWindow
+from estimator.session.report import Span, TrainReport
 from estimator.session.schedule import Schedule, loop_length
 from estimator.session.signals import StopSignal, stop_signals
 from estimator.session.steps import Steps
@@ -71,6 +73,7 @@ class TrainRequest:
       listeners: told of every checkpoint.
       is_same_input: whether the input is the one that the newest checkpoint's position is in.
       old_model: what to start from if there is no checkpoint, or None.
+      batch: how many examples the replicas take at a time, in words, if the caller says.
       clock: seconds from any fixed moment.
     """
 
@@ -82,6 +85,7 @@ class TrainRequest:
     listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener]
     is_same_input: bool
     old_model: OldModel | None = None
+    batch: str = ""
     clock: Callable[[], float] = time.monotonic
 
 
@@ -120,7 +124,8 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         for hook in request.hooks:
             _tf.set_steps_per_run(hook, loop_steps)
     stand_ins = {id(inside): outside for inside, outside in program.stand_ins}
-    events = EventWriter(model_dir)
+    graph = program.graph if config.checkpoint_save_graph_def else None
+    events = EventWriter(model_dir, graph)
     with contextlib.ExitStack() as stack:
         _watch_saver_hooks(request, position, weights, stack)
         hooked = HookedSession(
@@ -143,7 +148,7 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         is_resumed = _start_input(session, program, position, model_dir, path)
         hooked.start(session, stack.enter_context(_coordinated(session)))
         run = _TrainRun(program, hooked, request, checkpoints, events, weights, stop)
-        return run.run(is_resumed)
+        return run.run(is_resumed, path)
 
 
 def _start_input(
@@ -220,6 +225,7 @@ class _TrainRun:
         stop: StopSignal,
     ) -> None:
         config = request.config
+        self._request = request
         self._stop = stop
         self._weights = weights
         self._program = program
@@ -251,7 +257,9 @@ class _TrainRun:
         self._max_step, self._limit = self._end_of(request)
         self._loss: float | None = None
         self._skipped_steps = 0
-        self._logged_at = time.perf_counter(), self._step
+        self._profile = ProfileWindow(
+            config.profile_steps if config.is_chief else None, str(config.model_dir)
+        )
 
     def _end_of(self, request: TrainRequest) -> tuple[int | None, str]:
         """The first step that something says to stop at, and its name."""
@@ -264,7 +272,16 @@ class _TrainRun:
             ends.append((stop_hook, "hook"))
         return min(ends, key=lambda end: end[0], default=(None, "hook"))
 
-    def run(self, is_input_resumed: bool) -> TrainResult:
+    def run(self, is_input_resumed: bool, checkpoint: str | None) -> TrainResult:
+        """Trains; `checkpoint` is the path of what was restored."""
+        span = Span(self._first_step, self._max_step, checkpoint)
+        report = TrainReport(
+            self._request.config, self._program, span, self._events, self._request.batch
+        )
+        with report as self._report, self._profile:
+            return self._run(is_input_resumed)
+
+    def _run(self, is_input_resumed: bool) -> TrainResult:
         reason = None
         self._session.ask_to_stop(self._step)
         while reason is None:
@@ -281,7 +298,7 @@ class _TrainRun:
         if reason != "nan loss":
             reason = self._finish(reason)
         self._events.flush()
-        _log.info("Training stopped at step %d: %s.", self._step, reason)
+        self._report.end(self._step, self._loss, reason)
         return TrainResult(self._step, self._loss, reason, self._count_skipped())
 
     def _found_no_batch(self, reason: str | None) -> bool:
@@ -328,7 +345,13 @@ class _TrainRun:
             self._step,
             self._steps.num_steps(),
             self._max_step,
-            [self._saves, self._summaries, self._steps.stock_hooks, *self._session.schedules()],
+            [
+                self._saves,
+                self._summaries,
+                self._steps.stock_hooks,
+                self._profile,
+                *self._session.schedules(),
+            ],
         )
         before = self._step
         is_recording = self._summaries.is_due(before, before + num_steps)
@@ -344,8 +367,10 @@ class _TrainRun:
         self._check_advanced(before)
         if is_recording:
             self._write_summaries(summary)
+        self._report.advance(self._step, self._loss)
         if self._logs.is_due(before, self._step):
-            self._write_speed()
+            self._report.tell(self._step, self._loss)
+            self._count_skipped()
         return self._save_if_due(before)
 
     def _save_if_due(self, before: int) -> str | None:
@@ -363,7 +388,8 @@ class _TrainRun:
     def _call(self, num_steps: int, is_recording: bool) -> bytes | None:
         """Runs a loop and takes in how it went; returns the summaries of its last step."""
         try:
-            return self._steps.run(num_steps, is_recording)
+            with self._profile.call(self._step, num_steps):
+                return self._steps.run(num_steps, is_recording)
         finally:
             self._loss, self._step = self._steps.loss, self._steps.step
 
@@ -403,13 +429,3 @@ class _TrainRun:
         self._events.write_scalars({"loss": self._loss or 0.0}, self._step)
         if summary:
             self._events.write_summary(summary, self._step)
-
-    def _write_speed(self) -> None:
-        now, (then, step_then) = time.perf_counter(), self._logged_at
-        steps_per_sec = (self._step - step_then) / max(now - then, 1e-9)
-        self._logged_at = now, self._step
-        self._events.write_scalars({"global_step/sec": steps_per_sec}, self._step)
-        _log.info(
-            "step %d: loss = %.6g (%.4g steps/s)", self._step, self._loss or 0.0, steps_per_sec
-        )
-        self._count_skipped()
