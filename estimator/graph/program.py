@@ -14,10 +14,12 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.graph import accumulate, host_call, input, reduce, summary, updates
+from estimator.config.tpu import host_task, is_tpu
+from estimator.graph import accumulate, host_call, input, reduce, summary, tpu, updates
 from estimator.graph.last_value import LastValue
 from estimator.graph.loop import build_loop
-from estimator.graph.model import BUILD_LOCK, Model, Replicas, build_replicas
+from estimator.graph.model import BUILD_LOCK, Model, Replicas, VariableWatch, build_replicas
+from estimator.graph.padding import Padding
 from estimator.graph.random import drawing_by_step
 from estimator.graph.seed import separate_step_seeds
 from estimator.graph.skip import build_skip_counter, build_snapshot, build_take_back
@@ -82,6 +84,7 @@ class EvalProgram:
       reset: sets the metrics to zero.
       values: the metrics, by name.
       current_step: scalar, int64: the global step of the weights.
+      padding: how batches are filled up if all must be of one size; else None.
     """
 
     graph: tf.Graph
@@ -93,6 +96,7 @@ class EvalProgram:
     reset: tf.Operation
     values: dict[str, tf.Tensor]
     strategy: tf.distribute.Strategy
+    padding: Padding | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +110,7 @@ class PredictProgram:
       predictions: for each replica, a tensor or a dict of tensors.
       host_ops: for each replica, what its `host_call` runs.
       current_step: scalar, int64: the global step of the weights.
+      padding: as an EvalProgram's.
     """
 
     graph: tf.Graph
@@ -115,6 +120,7 @@ class PredictProgram:
     predictions: list[Any]
     host_ops: list[list[Any]]
     strategy: tf.distribute.Strategy
+    padding: Padding | None = None
 
 
 def training_hooks(spec: EstimatorSpec) -> tuple:
@@ -138,9 +144,10 @@ def building(
         _no_garbage_collection(),
         graph.as_default(),
         _placing(device_fn),
+        _on_host(strategy),
         strategy.scope(),
         _tf.mean_gradients(strategy),
-        tf.variable_creator_scope(_create_resource),
+        tf.variable_creator_scope(create_resource),
     ):
         tf.compat.v1.set_random_seed(seed)
         with _tf.checkpoint_initializers_outside_loops(), _tf.tf_keras_names_by_thread():
@@ -153,7 +160,13 @@ def _placing(device_fn: Callable[[tf.Operation], str] | None) -> Any:
     return tf.compat.v1.device(lambda op: op.device or device_fn(op))
 
 
-def _create_resource(next_creator: Callable, **kwargs: Any) -> tf.Variable:
+def _on_host(strategy: tf.distribute.Strategy) -> Any:
+    """Inside, what has no device is on the machine that the TPU is in, if there is one."""
+    task = host_task(strategy)
+    return contextlib.nullcontext() if task is None else tf.device(task)
+
+
+def create_resource(next_creator: Callable, **kwargs: Any) -> tf.Variable:
     """A resource variable, also after `tf.compat.v1.disable_v2_behavior()`."""
     return next_creator(**{**kwargs, "use_resource": True})
 
@@ -191,7 +204,8 @@ def build_train_program(
       make_input: builds the input in the default graph.
       strategy: where the replicas run.
       iterations_per_loop: 1 builds the step at the top of the graph, where hooks can fetch
-        anything; more, or None, builds it as the body of a loop of any length.
+        anything; more, or None, builds it as the body of a loop of any length. For a TPU, whose
+        program nobody can look into, it is always such a body.
       nan_policy: of the RunConfig. A loop ends after a step whose loss is not finite, unless that
         step is skipped or what it did is ignored.
       host_call_steps: how many steps from one `host_call` to the next.
@@ -199,6 +213,8 @@ def build_train_program(
     """
     with building(strategy, seed, model.config.device_fn) as (graph, global_step):
         source = make_input()
+        if is_tpu(strategy):
+            tpu.check_static(source.element)
         step_before = _build_step_before(global_step)
         is_recording = tf.compat.v1.placeholder_with_default(False, [], "is_recording")
         skips = build_skip_counter()
@@ -213,7 +229,7 @@ def build_train_program(
             host_call_steps=host_call_steps,
         )
         num_steps = None
-        if iterations_per_loop == 1:
+        if iterations_per_loop == 1 and not is_tpu(strategy):
             with separate_step_seeds(graph):
                 loss = step.build(tf.constant(True))
         else:
@@ -326,6 +342,8 @@ class _TrainStep:
             accumulate.collecting_windows() as windows,
             drawing_by_step(moment, self._model) as model,
         ):
+            if is_tpu(self._strategy):
+                return self._build_tpu_program(model, batches, moment, windows)
             replicas = build_replicas(self._strategy, model, batches, ModeKeys.TRAIN)
         check_global_step_advances(replicas.new_ops, self._global_step, windows)
         assigned = updates.assignments(replicas.new_ops)
@@ -335,6 +353,31 @@ class _TrainStep:
             # The batches of a step differ in their random numbers, too.
             _tf.set_input(moment.op, step + self._window.before * 2**40)
         return replicas
+
+    def _build_tpu_program(
+        self,
+        model: Model,
+        batches: list[Any],
+        step: tf.Tensor,
+        windows: Sequence[accumulate.Window],
+    ) -> Replicas:
+        def finish(spec: EstimatorSpec, watch: VariableWatch) -> list[Any]:
+            if windows:
+                raise NotImplementedError(
+                    "`accumulate_steps` of the CrossShardOptimizer is not available on a TPU. Use "
+                    "a larger `train_batch_size`."
+                )
+            new_ops, keras_variables = watch.new_ops(), watch.keras_variables
+            check_global_step_advances(new_ops, self._global_step)
+            others = updates.build_updates(new_ops, keras_variables, self._global_step)
+            return _ops([spec.train_op, *others])
+
+        # The program changes variables as a whole: it waits for who reads them before the step.
+        with tf.device("/cpu:0"), tf.control_dependencies([step]):
+            batches = tf.nest.map_structure(
+                lambda t: None if t is None else tf.identity(t), batches
+            )
+        return tpu.build_program(self._strategy, model, batches, ModeKeys.TRAIN, finish)
 
     def _build_is_host_called(self, step: tf.Tensor) -> tf.Tensor | None:
         """Whether this batch has a `host_call`: scalar, bool; None if each has."""

@@ -37,6 +37,7 @@ from estimator.session.report import Span, TrainReport
 from estimator.session.schedule import Schedule, loop_length
 from estimator.session.signals import StopSignal, stop_signals
 from estimator.session.steps import Steps
+from estimator.session.tpu import start_tpu
 from estimator.summary.writer import EventWriter
 
 _log = logging.getLogger("estimator")
@@ -138,7 +139,9 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
             with program.graph.as_default():
                 checkpoints.begin()
         stop = stack.enter_context(stop_signals())
-        session, path = stack.enter_context(opened(setup, paths, config.master))
+        target = start_tpu(program.strategy)
+        target = config.master if target is None else target
+        session, path = stack.enter_context(opened(setup, paths, target))
         # Not before: until the checkpoint has turned out to be this model's, nothing is touched.
         tf.io.gfile.makedirs(model_dir)
         if position is None or not request.is_same_input:
