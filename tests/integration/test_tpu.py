@@ -276,14 +276,12 @@ def test_a_program_as_bert_s_trains_as_on_one_cpu(num_cores, clip_norm, tmp_path
 def test_a_scaffold_s_checkpoint_is_what_all_cores_begin_with(tmp_path, on_cpus):
     with bert_like(tmp_path / "pretrained", 2) as pretrained:
         pretrained.train(ids_input, steps=5)
-        expected = pretrained.evaluate(ids_input, steps=4)
     start = pretrained.latest_checkpoint()
     with bert_like(tmp_path / "tuned", 2, init_checkpoint=start, dropout=1.0) as tuned:
         tuned.train(ids_input, steps=1)
         assert tuned.get_variable_value("global_step") == 1
-        before = pretrained.get_variable_value("output")
-        moved = np.abs(tuned.get_variable_value("output") - before).max()
-        assert 0 < moved < 0.1  # A step of 0.02 from there, not from new initial values.
-        assert tuned.evaluate(ids_input, steps=4)["each"] == pytest.approx(
-            expected["each"], rel=0.2
-        )
+        for name in ("embeddings", "query", "key", "output"):
+            before = pretrained.get_variable_value(name)
+            moved = np.abs(tuned.get_variable_value(name) - before).max()
+            # One step: at most 0.02 * 0.1 / sqrt(0.001) and the decay. Initial values are further.
+            assert 0 < moved < 0.066, name
