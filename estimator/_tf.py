@@ -21,6 +21,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2 as _config_pb2
 from tensorflow.core.protobuf import trackable_object_graph_pb2 as _object_graph
 from tensorflow.python.checkpoint import graph_view as _graph_view
+from tensorflow.python.distribute import collective_all_reduce_strategy as _multi_worker
 from tensorflow.python.eager import lift_to_graph as _lift_to_graph
 from tensorflow.python.framework import random_seed as _random_seed
 from tensorflow.python.ops import cond_v2, gen_random_ops, while_v2
@@ -306,6 +307,53 @@ def object_graph_keys(object_graph: bytes) -> dict[str, str]:
     nodes = _object_graph.TrackableObjectGraph.FromString(object_graph).nodes
     attributes = [attribute for node in nodes for attribute in node.attributes]
     return {a.full_name: a.checkpoint_key for a in attributes if a.full_name}
+
+
+_MULTI_WORKER_TYPES = (
+    _multi_worker.CollectiveAllReduceStrategy,
+    _multi_worker.CollectiveAllReduceStrategyV1,
+)
+
+
+def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
+    """Whether it is a MultiWorkerMirroredStrategy of several workers, of v1 or of v2.
+
+    The public classes have no base in common; 2.16 to 2.21.
+    """
+    if not isinstance(strategy, _MULTI_WORKER_TYPES):
+        return False
+    return strategy.num_replicas_in_sync > len(strategy.extended.worker_devices)
+
+
+def make_multi_worker_mirrored(
+    resolver: Any, options: Any, device_type: str, num_devices: int
+) -> tf.distribute.MultiWorkerMirroredStrategy:
+    """A MultiWorkerMirroredStrategy with so many devices on each worker.
+
+    By itself it takes one CPU, or all GPUs, off the eager context. `_initialize_local_devices` of
+    the extended class 2.16 to 2.21.
+    """
+    extended: Any = _multi_worker.CollectiveAllReduceExtended
+    original = extended._initialize_local_devices
+
+    def local_devices(self: Any, cluster_resolver: Any, worker_device: str) -> tuple:
+        del self, cluster_resolver
+        names = [f"{worker_device}/device:{device_type}:{i}" for i in range(num_devices)]
+        return tuple(names), device_type
+
+    extended._initialize_local_devices = local_devices
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+    finally:
+        extended._initialize_local_devices = original
+
+
+def has_started_server(strategy: tf.distribute.Strategy) -> bool:
+    """Whether a MultiWorkerMirroredStrategy that was made eagerly has started this task's server.
+
+    Made in a graph, or after `disable_v2_behavior`, it has not. 2.16 to 2.21.
+    """
+    return bool(getattr(strategy.extended, "_std_server_started", False))
 
 
 def metric_variables(metric: Any) -> list[Sequence[tf.Variable]]:

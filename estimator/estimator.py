@@ -20,14 +20,16 @@ from estimator.checkpoint.writer import build_saver
 from estimator.config.batch import per_replica_batch_size
 from estimator.config.checks import check_choice
 from estimator.config.run_config import RunConfig, TPURunConfig
-from estimator.config.strategy import make_session_config, make_strategy
+from estimator.config.strategy import check_fits_cluster, make_session_config, make_strategy
 from estimator.config.warm_start import WarmStartSettings, checked_warm_start
 from estimator.graph import program as programs
 from estimator.graph.input import Input, build_input, check_input_fn, is_same_input
 from estimator.graph.model import Model, check_model_fn
+from estimator.graph.workers import num_local_replicas, workers_of
 from estimator.session.hooks import Hook, check_hooks
 from estimator.session.host_input import HostInput
 from estimator.session.open import build_setup, opened
+from estimator.session.server import other_workers, served_target
 from estimator.session.train import TrainRequest, TrainResult, run_train
 from estimator.session.warm import WarmSession, run_evaluation
 from estimator.spec import ModeKeys
@@ -185,6 +187,11 @@ class Estimator:
         arguments.check_writable(self.model_dir)
         old_model = self._old_model(found)
         strategy = make_strategy(self._config, ModeKeys.TRAIN)
+        check_fits_cluster(self._config, strategy)
+        session_config = make_session_config(self._config, strategy)
+        workers = workers_of(strategy)
+        target = served_target(strategy, self._config, session_config)
+        others = other_workers(self._config.cluster) if workers.count > 1 else {}
         program = programs.build_train_program(
             self._model_in(ModeKeys.TRAIN, strategy),
             lambda: self._build_input(input_fn, ModeKeys.TRAIN, strategy),
@@ -196,13 +203,16 @@ class Estimator:
         self._trained_on = program.input.element[0]
         request = TrainRequest(
             config=self._config,
-            session_config=make_session_config(self._config, strategy),
+            session_config=session_config,
             steps=steps,
             max_steps=max_steps,
-            hooks=[*all_hooks, *programs.training_hooks(program.spec)],
+            hooks=[*all_hooks, *programs.training_hooks(program.spec, workers.is_chief)],
             listeners=listeners,
             is_same_input=self._is_same_input(input_fn),
             old_model=old_model,
+            target=target,
+            others=others,
+            equal={"the number of replicas": strategy.num_replicas_in_sync},
         )
         self._train_result = run_train(program, request)
         return self
@@ -398,16 +408,18 @@ class Estimator:
     def _build_input(
         self, input_fn: Callable, mode: str, strategy: tf.distribute.Strategy
     ) -> Input:
+        workers = workers_of(strategy)
         return build_input(
             input_fn,
             mode=mode,
             params=self._params_for(mode, strategy),
             config=self._config,
             input_context=tf.distribute.InputContext(
-                num_input_pipelines=1,
-                input_pipeline_id=0,
+                num_input_pipelines=workers.count,
+                input_pipeline_id=workers.index,
                 num_replicas_in_sync=strategy.num_replicas_in_sync,
             ),
+            lookahead=num_local_replicas(strategy) if workers.count > 1 else None,
         )
 
     def _is_same_input(self, input_fn: Callable) -> bool:

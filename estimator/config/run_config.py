@@ -66,6 +66,8 @@ class RunConfig:
       iterations_per_loop: steps in one session call.
       nan_policy: what a loss or weight that is not finite does to training: "raise" an error,
         "stop" without one, "skip" the step as if it had not changed any weight, or "ignore" it.
+      communication_options: how "multi_worker_mirrored" reduces: a
+        `tf.distribute.experimental.CommunicationOptions`; None is AUTO.
       resume_input: whether training goes on where the input stood at the last checkpoint.
       cluster: the cluster and this process's task in it, from TF_CONFIG.
 
@@ -98,6 +100,7 @@ class RunConfig:
     nan_policy: str = "raise"
     resume_input: bool = True
     cluster: Cluster = field(default_factory=read_cluster)
+    communication_options: tf.distribute.experimental.CommunicationOptions | None = None
 
     def __post_init__(self) -> None:
         """Gives each meaning its one value, then checks every field."""
@@ -210,6 +213,12 @@ class RunConfig:
         check_type("device_fn", self.device_fn, Callable, "a function from op to device")
         check_type("protocol", self.protocol, str, 'a name such as "grpc"')
         check_type("cluster", self.cluster, Cluster, "a Cluster")
+        check_type(
+            "communication_options",
+            self.communication_options,
+            type(tf.distribute.experimental.CommunicationOptions()),
+            "a tf.distribute.experimental.CommunicationOptions",
+        )
         check_choice("nan_policy", self.nan_policy, NAN_POLICIES)
         check_bool("resume_input", self.resume_input)
         check_bool("checkpoint_save_graph_def", self.checkpoint_save_graph_def)

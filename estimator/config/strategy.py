@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from estimator import _tf
 from estimator.config.checks import check_choice
 from estimator.spec import ModeKeys
 
@@ -26,10 +27,10 @@ _LOCAL_TYPES = (
 def check_strategy_name(name: str) -> None:
     """Raises unless `name` is the name of a strategy that this version can make."""
     check_choice("strategy", name, STRATEGY_NAMES)
-    if name not in _MAKERS:
+    if name not in (*_MAKERS, *_CLUSTER_STRATEGIES):
         raise NotImplementedError(
             f"`strategy` ({name!r}) is not available yet on this version: it needs a cluster. "
-            f"Use one of {', '.join(map(repr, _MAKERS))}."
+            f"Use one of {', '.join(map(repr, (*_MAKERS, *_CLUSTER_STRATEGIES)))}."
         )
 
 
@@ -56,6 +57,8 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
         # Its replicas share one copy of each metric and update it in one place, so that a last
         # batch for some replicas only could not be counted. One replica sees every example too.
         choice = None
+    if mode != ModeKeys.TRAIN and isinstance(choice, STRATEGY_TYPES):
+        choice = _local_part(choice)
     if isinstance(choice, STRATEGY_TYPES):
         _check_gpus(choice)
         return choice
@@ -65,6 +68,8 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
         if choice is None:
             return tf.distribute.get_strategy()
         check_strategy_name(choice)
+        if choice == "multi_worker_mirrored":
+            return _make_multi_worker_mirrored(config, mode)
         return _MAKERS[choice](config.num_replicas)
 
 
@@ -85,7 +90,50 @@ def make_session_config(
     session_config.device_count["CPU"] = max(
         session_config.device_count.get("CPU", 0), _num_cpus(strategy)
     )
+    if _tf.is_multi_worker(strategy):
+        session_config = strategy.update_config_proto(session_config)
+        # The next session on this task's server has variables and iterators of its own.
+        session_config.isolate_session_state = True
     return session_config
+
+
+def check_fits_cluster(config: RunConfig, strategy: tf.distribute.Strategy) -> None:
+    """Raises unless `strategy` trains on just the tasks of the config's cluster.
+
+    Raises:
+      ValueError: says what each of the two has, and what to pass.
+    """
+    cluster = config.cluster
+    tasks = {role: len(addresses) for role, addresses in cluster.cluster_spec.items()}
+    listed = ", ".join(f"{number} {role}" for role, number in tasks.items())
+    if _tf.is_multi_worker(strategy):
+        resolver = strategy.cluster_resolver
+        theirs = tf.train.ClusterSpec(resolver.cluster_spec()).as_dict()
+        mine = {"chief" if role == "master" else role: tasks for role, tasks in theirs.items()}
+        mine.pop("evaluator", None)
+        if mine != cluster.cluster_spec:
+            raise ValueError(
+                f"The strategy's cluster ({mine}) is not that of the RunConfig "
+                f"({cluster.cluster_spec}). Set TF_CONFIG before both are made, or pass "
+                "RunConfig(cluster=parse_tf_config(...))."
+            )
+    if "ps" in tasks:
+        raise ValueError(
+            f"`TF_CONFIG` names {listed}, but the strategy ({strategy_name(config)}) has no use "
+            "for a ps: it keeps variables on the workers. Leave the ps out of TF_CONFIG."
+        )
+    num_workers = cluster.num_worker_replicas
+    if num_workers > 1 and not _tf.is_multi_worker(strategy):
+        raise ValueError(
+            f"`TF_CONFIG` names {listed}, but the strategy ({strategy_name(config)}) trains in one "
+            'process. Pass RunConfig(strategy="multi_worker_mirrored"), or unset TF_CONFIG.'
+        )
+
+
+def strategy_name(config: RunConfig) -> str:
+    """What the config calls the strategy that it trains under."""
+    choice = _choose(config, ModeKeys.TRAIN)
+    return repr(choice) if isinstance(choice, str) or choice is None else type(choice).__name__
 
 
 def _choose(config: RunConfig, mode: str) -> Any:
@@ -133,6 +181,57 @@ def _make_central_storage(num_replicas: int | None) -> tf.distribute.Strategy:
     )
 
 
+def _make_multi_worker_mirrored(config: RunConfig, mode: str) -> tf.distribute.Strategy:
+    """One for the process: workers count their collectives in it, and must agree on the count.
+
+    Evaluation and prediction are each worker's own.
+    """
+    cluster = config.cluster
+    devices = _replica_devices(config.num_replicas)
+    if mode != ModeKeys.TRAIN or cluster.num_worker_replicas <= 1:
+        return _make_mirrored(config.num_replicas) if len(devices) > 1 else _default_strategy()
+    options = config.communication_options or tf.distribute.experimental.CommunicationOptions()
+    kind = tf.DeviceSpec.from_string(devices[0]).device_type
+    nccl = tf.distribute.experimental.CommunicationImplementation.NCCL
+    if options.implementation == nccl and kind != "GPU":
+        raise ValueError(
+            f"`communication_options` ({options.implementation.value}) needs GPUs, and this "
+            "machine has none. Pass RING or AUTO."
+        )
+    spec = cluster.cluster_spec
+    key = repr((spec, cluster.task_type, cluster.task_id, devices, vars(options)))
+    if key not in _multi_worker_mirrored:
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec(spec),
+            task_type=cluster.task_type,
+            task_id=cluster.task_id,
+            rpc_layer=config.protocol or "grpc",
+        )
+        _multi_worker_mirrored[key] = _tf.make_multi_worker_mirrored(
+            resolver, options, kind, len(devices)
+        )
+    return _multi_worker_mirrored[key]
+
+
+_multi_worker_mirrored: dict[str, tf.distribute.Strategy] = {}
+
+
+def _local_part(strategy: tf.distribute.Strategy) -> Any:
+    """The strategy on this process's devices alone, if it is one of several processes."""
+    if not _tf.is_multi_worker(strategy):
+        return strategy
+    devices = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
+    if len(devices) == 1:
+        return None
+    names = [f"/{device.device_type.lower()}:{device.device_index}" for device in devices]
+    with tf.Graph().as_default():
+        return tf.distribute.MirroredStrategy(names)
+
+
+def _default_strategy() -> tf.distribute.Strategy:
+    return tf.distribute.get_strategy()
+
+
 def _replica_devices(num_replicas: int | None) -> list[str]:
     """One device a replica: GPUs if the machine has any, else logical CPUs."""
     num_gpus = len(tf.config.get_visible_devices("GPU"))
@@ -146,6 +245,7 @@ def _replica_devices(num_replicas: int | None) -> list[str]:
     return [f"/{kind}:{index}" for index in range(num_replicas)]
 
 
+_CLUSTER_STRATEGIES = ("multi_worker_mirrored",)
 _MAKERS: dict[str, Callable[[int | None], tf.distribute.Strategy]] = {
     "one_device": _make_one_device,
     "mirrored": _make_mirrored,

@@ -15,12 +15,14 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.graph import host_call, input, reduce, summary, updates
+from estimator.graph.agreement import Ballot, build_ballot, build_report
 from estimator.graph.last_value import LastValue
 from estimator.graph.loop import build_loop
 from estimator.graph.model import BUILD_LOCK, Model, build_replicas
 from estimator.graph.random import drawing_by_step
 from estimator.graph.seed import separate_step_seeds
 from estimator.graph.skip import build_skip_counter, build_snapshot, build_take_back
+from estimator.graph.workers import ONE_WORKER, Workers, num_local_replicas, workers_of
 from estimator.spec import EstimatorSpec, ModeKeys
 
 
@@ -43,6 +45,12 @@ class TrainProgram:
       initializers: what a new session runs besides the initializers of variables and tables.
       strategy: where the replicas run.
       stand_ins: of a loop: a tensor inside it, and what a session can fetch instead.
+      workers: those that train together; this is one of them.
+      ballot: what they agree on by; None for one worker.
+      outcome: [1 + len(WISHES)], int32: whether all have input for another step, and what anybody
+        wishes; fetched along with `loss`. None for one worker.
+      first_news: scalar, bool: run once, before the first step: whether this worker has input for
+        it. None if its input does not look ahead.
     """
 
     graph: tf.Graph
@@ -58,6 +66,10 @@ class TrainProgram:
     initializers: list[tf.Operation]
     strategy: tf.distribute.Strategy
     stand_ins: list[tuple[tf.Tensor, tf.Tensor]]
+    workers: Workers = ONE_WORKER
+    ballot: Ballot | None = None
+    outcome: tf.Tensor | None = None
+    first_news: tf.Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,9 +131,10 @@ class ServingProgram:
     receiver: Any
 
 
-def training_hooks(spec: EstimatorSpec) -> tuple:
-    """All hooks that a spec wants around training."""
-    return (*(spec.training_hooks or ()), *(spec.training_chief_hooks or ()))
+def training_hooks(spec: EstimatorSpec, is_chief: bool = True) -> tuple:
+    """All hooks that a spec wants around training, in the chief or in another worker."""
+    chiefs_alone = spec.training_chief_hooks or () if is_chief else ()
+    return (*(spec.training_hooks or ()), *chiefs_alone)
 
 
 @contextlib.contextmanager
@@ -189,26 +202,32 @@ def build_train_program(
         source = make_input()
         step_before = _build_step_before(global_step)
         is_recording = tf.compat.v1.placeholder_with_default(False, [], "is_recording")
+        num_steps = tf.compat.v1.placeholder_with_default(1, [], "num_steps")
+        workers = workers_of(strategy)
+        ballot = None if workers.count == 1 else build_ballot(workers, num_steps)
         skips = build_skip_counter()
+        is_loop = iterations_per_loop > 1
         step = _TrainStep(
             strategy,
             model,
             source,
             global_step,
-            is_recording,
+            ballot.build_is_whole(is_recording) if is_loop and ballot else is_recording,
             step_before,
             skips=skips if nan_policy == "skip" else None,
+            ballot=ballot,
         )
-        num_steps = None
-        if iterations_per_loop == 1:
-            with separate_step_seeds(graph):
-                loss = step.build(tf.constant(True))
-        else:
-            num_steps = tf.compat.v1.placeholder(tf.int32, [], "num_steps")
+        if is_loop:
             with tf.control_dependencies([step_before]):
-                loss = build_loop(
-                    step.build, tf.identity(num_steps), stop_on_nan=nan_policy in ("raise", "stop")
+                loss, has_more = build_loop(
+                    step.build,
+                    tf.identity(num_steps) if ballot is None else ballot.build_num_steps(),
+                    stop_on_nan=nan_policy in ("raise", "stop"),
+                    can_end=ballot is not None,
                 )
+        else:
+            with separate_step_seeds(graph):
+                loss, has_more = step.build(tf.constant(True))
         with tf.control_dependencies([loss]):
             step_after = tf.identity(_primary(global_step).read_value(), "global_step_after")
             merged = step.build_summary_outside()
@@ -221,13 +240,17 @@ def build_train_program(
             loss=loss,
             global_step=step_after,
             current_step=_primary(global_step).read_value(),
-            num_steps=num_steps,
+            num_steps=num_steps if is_loop else None,
             is_recording=is_recording,
             summary=merged,
             skipped_steps=skips.build_read(),
             initializers=[place.initializer for place in [skips, *step.report.places()]],
             strategy=strategy,
             stand_ins=[(spec.loss, loss), *stand_ins],
+            workers=workers,
+            ballot=ballot,
+            outcome=step.build_outcome(has_more, is_loop),
+            first_news=input.build_first_news(source),
         )
 
 
@@ -243,7 +266,11 @@ class _TrainStep:
         is_recording: tf.Tensor,
         step_before: tf.Tensor,
         skips: LastValue | None,
+        ballot: Ballot | None,
     ) -> None:
+        self._ballot = ballot
+        self._workers = ONE_WORKER if ballot is None else ballot.workers
+        self._wished: tf.Tensor | None = None
         self._step_before = step_before
         self._strategy = strategy
         self._model = model
@@ -255,16 +282,22 @@ class _TrainStep:
         self.spec: EstimatorSpec
         self._merged: tf.Tensor | None = None
 
-    def build(self, is_last: tf.Tensor) -> tf.Tensor:
-        """Adds the step; returns its loss, which depends on all that the step does."""
+    def build(self, is_last: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Adds the step.
+
+        Returns:
+          Its loss, which depends on all that the step does, and whether all workers have input
+          for another (None for one worker).
+        """
         graph = tf.compat.v1.get_default_graph()
         is_in_loop = _tf.is_loop_body(graph)
         step = _primary(self._global_step).read_value() if is_in_loop else self._step_before
-        batches = input.build_replica_batches(self._source, self._strategy.num_replicas_in_sync)
+        num_replicas = num_local_replicas(self._strategy)
+        batches, has_more = input.build_replica_batches(self._source, num_replicas)
         summaries_before = summary.summaries_so_far()
         # For tf.summary with a writer of the model's: it writes by itself, when it is asked to.
         with (
-            tf.summary.record_if(tf.logical_and(is_last, self._is_recording)),
+            tf.summary.record_if(self._build_is_writing(is_last)),
             drawing_by_step(step, self._model) as model,
         ):
             replicas = build_replicas(self._strategy, model, batches, ModeKeys.TRAIN)
@@ -273,8 +306,13 @@ class _TrainStep:
         done = [output.spec.train_op for output in replicas.outputs]
         done += updates.build_updates(replicas.new_ops, replicas.keras_variables, self._global_step)
         done += summary.written_summaries(summaries_before)
-        done += host_call.build_host_call([output.host_call for output in replicas.outputs])
-        loss = reduce.build_mean_loss([output.spec.loss for output in replicas.outputs])
+        if self._workers.is_chief:
+            done += host_call.build_host_call([output.host_call for output in replicas.outputs])
+        loss = reduce.build_mean_loss(
+            [output.spec.loss for output in replicas.outputs], self._strategy.num_replicas_in_sync
+        )
+        if self._ballot is not None:
+            loss, has_more, self._wished = build_report(self._ballot, loss, has_more)
         step_ops = _ops_behind(done, replicas.new_ops)
         _wait_for(step_ops, step.op, batches)
         merged = summary.build_merged_summary(summaries_before)
@@ -289,9 +327,22 @@ class _TrainStep:
         self._merged = merged
         if self._skips is not None:
             before = build_snapshot(step_ops, self._global_step)
-            done = [build_take_back(before, loss, _ops(done), self._skips)]
+            done = [build_take_back(before, loss, _ops(done), self._skips, self._workers)]
         with tf.device("/cpu:0"), tf.control_dependencies(_ops(done)):
-            return tf.identity(loss, "loss_of_step")
+            return tf.identity(loss, "loss_of_step"), has_more
+
+    def _build_is_writing(self, is_last: tf.Tensor) -> tf.Tensor:
+        """Whether writers of the model's write in this step; the chief's alone do."""
+        is_due = tf.logical_and(is_last, self._is_recording)
+        return is_due if self._workers.is_chief else tf.constant(False)
+
+    def build_outcome(self, has_more: tf.Tensor | None, is_loop: bool) -> tf.Tensor | None:
+        """What the workers agreed on, where a session can fetch it."""
+        if self._ballot is None:
+            return None
+        wished = self._ballot.agreed[1:] if is_loop else self._wished
+        with tf.device("/cpu:0"):
+            return tf.concat([[tf.cast(has_more, tf.int32)], wished], axis=0)
 
     def build_summary_outside(self) -> tf.Tensor | None:
         """The last step's merged summaries, where a session can fetch them."""

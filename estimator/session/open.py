@@ -14,6 +14,8 @@ from estimator import _tf
 from estimator.checkpoint import files
 from estimator.checkpoint.old_model import OldModel
 from estimator.checkpoint.warm_start import build_warm_start
+from estimator.graph.workers import ONE_WORKER, Workers, build_broadcast
+from estimator.session.team import Team
 
 _log = logging.getLogger("estimator")
 
@@ -29,6 +31,7 @@ class Setup:
       initializers: called with the session, in order, if there is no checkpoint.
       local_init_ops: run in any case: local variables, tables, iterators.
       config: of the session.
+      broadcast: gives all workers the chief's variables; does nothing for one worker.
     """
 
     graph: tf.Graph
@@ -37,6 +40,7 @@ class Setup:
     initializers: list[Callable[[tf.compat.v1.Session], Any]]
     local_init_ops: list[tf.Operation]
     config: tf.compat.v1.ConfigProto
+    broadcast: tf.Operation
 
 
 def build_setup(
@@ -46,6 +50,7 @@ def build_setup(
     config: tf.compat.v1.ConfigProto,
     more_local_init: Sequence[tf.Operation] = (),
     old_model: OldModel | None = None,
+    workers: Workers = ONE_WORKER,
 ) -> Setup:
     """Adds the initializers to a graph; what the model's scaffold names goes first.
 
@@ -56,6 +61,7 @@ def build_setup(
       config: of the session.
       more_local_init: run with the local initializers.
       old_model: what to start from if there is no checkpoint, or None.
+      workers: those that train together.
 
     Raises:
       ValueError: `old_model` does not fit the model.
@@ -82,6 +88,7 @@ def build_setup(
             # The collection is where tf.summary keeps the initializers of file writers.
             local_init_ops=[local, *v1.get_collection("_SUMMARY_WRITER_V2"), *more_local_init],
             config=config,
+            broadcast=build_broadcast(workers, v1.global_variables()),
         )
 
 
@@ -113,14 +120,17 @@ def _build_initializers(
 
 @contextlib.contextmanager
 def opened(
-    setup: Setup, checkpoint_paths: Sequence[str], master: str = ""
+    setup: Setup, checkpoint_paths: Sequence[str], master: str = "", team: Team | None = None
 ) -> Iterator[tuple[tf.compat.v1.Session, str | None]]:
     """Opens a session, restored from the first of the checkpoints that can be read.
+
+    Of several workers the chief alone looks at checkpoints; all get what it has.
 
     Args:
       setup: of the program.
       checkpoint_paths: newest first; with none, the variables are initialized.
       master: the session's target.
+      team: the workers that open theirs together; None for one.
 
     Yields:
       The session and the checkpoint's path, None if there is none.
@@ -129,11 +139,15 @@ def opened(
         setup.graph.as_default(),
         tf.compat.v1.Session(master, graph=setup.graph, config=setup.config) as session,
     ):
-        path = restore_first(setup, session, checkpoint_paths)
-        if path is None:
+        is_chief = team is None or team.is_chief
+        path = restore_first(setup, session, checkpoint_paths) if is_chief else None
+        is_restored = path is not None
+        if team is not None:
+            is_restored = bool(team.tell(session, int(is_restored)))
+        if not is_restored:
             for initialize in setup.initializers:
                 initialize(session)
-        session.run(setup.local_init_ops)
+        session.run([setup.local_init_ops, setup.broadcast])
         yield session, path
 
 

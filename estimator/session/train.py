@@ -6,8 +6,9 @@ import contextlib
 import dataclasses
 import logging
 import math
+import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,10 @@ from estimator.session.finite import (
 from estimator.session.hooks import Hook, HookedSession
 from estimator.session.hooks_in_loops import StockHooks, first_stop, saver_hooks
 from estimator.session.open import Setup, build_setup, opened
+from estimator.session.peers import Peers
 from estimator.session.schedule import Schedule, loop_length
 from estimator.session.signals import StopSignal, stop_signals
+from estimator.session.team import Team, collectives_of_save, joined
 from estimator.summary.writer import EventWriter
 
 _log = logging.getLogger("estimator")
@@ -72,6 +75,9 @@ class TrainRequest:
       listeners: told of every checkpoint.
       is_same_input: whether the input is the one that the newest checkpoint's position is in.
       old_model: what to start from if there is no checkpoint, or None.
+      target: of the session.
+      others: the addresses of the other workers, by name.
+      equal: what must be equal on all workers besides the model and the config, by name.
     """
 
     config: RunConfig
@@ -82,6 +88,9 @@ class TrainRequest:
     listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener]
     is_same_input: bool
     old_model: OldModel | None = None
+    target: str = ""
+    others: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    equal: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
@@ -92,8 +101,11 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         `nan_policy` is "raise", or "skip" and it was so before; that state is not saved.
       ValueError: the input had no batch at all, or the checkpoint or the old model does not fit.
       KeyboardInterrupt, SystemExit: a signal came; the last step is saved. See `stop_signals`.
+      TimeoutError, tf.errors.UnavailableError: another worker did not come, or is gone.
     """
     config = request.config
+    team = Team(program)
+    workers = program.workers
     model_dir = str(config.model_dir)
     paths = files.checkpoints_newest_first(model_dir)
     setup = build_setup(
@@ -106,22 +118,21 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         request.session_config,
         program.initializers,
         request.old_model,
+        workers,
     )
-    position = None
-    if program.input.iterator is not None and config.resume_input:
-        with program.graph.as_default():
-            position = build_input_position(program.input.iterator)
-    checkpoints = _make_checkpoint_writer(request, setup, position)
+    position = _build_position(program, request)
+    checkpoints = _make_checkpoint_writer(request, setup, position, team)
     weights = WeightsCheck(program.graph)
     for hook in request.hooks:
         _tf.set_steps_per_run(hook, config.iterations_per_loop)
     stand_ins = {id(inside): outside for inside, outside in program.stand_ins}
     events = EventWriter(model_dir)
+    hooks = team.own_hooks(request.hooks)
     with contextlib.ExitStack() as stack:
         _watch_saver_hooks(request, position, weights, stack)
         hooked = HookedSession(
             program.graph,
-            request.hooks,
+            hooks,
             stand_ins=None if program.num_steps is None else stand_ins,
             step=program.global_step,
         )
@@ -129,17 +140,69 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
             with program.graph.as_default():
                 checkpoints.begin()
         stop = stack.enter_context(stop_signals())
-        session, path = stack.enter_context(opened(setup, paths, config.master))
+        peers = stack.enter_context(_joined(program, request))
+        session, path = stack.enter_context(opened(setup, paths, request.target, team))
+        peers.guard(session)
         # Not before: until the checkpoint has turned out to be this model's, nothing is touched.
         tf.io.gfile.makedirs(model_dir)
         if position is None or not request.is_same_input:
-            remove_positions(model_dir)
+            remove_positions(model_dir, workers)
         if path is not None and checkpoints is not None:
             checkpoints.go_on_from(path, paths)
-        is_resumed = _start_input(session, program, position, model_dir, path)
+        saved_step = _tell_saved_step(session, team, path)
+        if not team.is_chief and saved_step is not None and checkpoints is not None:
+            checkpoints.go_on_after(saved_step)
+        is_resumed = _start_input(session, program, position, model_dir, saved_step)
         hooked.start(session, stack.enter_context(_coordinated(session)))
-        run = _TrainRun(program, hooked, request, checkpoints, events, weights, stop)
-        return run.run(is_resumed)
+        run = _TrainRun(program, hooked, request, checkpoints, events, weights, stop, team)
+        return run.run(is_resumed, peers)
+
+
+# What decides what a session call runs, and how long training goes on.
+_EQUAL_FIELDS = (
+    "iterations_per_loop",
+    "nan_policy",
+    "resume_input",
+    "save_checkpoints_secs",
+    "save_checkpoints_steps",
+    "save_summary_steps",
+    "tf_random_seed",
+)
+
+
+def _joined(
+    program: TrainProgram, request: TrainRequest
+) -> contextlib.AbstractContextManager[Peers]:
+    config = request.config
+    return joined(
+        program,
+        request.others,
+        {
+            "TensorFlow": tf.__version__,
+            "`steps`": request.steps,
+            "`max_steps`": request.max_steps,
+            **{f"`{name}`": getattr(config, name) for name in _EQUAL_FIELDS},
+            **request.equal,
+        },
+        request.target,
+        request.session_config,
+        config.session_creation_timeout_secs,
+    )
+
+
+def _build_position(program: TrainProgram, request: TrainRequest) -> InputPosition | None:
+    """What saves where the input stands; None if it is not saved."""
+    if program.input.iterator is None or not request.config.resume_input:
+        return None
+    if program.workers.count > 1 and saver_hooks(request.hooks):
+        _log.warning(
+            "A CheckpointSaverHook saves when the chief says so, which the other workers do not "
+            "hear of: the position in the input is not saved. Leave the hook out, and set the "
+            "intervals of the RunConfig."
+        )
+        return None
+    with program.graph.as_default():
+        return build_input_position(program.input.iterator, program.workers)
 
 
 def _start_input(
@@ -147,14 +210,21 @@ def _start_input(
     program: TrainProgram,
     position: InputPosition | None,
     model_dir: str,
-    path: str | None,
+    saved_step: int | None,
 ) -> bool:
-    """Starts the input; returns whether it goes on where it stood at the checkpoint `path`."""
+    """Starts the input; returns whether it goes on where it stood at the checkpoint."""
     if program.input.initializer is not None:
         session.run(program.input.initializer)
-    if path is None or position is None:
+    if saved_step is None or position is None:
         return False
-    return position.restore(session, model_dir, files.checkpoint_step(path) or 0)
+    return position.restore(session, model_dir, saved_step)
+
+
+def _tell_saved_step(session: tf.compat.v1.Session, team: Team, path: str | None) -> int | None:
+    """The step of the checkpoint that was restored, which the chief tells all; None without one."""
+    step = -1 if path is None else files.checkpoint_step(path) or 0
+    step = team.tell(session, step)
+    return None if step < 0 else step
 
 
 @contextlib.contextmanager
@@ -174,17 +244,33 @@ def _has_queues() -> bool:
 
 
 def _make_checkpoint_writer(
-    request: TrainRequest, setup: Setup, position: InputPosition | None
+    request: TrainRequest, setup: Setup, position: InputPosition | None, team: Team
 ) -> CheckpointWriter | None:
     """None if one of the hooks saves checkpoints: then it is the one that does."""
+    collectives = [] if team.is_one else collectives_of_save(setup.saver, setup.graph)
     if saver_hooks(request.hooks):
+        if collectives:
+            raise ValueError(
+                "A CheckpointSaverHook saves in the chief alone, and some variables (moving "
+                "statistics, say) are averaged over all workers when they are saved. Leave the "
+                "hook out, and set `save_checkpoints_steps` of the RunConfig."
+            )
         return None
+
+    def save_on(session: tf.compat.v1.Session) -> bool:
+        # Not before all have saved their positions: a checkpoint never lacks one of them.
+        team.meet(session)
+        if collectives and not team.is_chief:
+            session.run(collectives)
+        return team.is_chief
+
     return CheckpointWriter(
         str(request.config.model_dir),
         setup.saver,
         position=position,
-        listeners=request.listeners,
+        listeners=request.listeners if team.is_chief else (),
         save_graph_def=request.config.checkpoint_save_graph_def,
+        save_on=save_on,
     )
 
 
@@ -214,8 +300,11 @@ class _TrainRun:
         events: EventWriter,
         weights: WeightsCheck,
         stop: StopSignal,
+        team: Team,
     ) -> None:
         config = request.config
+        self._team = team
+        self._model_dir = str(config.model_dir)
         self._stop = stop
         self._weights = weights
         self._program = program
@@ -233,7 +322,7 @@ class _TrainRun:
         self._logs = Schedule(config.log_step_count_steps)
         self._step = int(session.session.run(program.current_step))
         self._first_step = self._step
-        self._stock_hooks = StockHooks(request.hooks, self._step)
+        self._stock_hooks = StockHooks(team.own_hooks(request.hooks), self._step)
         self._max_step, self._limit = self._end_of(request)
         self._loss: float | None = None
         self._skipped_steps = 0
@@ -250,8 +339,8 @@ class _TrainRun:
             ends.append((stop_hook, "hook"))
         return min(ends, key=lambda end: end[0], default=(None, "hook"))
 
-    def run(self, is_input_resumed: bool) -> TrainResult:
-        reason = None
+    def run(self, is_input_resumed: bool, peers: Peers) -> TrainResult:
+        reason = None if self._has_input(is_input_resumed) else "end of input"
         while reason is None:
             reason = self._reason_to_stop() or self._run_finite_loop()
             is_at_end = reason == "end of input" and self._step == self._first_step
@@ -264,9 +353,12 @@ class _TrainRun:
                 "`input_fn` gave no batch for every replica: its dataset is empty, or smaller than "
                 "one global batch. Check its files and filters, or drop_remainder."
             )
+        self._team.meet(self._session.session)
+        peers.release()
         if reason != "nan loss":
             reason = self._finish(reason)
-        self._events.flush()
+        if self._team.is_chief:
+            self._events.flush()
         _log.info("Training stopped at step %d: %s.", self._step, reason)
         return TrainResult(self._step, self._loss, reason, self._count_skipped())
 
@@ -275,7 +367,7 @@ class _TrainRun:
         try:
             self._check_weights()
             if self._checkpoints is not None:
-                if reason == "end of input":
+                if reason == "end of input" or not self._team.has_more:
                     self._checkpoints.forget_position()
                 self._checkpoints.end(self._session.session, self._step)
             self._session.end()
@@ -283,14 +375,36 @@ class _TrainRun:
             return self._stop_on_nan(str(error))
         return reason
 
+    def _has_input(self, is_resumed: bool) -> bool:
+        """Whether all workers have input for the first step; one finds out by running it."""
+        news = self._program.first_news
+        session = self._session.session
+        has_input = news is None or is_resumed or bool(session.run(news))
+        return bool(self._team.meet(session, int(has_input)))
+
     def _reason_to_stop(self) -> str | None:
+        """Why this worker stops; what it alone knows of, it tells the others and goes on."""
+        reasons = []
         if self._stop.received is not None:
-            return "signal"
+            reasons.append(self._stop.received.name)
         if self._session.should_stop:
-            return "hook"
+            reasons.append("hook")
+        if reasons and self._team.is_one:
+            return "hook" if reasons[0] == "hook" else "signal"
+        for reason in reasons:
+            self._team.wish(reason)
         if self._max_step is not None and self._step >= self._max_step:
             return self._limit
         return None
+
+    def _agreed_reason(self) -> str | None:
+        """Why all workers stop after the last call."""
+        agreed = self._team.stop
+        if agreed is not None and agreed.startswith("SIG"):
+            # Each ends as the one does that the signal came to.
+            self._stop.received = signal.Signals[agreed]
+            return "signal"
+        return agreed or (None if self._team.has_more else "end of input")
 
     def _run_finite_loop(self) -> str | None:
         try:
@@ -311,24 +425,47 @@ class _TrainRun:
         is_recording = self._summaries.is_due(before, before + num_steps)
         try:
             summary = self._call(num_steps, is_recording)
-        except tf.errors.OutOfRangeError:
+        except tf.errors.OutOfRangeError as error:
+            if not self._team.is_one:
+                raise ValueError(
+                    "The input of this worker ended, and others may have more. An `input_fn` that "
+                    "ends must return a tf.data.Dataset, of which all workers are told in time."
+                ) from error
             self._step = int(self._session.session.run(self._program.current_step))
             return "end of input"
         if not math.isfinite(self._loss or 0) and self._nan_policy in ("raise", "stop"):
             return self._stop_on_nan(f"The loss of step {self._step} is {self._loss}")
+        agreed = self._agreed_reason()
+        if agreed is not None and self._step == before:
+            return agreed  # Nobody began the loop.
         self._check_advanced(before)
-        if is_recording:
-            self._write_summaries(summary)
-        if self._logs.is_due(before, self._step):
-            self._write_speed()
-        return self._save_if_due(before)
+        if self._team.is_chief:
+            # Another worker's hooks may have cut the loop before the step that was to be recorded.
+            if is_recording and self._step == before + num_steps:
+                self._write_summaries(summary)
+            if self._logs.is_due(before, self._step):
+                self._write_speed()
+        return self._save_if_due(before) or agreed
 
     def _save_if_due(self, before: int) -> str | None:
-        if self._checkpoints is None or not self._saves.is_due(before, self._step):
+        if self._checkpoints is None or not self._is_save_due(before):
             return None
         self._check_weights()
+        if not self._team.has_more:
+            self._checkpoints.forget_position()  # It would be that of the end.
         is_asked_to_stop = self._checkpoints.save(self._session.session, self._step)
+        if is_asked_to_stop and not self._team.is_one:
+            self._team.wish("listener")
+            return None
         return "listener" if is_asked_to_stop else None
+
+    def _is_save_due(self, before: int) -> bool:
+        """Whether to save now; when the clock decides, it is the chief's, and all are told."""
+        if not self._saves.is_by_clock or self._team.is_one:
+            return self._saves.is_due(before, self._step)
+        if self._team.is_chief and self._saves.is_due(before, self._step):
+            self._team.wish("save")
+        return "save" in self._team.agreed
 
     def _check_weights(self) -> None:
         if self._nan_policy != "ignore":
@@ -347,10 +484,17 @@ class _TrainRun:
             feeds.append(program.is_recording)
             values.append(np.True_)
             fetches += [] if program.summary is None else [program.summary]
+        outcome, more_feeds, more_values = self._team.ballot()
         self._stock_hooks.expect(self._step, num_steps)
-        loss, step, *summary = self._session.run(fetches, feeds, values)
-        self._loss, self._step = float(loss), int(step)
-        return _bytes(summary)
+        loss, step, *rest = self._session.run(
+            [*fetches, *outcome], [*feeds, *more_feeds], [*values, *more_values]
+        )
+        if outcome:
+            self._team.take_in(rest.pop())
+        if int(step) > self._step:
+            self._loss = float(loss)
+        self._step = int(step)
+        return _bytes(rest)
 
     def _count_skipped(self) -> int:
         """How many steps of this run were skipped; says so if there are more than before."""
