@@ -27,6 +27,7 @@ from tensorflow.python.framework import random_seed as _random_seed
 from tensorflow.python.ops import cond_v2, gen_random_ops, while_v2
 from tensorflow.python.ops import control_flow_v2_func_graphs as _func_graphs
 from tensorflow.python.ops import parallel_for as _parallel_for
+from tensorflow.python.ops import random_ops_util as _random_ops_util
 from tensorflow.python.training import checkpoint_utils as _checkpoint_utils
 from tensorflow.python.training import optimizer as _v1_optimizer
 from tensorflow.python.util import deprecation as _deprecation
@@ -129,6 +130,25 @@ def random_ops_replaced(draw: Callable[..., Any], names: Iterable[str]) -> Itera
             stack.callback(setattr, gen_random_ops, name, original)
             setattr(gen_random_ops, name, functools.partial(draw, name, original))
         yield
+
+
+@contextlib.contextmanager
+def keras_seeds_replaced(replaced: Callable[[tf.Tensor], tf.Tensor]) -> Iterator[None]:
+    """Inside, the seed of each random op without state that Keras makes is that of `replaced`.
+
+    Keras 3 draws with such ops alone, from seeds that all replicas hold alike; the user's own calls
+    of them are left alone. random_ops_util.get_key_counter_alg 2.16 to 2.21.
+    """
+    original = _random_ops_util.get_key_counter_alg
+
+    def get_key_counter_alg(seed: Any, alg: Any) -> Any:
+        return original(replaced(seed) if is_called_by_keras("random") else seed, alg)
+
+    _random_ops_util.get_key_counter_alg = get_key_counter_alg
+    try:
+        yield
+    finally:
+        _random_ops_util.get_key_counter_alg = original
 
 
 def loop_counters(graph: tf.Graph) -> list[tf.Tensor] | None:
