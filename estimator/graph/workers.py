@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -16,8 +17,11 @@ from estimator import _tf
 
 # Strategies count their groups up from 1, and this one is of the host devices, one a worker.
 _GROUP_KEY = 2**30
-# Every worker builds the same collectives in the same order, so they get the same keys.
-_instance_keys = itertools.count(1)
+# Every worker builds the same graphs in the same order, and in each the same collectives, which so
+# get the same keys. Workers whose models differ still agree on the keys of the next graph.
+_graphs = itertools.count()
+_instance_keys: weakref.WeakKeyDictionary[tf.Graph, Iterator[int]] = weakref.WeakKeyDictionary()
+_KEYS_PER_GRAPH = 2**14
 
 # What a broadcast carries as it is; what else there is travels in a type that holds all of it.
 _CARRIED = (tf.bool, tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)
@@ -89,13 +93,20 @@ def _build_reduction(workers: Workers, values: tf.Tensor, merge_op: str) -> tf.T
             input=values,
             group_size=workers.count,
             group_key=_GROUP_KEY,
-            instance_key=next(_instance_keys),
+            instance_key=_next_key(),
             ordering_token=[],
             merge_op=merge_op,
             final_op="Id",
             # The values lie on the host, and NCCL is for devices.
             communication_hint="ring",
         )
+
+
+def _next_key() -> int:
+    graph = _tf.outer_graphs(tf.compat.v1.get_default_graph())[-1]
+    if graph not in _instance_keys:
+        _instance_keys[graph] = itertools.count(1 + next(_graphs) * _KEYS_PER_GRAPH)
+    return next(_instance_keys[graph])
 
 
 def build_gather(workers: Workers, values: tf.Tensor) -> tf.Tensor:
@@ -114,7 +125,7 @@ def build_gather(workers: Workers, values: tf.Tensor) -> tf.Tensor:
             input=tensor,
             group_size=workers.count,
             group_key=_GROUP_KEY,
-            instance_key=next(_instance_keys),
+            instance_key=_next_key(),
             ordering_token=[],
             communication_hint="ring",
         )
@@ -149,7 +160,7 @@ def _build_broadcast_of(workers: Workers, variable: tf.Variable) -> list[tf.Oper
     keys = {
         "group_size": workers.count,
         "group_key": _GROUP_KEY,
-        "instance_key": next(_instance_keys),
+        "instance_key": _next_key(),
         "communication_hint": "ring",
     }
     copies = _tf.copies(variable)

@@ -5,6 +5,7 @@ python worker_run.py SCENARIO MODEL_DIR [ARGUMENT]
 
 import json
 import os
+import signal
 import sys
 
 import numpy as np
@@ -106,19 +107,165 @@ def verbs(model_dir, loops):
     """Every verb, for each size of the loop: one pass, whose end all workers see together."""
     for loop in map(int, loops.split(",")):
         with make_model(os.path.join(model_dir, f"loop{loop}"), iterations_per_loop=loop) as line:
-            line.train(make_input_fn(), hooks=[Weights(f"loop {loop}")])
+            line.train(make_input_fn(), hooks=[Weights("pass")])
             result = line.train_result
-            say(
-                case=f"result {loop}",
-                step=result.global_step,
-                reason=result.reason,
-                loss=result.loss,
-            )
+            say(case="result", step=result.global_step, reason=result.reason, loss=result.loss)
             if line.config.is_chief:
                 metrics = line.evaluate(make_input_fn())
-                say(case=f"evaluation {loop}", **{k: float(v) for k, v in metrics.items()})
-            line.train(make_input_fn(2), max_steps=12, hooks=[Weights(f"more {loop}")])
-            say(case=f"more result {loop}", reason=line.train_result.reason)
+                say(case="evaluation", **{k: float(v) for k, v in metrics.items()})
+            line.train(make_input_fn(2), max_steps=12, hooks=[Weights("more")])
+            say(case="more result", reason=line.train_result.reason)
+
+
+def resume(model_dir, worker_to_kill, step):
+    """Shuffled input, dropout and noise; one worker kills itself in the call that reaches a step."""
+    with make_model(model_dir, {"dropout": True}, iterations_per_loop=3) as line:
+        is_victim = line.config.task_id == int(worker_to_kill)
+        hooks = [KillAtStep(int(step))] if is_victim else []
+        line.train(make_input_fn(None, seed=4), hooks=hooks, max_steps=25)
+
+
+class KillAtStep(v1.train.SessionRunHook):
+    """Kills this process after the session call that reaches a step."""
+
+    def __init__(self, step):
+        self._step = step
+
+    def before_run(self, run_context):
+        return v1.train.SessionRunArgs(v1.train.get_global_step())
+
+    def after_run(self, run_context, run_values):
+        if run_values.results >= self._step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def endless(model_dir):
+    """Training without an end, until a signal comes."""
+
+    class Say(v1.train.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            print("begun", flush=True)
+
+    with make_model(model_dir, iterations_per_loop=50, save_checkpoints_steps=10**6) as line:
+        line.train(make_input_fn(None), hooks=[Say()])
+
+
+def dies_before_the_first_step(model_dir):
+    """Worker 1 is gone after it has joined; the other waits for it in its first step."""
+
+    class Die(v1.train.SessionRunHook):
+        def after_create_session(self, session, coord):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with make_model(model_dir) as line:
+        line.train(make_input_fn(), hooks=[Die()] if line.config.task_id else [])
+
+
+def lonely(model_dir):
+    """The others never come."""
+    with make_model(model_dir, session_creation_timeout_secs=1) as line:
+        line.train(make_input_fn())
+
+
+def stops(model_dir):
+    """Why workers stop: uneven inputs, NaN, a hook of one of them; each in its own directory."""
+    cases = iter(range(100))
+
+    def run(case, model_fn, input_fn, loop, hooks=(), **changes):
+        config = est.RunConfig(
+            os.path.join(model_dir, str(next(cases))),
+            strategy="multi_worker_mirrored",
+            iterations_per_loop=loop,
+            save_checkpoints_steps=3,
+            **changes,
+        )
+        with est.Estimator(model_fn, config=config) as trained:
+            step = None
+            try:
+                trained.train(input_fn, hooks=list(hooks), max_steps=20)
+                step, reason = trained.train_result.global_step, trained.train_result.reason
+            except (ValueError, v1.train.NanLossDuringTrainingError) as error:
+                reason = str(error)
+            latest = trained.latest_checkpoint() if config.is_chief else None
+            w = float(trained.get_variable_value("w")) if latest else None
+            say(case=case, loop=loop, step=step, reason=reason, latest=latest, w=w)
+
+    index = est.RunConfig().task_id
+    for loop in (1, 100):
+        run("uneven", average_model_fn, numbers(10 if index == 0 else 7), loop)
+        run("empty", average_model_fn, numbers(10 if index == 0 else 0), loop)
+        for policy in ("raise", "stop", "skip"):
+            # Only worker 1's example of its step 5 is bad.
+            bad = numbers(12, nan_at=4 if index == 1 else None)
+            run(policy, average_model_fn, bad, loop, nan_policy=policy)
+        hooks = [StopAfterCalls(2)] if index == 1 else []
+        run("hook", average_model_fn, numbers(None), loop, hooks)
+        hooks = [StepsSeen(model_dir)] if index == 1 else []
+        run("cut by one", average_model_fn, numbers(None), loop, hooks, save_summary_steps=5)
+
+
+def average_model_fn(features, labels, mode):
+    """Pulls `w` halfway to the mean of the features of all replicas."""
+    w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
+    loss = tf.reduce_mean(tf.square(w - features)) / 2
+    train_op = v1.train.GradientDescentOptimizer(0.5).minimize(loss, v1.train.get_global_step())
+    return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def numbers(count, nan_at=None):
+    """0, 1, 2, ... one a batch, in each worker."""
+
+    def input_fn():
+        data = tf.data.Dataset.counter() if count is None else tf.data.Dataset.range(count)
+
+        bad = tf.constant(-1 if nan_at is None else nan_at, tf.int64)
+
+        def make(i):
+            return tf.where(tf.equal(i, bad), np.nan, tf.cast(i, tf.float32))
+
+        return data.map(make).batch(1)
+
+    return input_fn
+
+
+class StopAfterCalls(v1.train.SessionRunHook):
+    def __init__(self, calls):
+        self._calls = calls
+
+    def after_run(self, run_context, run_values):
+        self._calls -= 1
+        if self._calls == 0:
+            run_context.request_stop()
+
+
+class StepsSeen(v1.train.ProfilerHook):
+    """A stock hook that cuts loops, here those of one worker alone."""
+
+    def __init__(self, model_dir):
+        with tf.Graph().as_default():
+            super().__init__(save_steps=4, output_dir=model_dir)
+
+
+def differs(model_dir):
+    """Workers that do not run the same program; what each is told."""
+    index = est.RunConfig().task_id
+
+    def run(case, model_fn, max_steps=3, **changes):
+        config = est.RunConfig(model_dir, strategy="multi_worker_mirrored", **changes)
+        try:
+            est.Estimator(model_fn, config=config).train(numbers(9), max_steps=max_steps)
+        except ValueError as error:
+            say(case=case, error=str(error))
+
+    def other_model_fn(features, labels, mode):
+        v1.get_variable("more", [3, index + 1])
+        if index:
+            v1.get_variable("only_there", [])
+        return average_model_fn(features, labels, mode)
+
+    run("loop", average_model_fn, iterations_per_loop=1 + index)
+    run("steps", average_model_fn, max_steps=3 + index)
+    run("model", other_model_fn)
 
 
 if __name__ == "__main__":
