@@ -142,7 +142,7 @@ def keras_seeds_replaced(replaced: Callable[[tf.Tensor], tf.Tensor]) -> Iterator
     original = _random_ops_util.get_key_counter_alg
 
     def get_key_counter_alg(seed: Any, alg: Any) -> Any:
-        return original(replaced(seed) if is_called_by_keras("random") else seed, alg)
+        return original(replaced(seed) if _asks_keras() else seed, alg)
 
     _random_ops_util.get_key_counter_alg = get_key_counter_alg
     try:
@@ -346,12 +346,13 @@ def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
 
 
 def make_multi_worker_mirrored(
-    resolver: Any, options: Any, device_type: str, num_devices: int
+    resolver: Any, options: Any, device_type: str, num_devices: int, number: int
 ) -> tf.distribute.MultiWorkerMirroredStrategy:
-    """A MultiWorkerMirroredStrategy with so many devices on each worker.
+    """A MultiWorkerMirroredStrategy with so many devices on each worker, the nth of this process.
 
-    By itself it takes one CPU, or all GPUs, off the eager context. `_initialize_local_devices` of
-    the extended class 2.16 to 2.21.
+    By itself it takes one CPU, or all GPUs, off the eager context, and its groups of devices have
+    the keys of those of other strategies. `_initialize_local_devices` of the extended class and
+    `_collective_key_base` 2.16 to 2.21.
     """
     extended: Any = _multi_worker.CollectiveAllReduceExtended
     original = extended._initialize_local_devices
@@ -361,10 +362,14 @@ def make_multi_worker_mirrored(
         names = [f"{worker_device}/device:{device_type}:{i}" for i in range(num_devices)]
         return tuple(names), device_type
 
+    strategy_class: Any = tf.distribute.MultiWorkerMirroredStrategy
+    first_key = strategy_class._collective_key_base
     extended._initialize_local_devices = local_devices
+    strategy_class._collective_key_base = first_key + 1000 * number
     try:
-        return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+        return strategy_class(resolver, options)
     finally:
+        strategy_class._collective_key_base = first_key
         extended._initialize_local_devices = original
 
 
@@ -483,6 +488,15 @@ def is_called_by_keras(*parts: str) -> bool:
     if parts:
         folders = tuple(os.path.join(f, "src", part) + os.sep for f in folders for part in parts)
     return bool(folders) and _is_on_stack(folders)
+
+
+def _asks_keras() -> bool:
+    """Whether Keras itself calls TensorFlow here, and not a user's code that Keras calls."""
+    inside = (os.path.dirname(tf.__file__), os.path.dirname(__file__))
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_filename.startswith(inside):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(_keras_folders() or ("?",))
 
 
 def _is_on_stack(folders: tuple[str, ...]) -> bool:

@@ -110,8 +110,8 @@ def parse_tf_config(text: str | None) -> Cluster:
         return Cluster()
     config = _parse_json(text)
     masters: dict[str, Any] = {
-        "session_master": config.get("session_master"),
-        "eval_session_master": config.get("eval_session_master"),
+        name: _parse_master(name, config.get(name))
+        for name in ("session_master", "eval_session_master")
     }
     addresses = _parse_addresses(config.get("cluster") or {})
     task = config.get("task") or {}
@@ -151,11 +151,15 @@ def _parse_addresses(cluster: Any) -> dict[str, tuple[str, ...]]:
             if not _is_address(address):
                 raise _error(place, address, 'must be an address "host:port"')
             if address in owners:
-                raise _error(place, address, f"is the address of {owners[address]} too")
+                other = owners[address]
+                rule = f"is the address of {other} too. Each task needs a server of its own"
+                raise _error(place, address, rule)
             owners[address] = place
         addresses[role] = tuple(listed)
     if len(addresses.get(CHIEF, ())) > 1:
         raise _error("cluster.chief", list(addresses[CHIEF]), "must be one task")
+    if addresses and not {CHIEF, WORKER} & set(addresses):
+        raise _error("cluster", cluster, 'has nobody that trains. Name a "chief" or a "worker"')
     return addresses
 
 
@@ -174,6 +178,12 @@ def _parse_task(task: dict[str, Any], addresses: dict[str, tuple[str, ...]]) -> 
     if not 0 <= index < num_tasks:
         raise _error("task.index", index, f"must be between 0 and {num_tasks - 1} for {role!r}")
     return role, index
+
+
+def _parse_master(name: str, value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise _error(name, value, 'must be a session target such as "grpc://10.0.0.1:2222"')
+    return value
 
 
 def _parse_role(place: str, name: Any) -> str:

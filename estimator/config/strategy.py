@@ -208,7 +208,7 @@ def _make_multi_worker_mirrored(config: RunConfig, mode: str) -> tf.distribute.S
             rpc_layer=config.protocol or "grpc",
         )
         _multi_worker_mirrored[key] = _tf.make_multi_worker_mirrored(
-            resolver, options, kind, len(devices)
+            resolver, options, kind, len(devices), number=1 + len(_multi_worker_mirrored)
         )
     return _multi_worker_mirrored[key]
 

@@ -11,9 +11,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-import grpc
 import tensorflow as tf
+
+if TYPE_CHECKING:
+    import grpc
 
 _GET_STATUS = "/tensorflow.WorkerService/GetStatus"
 _OPTIONS = (
@@ -50,10 +53,7 @@ class Peers:
           addresses: "host:port" of each, by its name.
         """
         self._addresses = dict(addresses)
-        self._channels = {
-            name: grpc.insecure_channel(address, options=_OPTIONS)
-            for name, address in self._addresses.items()
-        }
+        self._channels = {name: _connect(address) for name, address in self._addresses.items()}
         self._first_status: dict[str, bytes] = {}
         self._lost: list[str] = []
         self._guarded: list[tf.compat.v1.Session] = []
@@ -88,6 +88,9 @@ class Peers:
         Raises:
           tf.errors.UnavailableError: a task is gone.
         """
+        if not self._channels:
+            yield
+            return
         watcher = threading.Thread(target=self._watch, daemon=True)
         callbacks = {}
         for name, channel in self._channels.items():
@@ -98,8 +101,7 @@ class Peers:
             yield
         except tf.errors.OpError as error:
             # The error may be here before the news that a connection has closed.
-            may_be_of_others = self._channels and isinstance(error, _OF_OTHERS)
-            if may_be_of_others and self._is_lost.wait(_ANSWER_SECS):
+            if isinstance(error, _OF_OTHERS) and self._is_lost.wait(_ANSWER_SECS):
                 raise self._make_error() from error
             raise
         finally:
@@ -123,7 +125,7 @@ class Peers:
 
     def _make_callback(self, name: str) -> Callable[[grpc.ChannelConnectivity], None]:
         def note(state: grpc.ChannelConnectivity) -> None:
-            if state is not grpc.ChannelConnectivity.READY:
+            if state.name != "READY":
                 self._changes.put(name)
 
         return note
@@ -153,7 +155,7 @@ class Peers:
         get_status = channel.unary_unary(_GET_STATUS)
         try:
             return get_status(b"", timeout=timeout_secs, wait_for_ready=wait_for_ready)
-        except grpc.RpcError:
+        except _rpc_error():
             return None
 
     def _make_error(self) -> tf.errors.UnavailableError:
@@ -167,6 +169,18 @@ class Peers:
 
     def _full_name(self, name: str) -> str:
         return f"{name} ({self._addresses[name]})"
+
+
+def _connect(address: str) -> grpc.Channel:
+    import grpc  # It takes a while, and one process has no use for it.
+
+    return grpc.insecure_channel(address, options=_OPTIONS)
+
+
+def _rpc_error() -> type[Exception]:
+    import grpc
+
+    return grpc.RpcError
 
 
 def _join(names: list[str]) -> str:

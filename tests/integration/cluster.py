@@ -39,7 +39,7 @@ class Task:
 
     def __init__(self, addresses, task_type, task_id, program, arguments, environment):
         self.name = f"{task_type} {task_id}"
-        self._out, self._err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
+        self._out, self._err = (tempfile.TemporaryFile("w+") for _ in range(2))  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, program, *map(str, arguments)],
             env={

@@ -118,7 +118,7 @@ def verbs(model_dir, loops):
 
 
 def resume(model_dir, worker_to_kill, step):
-    """Shuffled input, dropout and noise; one worker kills itself in the call that reaches a step."""
+    """Shuffled input and dropout; one worker kills itself in the call that reaches a step."""
     with make_model(model_dir, {"dropout": True}, iterations_per_loop=3) as line:
         is_victim = line.config.task_id == int(worker_to_kill)
         hooks = [KillAtStep(int(step))] if is_victim else []
@@ -146,7 +146,9 @@ def endless(model_dir):
         def after_run(self, run_context, run_values):
             print("begun", flush=True)
 
-    with make_model(model_dir, iterations_per_loop=50, save_checkpoints_steps=10**6) as line:
+    with make_model(
+        model_dir, iterations_per_loop=50, save_summary_steps=None, save_checkpoints_steps=None
+    ) as line:
         line.train(make_input_fn(None), hooks=[Say()])
 
 
@@ -200,7 +202,7 @@ def stops(model_dir):
             run(policy, average_model_fn, bad, loop, nan_policy=policy)
         hooks = [StopAfterCalls(2)] if index == 1 else []
         run("hook", average_model_fn, numbers(None), loop, hooks)
-        hooks = [StepsSeen(model_dir)] if index == 1 else []
+        hooks = [CutsLoops(f"{model_dir}/profile{loop}")] if index == 1 else []
         run("cut by one", average_model_fn, numbers(None), loop, hooks, save_summary_steps=5)
 
 
@@ -238,12 +240,12 @@ class StopAfterCalls(v1.train.SessionRunHook):
             run_context.request_stop()
 
 
-class StepsSeen(v1.train.ProfilerHook):
+class CutsLoops(v1.train.ProfilerHook):
     """A stock hook that cuts loops, here those of one worker alone."""
 
-    def __init__(self, model_dir):
+    def __init__(self, output_dir):
         with tf.Graph().as_default():
-            super().__init__(save_steps=4, output_dir=model_dir)
+            super().__init__(save_steps=4, output_dir=output_dir)
 
 
 def differs(model_dir):
@@ -266,6 +268,58 @@ def differs(model_dir):
     run("loop", average_model_fn, iterations_per_loop=1 + index)
     run("steps", average_model_fn, max_steps=3 + index)
     run("model", other_model_fn)
+
+
+def kinds(model_dir, *names):
+    """The public object, several devices in each process, and Keras layers with a state."""
+    if "object" in names:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        for loop in (1, 100):
+            with make_model(
+                f"{model_dir}/object{loop}",
+                strategy=None,
+                train_distribute=strategy,
+                iterations_per_loop=loop,
+            ) as line:
+                line.train(make_input_fn(), hooks=[Weights(f"object {loop}")])
+    if "devices" in names:
+        for loop in (1, 100):
+            with make_model(
+                f"{model_dir}/devices{loop}", num_replicas=2, iterations_per_loop=loop
+            ) as line:
+                line.train(make_input_fn(), hooks=[Weights(f"devices {loop}")])
+    if "keras" in names:
+        for loop in (1, 100):
+            config = est.RunConfig(
+                f"{model_dir}/keras{loop}",
+                strategy="multi_worker_mirrored",
+                tf_random_seed=3,
+                iterations_per_loop=loop,
+            )
+            with est.Estimator(keras_model_fn, config=config, params={"batch_size": 6}) as line:
+                line.train(make_input_fn(), hooks=[Weights(f"keras {loop}")])
+                if config.is_chief:
+                    statistics = line.get_variable_value("batch_normalization/moving_mean")
+                    say(case=f"statistics {loop}", mean=statistics.tolist())
+
+
+def keras_model_fn(features, labels, mode):
+    """Batch normalization, whose statistics are averaged when saved; the mask of a dropout."""
+    x = tf.keras.layers.BatchNormalization(momentum=0.5)(features["x"], training=True)
+    mask = tf.keras.layers.Dropout(0.5, seed=1)(tf.ones([1, 64]), training=True)
+    masks = v1.get_variable(
+        "masks",
+        [64],
+        trainable=False,
+        initializer=v1.zeros_initializer(),
+        synchronization=tf.VariableSynchronization.ON_READ,
+        aggregation=tf.VariableAggregation.SUM,
+    )
+    loss = tf.reduce_mean(tf.square(tf.keras.layers.Dense(1)(x) - labels))
+    note = masks.assign_add(tf.cast(mask[0] > 0, tf.float32))
+    optimizer = v1.train.GradientDescentOptimizer(0.1)
+    train_op = tf.group(note, optimizer.minimize(loss, v1.train.get_global_step()))
+    return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
 if __name__ == "__main__":
