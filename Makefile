@@ -40,6 +40,8 @@ $(VENV)/bin/python:
 	  echo "Name one that is: make PYTHON=python3.12" >&2; \
 	  exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	@# The pip that Python 3.10 brings tries versions out for more than ten minutes.
+	$(RUN) -m pip install --quiet --disable-pip-version-check --upgrade pip
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	$(INSTALL) .

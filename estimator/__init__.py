@@ -11,6 +11,7 @@ from estimator.add_metrics import add_metrics
 from estimator.config.run_config import RunConfig
 from estimator.config.warm_start import VocabInfo, WarmStartSettings
 from estimator.estimator import Estimator
+from estimator.export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
 from estimator.feature_specs import classifier_parse_example_spec, regressor_parse_example_spec
 from estimator.graph.optimizer import CrossShardOptimizer
 from estimator.session.train import TrainResult
@@ -34,16 +35,22 @@ from estimator.stock_hooks import (
     StopAtStepHook,
     SummarySaverHook,
 )
+from estimator.train_and_evaluate import EvalSpec, TrainSpec, train_and_evaluate
 
 __all__ = [
+    "BestExporter",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "CrossShardOptimizer",
     "Estimator",
     "EstimatorSpec",
+    "EvalSpec",
+    "Exporter",
     "FeedFnHook",
+    "FinalExporter",
     "FinalOpsHook",
     "GlobalStepWaiterHook",
+    "LatestExporter",
     "LoggingTensorHook",
     "ModeKeys",
     "NanLossDuringTrainingError",
@@ -59,6 +66,7 @@ __all__ = [
     "StopAtStepHook",
     "SummarySaverHook",
     "TrainResult",
+    "TrainSpec",
     "VocabInfo",
     "WarmStartSettings",
     "add_metrics",
@@ -69,4 +77,5 @@ __all__ = [
     "inputs",
     "regressor_parse_example_spec",
     "tpu",
+    "train_and_evaluate",
 ]

@@ -58,6 +58,11 @@ def add_control_inputs(op: tf.Operation, inputs: Sequence[tf.Operation]) -> None
     op._add_control_inputs(inputs)
 
 
+def set_input(op: tf.Operation, tensor: tf.Tensor) -> None:
+    """Makes the first input of the existing `op` another tensor of its graph (2.16 to 2.21)."""
+    op._update_input(0, tensor)
+
+
 def control_outputs(op: tf.Operation) -> Sequence[tf.Operation]:
     """The ops that wait for `op` without reading it (2.16 to 2.21)."""
     return op._control_outputs
@@ -96,7 +101,8 @@ def copy_op(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> tf.Operation:
         list(inputs),
         [output.dtype for output in op.outputs],
         name=op.name,
-        attrs=dict(op.node_def.attr),
+        # What an op stands beside, by name, may not be there.
+        attrs={key: value for key, value in op.node_def.attr.items() if key != "_class"},
         op_def=op.op_def,
     )
 
@@ -558,6 +564,27 @@ def tf_keras_names_by_thread() -> Iterator[None]:
     finally:
         if original is not None:
             backend.get_default_graph_uid_map = original  # type: ignore[union-attr]
+
+
+@contextlib.contextmanager
+def keras_policy(name: str) -> Iterator[None]:
+    """Inside, layers of `tf.keras`, Keras 3 and tf-keras have this dtype policy.
+
+    All of it is public but whether tf-keras has policies at all: it refuses one, and its layers
+    follow their inputs, after `tf.compat.v1.disable_v2_behavior()`. That of Keras 3 is the
+    thread's, that of tf-keras the process's. tf-keras 2.16 to 2.21.
+    """
+    libraries = [tf.keras, *(sys.modules.get(name) for name in ("keras", "tf_keras"))]
+    modules = {id(m): m for m in (getattr(lib, "mixed_precision", None) for lib in libraries) if m}
+    utils = sys.modules.get("tf_keras.src.engine.base_layer_utils")
+    with contextlib.ExitStack() as stack:
+        for module in modules.values():
+            is_tf_keras = module.__name__.startswith("tf_keras")
+            if is_tf_keras and utils is not None and not utils.v2_dtype_behavior_enabled():
+                continue
+            stack.callback(module.set_global_policy, module.global_policy())
+            module.set_global_policy(name)
+        yield
 
 
 # --- Gradients -----------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+import logging
 import os
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
@@ -11,11 +11,16 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
+from estimator.config.checks import check_int
+from estimator.config.checks import check_name as check_name
 from estimator.config.run_config import RunConfig, TPUConfig
 from estimator.export.directory import make_base_path, make_extra_assets
+from estimator.export.receivers import check_receiver_fn
 from estimator.spec import ModeKeys
 
 _NOT_DENSE = (tf.compat.v1.SparseTensorValue, tf.compat.v1.ragged.RaggedTensorValue)
+
+_log = logging.getLogger("estimator")
 
 Listener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
 
@@ -155,16 +160,6 @@ def checked_listeners(listeners: Any) -> list[Listener]:
     return list(listeners)
 
 
-def check_name(name: Any) -> None:
-    """Raises unless `name` can name an evaluation's directory inside `model_dir`."""
-    if name is None:
-        return
-    if not isinstance(name, str):
-        raise TypeError(f"`name` ({name!r}) must be a string, or None.")
-    if os.path.isabs(name) or ".." in name.replace("\\", "/").split("/"):
-        raise ValueError(f"`name` ({name!r}) must not lead out of `model_dir`.")
-
-
 def check_predict_keys(keys: Any) -> None:
     """Raises unless `keys` is None, a key or a list of keys."""
     listed = [keys] if isinstance(keys, str) else keys
@@ -219,22 +214,7 @@ def check_export(export_dir_base: Any, receiver_fn: Any, assets_extra: Any, mode
         raise TypeError(f"`export_dir_base` ({export_dir_base!r}) must be a path.")
     make_base_path(export_dir_base)
     make_extra_assets(assets_extra)
-    if not callable(receiver_fn):
-        raise TypeError(
-            f"`serving_input_receiver_fn` ({receiver_fn!r}) must be a function that returns a "
-            "ServingInputReceiver."
-        )
-    needed = [
-        name
-        for name, parameter in inspect.signature(receiver_fn).parameters.items()
-        if parameter.default is inspect.Parameter.empty
-        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-    ]
-    if needed:
-        raise TypeError(
-            f"`serving_input_receiver_fn` takes arguments ({', '.join(needed)}), but it is called "
-            "with none. Bind them with functools.partial."
-        )
+    check_receiver_fn(receiver_fn)
     if mode != ModeKeys.PREDICT:
         raise ValueError(
             f"`experimental_mode` ({mode!r}) must be ModeKeys.PREDICT: only the serving graph can "
@@ -258,12 +238,27 @@ def check_tpu_arguments(
             "from `train_batch_size`, `eval_batch_size` and `predict_batch_size`."
         )
     if batch_axis is not None and not isinstance(batch_axis, list | tuple):
-        raise TypeError(f"`batch_axis` ({batch_axis!r}) must be a list of zeros, or None.")
-    if batch_axis is not None and any(axis != 0 for axis in batch_axis):
-        raise ValueError(
-            f"`batch_axis` ({batch_axis!r}) must be zeros: batches are along the first dimension."
-        )
+        raise TypeError(f"`batch_axis` ({batch_axis!r}) must be a list of dimensions, or None.")
+    for place, axis in enumerate(batch_axis or ()):
+        check_int(f"batch_axis[{place}]", axis, minimum=0)
     if not export_to_cpu:
         raise ValueError(
             "`export_to_cpu` (False) leaves nothing to export: there is no TPU. Leave it out."
         )
+
+
+def check_num_shards(num_shards: int | None, num_replicas: int) -> None:
+    """Raises if `num_shards` contradicts the number of replicas that the config asks for.
+
+    On one replica that is only logged: programs that were written for a TPU say 8 there also when
+    they run without one.
+    """
+    if num_shards is None or num_shards == num_replicas:
+        return
+    message = (
+        f"`num_shards` ({num_shards}) of the TPUConfig is the number of replicas, and the strategy "
+        f"has {num_replicas}. Leave it out."
+    )
+    if num_replicas > 1:
+        raise ValueError(message)
+    _log.warning(message)

@@ -13,16 +13,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator import arguments, export
+from estimator import arguments, export, smoke
 from estimator.checkpoint import files
+from estimator.checkpoint.in_memory import State
 from estimator.checkpoint.old_model import OldModel, find_old_model
 from estimator.checkpoint.writer import build_saver
 from estimator.config.batch import per_replica_batch_size
 from estimator.config.checks import check_choice
-from estimator.config.run_config import RunConfig, TPURunConfig
+from estimator.config.loop import parse_loop_length
+from estimator.config.run_config import InputPipelineConfig, RunConfig, TPUConfig, TPURunConfig
 from estimator.config.strategy import check_fits_cluster, make_session_config, make_strategy
 from estimator.config.warm_start import WarmStartSettings, checked_warm_start
 from estimator.graph import program as programs
+from estimator.graph.dealing import build_pipeline, num_batches_a_step, pipeline_kind
 from estimator.graph.input import Input, build_input, check_input_fn, is_same_input
 from estimator.graph.model import Model, check_model_fn
 from estimator.graph.workers import num_local_replicas, workers_of
@@ -75,12 +78,17 @@ class Estimator:
         self._config = arguments.checked_config(config)
         self._warm_start = checked_warm_start(warm_start_from)
         self._model_dir = arguments.checked_model_dir(model_dir, self._config.model_dir)
-        if self._model_dir is None:
+        self._trained_dirs = [self._model_dir] if self._model_dir is not None else []
+        if self._config.smoke:
+            self._model_dir = smoke.make_scratch_dir(self)
+            self._config = smoke.make_config(self._config, self._model_dir)
+        elif self._model_dir is None:
             self._model_dir = tempfile.mkdtemp()
             _log.warning("No `model_dir` is given; using the temporary %s", self._model_dir)
         self._config = self._config.replace(model_dir=self._model_dir)
         self._model_fn = model_fn
         self._params = dict(params or {})
+        self._batch_axis: Sequence[int] | None = None
         self._warm: dict[str, WarmSession] = {}
         self._event_dirs = {self.model_dir}
         weakref.finalize(self, close_event_files, self._event_dirs)
@@ -178,6 +186,8 @@ class Estimator:
         arguments.check_steps(steps, max_steps)
         found = files.checkpoints_newest_first(self.model_dir)
         start = files.checkpoint_step(found[0]) if found else 0
+        if self._config.smoke:
+            steps, max_steps = smoke.limit_training(steps, max_steps, start or 0)
         if max_steps is not None and start is not None and start >= max_steps:
             _log.warning(
                 "Nothing to train: the global step is %d, and `max_steps` is %d.", start, max_steps
@@ -196,8 +206,9 @@ class Estimator:
             self._model_in(ModeKeys.TRAIN, strategy),
             lambda: self._build_input(input_fn, ModeKeys.TRAIN, strategy),
             strategy,
-            iterations_per_loop=self._config.iterations_per_loop,
+            iterations_per_loop=parse_loop_length(self._config.iterations_per_loop).steps,
             nan_policy=self._config.nan_policy,
+            host_call_steps=self._host_call_steps(),
             seed=self._config.tf_random_seed,
         )
         self._trained_on = program.input.element[0]
@@ -245,19 +256,33 @@ class Estimator:
         arguments.check_positive("steps", steps)
         arguments.check_name(name)
         paths = self._existing_checkpoints(checkpoint_path)
-        warm, host_input = self._warm_session(ModeKeys.EVAL, input_fn, paths)
-        path = warm.restore(paths)
-        all_hooks += warm.program.spec.evaluation_hooks or ()
-        must_end = steps is None and not all_hooks
-        with contextlib.closing(host_input.batches(must_end)) as batches:
-            results = run_evaluation(warm, batches, steps, all_hooks)
-        results["global_step"] = warm.global_step()
-        self._event_dirs.add(self.eval_dir(name))
-        EventWriter(self.eval_dir(name)).write_metrics(
-            {k: v for k, v in results.items() if k != "global_step"}, results["global_step"]
-        )
-        _log.info("Evaluated %s: %s", path, results)
-        return results
+        return self._evaluate(input_fn, steps, all_hooks, name, lambda warm: warm.restore(paths))
+
+    def evaluate_state(
+        self,
+        state: State,
+        input_fn: Callable,
+        steps: int | None = None,
+        hooks: Sequence[Hook] | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """`evaluate` of weights that are in no checkpoint; InMemoryEvaluatorHook calls it.
+
+        Args:
+          state: what `estimator.checkpoint.in_memory.read_state` read.
+          input_fn: as for `evaluate`, like all that follow.
+          steps: see there.
+          hooks: see there.
+          name: see there.
+
+        Returns:
+          As `evaluate`.
+
+        Raises:
+          ValueError: `state` lacks a variable; and as `evaluate`.
+        """
+        all_hooks = check_hooks(hooks)
+        return self._evaluate(input_fn, steps, all_hooks, name, lambda warm: warm.load(state))
 
     def predict(
         self,
@@ -323,6 +348,8 @@ class Estimator:
         arguments.check_export(
             export_dir_base, serving_input_receiver_fn, assets_extra, experimental_mode
         )
+        if self._config.smoke:
+            export_dir_base = smoke.make_export_dir(export_dir_base, self.model_dir)
         paths = self._existing_checkpoints(checkpoint_path)
         strategy = tf.distribute.get_strategy()  # A SavedModel runs on whatever loads it.
         program = programs.build_serving_program(
@@ -396,6 +423,29 @@ class Estimator:
         """Raises if a subclass overrides a verb. Programs that mean to override this, as ever."""
         arguments.check_overrides(type(self), Estimator)
 
+    def _evaluate(
+        self,
+        input_fn: Callable,
+        steps: int | None,
+        hooks: list[Hook],
+        name: str | None,
+        set_weights: Callable[[WarmSession], str],
+    ) -> dict[str, Any]:
+        """Evaluates the weights that `set_weights` gives to the session; it returns their name."""
+        warm, host_input = self._warm_session(ModeKeys.EVAL, input_fn, [])
+        what = set_weights(warm)
+        hooks = [*hooks, *(warm.program.spec.evaluation_hooks or ())]
+        must_end = steps is None and not hooks
+        with contextlib.closing(host_input.batches(must_end)) as batches:
+            results = run_evaluation(warm, batches, steps, hooks)
+        results["global_step"] = warm.global_step()
+        self._event_dirs.add(self.eval_dir(name))
+        EventWriter(self.eval_dir(name)).write_metrics(
+            {k: v for k, v in results.items() if k != "global_step"}, results["global_step"]
+        )
+        _log.info("Evaluated %s: %s", what, results)
+        return results
+
     def _model_in(self, mode: str, strategy: tf.distribute.Strategy) -> Model:
         params = self._params_for(mode, strategy)
         return Model(self._model_fn, params, self._config, self._trained_on)
@@ -405,22 +455,43 @@ class Estimator:
         del mode, strategy
         return dict(self._params)
 
+    def _input_params_for(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
+        """What `input_fn` gets, where that is not the same."""
+        return self._params_for(mode, strategy)
+
+    def _pipeline(self, mode: str) -> int:
+        """Which `InputPipelineConfig` holds in this mode."""
+        del mode
+        return InputPipelineConfig.PER_HOST_V1
+
+    def _host_call_steps(self) -> int:
+        """How many steps from one `host_call` to the next."""
+        return 1
+
     def _build_input(
         self, input_fn: Callable, mode: str, strategy: tf.distribute.Strategy
     ) -> Input:
+        num_replicas = num_local_replicas(strategy)
         workers = workers_of(strategy)
-        return build_input(
-            input_fn,
-            mode=mode,
-            params=self._params_for(mode, strategy),
-            config=self._config,
-            input_context=tf.distribute.InputContext(
-                num_input_pipelines=workers.count,
-                input_pipeline_id=workers.index,
-                num_replicas_in_sync=strategy.num_replicas_in_sync,
-            ),
-            lookahead=num_local_replicas(strategy) if workers.count > 1 else None,
-        )
+        kind = self._pipeline(mode)
+        if mode != ModeKeys.TRAIN:  # Its batches are dealt out, and cut, when they are fed.
+            kind = InputPipelineConfig.PER_HOST_V1
+
+        def build(index: int, num_calls: int) -> Input:
+            return build_input(
+                input_fn,
+                mode=mode,
+                params=self._input_params_for(mode, strategy),
+                config=self._config,
+                input_context=tf.distribute.InputContext(
+                    workers.count * num_calls,
+                    workers.index * num_calls + index,
+                    strategy.num_replicas_in_sync,
+                ),
+                lookahead=num_batches_a_step(kind, num_replicas) if workers.count > 1 else None,
+            )
+
+        return build_pipeline(build, kind, num_replicas, self._batch_axis)
 
     def _is_same_input(self, input_fn: Callable) -> bool:
         """Whether the last `train` of this process, if there was one, had the same input."""
@@ -440,6 +511,8 @@ class Estimator:
         if checkpoint_path is not None:
             return [files.checked_checkpoint(checkpoint_path)]
         paths = files.checkpoints_newest_first(self.model_dir)
+        if not paths and self._config.smoke:
+            paths = [p for d in self._trained_dirs for p in files.checkpoints_newest_first(d)]
         if not paths:
             raise ValueError(
                 f"There is no checkpoint in `model_dir` ({self.model_dir}). Call `train` first, or "
@@ -452,10 +525,14 @@ class Estimator:
     ) -> tuple[WarmSession, HostInput]:
         """The mode's session, free to restore one of `paths`, and this call's input."""
         strategy = make_strategy(self._config, mode)
+        num_replicas = strategy.num_replicas_in_sync
         host_input = HostInput(
             lambda: self._build_input(input_fn, mode, strategy),
             self._config.tf_random_seed,
             has_labels=mode == ModeKeys.EVAL,
+            num_slices=num_replicas if self._pipeline(mode) == InputPipelineConfig.SLICED else 1,
+            batch_axis=self._batch_axis,
+            max_batches=smoke.STEPS * num_replicas if self._config.smoke else None,
         )
         old = warm = self._warm.get(mode)
         if warm is None or warm.key != host_input.key:
@@ -522,7 +599,8 @@ class TPUEstimator(Estimator):
           train_batch_size: examples a step over all replicas; a multiple of their number.
           eval_batch_size: likewise, in `evaluate`.
           predict_batch_size: likewise, in `predict`.
-          batch_axis: only the first dimension is supported.
+          batch_axis: of each tensor of (features, labels), flattened, the dimension that counts
+            the examples, along which InputPipelineConfig.SLICED cuts; None is the first of each.
           eval_on_tpu: no effect without a TPU.
           export_to_tpu: no effect without a TPU.
           export_to_cpu: must be true.
@@ -538,27 +616,49 @@ class TPUEstimator(Estimator):
             ModeKeys.EVAL: ("eval_batch_size", eval_batch_size),
             ModeKeys.PREDICT: ("predict_batch_size", predict_batch_size),
         }
-        for mode in self._batch_sizes:
-            self._per_replica_batch_size(mode, make_strategy(self._config, mode))
+        self._batch_axis = batch_axis
+        self._tpu_config: TPUConfig = getattr(self._config, "tpu_config", TPUConfig())
+        strategies = {mode: make_strategy(self._config, mode) for mode in self._batch_sizes}
+        num_replicas = strategies[ModeKeys.TRAIN].num_replicas_in_sync
+        arguments.check_num_shards(self._tpu_config.num_shards, num_replicas)
+        for mode, strategy in strategies.items():
+            self._model_batch_size(mode, strategy)
 
     def with_model_fn(self, model_fn: Callable) -> TPUEstimator:
         """Another estimator of the same arguments but for the `model_fn`; see `add_metrics`."""
-        sizes: dict[str, Any] = dict(self._batch_sizes.values())
-        return TPUEstimator(model_fn, self.model_dir, self._config, self._params, **sizes)
+        rest: dict[str, Any] = dict(self._batch_sizes.values())
+        rest["batch_axis"] = self._batch_axis
+        return TPUEstimator(model_fn, self.model_dir, self._config, self._params, **rest)
 
     def _assert_members_are_not_overridden(self) -> None:
         arguments.check_overrides(type(self), TPUEstimator)
 
     def _params_for(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
         params = super()._params_for(mode, strategy)
-        batch_size = self._per_replica_batch_size(mode, strategy)
+        batch_size = self._model_batch_size(mode, strategy)
         return params if batch_size is None else {**params, "batch_size": batch_size}
 
-    def _per_replica_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:
+    def _input_params_for(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
+        params = self._params_for(mode, strategy)
+        if "batch_size" in params and self._pipeline(mode) == InputPipelineConfig.SLICED:
+            params["batch_size"] = self._batch_sizes[mode][1]
+        return params
+
+    def _model_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:
+        """How many examples a replica takes a step; None if that was not said."""
         argument, global_batch_size = self._batch_sizes[mode]
         if global_batch_size is None:
             return None
-        return per_replica_batch_size(global_batch_size, strategy.num_replicas_in_sync, argument)
+        num_replicas = strategy.num_replicas_in_sync
+        if mode == ModeKeys.TRAIN and self._pipeline(mode) == InputPipelineConfig.BROADCAST:
+            num_replicas = 1  # Each replica gets all of them.
+        return per_replica_batch_size(global_batch_size, num_replicas, argument)
+
+    def _pipeline(self, mode: str) -> int:
+        return pipeline_kind(self._tpu_config, mode)
+
+    def _host_call_steps(self) -> int:
+        return self._tpu_config.experimental_host_call_every_n_steps
 
 
 def checked_receiver_fn(receiver_fn: Callable) -> Callable[[], Any]:

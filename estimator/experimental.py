@@ -2,8 +2,24 @@
 
 from estimator.export import build_raw_supervised_input_receiver_fn
 from estimator.graph.logits import call_logit_fn
+from estimator.session.early_stopping import (
+    make_early_stopping_hook,
+    stop_if_higher_hook,
+    stop_if_lower_hook,
+    stop_if_no_decrease_hook,
+    stop_if_no_increase_hook,
+)
+from estimator.session.in_memory import InMemoryEvaluatorHook
+from estimator.session.stop_at_checkpoint import make_stop_at_checkpoint_step_hook
 
 __all__ = [
+    "InMemoryEvaluatorHook",
     "build_raw_supervised_input_receiver_fn",
     "call_logit_fn",
+    "make_early_stopping_hook",
+    "make_stop_at_checkpoint_step_hook",
+    "stop_if_higher_hook",
+    "stop_if_lower_hook",
+    "stop_if_no_decrease_hook",
+    "stop_if_no_increase_hook",
 ]

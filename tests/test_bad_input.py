@@ -18,7 +18,16 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
-from tests.bad_input import construction, evaluation, functions, serving, training, warm_start
+from tests.bad_input import (
+    construction,
+    evaluation,
+    functions,
+    scaling,
+    serving,
+    specs,
+    training,
+    warm_start,
+)
 from tests.bad_input.stage import V1, Stage, batches, dataset, linear, tensor_receiver
 
 ON_INPUT, ON_MODEL = ("input_fn",), ("input_fn", "model_fn")
@@ -33,6 +42,11 @@ TABLES = (
     (functions.PARSE_SPECS, (), False),
     (functions.ESTIMATORS, (), False),
     (functions.ADDED_METRICS, ON_MODEL, True),
+    (specs.SPECS, (), False),
+    (specs.TRAIN_AND_EVALUATE, (), False),
+    (specs.EXPORTERS, (), False),
+    (specs.EARLY_STOPPING, (), False),
+    (specs.IN_MEMORY, (), False),
     (training.TRAIN, (), False),
     (training.TRAIN_INPUT, ON_INPUT, False),
     (training.TRAIN_MODEL, ON_MODEL, False),
@@ -42,6 +56,9 @@ TABLES = (
     (evaluation.EVALUATE, (), True),
     (evaluation.EVALUATE_INPUT, ON_INPUT, True),
     (evaluation.EVALUATE_MODEL, ON_MODEL, True),
+    (scaling.OPTIMIZER, (), False),
+    (scaling.OPTIMIZER_MODEL, ON_MODEL, False),
+    (scaling.PIPELINES, ON_INPUT, False),
     (serving.PREDICT_MODEL, ON_MODEL, True),
     (serving.EXPORT, (), True),
     (serving.EXPORT_RECEIVER, ON_RECEIVER, True),

@@ -88,3 +88,5 @@ def test_what_it_names_is_there():
         assert getattr(est, name) is not None
     for name in est.tpu.__all__:
         assert getattr(est.tpu, name) is not None
+    for name in est.experimental.__all__:
+        assert getattr(est.experimental, name) is not None

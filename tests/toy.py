@@ -91,3 +91,33 @@ def ids_of(trained):
     """What `ids_model_fn` saw, in order."""
     ids = trained.get_variable_value("ids")
     return ids[ids >= 0].tolist()
+
+
+class Scripted:
+    """A model_fn whose metric "score" is told in advance: `scores[i]` at step `i * every`."""
+
+    def __init__(self, scores, every=10):
+        self.scores = np.float32(scores)
+        self.every = every
+
+    def __call__(self, features, labels, mode):
+        spec = Model()(features, labels, mode)
+        step = tf.compat.v1.train.get_global_step()
+        score = tf.gather(self.scores, tf.cast(step, tf.int64) // self.every)
+        metrics = {"score": tf.compat.v1.metrics.mean(score)}
+        return spec.replace(eval_metric_ops=metrics)
+
+
+class Clock:
+    """A clock that stands still until it is told to go on."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def modes(model):
+    """The modes in which an estimator has called its `Model` so far."""
+    return model._model_fn.modes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -111,6 +111,14 @@ def check_matches(path: str, variables: Iterable[tf.Variable]) -> None:
     lines += [f"  other shape: {line}" for line in differing]
     lines += [f"  only in the checkpoint: {', '.join(unused)}"] if unused else []
     raise ValueError("\n".join(lines))
+
+
+def missing_variables(path: str, variables: Sequence[tf.Variable]) -> list[tf.Variable]:
+    """Those of some variables that a checkpoint does not hold."""
+    if not variables:
+        return []
+    there = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    return [variable for variable in variables if variable.name.partition(":")[0] not in there]
 
 
 def prunable_checkpoints(model_dir: str) -> list[str] | None:

@@ -126,12 +126,21 @@ def _whose(workers: Workers) -> str:
 
 
 def build_input_position(
-    iterator: tf.compat.v1.data.Iterator, workers: Workers = ONE_WORKER
+    iterators: Sequence[tf.compat.v1.data.Iterator],
+    initializer: tf.Operation,
+    workers: Workers = ONE_WORKER,
 ) -> InputPosition:
-    """Adds the ops that save and restore an iterator's position to the default graph."""
+    """Adds the ops that save and restore the iterators' positions to the default graph.
+
+    Args:
+      iterators: of the input.
+      initializer: starts all of them at their beginning.
+      workers: those that train together, each with an input of its own.
+    """
     with _tf.no_deprecation_warnings():
-        saveable = tf.data.experimental.make_saveable_from_iterator(
-            iterator, external_state_policy="ignore"
-        )
-    saver = tf.compat.v1.train.Saver([saveable], max_to_keep=1)
-    return InputPosition(saver, iterator.initializer, workers)
+        saveables = [
+            tf.data.experimental.make_saveable_from_iterator(i, external_state_policy="ignore")
+            for i in iterators
+        ]
+    saver = tf.compat.v1.train.Saver(saveables, max_to_keep=1)
+    return InputPosition(saver, initializer, workers)

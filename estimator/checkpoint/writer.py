@@ -15,6 +15,16 @@ from estimator.checkpoint.position import InputPosition
 _log = logging.getLogger("estimator")
 
 
+class LastSaveListener(tf.compat.v1.train.CheckpointSaverListener):
+    """A listener of this library, which is told that training ends before it is told of the save.
+
+    `end`, which every listener has, comes after the last `after_save`.
+    """
+
+    def before_last_save(self) -> None:
+        """Called once, when no step will follow; the last may have been saved already."""
+
+
 class CheckpointWriter:
     """Saves a session's variables as `model.ckpt-N`, each step at most once."""
 
@@ -120,6 +130,9 @@ class CheckpointWriter:
 
     def end(self, session: tf.compat.v1.Session, step: int) -> None:
         """Saves the last step and tells the listeners that it was the last."""
+        for listener in self._listeners:
+            if isinstance(listener, LastSaveListener):
+                listener.before_last_save()
         self.save(session, step)
         for listener in self._listeners:
             listener.end(session, step)

@@ -8,6 +8,7 @@ from estimator.add_metrics import add_metrics
 from estimator.config.run_config import RunConfig
 from estimator.config.warm_start import VocabInfo, WarmStartSettings
 from estimator.estimator import Estimator
+from estimator.export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
 from estimator.feature_specs import classifier_parse_example_spec, regressor_parse_example_spec
 from estimator.spec import EstimatorSpec, ModeKeys
 from estimator.stock_hooks import (
@@ -29,15 +30,21 @@ from estimator.stock_hooks import (
     StopAtStepHook,
     SummarySaverHook,
 )
+from estimator.train_and_evaluate import EvalSpec, TrainSpec, train_and_evaluate
 
 __all__ = [
+    "BestExporter",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "Estimator",
     "EstimatorSpec",
+    "EvalSpec",
+    "Exporter",
     "FeedFnHook",
+    "FinalExporter",
     "FinalOpsHook",
     "GlobalStepWaiterHook",
+    "LatestExporter",
     "LoggingTensorHook",
     "ModeKeys",
     "NanLossDuringTrainingError",
@@ -52,6 +59,7 @@ __all__ = [
     "StepCounterHook",
     "StopAtStepHook",
     "SummarySaverHook",
+    "TrainSpec",
     "VocabInfo",
     "WarmStartSettings",
     "add_metrics",
@@ -61,4 +69,5 @@ __all__ = [
     "inputs",
     "regressor_parse_example_spec",
     "tpu",
+    "train_and_evaluate",
 ]

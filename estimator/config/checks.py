@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import numbers
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -31,10 +33,17 @@ def check_int(argument: str, value: Any, *, minimum: int | None = 1) -> None:
         raise ValueError(f"`{argument}` ({value}) must be at least {minimum}.")
 
 
-def check_positive(argument: str, value: Any) -> None:
-    """Raises unless `value` is a number above zero; a bool is none."""
+def check_number(argument: str, value: Any, *, minimum: float | None = None) -> None:
+    """Raises unless `value` is a number, of at least `minimum`; a bool is none."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"`{argument}` ({value!r}) must be a number.")
+    if minimum is not None and not float(value) >= minimum:
+        raise ValueError(f"`{argument}` ({value}) must be at least {minimum}.")
+
+
+def check_positive(argument: str, value: Any) -> None:
+    """Raises unless `value` is a number above zero; a bool is none."""
+    check_number(argument, value)
     if not float(value) > 0:
         raise ValueError(f"`{argument}` ({value}) must be positive.")
 
@@ -49,3 +58,28 @@ def check_type(argument: str, value: Any, types: Any, rule: str) -> None:
     """Raises unless `value` is None or one of `types`; `rule` says what it must be."""
     if value is not None and not isinstance(value, types):
         raise TypeError(f"`{argument}` ({value!r}) must be {rule}.")
+
+
+def check_takes_nothing(argument: str, function: Callable) -> None:
+    """Raises unless a function can be called without arguments."""
+    needed = [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.default is inspect.Parameter.empty
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    ]
+    if needed:
+        raise TypeError(
+            f"`{argument}` takes arguments ({', '.join(needed)}), but it is called with none. Bind "
+            "them with functools.partial."
+        )
+
+
+def check_name(name: Any) -> None:
+    """Raises unless `name` can name an evaluation's directory inside `model_dir`."""
+    if name is None:
+        return
+    if not isinstance(name, str):
+        raise TypeError(f"`name` ({name!r}) must be a string, or None.")
+    if os.path.isabs(name) or ".." in name.replace("\\", "/").split("/"):
+        raise ValueError(f"`name` ({name!r}) must not lead out of `model_dir`.")

@@ -31,7 +31,8 @@ _EXAMPLE = (
 class Cluster:
     """The addresses of every task, and the task of this process.
 
-    `Cluster()` is the one local task: a chief without a network.
+    `Cluster()` is the one local task: a chief without a network. `model_dir` and `service` are what
+    TF_CONFIG says of them; a platform may say anything of its service.
     """
 
     addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -39,6 +40,8 @@ class Cluster:
     task_id: int = 0
     session_master: str | None = None
     eval_session_master: str | None = None
+    model_dir: str | None = None
+    service: Mapping[str, Any] | None = None
 
     @property
     def cluster_spec(self) -> dict[str, list[str]]:
@@ -72,6 +75,8 @@ class Cluster:
     @property
     def master(self) -> str:
         """The session target of this task: "" in process, else "grpc://<own address>"."""
+        if self.task_type == EVALUATOR:
+            return ""
         if self.session_master is not None:
             return self.session_master
         spec = self.cluster_spec
@@ -81,8 +86,9 @@ class Cluster:
 
     @property
     def evaluation_master(self) -> str:
-        """The session target of an evaluation: "" unless TF_CONFIG names another."""
-        return self.eval_session_master or ""
+        """The session target of an evaluation: "" unless TF_CONFIG names another for this task."""
+        trains = self.task_type != EVALUATOR and bool(self.addresses)
+        return "" if trains else self.eval_session_master or ""
 
     @property
     def global_id_in_cluster(self) -> int | None:
@@ -109,18 +115,19 @@ def parse_tf_config(text: str | None) -> Cluster:
     if not text or not text.strip():
         return Cluster()
     config = _parse_json(text)
-    masters: dict[str, Any] = {
-        name: _parse_master(name, config.get(name))
-        for name in ("session_master", "eval_session_master")
+    _check_rest(config)
+    rest: dict[str, Any] = {
+        name: config.get(name)
+        for name in ("session_master", "eval_session_master", "model_dir", "service")
     }
     addresses = _parse_addresses(config.get("cluster") or {})
     task = config.get("task") or {}
     if not isinstance(task, dict):
         raise _error("task", task, 'must be a dictionary {"type": ..., "index": ...}')
     if not addresses and task.get("type") != EVALUATOR:
-        return Cluster(**masters)
+        return Cluster(**rest)
     task_type, task_id = _parse_task(task, addresses)
-    return Cluster(addresses, task_type, task_id, **masters)
+    return Cluster(addresses, task_type, task_id, **rest)
 
 
 def _parse_json(text: str) -> dict[str, Any]:
@@ -133,6 +140,18 @@ def _parse_json(text: str) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ValueError(f"`TF_CONFIG` ({text!r}) must be a dictionary, such as {_EXAMPLE}")
     return config
+
+
+def _check_rest(config: dict[str, Any]) -> None:
+    for name in ("session_master", "eval_session_master"):
+        master = config.get(name)
+        if master is not None and not isinstance(master, str):
+            raise _error(name, master, 'must be a session target such as "grpc://10.0.0.1:2222"')
+    model_dir, service = config.get("model_dir"), config.get("service")
+    if model_dir is not None and (not isinstance(model_dir, str) or not model_dir):
+        raise _error("model_dir", model_dir, "must be a path, not empty. Leave it out for none")
+    if service is not None and not isinstance(service, dict):
+        raise _error("service", service, "must be a dictionary")
 
 
 def _parse_addresses(cluster: Any) -> dict[str, tuple[str, ...]]:
@@ -178,12 +197,6 @@ def _parse_task(task: dict[str, Any], addresses: dict[str, tuple[str, ...]]) -> 
     if not 0 <= index < num_tasks:
         raise _error("task.index", index, f"must be between 0 and {num_tasks - 1} for {role!r}")
     return role, index
-
-
-def _parse_master(name: str, value: Any) -> str | None:
-    if value is not None and not isinstance(value, str):
-        raise _error(name, value, 'must be a session target such as "grpc://10.0.0.1:2222"')
-    return value
 
 
 def _parse_role(place: str, name: Any) -> str:

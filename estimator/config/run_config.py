@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final
 
@@ -17,8 +19,9 @@ from estimator.config.checks import (
     check_positive,
     check_type,
 )
-from estimator.config.cluster import Cluster, read_cluster
+from estimator.config.cluster import EVALUATOR, Cluster, read_cluster
 from estimator.config.frozen import check_fields, short_repr
+from estimator.config.loop import checked_loop_length
 from estimator.config.strategy import STRATEGY_TYPES, check_strategy_name
 from estimator.config.tpu_config import InputPipelineConfig, TPUConfig
 
@@ -26,6 +29,8 @@ __all__ = ["InputPipelineConfig", "RunConfig", "TPUConfig", "TPURunConfig"]
 
 DEFAULT_SAVE_CHECKPOINTS_SECS: Final = 600
 NAN_POLICIES: Final = ("raise", "stop", "skip", "ignore")
+COMPUTE_DTYPES: Final = ("float32", "bfloat16")
+PROTOCOLS: Final = ("grpc", "grpc+verbs")
 
 # 0 and None mean never; for `keep_checkpoint_max`, that none is ever deleted.
 _STEPS = ("save_summary_steps", "save_checkpoints_steps", "log_step_count_steps")
@@ -42,7 +47,7 @@ class RunConfig:
     An interval of 0 or None means never; it reads back as None.
 
     Attributes:
-      model_dir: where checkpoints and event files go.
+      model_dir: where checkpoints and event files go; that of TF_CONFIG if it names one.
       tf_random_seed: the graph's seed.
       save_summary_steps: steps from one summary to the next.
       save_checkpoints_steps: steps from one checkpoint to the next.
@@ -53,8 +58,9 @@ class RunConfig:
       keep_checkpoint_every_n_hours: one checkpoint in so many hours is kept for good.
       log_step_count_steps: steps from one log of the speed and the loss to the next.
       train_distribute: the `tf.distribute` strategy to train under.
-      device_fn: op to device, for the ops that are not placed.
-      protocol: of the cluster's servers; None is "grpc".
+      device_fn: called with each op of training, evaluation and prediction that nothing else
+        places, as a strategy of several devices does; returns its device, as a string.
+      protocol: of the cluster's servers: "grpc" or "grpc+verbs"; None is "grpc".
       eval_distribute: the strategy to evaluate and predict under.
       experimental_distribute: holds `train_distribute` and `eval_distribute`, as an old
         `DistributeConfig` did; they are taken from it.
@@ -63,12 +69,23 @@ class RunConfig:
       checkpoint_save_graph_def: whether the graph is written beside each checkpoint.
       strategy: the strategy for every mode: a name of `STRATEGY_NAMES` or a `tf.distribute` object.
       num_replicas: how many replicas a strategy that is named makes; None is one a GPU.
-      iterations_per_loop: steps in one session call.
+      iterations_per_loop: steps in one session call; or how long one is to last, as in "30s", "2m"
+        or "1h"; or "auto", about a second. Whatever it is, loops end where something is due.
       nan_policy: what a loss or weight that is not finite does to training: "raise" an error,
         "stop" without one, "skip" the step as if it had not changed any weight, or "ignore" it.
       communication_options: how "multi_worker_mirrored" reduces: a
         `tf.distribute.experimental.CommunicationOptions`; None is AUTO.
       resume_input: whether training goes on where the input stood at the last checkpoint.
+      compute_dtype: "bfloat16" gives Keras layers the policy "mixed_bfloat16" while `model_fn` is
+        called, in every mode, and puts it into a `tf.compat.v1.tpu.bfloat16_scope`: what
+        `get_variable` is asked for as bfloat16 is kept as float32. Layers written by hand compute
+        in the type of what they are given: `tf.cast(features, config.compute_dtype)`.
+      jit_compile: whether XLA compiles what it can of the model, in every mode. On a CPU, small
+        models were slower with it.
+      max_time_secs: a call of `train` stops at the end of the loop that reaches this time; it is
+        counted from before the first loop.
+      smoke: every verb runs at most 2 steps and writes to a temporary directory in place of
+        `model_dir` (an export, in place of its `export_dir_base`), which goes with the Estimator.
       cluster: the cluster and this process's task in it, from TF_CONFIG.
 
     Raises:
@@ -90,15 +107,19 @@ class RunConfig:
     protocol: str | None = None
     eval_distribute: tf.distribute.Strategy | None = None
     experimental_distribute: Any = None
-    experimental_max_worker_delay_secs: float | None = None
+    experimental_max_worker_delay_secs: int | None = None
     session_creation_timeout_secs: float = 7200
     checkpoint_save_graph_def: bool = True
     _: KW_ONLY
     strategy: str | tf.distribute.Strategy | None = None
     num_replicas: int | None = None
-    iterations_per_loop: int = 1
+    iterations_per_loop: int | str = 1
     nan_policy: str = "raise"
     resume_input: bool = True
+    compute_dtype: str = "float32"
+    jit_compile: bool = False
+    max_time_secs: float | None = None
+    smoke: bool = False
     cluster: Cluster = field(default_factory=read_cluster)
     communication_options: tf.distribute.experimental.CommunicationOptions | None = None
 
@@ -109,8 +130,13 @@ class RunConfig:
             value = getattr(self, name)
             if value == 0 and not isinstance(value, bool):
                 _write(self, **{name: None})
+        loop = checked_loop_length("iterations_per_loop", self.iterations_per_loop)
+        _write(self, iterations_per_loop=loop)
+        if isinstance(self.compute_dtype, tf.DType):
+            _write(self, compute_dtype=self.compute_dtype.name)
         if isinstance(self.model_dir, os.PathLike):
             _write(self, model_dir=os.fspath(self.model_dir))
+        self._take_model_dir()
         for name in ("train_distribute", "eval_distribute"):
             if getattr(self, name) is None:
                 _write(self, **{name: getattr(self.experimental_distribute, name, None)})
@@ -129,6 +155,8 @@ class RunConfig:
             changes.setdefault("save_checkpoints_secs", None)
         elif changes.get("save_checkpoints_secs") is not None:
             changes.setdefault("save_checkpoints_steps", None)
+        if "model_dir" in changes:  # Only a config that is made anew must agree with TF_CONFIG.
+            changes.setdefault("cluster", dataclasses.replace(self.cluster, model_dir=None))
         changed = copy.copy(self)
         _write(changed, **changes)
         changed.__post_init__()
@@ -180,9 +208,9 @@ class RunConfig:
         return self.cluster.num_worker_replicas
 
     @property
-    def service(self) -> None:
-        """None, and there for old programs that ask."""
-        return None
+    def service(self) -> Mapping[str, Any] | None:
+        """What TF_CONFIG says of the platform's "service"; None if nothing."""
+        return self.cluster.service
 
     def __repr__(self) -> str:
         """Only what differs from the default."""
@@ -200,6 +228,17 @@ class RunConfig:
             "save_checkpoints_secs": None if secs is _NOT_NAMED else secs,
         }
 
+    def _take_model_dir(self) -> None:
+        given = getattr(self.cluster, "model_dir", None)
+        if given is None:
+            return
+        if self.model_dir not in (None, given):
+            raise ValueError(
+                f"`model_dir` ({self.model_dir!r}) must be that of `TF_CONFIG` ({given!r}), where "
+                "that names one. Leave it out, here or there."
+            )
+        _write(self, model_dir=given)
+
     def _check(self) -> None:
         check_type("model_dir", self.model_dir, str, "a path")
         if self.model_dir == "":
@@ -210,8 +249,10 @@ class RunConfig:
         self._check_checkpoints()
         self._check_strategy()
         check_type("session_config", self.session_config, tf.compat.v1.ConfigProto, "a ConfigProto")
-        check_type("device_fn", self.device_fn, Callable, "a function from op to device")
+        self._check_device_fn()
         check_type("protocol", self.protocol, str, 'a name such as "grpc"')
+        if self.protocol is not None:
+            check_choice("protocol", self.protocol, PROTOCOLS)
         check_type("cluster", self.cluster, Cluster, "a Cluster")
         check_type(
             "communication_options",
@@ -220,21 +261,40 @@ class RunConfig:
             "a tf.distribute.experimental.CommunicationOptions",
         )
         check_choice("nan_policy", self.nan_policy, NAN_POLICIES)
-        check_bool("resume_input", self.resume_input)
-        check_bool("checkpoint_save_graph_def", self.checkpoint_save_graph_def)
+        self._check_compute_dtype()
+        for name in ("resume_input", "checkpoint_save_graph_def", "jit_compile", "smoke"):
+            check_bool(name, getattr(self, name))
 
     def _check_numbers(self) -> None:
-        check_int("iterations_per_loop", self.iterations_per_loop)
         check_positive("session_creation_timeout_secs", self.session_creation_timeout_secs)
         if self.tf_random_seed is not None:
             check_int("tf_random_seed", self.tf_random_seed, minimum=None)
         for name in (*_STEPS, "keep_checkpoint_max", "num_replicas"):
             if getattr(self, name) is not None:
                 check_int(name, getattr(self, name))
+        if self.experimental_max_worker_delay_secs is not None:
+            delay = self.experimental_max_worker_delay_secs
+            check_int("experimental_max_worker_delay_secs", delay, minimum=0)
         check_positive("keep_checkpoint_every_n_hours", self.keep_checkpoint_every_n_hours)
-        for name in ("save_checkpoints_secs", "experimental_max_worker_delay_secs"):
+        for name in ("save_checkpoints_secs", "max_time_secs"):
             if getattr(self, name) is not None:
                 check_positive(name, getattr(self, name))
+
+    def _check_device_fn(self) -> None:
+        if self.device_fn is None:
+            return
+        rule = "a function of exactly one argument, `op`, that returns its device"
+        check_type("device_fn", self.device_fn, Callable, rule)
+        if list(inspect.signature(self.device_fn).parameters) != ["op"]:
+            raise ValueError(f"`device_fn` ({self.device_fn!r}) must be {rule}.")
+
+    def _check_compute_dtype(self) -> None:
+        if self.compute_dtype == "float16":
+            raise ValueError(
+                "`compute_dtype` ('float16') must be 'float32' or 'bfloat16': float16 loses small "
+                "gradients unless the loss is scaled, bfloat16 does not."
+            )
+        check_choice("compute_dtype", self.compute_dtype, COMPUTE_DTYPES)
 
     def _check_checkpoints(self) -> None:
         if self.save_checkpoints_steps is not None and self.save_checkpoints_secs is not None:
@@ -340,7 +400,7 @@ class TPURunConfig(RunConfig):
         """The target of sessions that evaluate: the `master`, unless another is named."""
         if self._evaluation_master is not None:
             return self._evaluation_master
-        return self._master or super().evaluation_master
+        return super().evaluation_master or ("" if self.task_type == EVALUATOR else self.master)
 
     def replace(self, **changes: Any) -> Any:
         """As `RunConfig.replace`; `iterations_per_loop` changes the `tpu_config`."""

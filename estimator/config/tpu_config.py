@@ -9,12 +9,24 @@ from typing import Any
 
 from estimator.config.checks import check_bool, check_int, check_positive, check_type
 from estimator.config.frozen import check_fields, short_repr
+from estimator.config.loop import checked_loop_length
 
 _CORES_PER_REPLICA = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class InputPipelineConfig:
-    """How often `input_fn` is called, and which part of the batch a replica gets."""
+    """How often `input_fn` is called, and which part of a batch a replica gets.
+
+    Attributes:
+      PER_SHARD_V1: in training, once a replica, with the batch size of one replica; the
+        `input_context` tells them apart. In other modes as PER_HOST_V1.
+      PER_HOST_V1: once, with the batch size of one replica; each replica takes its next batch.
+      PER_HOST_V2: likewise.
+      BROADCAST: in training, once, with the global batch size; all replicas get the same batch. In
+        other modes as PER_HOST_V1: each example counts once.
+      SLICED: once, with the global batch size; each replica gets its part of the batch, along the
+        `batch_axis` of the TPUEstimator.
+    """
 
     PER_SHARD_V1 = 1
     PER_HOST_V1 = 2
@@ -28,8 +40,8 @@ class TPUConfig:
     """What `tf.compat.v1.estimator.tpu.TPUConfig` said. Only a TPU reads all of it.
 
     Attributes:
-      iterations_per_loop: steps in one session call.
-      num_shards: how many replicas the TPU has.
+      iterations_per_loop: steps in one session call, or a time or "auto"; see `RunConfig`.
+      num_shards: how many replicas there are; checked against those of the strategy.
       num_cores_per_replica: more than one is model parallelism.
       per_host_input_for_training: an `InputPipelineConfig`; True is PER_HOST_V1, False is
         PER_SHARD_V1, and it reads back as such.
@@ -37,7 +49,7 @@ class TPUConfig:
       initial_infeed_sleep_secs: how long the input waits for the TPU to compile.
       input_partition_dims: how each input is cut over the cores of a replica.
       eval_training_input_configuration: PER_HOST_V1 or SLICED, for evaluation and prediction.
-      experimental_host_call_every_n_steps: how seldom `host_call` runs.
+      experimental_host_call_every_n_steps: `host_call` runs in the steps n, 2n and so on.
       experimental_allow_per_host_v2_parallel_get_next: whether replicas' input may be unordered.
       experimental_feed_hook: a class of hooks that feeds the TPU.
 
@@ -45,7 +57,7 @@ class TPUConfig:
       TypeError, ValueError: a field is wrong.
     """
 
-    iterations_per_loop: int = 2
+    iterations_per_loop: int | str = 2
     num_shards: int | None = None
     num_cores_per_replica: int | None = None
     per_host_input_for_training: bool | int = InputPipelineConfig.PER_HOST_V1
@@ -66,7 +78,8 @@ class TPUConfig:
             )
             object.__setattr__(self, "per_host_input_for_training", per_host)
         self._check_input()
-        check_int("iterations_per_loop", self.iterations_per_loop)
+        loop = checked_loop_length("iterations_per_loop", self.iterations_per_loop)
+        object.__setattr__(self, "iterations_per_loop", loop)
         check_int("experimental_host_call_every_n_steps", self.experimental_host_call_every_n_steps)
         check_type("tpu_job_name", self.tpu_job_name, str, "a string")
         check_bool(
@@ -106,8 +119,19 @@ class TPUConfig:
             raise ValueError(
                 f"`num_cores_per_replica` ({cores!r}) must be one of {_CORES_PER_REPLICA}."
             )
-        if self.input_partition_dims is not None and cores is None:
+        self._check_partition_dims()
+
+    def _check_partition_dims(self) -> None:
+        if self.input_partition_dims is None:
+            return
+        given = f"`input_partition_dims` ({self.input_partition_dims!r})"
+        if not isinstance(self.input_partition_dims, list | tuple):
+            raise TypeError(f"{given} must be a list: of the features' dims, and of the labels'.")
+        if len(self.input_partition_dims) not in (1, 2):
+            raise ValueError(f"{given} must have one or two parts: for features, and for labels.")
+        if self.num_cores_per_replica is None:
+            raise ValueError(f"{given} needs `num_cores_per_replica`.")
+        if self.per_host_input_for_training != InputPipelineConfig.PER_HOST_V2:
             raise ValueError(
-                f"`input_partition_dims` ({self.input_partition_dims!r}) needs "
-                "`num_cores_per_replica`."
+                f"{given} needs `per_host_input_for_training=InputPipelineConfig.PER_HOST_V2`."
             )

@@ -61,6 +61,24 @@ def write_numbered_dir(
         raise
 
 
+def numbered_dirs(base: str) -> list[str]:
+    """The numbered directories in `base`, which need not exist, by their numbers."""
+    if not tf.io.gfile.isdir(base):
+        return []
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(base)]
+    numbers = sorted((int(name), name) for name in names if re.fullmatch("[0-9]+", name))
+    paths = [os.path.join(base, name) for _, name in numbers]
+    return [path for path in paths if tf.io.gfile.isdir(path)]
+
+
+def remove_numbered_dir(path: str) -> None:
+    """Removes a numbered directory; who looks for numbers sees it whole, or not at all."""
+    base, number = os.path.split(path)
+    unfinished = os.path.join(base, f"temp-{number}-{uuid.uuid4().hex[:8]}")
+    tf.io.gfile.rename(path, unfinished)
+    tf.io.gfile.rmtree(unfinished)
+
+
 def make_extra_assets(assets_extra: Mapping[str, str] | None) -> dict[str, str]:
     """Relative destination, normalized, to source of each file to copy.
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from estimator.config.checks import check_takes_nothing
 from estimator.export.named import check_tensor, is_tensor, make_named_tensors
 
 _FEATURE, _LABEL, _INPUT = "feature", "label", "input"  # names of single tensors
@@ -228,6 +229,16 @@ def build_raw_supervised_input_receiver_fn(
         )
 
     return supervised_input_receiver_fn
+
+
+def check_receiver_fn(receiver_fn: Any) -> None:
+    """Raises TypeError unless it is a function that can be called with no arguments."""
+    if not callable(receiver_fn):
+        raise TypeError(
+            f"`serving_input_receiver_fn` ({receiver_fn!r}) must be a function that returns a "
+            "ServingInputReceiver."
+        )
+    check_takes_nothing("serving_input_receiver_fn", receiver_fn)
 
 
 def check_serving_input_receiver(value: Any, function_name: str) -> None:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from estimator.graph.workers import Workers, build_minimum, build_sum
 
 # Why to stop, the weightiest first, and last to save, after which training goes on.
-WISHES = ("SIGTERM", "SIGINT", "hook", "listener", "save")
+WISHES = ("SIGTERM", "SIGINT", "hook", "listener", "max_time", "save")
 _NUM_REASONS = len(WISHES) - 1
 
 

@@ -7,21 +7,41 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator import _tf
+
 HostCall = tuple[Callable, Any]
 
 
-def build_host_call(host_calls: Sequence[HostCall | None]) -> list[Any]:
+def build_host_call(
+    host_calls: Sequence[HostCall | None], is_due: tf.Tensor | None = None
+) -> list[Any]:
     """Calls the model's host function once, on the tensors of all replicas.
 
     Args:
       host_calls: each replica's (function, tensors), where tensors is a list or a dict of tensors
         whose first dimension is the batch's; they are concatenated over the replicas.
+      is_due: scalar, bool: whether it is called in this step; None if it always is.
 
     Returns:
       The ops that the step must run: what the function returned.
     """
     if host_calls[0] is None:
         return []
+    if is_due is None:
+        return _build_call(host_calls)
+
+    def call() -> tf.Tensor:
+        graph = tf.compat.v1.get_default_graph()
+        # The function may return all summaries that there are, those of the step among them.
+        ops = [op for op in _build_call(host_calls) if op.graph is graph]
+        with tf.control_dependencies(ops):
+            return tf.constant(True)
+
+    return [_tf.cond(is_due, call, lambda: tf.constant(False), name="host_call_if_due").op]
+
+
+def _build_call(host_calls: Sequence[HostCall | None]) -> list[Any]:
+    assert host_calls[0] is not None
     host_fn, first = host_calls[0]
     tensors = [call[1] for call in host_calls if call is not None]
     with tf.device("/cpu:0"):

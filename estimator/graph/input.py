@@ -7,7 +7,7 @@ import functools
 import inspect
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -34,21 +34,24 @@ class Input:
       build_batch: adds the ops that take the next batch to the default graph, which may be the
         body of a loop; returns (features, labels).
       initializer: starts the input at its beginning; None if nothing needs it.
-      iterator: the iterator, whose position can be saved; None for an input of bare tensors.
+      iterators: those whose positions can be saved; none for an input of bare tensors.
       element: (features, labels) as type specs.
       build_cardinality: adds a scalar, int64: how many batches there are, or a constant of
         tf.data.experimental. None for an input of bare tensors.
       build_step: for an input that looks ahead, instead of `build_batch`: adds the ops that take
         the batches of one step, one a replica; returns them, and whether there are batches for
         the step after (scalar, bool). The very first run of it has that news and no batches.
+      deal: adds the ops that take a batch for each of so many replicas; None if each takes its
+        next.
     """
 
     build_batch: Callable[[], tuple[Any, Any]]
     initializer: tf.Operation | None
-    iterator: tf.compat.v1.data.Iterator | None
+    iterators: tuple[tf.compat.v1.data.Iterator, ...]
     element: tuple[Any, Any]
     build_cardinality: Callable[[], tf.Tensor] | None = None
     build_step: Callable[[], tuple[list[tuple[Any, Any]], tf.Tensor]] | None = None
+    deal: Callable[[int], list[tuple[Any, Any]]] | None = None
 
 
 def build_input(
@@ -106,10 +109,10 @@ def build_replica_batches(
     if source.build_step is not None:
         with tf.device("/cpu:0"):
             return source.build_step()
-    batches: list[tuple[Any, Any]] = []
-    for _ in range(num_replicas):
-        with tf.device("/cpu:0"), tf.control_dependencies(batch_tensors(batches)):
-            batches.append(source.build_batch())
+    if source.deal is None:
+        batches = take_in_turn([source.build_batch] * num_replicas)
+    else:
+        batches = source.deal(num_replicas)
     if num_replicas == 1:
         return batches, None
     with tf.device("/cpu:0"), tf.control_dependencies(batch_tensors(batches)):
@@ -125,6 +128,15 @@ def build_first_news(source: Input) -> tf.Tensor | None:
         return None
     with tf.device("/cpu:0"):
         return source.build_step()[1]
+
+
+def take_in_turn(builds: Sequence[Callable[[], tuple[Any, Any]]]) -> list[tuple[Any, Any]]:
+    """A batch of each, taken one after the other."""
+    batches: list[tuple[Any, Any]] = []
+    for build_batch in builds:
+        with tf.device("/cpu:0"), tf.control_dependencies(batch_tensors(batches)):
+            batches.append(build_batch())
+    return batches
 
 
 def check_input_fn(input_fn: Any, argument: str = "input_fn") -> None:
@@ -207,10 +219,10 @@ def _build_dataset_input(dataset: tf.data.Dataset, mode: str, lookahead: int | N
     return Input(
         lambda: _split(iterator.get_next()),
         iterator.initializer,
-        iterator,
+        (iterator,),
         _split(dataset.element_spec),
         dataset.cardinality,
-        None if ahead is None else lambda: _build_step(ahead, iterator),
+        build_step=None if ahead is None else lambda: _build_step(ahead, iterator),
     )
 
 
@@ -306,7 +318,7 @@ def _build_tensor_input(result: Any) -> Input:
     element = tf.nest.map_structure(
         lambda v: None if v is None else tf.type_spec_from_value(v), _split(tensors)
     )
-    return Input(build_batch, None, None, element)
+    return Input(build_batch, None, (), element)
 
 
 def _runs_for_each_batch(op: tf.Operation) -> bool:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.graph.features import explaining_failure
+from estimator.graph.precision import compiling, computing_in
 from estimator.graph.reduce import keep_metrics_local
 from estimator.graph.seed import python_seed
 from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
@@ -53,6 +54,7 @@ class Model:
             explaining_failure(self.trained_on, features, lacks_labels=lacks_labels),
             _tf.fresh_keras_names(),
             python_seed(self.config.tf_random_seed),
+            computing_in(self.config.compute_dtype),
         ):
             spec = self.call(features, labels, mode)
         check_spec(spec, mode)
@@ -202,7 +204,12 @@ def build_replicas(
             keras_variables.extend(copy.handle for copy in _tf.copies(variable))
         return variable
 
-    with tf.variable_creator_scope(create_variable):
+    with (
+        tf.variable_creator_scope(create_variable),
+        # The policy of tf-keras is the process's: replicas would set it back under each other.
+        computing_in(model.config.compute_dtype),
+        compiling(model.config.jit_compile),
+    ):
         outputs = strategy.extended.call_for_each_replica(build_one)
         replicas = list(strategy.experimental_local_results(outputs))
     if replicas[0].scaffold_fn is not None:

@@ -8,6 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.config.checks import check_int, check_positive
+from estimator.graph.accumulate import build_window
+from estimator.graph.clip import clip_by_reduced_norm
 
 _REDUCTIONS = {
     "mean": "mean",
@@ -30,6 +33,9 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
         reduction: str = tf.compat.v1.losses.Reduction.MEAN,
         name: str = "CrossShardOptimizer",
         group_assignment: Any = None,
+        *,
+        accumulate_steps: int = 1,
+        clip_norm: float | None = None,
     ) -> None:
         """Makes the wrapper; adds no ops.
 
@@ -38,10 +44,16 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
           reduction: `tf.compat.v1.losses.Reduction.MEAN` (or "mean"), or SUM (or "sum").
           name: kept for the contract; names no variable.
           group_assignment: groups of TPU cores to reduce within; only None is supported.
+          accumulate_steps: the gradients of so many batches, one after the other, are applied once,
+            as their mean. Pass the `global_step`, which then counts these updates, as do all
+            intervals. Where the input ends, the mean is of the batches that there are.
+          clip_norm: the gradients are scaled down so that their norm, over all variables together,
+            reduced over replicas and accumulated, is at most this.
 
         Raises:
-          TypeError: `opt` is no optimizer.
-          ValueError: `reduction` is another, or `group_assignment` is given.
+          TypeError: `opt` is no optimizer, or a number is none.
+          ValueError: `reduction` is another, `group_assignment` is given, or a number is not
+            positive.
         """
         if not callable(getattr(opt, "apply_gradients", None)):
             raise TypeError(
@@ -57,7 +69,12 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
                 f"`group_assignment` ({group_assignment!r}) is not supported: gradients are "
                 "reduced over all replicas. Leave it out."
             )
+        check_int("accumulate_steps", accumulate_steps)
+        if clip_norm is not None:
+            check_positive("clip_norm", clip_norm)
         super().__init__(use_locking=False, name=name)
+        self._accumulate_steps = int(accumulate_steps)
+        self._clip_norm = clip_norm
         self._opt = opt
         self._reduction = _REDUCTIONS[reduction]
 
@@ -85,6 +102,23 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
         Returns:
           An op that runs after all of it.
         """
+        if self._accumulate_steps == 1:
+            return self._apply(grads_and_vars, global_step, name)
+
+        def apply(pairs: list) -> tf.Operation:
+            return self._apply(pairs, global_step, None)
+
+        return build_window(
+            self._accumulate_steps, self.get_name(), grads_and_vars, apply, global_step
+        )
+
+    def _apply(
+        self, grads_and_vars: Iterable, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation:
+        if self._clip_norm is not None:
+            grads_and_vars = clip_by_reduced_norm(
+                list(grads_and_vars), self._clip_norm, self._reduction
+            )
         with _tf.gradient_reduction(self._reduction):
             if self._is_v1:
                 return self._opt.apply_gradients(grads_and_vars, global_step, name)

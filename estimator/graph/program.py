@@ -14,14 +14,20 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.graph import host_call, input, reduce, summary, updates
+from estimator.graph import accumulate, host_call, input, reduce, summary, updates
 from estimator.graph.agreement import Ballot, build_ballot, build_report
 from estimator.graph.last_value import LastValue
 from estimator.graph.loop import build_loop
-from estimator.graph.model import BUILD_LOCK, Model, build_replicas
+from estimator.graph.model import BUILD_LOCK, Model, Replicas, build_replicas
 from estimator.graph.random import drawing_by_step
 from estimator.graph.seed import separate_step_seeds
 from estimator.graph.skip import build_skip_counter, build_snapshot, build_take_back
+from estimator.graph.window import (
+    StepWindow,
+    build_step_window,
+    build_window_loss,
+    counting_window,
+)
 from estimator.graph.workers import ONE_WORKER, Workers, num_local_replicas, workers_of
 from estimator.spec import EstimatorSpec, ModeKeys
 
@@ -37,7 +43,8 @@ class TrainProgram:
       loss: scalar, float32: running it runs the steps; the loss of the last of them.
       global_step: scalar, int64: the global step after `loss`.
       current_step: scalar, int64: the global step, without running anything.
-      num_steps: scalar, int32, fed: how many steps. None if a call is always one step.
+      num_steps: scalar, int32, fed: how many batches a replica; each is a step, unless `window`
+        says otherwise. None if a call is always one batch.
       is_recording: scalar, bool, fed: whether the last step leaves its summaries.
       summary: scalar, string: the last step's merged summaries, None if the model has none.
       skipped_steps: scalar, int64: how many steps of the session the "skip" policy took back,
@@ -51,6 +58,7 @@ class TrainProgram:
         wishes; fetched along with `loss`. None for one worker.
       first_news: scalar, bool: run once, before the first step: whether this worker has input for
         it. None if its input does not look ahead.
+      window: how batches make a step where gradients are accumulated; None if each is one.
     """
 
     graph: tf.Graph
@@ -70,6 +78,7 @@ class TrainProgram:
     ballot: Ballot | None = None
     outcome: tf.Tensor | None = None
     first_news: tf.Tensor | None = None
+    window: StepWindow | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +91,7 @@ class EvalProgram:
       feeds: for each replica, the placeholders for its batch's component tensors.
       losses: for each replica, its batch's loss: a scalar or rank 1.
       updates: for each replica, what adds its batch to the metrics.
+      reset: sets the metrics to zero.
       values: the metrics, by name.
       current_step: scalar, int64: the global step of the weights.
     """
@@ -92,6 +102,7 @@ class EvalProgram:
     feeds: list[list[tf.Tensor]]
     losses: list[tf.Tensor]
     updates: list[list[Any]]
+    reset: tf.Operation
     values: dict[str, tf.Tensor]
     strategy: tf.distribute.Strategy
 
@@ -139,14 +150,20 @@ def training_hooks(spec: EstimatorSpec, is_chief: bool = True) -> tuple:
 
 @contextlib.contextmanager
 def building(
-    strategy: tf.distribute.Strategy, seed: int | None
+    strategy: tf.distribute.Strategy,
+    seed: int | None,
+    device_fn: Callable[[tf.Operation], str] | None = None,
 ) -> Iterator[tuple[tf.Graph, tf.Variable]]:
-    """A new default graph, under `strategy`, with its global step."""
+    """A new default graph, under `strategy`, with its global step.
+
+    `device_fn` gives the devices of ops that nothing else places.
+    """
     graph = tf.Graph()
     with (
         BUILD_LOCK,
         _no_garbage_collection(),
         graph.as_default(),
+        _placing(device_fn),
         strategy.scope(),
         _tf.mean_gradients(strategy),
         tf.variable_creator_scope(_create_resource),
@@ -154,6 +171,12 @@ def building(
         tf.compat.v1.set_random_seed(seed)
         with _tf.checkpoint_initializers_outside_loops(), _tf.tf_keras_names_by_thread():
             yield graph, tf.compat.v1.train.get_or_create_global_step()
+
+
+def _placing(device_fn: Callable[[tf.Operation], str] | None) -> Any:
+    if device_fn is None:
+        return contextlib.nullcontext()
+    return tf.compat.v1.device(lambda op: op.device or device_fn(op))
 
 
 def _create_resource(next_creator: Callable, **kwargs: Any) -> tf.Variable:
@@ -182,8 +205,9 @@ def build_train_program(
     make_input: Callable[[], input.Input],
     strategy: tf.distribute.Strategy,
     *,
-    iterations_per_loop: int,
+    iterations_per_loop: int | None,
     nan_policy: str,
+    host_call_steps: int = 1,
     seed: int | None = None,
 ) -> TrainProgram:
     """Builds `model` in train mode.
@@ -193,12 +217,13 @@ def build_train_program(
       make_input: builds the input in the default graph.
       strategy: where the replicas run.
       iterations_per_loop: 1 builds the step at the top of the graph, where hooks can fetch
-        anything; more builds it as the body of a loop of any length.
+        anything; more, or None, builds it as the body of a loop of any length.
       nan_policy: of the RunConfig. A loop ends after a step whose loss is not finite, unless that
         step is skipped or what it did is ignored.
+      host_call_steps: how many steps from one `host_call` to the next.
       seed: of the graph.
     """
-    with building(strategy, seed) as (graph, global_step):
+    with building(strategy, seed, model.config.device_fn) as (graph, global_step):
         source = make_input()
         step_before = _build_step_before(global_step)
         is_recording = tf.compat.v1.placeholder_with_default(False, [], "is_recording")
@@ -206,16 +231,16 @@ def build_train_program(
         workers = workers_of(strategy)
         ballot = None if workers.count == 1 else build_ballot(workers, num_steps)
         skips = build_skip_counter()
-        is_loop = iterations_per_loop > 1
+        is_loop = iterations_per_loop != 1
         step = _TrainStep(
             strategy,
             model,
             source,
-            global_step,
             ballot.build_is_whole(is_recording) if is_loop and ballot else is_recording,
             step_before,
             skips=skips if nan_policy == "skip" else None,
             ballot=ballot,
+            host_call_steps=host_call_steps,
         )
         if is_loop:
             with tf.control_dependencies([step_before]):
@@ -231,6 +256,7 @@ def build_train_program(
         with tf.control_dependencies([loss]):
             step_after = tf.identity(_primary(global_step).read_value(), "global_step_after")
             merged = step.build_summary_outside()
+        window = step.build_window_outside()
         stand_ins = summary.build_stand_ins(step.report, loss)
         spec = step.spec
         return TrainProgram(
@@ -251,6 +277,7 @@ def build_train_program(
             ballot=ballot,
             outcome=step.build_outcome(has_more, is_loop),
             first_news=input.build_first_news(source),
+            window=window,
         )
 
 
@@ -262,11 +289,11 @@ class _TrainStep:
         strategy: tf.distribute.Strategy,
         model: Model,
         source: input.Input,
-        global_step: tf.Variable,
         is_recording: tf.Tensor,
         step_before: tf.Tensor,
         skips: LastValue | None,
         ballot: Ballot | None,
+        host_call_steps: int,
     ) -> None:
         self._ballot = ballot
         self._workers = ONE_WORKER if ballot is None else ballot.workers
@@ -275,9 +302,12 @@ class _TrainStep:
         self._strategy = strategy
         self._model = model
         self._source = source
-        self._global_step = global_step
+        self._global_step = tf.compat.v1.train.get_or_create_global_step()
         self._is_recording = is_recording
         self._skips = skips
+        self._host_call_steps = host_call_steps
+        self._windows: list[accumulate.Window] = []
+        self._window: accumulate.Window | None = None
         self.report = summary.LoopReport()
         self.spec: EstimatorSpec
         self._merged: tf.Tensor | None = None
@@ -296,24 +326,30 @@ class _TrainStep:
         batches, has_more = input.build_replica_batches(self._source, num_replicas)
         summaries_before = summary.summaries_so_far()
         # For tf.summary with a writer of the model's: it writes by itself, when it is asked to.
-        with (
-            tf.summary.record_if(self._build_is_writing(is_last)),
-            drawing_by_step(step, self._model) as model,
-        ):
-            replicas = build_replicas(self._strategy, model, batches, ModeKeys.TRAIN)
+        with tf.summary.record_if(self._build_is_writing(is_last)):
+            replicas = self._build_replicas(step, batches)
         self.spec = replicas.outputs[0].spec
-        check_global_step_advances(replicas.new_ops, self._global_step)
         done = [output.spec.train_op for output in replicas.outputs]
-        done += updates.build_updates(replicas.new_ops, replicas.keras_variables, self._global_step)
+        done += updates.build_updates(
+            replicas.new_ops,
+            replicas.keras_variables,
+            self._global_step,
+            [window.update for window in self._windows],
+        )
         done += summary.written_summaries(summaries_before)
         if self._workers.is_chief:
-            done += host_call.build_host_call([output.host_call for output in replicas.outputs])
+            done += host_call.build_host_call(
+                [output.host_call for output in replicas.outputs], self._build_is_host_called(step)
+            )
         loss = reduce.build_mean_loss(
             [output.spec.loss for output in replicas.outputs], self._strategy.num_replicas_in_sync
         )
         if self._ballot is not None:
             loss, has_more, self._wished = build_report(self._ballot, loss, has_more)
         step_ops = _ops_behind(done, replicas.new_ops)
+        if self._window is not None:
+            loss, kept = build_window_loss(self._window, loss)
+            step_ops, done = step_ops + kept, done + kept
         _wait_for(step_ops, step.op, batches)
         merged = summary.build_merged_summary(summaries_before)
         if is_in_loop:
@@ -326,7 +362,8 @@ class _TrainStep:
             )
         self._merged = merged
         if self._skips is not None:
-            before = build_snapshot(step_ops, self._global_step)
+            counters = [self._global_step, *(window.num_taken for window in self._windows)]
+            before = build_snapshot(step_ops, counters)
             done = [build_take_back(before, loss, _ops(done), self._skips, self._workers)]
         with tf.device("/cpu:0"), tf.control_dependencies(_ops(done)):
             return tf.identity(loss, "loss_of_step"), has_more
@@ -343,6 +380,36 @@ class _TrainStep:
         wished = self._ballot.agreed[1:] if is_loop else self._wished
         with tf.device("/cpu:0"):
             return tf.concat([[tf.cast(has_more, tf.int32)], wished], axis=0)
+
+    def _build_replicas(self, step: tf.Tensor, batches: list[Any]) -> Replicas:
+        """The model of each replica, and the windows that its optimizers make."""
+        moment = tf.identity(step, "moment")
+        with (
+            accumulate.collecting_windows() as windows,
+            drawing_by_step(moment, self._model) as model,
+        ):
+            replicas = build_replicas(self._strategy, model, batches, ModeKeys.TRAIN)
+        check_global_step_advances(replicas.new_ops, self._global_step, windows)
+        assigned = updates.assignments(replicas.new_ops)
+        self._windows = windows
+        self._window = counting_window(windows, assigned, self._global_step)
+        if self._window is not None:
+            # The batches of a step differ in their random numbers, too.
+            _tf.set_input(moment.op, step + self._window.before * 2**40)
+        return replicas
+
+    def _build_is_host_called(self, step: tf.Tensor) -> tf.Tensor | None:
+        """Whether this batch has a `host_call`: scalar, bool; None if each has."""
+        conditions = []
+        if self._host_call_steps > 1:
+            conditions.append(tf.equal((step + 1) % self._host_call_steps, 0))
+        if self._window is not None:
+            conditions.append(self._window.before + 1 >= self._window.size)
+        return tf.reduce_all(tf.stack(conditions)) if conditions else None
+
+    def build_window_outside(self) -> StepWindow | None:
+        """How batches make a step, where a session can see it."""
+        return build_step_window(self._window, self._windows)
 
     def build_summary_outside(self) -> tf.Tensor | None:
         """The last step's merged summaries, where a session can fetch them."""
@@ -365,7 +432,7 @@ def build_eval_program(
       strategy: where the replicas run.
       seed: of the graph.
     """
-    with building(strategy, seed) as (graph, global_step):
+    with building(strategy, seed, model.config.device_fn) as (graph, global_step):
         feeds, batches = _build_feeds(element, strategy.num_replicas_in_sync)
         replicas = build_replicas(strategy, model, batches, ModeKeys.EVAL)
         specs = [output.spec for output in replicas.outputs]
@@ -379,6 +446,8 @@ def build_eval_program(
             feeds=feeds,
             losses=[spec.loss for spec in specs],
             updates=metrics.updates,
+            # Before a session knows the graph: an op that runs with others must not change.
+            reset=tf.group(tf.compat.v1.local_variables_initializer()),
             values=metrics.values,
             strategy=strategy,
         )
@@ -398,7 +467,7 @@ def build_predict_program(
       strategy: where the replicas run.
       seed: of the graph.
     """
-    with building(strategy, seed) as (graph, global_step):
+    with building(strategy, seed, model.config.device_fn) as (graph, global_step):
         feeds, batches = _build_feeds(element, strategy.num_replicas_in_sync)
         replicas = build_replicas(strategy, model, batches, ModeKeys.PREDICT)
         return PredictProgram(
@@ -428,12 +497,14 @@ def build_serving_program(
         return ServingProgram(graph, replicas.outputs[0].spec, receiver)
 
 
-def check_global_step_advances(new_ops: Sequence[tf.Operation], global_step: tf.Variable) -> None:
+def check_global_step_advances(
+    new_ops: Sequence[tf.Operation],
+    global_step: tf.Variable,
+    windows: Sequence[accumulate.Window] = (),
+) -> None:
     """Raises if none of the ops that `model_fn` made assigns the global step."""
-    handles = {copy.handle.ref() for copy in _tf.copies(global_step)}
-    for op in updates.assignments(new_ops):
-        if _tf.capture_source(op.inputs[0]).ref() in handles:
-            return
+    if windows or updates.writes_to(updates.assignments(new_ops), global_step):
+        return
     raise ValueError(
         "`train_op` does not advance the global step, so training would never end. Pass "
         "`global_step=tf.compat.v1.train.get_global_step()` to `optimizer.minimize`, or add "

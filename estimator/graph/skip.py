@@ -32,16 +32,16 @@ def build_skip_counter() -> LastValue:
     return build_last_value(tf.int64, "skipped_steps", tf.zeros([], tf.int64))
 
 
-def build_snapshot(step_ops: Sequence[tf.Operation], global_step: tf.Variable) -> Snapshot:
+def build_snapshot(step_ops: Sequence[tf.Operation], counters: Sequence[tf.Variable]) -> Snapshot:
     """Reads what the step may change before it does; that costs a copy of it in each step.
 
     Args:
       step_ops: the ops of the step.
-      global_step: left out. It counts a step that is skipped too: its batch is used up, and
-        schedules go on.
+      counters: left out, as the global step is. They count a step that is skipped too: its batch
+        is used up, and schedules go on.
     """
     variables = _variables_by_handle()
-    for copy in _tf.copies(global_step):
+    for copy in [copy for counter in counters for copy in _tf.copies(counter)]:
         variables.pop(copy.handle.ref(), None)
     values: dict[Any, tf.Tensor] = {}
     for op in [*updates.assignments(step_ops), *filter(updates.runs_a_function, step_ops)]:

@@ -23,6 +23,7 @@ def build_updates(
     new_ops: Sequence[tf.Operation],
     keras_variables: Sequence[tf.Tensor],
     global_step: tf.Variable,
+    conditional: Sequence[tf.Operation] = (),
 ) -> list[tf.Operation]:
     """Orders what Keras assigns in `new_ops` and returns all updates that a step must run.
 
@@ -38,6 +39,7 @@ def build_updates(
       keras_variables: handles of the variables that Keras made. Several replicas assign to them
         in one place, where Keras is not on the stack.
       global_step: ordered; the `train_op` runs what counts it.
+      conditional: conds of the step that may assign to each of the variables that they take.
 
     Returns:
       The assignments made by Keras, and the ops of UPDATE_OPS that are among `new_ops`.
@@ -50,11 +52,20 @@ def build_updates(
         for op in assignments(new_ops)
         if _tf.is_made_by_keras(op) or _tf.capture_source(op.inputs[0]).ref() in handles
     ]
-    counters = {copy.handle.ref() for copy in _tf.copies(global_step)}
-    counts = {
-        op for op in assignments(new_ops) if _tf.capture_source(op.inputs[0]).ref() in counters
-    }
-    writes = counts.union(assigned)
+    counts = writes_to(assignments(new_ops), global_step)
+    build_order(new_ops, {*counts, *assigned, *conditional})
+    wired = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+    made = set(new_ops)
+    return assigned + [op for op in map(_as_op, wired) if op in made]
+
+
+def build_order(new_ops: Sequence[tf.Operation], writes: set[tf.Operation]) -> None:
+    """Orders each of `writes` with the ops of the same variable as they were made.
+
+    Args:
+      new_ops: all that were made, in that order.
+      writes: those of them that assign, or, if they run a function, may.
+    """
     by_variable = collections.defaultdict(list)
     for op in new_ops:
         if _reads_foreign_write(op, writes):
@@ -66,8 +77,12 @@ def build_updates(
     for ops in by_variable.values():
         if not writes.isdisjoint(ops):
             _add_order(ops, writes, made)
-    wired = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
-    return assigned + [op for op in map(_as_op, wired) if op in made]
+
+
+def writes_to(ops: Sequence[tf.Operation], variable: tf.Variable) -> list[tf.Operation]:
+    """Those of some assignments that assign to `variable`."""
+    handles = {copy.handle.ref() for copy in _tf.copies(variable)}
+    return [op for op in ops if _tf.capture_source(op.inputs[0]).ref() in handles]
 
 
 def assignments(new_ops: Sequence[tf.Operation]) -> list[tf.Operation]:
@@ -96,7 +111,7 @@ def _add_order(
                 end for read in reads_since for end in _ends(read) if made.get(end, place) < place
             ]
             _tf.add_control_inputs(op, [*last_write, *reads])
-            last_write, reads_since = [op], []
+            last_write, reads_since = _ends(op), []
         elif op.type in _READS or runs_a_function(op):
             _tf.add_control_inputs(op, last_write)
             reads_since.append(op)

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.config.run_config import RunConfig
+from estimator.session.schedule import Schedule
 
 Hook: TypeAlias = tf.compat.v1.train.SessionRunHook
 
@@ -19,6 +21,24 @@ _WAYS_OUT = (
 _ANOTHER_GRAPH = (
     "Take it from the default graph in the hook's `begin`, or make the hook in `model_fn`."
 )
+
+
+class ScheduledHook(Hook):
+    """A hook of this library that has a schedule of its own.
+
+    Attributes:
+      schedule: loops end on its steps.
+    """
+
+    schedule: Schedule
+
+    def should_stop_at(self, step: int) -> bool:
+        """Whether to stop at `step`: asked before the first loop, and when a step was saved.
+
+        It may have been evaluated by then, which an `after_run` comes too early to see.
+        """
+        del step
+        return False
 
 
 class HookedSession:
@@ -96,15 +116,22 @@ class HookedSession:
             for hook in self._hooks:
                 hook.after_create_session(session, coordinator)
 
-    def run(self, fetches: list[Any], feeds: Sequence[tf.Tensor], values: Sequence[Any]) -> list:
-        """Runs `fetches` with `values` for `feeds`; hooks may fetch and feed more."""
-        if not self._hooks:
+    def run(
+        self,
+        fetches: list[Any],
+        feeds: Sequence[tf.Tensor],
+        values: Sequence[Any],
+        hooks: Sequence[Hook] | None = None,
+    ) -> list:
+        """Runs `fetches` with `values` for `feeds`; hooks, else all, may fetch and feed more."""
+        hooks = self._hooks if hooks is None else hooks
+        if not hooks:
             return self._callable(fetches, feeds)(*values)
         arguments = tf.compat.v1.train.SessionRunArgs(
             fetches, dict(zip(feeds, values, strict=True))
         )
         context = tf.compat.v1.train.SessionRunContext(arguments, self.session)
-        asked = [(hook, hook.before_run(context)) for hook in self._hooks]
+        asked = [(hook, hook.before_run(context)) for hook in hooks]
         results, metadata, options = self._run_asked(fetches, feeds, values, asked)
         for hook, _ in asked:
             hook.after_run(
@@ -113,6 +140,16 @@ class HookedSession:
             )
         self.should_stop = self.should_stop or context.stop_requested
         return results["ours"]
+
+    def schedules(self) -> list[Schedule]:
+        """Of the hooks that have one."""
+        return [hook.schedule for hook in self._hooks if isinstance(hook, ScheduledHook)]
+
+    def ask_to_stop(self, step: int) -> None:
+        """Asks the hooks that want to be asked besides their `after_run`."""
+        for hook in self._hooks:
+            if isinstance(hook, ScheduledHook) and hook.should_stop_at(step):
+                self.should_stop = True
 
     def end(self) -> None:
         """Tells the hooks that the last call was made."""
@@ -172,6 +209,24 @@ def _values_by_name(step: tf.Tensor | None) -> dict[str, Any]:
     if step is not None:
         values[_tf.copies(v1.train.get_global_step())[0].handle.name] = step
     return values
+
+
+def config_of(estimator: Any) -> RunConfig:
+    """The config of an Estimator, a class that this room does not know.
+
+    Raises:
+      TypeError: it is none.
+    """
+    config = getattr(estimator, "config", None)
+    if not isinstance(config, RunConfig):
+        raise TypeError(f"`estimator` ({estimator!r}) must be an estimator.Estimator.")
+    return config
+
+
+def build_step_read() -> tf.Tensor:
+    """The global step of the default graph, to be run by itself: scalar, int64."""
+    variable = tf.compat.v1.train.get_or_create_global_step()
+    return _tf.copies(variable)[0].read_value()
 
 
 def check_hooks(hooks: Any, argument: str = "hooks") -> list[Hook]:

@@ -47,8 +47,14 @@ class StockHooks:
           first_step: the global step that training starts from.
         """
         self._cutting = [hook for hook in hooks if isinstance(hook, _CUT_LOOPS)]
+        counting = (*_CUT_LOOPS, _train.LoggingTensorHook)
+        self._others = [hook for hook in hooks if not isinstance(hook, counting)]
         self._hooks = hooks
         self._first_step = first_step
+
+    def of_call(self, is_end_of_step: bool) -> Sequence[Hook]:
+        """The hooks that a session call is made with: those that count steps want whole ones."""
+        return self._hooks if is_end_of_step else self._others
 
     def next_step(self, step: int) -> int | None:
         """The first step after `step` that one of them waits for; None if none does."""

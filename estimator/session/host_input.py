@@ -7,13 +7,15 @@ next call comes with another dataset.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator
+import itertools
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.graph.dealing import cut, make_axes, make_sliced_element
 from estimator.graph.input import Input, batch_tensors
 
 # An input's graph is a few ops around a dataset, and runs once: optimizing it costs more than it
@@ -29,14 +31,26 @@ class HostInput:
       element: (features, labels) as type specs; what a program is built for.
     """
 
-    def __init__(self, build: Callable[[], Input], seed: int | None, has_labels: bool) -> None:
+    def __init__(
+        self,
+        build: Callable[[], Input],
+        seed: int | None,
+        has_labels: bool,
+        num_slices: int = 1,
+        batch_axis: Sequence[int] | None = None,
+        max_batches: int | None = None,
+    ) -> None:
         """Calls `input_fn` in a graph of its own.
 
         Args:
           build: builds the input in the default graph.
           seed: of the graph.
           has_labels: whether the labels are wanted; if not, they are never computed.
+          num_slices: how many parts each batch is cut into, which then are the batches.
+          batch_axis: along which dimension of each tensor; None is the first.
+          max_batches: it ends after so many, at the latest.
         """
+        self._max_batches = max_batches
         self._graph = tf.Graph()
         with self._graph.as_default():
             tf.compat.v1.set_random_seed(seed)
@@ -50,6 +64,10 @@ class HostInput:
             self._build_cardinality = source.build_cardinality
             self._has_queues = bool(v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS))
             self.element = tf.nest.map_structure(_type_spec, batch)
+            self._num_slices = num_slices
+            if num_slices > 1:
+                self._axes = make_axes(self.element, batch_axis)
+                self.element = make_sliced_element(self.element, self._axes)
 
     @property
     def key(self) -> tuple:
@@ -70,7 +88,7 @@ class HostInput:
             stack.callback(session.close)
             if self._initializers:
                 session.run(self._initializers)
-            if must_end:
+            if must_end and self._max_batches is None:
                 self._check_end(session)
             if self._start is not None:
                 session.run(self._start)
@@ -80,13 +98,13 @@ class HostInput:
                     threads = tf.compat.v1.train.start_queue_runners(session, coordinator)
                 stack.callback(coordinator.join, threads, stop_grace_period_secs=5)
                 stack.callback(coordinator.request_stop)
-            take = _tf.make_callable(session, self._tensors, [])
-            while True:
-                try:
-                    batch = take()
-                except tf.errors.OutOfRangeError:
-                    return
-                yield batch
+            yield from self._dealt(_taken(_tf.make_callable(session, self._tensors, [])))
+
+    def _dealt(self, batches: Iterator[list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
+        """The parts that the batches are cut into, as many as are wanted."""
+        if self._num_slices > 1:
+            batches = (part for b in batches for part in cut(b, self._axes, self._num_slices))
+        return itertools.islice(batches, self._max_batches)
 
     def _check_end(self, session: tf.compat.v1.Session) -> None:
         if self._build_cardinality is None:
@@ -98,6 +116,13 @@ class HostInput:
                 "The dataset of `input_fn` never ends, so `evaluate` would not either. Pass "
                 "`steps`, or leave out `repeat()`."
             )
+
+
+def _taken(take: Callable[[], list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
+    """Batches to the input's end."""
+    with contextlib.suppress(tf.errors.OutOfRangeError):
+        while True:
+            yield take()
 
 
 def _initializers() -> list[tf.Operation]:

@@ -32,6 +32,7 @@ class Setup:
       local_init_ops: run in any case: local variables, tables, iterators.
       config: of the session.
       broadcast: gives all workers the chief's variables; does nothing for one worker.
+      may_lack: what is initialized if a checkpoint does not have it.
     """
 
     graph: tf.Graph
@@ -41,6 +42,7 @@ class Setup:
     local_init_ops: list[tf.Operation]
     config: tf.compat.v1.ConfigProto
     broadcast: tf.Operation
+    may_lack: Sequence[tf.Variable] = ()
 
 
 def build_setup(
@@ -51,6 +53,7 @@ def build_setup(
     more_local_init: Sequence[tf.Operation] = (),
     old_model: OldModel | None = None,
     workers: Workers = ONE_WORKER,
+    may_lack: Sequence[tf.Variable] = (),
 ) -> Setup:
     """Adds the initializers to a graph; what the model's scaffold names goes first.
 
@@ -62,6 +65,7 @@ def build_setup(
       more_local_init: run with the local initializers.
       old_model: what to start from if there is no checkpoint, or None.
       workers: those that train together.
+      may_lack: what is initialized if a checkpoint does not have it.
 
     Raises:
       ValueError: `old_model` does not fit the model.
@@ -89,6 +93,7 @@ def build_setup(
             local_init_ops=[local, *v1.get_collection("_SUMMARY_WRITER_V2"), *more_local_init],
             config=config,
             broadcast=build_broadcast(workers, v1.global_variables()),
+            may_lack=may_lack,
         )
 
 
@@ -161,10 +166,7 @@ def restore_first(
     """
     for path in checkpoint_paths:
         try:
-            with setup.graph.as_default():
-                if setup.is_saver_ours:
-                    files.check_matches(path, tf.compat.v1.global_variables())
-                setup.saver.restore(session, path)
+            _restore(setup, session, path)
         except (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError) as e:
             _log.warning(
                 "The checkpoint %s is damaged (%s); trying the one before.",
@@ -179,3 +181,17 @@ def restore_first(
             "to start anew."
         )
     return None
+
+
+def _restore(setup: Setup, session: tf.compat.v1.Session, path: str) -> None:
+    """Restores a whole checkpoint, and initializes what it may lack and does."""
+    with setup.graph.as_default():
+        saver, lacking = setup.saver, []
+        if setup.is_saver_ours:
+            lacking = files.missing_variables(path, setup.may_lack)
+            names = {variable.name for variable in lacking}
+            variables = [v for v in tf.compat.v1.global_variables() if v.name not in names]
+            files.check_matches(path, variables)
+            saver = tf.compat.v1.train.Saver(variables) if lacking else saver
+        saver.restore(session, path)
+        session.run([variable.initializer for variable in lacking])

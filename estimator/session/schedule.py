@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -15,12 +16,14 @@ class Schedule:
         every_steps: int | None = None,
         every_secs: float | None = None,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        is_due_at_once: bool = False,
     ) -> None:
-        """Neither given: never fires."""
+        """Neither given: never fires. Seconds count from now, or are over already."""
         self._every_steps = every_steps
         self._every_secs = every_secs
         self._clock = clock
-        self._last = clock()
+        self._last = -math.inf if is_due_at_once else clock()
 
     @property
     def is_by_clock(self) -> bool:

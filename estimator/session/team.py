@@ -40,6 +40,7 @@ class Team:
         self.workers = program.workers
         self._ballot = program.ballot
         self._outcome = program.outcome
+        self._is_loop = program.num_steps is not None
         self._wishes: set[str] = set()
         self.has_more = True
         self.agreed: list[str] = []
@@ -58,6 +59,11 @@ class Team:
     def stop(self) -> str | None:
         """Why somebody wanted to stop: a signal's name, "hook" or "listener"."""
         return next((wish for wish in self.agreed if wish != "save"), None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the last call was a loop that nobody began, because somebody wants to stop."""
+        return self._is_loop and self.stop is not None
 
     def wish(self, what: str) -> None:
         """Asks all workers for it in the next session call."""

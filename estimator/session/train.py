@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-import math
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from estimator import _tf
@@ -24,6 +22,7 @@ from estimator.checkpoint.position import (
     remove_positions,
 )
 from estimator.checkpoint.writer import CheckpointWriter, build_saver
+from estimator.config.loop import parse_loop_length
 from estimator.config.run_config import RunConfig
 from estimator.graph.program import TrainProgram
 from estimator.session.finite import (
@@ -33,11 +32,12 @@ from estimator.session.finite import (
     WeightsListener,
 )
 from estimator.session.hooks import Hook, HookedSession
-from estimator.session.hooks_in_loops import StockHooks, first_stop, saver_hooks
+from estimator.session.hooks_in_loops import first_stop, saver_hooks
 from estimator.session.open import Setup, build_setup, opened
 from estimator.session.peers import Peers
 from estimator.session.schedule import Schedule, loop_length
 from estimator.session.signals import StopSignal, stop_signals
+from estimator.session.steps import Steps
 from estimator.session.team import Team, collectives_of_save, joined
 from estimator.summary.writer import EventWriter
 
@@ -51,8 +51,8 @@ class TrainResult:
     Attributes:
       global_step: the step that was reached.
       loss: of the last step that a session call reported; None if no step ran.
-      reason: why it stopped: "max_steps", "steps", "end of input", "hook", "listener", "nan loss"
-        or "signal".
+      reason: why it stopped: "max_steps", "steps", "max_time", "end of input", "hook", "listener",
+        "nan loss" or "signal".
       skipped_steps: how many steps the `nan_policy` "skip" took back.
     """
 
@@ -78,6 +78,7 @@ class TrainRequest:
       target: of the session.
       others: the addresses of the other workers, by name.
       equal: what must be equal on all workers besides the model and the config, by name.
+      clock: seconds from any fixed moment.
     """
 
     config: RunConfig
@@ -91,6 +92,7 @@ class TrainRequest:
     target: str = ""
     others: Mapping[str, str] = dataclasses.field(default_factory=dict)
     equal: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic
 
 
 def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
@@ -118,13 +120,16 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         request.session_config,
         program.initializers,
         request.old_model,
-        workers,
+        # A run may begin to accumulate.
+        may_lack=program.window.variables if program.window is not None else (),
+        workers=workers,
     )
     position = _build_position(program, request)
     checkpoints = _make_checkpoint_writer(request, setup, position, team)
     weights = WeightsCheck(program.graph)
-    for hook in request.hooks:
-        _tf.set_steps_per_run(hook, config.iterations_per_loop)
+    if (loop_steps := parse_loop_length(config.iterations_per_loop).steps) is not None:
+        for hook in request.hooks:
+            _tf.set_steps_per_run(hook, loop_steps)
     stand_ins = {id(inside): outside for inside, outside in program.stand_ins}
     events = EventWriter(model_dir)
     hooks = team.own_hooks(request.hooks)
@@ -192,7 +197,7 @@ def _joined(
 
 def _build_position(program: TrainProgram, request: TrainRequest) -> InputPosition | None:
     """What saves where the input stands; None if it is not saved."""
-    if program.input.iterator is None or not request.config.resume_input:
+    if not program.input.iterators or not request.config.resume_input:
         return None
     if program.workers.count > 1 and saver_hooks(request.hooks):
         _log.warning(
@@ -202,7 +207,9 @@ def _build_position(program: TrainProgram, request: TrainRequest) -> InputPositi
         )
         return None
     with program.graph.as_default():
-        return build_input_position(program.input.iterator, program.workers)
+        return build_input_position(
+            program.input.iterators, program.input.initializer, program.workers
+        )
 
 
 def _start_input(
@@ -309,20 +316,31 @@ class _TrainRun:
         self._weights = weights
         self._program = program
         self._session = session
-        self._iterations_per_loop = config.iterations_per_loop
+        self._clock = request.clock
+        self._steps = Steps(
+            program,
+            session,
+            team.own_hooks(request.hooks),
+            team,
+            parse_loop_length(config.iterations_per_loop),
+            stops_on_nan=config.nan_policy in ("raise", "stop"),
+            clock=request.clock,
+        )
         self._nan_policy = config.nan_policy
         self._checkpoints = checkpoints
         self._events = events
         self._saves = (
             Schedule()
             if checkpoints is None
-            else Schedule(config.save_checkpoints_steps, config.save_checkpoints_secs)
+            else Schedule(
+                config.save_checkpoints_steps, config.save_checkpoints_secs, request.clock
+            )
         )
         self._summaries = Schedule(config.save_summary_steps)
         self._logs = Schedule(config.log_step_count_steps)
-        self._step = int(session.session.run(program.current_step))
-        self._first_step = self._step
-        self._stock_hooks = StockHooks(team.own_hooks(request.hooks), self._step)
+        self._step = self._first_step = self._steps.step
+        self._max_time_secs = config.max_time_secs
+        self._started_at = self._clock()
         self._max_step, self._limit = self._end_of(request)
         self._loss: float | None = None
         self._skipped_steps = 0
@@ -341,14 +359,14 @@ class _TrainRun:
 
     def run(self, is_input_resumed: bool, peers: Peers) -> TrainResult:
         reason = None if self._has_input(is_input_resumed) else "end of input"
+        self._session.ask_to_stop(self._step)
         while reason is None:
             reason = self._reason_to_stop() or self._run_finite_loop()
-            is_at_end = reason == "end of input" and self._step == self._first_step
-            if is_at_end and is_input_resumed:
+            if self._found_no_batch(reason) and is_input_resumed:
                 # The run before took the last batch and stopped for another reason.
                 self._session.session.run(self._program.input.initializer)
                 reason, is_input_resumed = None, False
-        if reason == "end of input" and self._step == self._first_step:
+        if self._found_no_batch(reason):
             raise ValueError(
                 "`input_fn` gave no batch for every replica: its dataset is empty, or smaller than "
                 "one global batch. Check its files and filters, or drop_remainder."
@@ -361,6 +379,10 @@ class _TrainRun:
             self._events.flush()
         _log.info("Training stopped at step %d: %s.", self._step, reason)
         return TrainResult(self._step, self._loss, reason, self._count_skipped())
+
+    def _found_no_batch(self, reason: str | None) -> bool:
+        is_at_start = self._step == self._first_step and self._steps.num_waiting == 0
+        return reason == "end of input" and is_at_start
 
     def _finish(self, reason: str) -> str:
         """Saves the last step and ends the hooks; returns why training stopped after all."""
@@ -389,13 +411,14 @@ class _TrainRun:
             reasons.append(self._stop.received.name)
         if self._session.should_stop:
             reasons.append("hook")
-        if reasons and self._team.is_one:
-            return "hook" if reasons[0] == "hook" else "signal"
+        if self._max_time_secs is not None and self._elapsed() >= self._max_time_secs:
+            reasons.append("max_time")
+        is_at_end = self._max_step is not None and self._step >= self._max_step
+        if reasons and self._team.is_one and not (is_at_end and reasons[0] == "max_time"):
+            return "signal" if reasons[0].startswith("SIG") else reasons[0]
         for reason in reasons:
             self._team.wish(reason)
-        if self._max_step is not None and self._step >= self._max_step:
-            return self._limit
-        return None
+        return self._limit if is_at_end else None
 
     def _agreed_reason(self) -> str | None:
         """Why all workers stop after the last call."""
@@ -404,7 +427,16 @@ class _TrainRun:
             # Each ends as the one does that the signal came to.
             self._stop.received = signal.Signals[agreed]
             return "signal"
-        return agreed or (None if self._team.has_more else "end of input")
+        return agreed or (None if self._team.has_more else self._complete())
+
+    def _complete(self) -> str:
+        """At the end of the input: takes the step of the batches that do not make a whole one."""
+        self._steps.complete()
+        self._step = self._steps.step
+        return "end of input"
+
+    def _elapsed(self) -> float:
+        return self._clock() - self._started_at
 
     def _run_finite_loop(self) -> str | None:
         try:
@@ -417,9 +449,9 @@ class _TrainRun:
         """Runs one loop and what is due after it; returns why to stop, None to go on."""
         num_steps = loop_length(
             self._step,
-            self._iterations_per_loop,
+            self._steps.num_steps(),
             self._max_step,
-            [self._saves, self._summaries, self._stock_hooks],
+            [self._saves, self._summaries, self._steps.stock_hooks, *self._session.schedules()],
         )
         before = self._step
         is_recording = self._summaries.is_due(before, before + num_steps)
@@ -431,10 +463,10 @@ class _TrainRun:
                     "The input of this worker ended, and others may have more. An `input_fn` that "
                     "ends must return a tf.data.Dataset, of which all workers are told in time."
                 ) from error
-            self._step = int(self._session.session.run(self._program.current_step))
-            return "end of input"
-        if not math.isfinite(self._loss or 0) and self._nan_policy in ("raise", "stop"):
-            return self._stop_on_nan(f"The loss of step {self._step} is {self._loss}")
+            return self._complete()
+        if self._steps.is_nan:
+            step = self._steps.step_of_loss()
+            return self._stop_on_nan(f"The loss of step {step} is {self._loss}")
         agreed = self._agreed_reason()
         if agreed is not None and self._step == before:
             return agreed  # Nobody began the loop.
@@ -454,6 +486,7 @@ class _TrainRun:
         if not self._team.has_more:
             self._checkpoints.forget_position()  # It would be that of the end.
         is_asked_to_stop = self._checkpoints.save(self._session.session, self._step)
+        self._session.ask_to_stop(self._step)
         if is_asked_to_stop and not self._team.is_one:
             self._team.wish("listener")
             return None
@@ -473,28 +506,10 @@ class _TrainRun:
 
     def _call(self, num_steps: int, is_recording: bool) -> bytes | None:
         """Runs a loop and takes in how it went; returns the summaries of its last step."""
-        program = self._program
-        fetches = [program.loss, program.global_step]
-        feeds: list[tf.Tensor] = []
-        values: list[Any] = []
-        if program.num_steps is not None:
-            feeds.append(program.num_steps)
-            values.append(np.int32(num_steps))
-        if is_recording:
-            feeds.append(program.is_recording)
-            values.append(np.True_)
-            fetches += [] if program.summary is None else [program.summary]
-        outcome, more_feeds, more_values = self._team.ballot()
-        self._stock_hooks.expect(self._step, num_steps)
-        loss, step, *rest = self._session.run(
-            [*fetches, *outcome], [*feeds, *more_feeds], [*values, *more_values]
-        )
-        if outcome:
-            self._team.take_in(rest.pop())
-        if int(step) > self._step:
-            self._loss = float(loss)
-        self._step = int(step)
-        return _bytes(rest)
+        try:
+            return self._steps.run(num_steps, is_recording)
+        finally:
+            self._loss, self._step = self._steps.loss, self._steps.step
 
     def _count_skipped(self) -> int:
         """How many steps of this run were skipped; says so if there are more than before."""
@@ -542,8 +557,3 @@ class _TrainRun:
             "step %d: loss = %.6g (%.4g steps/s)", self._step, self._loss or 0.0, steps_per_sec
         )
         self._count_skipped()
-
-
-def _bytes(summary: list[Any]) -> bytes | None:
-    """The one summary that was fetched; a place that a loop never wrote holds an empty array."""
-    return summary[0] if summary and isinstance(summary[0], bytes) else None

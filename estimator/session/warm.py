@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from estimator.checkpoint import files
+from estimator.checkpoint.in_memory import State, load_state
 from estimator.graph.program import EvalProgram, PredictProgram
 from estimator.session.hooks import Hook, HookedSession
 from estimator.session.open import Setup, restore_first
@@ -48,6 +49,13 @@ class WarmSession:
             self._restored = files.checkpoint_identity(str(path))
         assert self._restored is not None
         return str(self._restored[0])
+
+    def load(self, state: State) -> str:
+        """Makes values that are in no checkpoint the current ones; returns what to call them."""
+        self._restored = None
+        load_state(self._setup.saver, self.session, state)
+        self.session.run(self._setup.local_init_ops)
+        return "the weights in memory"
 
     def has_weights_of(self, checkpoint_path: str) -> bool:
         """Whether it restored this checkpoint last, and the files are still the same ones."""
@@ -113,8 +121,7 @@ def run_evaluation(
     """
     program = warm.program
     assert isinstance(program, EvalProgram)
-    with program.graph.as_default():
-        warm.session.run(_reset_op(program.graph))
+    warm.session.run(program.reset)
     session = warm.hooked(hooks)
     total, weight = 0.0, 0
     for group in itertools.islice(_groups(batches, len(program.feeds)), steps):
@@ -179,14 +186,6 @@ def _eval_call(
     fetches += [getattr(update, "op", update) for i in used for update in program.updates[i]]
     feeds = [feed for i in used for feed in program.feeds[i]]
     return fetches, feeds, [value for batch in group for value in batch]
-
-
-def _reset_op(graph: tf.Graph) -> tf.Operation:
-    """Sets the metrics to zero; made once a graph."""
-    try:
-        return graph.get_operation_by_name("reset_metrics")
-    except KeyError:
-        return tf.group(tf.compat.v1.local_variables_initializer(), name="reset_metrics")
 
 
 def _only(predictions: Any, keys: Sequence[str] | None) -> Any:

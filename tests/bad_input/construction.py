@@ -8,6 +8,14 @@ import tensorflow as tf
 
 import estimator as est
 
+
+def pipeline(kind, **config):
+    """A config with this input pipeline."""
+    kind = getattr(est.tpu.InputPipelineConfig, kind)
+    tpu_config = est.tpu.TPUConfig(per_host_input_for_training=kind)
+    return est.tpu.RunConfig(tpu_config, strategy="mirrored", **config)
+
+
 FOUR_REPLICAS = {"config": est.tpu.RunConfig(strategy="mirrored", num_replicas=4)}
 
 CONSTRUCTION = {
@@ -83,15 +91,34 @@ CONSTRUCTION = {
         TypeError,
         "`params` ('batch_size=32') must be a dict",
     ),
-    "batch_axis is not the first": (
-        lambda s: s.tpu_model(batch_axis=[1, 0]),
+    "a dimension of batch_axis is negative": (
+        lambda s: s.tpu_model(batch_axis=[0, -1]),
         ValueError,
-        "`batch_axis` ([1, 0]) must be zeros",
+        "`batch_axis[1]` (-1) must be at least 0",
+    ),
+    "a dimension of batch_axis is a letter": (
+        lambda s: s.tpu_model(batch_axis=["N"]),
+        TypeError,
+        "`batch_axis[0]` ('N') must be an integer",
     ),
     "batch_axis is a number": (
         lambda s: s.tpu_model(batch_axis=0),
         TypeError,
-        "`batch_axis` (0) must be a list of zeros, or None",
+        "`batch_axis` (0) must be a list of dimensions, or None",
+    ),
+    "num_shards is not the number of replicas": (
+        lambda s: s.tpu_model(
+            config=est.tpu.RunConfig(
+                est.tpu.TPUConfig(num_shards=8), strategy="mirrored", num_replicas=2
+            )
+        ),
+        ValueError,
+        "`num_shards` (8) of the TPUConfig is the number of replicas, and the strategy has 2.",
+    ),
+    "a sliced batch is no multiple of the replicas": (
+        lambda s: s.tpu_model(train_batch_size=5, config=pipeline("SLICED", num_replicas=2)),
+        ValueError,
+        "`train_batch_size` (5) must be a multiple of the number of replicas (2)",
     ),
     "export_to_cpu is off": (
         lambda s: s.tpu_model(export_to_cpu=False),
@@ -189,6 +216,68 @@ CONFIG = {
         lambda s: s.configured(iterations_per_loop=2.5),
         TypeError,
         "`iterations_per_loop` (2.5) must be an integer",
+    ),
+    "iterations_per_loop is a time of another form": (
+        lambda s: s.configured(iterations_per_loop="90 seconds"),
+        ValueError,
+        "`iterations_per_loop` ('90 seconds') must be an integer, a time such as '30s', '2m' or "
+        "'1h', or 'auto'",
+    ),
+    "the TPUConfig's loop is a time of no length": (
+        lambda s: s.tpu_model(config=est.tpu.RunConfig(est.tpu.TPUConfig("0s"))),
+        ValueError,
+        "`iterations_per_loop` ('0s') must be an integer, a time",
+    ),
+    "compute_dtype needs the loss scaled": (
+        lambda s: s.configured(compute_dtype="float16"),
+        ValueError,
+        "`compute_dtype` ('float16') must be 'float32' or 'bfloat16': float16 loses small",
+    ),
+    "compute_dtype is unknown": (
+        lambda s: s.configured(compute_dtype="bfloat"),
+        ValueError,
+        "`compute_dtype` ('bfloat') is unknown. Did you mean 'bfloat16'?",
+    ),
+    "jit_compile is a string": (
+        lambda s: s.configured(jit_compile="auto"),
+        TypeError,
+        "`jit_compile` ('auto') must be True or False",
+    ),
+    "smoke is a number": (
+        lambda s: s.configured(smoke=2),
+        TypeError,
+        "`smoke` (2) must be True or False",
+    ),
+    "max_time_secs is negative": (
+        lambda s: s.configured(max_time_secs=-1),
+        ValueError,
+        "`max_time_secs` (-1) must be positive",
+    ),
+    "max_time_secs is a string": (
+        lambda s: s.configured(max_time_secs="2h"),
+        TypeError,
+        "`max_time_secs` ('2h') must be a number",
+    ),
+    "per_host_input_for_training is no pipeline": (
+        lambda s: s.tpu_model(
+            config=est.tpu.RunConfig(est.tpu.TPUConfig(per_host_input_for_training="PER_HOST_V1"))
+        ),
+        ValueError,
+        "`per_host_input_for_training` ('PER_HOST_V1') must be True, False or one of Input",
+    ),
+    "an evaluation's input is broadcast": (
+        lambda s: s.tpu_model(
+            config=est.tpu.RunConfig(est.tpu.TPUConfig(eval_training_input_configuration=4))
+        ),
+        ValueError,
+        "`eval_training_input_configuration` (4) must be InputPipelineConfig.PER_HOST_V1 or SLICED",
+    ),
+    "host_call in each 0th step": (
+        lambda s: s.tpu_model(
+            config=est.tpu.RunConfig(est.tpu.TPUConfig(experimental_host_call_every_n_steps=0))
+        ),
+        ValueError,
+        "`experimental_host_call_every_n_steps` (0) must be at least 1",
     ),
     "the TPUConfig's loop is negative": (
         lambda s: s.tpu_model(config=est.tpu.RunConfig(est.tpu.TPUConfig(iterations_per_loop=-1))),

@@ -91,9 +91,14 @@ def test_an_index_may_be_a_string_and_defaults_to_0():
     assert parse_tf_config(tf_config("worker")).task_id == 0
 
 
-def test_named_session_masters_win():
-    cluster = parse_tf_config(tf_config("chief", 0, session_master="x", eval_session_master="y"))
-    assert (cluster.master, cluster.evaluation_master) == ("x", "y")
+@pytest.mark.parametrize(
+    ("task", "masters"), [("chief", ("x", "")), ("evaluator", ("", "y")), (None, ("x", "y"))]
+)
+def test_a_named_session_master_is_for_training_or_for_evaluation(task, masters):
+    named = {"session_master": "x", "eval_session_master": "y"}
+    text = tf_config(task, 0, **named) if task else json.dumps(named)
+    cluster = parse_tf_config(text)
+    assert (cluster.master, cluster.evaluation_master) == masters
 
 
 @pytest.mark.parametrize(
@@ -135,6 +140,9 @@ def test_named_session_masters_win():
         (tf_config("evaluator", 1), "task.index .1. must be between 0 and 0"),
         (json.dumps({"cluster": ADDRESSES, "task": "chief"}), "task .* must be a dictionary"),
         (json.dumps({"cluster": ADDRESSES}), 'lacks "type"'),
+        (json.dumps({"model_dir": ""}), "model_dir .* must be a path, not empty"),
+        (json.dumps({"model_dir": 3}), r"model_dir \(3\) must be a path"),
+        (json.dumps({"service": "x"}), "service .* must be a dictionary"),
     ],
 )
 def test_a_malformed_config_is_an_error_that_says_where(text, message):

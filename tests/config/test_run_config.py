@@ -8,6 +8,7 @@ import types
 import pytest
 import tensorflow as tf
 
+from estimator.config.cluster import Cluster
 from estimator.config.run_config import InputPipelineConfig, RunConfig, TPUConfig, TPURunConfig
 
 
@@ -86,6 +87,27 @@ def test_zero_and_none_are_one_value(name):
     assert getattr(RunConfig(**{name: 0}), name) is None
 
 
+def test_every_field_holds_what_it_is_given():
+    given = {
+        "session_config": tf.compat.v1.ConfigProto(log_device_placement=True),
+        "device_fn": lambda op: "/cpu:0",
+        "protocol": "grpc+verbs",
+        "experimental_max_worker_delay_secs": 0,
+        "session_creation_timeout_secs": 0.5,
+        "checkpoint_save_graph_def": False,
+        "keep_checkpoint_every_n_hours": 0.1,
+        "train_distribute": one_device(),
+        "eval_distribute": one_device(),
+        "compute_dtype": "bfloat16",
+        "jit_compile": True,
+        "max_time_secs": 0.5,
+        "smoke": True,
+        "iterations_per_loop": "30s",
+    }
+    for config in (RunConfig(**given), RunConfig().replace(**given)):
+        assert {name: getattr(config, name) for name in given} == given
+
+
 def test_a_path_object_becomes_a_string():
     assert RunConfig(pathlib.Path("a", "b")).model_dir == "a/b"
 
@@ -141,6 +163,17 @@ def test_the_cluster_is_read_once_when_the_config_is_made(monkeypatch):
     assert config.cluster_spec.as_dict() == text["cluster"]
 
 
+def test_what_tf_config_says_beside_the_cluster(monkeypatch):
+    text = {"model_dir": "there", "service": {"name": "x"}, "session_master": "a"}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(text))
+    config = RunConfig()
+    assert (config.model_dir, config.service, config.master) == ("there", {"name": "x"}, "a")
+    assert RunConfig("there").model_dir == "there"
+    assert config.replace(model_dir="here").model_dir == "here"
+    with pytest.raises(ValueError, match="`model_dir` .'here'. must be that of `TF_CONFIG` .'ther"):
+        RunConfig("here")
+
+
 def test_an_old_distribute_config_is_taken_apart():
     strategy = one_device()
     old = types.SimpleNamespace(train_distribute=strategy, eval_distribute=None)
@@ -173,7 +206,12 @@ def test_an_old_distribute_config_is_taken_apart():
         ({"train_distribute": "mirrored"}, TypeError, 'goes into `strategy`, as in strategy="mir'),
         ({"eval_distribute": 2}, TypeError, "`eval_distribute`"),
         ({"device_fn": "/cpu:0"}, TypeError, "`device_fn` .* a function"),
+        ({"device_fn": lambda node: ""}, ValueError, "of exactly one argument, `op`"),
+        ({"device_fn": lambda op, x: ""}, ValueError, "of exactly one argument, `op`"),
         ({"protocol": 1}, TypeError, "`protocol`"),
+        ({"protocol": "http"}, ValueError, "`protocol` .'http'. is unknown. .*'grpc'"),
+        ({"experimental_max_worker_delay_secs": 0.5}, TypeError, "delay_secs` .* an integer"),
+        ({"experimental_max_worker_delay_secs": -1}, ValueError, "delay_secs` .-1. must be at lea"),
         ({"session_creation_timeout_secs": 0}, ValueError, "`session_creation_timeout_secs`"),
         ({"checkpoint_save_graph_def": "yes"}, TypeError, "True or False"),
         ({"strategy": "miror"}, ValueError, "`strategy` .'miror'. is unknown. .* 'mirrored'"),
@@ -186,6 +224,17 @@ def test_an_old_distribute_config_is_taken_apart():
         ({"iterations_per_loop": None}, TypeError, "`iterations_per_loop` .* an integer"),
         ({"nan_policy": "Stop!"}, ValueError, "`nan_policy` .'Stop!'. is unknown. .*'stop'"),
         ({"resume_input": 1}, TypeError, "`resume_input`"),
+        (
+            {"compute_dtype": "bf16"},
+            ValueError,
+            "`compute_dtype` .'bf16'. is unknown. .*'bfloat16'",
+        ),
+        ({"compute_dtype": "float16"}, ValueError, "'float32' or 'bfloat16': float16 loses small"),
+        ({"compute_dtype": None}, ValueError, "`compute_dtype` .None. is unknown"),
+        ({"jit_compile": "yes"}, TypeError, "`jit_compile` .'yes'. must be True or False"),
+        ({"smoke": 1}, TypeError, "`smoke` .1. must be True or False"),
+        ({"max_time_secs": 0}, ValueError, "`max_time_secs` .0. must be positive"),
+        ({"max_time_secs": "1h"}, TypeError, "`max_time_secs` .'1h'. must be a number"),
     ],
 )
 def test_a_wrong_field_is_an_error_when_the_config_is_made(fields, error, message):
@@ -226,6 +275,10 @@ def test_the_master_of_a_tpu_evaluates_too_unless_another_is_named():
     assert TPURunConfig(master="a").evaluation_master == "a"
     assert TPURunConfig(master="a", evaluation_master="b").evaluation_master == "b"
     assert TPURunConfig(master="a").replace(model_dir="dir").master == "a"
+    in_cluster = Cluster({"chief": ("a:1",), "worker": ("b:1",)}, "worker")
+    assert TPURunConfig().replace(cluster=in_cluster).evaluation_master == "grpc://b:1"
+    evaluator = Cluster(task_type="evaluator", eval_session_master="y")
+    assert TPURunConfig(master="a").replace(cluster=evaluator).evaluation_master == "y"
 
 
 @pytest.mark.parametrize(
@@ -258,12 +311,23 @@ def test_a_bool_is_the_old_way_to_name_an_input_pipeline(given, kept):
     ("fields", "error", "message"),
     [
         ({"iterations_per_loop": 0}, ValueError, "`iterations_per_loop`"),
-        ({"iterations_per_loop": "5m"}, TypeError, "`iterations_per_loop` .* an integer"),
+        ({"iterations_per_loop": "5x"}, ValueError, "`iterations_per_loop` .* a time such as"),
         ({"num_shards": -1}, ValueError, "`num_shards`"),
         ({"num_cores_per_replica": 3}, ValueError, "`num_cores_per_replica` .3. must be one of"),
         ({"per_host_input_for_training": 9}, ValueError, "InputPipelineConfig"),
         ({"eval_training_input_configuration": 1}, ValueError, "PER_HOST_V1 or SLICED"),
         ({"input_partition_dims": [[1, 2]]}, ValueError, "needs `num_cores_per_replica`"),
+        ({"input_partition_dims": 2, "num_cores_per_replica": 2}, TypeError, "must be a list"),
+        (
+            {"input_partition_dims": [[1], [2], [3]], "num_cores_per_replica": 2},
+            ValueError,
+            "must have one or two parts",
+        ),
+        (
+            {"input_partition_dims": [[1, 2]], "num_cores_per_replica": 2},
+            ValueError,
+            "needs `per_host_input_for_training=InputPipelineConfig.PER_HOST_V2`",
+        ),
         ({"tpu_job_name": 3}, TypeError, "`tpu_job_name`"),
         ({"initial_infeed_sleep_secs": -1}, ValueError, "`initial_infeed_sleep_secs`"),
         ({"experimental_host_call_every_n_steps": 0}, ValueError, "every_n_steps"),

@@ -2,9 +2,10 @@
 
     python resumable_run.py MODEL_DIR STRATEGY ITERATIONS_PER_LOOP DROPOUT KILL_AT_STEP
 
-DROPOUT is "none", "keras", "tf", or "tf_v1" for that of TensorFlow after disable_v2_behavior. The
-run ends at step 25, or, if KILL_AT_STEP is not 0, by SIGKILL in the first session call that reaches
-that step. Checkpoints are due every 7 steps.
+DROPOUT is "none", "keras", "tf", or "tf_v1" for that of TensorFlow after disable_v2_behavior; with
+"_x3" after it, the gradients of 3 batches make a step. The run ends at step 25, or, if KILL_AT_STEP
+is not 0, by SIGKILL in the first session call that reaches that step, or in the one after it if a
+step has several. Checkpoints are due every 7 steps.
 """
 
 import os
@@ -44,7 +45,7 @@ def model_fn(features, labels, mode, params):
     """
     v1 = tf.compat.v1
     hidden = features @ v1.get_variable("hidden", [8, 16])
-    if params["dropout"] == "keras":
+    if params["dropout"].startswith("keras"):
         hidden = tf.keras.layers.Dropout(0.4, seed=5)(hidden, training=True)
     elif params["dropout"].startswith("tf"):
         hidden = tf.nn.dropout(hidden, 0.4) + tf.random.normal(tf.shape(hidden), stddev=0.1)
@@ -52,7 +53,8 @@ def model_fn(features, labels, mode, params):
         hidden = build_dropout_of_turns(hidden)
     output = tf.nn.relu(hidden) @ v1.get_variable("output", [16, 1])
     loss = v1.losses.mean_squared_error(labels, output)
-    optimizer = est.CrossShardOptimizer(v1.train.AdamOptimizer(0.01))
+    num_batches = 3 if params["dropout"].endswith("_x3") else 1
+    optimizer = est.CrossShardOptimizer(v1.train.AdamOptimizer(0.01), accumulate_steps=num_batches)
     train_op = optimizer.minimize(loss, v1.train.get_global_step())
     return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
@@ -69,17 +71,19 @@ def build_dropout_of_turns(x):
 
 
 class KillAtStep(tf.compat.v1.train.SessionRunHook):
-    """Kills this process after the session call that reaches a step."""
+    """Kills this process after the session call that reaches a step, or after some more calls."""
 
-    def __init__(self, step):
-        self._step = step
+    def __init__(self, step, more_calls=0):
+        self._step, self._left = step, more_calls
 
     def begin(self):
         self._global_step = tf.compat.v1.train.get_global_step()
 
     def after_run(self, run_context, run_values):
         if run_context.session.run(self._global_step.read_value()) >= self._step:
-            os.kill(os.getpid(), signal.SIGKILL)
+            if self._left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            self._left -= 1
 
 
 def run(model_dir, strategy, iterations_per_loop, dropout, kill_at_step=0):
@@ -91,7 +95,7 @@ def run(model_dir, strategy, iterations_per_loop, dropout, kill_at_step=0):
         **STRATEGIES[strategy],
     )
     trained = est.Estimator(model_fn, model_dir, config, {"dropout": dropout})
-    hooks = [KillAtStep(kill_at_step)] if kill_at_step else []
+    hooks = [KillAtStep(kill_at_step, int(dropout.endswith("_x3")))] if kill_at_step else []
     trained.train(input_fn, hooks=hooks, max_steps=MAX_STEPS)
     return trained
 

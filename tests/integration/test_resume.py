@@ -54,6 +54,8 @@ CASES = [
     ("one_device", 5, "tf"),
     ("central_storage", 1, "tf"),
     ("central_storage", 5, "keras"),
+    ("none", 1, "tf_x3"),
+    ("mirrored", 5, "tf_x3"),
 ]
 
 

@@ -1,0 +1,58 @@
+"""How long one session call of training lasts: a number of steps, or a time."""
+
+from __future__ import annotations
+
+import numbers
+import re
+from dataclasses import dataclass
+from typing import Any
+
+AUTO = "auto"
+AUTO_SECS = 1.0
+_SECS = {"s": 1, "m": 60, "h": 3600}
+_TEXT = re.compile(r"([1-9][0-9]*)([smh]?)")
+_RULE = "an integer, a time such as '30s', '2m' or '1h', or 'auto'"
+
+
+@dataclass(frozen=True)
+class LoopLength:
+    """What `iterations_per_loop` asks for; one of the two is None.
+
+    Attributes:
+      steps: of each loop.
+      secs: how long a loop is to last.
+    """
+
+    steps: int | None = None
+    secs: float | None = None
+
+
+def parse_loop_length(value: int | str) -> LoopLength:
+    """Reads a value that `checked_loop_length` has passed."""
+    if not isinstance(value, str):
+        return LoopLength(steps=int(value))
+    if value == AUTO:
+        return LoopLength(secs=AUTO_SECS)
+    return LoopLength(secs=int(value[:-1]) * _SECS[value[-1]])
+
+
+def checked_loop_length(argument: str, value: Any) -> int | str:
+    """The value, where a string of digits counts as the integer.
+
+    Raises:
+      TypeError: it is neither an integer nor a string.
+      ValueError: it is below 1, or a string of another form.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral | str):
+        raise TypeError(f"`{argument}` ({value!r}) must be {_RULE}.")
+    if isinstance(value, str):
+        match = _TEXT.fullmatch(value)
+        if match is None and value != AUTO:
+            raise ValueError(f"`{argument}` ({value!r}) must be {_RULE}.")
+        return int(value) if match is not None and not match[2] else value
+    if int(value) < 1:
+        raise ValueError(
+            f"`{argument}` ({value}) must be at least 1: a loop has one step or more. It may be "
+            f"{_RULE}."
+        )
+    return int(value)

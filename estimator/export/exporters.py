@@ -1,0 +1,383 @@
+"""What `train_and_evaluate` exports after an evaluation: the latest, the last or the best model.
+
+Each export holds a record of the evaluation that it was made after, in `assets.extra`. So a run
+that is started again knows the best metrics so far, and which directories are an exporter's to
+remove.
+"""
+
+from __future__ import annotations
+
+import abc
+import inspect
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator.export.directory import make_extra_assets, numbered_dirs, remove_numbered_dir
+from estimator.export.receivers import check_receiver_fn
+from estimator.summary.reader import read_evaluations
+
+_log = logging.getLogger("estimator")
+
+RECORD_NAME = "exporter.json"
+
+_COMPARE_ARGUMENTS = ("best_eval_result", "current_eval_result")
+
+
+class Exporter(abc.ABC):
+    """Exports a model after an evaluation, or does not."""
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """The directory in `<model_dir>/export`; differs from exporter to exporter."""
+
+    @abc.abstractmethod
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: dict[str, Any],
+        is_the_final_export: bool,
+    ) -> bytes | str | None:
+        """Called after an evaluation.
+
+        Args:
+          estimator: the Estimator that was evaluated.
+          export_path: the directory to export into: `<model_dir>/export/<name>`.
+          checkpoint_path: the checkpoint that was evaluated.
+          eval_result: what `evaluate` returned.
+          is_the_final_export: whether training has ended. If it ends at a checkpoint that has been
+            evaluated before that was known, there is a second call for it.
+
+        Returns:
+          The path of what was written, None if nothing was.
+        """
+
+
+class _SavedModelExporter(Exporter):
+    """Writes SavedModels for serving."""
+
+    def __init__(
+        self,
+        name: str,
+        serving_input_receiver_fn: Callable | None,
+        assets_extra: Mapping[str, str] | None,
+        as_text: bool,
+        exports_to_keep: int | None,
+    ) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"`name` ({name!r}) must be a string.")
+        check_exporter_name(name)
+        check_receiver_fn(serving_input_receiver_fn)
+        if RECORD_NAME in make_extra_assets(assets_extra):
+            raise ValueError(
+                f"`assets_extra` has the destination {RECORD_NAME!r}, where the exporter keeps its "
+                "record. Rename it."
+            )
+        if exports_to_keep is not None:
+            if isinstance(exports_to_keep, bool) or not isinstance(exports_to_keep, int):
+                raise TypeError(f"`exports_to_keep` ({exports_to_keep!r}) must be an integer.")
+            if exports_to_keep < 1:
+                raise ValueError(
+                    f"`exports_to_keep` ({exports_to_keep}) must be at least 1; None keeps all."
+                )
+        self._name = name
+        self._receiver_fn = serving_input_receiver_fn
+        self._assets_extra = dict(assets_extra or {})
+        self._as_text = as_text
+        self._exports_to_keep = exports_to_keep
+
+    @property
+    def name(self) -> str:
+        """The directory in `<model_dir>/export`."""
+        return self._name
+
+    def _write(
+        self, estimator: Any, export_path: str, checkpoint_path: str, eval_result: dict[str, Any]
+    ) -> bytes:
+        """Writes an export with its record, then removes those that are too many."""
+        record = {
+            "exporter": type(self).__name__,
+            "checkpoint": os.path.basename(checkpoint_path),
+            "metrics": _scalars(eval_result),
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, RECORD_NAME)
+            with open(path, "w") as file:
+                json.dump(record, file, indent=2)
+            written = estimator.export_saved_model(
+                export_path,
+                self._receiver_fn,
+                assets_extra={**self._assets_extra, RECORD_NAME: path},
+                as_text=self._as_text,
+                checkpoint_path=checkpoint_path,
+            )
+        if self._exports_to_keep is not None:
+            for old in list(self._exports(export_path))[: -self._exports_to_keep]:
+                remove_numbered_dir(old)
+        return written
+
+    def _exports(self, export_path: str) -> dict[str, dict[str, float]]:
+        """The exports that this exporter has made, of all runs, oldest first: path to metrics."""
+        found = {}
+        for path in numbered_dirs(export_path):
+            record = _read_record(path)
+            if record.get("exporter") == type(self).__name__:
+                found[path] = record["metrics"]
+        return found
+
+
+class LatestExporter(_SavedModelExporter):
+    """Exports after every evaluation, and keeps the latest exports."""
+
+    def __init__(
+        self,
+        name: str,
+        serving_input_receiver_fn: Callable,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        exports_to_keep: int | None = 5,
+    ) -> None:
+        """Checks its arguments; writes nothing.
+
+        Args:
+          name: the directory in `<model_dir>/export`.
+          serving_input_receiver_fn: as for `Estimator.export_saved_model`, like the next two.
+          assets_extra: files to copy into `assets.extra`: destination there -> source path.
+          as_text: write the graph as text.
+          exports_to_keep: older ones of its own are removed; None keeps all.
+
+        Raises:
+          TypeError, ValueError: an argument is wrong.
+        """
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
+        self._last: tuple[str, bytes] | None = None
+
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: dict[str, Any],
+        is_the_final_export: bool,
+    ) -> bytes:
+        """Exports, unless this is a second call for the same checkpoint, as Exporter says."""
+        if is_the_final_export and self._last is not None and self._last[0] == checkpoint_path:
+            return self._last[1]
+        written = self._write(estimator, export_path, checkpoint_path, eval_result)
+        self._last = checkpoint_path, written
+        return written
+
+
+class FinalExporter(_SavedModelExporter):
+    """Exports once, when training has ended, for whatever reason."""
+
+    def __init__(
+        self,
+        name: str,
+        serving_input_receiver_fn: Callable,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+    ) -> None:
+        """Checks its arguments, which are those of LatestExporter; writes nothing."""
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, None)
+
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: dict[str, Any],
+        is_the_final_export: bool,
+    ) -> bytes | None:
+        """Exports if training has ended."""
+        if not is_the_final_export:
+            return None
+        return self._write(estimator, export_path, checkpoint_path, eval_result)
+
+
+def loss_smaller(
+    best_eval_result: Mapping[str, Any], current_eval_result: Mapping[str, Any]
+) -> bool:
+    """Whether the current "loss" is below the best one.
+
+    Raises:
+      ValueError: one of them has no "loss".
+    """
+    for argument, result in (
+        ("best_eval_result", best_eval_result),
+        ("current_eval_result", current_eval_result),
+    ):
+        if not result or "loss" not in result:
+            raise ValueError(f"`{argument}` ({result!r}) has no 'loss'. Pass another `compare_fn`.")
+    return bool(current_eval_result["loss"] < best_eval_result["loss"])
+
+
+class BestExporter(_SavedModelExporter):
+    """Exports when an evaluation is better than every one before, also those of earlier runs.
+
+    The best of earlier runs is in the record of their newest export; where there is none, it is the
+    best evaluation in the event files. An evaluation in which a metric that `compare_fn` looks at
+    is NaN is never the best.
+    """
+
+    def __init__(
+        self,
+        name: str = "best_exporter",
+        serving_input_receiver_fn: Callable | None = None,
+        event_file_pattern: str | None = "eval/*.tfevents.*",
+        compare_fn: Callable[..., bool] = loss_smaller,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        exports_to_keep: int | None = 5,
+    ) -> None:
+        """Checks its arguments; reads and writes nothing.
+
+        Args:
+          name: the directory in `<model_dir>/export`.
+          serving_input_receiver_fn: as for `Estimator.export_saved_model`.
+          event_file_pattern: of the evaluation's event files, in `model_dir`; for an EvalSpec with
+            a name it begins with `eval_<name>/`. None to read none.
+          compare_fn: takes `best_eval_result` and `current_eval_result`, two dicts from metric to
+            value, and returns whether the current one is better.
+          assets_extra: as for LatestExporter, like the next two.
+          as_text: see there.
+          exports_to_keep: see there; the best is always kept.
+
+        Raises:
+          TypeError, ValueError: an argument is wrong.
+        """
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
+        if event_file_pattern is not None and not isinstance(event_file_pattern, str):
+            raise TypeError(
+                f"`event_file_pattern` ({event_file_pattern!r}) must be a pattern of paths in "
+                "`model_dir`, or None."
+            )
+        _check_compare_fn(compare_fn)
+        self._event_file_pattern = event_file_pattern
+        self._compare_fn = compare_fn
+        self._best: Mapping[str, Any] | None = None
+        self._best_is_of: str | None = None
+
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: dict[str, Any],
+        is_the_final_export: bool,
+    ) -> bytes | None:
+        """Exports if this evaluation is the best so far."""
+        del is_the_final_export
+        if self._best_is_of != export_path:
+            self._best = self._read_best(estimator.model_dir, export_path, eval_result)
+            self._best_is_of = export_path
+        if not self._is_better(eval_result, self._best):
+            return None
+        written = self._write(estimator, export_path, checkpoint_path, eval_result)
+        self._best = dict(eval_result)
+        return written
+
+    def _read_best(
+        self, model_dir: str, export_path: str, current: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
+        """The best metrics of earlier runs; None if there are none that can be compared."""
+        needed = self._metrics_looked_at(current)
+        exports = self._exports(export_path)
+        if exports:
+            newest = list(exports.values())[-1]
+            return newest if needed <= set(newest) else None
+        if self._event_file_pattern is None:
+            return None
+        evaluations = read_evaluations(os.path.join(model_dir, self._event_file_pattern))
+        # The current one is in the file already.
+        evaluations.pop(int(current.get("global_step", -1)), None)
+        best = None
+        for metrics in evaluations.values():
+            if needed <= set(metrics) and self._is_better(metrics, best):
+                best = metrics
+        return best
+
+    def _is_better(self, current: Mapping[str, Any], best: Mapping[str, Any] | None) -> bool:
+        if any(_is_nan(current.get(name)) for name in self._metrics_looked_at(current)):
+            _log.warning("An evaluation with NaN is not the best model: %s", dict(current))
+            return False
+        if best is None:
+            return True
+        return bool(
+            self._compare_fn(best_eval_result=dict(best), current_eval_result=dict(current))
+        )
+
+    def _metrics_looked_at(self, result: Mapping[str, Any]) -> set[str]:
+        """The names of the metrics that `compare_fn` reads; all, if it reads none by its name."""
+        watched = _Watched(result)
+        self._compare_fn(best_eval_result=watched, current_eval_result=watched)
+        return watched.names_read or set(result)
+
+
+class _Watched(dict):
+    """Metrics that remember which of them were looked at."""
+
+    def __init__(self, metrics: Mapping[str, Any]) -> None:
+        super().__init__(metrics)
+        self.names_read: set[str] = set()
+
+    def __getitem__(self, key: str) -> Any:
+        self.names_read.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.names_read.add(key)
+        return super().get(key, default)
+
+
+def check_exporter_name(name: str) -> None:
+    """Raises unless `name` names a directory inside another."""
+    if not name or os.path.isabs(name) or ".." in name.replace("\\", "/").split("/"):
+        raise ValueError(
+            f"`name` ({name!r}) must name a directory inside `<model_dir>/export`, such as 'best'."
+        )
+
+
+def _check_compare_fn(compare_fn: Any) -> None:
+    rule = (
+        f"must be a function that takes {' and '.join(_COMPARE_ARGUMENTS)} and returns whether the "
+        "current one is better"
+    )
+    if not callable(compare_fn):
+        raise TypeError(f"`compare_fn` ({compare_fn!r}) {rule}.")
+    signature = inspect.signature(compare_fn)
+    try:
+        signature.bind(**dict.fromkeys(_COMPARE_ARGUMENTS))
+    except TypeError as error:
+        raise ValueError(f"`compare_fn` {rule}; it takes {signature}: {error}.") from error
+
+
+def _scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        name: float(value)
+        for name, value in metrics.items()
+        if np.ndim(value) == 0 and np.asarray(value).dtype.kind in "fiub"
+    }
+
+
+def _is_nan(value: Any) -> bool:
+    is_float = np.asarray(value).dtype.kind == "f"
+    return is_float and bool(np.any(np.isnan(value)))
+
+
+def _read_record(directory: str) -> dict[str, Any]:
+    """The record of an export, empty if it has none: then no exporter has made it."""
+    path = os.path.join(directory, "assets.extra", RECORD_NAME)
+    if not tf.io.gfile.exists(path):
+        return {}
+    with tf.io.gfile.GFile(path) as file:
+        return json.loads(file.read())

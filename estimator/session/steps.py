@@ -1,0 +1,164 @@
+"""Makes the session calls that steps of training take: a loop, one, or one for each batch."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator.config.loop import LoopLength
+from estimator.graph.program import TrainProgram
+from estimator.session.hooks import Hook, HookedSession
+from estimator.session.hooks_in_loops import StockHooks
+from estimator.session.pace import Pace
+from estimator.session.team import Team
+
+_log = logging.getLogger("estimator")
+
+
+class Steps:
+    """The steps of a program in a session.
+
+    Attributes:
+      step: the global step.
+      loss: of the last step; None before the first.
+      num_waiting: how many batches `complete` found that no step has taken in.
+      stock_hooks: which steps the stock ones among the hooks wait for.
+    """
+
+    def __init__(
+        self,
+        program: TrainProgram,
+        session: HookedSession,
+        hooks: Sequence[Hook],
+        team: Team,
+        length: LoopLength,
+        *,
+        stops_on_nan: bool,
+        clock: Callable[[], float],
+    ) -> None:
+        """Reads where the program stands.
+
+        Args:
+          program: what is trained.
+          session: open and started.
+          hooks: of the session.
+          team: the workers that make these calls together.
+          length: of a loop.
+          stops_on_nan: a step whose loss is not finite is the last one.
+          clock: seconds from any fixed moment.
+        """
+        self._program = program
+        self._session = session
+        self._team = team
+        self._pace = Pace(length)
+        self._stops_on_nan = stops_on_nan
+        self._clock = clock
+        self.loss: float | None = None
+        self.num_waiting = 0
+        self.step = self._read(program.current_step)
+        self._num_taken = self._read_num_taken()
+        self.stock_hooks = StockHooks(hooks, self.step)
+
+    def num_steps(self) -> int:
+        """How many steps the next loop may have."""
+        return self._pace.num_steps()
+
+    def run(self, num_steps: int, is_recording: bool) -> bytes | None:
+        """Runs a loop; returns the summaries of its last step.
+
+        Raises:
+          tf.errors.OutOfRangeError: the input has ended; `complete` then takes what it left.
+        """
+        window, started_at = self._program.window, self._clock()
+        num_batches, before = num_steps, self.step
+        if window is not None:
+            # A run may go on with shorter windows than that which it stopped in.
+            num_batches = num_steps * window.size - min(self._num_taken, window.size - 1)
+        if self._program.num_steps is not None:
+            summary = self._call(is_recording, num_steps, num_batches)
+        else:
+            for left in reversed(range(num_batches)):
+                summary = self._call(is_recording and left == 0, int(left == 0))
+                if self.is_nan or not self._team.has_more:
+                    break
+        self._num_taken = 0
+        # Several workers run what the one runs that wants the fewest steps.
+        num_run = num_steps if self._team.is_one else max(1, self.step - before)
+        self._pace.record(num_run, self._clock() - started_at)
+        return summary
+
+    @property
+    def is_nan(self) -> bool:
+        """Whether the last step's loss is not finite, and that stops training."""
+        return self._stops_on_nan and not math.isfinite(self.loss or 0)
+
+    def step_of_loss(self) -> int:
+        """The step that `loss` is of; it may not be complete."""
+        return self.step + bool(self._read_num_taken())
+
+    def complete(self) -> None:
+        """At the input's end: takes the step of the batches that do not make a whole one."""
+        window, num_taken = self._program.window, self._read_num_taken()
+        if window is not None and num_taken and window.flushes is None:
+            _log.warning(
+                "The input ends with %d batches of a step of %d. The optimizer needs a batch to "
+                "run, as a learning rate does that is computed from one: they wait for more.",
+                num_taken,
+                window.size,
+            )
+            self.num_waiting = num_taken - self._num_taken
+        elif window is not None and num_taken:
+            self._session.session.run(window.flushes)
+        self.step = self._read(self._program.current_step)
+
+    def _call(
+        self, is_recording: bool, num_steps: int, num_batches: int | None = None
+    ) -> bytes | None:
+        """Makes a session call and takes in how it went; returns its summaries.
+
+        Args:
+          is_recording: whether its last batch leaves summaries.
+          num_steps: it completes.
+          num_batches: it takes, if it is a loop.
+        """
+        program = self._program
+        fetches = [program.loss, program.global_step]
+        feeds: list[tf.Tensor] = []
+        values: list[Any] = []
+        if program.num_steps is not None:
+            feeds.append(program.num_steps)
+            values.append(np.int32(num_batches))
+        if is_recording:
+            feeds.append(program.is_recording)
+            values.append(np.True_)
+            fetches += [] if program.summary is None else [program.summary]
+        self.stock_hooks.expect(self.step, num_steps)
+        hooks = self.stock_hooks.of_call(is_end_of_step=num_steps > 0)
+        outcome, more_feeds, more_values = self._team.ballot()
+        loss, step, *rest = self._session.run(
+            [*fetches, *outcome], [*feeds, *more_feeds], [*values, *more_values], hooks
+        )
+        if outcome:
+            self._team.take_in(rest.pop())
+        if not self._team.is_empty:
+            self.loss = float(loss)
+        self.step = int(step)
+        return _bytes(rest)
+
+    def _read_num_taken(self) -> int:
+        """How many batches the step in progress has taken, where a step has several."""
+        window = self._program.window
+        return 0 if window is None else self._read(window.num_taken)
+
+    def _read(self, tensor: tf.Tensor) -> int:
+        return int(self._session.session.run(tensor))
+
+
+def _bytes(summary: list[Any]) -> bytes | None:
+    """The one summary that was fetched; a place that a loop never wrote holds an empty array."""
+    return summary[0] if summary and isinstance(summary[0], bytes) else None

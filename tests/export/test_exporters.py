@@ -1,0 +1,283 @@
+"""R15: the latest, the last and the best model, over restarts."""
+
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator as est
+from tests.toy import Scripted, checkpoint_steps, numbers, weight_after
+
+
+def serving_fn():
+    x = tf.compat.v1.placeholder(tf.int64, [None], "x")
+    return est.export.TensorServingInputReceiver(x, x)
+
+
+def higher_score(best_eval_result, current_eval_result):
+    return current_eval_result["score"] > best_eval_result["score"]
+
+
+SCORES = [0, 0.5, 0.8, 0.7, 0.85, 0.79, 0.84, 0.9]
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Makes Estimators in one directory, with scripted evaluations, and closes them."""
+    made = []
+
+    def make(scores=SCORES, **config):
+        config = {"save_summary_steps": None, "save_checkpoints_steps": 10, **config}
+        run_config = est.RunConfig(**config)
+        made.append(est.Estimator(Scripted(scores), str(tmp_path / "model"), run_config))
+        return made[-1]
+
+    yield make
+    for model in made:
+        model.close()
+
+
+@pytest.fixture
+def trained(make):
+    """An Estimator after ten steps, whose exports tests make by hand."""
+    model = make()
+    model.train(numbers(), steps=10)
+    return model
+
+
+def run(model, max_steps, *exporters, **arguments):
+    spec = est.EvalSpec(numbers(2), exporters=exporters, throttle_secs=0, **arguments)
+    return est.train_and_evaluate(model, est.TrainSpec(numbers(), max_steps), spec)
+
+
+def export_by_hand(exporter, model, is_final=False, **metrics):
+    path = os.path.join(model.model_dir, "export", exporter.name)
+    return exporter.export(model, path, model.latest_checkpoint(), metrics, is_final)
+
+
+def exports(model, name):
+    """The numbered directories of an exporter, oldest first."""
+    folder = pathlib.Path(model.model_dir, "export", name)
+    if not folder.exists():
+        return []
+    assert all(path.name.isdigit() for path in folder.iterdir())
+    return sorted(folder.iterdir(), key=lambda path: int(path.name))
+
+
+def served_step(path):
+    """The step whose weights are in an export."""
+    model = tf.saved_model.load(str(path))
+    result = model.signatures["serving_default"](tf.constant([1], tf.int64))
+    (w,) = next(iter(result.values())).numpy()
+    (step,) = [s for s in range(100) if weight_after([[i] for i in range(s)]) == w]
+    return step
+
+
+def record(path):
+    return json.loads((path / "assets.extra" / "exporter.json").read_text())
+
+
+# LatestExporter, FinalExporter.
+
+
+def test_the_latest_is_exported_after_every_evaluation(make):
+    model = make()
+    result = run(model, 35, est.LatestExporter("latest", serving_fn))
+    found = exports(model, "latest")
+    assert [served_step(path) for path in found] == [10, 20, 30, 35]
+    assert result.export_results == [str(found[-1]).encode()]
+
+
+def test_the_latest_is_exported_once_if_the_end_is_known_late_only(make):
+    model = make()
+    spec = est.EvalSpec(
+        numbers(2), exporters=est.LatestExporter("latest", serving_fn), throttle_secs=0
+    )
+    result = est.train_and_evaluate(model, est.TrainSpec(numbers(20)), spec)
+    found = exports(model, "latest")
+    assert [served_step(path) for path in found] == [10, 20]
+    assert result.export_results == [str(found[-1]).encode()]
+
+
+@pytest.mark.parametrize(("keep", "steps"), [(1, [35]), (2, [30, 35]), (None, [10, 20, 30, 35])])
+def test_old_exports_are_removed(make, keep, steps):
+    model = make()
+    run(model, 35, est.LatestExporter("latest", serving_fn, exports_to_keep=keep))
+    assert [record(path)["checkpoint"] for path in exports(model, "latest")] == [
+        f"model.ckpt-{step}" for step in steps
+    ]
+
+
+def test_old_exports_of_an_earlier_run_are_removed_too(make):
+    for max_steps in (20, 40):
+        model = make()
+        run(model, max_steps, est.LatestExporter("latest", serving_fn, exports_to_keep=3))
+    assert [served_step(path) for path in exports(model, "latest")] == [20, 30, 40]
+
+
+def test_what_something_else_made_is_never_removed(trained):
+    folder = pathlib.Path(trained.model_dir, "export", "latest")
+    exporter = est.LatestExporter("latest", serving_fn, exports_to_keep=1)
+    by_hand = trained.export_saved_model(str(folder), serving_fn).decode()
+    (folder / "7").mkdir()
+    (folder / "notes").mkdir()
+    (folder / "8").write_text("A file.")
+    written = [export_by_hand(exporter, trained, loss=1.0).decode() for _ in range(3)]
+    kept = {"7", "8", "notes", os.path.basename(by_hand), os.path.basename(written[-1])}
+    assert set(os.listdir(folder)) == kept
+
+
+def test_the_final_model_is_exported_once_at_the_end(make):
+    model = make()
+    result = run(model, 35, est.FinalExporter("final", serving_fn))
+    (path,) = exports(model, "final")
+    assert served_step(path) == 35
+    assert result.export_results == [str(path).encode()]
+
+
+@pytest.mark.parametrize("count", [20, 25])
+def test_the_final_model_is_exported_when_the_input_ends(make, count):
+    model = make()
+    spec = est.EvalSpec(
+        numbers(2), exporters=est.FinalExporter("final", serving_fn), throttle_secs=0
+    )
+    est.train_and_evaluate(model, est.TrainSpec(numbers(count)), spec)
+    assert [served_step(path) for path in exports(model, "final")] == [count]
+
+
+def test_an_export_has_the_extra_assets_and_a_record(trained, tmp_path):
+    (tmp_path / "words").write_text("one two")
+    exporter = est.LatestExporter(
+        "latest", serving_fn, {"vocabulary/words.txt": str(tmp_path / "words")}, as_text=True
+    )
+    metrics = {"score": np.float32(0.5), "loss": 2.0, "global_step": 10, "image": b"..."}
+    path = pathlib.Path(export_by_hand(exporter, trained, **metrics).decode())
+    assert (path / "assets.extra" / "vocabulary" / "words.txt").read_text() == "one two"
+    assert (path / "saved_model.pbtxt").exists()
+    assert record(path) == {
+        "exporter": "LatestExporter",
+        "checkpoint": "model.ckpt-10",
+        "metrics": {"score": 0.5, "loss": 2.0, "global_step": 10.0},
+    }
+
+
+# BestExporter.
+
+
+def make_best(compare_fn=higher_score, **arguments):
+    return est.BestExporter("best", serving_fn, compare_fn=compare_fn, **arguments)
+
+
+def test_the_best_is_exported_whenever_it_is_new(make):
+    model = make()
+    result = run(model, 70, make_best())
+    assert [served_step(path) for path in exports(model, "best")] == [10, 20, 40, 70]
+    assert result.export_results == [str(exports(model, "best")[-1]).encode()]
+    assert [record(path)["metrics"]["score"] for path in exports(model, "best")] == [
+        np.float32(score) for score in (0.5, 0.8, 0.85, 0.9)
+    ]
+
+
+@pytest.mark.parametrize("restart_after", [20, 30, 40, 45, 50])
+def test_the_best_is_known_after_a_restart(make, restart_after):
+    for max_steps in (restart_after, 60):
+        model = make()
+        result = run(model, max_steps, make_best())
+    assert [served_step(path) for path in exports(model, "best")] == [10, 20, 40]
+    assert result.export_results == [None]
+
+
+def test_the_best_of_a_run_without_records_is_in_its_event_files(make):
+    run(make(), 50)  # Evaluates, and exports nothing.
+    model = make()
+    run(model, 70, make_best())
+    assert [served_step(path) for path in exports(model, "best")] == [70]
+
+
+def test_event_files_elsewhere_are_named_by_a_pattern(make):
+    run(make(), 50, name="held out")
+    model = make()
+    run(model, 60, make_best(), name="held out")  # Does not see them: 0.84 is its first.
+    assert [served_step(path) for path in exports(model, "best")] == [60]
+    model = make()
+    other = est.BestExporter(
+        "other", serving_fn, "eval_held out/*.tfevents.*", compare_fn=higher_score
+    )
+    run(model, 70, other, name="held out")
+    assert [served_step(path) for path in exports(model, "other")] == [70]
+
+
+def test_an_evaluation_that_was_better_but_not_exported_does_not_count(make):
+    """Killed between evaluation and export: the best that there is decides, not the best seen."""
+    model = make()
+    run(model, 20, make_best())
+    run(make([0, 0, 0, 0.99]), 30)
+    model = make()
+    run(model, 40, make_best())
+    assert [served_step(path) for path in exports(model, "best")] == [10, 20, 40]
+
+
+def test_the_lowest_loss_is_the_best_by_default(trained):
+    exporter = est.BestExporter(serving_input_receiver_fn=serving_fn)
+    assert exporter.name == "best_exporter"
+    losses = [0.9, 1.0, 0.8, 0.8, 0.7]
+    written = [export_by_hand(exporter, trained, loss=loss) is not None for loss in losses]
+    assert written == [True, False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    "compare_fn",
+    [
+        higher_score,
+        lambda best_eval_result, current_eval_result: (
+            not current_eval_result["score"] <= best_eval_result.get("score")
+        ),
+        lambda current_eval_result, **others: (
+            max(current_eval_result.values()) > max(others["best_eval_result"].values())
+        ),
+    ],
+    ids=["by name", "negated", "all values"],
+)
+def test_nan_is_never_the_best(trained, compare_fn):
+    exporter = make_best(compare_fn)
+    scores = [np.nan, 0.5, np.float32(np.nan), 0.4, 0.6, np.nan]
+    written = [export_by_hand(exporter, trained, score=s) is not None for s in scores]
+    assert written == [False, True, False, False, True, False]
+    again = make_best(compare_fn)
+    assert export_by_hand(again, trained, score=0.55) is None
+    assert export_by_hand(again, trained, score=0.65) is not None
+
+
+def test_a_metric_that_is_nan_and_not_asked_for_does_not_matter(trained):
+    exporter = make_best()
+    assert export_by_hand(exporter, trained, score=0.5, auc=np.nan) is not None
+    assert export_by_hand(exporter, trained, score=0.6, auc=np.nan) is not None
+
+
+def test_the_best_export_outlives_its_checkpoint(make):
+    model = make([0, 0.9, 0.1, 0.1, 0.1], keep_checkpoint_max=1)
+    run(model, 40, make_best())
+    assert checkpoint_steps(model.model_dir) == [40]
+    assert [served_step(path) for path in exports(model, "best")] == [10]
+
+
+def test_the_best_is_kept_when_old_ones_are_removed(make):
+    model = make()
+    run(model, 70, make_best(exports_to_keep=1))
+    assert [served_step(path) for path in exports(model, "best")] == [70]
+
+
+def test_records_without_the_metric_are_no_best(trained):
+    assert export_by_hand(est.BestExporter("best", serving_fn), trained, loss=0.1) is not None
+    assert export_by_hand(make_best(), trained, loss=0.2, score=0.3) is not None
+
+
+def test_an_exporter_of_the_user_needs_a_name_and_export():
+    class Incomplete(est.Exporter):
+        name = "incomplete"
+
+    with pytest.raises(TypeError, match="abstract"):
+        Incomplete()
