@@ -28,11 +28,12 @@ from estimator.graph import program as programs
 from estimator.graph.dealing import build_pipeline, num_batches_a_step, pipeline_kind
 from estimator.graph.input import Input, build_input, check_input_fn, is_same_input
 from estimator.graph.model import Model, check_model_fn
+from estimator.graph.placement import make_device_fn
 from estimator.graph.workers import num_local_replicas, workers_of
 from estimator.session.hooks import Hook, check_hooks
 from estimator.session.host_input import HostInput
 from estimator.session.open import build_setup, opened
-from estimator.session.server import other_workers, served_target
+from estimator.session.server import connect
 from estimator.session.train import TrainRequest, TrainResult, run_train
 from estimator.session.warm import WarmSession, run_evaluation
 from estimator.spec import ModeKeys
@@ -199,9 +200,7 @@ class Estimator:
         strategy = make_strategy(self._config, ModeKeys.TRAIN)
         check_fits_cluster(self._config, strategy)
         session_config = make_session_config(self._config, strategy)
-        workers = workers_of(strategy)
-        target = served_target(strategy, self._config, session_config)
-        others = other_workers(self._config.cluster) if workers.count > 1 else {}
+        connection = connect(strategy, self._config, session_config)
         program = programs.build_train_program(
             self._model_in(ModeKeys.TRAIN, strategy),
             lambda: self._build_input(input_fn, ModeKeys.TRAIN, strategy),
@@ -210,19 +209,20 @@ class Estimator:
             nan_policy=self._config.nan_policy,
             host_call_steps=self._host_call_steps(),
             seed=self._config.tf_random_seed,
+            device_fn=self._device_fn(),
         )
+        arguments.check_window(program.window, self._config)
         self._trained_on = program.input.element[0]
         request = TrainRequest(
             config=self._config,
             session_config=session_config,
             steps=steps,
             max_steps=max_steps,
-            hooks=[*all_hooks, *programs.training_hooks(program.spec, workers.is_chief)],
+            hooks=[*all_hooks, *programs.training_hooks(program.spec, self._is_chief(strategy))],
             listeners=listeners,
             is_same_input=self._is_same_input(input_fn),
             old_model=old_model,
-            target=target,
-            others=others,
+            connection=connection,
             equal={"the number of replicas": strategy.num_replicas_in_sync},
         )
         self._train_result = run_train(program, request)
@@ -473,6 +473,10 @@ class Estimator:
     ) -> Input:
         num_replicas = num_local_replicas(strategy)
         workers = workers_of(strategy)
+        num_pipelines, pipeline = workers.count, workers.index
+        if mode == ModeKeys.TRAIN and self._config.num_ps_replicas:
+            num_pipelines = self._config.num_worker_replicas
+            pipeline = self._config.global_id_in_cluster or 0
         kind = self._pipeline(mode)
         if mode != ModeKeys.TRAIN:  # Its batches are dealt out, and cut, when they are fed.
             kind = InputPipelineConfig.PER_HOST_V1
@@ -484,14 +488,27 @@ class Estimator:
                 params=self._input_params_for(mode, strategy),
                 config=self._config,
                 input_context=tf.distribute.InputContext(
-                    workers.count * num_calls,
-                    workers.index * num_calls + index,
+                    num_pipelines * num_calls,
+                    pipeline * num_calls + index,
                     strategy.num_replicas_in_sync,
                 ),
                 lookahead=num_batches_a_step(kind, num_replicas) if workers.count > 1 else None,
             )
 
         return build_pipeline(build, kind, num_replicas, self._batch_axis)
+
+    def _is_chief(self, strategy: tf.distribute.Strategy) -> bool:
+        """Whether this process writes what training under the strategy leaves."""
+        if self._config.num_ps_replicas:
+            return self._config.is_chief
+        return workers_of(strategy).is_chief
+
+    def _device_fn(self) -> Callable | None:
+        """What puts variables on ps tasks, if nobody else does."""
+        places_itself = self._config.train_distribute is not None
+        if not self._config.num_ps_replicas or self._config.device_fn is not None or places_itself:
+            return None
+        return make_device_fn(self._config.cluster, self._config.ps_placement)
 
     def _is_same_input(self, input_fn: Callable) -> bool:
         """Whether the last `train` of this process, if there was one, had the same input."""

@@ -28,6 +28,7 @@ from estimator.config.tpu_config import InputPipelineConfig, TPUConfig
 __all__ = ["InputPipelineConfig", "RunConfig", "TPUConfig", "TPURunConfig"]
 
 DEFAULT_SAVE_CHECKPOINTS_SECS: Final = 600
+PS_PLACEMENTS: Final = ("round_robin", "by_size")
 NAN_POLICIES: Final = ("raise", "stop", "skip", "ignore")
 COMPUTE_DTYPES: Final = ("float32", "bfloat16")
 PROTOCOLS: Final = ("grpc", "grpc+verbs")
@@ -75,6 +76,8 @@ class RunConfig:
         "stop" without one, "skip" the step as if it had not changed any weight, or "ignore" it.
       communication_options: how "multi_worker_mirrored" reduces: a
         `tf.distribute.experimental.CommunicationOptions`; None is AUTO.
+      ps_placement: where ps tasks hold a variable: "round_robin", on the next one, or "by_size", on
+        the one that holds the fewest bytes.
       resume_input: whether training goes on where the input stood at the last checkpoint.
       compute_dtype: "bfloat16" gives Keras layers the policy "mixed_bfloat16" while `model_fn` is
         called, in every mode, and puts it into a `tf.compat.v1.tpu.bfloat16_scope`: what
@@ -121,6 +124,7 @@ class RunConfig:
     max_time_secs: float | None = None
     smoke: bool = False
     cluster: Cluster = field(default_factory=read_cluster)
+    ps_placement: str = "round_robin"
     communication_options: tf.distribute.experimental.CommunicationOptions | None = None
 
     def __post_init__(self) -> None:
@@ -260,6 +264,7 @@ class RunConfig:
             type(tf.distribute.experimental.CommunicationOptions()),
             "a tf.distribute.experimental.CommunicationOptions",
         )
+        check_choice("ps_placement", self.ps_placement, PS_PLACEMENTS)
         check_choice("nan_policy", self.nan_policy, NAN_POLICIES)
         self._check_compute_dtype()
         for name in ("resume_input", "checkpoint_save_graph_def", "jit_compile", "smoke"):

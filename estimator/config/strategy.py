@@ -14,6 +14,7 @@ from estimator.spec import ModeKeys
 if TYPE_CHECKING:
     from estimator.config.run_config import RunConfig
 
+_PS_TYPE = tf.compat.v1.distribute.experimental.ParameterServerStrategy
 # The two have no public base class in common.
 STRATEGY_TYPES = (tf.distribute.Strategy, tf.compat.v1.distribute.Strategy)
 # Those whose devices are all of this machine.
@@ -59,6 +60,8 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
         choice = None
     if mode != ModeKeys.TRAIN and isinstance(choice, STRATEGY_TYPES):
         choice = _local_part(choice)
+    if choice == "parameter_server":
+        choice = None  # One replica; what is special is where its variables are.
     if isinstance(choice, STRATEGY_TYPES):
         _check_gpus(choice)
         return choice
@@ -117,6 +120,15 @@ def check_fits_cluster(config: RunConfig, strategy: tf.distribute.Strategy) -> N
                 f"({cluster.cluster_spec}). Set TF_CONFIG before both are made, or pass "
                 "RunConfig(cluster=parse_tf_config(...))."
             )
+    choice = _choose(config, ModeKeys.TRAIN)
+    if "ps" in tasks and (choice in (None, "parameter_server") or isinstance(choice, _PS_TYPE)):
+        _check_parameter_servers(config)
+        return
+    if choice == "parameter_server":
+        raise ValueError(
+            "`strategy` ('parameter_server') keeps the variables on ps tasks, and TF_CONFIG names "
+            f'{listed or "no cluster"}. Add "ps" to its cluster, or pass another strategy.'
+        )
     if "ps" in tasks:
         raise ValueError(
             f"`TF_CONFIG` names {listed}, but the strategy ({strategy_name(config)}) has no use "
@@ -127,6 +139,15 @@ def check_fits_cluster(config: RunConfig, strategy: tf.distribute.Strategy) -> N
         raise ValueError(
             f"`TF_CONFIG` names {listed}, but the strategy ({strategy_name(config)}) trains in one "
             'process. Pass RunConfig(strategy="multi_worker_mirrored"), or unset TF_CONFIG.'
+        )
+
+
+def _check_parameter_servers(config: RunConfig) -> None:
+    cluster = config.cluster
+    if cluster.task_type == "ps":
+        raise ValueError(
+            f"This task is ps {cluster.task_id} of TF_CONFIG, which holds variables and does not "
+            "train. Call `train_and_evaluate` in it, as in all tasks."
         )
 
 
@@ -218,6 +239,8 @@ _multi_worker_mirrored: dict[str, tf.distribute.Strategy] = {}
 
 def _local_part(strategy: tf.distribute.Strategy) -> Any:
     """The strategy on this process's devices alone, if it is one of several processes."""
+    if isinstance(strategy, _PS_TYPE):
+        return None
     if not _tf.is_multi_worker(strategy):
         return strategy
     devices = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
@@ -245,7 +268,7 @@ def _replica_devices(num_replicas: int | None) -> list[str]:
     return [f"/{kind}:{index}" for index in range(num_replicas)]
 
 
-_CLUSTER_STRATEGIES = ("multi_worker_mirrored",)
+_CLUSTER_STRATEGIES = ("multi_worker_mirrored", "parameter_server")
 _MAKERS: dict[str, Callable[[int | None], tf.distribute.Strategy]] = {
     "one_device": _make_one_device,
     "mirrored": _make_mirrored,

@@ -156,7 +156,7 @@ def building(
 ) -> Iterator[tuple[tf.Graph, tf.Variable]]:
     """A new default graph, under `strategy`, with its global step.
 
-    `device_fn` gives the devices of ops that nothing else places.
+    `device_fn` gives the device of each op.
     """
     graph = tf.Graph()
     with (
@@ -173,10 +173,15 @@ def building(
             yield graph, tf.compat.v1.train.get_or_create_global_step()
 
 
+def _of_unplaced(device_fn: Callable | None) -> Callable[[tf.Operation], str] | None:
+    """The user's function, asked only where no `tf.device` says anything."""
+    return None if device_fn is None else lambda op: op.device or device_fn(op)
+
+
 def _placing(device_fn: Callable[[tf.Operation], str] | None) -> Any:
     if device_fn is None:
         return contextlib.nullcontext()
-    return tf.compat.v1.device(lambda op: op.device or device_fn(op))
+    return tf.compat.v1.device(device_fn)
 
 
 def _create_resource(next_creator: Callable, **kwargs: Any) -> tf.Variable:
@@ -209,6 +214,7 @@ def build_train_program(
     nan_policy: str,
     host_call_steps: int = 1,
     seed: int | None = None,
+    device_fn: Callable[[tf.Operation], str] | None = None,
 ) -> TrainProgram:
     """Builds `model` in train mode.
 
@@ -222,8 +228,12 @@ def build_train_program(
         step is skipped or what it did is ignored.
       host_call_steps: how many steps from one `host_call` to the next.
       seed: of the graph.
+      device_fn: places every op; None leaves it to the config's and to the strategy.
     """
-    with building(strategy, seed, model.config.device_fn) as (graph, global_step):
+    with building(strategy, seed, device_fn or _of_unplaced(model.config.device_fn)) as (
+        graph,
+        global_step,
+    ):
         source = make_input()
         step_before = _build_step_before(global_step)
         is_recording = tf.compat.v1.placeholder_with_default(False, [], "is_recording")
@@ -432,7 +442,7 @@ def build_eval_program(
       strategy: where the replicas run.
       seed: of the graph.
     """
-    with building(strategy, seed, model.config.device_fn) as (graph, global_step):
+    with building(strategy, seed, _of_unplaced(model.config.device_fn)) as (graph, global_step):
         feeds, batches = _build_feeds(element, strategy.num_replicas_in_sync)
         replicas = build_replicas(strategy, model, batches, ModeKeys.EVAL)
         specs = [output.spec for output in replicas.outputs]
@@ -467,7 +477,7 @@ def build_predict_program(
       strategy: where the replicas run.
       seed: of the graph.
     """
-    with building(strategy, seed, model.config.device_fn) as (graph, global_step):
+    with building(strategy, seed, _of_unplaced(model.config.device_fn)) as (graph, global_step):
         feeds, batches = _build_feeds(element, strategy.num_replicas_in_sync)
         replicas = build_replicas(strategy, model, batches, ModeKeys.PREDICT)
         return PredictProgram(

@@ -125,7 +125,11 @@ def _build_initializers(
 
 @contextlib.contextmanager
 def opened(
-    setup: Setup, checkpoint_paths: Sequence[str], master: str = "", team: Team | None = None
+    setup: Setup,
+    checkpoint_paths: Sequence[str],
+    master: str = "",
+    team: Team | None = None,
+    timeout_secs: float = 0,
 ) -> Iterator[tuple[tf.compat.v1.Session, str | None]]:
     """Opens a session, restored from the first of the checkpoints that can be read.
 
@@ -136,6 +140,7 @@ def opened(
       checkpoint_paths: newest first; with none, the variables are initialized.
       master: the session's target.
       team: the workers that open theirs together; None for one.
+      timeout_secs: how long to wait for a chief that gives the variables their values.
 
     Yields:
       The session and the checkpoint's path, None if there is none.
@@ -144,16 +149,34 @@ def opened(
         setup.graph.as_default(),
         tf.compat.v1.Session(master, graph=setup.graph, config=setup.config) as session,
     ):
-        is_chief = team is None or team.is_chief
-        path = restore_first(setup, session, checkpoint_paths) if is_chief else None
-        is_restored = path is not None
-        if team is not None:
-            is_restored = bool(team.tell(session, int(is_restored)))
-        if not is_restored:
-            for initialize in setup.initializers:
-                initialize(session)
+        path = None
+        board = None if team is None else team.board
+        if board is None or board.is_chief:
+            path = _start_variables(setup, session, checkpoint_paths, team)
+        else:
+            board.wait_for_chief(session, timeout_secs)
         session.run([setup.local_init_ops, setup.broadcast])
+        if board is not None and board.is_chief:
+            board.announce(session)
         yield session, path
+
+
+def _start_variables(
+    setup: Setup,
+    session: tf.compat.v1.Session,
+    checkpoint_paths: Sequence[str],
+    team: Team | None,
+) -> str | None:
+    """Restores or initializes the variables; returns the checkpoint's path, None if without."""
+    is_chief = team is None or team.is_chief
+    path = restore_first(setup, session, checkpoint_paths) if is_chief else None
+    is_restored = path is not None
+    if team is not None:
+        is_restored = bool(team.tell(session, int(is_restored)))
+    if not is_restored:
+        for initialize in setup.initializers:
+            initialize(session)
+    return path
 
 
 def restore_first(

@@ -114,6 +114,15 @@ class Peers:
         """Lets no call of the session wait for a task that is gone, as long as they are watched."""
         self._guarded.append(session)
 
+    def is_gone(self, name: str) -> bool:
+        """Whether a task does not answer now, or is not known."""
+        channel = self._channels.get(name)
+        return channel is None or self._ask(channel, _ANSWER_SECS, wait_for_ready=False) is None
+
+    def wait_until_lost(self) -> None:
+        """Waits, while they are watched, until one of them is gone."""
+        self._is_lost.wait()
+
     def release(self) -> None:
         """From now on tasks may end."""
         self._changes.put(None)

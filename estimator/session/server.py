@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
+
 import tensorflow as tf
 
 from estimator import _tf
@@ -13,28 +16,55 @@ from estimator.graph.workers import workers_of
 _servers: dict[str, tf.distribute.Server] = {}
 
 
-def served_target(
+@dataclasses.dataclass(frozen=True)
+class Connection:
+    """How a session of training reaches the cluster.
+
+    Attributes:
+      target: of the session.
+      session_config: of the session.
+      needed: the addresses, by name, of the tasks without which training cannot go on.
+      replaceable: those of the tasks that may end and come back.
+    """
+
+    target: str = ""
+    session_config: tf.compat.v1.ConfigProto | None = None
+    needed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    replaceable: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def connect(
     strategy: tf.distribute.Strategy,
     config: RunConfig,
     session_config: tf.compat.v1.ConfigProto,
-) -> str:
-    """The session target of a strategy, whose server is started if there is none yet.
-
-    Args:
-      strategy: what runs in the session.
-      config: knows the cluster, and which of its tasks this is.
-      session_config: of the session; the server's devices are made by it.
+) -> Connection:
+    """How to train under a strategy; starts this task's server if there is none yet.
 
     Raises:
       ValueError: this task's port is in use.
     """
+    cluster = config.cluster
+    if cluster.num_ps_replicas:
+        needed = task_addresses(cluster, "ps")
+        chief, workers = task_addresses(cluster, "chief"), task_addresses(cluster, "worker")
+        if not chief:
+            chief = {"worker 0": workers.pop("worker 0", "")} if not cluster.is_chief else {}
+        if not session_config.device_filters:
+            # A worker that is gone holds nobody up.
+            own = f"/job:{cluster.task_type}/task:{cluster.task_id}"
+            session_config.device_filters.extend(["/job:ps", own])
+        if cluster.session_master is None:
+            start_server(cluster, session_config, config.protocol)
+        if cluster.is_chief:
+            return Connection(config.master, session_config, needed, workers)
+        return Connection(config.master, session_config, {**needed, **chief})
     if workers_of(strategy).count == 1:
-        return config.master
-    cluster, protocol = config.cluster, config.protocol
-    address = cluster.cluster_spec[cluster.task_type][cluster.task_id]
+        return Connection(config.master, session_config)
     if not _tf.has_started_server(strategy):
-        start_server(cluster, session_config, protocol)
-    return f"{protocol or 'grpc'}://{address}"
+        start_server(cluster, session_config, config.protocol)
+    address = cluster.cluster_spec[cluster.task_type][cluster.task_id]
+    others = {**task_addresses(cluster, "chief"), **task_addresses(cluster, "worker")}
+    return Connection(f"{config.protocol or 'grpc'}://{address}", session_config, others)
 
 
 def start_server(
@@ -68,12 +98,15 @@ def start_server(
     return _servers[address]
 
 
-def other_workers(cluster: Cluster) -> dict[str, str]:
-    """The addresses of the other tasks that run replicas, by name."""
-    spec = cluster.cluster_spec
-    found = {}
-    for role in ("chief", "worker"):
-        for index, address in enumerate(spec.get(role, ())):
-            if (role, index) != (cluster.task_type, cluster.task_id):
-                found["the chief" if role == "chief" else f"worker {index}"] = address
-    return found
+def task_addresses(cluster: Cluster, role: str) -> dict[str, str]:
+    """The addresses of the other tasks of a role, by name."""
+    return {
+        task_name(role, index): address
+        for index, address in enumerate(cluster.cluster_spec.get(role, ()))
+        if (role, index) != (cluster.task_type, cluster.task_id)
+    }
+
+
+def task_name(role: str, index: int) -> str:
+    """What a task is called in messages."""
+    return "the chief" if role == "chief" else f"{role} {index}"

@@ -15,6 +15,7 @@ from estimator.graph.workers import collective_ops_behind
 from estimator.session.alike import check_alike, describe_model
 from estimator.session.hooks import Hook
 from estimator.session.peers import Peers
+from estimator.session.shared import Noticeboard
 
 # They write to the directory of the model, which is the chief's to write to.
 _WRITERS = (
@@ -35,8 +36,14 @@ class Team:
       agreed: what anybody wished, of `WISHES`.
     """
 
-    def __init__(self, program: TrainProgram) -> None:
-        """Adds nothing to the program."""
+    def __init__(self, program: TrainProgram, board: Noticeboard | None = None) -> None:
+        """Adds nothing to the program.
+
+        Args:
+          program: that they run.
+          board: for workers that do not wait for each other, but share variables on ps tasks.
+        """
+        self.board = board
         self.workers = program.workers
         self._ballot = program.ballot
         self._outcome = program.outcome
@@ -48,7 +55,7 @@ class Team:
     @property
     def is_chief(self) -> bool:
         """Whether this worker writes."""
-        return self.workers.is_chief
+        return self.workers.is_chief if self.board is None else self.board.is_chief
 
     @property
     def is_one(self) -> bool:
@@ -63,7 +70,11 @@ class Team:
     @property
     def is_empty(self) -> bool:
         """Whether the last call was a loop that nobody began, because somebody wants to stop."""
-        return self._is_loop and self.stop is not None
+        return self.board is None and self._is_loop and self.stop is not None
+
+    def share_of(self, num_steps: int) -> int:
+        """Of steps that all workers run, those that this one runs before it looks again."""
+        return num_steps if self.board is None else -(-num_steps // self.board.num_workers)
 
     def wish(self, what: str) -> None:
         """Asks all workers for it in the next session call."""
@@ -71,12 +82,17 @@ class Team:
 
     def ballot(self) -> tuple[list[tf.Tensor], list[tf.Tensor], list[Any]]:
         """What a call fetches besides, and what it feeds, for an agreement; nothing for one."""
+        if self.board is not None:
+            return [self.board.stop.tensor], [], []
         if self._ballot is None or self._outcome is None:
             return [], [], []
         return [self._outcome], [self._ballot.wishes], [self._wish_vector()]
 
     def take_in(self, outcome: np.ndarray) -> None:
         """Notes what was agreed on."""
+        if self.board is not None:
+            self.agreed = ["hook"] if self.board.is_stopped(int(outcome)) else []
+            return
         self.has_more = bool(outcome[0])
         self.agreed = [
             wish for wish, is_wished in zip(WISHES, outcome[1:], strict=True) if is_wished
@@ -92,7 +108,7 @@ class Team:
 
     def tell(self, session: tf.compat.v1.Session, number: int) -> int:
         """The chief's number, which all get; every worker makes this call."""
-        return self.meet(session, number if self.is_chief else _LARGEST)
+        return self.meet(session, number if self.is_one or self.is_chief else _LARGEST)
 
     def own_hooks(self, hooks: Sequence[Hook]) -> list[Hook]:
         """Those that this worker runs: the chief's alone write to the model's directory."""

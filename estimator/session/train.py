@@ -36,6 +36,8 @@ from estimator.session.hooks_in_loops import first_stop, saver_hooks
 from estimator.session.open import Setup, build_setup, opened
 from estimator.session.peers import Peers
 from estimator.session.schedule import Schedule, loop_length
+from estimator.session.server import Connection
+from estimator.session.shared import Noticeboard
 from estimator.session.signals import StopSignal, stop_signals
 from estimator.session.steps import Steps
 from estimator.session.team import Team, collectives_of_save, joined
@@ -75,8 +77,7 @@ class TrainRequest:
       listeners: told of every checkpoint.
       is_same_input: whether the input is the one that the newest checkpoint's position is in.
       old_model: what to start from if there is no checkpoint, or None.
-      target: of the session.
-      others: the addresses of the other workers, by name.
+      connection: how the session reaches the cluster.
       equal: what must be equal on all workers besides the model and the config, by name.
       clock: seconds from any fixed moment.
     """
@@ -89,8 +90,7 @@ class TrainRequest:
     listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener]
     is_same_input: bool
     old_model: OldModel | None = None
-    target: str = ""
-    others: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    connection: Connection = Connection()
     equal: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
 
@@ -106,7 +106,8 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
       TimeoutError, tf.errors.UnavailableError: another worker did not come, or is gone.
     """
     config = request.config
-    team = Team(program)
+    board = Noticeboard(program.graph, config.cluster) if config.num_ps_replicas else None
+    team = Team(program, board)
     workers = program.workers
     model_dir = str(config.model_dir)
     paths = files.checkpoints_newest_first(model_dir)
@@ -146,8 +147,18 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
                 checkpoints.begin()
         stop = stack.enter_context(stop_signals())
         peers = stack.enter_context(_joined(program, request))
-        session, path = stack.enter_context(opened(setup, paths, request.target, team))
+        replaceable = stack.enter_context(_replaceable(request))
+        session, path = stack.enter_context(
+            opened(
+                setup,
+                paths,
+                request.connection.target,
+                team,
+                config.session_creation_timeout_secs,
+            )
+        )
         peers.guard(session)
+        stack.enter_context(_telling_result(team, session, stop))
         # Not before: until the checkpoint has turned out to be this model's, nothing is touched.
         tf.io.gfile.makedirs(model_dir)
         if position is None or not request.is_same_input:
@@ -160,7 +171,7 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         is_resumed = _start_input(session, program, position, model_dir, saved_step)
         hooked.start(session, stack.enter_context(_coordinated(session)))
         run = _TrainRun(program, hooked, request, checkpoints, events, weights, stop, team)
-        return run.run(is_resumed, peers)
+        return run.run(is_resumed, peers, replaceable)
 
 
 # What decides what a session call runs, and how long training goes on.
@@ -181,7 +192,7 @@ def _joined(
     config = request.config
     return joined(
         program,
-        request.others,
+        request.connection.needed,
         {
             "TensorFlow": tf.__version__,
             "`steps`": request.steps,
@@ -189,16 +200,42 @@ def _joined(
             **{f"`{name}`": getattr(config, name) for name in _EQUAL_FIELDS},
             **request.equal,
         },
-        request.target,
+        request.connection.target,
         request.session_config,
         config.session_creation_timeout_secs,
     )
+
+
+@contextlib.contextmanager
+def _replaceable(request: TrainRequest) -> Iterator[Peers]:
+    """The tasks that may end and come back; all are waited for in the beginning."""
+    peers = Peers(request.connection.replaceable)
+    with contextlib.closing(peers):
+        peers.wait(request.config.session_creation_timeout_secs)
+        yield peers
+
+
+@contextlib.contextmanager
+def _telling_result(team: Team, session: tf.compat.v1.Session, stop: StopSignal) -> Iterator[None]:
+    """The chief tells the ps tasks, which cannot know, how training inside ended."""
+    board = team.board if team.is_chief else None
+    try:
+        yield
+    except BaseException:
+        if board is not None:
+            with contextlib.suppress(tf.errors.OpError):  # They may be what is gone.
+                board.say_result(session, 1)
+        raise
+    if board is not None:
+        board.say_result(session, 0 if stop.received is None else 128 + stop.received)
 
 
 def _build_position(program: TrainProgram, request: TrainRequest) -> InputPosition | None:
     """What saves where the input stands; None if it is not saved."""
     if not program.input.iterators or not request.config.resume_input:
         return None
+    if request.config.num_ps_replicas:
+        return None  # A checkpoint is of no moment that all workers had in common.
     if program.workers.count > 1 and saver_hooks(request.hooks):
         _log.warning(
             "A CheckpointSaverHook saves when the chief says so, which the other workers do not "
@@ -357,7 +394,7 @@ class _TrainRun:
             ends.append((stop_hook, "hook"))
         return min(ends, key=lambda end: end[0], default=(None, "hook"))
 
-    def run(self, is_input_resumed: bool, peers: Peers) -> TrainResult:
+    def run(self, is_input_resumed: bool, peers: Peers, replaceable: Peers) -> TrainResult:
         reason = None if self._has_input(is_input_resumed) else "end of input"
         self._session.ask_to_stop(self._step)
         while reason is None:
@@ -371,7 +408,7 @@ class _TrainRun:
                 "`input_fn` gave no batch for every replica: its dataset is empty, or smaller than "
                 "one global batch. Check its files and filters, or drop_remainder."
             )
-        self._team.meet(self._session.session)
+        self._part(reason, replaceable)
         peers.release()
         if reason != "nan loss":
             reason = self._finish(reason)
@@ -379,6 +416,19 @@ class _TrainRun:
             self._events.flush()
         _log.info("Training stopped at step %d: %s.", self._step, reason)
         return TrainResult(self._step, self._loss, reason, self._count_skipped())
+
+    def _part(self, reason: str, replaceable: Peers) -> None:
+        """Tells the others that this worker stops; the chief waits for all."""
+        session, board = self._session.session, self._team.board
+        self._team.meet(session)
+        if board is None:
+            return
+        if reason in ("hook", "listener", "max_time"):
+            board.say_stop(session)
+        board.say_done(session)
+        if board.is_chief:
+            board.wait_for_workers(session, replaceable.is_gone)
+            self._step = int(session.run(self._program.current_step))
 
     def _found_no_batch(self, reason: str | None) -> bool:
         is_at_start = self._step == self._first_step and self._steps.num_waiting == 0
@@ -450,7 +500,7 @@ class _TrainRun:
         num_steps = loop_length(
             self._step,
             self._steps.num_steps(),
-            self._max_step,
+            self._next_end(),
             [self._saves, self._summaries, self._steps.stock_hooks, *self._session.schedules()],
         )
         before = self._step
@@ -473,11 +523,17 @@ class _TrainRun:
         self._check_advanced(before)
         if self._team.is_chief:
             # Another worker's hooks may have cut the loop before the step that was to be recorded.
-            if is_recording and self._step == before + num_steps:
+            if is_recording and (self._team.is_one or self._step == before + num_steps):
                 self._write_summaries(summary)
             if self._logs.is_due(before, self._step):
                 self._write_speed()
         return self._save_if_due(before) or agreed
+
+    def _next_end(self) -> int | None:
+        """The last step that the next loop may reach."""
+        if self._max_step is None:
+            return None
+        return self._step + self._team.share_of(self._max_step - self._step)
 
     def _save_if_due(self, before: int) -> str | None:
         if self._checkpoints is None or not self._is_save_due(before):

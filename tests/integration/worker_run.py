@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import estimator as est
+from estimator.session.ps import serve_parameters
 
 v1 = tf.compat.v1
 NUM_EXAMPLES, BATCH_SIZE, NUM_FEATURES = 96, 12, 4
@@ -42,14 +43,17 @@ def model_fn(features, labels, mode, params):
     """A line, with what each example was seen, a moving mean and, if asked for, dropout."""
     w = v1.get_variable("w", [NUM_FEATURES, 1])
     b = v1.get_variable("b", [1], initializer=v1.zeros_initializer())
-    seen = v1.get_variable(
-        "seen",
-        [NUM_EXAMPLES],
-        initializer=v1.zeros_initializer(),
-        trainable=False,
-        synchronization=tf.VariableSynchronization.ON_READ,
-        aggregation=tf.VariableAggregation.SUM,
-    )
+    if params.get("plain"):
+        seen = v1.get_variable("seen", [NUM_EXAMPLES], trainable=False)
+    else:
+        seen = v1.get_variable(
+            "seen",
+            [NUM_EXAMPLES],
+            initializer=v1.zeros_initializer(),
+            trainable=False,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.SUM,
+        )
     x = features["x"]
     if mode == est.ModeKeys.TRAIN and params.get("dropout"):
         x = tf.nn.dropout(x, 0.3, seed=5) + tf.random.normal(tf.shape(x), stddev=0.1)
@@ -320,6 +324,35 @@ def keras_model_fn(features, labels, mode):
     optimizer = v1.train.GradientDescentOptimizer(0.1)
     train_op = tf.group(note, optimizer.minimize(loss, v1.train.get_global_step()))
     return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def asynchronous(model_dir, loops):
+    """Variables on ps tasks; the chief and the workers train on their shards at their own pace."""
+    config = est.RunConfig()
+    if config.task_type == "ps":
+        sys.exit(serve_parameters(config))
+    for loop in map(int, loops.split(",")):
+        with make_model(
+            f"{model_dir}/loop{loop}",
+            {"plain": True},
+            strategy=None if loop == 1 else "parameter_server",
+            iterations_per_loop=loop,
+            save_checkpoints_steps=20,
+            save_summary_steps=20,
+        ) as line:
+            line.train(make_input_fn(None), hooks=[Placed()], max_steps=60)
+            result = line.train_result
+            say(case=f"async {loop}", step=result.global_step, reason=result.reason)
+            if config.is_chief:
+                metrics = line.evaluate(make_input_fn())
+                say(case=f"evaluation {loop}", loss=float(metrics["loss"]))
+
+
+class Placed(v1.train.SessionRunHook):
+    """Says on which device each variable is."""
+
+    def begin(self):
+        say(case="placed", devices={v.op.name: v.device for v in v1.global_variables()})
 
 
 if __name__ == "__main__":
