@@ -206,6 +206,26 @@ def last_loss_reduction(graph: tf.Graph) -> str | None:
     return graph._last_loss_reduction
 
 
+@contextlib.contextmanager
+def sync_replicas_refused(message: str) -> Iterator[None]:
+    """Inside, a SyncReplicasOptimizer raises: it has queues, and an op that waits for them.
+
+    Neither can be in a loop's body, and it would fail there with a message that says nothing.
+    Builds hold a lock. 2.16 to 2.21.
+    """
+    owner = tf.compat.v1.train.SyncReplicasOptimizer
+    original = owner.apply_gradients
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise ValueError(message)
+
+    owner.apply_gradients = refuse
+    try:
+        yield
+    finally:
+        owner.apply_gradients = original
+
+
 def make_callable(
     session: tf.compat.v1.Session, fetches: Sequence[Any], feeds: Sequence[tf.Tensor]
 ) -> Callable[..., list]:

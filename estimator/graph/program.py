@@ -31,6 +31,12 @@ from estimator.graph.window import (
 from estimator.graph.workers import ONE_WORKER, Workers, num_local_replicas, workers_of
 from estimator.spec import EstimatorSpec, ModeKeys
 
+_NO_LOOP = (
+    "A SyncReplicasOptimizer waits for the other workers in every step, in queues that a loop of "
+    "steps cannot hold. Train with `iterations_per_loop=1`, or leave it out and use "
+    'RunConfig(strategy="multi_worker_mirrored").'
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainProgram:
@@ -336,7 +342,8 @@ class _TrainStep:
         batches, has_more = input.build_replica_batches(self._source, num_replicas)
         summaries_before = summary.summaries_so_far()
         # For tf.summary with a writer of the model's: it writes by itself, when it is asked to.
-        with tf.summary.record_if(self._build_is_writing(is_last)):
+        refused = _tf.sync_replicas_refused(_NO_LOOP) if is_in_loop else contextlib.nullcontext()
+        with tf.summary.record_if(self._build_is_writing(is_last)), refused:
             replicas = self._build_replicas(step, batches)
         self.spec = replicas.outputs[0].spec
         done = [output.spec.train_op for output in replicas.outputs]

@@ -12,6 +12,7 @@ from estimator.session.peers import Peers
 from estimator.session.server import start_server, task_addresses
 from estimator.session.shared import SharedNumber
 
+_RETURN_SECS = 30.0
 _log = logging.getLogger("estimator")
 
 
@@ -19,16 +20,16 @@ def serve_parameters(config: RunConfig) -> int:
     """Serves until the chief's process has ended.
 
     A chief that ends without having said how its training ended may come back: it is waited for
-    as long as in the beginning.
+    for half a minute.
 
     Args:
       config: of this ps task.
 
     Returns:
-      The status to exit with: the chief's.
+      The status to exit with: the chief's, or 1 if it did not say and did not come back.
 
     Raises:
-      TimeoutError: the chief did not come, or not come back.
+      TimeoutError: the chief did not come at all.
       ValueError: this task's port is in use.
     """
     cluster = config.cluster
@@ -44,11 +45,15 @@ def serve_parameters(config: RunConfig) -> int:
         result = SharedNumber("result", cluster.task_id)
         session_config.device_filters.append(own)
         with tf.compat.v1.Session(cluster.master, graph=graph, config=session_config) as session:
-            while True:
-                _wait_until_gone(chief, config.session_creation_timeout_secs)
-                if (told := result.read(session)) > 0:
-                    return told - 1
-                _log.warning("The chief is gone before its training has ended; waiting for it.")
+            timeout_secs = config.session_creation_timeout_secs
+            _wait_until_gone(chief, timeout_secs)
+            with contextlib.suppress(TimeoutError):
+                while (told := result.read(session)) == 0:
+                    _log.warning("The chief is gone, and has not said why: waiting for it.")
+                    _wait_until_gone(chief, min(timeout_secs, _RETURN_SECS))
+                return told - 1
+            _log.error("The chief did not come back.")
+            return 1
 
 
 def _wait_until_gone(chief: dict[str, str], timeout_secs: float) -> None:

@@ -73,8 +73,14 @@ class Team:
         return self.board is None and self._is_loop and self.stop is not None
 
     def share_of(self, num_steps: int) -> int:
-        """Of steps that all workers run, those that this one runs before it looks again."""
-        return num_steps if self.board is None else -(-num_steps // self.board.num_workers)
+        """Of the steps that are left, those that this worker runs before it looks again.
+
+        Workers that do not wait for each other each run half of their share: by the time that only
+        single steps are left, none is in the middle of many.
+        """
+        if self.board is None:
+            return num_steps
+        return max(1, num_steps // (2 * self.board.num_workers))
 
     def wish(self, what: str) -> None:
         """Asks all workers for it in the next session call."""

@@ -348,6 +348,51 @@ def asynchronous(model_dir, loops):
                 say(case=f"evaluation {loop}", loss=float(metrics["loss"]))
 
 
+def synchronous(model_dir):
+    """SyncReplicasOptimizer over two workers, by size and in parts; the public object."""
+    config = est.RunConfig()
+    if config.task_type == "ps":
+        sys.exit(serve_parameters(config))
+
+    def sync_model_fn(features, labels, mode, config):
+        table = v1.get_variable(
+            "table", [100, 4], partitioner=v1.fixed_size_partitioner(2), dtype=tf.float32
+        )
+        rows = v1.nn.embedding_lookup(table, features["id"], partition_strategy="div")
+        w = v1.get_variable("w", [NUM_FEATURES, 1])
+        b = v1.get_variable("b", [1])
+        loss = tf.reduce_mean(tf.square(tf.reduce_sum(rows, 1, keepdims=True) + b - labels))
+        loss += tf.reduce_mean(tf.square(features["x"] @ w - labels))
+        optimizer = v1.train.SyncReplicasOptimizer(
+            v1.train.GradientDescentOptimizer(0.01), replicas_to_aggregate=2, total_num_replicas=2
+        )
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        hook = optimizer.make_session_run_hook(config.is_chief)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=[hook])
+
+    changes = {"save_checkpoints_steps": None, "ps_placement": "by_size", "tf_random_seed": 1}
+    config = est.RunConfig(f"{model_dir}/sync", strategy="parameter_server", **changes)
+    params = {"batch_size": 6}
+    model = est.Estimator(sync_model_fn, config=config, params=params)
+    model.train(make_input_fn(None), hooks=[Placed()], max_steps=20)
+    say(case="sync", step=model.train_result.global_step)
+    try:
+        looped = config.replace(model_dir=f"{model_dir}/loop", iterations_per_loop=10)
+        est.Estimator(sync_model_fn, config=looped, params=params).train(make_input_fn(None))
+    except ValueError as error:
+        say(case="loop", error=str(error))
+    strategy = v1.distribute.experimental.ParameterServerStrategy(
+        tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    )
+    for loop in (1, 10):
+        config = est.RunConfig(
+            f"{model_dir}/object{loop}", train_distribute=strategy, iterations_per_loop=loop
+        )
+        model = est.Estimator(average_model_fn, config=config)
+        model.train(numbers(None), hooks=[Placed()], max_steps=20)
+        say(case="object", step=model.train_result.global_step)
+
+
 class Placed(v1.train.SessionRunHook):
     """Says on which device each variable is."""
 
