@@ -352,6 +352,7 @@ class _TrainStep:
             replicas.keras_variables,
             self._global_step,
             [window.update for window in self._windows],
+            set(_ops_behind(done, replicas.new_ops)),
         )
         done += summary.written_summaries(summaries_before)
         if self._workers.is_chief:

@@ -274,7 +274,9 @@ def _tell_saved_step(session: tf.compat.v1.Session, team: Team, path: str | None
 @contextlib.contextmanager
 def _coordinated(session: tf.compat.v1.Session) -> Iterator[tf.train.Coordinator]:
     """Runs the graph's queue runners, if an old input has some, around the block."""
-    coordinator = tf.train.Coordinator()
+    # What a thread waits for when training ends is cancelled.
+    clean = (tf.errors.OutOfRangeError, tf.errors.CancelledError)
+    coordinator = tf.train.Coordinator(clean_stop_exception_types=clean)
     threads = tf.compat.v1.train.start_queue_runners(session, coordinator) if _has_queues() else []
     try:
         yield coordinator
@@ -593,7 +595,7 @@ class _TrainRun:
         raise NanLossError(message)
 
     def _check_advanced(self, before: int) -> None:
-        if self._step == before:
+        if self._step == before and self._team.board is None:
             raise ValueError(
                 f"The global step is still {before} after a run of `train_op`, so training would "
                 "never end. Let `train_op` run the op that increments it."
