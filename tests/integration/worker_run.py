@@ -393,6 +393,54 @@ def synchronous(model_dir):
         say(case="object", step=model.train_result.global_step)
 
 
+def roles(model_dir, strategy, ending):
+    """`train_and_evaluate` in every task; training ends by `ending`."""
+    config = est.RunConfig(
+        model_dir,
+        strategy=strategy,
+        iterations_per_loop=5,
+        save_checkpoints_steps=10,
+        keep_checkpoint_max=None,
+        session_creation_timeout_secs=60,
+    )
+
+    def evaluated_model_fn(features, labels, mode):
+        if mode == est.ModeKeys.PREDICT:
+            return est.EstimatorSpec(mode, predictions=features["x"] * 2.0)
+        return average_model_fn(features, labels, mode)
+
+    def fails(features, labels, mode):
+        raise RuntimeError("the model is bad")
+
+    is_bad = ending == "error" and config.task_type != "ps"
+    model = est.Estimator(fails if is_bad else evaluated_model_fn, config=config)
+    hooks = []
+    if ending == "early stop":
+        hooks = [est.experimental.make_early_stopping_hook(model, lambda: True, None, 30)]
+    receiver_fn = est.export.build_raw_serving_input_receiver_fn({"x": tf.TensorSpec([None])})
+    eval_spec = est.EvalSpec(
+        numbers(4),
+        steps=None,
+        exporters=est.LatestExporter("latest", receiver_fn),
+        start_delay_secs=0,
+        throttle_secs=0,
+    )
+    train_spec = est.TrainSpec(
+        numbers(25 if ending == "end of input" else None),
+        max_steps=None if ending == "end of input" else 60,
+        hooks=hooks,
+    )
+    result = est.train_and_evaluate(model, train_spec, eval_spec)
+    metrics = result.metrics and {k: float(v) for k, v in result.metrics.items()}
+    say(
+        case="role",
+        metrics=metrics,
+        exports=len([path for path in result.export_results if path]),
+        step=result.train_result.global_step,
+        reason=result.train_result.reason,
+    )
+
+
 class Placed(v1.train.SessionRunHook):
     """Says on which device each variable is."""
 
