@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from estimator.checkpoint.files import checkpoint_step
+from estimator.config.strategy import check_fits_cluster, make_strategy
 from estimator.estimator import Estimator
 from estimator.session.following import (
     checkpoints_oldest_first,
@@ -19,6 +20,7 @@ from estimator.session.following import (
 )
 from estimator.session.ps import serve_parameters
 from estimator.session.train import TrainResult
+from estimator.spec import ModeKeys
 from estimator.summary.reader import read_evaluations
 from estimator.train_and_evaluate import (
     EvalSpec,
@@ -85,6 +87,7 @@ def _run_training(
 ) -> TrainAndEvaluateResult:
     """The chief and the workers; the chief leaves word for the evaluator."""
     is_chief = model.config.is_chief
+    check_fits_cluster(model.config, make_strategy(model.config, ModeKeys.TRAIN))
     if is_chief:
         clear_end(model.model_dir)
     exit_status = 1
