@@ -6,23 +6,42 @@
 Run it again and it goes on from its checkpoint. `--help` lists the flags.
 """
 
+import contextlib
 import itertools
 import logging
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # Before TensorFlow reads it.
 
-import numpy as np
-import tensorflow as tf
-from absl import app, flags
+@contextlib.contextmanager
+def hold_stderr_back() -> Iterator[None]:
+    """What is written to stderr inside, by C++ too, is shown only if there is an error."""
+    with tempfile.TemporaryFile() as held, open(os.dup(2), "wb") as stderr:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            held.seek(0)
+            stderr.write(held.read())
+            raise
+        finally:
+            os.dup2(stderr.fileno(), 2)
 
-import estimator as est
-from input_pipelines import mnist, tfrecord
-from models import mnist_cnn, mnist_mlp
+
+# TensorFlow reads this when it is imported, but logs some lines before it does.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+with hold_stderr_back():
+    import numpy as np
+    import tensorflow as tf
+    from absl import app, flags
+
+    import estimator as est
+    from input_pipelines import mnist, tfrecord
+    from models import mnist_cnn, mnist_mlp
 
 MODELS = {"mnist_cnn": mnist_cnn, "mnist_mlp": mnist_mlp}
 MODES = ("train", "eval", "predict", "export", "all")
@@ -221,18 +240,12 @@ def print_report(classifier: est.tpu.TPUEstimator, results: dict[str, str]) -> N
         print(f"{name:<12} {value}")
 
 
-def show_progress() -> None:
-    """Lets the library tell how far it is; quiets TensorFlow and TFDS."""
-    logging.getLogger().setLevel(logging.WARNING)
-    tf.get_logger().setLevel(logging.ERROR)
-    logging.getLogger("estimator").setLevel(logging.INFO)
-
-
 def main(argv: Sequence[str]) -> None:
     """Does what --mode says."""
     if len(argv) > 1:
         raise app.UsageError(f"Unknown arguments: {argv[1:]}. Flags begin with --.")
-    show_progress()
+    logging.getLogger().setLevel(logging.WARNING)  # TFDS says much.
+    tf.get_logger().setLevel(logging.ERROR)
     modes = list(VERBS) if FLAGS.mode == "all" else [FLAGS.mode]
     results: dict[str, str] = {}
     with make_classifier() as classifier:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
-from estimator.config.checks import check_int
+from estimator.config.checks import check_bool, check_int
 from estimator.config.checks import check_name as check_name
 from estimator.config.run_config import RunConfig, TPUConfig
 from estimator.export.directory import make_base_path, make_extra_assets
@@ -46,8 +46,8 @@ def check_steps(steps: Any, max_steps: Any) -> None:
         )
 
 
-# What tf.estimator let subclasses have of their own.
-_MAY_BE_OVERRIDDEN = {"model_fn", "latest_checkpoint"}
+# What tf.estimator let subclasses have of their own, and what it did not have itself.
+_MAY_BE_OVERRIDDEN = {"model_fn", "latest_checkpoint", "explain"}
 
 
 def check_overrides(subclass: type, base: type) -> None:
@@ -217,24 +217,57 @@ def check_first_dimensions(batch: Any) -> None:
         raise ValueError(f"The predictions have {what} ({shapes}), {way_out}.")
 
 
-def check_export(export_dir_base: Any, receiver_fn: Any, assets_extra: Any, mode: Any) -> None:
+_RECEIVER_FNS = "input_receiver_fn_map"
+
+# The first graph's variables are written, and only training has them all.
+MODES_TO_EXPORT = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
+
+
+def check_mode_to_export(argument: str, mode: Any) -> None:
+    """Raises unless `mode` is a ModeKeys."""
+    if mode not in MODES_TO_EXPORT:
+        raise ValueError(f"`{argument}` ({mode!r}) must be ModeKeys.PREDICT, EVAL or TRAIN.")
+
+
+def checked_receiver_fns(receiver_fns: Any) -> dict[str, tuple[str, Any]]:
+    """By mode, what an error calls the function that returns its receiver, and that function."""
+    name = _RECEIVER_FNS
+    if not isinstance(receiver_fns, Mapping):
+        raise TypeError(
+            f"`{name}` ({receiver_fns!r}) must be a dict from ModeKeys to functions that return "
+            "input receivers."
+        )
+    if not receiver_fns:
+        raise ValueError(f"`{name}` ({{}}) must name at least one of ModeKeys.")
+    for mode in receiver_fns:
+        check_mode_to_export(f"a key of {name}", mode)
+    return {mode: (f"{name}[{mode!r}]", function) for mode, function in receiver_fns.items()}
+
+
+def check_export(
+    export_dir_base: Any,
+    receiver_fns: Iterable[tuple[str, Any]],
+    assets_extra: Any,
+    as_text: Any,
+) -> None:
     """Raises if an argument of `export_saved_model` is wrong."""
     if not isinstance(export_dir_base, str | bytes | os.PathLike):
         raise TypeError(f"`export_dir_base` ({export_dir_base!r}) must be a path.")
     make_base_path(export_dir_base)
     make_extra_assets(assets_extra)
-    check_receiver_fn(receiver_fn)
-    if mode != ModeKeys.PREDICT:
-        raise ValueError(
-            f"`experimental_mode` ({mode!r}) must be ModeKeys.PREDICT: only the serving graph can "
-            "be exported."
-        )
+    check_bool("as_text", as_text)
+    for argument, receiver_fn in receiver_fns:
+        is_serving = not argument.startswith(_RECEIVER_FNS) or repr(ModeKeys.PREDICT) in argument
+        kind = "ServingInputReceiver" if is_serving else "SupervisedInputReceiver"
+        check_receiver_fn(receiver_fn, argument, kind)
 
 
 def check_tpu_arguments(
     params: Any, use_tpu: Any, batch_axis: Sequence[int] | None, export_to_cpu: Any
 ) -> None:
     """Raises if an argument that only TPUEstimator has is wrong."""
+    if use_tpu is not None:
+        check_bool("use_tpu", use_tpu)
     if use_tpu:
         raise ValueError(
             "`use_tpu=True` needs a TPU, and there is none. Leave it out (or pass "
@@ -246,13 +279,38 @@ def check_tpu_arguments(
             f'`params` must not hold "batch_size" ({params["batch_size"]!r}): it is filled in '
             "from `train_batch_size`, `eval_batch_size` and `predict_batch_size`."
         )
+    if isinstance(params, Mapping) and "context" in params:
+        raise ValueError(
+            f'`params` must not hold "context" ({params["context"]!r}): a TPUContext is filled in. '
+            "Rename it."
+        )
     if batch_axis is not None and not isinstance(batch_axis, list | tuple):
         raise TypeError(f"`batch_axis` ({batch_axis!r}) must be a list of dimensions, or None.")
     for place, axis in enumerate(batch_axis or ()):
         check_int(f"batch_axis[{place}]", axis, minimum=0)
+    check_bool("export_to_cpu", export_to_cpu)
     if not export_to_cpu:
         raise ValueError(
             "`export_to_cpu` (False) leaves nothing to export: there is no TPU. Leave it out."
+        )
+
+
+def check_tpu_switches(eval_on_tpu: Any, export_to_tpu: Any, api_version: Any) -> None:
+    """Raises if one of those arguments is wrong that have no effect without a TPU."""
+    check_bool("eval_on_tpu", eval_on_tpu)
+    check_bool("export_to_tpu", export_to_tpu)
+    # An enum in TensorFlow 2.15.
+    if isinstance(api_version, bool) or getattr(api_version, "value", api_version) not in (1, 2):
+        raise ValueError(f"`export_saved_model_api_version` ({api_version!r}) must be 1 or 2.")
+
+
+def check_no_embedding(embedding_config_spec: Any) -> None:
+    """Raises if there is an `embedding_config_spec`."""
+    if embedding_config_spec is not None:
+        raise NotImplementedError(
+            f"`embedding_config_spec` ({embedding_config_spec!r}) deals tables out over the cores "
+            "of a TPU, and there is none. Leave it out, and look rows up in `model_fn`: "
+            "tf.nn.embedding_lookup(tf.compat.v1.get_variable(...), ids)."
         )
 
 

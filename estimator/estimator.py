@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import reprlib
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,30 +14,45 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator import arguments, export, smoke
+from estimator import arguments, smoke
 from estimator.checkpoint import files
 from estimator.checkpoint.in_memory import State
-from estimator.checkpoint.old_model import OldModel, find_old_model
+from estimator.checkpoint.old_model import OldModel, find_checkpoint, find_old_model
 from estimator.checkpoint.writer import build_saver
-from estimator.config.batch import per_replica_batch_size
-from estimator.config.checks import check_choice
+from estimator.config.batch import batch_in_words, per_replica_batch_size
+from estimator.config.checks import check_bool, check_choice
+from estimator.config.cluster import EVALUATOR
+from estimator.config.frozen import call_in_words, show
 from estimator.config.loop import parse_loop_length
 from estimator.config.run_config import InputPipelineConfig, RunConfig, TPUConfig, TPURunConfig
-from estimator.config.strategy import check_fits_cluster, make_session_config, make_strategy
+from estimator.config.strategy import (
+    check_fits_cluster,
+    make_no_strategy,
+    make_session_config,
+    make_strategy,
+)
+from estimator.config.tpu_context import TPUContext
 from estimator.config.warm_start import WarmStartSettings, checked_warm_start
+from estimator.console import no_internal_deprecations, say
+from estimator.explain import Facts, explain
+from estimator.export.receivers import checked_receiver_fn
 from estimator.graph import program as programs
+from estimator.graph.batch_size import check_batch_size
 from estimator.graph.dealing import build_pipeline, num_batches_a_step, pipeline_kind
+from estimator.graph.exported import build_export_program
 from estimator.graph.input import Input, build_input, check_input_fn, is_same_input
 from estimator.graph.model import Model, check_model_fn
 from estimator.graph.placement import make_device_fn
 from estimator.graph.workers import num_local_replicas, workers_of
+from estimator.session.export import run_export
 from estimator.session.hooks import Hook, check_hooks
 from estimator.session.host_input import HostInput
-from estimator.session.open import build_setup, opened
+from estimator.session.open import build_setup
 from estimator.session.server import connect
 from estimator.session.train import TrainRequest, TrainResult, run_train
 from estimator.session.warm import WarmSession, run_evaluation
 from estimator.spec import ModeKeys
+from estimator.summary.metrics_log import MetricsLog, metrics_in_words
 from estimator.summary.writer import EventWriter, close_event_files
 
 _log = logging.getLogger("estimator")
@@ -150,8 +166,32 @@ class Estimator:
         check_choice("name", name, self.get_variable_names())
         return tf.train.load_variable(self._existing_checkpoints(None)[0], name)
 
+    def explain(self, *, steps: int | None = None, max_steps: int | None = None) -> None:
+        """Prints what the verbs will do: where they run, on which batches, what is written when.
+
+        Nothing is built and nothing is written.
+
+        Args:
+          steps: as for `train`.
+          max_steps: likewise.
+
+        Raises:
+          TypeError, ValueError: an argument is wrong, or the strategy cannot be made.
+        """
+        arguments.check_steps(steps, max_steps)
+        facts = self._facts()
+        if self._config.smoke:
+            start = files.checkpoint_step(facts.checkpoint) if facts.checkpoint else 0
+            steps, max_steps = smoke.limit_training(steps, max_steps, start or 0)
+        print(explain(facts, steps, max_steps))
+
+    def __repr__(self) -> str:
+        """What matters, on a few lines."""
+        return call_in_words(type(self).__name__, self._shown())
+
     # The verbs.
 
+    @no_internal_deprecations()
     def train(
         self,
         input_fn: Callable,
@@ -224,10 +264,12 @@ class Estimator:
             old_model=old_model,
             connection=connection,
             equal={"the number of replicas": strategy.num_replicas_in_sync},
+            batch=self._batch_in_words(ModeKeys.TRAIN, strategy),
         )
         self._train_result = run_train(program, request)
         return self
 
+    @no_internal_deprecations()
     def evaluate(
         self,
         input_fn: Callable,
@@ -258,6 +300,7 @@ class Estimator:
         paths = self._existing_checkpoints(checkpoint_path)
         return self._evaluate(input_fn, steps, all_hooks, name, lambda warm: warm.restore(paths))
 
+    @no_internal_deprecations()
     def evaluate_state(
         self,
         state: State,
@@ -284,6 +327,7 @@ class Estimator:
         all_hooks = check_hooks(hooks)
         return self._evaluate(input_fn, steps, all_hooks, name, lambda warm: warm.load(state))
 
+    @no_internal_deprecations()
     def predict(
         self,
         input_fn: Callable,
@@ -315,11 +359,15 @@ class Estimator:
         warm, host_input = self._warm_session(ModeKeys.PREDICT, input_fn, paths)
         assert isinstance(warm.program, programs.PredictProgram)
         keys = arguments.checked_predict_keys(predict_keys, warm.program.predictions[0])
-        warm.restore(paths)
+        is_told = warm.has_weights_of(paths[0])
+        path = warm.restore(paths)
+        if not is_told and is_telling(self._config):
+            say("Predicting with %s", path)
         spec_hooks = warm.program.spec.prediction_hooks or ()
         predictions = warm.predict(host_input.batches(), keys, [*all_hooks, *spec_hooks])
         return rows(predictions) if yield_single_examples else predictions
 
+    @no_internal_deprecations()
     def export_saved_model(
         self,
         export_dir_base: str,
@@ -329,50 +377,65 @@ class Estimator:
         checkpoint_path: str | None = None,
         experimental_mode: str = ModeKeys.PREDICT,
     ) -> bytes:
-        """Writes a SavedModel for serving into a new numbered directory.
+        """Writes a SavedModel into a new numbered directory.
 
         Args:
           export_dir_base: the directory appears in it, whole or not at all.
-          serving_input_receiver_fn: returns a ServingInputReceiver.
+          serving_input_receiver_fn: returns a ServingInputReceiver; in EVAL and TRAIN what
+            `build_raw_supervised_input_receiver_fn` returns one that has labels too.
           assets_extra: files to copy into `assets.extra`: destination there -> source path.
           as_text: write the graph as text.
-          checkpoint_path: the newest if None.
-          experimental_mode: only ModeKeys.PREDICT so far.
+          checkpoint_path: the newest if None, or what `warm_start_from` names if there is none.
+          experimental_mode: what the graph is built for: PREDICT, with the tag "serve" and a
+            signature for each of `export_outputs`; EVAL or TRAIN, with the tag and the one
+            signature "eval" or "train", of loss, predictions and metrics.
 
         Returns:
           The path of the directory, as bytes.
 
         Raises:
-          ValueError: there is no checkpoint, or an argument is wrong.
+          TypeError, ValueError: there is no checkpoint, or an argument is wrong.
         """
-        arguments.check_export(
-            export_dir_base, serving_input_receiver_fn, assets_extra, experimental_mode
+        arguments.check_mode_to_export("experimental_mode", experimental_mode)
+        return self._export(
+            export_dir_base,
+            {experimental_mode: ("serving_input_receiver_fn", serving_input_receiver_fn)},
+            assets_extra,
+            as_text,
+            checkpoint_path,
         )
-        if self._config.smoke:
-            export_dir_base = smoke.make_export_dir(export_dir_base, self.model_dir)
-        paths = self._existing_checkpoints(checkpoint_path)
-        strategy = tf.distribute.get_strategy()  # A SavedModel runs on whatever loads it.
-        program = programs.build_serving_program(
-            self._model_in(ModeKeys.PREDICT, strategy),
-            checked_receiver_fn(serving_input_receiver_fn),
-            strategy,
+
+    def experimental_export_all_saved_models(
+        self,
+        export_dir_base: str,
+        input_receiver_fn_map: Mapping[str, Callable],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+    ) -> bytes:
+        """Writes one SavedModel with a graph for each of several modes, which share the variables.
+
+        Args:
+          export_dir_base: as for `export_saved_model`, like all but the next.
+          input_receiver_fn_map: a `ModeKeys` to the function that returns its input receiver.
+          assets_extra: see there.
+          as_text: see there.
+          checkpoint_path: see there.
+
+        Returns:
+          The path of the directory, as bytes.
+
+        Raises:
+          TypeError, ValueError: as `export_saved_model`, or a mode has variables that are neither
+            in TRAIN nor in the first of EVAL and PREDICT.
+        """
+        return self._export(
+            export_dir_base,
+            arguments.checked_receiver_fns(input_receiver_fn_map),
+            assets_extra,
+            as_text,
+            checkpoint_path,
         )
-        setup = build_setup(
-            program.graph, program.spec.scaffold, build_saver, tf.compat.v1.ConfigProto()
-        )
-        with opened(setup, paths) as (session, _):
-            signatures = export.make_signatures(
-                program.receiver, program.spec.predictions, program.spec.export_outputs
-            )
-            return export.write_saved_model(
-                session,
-                export_dir_base,
-                signatures,
-                saver=setup.saver,
-                main_op=tf.group(setup.local_init_ops),
-                assets_extra=assets_extra,
-                as_text=as_text,
-            )
 
     def export_savedmodel(
         self,
@@ -383,7 +446,7 @@ class Estimator:
         checkpoint_path: str | None = None,
         strip_default_attrs: bool = False,
     ) -> bytes:
-        """`export_saved_model` as it was called before; defaults are left out of the graph always.
+        """`export_saved_model` for serving, as `tf.compat.v1.estimator` called it.
 
         Args:
           export_dir_base: as there.
@@ -391,11 +454,17 @@ class Estimator:
           assets_extra: as there.
           as_text: as there.
           checkpoint_path: as there.
-          strip_default_attrs: without effect.
+          strip_default_attrs: leave out of the graph what is a default, so that older versions of
+            TensorFlow read it; `export_saved_model` does.
         """
-        del strip_default_attrs  # The graph means the same, and more versions read it.
-        return self.export_saved_model(
-            export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path
+        check_bool("strip_default_attrs", strip_default_attrs)
+        return self._export(
+            export_dir_base,
+            {ModeKeys.PREDICT: ("serving_input_receiver_fn", serving_input_receiver_fn)},
+            assets_extra,
+            as_text,
+            checkpoint_path,
+            strip_default_attrs,
         )
 
     def with_model_fn(self, model_fn: Callable) -> Estimator:
@@ -443,20 +512,54 @@ class Estimator:
         EventWriter(self.eval_dir(name)).write_metrics(
             {k: v for k, v in results.items() if k != "global_step"}, results["global_step"]
         )
-        _log.info("Evaluated %s: %s", what, results)
+        if is_telling(self._config):
+            MetricsLog(self.model_dir).write_eval(name, results["global_step"], results)
+            what = f"{what} ({name})" if name else what
+            say("Evaluated %s: %s", what, metrics_in_words(results))
         return results
 
-    def _model_in(self, mode: str, strategy: tf.distribute.Strategy) -> Model:
-        params = self._params_for(mode, strategy)
+    def _model_in(
+        self, mode: str, strategy: tf.distribute.Strategy, is_export: bool = False
+    ) -> Model:
+        params = self._export_params_for(mode) if is_export else self._params_for(mode, strategy)
         return Model(self._model_fn, params, self._config, self._trained_on)
 
     def _params_for(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
-        """What `model_fn` and `input_fn` get as `params` in this mode."""
+        """What `model_fn` gets as `params` in this mode."""
         del mode, strategy
         return dict(self._params)
 
-    def _input_params_for(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
-        """What `input_fn` gets, where that is not the same."""
+    def _batch_in_words(self, mode: str, strategy: tf.distribute.Strategy) -> str:
+        """How many examples the replicas take at a time; "" if that was not said."""
+        del mode, strategy
+        return ""
+
+    def _shown(self) -> dict[str, str]:
+        """The arguments that matter, in words."""
+        shown = {"model_fn": show(self._model_fn), "config": repr(self._config)}
+        return {**shown, "params": reprlib.repr(self._params)} if self._params else shown
+
+    def _facts(self) -> Facts:
+        modes = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
+        old = self._warm_start
+        return Facts(
+            title=f"{type(self).__name__} of {show(self._model_fn)} in {self.model_dir}",
+            config=self._config,
+            batches={m: self._batch_in_words(m, make_strategy(self._config, m)) for m in modes},
+            checkpoint=self.latest_checkpoint(),
+            warm_start=None if old is None else str(old.ckpt_to_initialize_from),
+            eval_dir=self.eval_dir(),
+        )
+
+    def _export_params_for(self, mode: str) -> dict[str, Any]:
+        """What `model_fn` gets when it is exported."""
+        return self._params_for(mode, make_no_strategy())
+
+    def _input_params_for(
+        self, mode: str, strategy: tf.distribute.Strategy, input_context: tf.distribute.InputContext
+    ) -> dict[str, Any]:
+        """What this call of `input_fn` gets, where that is not the same."""
+        del input_context
         return self._params_for(mode, strategy)
 
     def _pipeline(self, mode: str) -> int:
@@ -482,16 +585,17 @@ class Estimator:
             kind = InputPipelineConfig.PER_HOST_V1
 
         def build(index: int, num_calls: int) -> Input:
+            input_context = tf.distribute.InputContext(
+                num_pipelines * num_calls,
+                pipeline * num_calls + index,
+                strategy.num_replicas_in_sync,
+            )
             return build_input(
                 input_fn,
                 mode=mode,
-                params=self._input_params_for(mode, strategy),
+                params=self._input_params_for(mode, strategy, input_context),
                 config=self._config,
-                input_context=tf.distribute.InputContext(
-                    num_pipelines * num_calls,
-                    pipeline * num_calls + index,
-                    strategy.num_replicas_in_sync,
-                ),
+                input_context=input_context,
                 lookahead=num_batches_a_step(kind, num_replicas) if workers.count > 1 else None,
             )
 
@@ -520,9 +624,50 @@ class Estimator:
         if self._warm_start is None:
             return None
         if found:
-            _log.info("`warm_start_from` is not used: training goes on from %s.", found[0])
+            say("`warm_start_from` is not used: training goes on from %s.", found[0])
             return None
         return find_old_model(self._warm_start)
+
+    def _export(
+        self,
+        export_dir_base: str,
+        receiver_fns: Mapping[str, tuple[str, Callable]],
+        assets_extra: Mapping[str, str] | None,
+        as_text: bool,
+        checkpoint_path: str | None,
+        strip_default_attrs: bool = True,
+    ) -> bytes:
+        """Exports a graph for each mode; `receiver_fns` has what the user calls each function."""
+        arguments.check_export(export_dir_base, receiver_fns.values(), assets_extra, as_text)
+        if self._config.smoke:
+            export_dir_base = smoke.make_export_dir(export_dir_base, self.model_dir)
+        paths = self._checkpoints_to_export(checkpoint_path)
+        strategy = make_no_strategy()  # A SavedModel runs on whatever loads it.
+        in_order = [mode for mode in arguments.MODES_TO_EXPORT if mode in receiver_fns]
+        return run_export(
+            [
+                build_export_program(
+                    self._model_in(mode, strategy, is_export=True),
+                    checked_receiver_fn(receiver_fns[mode][1], receiver_fns[mode][0], mode),
+                    strategy,
+                    mode,
+                    self._config.tf_random_seed,
+                )
+                for mode in in_order
+            ],
+            export_dir_base,
+            paths,
+            session_config=make_session_config(self._config, strategy),
+            assets_extra=assets_extra,
+            as_text=as_text,
+            strip_default_attrs=strip_default_attrs,
+        )
+
+    def _checkpoints_to_export(self, checkpoint_path: str | None) -> list[str]:
+        if checkpoint_path is None and self._warm_start is not None:
+            found = files.checkpoints_newest_first(self.model_dir)
+            return found or [find_checkpoint(str(self._warm_start.ckpt_to_initialize_from))]
+        return self._existing_checkpoints(checkpoint_path)
 
     def _existing_checkpoints(self, checkpoint_path: str | None) -> list[str]:
         if checkpoint_path is not None:
@@ -586,7 +731,8 @@ class Estimator:
 class TPUEstimator(Estimator):
     """An Estimator whose batch sizes are global, as TPUEstimator's were, on any strategy.
 
-    `params["batch_size"]` is the batch size of one replica.
+    `params["batch_size"]` is the batch size of one replica; `model_fn` has none in an export, whose
+    batches are of any size. `params["use_tpu"]` is False, and `params["context"]` a `TPUContext`.
     """
 
     def __init__(  # noqa: PLR0913  (the documented signature of TPUEstimator)
@@ -604,6 +750,8 @@ class TPUEstimator(Estimator):
         export_to_tpu: bool = True,
         export_to_cpu: bool = True,
         warm_start_from: str | bytes | os.PathLike | WarmStartSettings | None = None,
+        embedding_config_spec: None = None,
+        export_saved_model_api_version: int = 1,
     ) -> None:
         """Checks its arguments; builds nothing and writes nothing.
 
@@ -611,7 +759,7 @@ class TPUEstimator(Estimator):
           model_fn: returns a TPUEstimatorSpec or an EstimatorSpec.
           model_dir: as for Estimator.
           config: an `estimator.tpu.RunConfig`.
-          params: must not hold "batch_size".
+          params: must hold neither "batch_size" nor "context".
           use_tpu: None and False leave it to the config's strategy.
           train_batch_size: examples a step over all replicas; a multiple of their number.
           eval_batch_size: likewise, in `evaluate`.
@@ -622,11 +770,16 @@ class TPUEstimator(Estimator):
           export_to_tpu: no effect without a TPU.
           export_to_cpu: must be true.
           warm_start_from: as for Estimator.
+          embedding_config_spec: must be None: only a TPU has such tables.
+          export_saved_model_api_version: 1 or 2; no effect without a TPU.
 
         Raises:
           TypeError, ValueError: an argument is wrong.
+          NotImplementedError: an `embedding_config_spec` is given.
         """
         arguments.check_tpu_arguments(params, use_tpu, batch_axis, export_to_cpu)
+        arguments.check_tpu_switches(eval_on_tpu, export_to_tpu, export_saved_model_api_version)
+        arguments.check_no_embedding(embedding_config_spec)
         super().__init__(model_fn, model_dir, config or TPURunConfig(), params, warm_start_from)
         self._batch_sizes = {
             ModeKeys.TRAIN: ("train_batch_size", train_batch_size),
@@ -650,16 +803,50 @@ class TPUEstimator(Estimator):
     def _assert_members_are_not_overridden(self) -> None:
         arguments.check_overrides(type(self), TPUEstimator)
 
+    def _shown(self) -> dict[str, str]:
+        sizes = {name: str(size) for name, size in self._batch_sizes.values() if size is not None}
+        return {**super()._shown(), **sizes}
+
     def _params_for(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
         params = super()._params_for(mode, strategy)
+        params.update(use_tpu=False, context=TPUContext(strategy.num_replicas_in_sync))
         batch_size = self._model_batch_size(mode, strategy)
         return params if batch_size is None else {**params, "batch_size": batch_size}
 
-    def _input_params_for(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
-        params = self._params_for(mode, strategy)
-        if "batch_size" in params and self._pipeline(mode) == InputPipelineConfig.SLICED:
-            params["batch_size"] = self._batch_sizes[mode][1]
+    def _export_params_for(self, mode: str) -> dict[str, Any]:
+        params = super()._export_params_for(mode)
+        params.pop("batch_size", None)
         return params
+
+    def _input_params_for(
+        self, mode: str, strategy: tf.distribute.Strategy, input_context: tf.distribute.InputContext
+    ) -> dict[str, Any]:
+        params = super()._input_params_for(mode, strategy, input_context)
+        params["context"] = TPUContext(strategy.num_replicas_in_sync, input_context)
+        # Only to `model_fn` it always says what is so.
+        params["use_tpu"] = self._params.get("use_tpu", False)
+        batch_size = self._input_batch_size(mode, strategy)
+        return params if batch_size is None else {**params, "batch_size": batch_size}
+
+    def _build_input(
+        self, input_fn: Callable, mode: str, strategy: tf.distribute.Strategy
+    ) -> Input:
+        source = super()._build_input(input_fn, mode, strategy)
+        asked_for = self._input_batch_size(mode, strategy)
+        if asked_for is not None:
+            argument, global_batch_size = self._batch_sizes[mode]
+            meaning = f"as `{argument}` says"
+            if asked_for != global_batch_size:
+                meaning = f"a replica's part of `{argument}` ({global_batch_size})"
+            check_batch_size(input_fn, source, asked_for, meaning, self._batch_axis)
+        return source
+
+    def _input_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:
+        """How many examples a batch of `input_fn` should have, if that was said."""
+        if self._pipeline(mode) == InputPipelineConfig.SLICED:
+            size = self._batch_sizes[mode][1]
+            return size if size is None else size // workers_of(strategy).count
+        return self._model_batch_size(mode, strategy)
 
     def _model_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:
         """How many examples a replica takes a step; None if that was not said."""
@@ -667,9 +854,18 @@ class TPUEstimator(Estimator):
         if global_batch_size is None:
             return None
         num_replicas = strategy.num_replicas_in_sync
-        if mode == ModeKeys.TRAIN and self._pipeline(mode) == InputPipelineConfig.BROADCAST:
+        if self._is_broadcast(mode):
             num_replicas = 1  # Each replica gets all of them.
         return per_replica_batch_size(global_batch_size, num_replicas, argument)
+
+    def _is_broadcast(self, mode: str) -> bool:
+        return mode == ModeKeys.TRAIN and self._pipeline(mode) == InputPipelineConfig.BROADCAST
+
+    def _batch_in_words(self, mode: str, strategy: tf.distribute.Strategy) -> str:
+        batch_size = self._model_batch_size(mode, strategy)
+        if batch_size is not None and self._is_broadcast(mode):
+            return f"the same {batch_in_words(batch_size, 1)} on each replica"
+        return batch_in_words(batch_size, strategy.num_replicas_in_sync)
 
     def _pipeline(self, mode: str) -> int:
         return pipeline_kind(self._tpu_config, mode)
@@ -678,15 +874,9 @@ class TPUEstimator(Estimator):
         return self._tpu_config.experimental_host_call_every_n_steps
 
 
-def checked_receiver_fn(receiver_fn: Callable) -> Callable[[], Any]:
-    """The function, which raises if what it returns is no receiver."""
-
-    def make_receiver() -> Any:
-        receiver = receiver_fn()
-        export.check_serving_input_receiver(receiver, "serving_input_receiver_fn")
-        return receiver
-
-    return make_receiver
+def is_telling(config: RunConfig) -> bool:
+    """Whether this task of a cluster, or the only one, says what it evaluates and predicts with."""
+    return config.is_chief or config.task_type == EVALUATOR
 
 
 def rows(batches: Iterator[Any]) -> Iterator[Any]:

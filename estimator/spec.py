@@ -97,7 +97,10 @@ class TPUEstimatorSpec:
       eval_metrics: (metric_fn, tensors); `metric_fn` takes the tensors of a list by position or
         those of a dict by name, and returns what `EstimatorSpec.eval_metric_ops` takes.
       scaffold_fn: takes nothing and returns a `tf.compat.v1.train.Scaffold`.
-      host_call: (host_fn, tensors), called likewise; what it returns is run once a step.
+      host_call: (host_fn, tensors), called likewise; what it returns is run once a step. In
+        training, `host_fn` is called once, with the tensors of all replicas, joined along their
+        first dimension; in evaluation and prediction once a replica, of which the last step may
+        have fewer.
     """
 
     mode: str
@@ -124,26 +127,34 @@ class TPUEstimatorSpec:
             )
 
     def as_estimator_spec(self) -> EstimatorSpec:
-        """The same as an `EstimatorSpec`: calls `metric_fn` and `scaffold_fn`.
+        """The same as an `EstimatorSpec`: calls `metric_fn`, `host_fn` and `scaffold_fn`.
 
-        `host_call` has no counterpart there; the caller reads it from this spec.
+        What `host_fn` returns becomes a part of the `train_op`, and is run by a hook in evaluation
+        and prediction. Where this is called by `model_fn`, the functions see the tensors of one
+        replica.
         """
         eval_metric_ops = None
         if self.mode == ModeKeys.EVAL and self.eval_metrics is not None:
-            metric_fn, tensors = self.eval_metrics
-            named = isinstance(tensors, Mapping)
-            eval_metric_ops = metric_fn(**tensors) if named else metric_fn(*tensors)
+            eval_metric_ops = call_on_tensors(self.eval_metrics)
+        train_op = self.train_op
+        hooks: list[tf.compat.v1.train.SessionRunHook] = []
+        if self.host_call is not None:
+            ops = [op for op in tf.nest.flatten(call_on_tensors(self.host_call)) if op is not None]
+            if self.mode == ModeKeys.TRAIN:
+                train_op = tf.group(train_op, *ops)
+            else:
+                hooks = [_RunningHook(ops)]
         return EstimatorSpec(
             mode=self.mode,
             predictions=self.predictions,
             loss=self.loss,
-            train_op=self.train_op,
+            train_op=train_op,
             eval_metric_ops=eval_metric_ops,
             export_outputs=self.export_outputs,
             training_hooks=self.training_hooks,
             scaffold=None if self.scaffold_fn is None else self.scaffold_fn(),
-            evaluation_hooks=self.evaluation_hooks,
-            prediction_hooks=self.prediction_hooks,
+            evaluation_hooks=(*(self.evaluation_hooks or ()), *hooks),
+            prediction_hooks=(*(self.prediction_hooks or ()), *hooks),
         )
 
     def replace(self, **changes: Any) -> TPUEstimatorSpec:
@@ -151,6 +162,23 @@ class TPUEstimatorSpec:
         return dataclasses.replace(self, **changes)
 
     _replace = replace
+
+
+def call_on_tensors(call: tuple[Callable, Any]) -> Any:
+    """What the function of (function, list or dict of tensors) makes of the tensors."""
+    function, tensors = call
+    return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
+
+
+class _RunningHook(tf.compat.v1.train.SessionRunHook):
+    """Runs ops along with each session call."""
+
+    def __init__(self, ops: list[Any]) -> None:
+        self._ops = ops
+
+    def before_run(self, run_context: Any) -> Any:
+        del run_context
+        return tf.compat.v1.train.SessionRunArgs(self._ops)
 
 
 def _complete(spec: EstimatorSpec | TPUEstimatorSpec) -> None:

@@ -9,6 +9,7 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "estimator"
 FLOORS = {
     "spec": 0,
     "_tf": 0,
+    "console": 0,
     "config": 1,
     "graph": 2,
     "checkpoint": 3,
@@ -16,6 +17,7 @@ FLOORS = {
     "export": 3,
     "session": 4,
     "arguments": 5,
+    "explain": 5,
     "smoke": 5,
     "stock_hooks": 5,
     "feature_specs": 5,

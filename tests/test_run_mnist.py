@@ -19,13 +19,22 @@ from models import mnist_cnn
 ROOT = pathlib.Path(run_mnist.__file__).parent
 
 
-def run(*args):
-    """Runs run_mnist.py as a process; returns its table."""
+def run_process(*args):
+    """Runs run_mnist.py as a process; returns what it wrote to stdout and to stderr."""
     command = [sys.executable, str(ROOT / "run_mnist.py"), *args]
     process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert process.returncode == 0, process.stderr
-    _, _, table = process.stdout.rpartition("\nsteps")
+    return process.stdout, process.stderr
+
+
+def read_table(stdout):
+    _, _, table = stdout.rpartition("\nsteps")
     return {row[:12].strip(): row[13:] for row in f"steps{table}".splitlines()}
+
+
+def run(*args):
+    """Runs run_mnist.py as a process; returns its table."""
+    return read_table(run_process(*args)[0])
 
 
 class Runs:
@@ -37,7 +46,8 @@ class Runs:
         args += ["--batch_size=32", "--iterations=10", "--save_checkpoints_steps=10"]
         args += ["--save_summary_steps=10"]
         self.first = run("--mode=train", "--train_steps=20", *args)
-        self.second = run("--mode=all", "--train_steps=40", *args)
+        stdout, self.stderr = run_process("--mode=all", "--train_steps=40", *args)
+        self.second = read_table(stdout)
 
     def make_eval_input_fn(self):
         return mnist.make_input_fn("mnist_5k", "test", data_dir=self.data_dir)
@@ -185,3 +195,32 @@ def test_the_grid_shows_the_digits_in_their_places(tmp_path):
     tiles = grid.reshape(8, 30, 8, 30).transpose(0, 2, 1, 3).reshape(64, 30, 30)[:, 1:-1, 1:-1]
     assert [int(tile.min()) for tile in tiles] == [255] * 10 + [0] * 54
     assert [int(tile.max()) for tile in tiles] == [255] * 10 + [0] * 54
+
+
+def test_nothing_but_the_librarys_lines_shows(runs):
+    """TensorFlow says much while it is imported, and TFDS when it reads."""
+    starts = [re.sub(r"[\d,]+", "N", line).split(":")[0] for line in runs.stderr.splitlines()]
+    path = re.escape(runs.model_dir)
+    assert re.fullmatch(r"Training in .* from step N \(model\.ckpt-N\) to N", starts[0])
+    assert starts[1:3] == ["step N of N", "step N of N"]
+    assert starts[3:5] == ["Training stopped at step N (max_steps)", "TensorBoard"]
+    assert [re.sub(rf"{path}.*", "", line) for line in runs.stderr.splitlines()[5:]] == [
+        "Evaluated ",
+        "Predicting with ",
+        "SavedModel written to ",
+    ]
+
+
+def test_what_an_import_says_before_it_fails_is_shown(tmp_path):
+    broken = "import os\nos.write(2, b'no such instruction')\nraise ImportError('broken')\n"
+    (tmp_path / "tensorflow.py").write_text(broken)
+    process = subprocess.run(
+        [sys.executable, str(ROOT / "run_mnist.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert process.returncode == 1
+    assert "no such instruction" in process.stderr
+    assert process.stderr.endswith("ImportError: broken\n")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import logging
 import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -22,8 +21,8 @@ from estimator.checkpoint.matching import match
 from estimator.checkpoint.old_model import OldModel, some
 from estimator.checkpoint.variables import SavedVariable, saved_variables
 from estimator.config.warm_start import VocabInfo
+from estimator.console import say
 
-_log = logging.getLogger("estimator")
 _DAMAGE = (
     tf.errors.DataLossError,
     tf.errors.FailedPreconditionError,
@@ -74,7 +73,8 @@ class WarmStart:
                 f"({restore_error(error)})."
             ) from error
         seconds = time.perf_counter() - start
-        _log.info("%s", "\n".join(self._table(seconds, num_moved)))
+        table = self._table(seconds, num_moved)
+        say("%s", "\n".join(table), brief=table[0])
 
     def _table(self, seconds: float, num_moved: dict[str, int]) -> list[str]:
         infos = self.old.vocab_infos

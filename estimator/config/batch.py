@@ -28,3 +28,11 @@ def per_replica_batch_size(global_batch_size: int, num_replicas: int, argument: 
             f"({num_replicas}). The nearest that fits is {nearest}."
         )
     return share
+
+
+def batch_in_words(batch_size: int | None, num_replicas: int) -> str:
+    """How many examples, of `batch_size` a replica: "2 x 32 = 64 examples"; "" if not known."""
+    if batch_size is None:
+        return ""
+    product = f"{num_replicas:,} x {batch_size:,} = " if num_replicas > 1 else ""
+    return f"{product}{batch_size * num_replicas:,} examples"

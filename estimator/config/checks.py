@@ -60,6 +60,22 @@ def check_type(argument: str, value: Any, types: Any, rule: str) -> None:
         raise TypeError(f"`{argument}` ({value!r}) must be {rule}.")
 
 
+def checked_window(argument: str, value: Any) -> tuple[int, int] | None:
+    """The two steps as a tuple; raises unless there are two, from 0 on and in order."""
+    if value is None:
+        return None
+    rule = "must be two global steps, the first below the second, as in (100, 110)"
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise TypeError(f"`{argument}` ({value!r}) {rule}.")
+    for step in value:
+        if isinstance(step, bool) or not isinstance(step, numbers.Integral):
+            raise TypeError(f"`{argument}` ({value!r}) {rule}; {step!r} is no integer.")
+    first, last = map(int, value)
+    if not 0 <= first < last:
+        raise ValueError(f"`{argument}` ({value!r}) {rule}.")
+    return first, last
+
+
 def check_takes_nothing(argument: str, function: Callable) -> None:
     """Raises unless a function can be called without arguments."""
     needed = [

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import textwrap
 from collections.abc import Iterable
 from typing import Any
 
+import tensorflow as tf
+
 from estimator.config.checks import did_you_mean
+
+_LINE_LENGTH = 100
 
 
 def check_fields(config: Any, names: Iterable[str]) -> None:
@@ -21,10 +27,35 @@ def check_fields(config: Any, names: Iterable[str]) -> None:
 
 def short_repr(config: Any, **defaults: Any) -> str:
     """The fields that differ from their defaults, or from those given here."""
-    shown = []
+    shown = {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         default = defaults.get(field.name, field.default)
         if value is not default and value != default:
-            shown.append(f"{field.name}={value!r}")
-    return f"{type(config).__name__}({', '.join(shown)})"
+            shown[field.name] = show(value)
+    return call_in_words(type(config).__name__, shown)
+
+
+def call_in_words(name: str, arguments: dict[str, str]) -> str:
+    """A call with these arguments by name: in one line if it is short, else in one line each."""
+    shown = [f"{key}={value}" for key, value in arguments.items()]
+    line = f"{name}({', '.join(shown)})"
+    if len(line) <= _LINE_LENGTH and "\n" not in line:
+        return line
+    inside = "".join(f"{argument},\n" for argument in shown)
+    return f"{name}(\n{textwrap.indent(inside, '    ')})"
+
+
+def show(value: Any) -> str:
+    """A value of an argument, without memory addresses and line breaks where it can be."""
+    if isinstance(value, tf.distribute.Strategy | tf.compat.v1.distribute.Strategy):
+        return f"<{type(value).__name__} of {value.num_replicas_in_sync}>"
+    if isinstance(value, functools.partial):
+        return f"partial of {show(value.func)}"
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    if isinstance(value, tf.compat.v1.ConfigProto):
+        return f"<ConfigProto {' '.join(str(value).split())}>"
+    if type(value).__repr__ is object.__repr__:
+        return f"<{type(value).__name__}>"
+    return repr(value)

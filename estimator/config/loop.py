@@ -36,6 +36,13 @@ def parse_loop_length(value: int | str) -> LoopLength:
     return LoopLength(secs=int(value[:-1]) * _SECS[value[-1]])
 
 
+def loop_in_words(value: int | str) -> str:
+    """How long a session call is that `iterations_per_loop` asks for: "100 steps", "2 m"."""
+    if isinstance(value, str):
+        return f"about {AUTO_SECS:g} s" if value == AUTO else f"about {value[:-1]} {value[-1]}"
+    return f"{value:,} step{'s' * (value > 1)}"
+
+
 def checked_loop_length(argument: str, value: Any) -> int | str:
     """The value, where a string of digits counts as the integer.
 

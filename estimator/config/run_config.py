@@ -18,6 +18,7 @@ from estimator.config.checks import (
     check_int,
     check_positive,
     check_type,
+    checked_window,
 )
 from estimator.config.cluster import EVALUATOR, Cluster, read_cluster
 from estimator.config.frozen import check_fields, short_repr
@@ -57,7 +58,8 @@ class RunConfig:
       session_config: a `tf.compat.v1.ConfigProto`.
       keep_checkpoint_max: how many of the newest checkpoints to keep; 0 or None keeps all.
       keep_checkpoint_every_n_hours: one checkpoint in so many hours is kept for good.
-      log_step_count_steps: steps from one log of the speed and the loss to the next.
+      log_step_count_steps: steps from one log of the speed and the loss to the next; None shows
+        no bar either.
       train_distribute: the `tf.distribute` strategy to train under.
       device_fn: called with each op of training, evaluation and prediction that nothing else
         places, as a strategy of several devices does; returns its device, as a string.
@@ -79,6 +81,8 @@ class RunConfig:
       ps_placement: where ps tasks hold a variable: "round_robin", on the next one, or "by_size", on
         the one that holds the fewest bytes.
       resume_input: whether training goes on where the input stood at the last checkpoint.
+      profile_steps: two global steps; those after the first, up to the second, are profiled, for
+        the profiler of TensorBoard.
       compute_dtype: "bfloat16" gives Keras layers the policy "mixed_bfloat16" while `model_fn` is
         called, in every mode, and puts it into a `tf.compat.v1.tpu.bfloat16_scope`: what
         `get_variable` is asked for as bfloat16 is kept as float32. Layers written by hand compute
@@ -119,6 +123,7 @@ class RunConfig:
     iterations_per_loop: int | str = 1
     nan_policy: str = "raise"
     resume_input: bool = True
+    profile_steps: tuple[int, int] | None = None
     compute_dtype: str = "float32"
     jit_compile: bool = False
     max_time_secs: float | None = None
@@ -266,6 +271,7 @@ class RunConfig:
         )
         check_choice("ps_placement", self.ps_placement, PS_PLACEMENTS)
         check_choice("nan_policy", self.nan_policy, NAN_POLICIES)
+        _write(self, profile_steps=checked_window("profile_steps", self.profile_steps))
         self._check_compute_dtype()
         for name in ("resume_input", "checkpoint_save_graph_def", "jit_compile", "smoke"):
             check_bool(name, getattr(self, name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -65,15 +66,21 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
     if isinstance(choice, STRATEGY_TYPES):
         _check_gpus(choice)
         return choice
+    if choice is None:
+        return make_no_strategy()
+    check_strategy_name(choice)
     # Made inside a graph, a strategy does not touch the eager context, a scope that the caller is
     # in does not count, and on CPUs it reduces with plain ops, which a session needs.
     with tf.Graph().as_default():
-        if choice is None:
-            return tf.distribute.get_strategy()
-        check_strategy_name(choice)
         if choice == "multi_worker_mirrored":
             return _make_multi_worker_mirrored(config, mode)
         return _MAKERS[choice](config.num_replicas)
+
+
+def make_no_strategy() -> tf.distribute.Strategy:
+    """The one that there is without any: of one replica, on no device in particular."""
+    with tf.Graph().as_default():  # Whatever scope the caller is in.
+        return tf.distribute.get_strategy()
 
 
 def _is_central_storage(choice: Any) -> bool:
@@ -129,16 +136,17 @@ def check_fits_cluster(config: RunConfig, strategy: tf.distribute.Strategy) -> N
             "`strategy` ('parameter_server') keeps the variables on ps tasks, and TF_CONFIG names "
             f'{listed or "no cluster"}. Add "ps" to its cluster, or pass another strategy.'
         )
+    named = _choice_in_words(config)
     if "ps" in tasks:
         raise ValueError(
-            f"`TF_CONFIG` names {listed}, but the strategy ({strategy_name(config)}) has no use "
-            "for a ps: it keeps variables on the workers. Leave the ps out of TF_CONFIG."
+            f"`TF_CONFIG` names {listed}, but the strategy ({named}) has no use for a ps: it keeps "
+            "variables on the workers. Leave the ps out of TF_CONFIG."
         )
     num_workers = cluster.num_worker_replicas
     if num_workers > 1 and not _tf.is_multi_worker(strategy):
         raise ValueError(
-            f"`TF_CONFIG` names {listed}, but the strategy ({strategy_name(config)}) trains in one "
-            'process. Pass RunConfig(strategy="multi_worker_mirrored"), or unset TF_CONFIG.'
+            f"`TF_CONFIG` names {listed}, but the strategy ({named}) trains in one process. Pass "
+            'RunConfig(strategy="multi_worker_mirrored"), or unset TF_CONFIG.'
         )
 
 
@@ -151,10 +159,36 @@ def _check_parameter_servers(config: RunConfig) -> None:
         )
 
 
-def strategy_name(config: RunConfig) -> str:
+def _choice_in_words(config: RunConfig) -> str:
     """What the config calls the strategy that it trains under."""
     choice = _choose(config, ModeKeys.TRAIN)
     return repr(choice) if isinstance(choice, str) or choice is None else type(choice).__name__
+
+
+def replicas_in_words(strategy: tf.distribute.Strategy) -> str:
+    """How many replicas, and of which strategy: "1 replica", "2 replicas (mirrored)"."""
+    count = strategy.num_replicas_in_sync
+    name = "" if _is_default(strategy) else f" ({strategy_name(strategy)})"
+    return f"{count:,} replica{'s' * (count > 1)}{name}"
+
+
+def devices_in_words(strategy: tf.distribute.Strategy) -> str:
+    """Where the replicas of a local strategy run: "CPU:0, CPU:1"."""
+    if _is_default(strategy):
+        return "GPU:0" if tf.config.get_visible_devices("GPU") else "CPU:0"
+    specs = map(tf.DeviceSpec.from_string, strategy.extended.worker_devices)
+    return ", ".join(f"{spec.device_type}:{spec.device_index or 0}" for spec in specs)
+
+
+def strategy_name(strategy: tf.distribute.Strategy) -> str:
+    """What `RunConfig` calls a strategy, or the name of its class."""
+    words = re.sub(r"Strategy(V1)?$", "", type(strategy).__name__)
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", words).lower()
+    return {"collective_all_reduce": "multi_worker_mirrored"}.get(name, name)
+
+
+def _is_default(strategy: tf.distribute.Strategy) -> bool:
+    return strategy is make_no_strategy()
 
 
 def _choose(config: RunConfig, mode: str) -> Any:
@@ -180,9 +214,8 @@ def _check_gpus(strategy: tf.distribute.Strategy) -> None:
 
 def _num_cpus(strategy: tf.distribute.Strategy) -> int:
     """How many logical CPUs the devices of the strategy name, at least 1."""
-    with tf.Graph().as_default():
-        if strategy is tf.distribute.get_strategy():
-            return 1  # The default strategy does not know its devices.
+    if _is_default(strategy):
+        return 1  # It does not know its devices.
     devices = map(tf.DeviceSpec.from_string, strategy.extended.worker_devices)
     indexes = [device.device_index or 0 for device in devices if device.device_type == "CPU"]
     return 1 + max(indexes, default=0)
@@ -210,7 +243,7 @@ def _make_multi_worker_mirrored(config: RunConfig, mode: str) -> tf.distribute.S
     cluster = config.cluster
     devices = _replica_devices(config.num_replicas)
     if mode != ModeKeys.TRAIN or cluster.num_worker_replicas <= 1:
-        return _make_mirrored(config.num_replicas) if len(devices) > 1 else _default_strategy()
+        return _make_mirrored(config.num_replicas) if len(devices) > 1 else make_no_strategy()
     options = config.communication_options or tf.distribute.experimental.CommunicationOptions()
     kind = tf.DeviceSpec.from_string(devices[0]).device_type
     nccl = tf.distribute.experimental.CommunicationImplementation.NCCL
@@ -249,10 +282,6 @@ def _local_part(strategy: tf.distribute.Strategy) -> Any:
     names = [f"/{device.device_type.lower()}:{device.device_index}" for device in devices]
     with tf.Graph().as_default():
         return tf.distribute.MirroredStrategy(names)
-
-
-def _default_strategy() -> tf.distribute.Strategy:
-    return tf.distribute.get_strategy()
 
 
 def _replica_devices(num_replicas: int | None) -> list[str]:

@@ -17,7 +17,7 @@ from estimator.export.receivers import (
 )
 
 # For the verbs; not part of the contract, so not in `__all__`.
-from estimator.export.receivers import check_serving_input_receiver as check_serving_input_receiver
+from estimator.export.receivers import check_input_receiver as check_input_receiver
 from estimator.export.saved_model import GraphToSave as GraphToSave
 from estimator.export.saved_model import write_saved_model as write_saved_model
 from estimator.export.saved_model import write_saved_models as write_saved_models

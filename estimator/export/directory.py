@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
+
+from estimator.export.unfinished import remove_abandoned_dirs, unfinished_dir, unfinished_path
 
 
 def make_base_path(export_dir_base: Any) -> str:
@@ -39,7 +39,8 @@ def write_numbered_dir(
 
     The number is the time in seconds; where that or a later one is there already, the number after
     the latest, so that the newest export always has the highest. `write` gets a directory of
-    another name, which is renamed when `write` has returned, and removed if it raises.
+    another name, which is renamed when `write` has returned, and removed if it raises. Such a
+    directory that a process left which was killed is removed here.
 
     Args:
         base: made if it is not there.
@@ -50,15 +51,10 @@ def write_numbered_dir(
         The path of the numbered directory.
     """
     seconds = int(clock())
-    unfinished = os.path.join(base, f"temp-{seconds}-{uuid.uuid4().hex[:8]}")
-    try:
-        tf.io.gfile.makedirs(unfinished)
+    with unfinished_dir(base, seconds) as unfinished:
+        remove_abandoned_dirs(base, seconds)
         write(unfinished)
         return _rename_to_number(unfinished, base, seconds)
-    except BaseException:
-        with contextlib.suppress(tf.errors.OpError):  # The first error says more.
-            tf.io.gfile.rmtree(unfinished)
-        raise
 
 
 def numbered_dirs(base: str) -> list[str]:
@@ -73,8 +69,7 @@ def numbered_dirs(base: str) -> list[str]:
 
 def remove_numbered_dir(path: str) -> None:
     """Removes a numbered directory; who looks for numbers sees it whole, or not at all."""
-    base, number = os.path.split(path)
-    unfinished = os.path.join(base, f"temp-{number}-{uuid.uuid4().hex[:8]}")
+    unfinished = unfinished_path(os.path.dirname(path), int(time.time()))
     tf.io.gfile.rename(path, unfinished)
     tf.io.gfile.rmtree(unfinished)
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from estimator.config.checks import check_takes_nothing
 from estimator.export.named import check_tensor, is_tensor, make_named_tensors
+from estimator.spec import ModeKeys
 
 _FEATURE, _LABEL, _INPUT = "feature", "label", "input"  # names of single tensors
 
@@ -231,32 +232,53 @@ def build_raw_supervised_input_receiver_fn(
     return supervised_input_receiver_fn
 
 
-def check_receiver_fn(receiver_fn: Any) -> None:
+def check_receiver_fn(
+    receiver_fn: Any,
+    argument: str = "serving_input_receiver_fn",
+    kind: str = "ServingInputReceiver",
+) -> None:
     """Raises TypeError unless it is a function that can be called with no arguments."""
     if not callable(receiver_fn):
-        raise TypeError(
-            f"`serving_input_receiver_fn` ({receiver_fn!r}) must be a function that returns a "
-            "ServingInputReceiver."
-        )
-    check_takes_nothing("serving_input_receiver_fn", receiver_fn)
+        raise TypeError(f"`{argument}` ({receiver_fn!r}) must be a function that returns a {kind}.")
+    check_takes_nothing(argument, receiver_fn)
 
 
-def check_serving_input_receiver(value: Any, function_name: str) -> None:
+def checked_receiver_fn(receiver_fn: Callable, argument: str, mode: str) -> Callable[[], Any]:
+    """The function, which raises if what it returns is no receiver for that mode."""
+
+    def make_receiver() -> Any:
+        receiver = receiver_fn()
+        check_input_receiver(receiver, argument, mode)
+        return receiver
+
+    return make_receiver
+
+
+def check_input_receiver(value: Any, function_name: str, mode: str = ModeKeys.PREDICT) -> None:
     """Raises if `value`, which the user's `function_name` returned, is no input receiver.
 
     Call it in the graph that the function was called in. Anything with `features` and
-    `receiver_tensors` will do: other libraries bring receivers of their own.
+    `receiver_tensors` will do: other libraries bring receivers of their own. Nor need there be
+    labels in a mode that has a loss: a model may do without.
 
     Raises:
         TypeError: if `value` is something else.
         ValueError: if its receiver tensors are not of the default graph.
     """
     if not (hasattr(value, "features") and hasattr(value, "receiver_tensors")):
-        raise TypeError(
-            f"`{function_name}` returned {value!r}, a {type(value).__name__}. It must return a "
-            "ServingInputReceiver or TensorServingInputReceiver; "
+        way_out = (
+            "a ServingInputReceiver or TensorServingInputReceiver; "
             "build_parsing_serving_input_receiver_fn and build_raw_serving_input_receiver_fn make "
             "functions that do."
+        )
+        if mode != ModeKeys.PREDICT:
+            way_out = (
+                "a SupervisedInputReceiver; build_raw_supervised_input_receiver_fn makes functions "
+                "that do."
+            )
+        raise TypeError(
+            f"`{function_name}` returned {value!r}, a {type(value).__name__}. It must return "
+            f"{way_out}"
         )
     tensors = (value.receiver_tensors, getattr(value, "receiver_tensors_alternatives", None) or {})
     for tensor in tf.nest.flatten(tensors, expand_composites=True):

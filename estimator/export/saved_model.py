@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from estimator.console import say
 from estimator.export.directory import (
     make_base_path,
     make_extra_assets,
@@ -17,7 +17,6 @@ from estimator.export.directory import (
     write_numbered_dir,
 )
 
-_log = logging.getLogger("estimator")
 _saved_model = tf.compat.v1.saved_model
 _TRAIN_OP_KEY = "saved_model_train_op"  # The loader's name; TensorFlow exports no constant.
 
@@ -111,15 +110,16 @@ def write_saved_models(
         write_extra_assets(extra, directory)
 
     path = write_numbered_dir(base, write, clock)
-    _log.info("SavedModel written to %s", path)
+    say("SavedModel written to %s", path)
     return tf.compat.as_bytes(path)
 
 
 class _PortableSaver:
-    """A Saver whose exported graph names no device.
+    """A Saver whose exported graph names no device, and can be imported.
 
     TensorFlow's `clear_devices` stops at the top of the graph; loops, maps and other functions
-    keep theirs.
+    keep theirs. And its collections name what is inside of loops and branches, such as summaries,
+    which an import looks for at the top, and fails.
     """
 
     def __init__(self, saver: Any) -> None:
@@ -133,6 +133,11 @@ class _PortableSaver:
         for function in meta_graph.graph_def.library.function:
             for node in function.node_def:
                 node.device = ""
+        at_top = {node.name for node in meta_graph.graph_def.node}
+        for collection in meta_graph.collection_def.values():
+            if collection.WhichOneof("kind") == "node_list":
+                names = collection.node_list.value
+                names[:] = [name for name in names if name.partition(":")[0] in at_top]
         return meta_graph
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -39,9 +39,30 @@ def explaining_failure(trained_on: Any, features: Any, *, lacks_labels: bool) ->
         if lacks_labels and "None" in str(error):
             raise ValueError(
                 f"`model_fn` fails without labels {reason}, and `input_fn` yields none. Let it "
-                "yield (features, labels)."
+                "yield (features, labels). In an export, build_raw_supervised_input_receiver_fn "
+                "makes a receiver with labels."
             ) from error
         raise
+
+
+@contextlib.contextmanager
+def explaining_batch_size(params: Mapping[str, Any]) -> Iterator[None]:
+    """Around a call of `model_fn`: says why there is no params["batch_size"].
+
+    Raises:
+      ValueError: from the KeyError inside, if it is of that key and there is none.
+    """
+    try:
+        yield
+    except KeyError as error:
+        if error.args != ("batch_size",) or "batch_size" in params:
+            raise
+        raise ValueError(
+            '`model_fn` asks for params["batch_size"], which is not there. An export has none, for '
+            "its batches are of any size: tf.shape(tensor)[0] is that of a tensor. Otherwise pass "
+            "the batch size of the mode to a TPUEstimator, or `params` that hold it to an "
+            "Estimator."
+        ) from error
 
 
 def _describe(features: Any) -> str:

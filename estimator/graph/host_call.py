@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -45,7 +45,7 @@ def _build_call(host_calls: Sequence[HostCall | None]) -> list[Any]:
     host_fn, first = host_calls[0]
     tensors = [call[1] for call in host_calls if call is not None]
     with tf.device("/cpu:0"):
-        if isinstance(first, dict):
+        if isinstance(first, Mapping):
             result = host_fn(**{key: _concat([t[key] for t in tensors]) for key in first})
         else:
             result = host_fn(*[_concat(list(parts)) for parts in zip(*tensors, strict=True)])

@@ -53,6 +53,17 @@ class Input:
     build_step: Callable[[], tuple[list[tuple[Any, Any]], tf.Tensor]] | None = None
     deal: Callable[[int], list[tuple[Any, Any]]] | None = None
 
+    @property
+    def batch_size(self) -> int | None:
+        """The first dimension of every tensor of a replica's batch; None if that is not known."""
+        if self.deal is not None:
+            return None
+        specs = [spec for spec in tf.nest.flatten(self.element) if spec is not None]
+        shapes = [getattr(spec, "shape", tf.TensorShape(None)) for spec in specs]
+        # After `tf.disable_v2_behavior()` a dimension is an object of its own.
+        sizes = {tf.compat.dimension_value(shape[0]) if shape.rank else None for shape in shapes}
+        return sizes.pop() if len(sizes) == 1 else None
+
 
 def build_input(
     input_fn: Callable,

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.graph.features import explaining_failure
+from estimator.graph.features import explaining_batch_size, explaining_failure
 from estimator.graph.precision import compiling, computing_in
 from estimator.graph.reduce import keep_metrics_local
 from estimator.graph.seed import python_seed
@@ -51,6 +51,7 @@ class Model:
         takes_labels = "labels" in argument_names(self.model_fn)
         lacks_labels = labels is None and takes_labels and mode != ModeKeys.PREDICT
         with (
+            explaining_batch_size(self.params),
             explaining_failure(self.trained_on, features, lacks_labels=lacks_labels),
             _tf.fresh_keras_names(),
             python_seed(self.config.tf_random_seed),
@@ -191,7 +192,7 @@ def build_replicas(
             if isinstance(spec, EstimatorSpec):
                 return Replica(spec)
             # A TPUEstimatorSpec's `metric_fn` runs here, so that its variables know their replica.
-            plain = spec.replace(scaffold_fn=None).as_estimator_spec()
+            plain = spec.replace(scaffold_fn=None, host_call=None).as_estimator_spec()
             return Replica(plain, spec.host_call, spec.scaffold_fn)
 
     def create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:

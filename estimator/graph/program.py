@@ -96,7 +96,7 @@ class EvalProgram:
       spec: the first replica's.
       feeds: for each replica, the placeholders for its batch's component tensors.
       losses: for each replica, its batch's loss: a scalar or rank 1.
-      updates: for each replica, what adds its batch to the metrics.
+      updates: for each replica, what adds its batch to the metrics, and its `host_call`.
       reset: sets the metrics to zero.
       values: the metrics, by name.
       current_step: scalar, int64: the global step of the weights.
@@ -122,6 +122,7 @@ class PredictProgram:
       spec: the first replica's.
       feeds: for each replica, the placeholders for its batch's component tensors.
       predictions: for each replica, a tensor or a dict of tensors.
+      host_ops: for each replica, what its `host_call` runs.
       current_step: scalar, int64: the global step of the weights.
     """
 
@@ -130,22 +131,8 @@ class PredictProgram:
     current_step: tf.Tensor
     feeds: list[list[tf.Tensor]]
     predictions: list[Any]
+    host_ops: list[list[Any]]
     strategy: tf.distribute.Strategy
-
-
-@dataclasses.dataclass(frozen=True)
-class ServingProgram:
-    """Predictions from the placeholders of a serving input receiver.
-
-    Attributes:
-      graph: holds all of it.
-      spec: of the one replica.
-      receiver: what the receiver function returned.
-    """
-
-    graph: tf.Graph
-    spec: EstimatorSpec
-    receiver: Any
 
 
 def training_hooks(spec: EstimatorSpec, is_chief: bool = True) -> tuple:
@@ -463,7 +450,10 @@ def build_eval_program(
             current_step=_primary(global_step).read_value(),
             feeds=feeds,
             losses=[spec.loss for spec in specs],
-            updates=metrics.updates,
+            updates=[
+                [*updates, *host_call.build_host_call([output.host_call])]
+                for updates, output in zip(metrics.updates, replicas.outputs, strict=True)
+            ],
             # Before a session knows the graph: an op that runs with others must not change.
             reset=tf.group(tf.compat.v1.local_variables_initializer()),
             values=metrics.values,
@@ -494,25 +484,9 @@ def build_predict_program(
             current_step=_primary(global_step).read_value(),
             feeds=feeds,
             predictions=[output.spec.predictions for output in replicas.outputs],
+            host_ops=[host_call.build_host_call([out.host_call]) for out in replicas.outputs],
             strategy=strategy,
         )
-
-
-def build_serving_program(
-    model: Model, receiver_fn: Callable[[], Any], strategy: tf.distribute.Strategy
-) -> ServingProgram:
-    """Builds `model` in prediction mode on the features of a serving input receiver.
-
-    Args:
-      model: what is exported.
-      receiver_fn: returns the receiver; its placeholders are the model's inputs.
-      strategy: of one replica.
-    """
-    with building(strategy, None) as (graph, _):
-        receiver = receiver_fn()
-        batch = (receiver.features, None)
-        replicas = build_replicas(strategy, model, [batch], ModeKeys.PREDICT)
-        return ServingProgram(graph, replicas.outputs[0].spec, receiver)
 
 
 def check_global_step_advances(

@@ -6,7 +6,6 @@ ago it was outlive a restart.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 from collections.abc import Callable
@@ -21,11 +20,10 @@ from estimator.config.checks import (
     check_type,
     did_you_mean,
 )
+from estimator.console import say
 from estimator.session.hooks import Hook, ScheduledHook, build_step_read, config_of
 from estimator.session.schedule import Schedule
 from estimator.summary.reader import read_evaluations
-
-_log = logging.getLogger("estimator")
 
 
 class EarlyStoppingHook(ScheduledHook):
@@ -75,14 +73,14 @@ class EarlyStoppingHook(ScheduledHook):
         del run_values
         before, self._step = self._step, int(run_context.session.run(self._step_read))
         if self.schedule.is_due(before, self._step) and self._should_stop_fn(self._step):
-            _log.info("Early stopping at step %d.", self._step)
+            say("Early stopping at step %d.", self._step)
             run_context.request_stop()
 
     def should_stop_at(self, step: int) -> bool:
         """Asks, where evaluations count."""
         should_stop = self.eval_dir is not None and self._should_stop_fn(step)
         if should_stop:
-            _log.info("Early stopping at step %d.", step)
+            say("Early stopping at step %d.", step)
         return should_stop
 
 

@@ -35,6 +35,8 @@ from estimator.session.hooks import Hook, HookedSession
 from estimator.session.hooks_in_loops import first_stop, saver_hooks
 from estimator.session.open import Setup, build_setup, opened
 from estimator.session.peers import Peers
+from estimator.session.profile import ProfileWindow
+from estimator.session.report import Span, TrainReport
 from estimator.session.schedule import Schedule, loop_length
 from estimator.session.server import Connection
 from estimator.session.shared import Noticeboard
@@ -79,6 +81,7 @@ class TrainRequest:
       old_model: what to start from if there is no checkpoint, or None.
       connection: how the session reaches the cluster.
       equal: what must be equal on all workers besides the model and the config, by name.
+      batch: how many examples the replicas take at a time, in words, if the caller says.
       clock: seconds from any fixed moment.
     """
 
@@ -92,6 +95,7 @@ class TrainRequest:
     old_model: OldModel | None = None
     connection: Connection = Connection()
     equal: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    batch: str = ""
     clock: Callable[[], float] = time.monotonic
 
 
@@ -132,7 +136,8 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         for hook in request.hooks:
             _tf.set_steps_per_run(hook, loop_steps)
     stand_ins = {id(inside): outside for inside, outside in program.stand_ins}
-    events = EventWriter(model_dir)
+    graph = program.graph if config.checkpoint_save_graph_def else None
+    events = EventWriter(model_dir, graph)
     hooks = team.own_hooks(request.hooks)
     with contextlib.ExitStack() as stack:
         _watch_saver_hooks(request, position, weights, stack)
@@ -171,7 +176,7 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         is_resumed = _start_input(session, program, position, model_dir, saved_step)
         hooked.start(session, stack.enter_context(_coordinated(session)))
         run = _TrainRun(program, hooked, request, checkpoints, events, weights, stop, team)
-        return run.run(is_resumed, peers, replaceable)
+        return run.run(is_resumed, path, peers, replaceable)
 
 
 # What decides what a session call runs, and how long training goes on.
@@ -351,6 +356,7 @@ class _TrainRun:
         config = request.config
         self._team = team
         self._model_dir = str(config.model_dir)
+        self._request = request
         self._stop = stop
         self._weights = weights
         self._program = program
@@ -383,7 +389,9 @@ class _TrainRun:
         self._max_step, self._limit = self._end_of(request)
         self._loss: float | None = None
         self._skipped_steps = 0
-        self._logged_at = time.perf_counter(), self._step
+        self._profile = ProfileWindow(
+            config.profile_steps if config.is_chief else None, str(config.model_dir)
+        )
 
     def _end_of(self, request: TrainRequest) -> tuple[int | None, str]:
         """The first step that something says to stop at, and its name."""
@@ -396,7 +404,18 @@ class _TrainRun:
             ends.append((stop_hook, "hook"))
         return min(ends, key=lambda end: end[0], default=(None, "hook"))
 
-    def run(self, is_input_resumed: bool, peers: Peers, replaceable: Peers) -> TrainResult:
+    def run(
+        self, is_input_resumed: bool, checkpoint: str | None, peers: Peers, replaceable: Peers
+    ) -> TrainResult:
+        """Trains; `checkpoint` is the path of what was restored."""
+        span = Span(self._first_step, self._max_step, checkpoint)
+        report = TrainReport(
+            self._request.config, self._program, span, self._events, self._request.batch
+        )
+        with report as self._report, self._profile:
+            return self._run(is_input_resumed, peers, replaceable)
+
+    def _run(self, is_input_resumed: bool, peers: Peers, replaceable: Peers) -> TrainResult:
         reason = None if self._has_input(is_input_resumed) else "end of input"
         self._session.ask_to_stop(self._step)
         while reason is None:
@@ -416,7 +435,7 @@ class _TrainRun:
             reason = self._finish(reason)
         if self._team.is_chief:
             self._events.flush()
-        _log.info("Training stopped at step %d: %s.", self._step, reason)
+        self._report.end(self._step, self._loss, reason)
         return TrainResult(self._step, self._loss, reason, self._count_skipped())
 
     def _part(self, reason: str, replaceable: Peers) -> None:
@@ -503,7 +522,13 @@ class _TrainRun:
             self._step,
             self._steps.num_steps(),
             self._next_end(),
-            [self._saves, self._summaries, self._steps.stock_hooks, *self._session.schedules()],
+            [
+                self._saves,
+                self._summaries,
+                self._steps.stock_hooks,
+                self._profile,
+                *self._session.schedules(),
+            ],
         )
         before = self._step
         is_recording = self._summaries.is_due(before, before + num_steps)
@@ -527,8 +552,10 @@ class _TrainRun:
             # Another worker's hooks may have cut the loop before the step that was to be recorded.
             if is_recording and (self._team.is_one or self._step == before + num_steps):
                 self._write_summaries(summary)
+            self._report.advance(self._step, self._loss)
             if self._logs.is_due(before, self._step):
-                self._write_speed()
+                self._report.tell(self._step, self._loss)
+                self._count_skipped()
         return self._save_if_due(before) or agreed
 
     def _next_end(self) -> int | None:
@@ -565,7 +592,8 @@ class _TrainRun:
     def _call(self, num_steps: int, is_recording: bool) -> bytes | None:
         """Runs a loop and takes in how it went; returns the summaries of its last step."""
         try:
-            return self._steps.run(num_steps, is_recording)
+            with self._profile.call(self._step, num_steps):
+                return self._steps.run(num_steps, is_recording)
         finally:
             self._loss, self._step = self._steps.loss, self._steps.step
 
@@ -605,13 +633,3 @@ class _TrainRun:
         self._events.write_scalars({"loss": self._loss or 0.0}, self._step)
         if summary:
             self._events.write_summary(summary, self._step)
-
-    def _write_speed(self) -> None:
-        now, (then, step_then) = time.perf_counter(), self._logged_at
-        steps_per_sec = (self._step - step_then) / max(now - then, 1e-9)
-        self._logged_at = now, self._step
-        self._events.write_scalars({"global_step/sec": steps_per_sec}, self._step)
-        _log.info(
-            "step %d: loss = %.6g (%.4g steps/s)", self._step, self._loss or 0.0, steps_per_sec
-        )
-        self._count_skipped()

@@ -158,9 +158,11 @@ def run_prediction(
     for group in _groups(batches, len(program.feeds)):
         used = range(len(group))
         fetches = [t for i in used for t in tf.nest.flatten(wanted[i])]
+        num_tensors = len(fetches)
+        fetches += [getattr(op, "op", op) for i in used for op in program.host_ops[i]]
         feeds = [feed for i in used for feed in program.feeds[i]]
         flat = session.run(fetches, feeds, [value for batch in group for value in batch])
-        size = len(flat) // len(group)
+        size = num_tensors // len(group)
         for i in used:
             yield tf.nest.pack_sequence_as(wanted[i], flat[i * size : (i + 1) * size])
         if session.should_stop:

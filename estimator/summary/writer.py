@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ import tensorflow as tf
 
 from estimator import _tf
 
+_writers_with_graph: weakref.WeakSet[tf.compat.v1.summary.FileWriter] = weakref.WeakSet()
+
 
 class EventWriter:
     """Writes scalars and serialized summaries of one directory's event file.
@@ -17,9 +20,15 @@ class EventWriter:
     The file appears with the first event. Stock hooks that write to the same directory share it.
     """
 
-    def __init__(self, directory: str) -> None:
-        """Touches nothing yet."""
+    def __init__(self, directory: str, graph: tf.Graph | None = None) -> None:
+        """Touches nothing yet.
+
+        Args:
+          directory: of the event file.
+          graph: comes with the first event, for TensorBoard, unless the file has one already.
+        """
         self._directory = directory
+        self._graph = graph
 
     def write_scalars(self, values: Mapping[str, float], step: int) -> None:
         """Adds one event with these scalars."""
@@ -31,10 +40,6 @@ class EventWriter:
     def write_summary(self, serialized: bytes, step: int) -> None:
         """Adds one event with a serialized tf.compat.v1.Summary."""
         self._writer().add_summary(serialized, step)
-
-    def write_graph(self, graph: tf.Graph) -> None:
-        """Adds the graph, for TensorBoard."""
-        self._writer().add_graph(graph)
 
     def write_metrics(self, metrics: Mapping[str, Any], step: int) -> None:
         """Adds one event with an evaluation's metrics.
@@ -64,7 +69,11 @@ class EventWriter:
         self._writer().flush()
 
     def _writer(self) -> tf.compat.v1.summary.FileWriter:
-        return _tf.file_writer(self._directory)
+        writer = _tf.file_writer(self._directory)
+        if self._graph is not None and writer not in _writers_with_graph:
+            _writers_with_graph.add(writer)
+            writer.add_graph(self._graph)
+        return writer
 
 
 def close_event_files(directories: Iterable[str]) -> None:

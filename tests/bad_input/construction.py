@@ -106,6 +106,42 @@ CONSTRUCTION = {
         TypeError,
         "`batch_axis` (0) must be a list of dimensions, or None",
     ),
+    "use_tpu is a string": (
+        lambda s: s.tpu_model(use_tpu="false"),
+        TypeError,
+        "`use_tpu` ('false') must be True or False",
+    ),
+    "context in params": (
+        lambda s: s.tpu_model(params={"context": 3}),
+        ValueError,
+        '`params` must not hold "context" (3): a TPUContext is filled in. Rename it',
+    ),
+    "eval_on_tpu is a number": (
+        lambda s: s.tpu_model(eval_on_tpu=1),
+        TypeError,
+        "`eval_on_tpu` (1) must be True or False",
+    ),
+    "export_to_tpu is a string": (
+        lambda s: s.tpu_model(export_to_tpu="no"),
+        TypeError,
+        "`export_to_tpu` ('no') must be True or False",
+    ),
+    "export_to_cpu is None": (
+        lambda s: s.tpu_model(export_to_cpu=None),
+        TypeError,
+        "`export_to_cpu` (None) must be True or False",
+    ),
+    "an embedding_config_spec": (
+        lambda s: s.tpu_model(embedding_config_spec="tables"),
+        NotImplementedError,
+        "`embedding_config_spec` ('tables') deals tables out over the cores of a TPU ... Leave it "
+        "out, and look rows up in `model_fn`: tf.nn.embedding_lookup(",
+    ),
+    "export_saved_model_api_version is 3": (
+        lambda s: s.tpu_model(export_saved_model_api_version=3),
+        ValueError,
+        "`export_saved_model_api_version` (3) must be 1 or 2",
+    ),
     "num_shards is not the number of replicas": (
         lambda s: s.tpu_model(
             config=est.tpu.RunConfig(
@@ -309,6 +345,64 @@ CONFIG = {
         lambda s: s.configured(nan_policy="rais"),
         ValueError,
         "`nan_policy` ('rais') is unknown. Did you mean 'raise'?",
+    ),
+    "profile_steps is one step": (
+        lambda s: s.configured(profile_steps=100),
+        TypeError,
+        "`profile_steps` (100) must be two global steps, the first below the second, as in "
+        "(100, 110).",
+    ),
+    "profile_steps are three": (
+        lambda s: s.configured(profile_steps=(1, 2, 3)),
+        TypeError,
+        "`profile_steps` ((1, 2, 3)) must be two global steps",
+    ),
+    "profile_steps holds a fraction": (
+        lambda s: s.configured(profile_steps=[100, 110.5]),
+        TypeError,
+        "`profile_steps` ([100, 110.5]) must be two global steps ... 110.5 is no integer",
+    ),
+    "profile_steps holds a bool": (
+        lambda s: s.configured(profile_steps=(False, 10)),
+        TypeError,
+        "`profile_steps` ((False, 10)) must be two global steps ... False is no integer",
+    ),
+    "profile_steps are in the wrong order": (
+        lambda s: s.configured(profile_steps=(110, 100)),
+        ValueError,
+        "`profile_steps` ((110, 100)) must be two global steps, the first below the second",
+    ),
+    "profile_steps are the same step": (
+        lambda s: s.configured(profile_steps=(10, 10)),
+        ValueError,
+        "`profile_steps` ((10, 10)) must be two global steps, the first below the second",
+    ),
+    "profile_steps begin before the first step": (
+        lambda s: s.configured(profile_steps=(-1, 10)),
+        ValueError,
+        "`profile_steps` ((-1, 10)) must be two global steps",
+    ),
+    "steps and max_steps of explain": (
+        lambda s: s.model().explain(steps=5, max_steps=10),
+        ValueError,
+        "`steps` (5) and `max_steps` (10) exclude each other",
+    ),
+    "steps of explain is a string": (
+        lambda s: s.model().explain(steps="5"),
+        TypeError,
+        "`steps` ('5') must be an integer, or None",
+    ),
+    "max_steps of explain is zero": (
+        lambda s: s.model().explain(max_steps=0),
+        ValueError,
+        "`max_steps` (0) must be at least 1",
+    ),
+    "explain of a GPU that is not there": (
+        lambda s: s.configured(
+            train_distribute=tf.distribute.OneDeviceStrategy("/gpu:7")
+        ).explain(),
+        ValueError,
+        "The strategy (< ... names the device ... GPU:7 ... this machine has no GPU",
     ),
     "session_config is a dict": (
         lambda s: s.configured(session_config={"device_count": 2}),

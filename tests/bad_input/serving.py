@@ -8,6 +8,7 @@ import estimator as est
 from tests.bad_input.stage import (
     V1,
     batches,
+    linear,
     returning,
     spec_with,
     tensor_receiver,
@@ -23,6 +24,33 @@ def _receiver_of_another_graph():
 def _receiver_of_wrong_tensors():
     other = V1.placeholder(tf.float32, [None, 2], "other")
     return est.export.TensorServingInputReceiver(tensor_receiver().features, other)
+
+
+def supervised_receiver():
+    x, y = tf.TensorSpec([None, 2], tf.float32, "x"), tf.TensorSpec([None], tf.float32, "y")
+    return est.experimental.build_raw_supervised_input_receiver_fn(x, y)()
+
+
+def _asking_for_batch_size(features, labels, mode, params):
+    return linear(tf.reshape(features, [params["batch_size"], 2]), labels, mode)
+
+
+def _with_bias_in(some_mode):
+    def model_fn(features, labels, mode):
+        return (with_bias if mode == some_mode else linear)(features, labels, mode)
+
+    return model_fn
+
+
+def _without_kernel_in(some_mode):
+    def model_fn(features, labels, mode):
+        if mode != some_mode:
+            return linear(features, labels, mode)
+        step = V1.train.get_global_step()
+        loss = tf.reduce_mean(features) + tf.reduce_mean(labels)
+        return est.EstimatorSpec(mode, loss=loss, train_op=step.assign_add(1))
+
+    return model_fn
 
 
 PREDICT_MODEL = {
@@ -87,6 +115,11 @@ PREDICT_MODEL = {
 }
 
 EXPORT = {
+    "what to start from is not there when it is exported": (
+        lambda s: s.export(make=s.warm_started, checkpoint="/nowhere/model.ckpt-7"),
+        ValueError,
+        "`warm_start_from` ('/nowhere/model.ckpt-7') is not there",
+    ),
     "export_dir_base is a number": (
         lambda s: s.export(to=3),
         TypeError,
@@ -112,10 +145,52 @@ EXPORT = {
         TypeError,
         "`serving_input_receiver_fn` takes arguments (params) ... Bind them with functools.partial",
     ),
-    "experimental_mode is EVAL": (
-        lambda s: s.export(experimental_mode=est.ModeKeys.EVAL),
+    "experimental_mode is unknown": (
+        lambda s: s.export(experimental_mode="serve"),
         ValueError,
-        "`experimental_mode` ('eval') must be ModeKeys.PREDICT",
+        "`experimental_mode` ('serve') must be ModeKeys.PREDICT, EVAL or TRAIN",
+    ),
+    "as_text is a string": (
+        lambda s: s.export(as_text="pbtxt"),
+        TypeError,
+        "`as_text` ('pbtxt') must be True or False",
+    ),
+    "strip_default_attrs is a string": (
+        lambda s: s.model().export_savedmodel(
+            str(s.root / "export"), tensor_receiver, strip_default_attrs="yes"
+        ),
+        TypeError,
+        "`strip_default_attrs` ('yes') must be True or False",
+    ),
+    "checkpoint_path of an export is not there": (
+        lambda s: s.export(checkpoint_path=s.checkpoint("0")),
+        ValueError,
+        "`checkpoint_path` ( ... model.ckpt-20') is not a checkpoint",
+    ),
+    "input_receiver_fn_map is a function": (
+        lambda s: s.export_all(tensor_receiver),
+        TypeError,
+        "`input_receiver_fn_map` (<function tensor_receiver ... must be a dict from ModeKeys to",
+    ),
+    "input_receiver_fn_map is empty": (
+        lambda s: s.export_all({}),
+        ValueError,
+        "`input_receiver_fn_map` ({}) must name at least one of ModeKeys",
+    ),
+    "input_receiver_fn_map has an unknown mode": (
+        lambda s: s.export_all({"predict": tensor_receiver}),
+        ValueError,
+        "`a key of input_receiver_fn_map` ('predict') must be ModeKeys.PREDICT, EVAL or TRAIN",
+    ),
+    "input_receiver_fn_map has no function": (
+        lambda s: s.export_all({est.ModeKeys.EVAL: None}),
+        TypeError,
+        "`input_receiver_fn_map['eval']` (None) must be a function that returns a Supervised",
+    ),
+    "a function of input_receiver_fn_map takes arguments": (
+        lambda s: s.export_all({est.ModeKeys.TRAIN: lambda x: None}),
+        TypeError,
+        "`input_receiver_fn_map['train']` takes arguments (x), but it is called with none",
     ),
     "assets_extra is a list": (
         lambda s: s.export(assets_extra=["labels.txt"]),
@@ -135,6 +210,11 @@ EXPORT = {
 }
 
 EXPORT_RECEIVER = {
+    "the receiver of EVAL is a dict": (
+        lambda s: s.export(receiver_fn=lambda: {}, experimental_mode=est.ModeKeys.EVAL),
+        TypeError,
+        "`serving_input_receiver_fn` returned {}, a dict. It must return a SupervisedInputReceiver",
+    ),
     "the serving function returns nothing": (
         lambda s: s.export(receiver_fn=lambda: None),
         TypeError,
@@ -161,6 +241,48 @@ EXPORT_RECEIVER = {
 }
 
 EXPORT_MODEL = {
+    "what to start from is another model's when it is exported": (
+        lambda s: s.export(with_bias, make=s.warm_started, checkpoint=s.checkpoint()),
+        ValueError,
+        "The checkpoint / ... is another model's ... not in the checkpoint: bias",
+    ),
+    "an export has no batch size": (
+        lambda s: s.export(_asking_for_batch_size, make=s.tpu_model, predict_batch_size=2),
+        ValueError,
+        '`model_fn` asks for params["batch_size"], which is not there. An export has none',
+    ),
+    "the graph of EVAL gets no labels": (
+        lambda s: s.export(experimental_mode=est.ModeKeys.EVAL),
+        ValueError,
+        "`model_fn` fails without labels ... build_raw_supervised_input_receiver_fn makes a "
+        "receiver with labels",
+    ),
+    "the graph of TRAIN has no train_op": (
+        lambda s: s.export(
+            spec_with(train_op=lambda a: None),
+            supervised_receiver,
+            experimental_mode=est.ModeKeys.TRAIN,
+        ),
+        ValueError,
+        "`train_op` is missing: mode 'train' needs it",
+    ),
+    "the graph of EVAL has a variable of its own": (
+        lambda s: s.export_all(
+            {est.ModeKeys.TRAIN: supervised_receiver, est.ModeKeys.EVAL: supervised_receiver},
+            _with_bias_in(est.ModeKeys.EVAL),
+        ),
+        ValueError,
+        "The checkpoint / ... is another model's ... not in the checkpoint: bias",
+    ),
+    "the graph of EVAL has a variable that TRAIN lacks": (
+        lambda s: s.export_all(
+            {est.ModeKeys.TRAIN: supervised_receiver, est.ModeKeys.EVAL: supervised_receiver},
+            _without_kernel_in(est.ModeKeys.TRAIN),
+        ),
+        ValueError,
+        "The graph of mode 'eval' has variables that the graph of mode 'train' lacks (kernel), but "
+        "a SavedModel holds those of its first graph alone",
+    ),
     "export another model": (
         lambda s: s.export(with_bias),
         ValueError,

@@ -148,10 +148,27 @@ class Stage:
         input_fn = self.watch("input_fn", input_fn or batches())
         return list(self.model(model_fn).predict(input_fn, **arguments))
 
-    def export(self, model_fn=linear, receiver_fn=tensor_receiver, to="export", **arguments):
+    def warm_started(self, model_fn, checkpoint):
+        return self.model(
+            model_fn, model_dir=str(self.root / "untrained"), warm_start_from=checkpoint
+        )
+
+    def export(
+        self, model_fn=linear, receiver_fn=tensor_receiver, to="export", make=None, **arguments
+    ):
         to = str(self.root / to) if to == "export" else to
         receiver_fn = self.watch("serving_fn", receiver_fn)
+        if make is not None:
+            return make(model_fn, **arguments).export_saved_model(to, receiver_fn)
         return self.model(model_fn).export_saved_model(to, receiver_fn, **arguments)
+
+    def export_all(self, receiver_fns, model_fn=linear):
+        if isinstance(receiver_fns, dict):
+            receiver_fns = {
+                mode: self.watch("serving_fn", function) for mode, function in receiver_fns.items()
+            }
+        to = str(self.root / "export")
+        return self.model(model_fn).experimental_export_all_saved_models(to, receiver_fns)
 
     def checkpoint(self, ending="") -> str:
         """The path of the trained model's checkpoint, and something after it."""

@@ -165,7 +165,6 @@ def test_more_replicas_than_gpus_is_an_error(monkeypatch, name):
         ("Mirrored", ValueError, "`strategy` .'Mirrored'. is unknown. Did you mean 'mirrored'?"),
         ("banana", ValueError, "Use one of 'one_device', 'mirrored'"),
         ("tpu", NotImplementedError, "not available yet on this version: it needs a cluster"),
-        ("parameter_server", NotImplementedError, "not available yet"),
     ],
 )
 def test_a_strategy_that_cannot_be_made_is_an_error(name, error, message):
@@ -213,6 +212,7 @@ def test_workers_have_one_strategy_a_process_and_evaluate_alone(num_replicas):
     [
         (None, {"worker": 2}, "names 2 worker, but the strategy .None. trains in one process"),
         ("mirrored", {"chief": 1, "worker": 1}, "1 chief, 1 worker, but .*'mirrored'.* in one pro"),
+        ("parameter_server", {"worker": 2}, "keeps the variables on ps tasks, and TF_CONFIG names"),
         ("multi_worker_mirrored", {"worker": 2, "ps": 1}, "has no use for a ps: .* Leave the ps"),
     ],
 )
@@ -220,6 +220,17 @@ def test_a_strategy_that_does_not_fit_the_roles_is_an_error(strategy, roles, mes
     config = RunConfig(strategy=strategy, cluster=clustered(**roles))
     with pytest.raises(ValueError, match=message):
         check_fits_cluster(config, make_strategy(config, ModeKeys.TRAIN))
+
+
+@pytest.mark.parametrize("strategy", [None, "parameter_server"])
+def test_parameter_servers_need_no_strategy_object(strategy):
+    config = RunConfig(strategy=strategy, cluster=clustered("chief", 0, chief=1, worker=1, ps=2))
+    made = make_strategy(config, ModeKeys.TRAIN)
+    check_fits_cluster(config, made)
+    assert made.num_replicas_in_sync == 1
+    ps = config.replace(cluster=clustered("ps", 1, chief=1, worker=1, ps=2))
+    with pytest.raises(ValueError, match="This task is ps 1 of TF_CONFIG, which holds variables"):
+        check_fits_cluster(ps, made)
 
 
 @pytest.mark.usefixtures("_no_gpu")

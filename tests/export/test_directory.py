@@ -1,5 +1,8 @@
+import concurrent.futures
 import os
 import pathlib
+import subprocess
+import sys
 
 import pytest
 import tensorflow as tf
@@ -141,3 +144,47 @@ def test_extra_assets_are_copied_to_their_places(tmp_path):
     assert (written / "a.py").read_text() == content
     assert (written / "deep" / "er" / "b.py").read_text() == content
     assert directory.make_extra_assets(None) == {}
+
+
+# --- Processes that are killed -------------------------------------------------------------------
+
+KILLED = """
+import sys
+from estimator.export import directory
+
+def write(path):
+    open(path + "/half", "w").close()
+    print("writing", flush=True)
+    sys.stdin.read()
+
+directory.write_numbered_dir(sys.argv[1], write, lambda: 1000.0)
+"""
+
+
+def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path):
+    base = tmp_path / "base"
+    command = [sys.executable, "-c", KILLED, str(base)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"writing\n"
+        (unfinished,) = os.listdir(base)
+        directory.write_numbered_dir(str(base), write_nothing, at(2000))
+        assert sorted(os.listdir(base)) == ["2000", unfinished]  # It may still come to its end.
+        process.kill()
+    directory.write_numbered_dir(str(base), write_nothing, at(1010))
+    assert sorted(os.listdir(base)) == ["2000", "2001", unfinished]  # It is too new to tell.
+    directory.write_numbered_dir(str(base), write_nothing, at(2001))
+    assert sorted(os.listdir(base)) == ["2000", "2001", "2002"]
+
+
+def test_exports_of_one_second_get_a_number_each(tmp_path):
+    def export(index):
+        write = pathlib.Path.touch
+        return directory.write_numbered_dir(
+            str(tmp_path), lambda path: write(pathlib.Path(path, str(index))), at(1000)
+        )
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        paths = list(pool.map(export, range(16)))
+    assert sorted(os.listdir(tmp_path)) == [str(1000 + i) for i in range(16)]
+    for index, path in enumerate(paths):
+        assert os.listdir(path) == [str(index)]

@@ -1,0 +1,182 @@
+"""Where what the library says goes, whatever logging the program has set up."""
+
+import contextlib
+import fcntl
+import io
+import logging
+import os
+import pty
+import struct
+import sys
+import termios
+
+import pytest
+import tensorflow as tf
+from absl import flags
+from absl import logging as absl_logging
+
+from estimator import console
+
+ESTIMATOR = logging.getLogger("estimator")
+
+
+@contextlib.contextmanager
+def fresh_logging():
+    """Inside, logging is as in a program that has set nothing up: pytest has, for each test."""
+    root, verbosity = logging.getLogger(), flags.FLAGS["verbosity"]
+    handlers, root.handlers = root.handlers, []
+    before = [
+        (logger, logger.level) for logger in (root, ESTIMATOR, absl_logging.get_absl_logger())
+    ]
+    before_absl = verbosity.value, verbosity.using_default_value
+    absl_stream = absl_logging.get_absl_handler().python_handler.stream
+    ESTIMATOR.setLevel(logging.NOTSET)
+    verbosity.using_default_value = True
+    try:
+        yield
+    finally:
+        root.handlers = handlers
+        absl_logging.get_absl_handler().python_handler.stream = absl_stream
+        verbosity.value, verbosity.using_default_value = before_absl
+        for logger, level in before:
+            logger.setLevel(level)
+        logging.disable(logging.NOTSET)
+
+
+def log_to(stream, logger="", level=logging.NOTSET):
+    logging.getLogger(logger).addHandler(logging.StreamHandler(stream))
+    logging.getLogger(logger).setLevel(level)
+
+
+def run_as_absl_app(verbosity=None, stream=None):
+    """What `absl.app.run` does to logging, with or without the flag, and perhaps with --log_dir."""
+    # It keeps the stderr that was there when it was imported, which pytest has taken away.
+    absl_logging.get_absl_handler().python_handler.stream = stream or sys.stderr
+    absl_logging.use_absl_handler()
+    absl_logging.set_verbosity(absl_logging.INFO if verbosity is None else verbosity)
+
+
+# What the program sets up, and where a line goes: to stderr as it is, to its own handlers, nowhere.
+SET_UP = {
+    "nothing": (lambda stream: None, "stderr"),
+    "our logger, and no handler": (lambda stream: ESTIMATOR.setLevel(logging.INFO), "stderr"),
+    "our logger to be quiet": (lambda stream: ESTIMATOR.setLevel(logging.WARNING), None),
+    "all loggers to be quiet": (lambda stream: logging.disable(logging.INFO), None),
+    "a handler for INFO": (lambda stream: log_to(stream, level=logging.INFO), "handler"),
+    "a handler for WARNING": (lambda stream: log_to(stream, level=logging.WARNING), None),
+    "a handler, and our logger": (
+        lambda stream: (log_to(stream, level=logging.WARNING), ESTIMATOR.setLevel(logging.INFO)),
+        "handler",
+    ),
+    "TensorFlow's verbosity, which is not ours": (
+        lambda stream: tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.WARN),
+        "stderr",
+    ),
+    "absl's app without flags": (lambda stream: run_as_absl_app(), "stderr"),
+    "absl's app with --verbosity=1": (lambda stream: run_as_absl_app(absl_logging.DEBUG), "stderr"),
+    "absl's app with --verbosity=-1": (
+        lambda stream: run_as_absl_app(absl_logging.WARNING),
+        None,
+    ),
+    "absl's app to be quiet, but our logger": (
+        lambda stream: (run_as_absl_app(absl_logging.ERROR), ESTIMATOR.setLevel(logging.INFO)),
+        "stderr",
+    ),
+    "absl's verbosity without its app": (
+        lambda stream: absl_logging.set_verbosity(absl_logging.ERROR),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("set_up", "goes_to"), SET_UP.values(), ids=SET_UP)
+def test_a_line_goes_where_the_program_wants_it(set_up, goes_to, capsys):
+    stream = io.StringIO()
+    with fresh_logging():
+        set_up(stream)
+        console.say("step %d", 7)
+    assert capsys.readouterr().err == ("step 7\n" if goes_to == "stderr" else "")
+    assert stream.getvalue() == ("step 7\n" if goes_to == "handler" else "")
+
+
+def test_an_absl_app_that_logs_to_a_file_has_the_lines_there():
+    with fresh_logging():
+        run_as_absl_app(stream=io.StringIO())
+        assert console._way() == "logging"
+
+
+class Gone(io.StringIO):
+    """Where nobody reads any more."""
+
+    def write(self, text):
+        raise BrokenPipeError
+
+
+def test_nobody_needs_to_read_the_lines(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Gone())
+    with fresh_logging():
+        assert console.say("step %d", 7) is None
+
+
+def test_details_are_for_programs_that_have_set_logging_up(capsys):
+    stream = io.StringIO()
+    with fresh_logging():
+        console.say("%s", "table\nrow", brief="table")
+        assert capsys.readouterr().err == "table\n"
+        log_to(stream, level=logging.INFO)
+        console.say("%s", "table\nrow", brief="table")
+    assert stream.getvalue() == "table\nrow\n"
+
+
+@pytest.mark.parametrize("size", [None, (0, 0), (110, 40)])
+def test_a_terminal_has_a_size(size, monkeypatch):
+    """Off a terminal, and on one of a container that nobody looks at, there are lines of a log."""
+    ours, theirs = pty.openpty() if size is not None else os.pipe()
+    if size is not None:
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *reversed(size), 0, 0))
+    with fresh_logging(), open(theirs, "w") as stderr, open(ours, "rb"):
+        monkeypatch.setattr(sys, "stderr", stderr)
+        assert console.is_terminal() == (size == (110, 40))
+        ESTIMATOR.setLevel(logging.WARNING)
+        assert not console.is_terminal()
+
+
+class FakeLine:
+    """Counts how often it is taken off the terminal."""
+
+    num_cleared = 0
+
+    def clear(self):
+        self.num_cleared += 1
+
+
+def test_a_line_gives_way_to_all_that_is_said_and_logged_and_to_nothing_after():
+    line, names = FakeLine(), ("", "estimator", "tensorflow", "absl")
+    with fresh_logging():
+        with console.rewriting(line):
+            console.say("said")
+            for name in names:
+                logging.getLogger(name).warning("logged")
+            assert line.num_cleared == 1 + len(names)
+        console.say("said")
+        logging.getLogger().warning("logged")
+    assert line.num_cleared == 1 + len(names)
+    assert all(not logging.getLogger(name).filters for name in names)
+
+
+def test_a_warning_is_shown_though_nobody_set_logging_up(capsys, monkeypatch):
+    monkeypatch.setattr(logging, "lastResort", logging.StreamHandler(sys.stderr))
+    with fresh_logging(), console.rewriting(FakeLine()):
+        ESTIMATOR.warning("mind %s", "that")
+    assert capsys.readouterr().err == "mind that\n"
+
+
+def test_two_quiet_parts_of_a_program_may_overlap():
+    tensorflow = logging.getLogger("tensorflow")
+    one, other = console.no_internal_deprecations(), console.no_internal_deprecations()
+    one.__enter__()
+    other.__enter__()
+    one.__exit__(None, None, None)
+    assert len(tensorflow.filters) == 1
+    other.__exit__(None, None, None)
+    assert tensorflow.filters == []
