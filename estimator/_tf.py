@@ -24,13 +24,17 @@ from tensorflow.python.checkpoint import graph_view as _graph_view
 from tensorflow.python.distribute import collective_all_reduce_strategy as _multi_worker
 from tensorflow.python.eager import lift_to_graph as _lift_to_graph
 from tensorflow.python.framework import random_seed as _random_seed
-from tensorflow.python.ops import cond_v2, gen_random_ops, while_v2
+from tensorflow.python.ops import cond_v2, gen_logging_ops, gen_random_ops, while_v2
 from tensorflow.python.ops import control_flow_v2_func_graphs as _func_graphs
 from tensorflow.python.ops import parallel_for as _parallel_for
 from tensorflow.python.ops import random_ops_util as _random_ops_util
+from tensorflow.python.tpu import tpu_strategy_util as _tpu_strategy_util
 from tensorflow.python.training import checkpoint_utils as _checkpoint_utils
 from tensorflow.python.training import optimizer as _v1_optimizer
 from tensorflow.python.util import deprecation as _deprecation
+
+# The attribute of an op that is part of a TPU's program (2.16 to 2.21).
+_TPU_PROGRAM = "_tpu_replicate"
 
 # `tf.while_loop` and `tf.cond` build Switch and Merge by hand after `tf.disable_v2_behavior()`,
 # which old scripts call. These build one functional op whatever was called. 2.16 to 2.21.
@@ -45,9 +49,15 @@ def cond(predicate: tf.Tensor, true_fn: Callable, false_fn: Callable, name: str)
 def lift_to_graph(tensor: tf.Tensor, graph: tf.Graph) -> tf.Tensor:
     """Rebuilds `tensor`, an initial value made inside a loop body, in the graph around the loop.
 
-    There is no public way; `tf.function` itself lifts initial values with it. 2.16 to 2.21.
+    There is no public way; `tf.function` itself lifts initial values with it. What was made for a
+    TPU is no part of its program where it is rebuilt. 2.16 to 2.21.
     """
-    return _lift_to_graph.lift_to_graph([tensor], graph)[tensor]
+    num_ops = len(graph.get_operations())
+    lifted = _lift_to_graph.lift_to_graph([tensor], graph)[tensor]
+    for op in graph.get_operations()[num_ops:]:
+        if _TPU_PROGRAM in op.node_def.attr:
+            op._clear_attr(_TPU_PROGRAM)
+    return lifted
 
 
 def add_control_inputs(op: tf.Operation, inputs: Sequence[tf.Operation]) -> None:
@@ -82,13 +92,18 @@ def outer_graphs(graph: tf.Graph) -> list[tf.Graph]:
 
 
 def capture_source(tensor: tf.Tensor) -> tf.Tensor:
-    """The tensor of the outermost graph that `tensor`, inside function bodies, stands for."""
-    while (captures := getattr(tensor.graph, "captures", None)) is not None:
+    """The tensor of the outermost graph that `tensor`, inside function bodies, stands for.
+
+    Of what a TPU's program takes in, one for each core, it is the first core's.
+    """
+    while True:
+        captures = getattr(tensor.graph, "captures", None) or ()
         outside = next((outer for outer, inner in captures if inner is tensor), None)
+        if outside is None and tensor.op.type == "TPUReplicatedInput":
+            outside = tensor.op.inputs[0]
         if outside is None:
             return tensor
         tensor = outside
-    return tensor
 
 
 def copy_op(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> tf.Operation:
@@ -101,8 +116,12 @@ def copy_op(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> tf.Operation:
         list(inputs),
         [output.dtype for output in op.outputs],
         name=op.name,
-        # What an op stands beside, by name, may not be there.
-        attrs={key: value for key, value in op.node_def.attr.items() if key != "_class"},
+        # What an op stands beside, by name, may not be there; nor the program that it is part of.
+        attrs={
+            key: value
+            for key, value in op.node_def.attr.items()
+            if key not in ("_class", _TPU_PROGRAM)
+        },
         op_def=op.op_def,
     )
 
@@ -497,6 +516,70 @@ def checkpoint_initializers_outside_loops() -> Iterator[None]:
         yield
     finally:
         _checkpoint_utils._set_checkpoint_initializer = original
+
+
+# --- TPU -----------------------------------------------------------------------------------------
+
+
+def tpu_resolver(strategy: tf.distribute.Strategy) -> Any:
+    """The resolver that a TPUStrategy was made with; that of v1 does not tell (2.16 to 2.21)."""
+    return strategy.extended._tpu_cluster_resolver
+
+
+def is_initialized_tpu(resolver: Any) -> bool:
+    """Whether this process has initialized that TPU already, by whatever program (2.16 to 2.21)."""
+    return str(resolver._tpu) in map(str, _tpu_strategy_util.get_initialized_tpu_systems())
+
+
+def per_replica(strategy: tf.distribute.Strategy, values: Sequence[tf.Tensor]) -> Any:
+    """One value for each replica, as an argument of `strategy.run`.
+
+    In public only strategies of TF 2 have it. 2.16 to 2.21.
+    """
+    return strategy.extended._experimental_distribute_values_from_function(
+        lambda context: values[context.replica_id_in_sync_group]
+    )
+
+
+def is_in_tpu_program(tensor: tf.Tensor) -> bool:
+    """Whether `tensor` is part of a TPU's program: nothing outside can use it (2.16 to 2.21)."""
+    return _TPU_PROGRAM in tensor.op.node_def.attr
+
+
+def free_tpu_handles(graph: tf.Graph) -> None:
+    """Lets the variables that a TPU's program takes in wait for nothing that is part of it.
+
+    A variable that is first used under control dependencies waits for them, although it is only
+    handed in; the program as a whole would wait for itself. 2.16 to 2.21.
+    """
+    for op in graph.get_operations():
+        if op.type == "TPUReplicatedInput" and op.outputs[0].dtype == tf.resource:
+            op._remove_all_control_inputs()
+
+
+@contextlib.contextmanager
+def summary_ops_replaced(make: Callable[..., Any]) -> Iterator[None]:
+    """Inside, a call of a function that makes a v1 summary's op is one of `make`.
+
+    `tf.compat.v1.summary` calls them, and looks at nothing of what they return. `make` is given the
+    function and its arguments. Builds hold a lock. gen_logging_ops 2.16 to 2.21.
+    """
+    with contextlib.ExitStack() as stack:
+        for name in _SUMMARY_OPS:
+            original = getattr(gen_logging_ops, name)
+            stack.callback(setattr, gen_logging_ops, name, original)
+            setattr(gen_logging_ops, name, functools.partial(make, original))
+        yield
+
+
+_SUMMARY_OPS = (
+    "audio_summary_v2",
+    "histogram_summary",
+    "image_summary",
+    "merge_summary",
+    "scalar_summary",
+    "tensor_summary_v2",
+)
 
 
 # --- Keras ---------------------------------------------------------------------------------------

@@ -354,7 +354,8 @@ class TPURunConfig(RunConfig):
 
     Attributes:
       tpu_config: a `TPUConfig`.
-      tpu_cluster_resolver: the `cluster` that was passed, a `tf.distribute.cluster_resolver`.
+      tpu_cluster_resolver: the `cluster` that was passed, a `TPUClusterResolver` of
+        `tf.distribute.cluster_resolver`; it names the masters.
     """
 
     tpu_config: TPUConfig = TPUConfig()
@@ -404,6 +405,8 @@ class TPURunConfig(RunConfig):
     @property
     def master(self) -> str:
         """The target of sessions that train."""
+        if self._master is None and self.tpu_cluster_resolver is not None:
+            return self.tpu_cluster_resolver.master()
         return super().master if self._master is None else self._master
 
     @property

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -94,11 +95,13 @@ class Replica:
       spec: as an EstimatorSpec.
       host_call: a TPUEstimatorSpec's (function, tensors), else None.
       scaffold_fn: a TPUEstimatorSpec's, else None.
+      eval_metrics: a TPUEstimatorSpec's (function, tensors) where it was not called, else None.
     """
 
     spec: EstimatorSpec
     host_call: tuple[Callable, Any] | None = None
     scaffold_fn: Callable[[], tf.compat.v1.train.Scaffold] | None = None
+    eval_metrics: tuple[Callable, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,10 +182,6 @@ def build_replicas(
       batches: one (features, labels) a replica.
       mode: a ModeKeys value.
     """
-    graph = tf.compat.v1.get_default_graph()
-    num_ops_before = len(graph.get_operations())
-    keras_variables: list[tf.Tensor] = []
-    initializers: set[tf.Operation] = set()
 
     @tf.autograph.experimental.do_not_convert
     def build_one() -> Replica:
@@ -195,36 +194,70 @@ def build_replicas(
             plain = spec.replace(scaffold_fn=None, host_call=None).as_estimator_spec()
             return Replica(plain, spec.host_call, spec.scaffold_fn)
 
-    def create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
-        if _tf.is_called_by_keras("layers", "random", "engine"):
-            kwargs.update(_rule_for_state(**kwargs))
-        variable = _create_variable(next_creator, **kwargs)
-        # Also those that the model replaces later, by values from a checkpoint.
-        initializers.update(copy.initializer for copy in _tf.copies(variable))
-        if _tf.is_called_by_keras():
-            keras_variables.extend(copy.handle for copy in _tf.copies(variable))
-        return variable
-
     with (
-        tf.variable_creator_scope(create_variable),
+        watching_variables() as watch,
         # The policy of tf-keras is the process's: replicas would set it back under each other.
         computing_in(model.config.compute_dtype),
         compiling(model.config.jit_compile),
     ):
         outputs = strategy.extended.call_for_each_replica(build_one)
         replicas = list(strategy.experimental_local_results(outputs))
-    if replicas[0].scaffold_fn is not None:
-        with tf.init_scope():  # Outside of the loop and of the replicas: the session uses it.
-            scaffold = replicas[0].scaffold_fn()
-        spec = replicas[0].spec.replace(scaffold=scaffold)
-        replicas[0] = dataclasses.replace(replicas[0], spec=spec)
+    replicas[0] = with_scaffold(replicas[0])
     for replica in replicas:
         keep_metrics_local(replica.spec.eval_metric_ops or {})
     return Replicas(
         outputs=replicas,
-        new_ops=[op for op in graph.get_operations()[num_ops_before:] if op not in initializers],
-        keras_variables=keras_variables,
+        new_ops=watch.new_ops(),
+        keras_variables=watch.keras_variables,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class VariableWatch:
+    """What is made in the default graph while models are built.
+
+    Attributes:
+      keras_variables: handles of the variables that Keras layers and optimizers made.
+    """
+
+    graph: tf.Graph
+    num_ops_before: int
+    keras_variables: list[tf.Tensor]
+    initializers: set[tf.Operation]
+
+    def new_ops(self) -> list[tf.Operation]:
+        """The ops made so far, in their order, but for the variables' initializers."""
+        ops = self.graph.get_operations()[self.num_ops_before :]
+        return [op for op in ops if op not in self.initializers]
+
+
+@contextlib.contextmanager
+def watching_variables() -> Iterator[VariableWatch]:
+    """Inside, variables are created as replicas need them, and what is made is noted."""
+    graph = tf.compat.v1.get_default_graph()
+    watch = VariableWatch(graph, len(graph.get_operations()), [], set())
+
+    def create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
+        if _tf.is_called_by_keras("layers", "random", "engine"):
+            kwargs.update(_rule_for_state(**kwargs))
+        variable = _create_variable(next_creator, **kwargs)
+        # Also those that the model replaces later, by values from a checkpoint.
+        watch.initializers.update(copy.initializer for copy in _tf.copies(variable))
+        if _tf.is_called_by_keras():
+            watch.keras_variables.extend(copy.handle for copy in _tf.copies(variable))
+        return variable
+
+    with tf.variable_creator_scope(create_variable):
+        yield watch
+
+
+def with_scaffold(replica: Replica) -> Replica:
+    """The replica with what its `scaffold_fn` returns, if it has one."""
+    if replica.scaffold_fn is None:
+        return replica
+    with tf.init_scope():  # Outside of the loop and of the replicas: the session uses it.
+        scaffold = replica.scaffold_fn()
+    return dataclasses.replace(replica, spec=replica.spec.replace(scaffold=scaffold))
 
 
 def replica_id() -> int:

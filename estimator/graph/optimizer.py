@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.checks import check_int, check_positive
+from estimator.config.tpu import is_tpu
 from estimator.graph.accumulate import build_window
 from estimator.graph.clip import clip_by_reduced_norm
 
@@ -119,7 +120,10 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
             grads_and_vars = clip_by_reduced_norm(
                 list(grads_and_vars), self._clip_norm, self._reduction
             )
-        with _tf.gradient_reduction(self._reduction):
+        reduction = self._reduction
+        if is_tpu(tf.distribute.get_strategy()) and _applies_by_itself(self._opt):
+            grads_and_vars, reduction = _reduced_on_tpu(grads_and_vars, reduction), "mean"
+        with _tf.gradient_reduction(reduction):
             if self._is_v1:
                 return self._opt.apply_gradients(grads_and_vars, global_step, name)
             # Keras's updates return nothing to wait for: the train step ties them in.
@@ -142,3 +146,29 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     @property
     def _is_v1(self) -> bool:
         return isinstance(self._opt, tf.compat.v1.train.Optimizer)
+
+
+def _applies_by_itself(opt: Any) -> bool:
+    """Whether it is a v1 optimizer with an `apply_gradients` of its own, which knows no replicas.
+
+    Where one program is built for all replicas, nothing else would notice.
+    """
+    base = tf.compat.v1.train.Optimizer
+    return isinstance(opt, base) and type(opt).apply_gradients is not base.apply_gradients
+
+
+def _reduced_on_tpu(
+    grads_and_vars: Iterable[tuple[Any, tf.Variable]], reduction: str
+) -> list[tuple[Any, tf.Variable]]:
+    """The gradients of all replicas, by the TPU's own sum; the mean of these is the same again."""
+    factor = 1.0
+    if reduction == "mean":
+        factor /= tf.distribute.get_strategy().num_replicas_in_sync
+    return [
+        (None if grad is None else tf.compat.v1.tpu.cross_replica_sum(grad * factor), var)
+        for grad, var in ((_dense(grad), var) for grad, var in grads_and_vars)
+    ]
+
+
+def _dense(grad: Any) -> Any:
+    return None if grad is None else tf.convert_to_tensor(grad)

@@ -14,11 +14,13 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.graph import accumulate, host_call, input, reduce, summary, updates
+from estimator.config.tpu import host_task, is_tpu
+from estimator.graph import accumulate, host_call, input, reduce, summary, tpu, updates
 from estimator.graph.agreement import Ballot, build_ballot, build_report
 from estimator.graph.last_value import LastValue
 from estimator.graph.loop import build_loop
-from estimator.graph.model import BUILD_LOCK, Model, Replicas, build_replicas
+from estimator.graph.model import BUILD_LOCK, Model, Replicas, VariableWatch, build_replicas
+from estimator.graph.padding import Padding
 from estimator.graph.random import drawing_by_step
 from estimator.graph.seed import separate_step_seeds
 from estimator.graph.skip import build_skip_counter, build_snapshot, build_take_back
@@ -100,6 +102,7 @@ class EvalProgram:
       reset: sets the metrics to zero.
       values: the metrics, by name.
       current_step: scalar, int64: the global step of the weights.
+      padding: how batches are filled up if all must be of one size; else None.
     """
 
     graph: tf.Graph
@@ -111,6 +114,7 @@ class EvalProgram:
     reset: tf.Operation
     values: dict[str, tf.Tensor]
     strategy: tf.distribute.Strategy
+    padding: Padding | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +128,7 @@ class PredictProgram:
       predictions: for each replica, a tensor or a dict of tensors.
       host_ops: for each replica, what its `host_call` runs.
       current_step: scalar, int64: the global step of the weights.
+      padding: as an EvalProgram's.
     """
 
     graph: tf.Graph
@@ -133,6 +138,7 @@ class PredictProgram:
     predictions: list[Any]
     host_ops: list[list[Any]]
     strategy: tf.distribute.Strategy
+    padding: Padding | None = None
 
 
 def training_hooks(spec: EstimatorSpec, is_chief: bool = True) -> tuple:
@@ -157,9 +163,10 @@ def building(
         _no_garbage_collection(),
         graph.as_default(),
         _placing(device_fn),
+        _on_host(strategy),
         strategy.scope(),
         _tf.mean_gradients(strategy),
-        tf.variable_creator_scope(_create_resource),
+        tf.variable_creator_scope(create_resource),
     ):
         tf.compat.v1.set_random_seed(seed)
         with _tf.checkpoint_initializers_outside_loops(), _tf.tf_keras_names_by_thread():
@@ -177,7 +184,13 @@ def _placing(device_fn: Callable[[tf.Operation], str] | None) -> Any:
     return tf.compat.v1.device(device_fn)
 
 
-def _create_resource(next_creator: Callable, **kwargs: Any) -> tf.Variable:
+def _on_host(strategy: tf.distribute.Strategy) -> Any:
+    """Inside, what has no device is on the machine that the TPU is in, if there is one."""
+    task = host_task(strategy)
+    return contextlib.nullcontext() if task is None else tf.device(task)
+
+
+def create_resource(next_creator: Callable, **kwargs: Any) -> tf.Variable:
     """A resource variable, also after `tf.compat.v1.disable_v2_behavior()`."""
     return next_creator(**{**kwargs, "use_resource": True})
 
@@ -216,7 +229,8 @@ def build_train_program(
       make_input: builds the input in the default graph.
       strategy: where the replicas run.
       iterations_per_loop: 1 builds the step at the top of the graph, where hooks can fetch
-        anything; more, or None, builds it as the body of a loop of any length.
+        anything; more, or None, builds it as the body of a loop of any length. For a TPU, whose
+        program nobody can look into, it is always such a body.
       nan_policy: of the RunConfig. A loop ends after a step whose loss is not finite, unless that
         step is skipped or what it did is ignored.
       host_call_steps: how many steps from one `host_call` to the next.
@@ -228,13 +242,15 @@ def build_train_program(
         global_step,
     ):
         source = make_input()
+        if is_tpu(strategy):
+            tpu.check_static(source.element)
         step_before = _build_step_before(global_step)
         is_recording = tf.compat.v1.placeholder_with_default(False, [], "is_recording")
         num_steps = tf.compat.v1.placeholder_with_default(1, [], "num_steps")
         workers = workers_of(strategy)
         ballot = None if workers.count == 1 else build_ballot(workers, num_steps)
         skips = build_skip_counter()
-        is_loop = iterations_per_loop != 1
+        is_loop = iterations_per_loop != 1 or is_tpu(strategy)
         step = _TrainStep(
             strategy,
             model,
@@ -346,9 +362,8 @@ class _TrainStep:
             done += host_call.build_host_call(
                 [output.host_call for output in replicas.outputs], self._build_is_host_called(step)
             )
-        loss = reduce.build_mean_loss(
-            [output.spec.loss for output in replicas.outputs], self._strategy.num_replicas_in_sync
-        )
+        losses = [output.spec.loss for output in replicas.outputs]
+        loss = reduce.build_mean_loss(losses, len(losses) * self._workers.count)
         if self._ballot is not None:
             loss, has_more, self._wished = build_report(self._ballot, loss, has_more)
         step_ops = _ops_behind(done, replicas.new_ops)
@@ -393,6 +408,8 @@ class _TrainStep:
             accumulate.collecting_windows() as windows,
             drawing_by_step(moment, self._model) as model,
         ):
+            if is_tpu(self._strategy):
+                return self._build_tpu_program(model, batches, moment, windows)
             replicas = build_replicas(self._strategy, model, batches, ModeKeys.TRAIN)
         check_global_step_advances(replicas.new_ops, self._global_step, windows)
         assigned = updates.assignments(replicas.new_ops)
@@ -402,6 +419,31 @@ class _TrainStep:
             # The batches of a step differ in their random numbers, too.
             _tf.set_input(moment.op, step + self._window.before * 2**40)
         return replicas
+
+    def _build_tpu_program(
+        self,
+        model: Model,
+        batches: list[Any],
+        step: tf.Tensor,
+        windows: Sequence[accumulate.Window],
+    ) -> Replicas:
+        def finish(spec: EstimatorSpec, watch: VariableWatch) -> list[Any]:
+            if windows:
+                raise NotImplementedError(
+                    "`accumulate_steps` of the CrossShardOptimizer is not available on a TPU. Use "
+                    "a larger `train_batch_size`."
+                )
+            new_ops, keras_variables = watch.new_ops(), watch.keras_variables
+            check_global_step_advances(new_ops, self._global_step)
+            others = updates.build_updates(new_ops, keras_variables, self._global_step)
+            return _ops([spec.train_op, *others])
+
+        # The program changes variables as a whole: it waits for who reads them before the step.
+        with tf.device("/cpu:0"), tf.control_dependencies([step]):
+            batches = tf.nest.map_structure(
+                lambda t: None if t is None else tf.identity(t), batches
+            )
+        return tpu.build_program(self._strategy, model, batches, ModeKeys.TRAIN, finish)
 
     def _build_is_host_called(self, step: tf.Tensor) -> tf.Tensor | None:
         """Whether this batch has a `host_call`: scalar, bool; None if each has."""

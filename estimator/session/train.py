@@ -43,6 +43,7 @@ from estimator.session.shared import Noticeboard
 from estimator.session.signals import StopSignal, stop_signals
 from estimator.session.steps import Steps
 from estimator.session.team import Team, collectives_of_save, joined
+from estimator.session.tpu import start_tpu
 from estimator.summary.writer import EventWriter
 
 _log = logging.getLogger("estimator")
@@ -112,7 +113,6 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
     config = request.config
     board = Noticeboard(program.graph, config.cluster) if config.num_ps_replicas else None
     team = Team(program, board)
-    workers = program.workers
     model_dir = str(config.model_dir)
     paths = files.checkpoints_newest_first(model_dir)
     setup = build_setup(
@@ -127,7 +127,7 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         request.old_model,
         # A run may begin to accumulate.
         may_lack=program.window.variables if program.window is not None else (),
-        workers=workers,
+        workers=program.workers,
     )
     position = _build_position(program, request)
     checkpoints = _make_checkpoint_writer(request, setup, position, team)
@@ -151,27 +151,22 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
             with program.graph.as_default():
                 checkpoints.begin()
         stop = stack.enter_context(stop_signals())
+        tpu = start_tpu(program.strategy)
+        target = request.connection.target if tpu is None else tpu
         peers = stack.enter_context(_joined(program, request))
         replaceable = stack.enter_context(_replaceable(request))
         session, path = stack.enter_context(
-            opened(
-                setup,
-                paths,
-                request.connection.target,
-                team,
-                config.session_creation_timeout_secs,
-            )
+            opened(setup, paths, target, team, config.session_creation_timeout_secs)
         )
-        peers.guard(session)
-        stack.enter_context(_telling_result(team, session, stop))
+        stack.enter_context(_guarded(peers, team, session, stop))
         # Not before: until the checkpoint has turned out to be this model's, nothing is touched.
         tf.io.gfile.makedirs(model_dir)
         if position is None or not request.is_same_input:
-            remove_positions(model_dir, workers)
-        if path is not None and checkpoints is not None:
-            checkpoints.go_on_from(path, paths)
+            remove_positions(model_dir, program.workers)
         saved_step = _tell_saved_step(session, team, path)
-        if not team.is_chief and saved_step is not None and checkpoints is not None:
+        if checkpoints is not None and path is not None:
+            checkpoints.go_on_from(path, paths)
+        elif checkpoints is not None and saved_step is not None:
             checkpoints.go_on_after(saved_step)
         is_resumed = _start_input(session, program, position, model_dir, saved_step)
         hooked.start(session, stack.enter_context(_coordinated(session)))
@@ -221,8 +216,14 @@ def _replaceable(request: TrainRequest) -> Iterator[Peers]:
 
 
 @contextlib.contextmanager
-def _telling_result(team: Team, session: tf.compat.v1.Session, stop: StopSignal) -> Iterator[None]:
-    """The chief tells the ps tasks, which cannot know, how training inside ended."""
+def _guarded(
+    peers: Peers, team: Team, session: tf.compat.v1.Session, stop: StopSignal
+) -> Iterator[None]:
+    """Inside, the session does not wait for a task that is gone.
+
+    And the chief tells the ps tasks, which cannot know, how training inside ended.
+    """
+    peers.guard(session)
     board = team.board if team.is_chief else None
     try:
         yield

@@ -16,6 +16,8 @@ from estimator.checkpoint.in_memory import State, load_state
 from estimator.graph.program import EvalProgram, PredictProgram
 from estimator.session.hooks import Hook, HookedSession
 from estimator.session.open import Setup, restore_first
+from estimator.session.padded import limited, padded
+from estimator.session.tpu import start_tpu
 
 
 class WarmSession:
@@ -33,7 +35,8 @@ class WarmSession:
         """Opens the session; its variables have no values before `restore`."""
         self.program = program
         self.key = key
-        self.session = tf.compat.v1.Session(graph=setup.graph, config=setup.config)
+        target = start_tpu(program.strategy) or ""
+        self.session = tf.compat.v1.Session(target, graph=setup.graph, config=setup.config)
         self._setup = setup
         self._restored: tuple | None = None
         self._predictions: weakref.WeakSet[Generator] = weakref.WeakSet()
@@ -123,11 +126,14 @@ def run_evaluation(
     assert isinstance(program, EvalProgram)
     warm.session.run(program.reset)
     session = warm.hooked(hooks)
-    total, weight = 0.0, 0
-    for group in itertools.islice(_groups(batches, len(program.feeds)), steps):
+    total, weight = 0.0, 0.0
+    for group in _groups(limited(batches, steps, len(program.feeds)), program):
         fetches, feeds, values = _eval_call(program, group)
         losses = session.run(fetches, feeds, values)[: len(group)]
         for loss in losses:
+            if program.padding is not None:
+                total, weight = total + float(loss[0]), weight + float(loss[1])
+                continue
             # A scalar counts once a batch, as Estimator always did; a vector once an example.
             total += float(np.sum(loss))
             weight += np.size(loss)
@@ -155,16 +161,19 @@ def run_prediction(
     assert isinstance(program, PredictProgram)
     wanted = [_only(predictions, keys) for predictions in program.predictions]
     session = warm.hooked(hooks)
-    for group in _groups(batches, len(program.feeds)):
+    for group in _groups(batches, program):
         used = range(len(group))
         fetches = [t for i in used for t in tf.nest.flatten(wanted[i])]
         num_tensors = len(fetches)
-        fetches += [getattr(op, "op", op) for i in used for op in program.host_ops[i]]
+        for i in used:
+            if _has_rows(program, group[i]):
+                fetches += [getattr(op, "op", op) for op in program.host_ops[i]]
         feeds = [feed for i in used for feed in program.feeds[i]]
         flat = session.run(fetches, feeds, [value for batch in group for value in batch])
         size = num_tensors // len(group)
         for i in used:
-            yield tf.nest.pack_sequence_as(wanted[i], flat[i * size : (i + 1) * size])
+            if _has_rows(program, group[i]):
+                yield tf.nest.pack_sequence_as(wanted[i], flat[i * size : (i + 1) * size])
         if session.should_stop:
             break
     if hooks:
@@ -172,11 +181,19 @@ def run_prediction(
 
 
 def _groups(
-    batches: Iterator[list[np.ndarray]], num_replicas: int
+    batches: Iterator[list[np.ndarray]], program: EvalProgram | PredictProgram
 ) -> Iterator[list[list[np.ndarray]]]:
-    """A batch for each replica; the last group may have fewer."""
+    """A batch for each replica; the last group may have fewer, unless batches are filled up."""
+    num_replicas = len(program.feeds)
+    if program.padding is not None:
+        batches = padded(batches, program.padding, num_replicas)
     while group := list(itertools.islice(batches, num_replicas)):
         yield group
+
+
+def _has_rows(program: EvalProgram | PredictProgram, batch: list[np.ndarray]) -> bool:
+    """Whether one of the rows is real: at the end, replicas are fed that have nothing to do."""
+    return program.padding is None or batch[-2] > 0
 
 
 def _eval_call(
@@ -185,7 +202,9 @@ def _eval_call(
     """Fetches, feeds and values for the replicas that have a batch; the others do not run."""
     used = range(len(group))
     fetches = [program.losses[i] for i in used]
-    fetches += [getattr(update, "op", update) for i in used for update in program.updates[i]]
+    for i in used:
+        if _has_rows(program, group[i]):
+            fetches += [getattr(update, "op", update) for update in program.updates[i]]
     feeds = [feed for i in used for feed in program.feeds[i]]
     return fetches, feeds, [value for batch in group for value in batch]
 

@@ -215,7 +215,6 @@ def test_an_old_distribute_config_is_taken_apart():
         ({"session_creation_timeout_secs": 0}, ValueError, "`session_creation_timeout_secs`"),
         ({"checkpoint_save_graph_def": "yes"}, TypeError, "True or False"),
         ({"strategy": "miror"}, ValueError, "`strategy` .'miror'. is unknown. .* 'mirrored'"),
-        ({"strategy": "tpu"}, NotImplementedError, "'tpu'.* is not available yet"),
         ({"strategy": 3}, TypeError, "`strategy` .* a name or a strategy object"),
         ({"num_replicas": 0, "strategy": "mirrored"}, ValueError, "`num_replicas` .* at least 1"),
         ({"num_replicas": 2}, ValueError, '`num_replicas` .2. must be 1 .* strategy="mirrored"'),

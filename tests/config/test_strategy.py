@@ -164,7 +164,6 @@ def test_more_replicas_than_gpus_is_an_error(monkeypatch, name):
     [
         ("Mirrored", ValueError, "`strategy` .'Mirrored'. is unknown. Did you mean 'mirrored'?"),
         ("banana", ValueError, "Use one of 'one_device', 'mirrored'"),
-        ("tpu", NotImplementedError, "not available yet on this version: it needs a cluster"),
     ],
 )
 def test_a_strategy_that_cannot_be_made_is_an_error(name, error, message):
