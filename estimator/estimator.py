@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import os
@@ -368,7 +367,7 @@ class Estimator:
         if not is_told and is_telling(self._config):
             say("Predicting with %s", path)
         spec_hooks = warm.program.spec.prediction_hooks or ()
-        predictions = warm.predict(host_input.batches(), keys, [*all_hooks, *spec_hooks])
+        predictions = warm.predict(host_input, keys, [*all_hooks, *spec_hooks])
         return rows(predictions) if yield_single_examples else predictions
 
     @no_internal_deprecations()
@@ -508,9 +507,7 @@ class Estimator:
         warm, host_input = self._warm_session(ModeKeys.EVAL, input_fn, [])
         what = set_weights(warm)
         hooks = [*hooks, *(warm.program.spec.evaluation_hooks or ())]
-        must_end = steps is None and not hooks
-        with contextlib.closing(host_input.batches(must_end)) as batches:
-            results = run_evaluation(warm, batches, steps, hooks)
+        results = run_evaluation(warm, host_input, steps, hooks)
         results["global_step"] = warm.global_step()
         self._event_dirs.add(self.eval_dir(name))
         EventWriter(self.eval_dir(name)).write_metrics(
@@ -722,6 +719,7 @@ class Estimator:
                 program.spec.scaffold,
                 build_saver,
                 make_session_config(self._config, strategy),
+                is_evaluation=mode == ModeKeys.EVAL,
             )
         return WarmSession(program, setup, host_input.key)
 

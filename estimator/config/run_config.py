@@ -373,9 +373,13 @@ class TPURunConfig(RunConfig):
     ) -> None:
         """Takes a TPU's arguments, and those of `RunConfig` by name.
 
+        A `cluster` may also be the `Cluster` that `RunConfig` takes.
+
         Raises:
-          TypeError, ValueError: as `RunConfig`; and `cluster` together with a master.
+          TypeError, ValueError: as `RunConfig`; and a TPU's `cluster` together with a master.
         """
+        if isinstance(cluster, Cluster):
+            kwargs["cluster"], cluster = cluster, None
         if cluster is not None and (master is not None or evaluation_master is not None):
             raise ValueError(
                 f"`cluster` ({cluster!r}) and `master` ({master!r}) or `evaluation_master` "

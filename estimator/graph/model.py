@@ -13,8 +13,10 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.graph.features import explaining_batch_size, explaining_failure
+from estimator.graph.lift import Lift, Waits, build_table_initializers
 from estimator.graph.precision import compiling, computing_in
 from estimator.graph.reduce import keep_metrics_local
+from estimator.graph.scaffold import build_scaffold
 from estimator.graph.seed import python_seed
 from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
@@ -111,13 +113,15 @@ class Replicas:
     Attributes:
       outputs: one a replica, in the replicas' order.
       new_ops: the ops that they made in the default graph, in the order they were made, but for
-        the variables' initializers.
+        the variables' initializers and what savers made.
       keras_variables: handles of the variables that Keras layers and optimizers made.
+      waits: in a loop's body, which ops around the loop the new ops were told to wait for.
     """
 
     outputs: list[Replica]
     new_ops: list[tf.Operation]
     keras_variables: list[tf.Tensor]
+    waits: Waits = dataclasses.field(default_factory=dict)
 
 
 def argument_names(model_fn: Callable) -> tuple[str, ...]:
@@ -199,17 +203,45 @@ def build_replicas(
         # The policy of tf-keras is the process's: replicas would set it back under each other.
         computing_in(model.config.compute_dtype),
         compiling(model.config.jit_compile),
+        _waits_noted(tf.compat.v1.get_default_graph()) as waits,
+        _tf.savers_apart() as saver_ops,
     ):
         outputs = strategy.extended.call_for_each_replica(build_one)
         replicas = list(strategy.experimental_local_results(outputs))
-    replicas[0] = with_scaffold(replicas[0])
+        lift = Lift(waits, watch.num_ops_before) if _tf.is_loop_body(watch.graph) else None
+        replicas[0] = _with_one_scaffold(replicas, lift)
+        if lift is not None:
+            build_table_initializers(lift)
+    apart = set(saver_ops)
     for replica in replicas:
         keep_metrics_local(replica.spec.eval_metric_ops or {})
     return Replicas(
         outputs=replicas,
-        new_ops=watch.new_ops(),
+        new_ops=[op for op in watch.new_ops() if op not in apart],
         keras_variables=watch.keras_variables,
+        waits=waits,
     )
+
+
+def _waits_noted(graph: tf.Graph) -> contextlib.AbstractContextManager[Waits]:
+    return _tf.noting_waits(graph) if _tf.is_loop_body(graph) else contextlib.nullcontext({})
+
+
+def _with_one_scaffold(replicas: Sequence[Replica], lift: Lift | None) -> Replica:
+    """The first replica, with a Scaffold for all of them that a session can use."""
+    first = replicas[0]
+    if first.scaffold_fn is None:
+        made = [replica.spec.scaffold for replica in replicas]
+    else:
+        with tf.init_scope():  # Outside of the loop and of the replicas: the session uses it.
+            made = [first.scaffold_fn()]
+        if not isinstance(made[0], tf.compat.v1.train.Scaffold):
+            raise TypeError(
+                f"`scaffold_fn` ({first.scaffold_fn!r}) returned {made[0]!r}. It must return a "
+                "tf.compat.v1.train.Scaffold."
+            )
+    one = build_scaffold(list({id(scaffold): scaffold for scaffold in made}.values()), lift)
+    return dataclasses.replace(first, spec=first.spec.replace(scaffold=one))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,12 +284,8 @@ def watching_variables() -> Iterator[VariableWatch]:
 
 
 def with_scaffold(replica: Replica) -> Replica:
-    """The replica with what its `scaffold_fn` returns, if it has one."""
-    if replica.scaffold_fn is None:
-        return replica
-    with tf.init_scope():  # Outside of the loop and of the replicas: the session uses it.
-        scaffold = replica.scaffold_fn()
-    return dataclasses.replace(replica, spec=replica.spec.replace(scaffold=scaffold))
+    """The replica, which stands for all, with a Scaffold that a session can use."""
+    return _with_one_scaffold([replica], None)
 
 
 def replica_id() -> int:

@@ -17,7 +17,9 @@ from estimator import _tf
 from estimator.config.tpu import host_task, is_tpu
 from estimator.graph import accumulate, host_call, input, reduce, summary, tpu, updates
 from estimator.graph.agreement import Ballot, build_ballot, build_report
+from estimator.graph.copy import build_copy, runs_each_time
 from estimator.graph.last_value import LastValue
+from estimator.graph.lift import without_waits
 from estimator.graph.loop import build_loop
 from estimator.graph.model import BUILD_LOCK, Model, Replicas, VariableWatch, build_replicas
 from estimator.graph.padding import Padding
@@ -38,6 +40,8 @@ _NO_LOOP = (
     "steps cannot hold. Train with `iterations_per_loop=1`, or leave it out and use "
     'RunConfig(strategy="multi_worker_mirrored").'
 )
+# What of a Scaffold no step runs.
+_FOR_SESSIONS = ("init_op", "ready_op", "ready_for_local_init_op", "local_init_op")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,6 +170,8 @@ def building(
         _on_host(strategy),
         strategy.scope(),
         _tf.mean_gradients(strategy),
+        _tf.sync_replicas_in_line(),
+        _tf.hashable_tensors(),
         tf.variable_creator_scope(create_resource),
     ):
         tf.compat.v1.set_random_seed(seed)
@@ -330,6 +336,7 @@ class _TrainStep:
         self.report = summary.LoopReport()
         self.spec: EstimatorSpec
         self._merged: tf.Tensor | None = None
+        self._is_in_loop = False
 
     def build(self, is_last: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Adds the step.
@@ -351,7 +358,7 @@ class _TrainStep:
         self.spec = replicas.outputs[0].spec
         done = [output.spec.train_op for output in replicas.outputs]
         done += updates.build_updates(
-            replicas.new_ops,
+            _without_ops_for_sessions(replicas),
             replicas.keras_variables,
             self._global_step,
             [window.update for window in self._windows],
@@ -371,16 +378,19 @@ class _TrainStep:
             loss, kept = build_window_loss(self._window, loss)
             step_ops, done = step_ops + kept, done + kept
         _wait_for(step_ops, step.op, batches)
-        merged = summary.build_merged_summary(summaries_before)
         if is_in_loop:
+            _tf.forget_waits(graph, without_waits(replicas.waits, step_ops))
+        merged = self._build_summary(summaries_before)
+        if is_in_loop:
+            is_inside = merged is not None and merged.graph is graph
             done += summary.build_loop_report(
                 self.report,
-                merged,
+                merged if is_inside else None,
                 training_hooks(self.spec),
                 is_last=is_last,
                 is_recording=self._is_recording,
             )
-        self._merged = merged
+        self._merged, self._is_in_loop = merged, is_in_loop
         if self._skips is not None:
             counters = [self._global_step, *(window.num_taken for window in self._windows)]
             before = build_snapshot(step_ops, counters)
@@ -400,6 +410,14 @@ class _TrainStep:
         wished = self._ballot.agreed[1:] if is_loop else self._wished
         with tf.device("/cpu:0"):
             return tf.concat([[tf.cast(has_more, tf.int32)], wished], axis=0)
+
+    def _build_summary(self, summaries_before: set[int]) -> tf.Tensor | None:
+        """What the Scaffold says to record, else all summaries of `model_fn`."""
+        scaffold = self.spec.scaffold or tf.compat.v1.train.Scaffold()
+        if scaffold.summary_op is None:
+            merged = summary.build_merged_summary(summaries_before)
+            _tf.set_scaffold_parts(scaffold, {"summary_op": merged})
+        return scaffold.summary_op
 
     def _build_replicas(self, step: tf.Tensor, batches: list[Any]) -> Replicas:
         """The model of each replica, and the windows that its optimizers make."""
@@ -462,7 +480,10 @@ class _TrainStep:
         """The last step's merged summaries, where a session can fetch them."""
         if self.report.summary is not None:
             return self.report.summary.build_read()
-        return self._merged
+        if self._merged is None or not self._is_in_loop:
+            return self._merged
+        # Of a `scaffold_fn`, around the loop: of what the loop leaves, not of what is there before.
+        return build_copy(self._merged, runs_each_time)
 
 
 def build_eval_program(
@@ -570,6 +591,19 @@ def _ops_behind(values: Sequence[Any], among: Sequence[tf.Operation]) -> list[tf
             stack.extend([tensor.op for tensor in op.inputs])
             stack.extend(op.control_inputs)
     return [op for op in among if op not in remaining]
+
+
+def _without_ops_for_sessions(replicas: Replicas) -> list[tf.Operation]:
+    """The new ops but for those of the Scaffold alone: a step neither runs nor orders them."""
+    scaffold = replicas.outputs[0].spec.scaffold or tf.compat.v1.train.Scaffold()
+    parts = [getattr(scaffold, name) for name in _FOR_SESSIONS]
+    alone = set(_ops_behind([part for part in parts if part is not None], replicas.new_ops))
+    if alone:
+        specs = [output.spec for output in replicas.outputs]
+        wired = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+        steps = [*wired, *(value for spec in specs for value in (spec.train_op, spec.loss))]
+        alone.difference_update(_ops_behind(steps, replicas.new_ops))
+    return [op for op in replicas.new_ops if op not in alone]
 
 
 def _wait_for(step_ops: Sequence[tf.Operation], first: tf.Operation, batches: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import signal
 import time
@@ -33,7 +34,7 @@ from estimator.session.finite import (
 )
 from estimator.session.hooks import Hook, HookedSession
 from estimator.session.hooks_in_loops import first_stop, saver_hooks
-from estimator.session.open import Setup, build_setup, opened
+from estimator.session.open import Setup, build_setup, opened, with_broadcast
 from estimator.session.peers import Peers
 from estimator.session.profile import ProfileWindow
 from estimator.session.report import Span, TrainReport
@@ -115,19 +116,22 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
     team = Team(program, board)
     model_dir = str(config.model_dir)
     paths = files.checkpoints_newest_first(model_dir)
-    setup = build_setup(
-        program.graph,
-        program.spec.scaffold,
-        lambda: build_saver(
-            keep_checkpoint_max=config.keep_checkpoint_max,
-            keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
+    setup = with_broadcast(
+        build_setup(
+            program.graph,
+            program.spec.scaffold,
+            functools.partial(
+                build_saver,
+                keep_checkpoint_max=config.keep_checkpoint_max,
+                keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
+            ),
+            request.session_config,
+            program.initializers,
+            request.old_model,
+            # A run may begin to accumulate.
+            may_lack=program.window.variables if program.window is not None else (),
         ),
-        request.session_config,
-        program.initializers,
-        request.old_model,
-        # A run may begin to accumulate.
-        may_lack=program.window.variables if program.window is not None else (),
-        workers=program.workers,
+        program.workers,
     )
     position = _build_position(program, request)
     checkpoints = _make_checkpoint_writer(request, setup, position, team)

@@ -8,7 +8,7 @@ import types
 import pytest
 import tensorflow as tf
 
-from estimator.config.cluster import Cluster
+from estimator.config.cluster import Cluster, parse_tf_config
 from estimator.config.run_config import InputPipelineConfig, RunConfig, TPUConfig, TPURunConfig
 
 
@@ -337,3 +337,16 @@ def test_a_bool_is_the_old_way_to_name_an_input_pipeline(given, kept):
 def test_a_wrong_tpu_config_is_an_error(fields, error, message):
     with pytest.raises(error, match=message):
         TPUConfig(**fields)
+
+
+def test_a_cluster_may_be_passed_instead_of_tf_config():
+    task = {"type": "worker", "index": 1}
+    text = json.dumps({"cluster": {"worker": ["a:1", "b:1"], "ps": ["c:1"]}, "task": task})
+    cluster = parse_tf_config(text)
+    for config in (RunConfig(cluster=cluster), TPURunConfig(cluster=cluster)):
+        assert config.cluster == cluster
+        assert (config.task_id, config.num_worker_replicas, config.num_ps_replicas) == (1, 2, 1)
+        assert config.master == "grpc://b:1"
+    assert config.tpu_cluster_resolver is None
+    # A session elsewhere, as for servers that run already.
+    assert TPURunConfig(cluster=cluster, master="grpc://d:1").master == "grpc://d:1"

@@ -157,6 +157,34 @@ def test_evaluation_on_the_host_takes_other_specs(tmp_path, on_cpus):
     assert results["loss"] == pytest.approx(expected["loss"], 1e-5)
 
 
+def test_train_and_evaluate_evaluates_each_checkpoint_while_training_goes_on(tmp_path, on_cpus):
+    with make(tmp_path, 2) as model:
+        metrics, _ = est.train_and_evaluate(
+            model,
+            est.TrainSpec(train_input, max_steps=60),
+            est.EvalSpec(eval_input(100), steps=None, throttle_secs=0),
+        )
+        steps = {step for step, tag, _ in toy.events(model.eval_dir()) if tag == "accuracy"}
+    assert sorted(steps) == [25, 50, 60]
+    assert metrics["global_step"] == 60
+    assert metrics["rows"] == 100
+
+
+def serving_input_receiver():
+    x = v1.placeholder(tf.float32, [None, 3])
+    return est.export.TensorServingInputReceiver(x, {"x": x})
+
+
+def test_an_export_of_what_a_tpu_trained_needs_none(tmp_path, on_cpus):
+    with make(tmp_path, 2) as model:
+        model.train(train_input, max_steps=20)
+        expected = [row["probability"] for row in model.predict(eval_input(7))]
+        path = model.export_saved_model(str(tmp_path / "export"), serving_input_receiver)
+    serve = tf.saved_model.load(path.decode()).signatures["serving_default"]
+    out = serve(tf.constant(data(7, 1)[0]))
+    np.testing.assert_allclose(out["probability"], expected, rtol=1e-5)
+
+
 def test_training_ends_with_the_input(tmp_path, on_cpus):
     def short_input(params):
         return train_input(params).take(9)  # Of two cores: 4 steps, and a batch for one of them.
@@ -276,14 +304,12 @@ def test_a_program_as_bert_s_trains_as_on_one_cpu(num_cores, clip_norm, tmp_path
 def test_a_scaffold_s_checkpoint_is_what_all_cores_begin_with(tmp_path, on_cpus):
     with bert_like(tmp_path / "pretrained", 2) as pretrained:
         pretrained.train(ids_input, steps=5)
-        expected = pretrained.evaluate(ids_input, steps=4)
     start = pretrained.latest_checkpoint()
     with bert_like(tmp_path / "tuned", 2, init_checkpoint=start, dropout=1.0) as tuned:
         tuned.train(ids_input, steps=1)
         assert tuned.get_variable_value("global_step") == 1
-        before = pretrained.get_variable_value("output")
-        moved = np.abs(tuned.get_variable_value("output") - before).max()
-        assert 0 < moved < 0.1  # A step of 0.02 from there, not from new initial values.
-        assert tuned.evaluate(ids_input, steps=4)["each"] == pytest.approx(
-            expected["each"], rel=0.2
-        )
+        for name in ("embeddings", "query", "key", "output"):
+            before = pretrained.get_variable_value(name)
+            moved = np.abs(tuned.get_variable_value(name) - before).max()
+            # One step: at most 0.02 * 0.1 / sqrt(0.001) and the decay. Initial values are further.
+            assert 0 < moved < 0.066, name
