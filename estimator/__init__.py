@@ -20,6 +20,7 @@ if not (sys.argv[:1] == ["-m"] and "estimator.launch" in sys.orig_argv):
     from estimator.export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
     from estimator.feature_specs import classifier_parse_example_spec, regressor_parse_example_spec
     from estimator.graph.optimizer import CrossShardOptimizer
+    from estimator.roles import train_and_evaluate
     from estimator.session.train import TrainResult
     from estimator.spec import EstimatorSpec, ModeKeys
     from estimator.stock_hooks import (
@@ -41,7 +42,7 @@ if not (sys.argv[:1] == ["-m"] and "estimator.launch" in sys.orig_argv):
         StopAtStepHook,
         SummarySaverHook,
     )
-    from estimator.train_and_evaluate import EvalSpec, TrainSpec, train_and_evaluate
+    from estimator.train_and_evaluate import EvalSpec, TrainSpec
 
 __all__ = [
     "BestExporter",

@@ -21,11 +21,13 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2 as _config_pb2
 from tensorflow.core.protobuf import trackable_object_graph_pb2 as _object_graph
 from tensorflow.python.checkpoint import graph_view as _graph_view
+from tensorflow.python.distribute import collective_all_reduce_strategy as _multi_worker
 from tensorflow.python.eager import lift_to_graph as _lift_to_graph
 from tensorflow.python.framework import random_seed as _random_seed
 from tensorflow.python.ops import cond_v2, gen_logging_ops, gen_random_ops, while_v2
 from tensorflow.python.ops import control_flow_v2_func_graphs as _func_graphs
 from tensorflow.python.ops import parallel_for as _parallel_for
+from tensorflow.python.ops import random_ops_util as _random_ops_util
 from tensorflow.python.tpu import tpu_strategy_util as _tpu_strategy_util
 from tensorflow.python.training import checkpoint_utils as _checkpoint_utils
 from tensorflow.python.training import optimizer as _v1_optimizer
@@ -190,6 +192,25 @@ def random_ops_replaced(draw: Callable[..., Any], names: Iterable[str]) -> Itera
         yield
 
 
+@contextlib.contextmanager
+def keras_seeds_replaced(replaced: Callable[[tf.Tensor], tf.Tensor]) -> Iterator[None]:
+    """Inside, the seed of each random op without state that Keras makes is that of `replaced`.
+
+    Keras 3 draws with such ops alone, from seeds that all replicas hold alike; the user's own calls
+    of them are left alone. random_ops_util.get_key_counter_alg 2.16 to 2.21.
+    """
+    original = _random_ops_util.get_key_counter_alg
+
+    def get_key_counter_alg(seed: Any, alg: Any) -> Any:
+        return original(replaced(seed) if _asks_keras() else seed, alg)
+
+    _random_ops_util.get_key_counter_alg = get_key_counter_alg
+    try:
+        yield
+    finally:
+        _random_ops_util.get_key_counter_alg = original
+
+
 def loop_counters(graph: tf.Graph) -> list[tf.Tensor] | None:
     """How often the loops around an op made here have turned, those outside first.
 
@@ -237,6 +258,26 @@ def set_logging_hook_tensors(
 def last_loss_reduction(graph: tf.Graph) -> str | None:
     """The `reduction` of the last `tf.compat.v1.losses` call in `graph`, else None (2.16)."""
     return graph._last_loss_reduction
+
+
+@contextlib.contextmanager
+def sync_replicas_refused(message: str) -> Iterator[None]:
+    """Inside, a SyncReplicasOptimizer raises: it has queues, and an op that waits for them.
+
+    Neither can be in a loop's body, and it would fail there with a message that says nothing.
+    Builds hold a lock. 2.16 to 2.21.
+    """
+    owner = tf.compat.v1.train.SyncReplicasOptimizer
+    original = owner.apply_gradients
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise ValueError(message)
+
+    owner.apply_gradients = refuse
+    try:
+        yield
+    finally:
+        owner.apply_gradients = original
 
 
 def make_callable(
@@ -366,6 +407,58 @@ def object_graph_keys(object_graph: bytes) -> dict[str, str]:
     nodes = _object_graph.TrackableObjectGraph.FromString(object_graph).nodes
     attributes = [attribute for node in nodes for attribute in node.attributes]
     return {a.full_name: a.checkpoint_key for a in attributes if a.full_name}
+
+
+_MULTI_WORKER_TYPES = (
+    _multi_worker.CollectiveAllReduceStrategy,
+    _multi_worker.CollectiveAllReduceStrategyV1,
+)
+
+
+def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
+    """Whether it is a MultiWorkerMirroredStrategy of several workers, of v1 or of v2.
+
+    The public classes have no base in common; 2.16 to 2.21.
+    """
+    if not isinstance(strategy, _MULTI_WORKER_TYPES):
+        return False
+    return strategy.num_replicas_in_sync > len(strategy.extended.worker_devices)
+
+
+def make_multi_worker_mirrored(
+    resolver: Any, options: Any, device_type: str, num_devices: int, number: int
+) -> tf.distribute.MultiWorkerMirroredStrategy:
+    """A MultiWorkerMirroredStrategy with so many devices on each worker, the nth of this process.
+
+    By itself it takes one CPU, or all GPUs, off the eager context, and its groups of devices have
+    the keys of those of other strategies. `_initialize_local_devices` of the extended class and
+    `_collective_key_base` 2.16 to 2.21.
+    """
+    extended: Any = _multi_worker.CollectiveAllReduceExtended
+    original = extended._initialize_local_devices
+
+    def local_devices(self: Any, cluster_resolver: Any, worker_device: str) -> tuple:
+        del self, cluster_resolver
+        names = [f"{worker_device}/device:{device_type}:{i}" for i in range(num_devices)]
+        return tuple(names), device_type
+
+    strategy_class: Any = tf.distribute.MultiWorkerMirroredStrategy
+    first_key = strategy_class._collective_key_base
+    extended._initialize_local_devices = local_devices
+    strategy_class._collective_key_base = first_key + 1000 * number
+    try:
+        return strategy_class(resolver, options)
+    finally:
+        strategy_class._collective_key_base = first_key
+        extended._initialize_local_devices = original
+
+
+def has_started_server(strategy: tf.distribute.Strategy) -> bool:
+    """Whether a MultiWorkerMirroredStrategy that was made eagerly has started this task's server.
+
+    Made in a graph, or after `disable_v2_behavior`, it has not. 2.16 to 2.21.
+    """
+    return bool(getattr(strategy.extended, "_std_server_started", False))
 
 
 def metric_variables(metric: Any) -> list[Sequence[tf.Variable]]:
@@ -601,6 +694,15 @@ def is_called_by_keras(*parts: str) -> bool:
     if parts:
         folders = tuple(os.path.join(f, "src", part) + os.sep for f in folders for part in parts)
     return bool(folders) and _is_on_stack(folders)
+
+
+def _asks_keras() -> bool:
+    """Whether Keras itself calls TensorFlow here, and not a user's code that Keras calls."""
+    inside = (os.path.dirname(tf.__file__), os.path.dirname(__file__))
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_filename.startswith(inside):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(_keras_folders() or ("?",))
 
 
 def _is_on_stack(folders: tuple[str, ...]) -> bool:

@@ -67,6 +67,15 @@ def check_overrides(subclass: type, base: type) -> None:
         )
 
 
+def check_window(window: Any, config: RunConfig) -> None:
+    """Raises if gradients are accumulated in variables that workers share."""
+    if window is not None and config.num_ps_replicas:
+        raise ValueError(
+            f"`accumulate_steps` ({window.size}) cannot be used with ps tasks: all workers would "
+            'add to one sum. Use larger batches, or RunConfig(strategy="multi_worker_mirrored").'
+        )
+
+
 def check_params(params: Any) -> None:
     """Raises unless `params` is None or a mapping."""
     if params is not None and not isinstance(params, Mapping):

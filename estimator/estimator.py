@@ -25,7 +25,12 @@ from estimator.config.cluster import EVALUATOR
 from estimator.config.frozen import call_in_words, show
 from estimator.config.loop import parse_loop_length
 from estimator.config.run_config import InputPipelineConfig, RunConfig, TPUConfig, TPURunConfig
-from estimator.config.strategy import make_no_strategy, make_session_config, make_strategy
+from estimator.config.strategy import (
+    check_fits_cluster,
+    make_no_strategy,
+    make_session_config,
+    make_strategy,
+)
 from estimator.config.tpu import check_trainable, is_tpu, on_tpu
 from estimator.config.tpu_context import TPUContext
 from estimator.config.warm_start import WarmStartSettings, checked_warm_start
@@ -34,15 +39,18 @@ from estimator.explain import Facts, explain
 from estimator.export.receivers import checked_receiver_fn
 from estimator.graph import program as programs
 from estimator.graph.batch_size import check_batch_size
-from estimator.graph.dealing import build_pipeline, pipeline_kind
+from estimator.graph.dealing import build_pipeline, num_batches_a_step, pipeline_kind
 from estimator.graph.exported import build_export_program
 from estimator.graph.input import Input, build_input, check_input_fn, is_same_input
 from estimator.graph.model import Model, check_model_fn
 from estimator.graph.padded import build_padded_eval_program, build_padded_predict_program
+from estimator.graph.placement import make_device_fn
+from estimator.graph.workers import num_local_replicas, workers_of
 from estimator.session.export import run_export
 from estimator.session.hooks import Hook, check_hooks
 from estimator.session.host_input import HostInput
 from estimator.session.open import build_setup
+from estimator.session.server import connect
 from estimator.session.train import TrainRequest, TrainResult, run_train
 from estimator.session.warm import WarmSession, run_evaluation
 from estimator.spec import ModeKeys
@@ -233,6 +241,9 @@ class Estimator:
         old_model = self._old_model(found)
         strategy = make_strategy(self._config, ModeKeys.TRAIN)
         check_trainable(self._config, strategy)
+        check_fits_cluster(self._config, strategy)
+        session_config = make_session_config(self._config, strategy)
+        connection = connect(strategy, self._config, session_config)
         program = programs.build_train_program(
             self._model_in(ModeKeys.TRAIN, strategy),
             lambda: self._build_input(input_fn, ModeKeys.TRAIN, strategy),
@@ -241,17 +252,21 @@ class Estimator:
             nan_policy=self._config.nan_policy,
             host_call_steps=self._host_call_steps(),
             seed=self._config.tf_random_seed,
+            device_fn=self._device_fn(),
         )
+        arguments.check_window(program.window, self._config)
         self._trained_on = program.input.element[0]
         request = TrainRequest(
             config=self._config,
-            session_config=make_session_config(self._config, strategy),
+            session_config=session_config,
             steps=steps,
             max_steps=max_steps,
-            hooks=[*all_hooks, *programs.training_hooks(program.spec)],
+            hooks=[*all_hooks, *programs.training_hooks(program.spec, self._is_chief(strategy))],
             listeners=listeners,
             is_same_input=self._is_same_input(input_fn),
             old_model=old_model,
+            connection=connection,
+            equal={"the number of replicas": strategy.num_replicas_in_sync},
             batch=self._batch_in_words(ModeKeys.TRAIN, strategy),
         )
         self._train_result = run_train(program, request)
@@ -560,22 +575,45 @@ class Estimator:
     def _build_input(
         self, input_fn: Callable, mode: str, strategy: tf.distribute.Strategy
     ) -> Input:
-        num_replicas = strategy.num_replicas_in_sync
+        num_replicas = num_local_replicas(strategy)
+        workers = workers_of(strategy)
+        num_pipelines, pipeline = workers.count, workers.index
+        if mode == ModeKeys.TRAIN and self._config.num_ps_replicas:
+            num_pipelines = self._config.num_worker_replicas
+            pipeline = self._config.global_id_in_cluster or 0
+        kind = self._pipeline(mode)
+        if mode != ModeKeys.TRAIN:  # Its batches are dealt out, and cut, when they are fed.
+            kind = InputPipelineConfig.PER_HOST_V1
 
         def build(index: int, num_calls: int) -> Input:
-            input_context = tf.distribute.InputContext(num_calls, index, num_replicas)
+            input_context = tf.distribute.InputContext(
+                num_pipelines * num_calls,
+                pipeline * num_calls + index,
+                strategy.num_replicas_in_sync,
+            )
             return build_input(
                 input_fn,
                 mode=mode,
                 params=self._input_params_for(mode, strategy, input_context),
                 config=self._config,
                 input_context=input_context,
+                lookahead=num_batches_a_step(kind, num_replicas) if workers.count > 1 else None,
             )
 
-        kind = self._pipeline(mode)
-        if mode != ModeKeys.TRAIN:  # Its batches are dealt out, and cut, when they are fed.
-            kind = InputPipelineConfig.PER_HOST_V1
         return build_pipeline(build, kind, num_replicas, self._batch_axis)
+
+    def _is_chief(self, strategy: tf.distribute.Strategy) -> bool:
+        """Whether this process writes what training under the strategy leaves."""
+        if self._config.num_ps_replicas:
+            return self._config.is_chief
+        return workers_of(strategy).is_chief
+
+    def _device_fn(self) -> Callable | None:
+        """What puts variables on ps tasks, if nobody else does."""
+        places_itself = self._config.train_distribute is not None
+        if not self._config.num_ps_replicas or self._config.device_fn is not None or places_itself:
+            return None
+        return make_device_fn(self._config.cluster, self._config.ps_placement)
 
     def _is_same_input(self, input_fn: Callable) -> bool:
         """Whether the last `train` of this process, if there was one, had the same input."""
@@ -819,7 +857,8 @@ class TPUEstimator(Estimator):
     def _input_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:
         """How many examples a batch of `input_fn` should have, if that was said."""
         if self._pipeline(mode) == InputPipelineConfig.SLICED:
-            return self._batch_sizes[mode][1]
+            size = self._batch_sizes[mode][1]
+            return size if size is None else size // workers_of(strategy).count
         return self._model_batch_size(mode, strategy)
 
     def _model_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:

@@ -147,47 +147,16 @@ class TrainAndEvaluateResult(_Pair):
         return self
 
 
-def train_and_evaluate(
-    estimator: Estimator, train_spec: TrainSpec, eval_spec: EvalSpec | Sequence[EvalSpec]
-) -> TrainAndEvaluateResult:
-    """Trains, evaluates checkpoints on the way and the last one in any case, and exports.
-
-    Training is one session and one pass over its input; evaluation and exports happen in between,
-    each in a session of its own. When training has nothing left to do, the newest checkpoint is
-    evaluated and exported nevertheless. If the RunConfig saves no checkpoints, the only evaluation
-    is that of the end.
-
-    A signal that ends the training (see `Estimator.train`) during an evaluation takes effect after
-    it; the checkpoint that is then saved is not evaluated.
-
-    Args:
-      estimator: what to train.
-      train_spec: how to train it.
-      eval_spec: how to evaluate it; or a list of EvalSpecs of different names, each of which is
-        evaluated on its own schedule, in its own directory.
-
-    Returns:
-      `metrics, export_results`, with attributes that say more.
-
-    Raises:
-      TypeError, ValueError: an argument is wrong, two EvalSpecs or exporters have the same name, or
-        an `every_steps` does not fit the interval of checkpoints.
-      NotImplementedError: TF_CONFIG describes a cluster of several tasks.
-    """
-    specs = _checked_specs(estimator, train_spec, eval_spec)
-    return run_local(estimator, train_spec, specs)
-
-
 def run_local(
     model: Estimator,
     train_spec: TrainSpec,
     eval_specs: Sequence[EvalSpec],
     clock: Callable[[], float] = time.monotonic,
 ) -> TrainAndEvaluateResult:
-    """`train_and_evaluate` on one machine; `clock` says how many seconds have gone by."""
+    """`estimator.train_and_evaluate` on one machine; `clock` says how many seconds have gone by."""
     newest = model.latest_checkpoint()
     start = (checkpoint_step(newest) if newest else None) or 0
-    evaluations = [_Evaluation(model, spec, start, clock) for spec in eval_specs]
+    evaluations = [Evaluation(model, spec, start, clock) for spec in eval_specs]
     listener = _EvaluationListener(evaluations, start, train_spec.max_steps)
     model.train(
         train_spec.input_fn,
@@ -211,7 +180,7 @@ def run_local(
     )
 
 
-class _Evaluation:
+class Evaluation:
     """The evaluations of one EvalSpec.
 
     Attributes:
@@ -224,6 +193,14 @@ class _Evaluation:
     def __init__(
         self, model: Estimator, spec: EvalSpec, start: int, clock: Callable[[], float]
     ) -> None:
+        """Evaluates nothing yet.
+
+        Args:
+          model: what is evaluated.
+          spec: how, and when.
+          start: the step that training starts from.
+          clock: seconds from any fixed moment.
+        """
         self._model = model
         self._spec = spec
         self._schedule = Schedule(spec.every_steps, spec.throttle_secs, clock, is_due_at_once=True)
@@ -236,28 +213,39 @@ class _Evaluation:
 
     def run_if_due(self, step: int) -> None:
         """Evaluates the checkpoint of `step`, which was just written, if it is time to."""
+        if self.is_due(step):
+            self.run(self._newest())
+
+    def is_due(self, step: int) -> bool:
+        """Whether it is time to evaluate the checkpoint of `step`; asked once for each."""
         before, self._step = self._step, step
-        if self._schedule.is_due(before, step):
-            self._run()
-            self.export_results = self._export(is_final=False)
+        return self._schedule.is_due(before, step)
+
+    def run(self, path: str) -> None:
+        """Evaluates a checkpoint, and exports it."""
+        self._run(path)
+        self.export_results = self._export(is_final=False)
 
     def run_last(self) -> None:
         """Evaluates the last checkpoint, unless that was done, and exports for the last time."""
         if self._evaluated != self._model.latest_checkpoint():
-            self._run()
+            self._run(self._newest())
             self.export_results = []
         # For a checkpoint that was exported before it was known to be the last, None is no news.
         before = self.export_results or [None] * len(self.exporters)
         last = self._export(is_final=True)
         self.export_results = [new or old for old, new in zip(before, last, strict=True)]
 
-    def _run(self) -> None:
+    def _newest(self) -> str:
         path = self._model.latest_checkpoint()
         if path is None:
             raise ValueError(
                 f"There is no checkpoint in `model_dir` ({self._model.model_dir}), though one was "
                 "just saved. Let the CheckpointSaverHook write to it, or leave the hook out."
             )
+        return path
+
+    def _run(self, path: str) -> None:
         self.metrics = self._model.evaluate(
             self._spec.input_fn,
             steps=self._spec.steps,
@@ -284,7 +272,7 @@ class _EvaluationListener(LastSaveListener):
     """Evaluates on the way; the last checkpoint is left to the end of training."""
 
     def __init__(
-        self, evaluations: Sequence[_Evaluation], start: int, max_steps: int | None
+        self, evaluations: Sequence[Evaluation], start: int, max_steps: int | None
     ) -> None:
         self._evaluations = evaluations
         self._start = start
@@ -325,7 +313,7 @@ def _checked_exporters(exporters: Any) -> tuple[Exporter, ...]:
     return tuple(listed)
 
 
-def _checked_specs(model: Any, train_spec: Any, eval_spec: Any) -> list[EvalSpec]:
+def checked_specs(model: Any, train_spec: Any, eval_spec: Any) -> list[EvalSpec]:
     """The EvalSpecs as a list; raises if an argument of `train_and_evaluate` is wrong."""
     if not isinstance(model, Estimator):
         raise TypeError(f"`estimator` ({model!r}) must be an estimator.Estimator.")
@@ -336,7 +324,6 @@ def _checked_specs(model: Any, train_spec: Any, eval_spec: Any) -> list[EvalSpec
         raise TypeError(
             f"`eval_spec` ({eval_spec!r}) must be an estimator.EvalSpec or a list of them."
         )
-    _check_one_task(model.config)
     _check_names([spec.name for spec in specs], "eval_spec")
     exporters = [e for spec in specs for e in _checked_exporters(spec.exporters)]
     _check_names([exporter.name for exporter in exporters], "exporters")
@@ -354,18 +341,6 @@ def _check_names(names: list[Any], argument: str) -> None:
                 f"`{argument}` has the name {name!r} {names.count(name)} times. Give each another "
                 "`name`: it is the name of its directory."
             )
-
-
-def _check_one_task(config: RunConfig) -> None:
-    cluster = config.cluster
-    num_tasks = sum(map(len, cluster.addresses.values()))
-    if num_tasks <= 1 and cluster.is_chief:
-        return
-    raise NotImplementedError(
-        f"`train_and_evaluate` runs on one machine so far, and TF_CONFIG describes a cluster of "
-        f"{num_tasks} tasks, of which this is {cluster.task_type} {cluster.task_id}. Leave it out, "
-        "or let it name one chief alone."
-    )
 
 
 def _check_every_steps(spec: EvalSpec, config: RunConfig) -> None:

@@ -2,6 +2,9 @@
 
 It is a file of its own: it is as large as the input's shuffle buffer, and only the newest is of
 use. A resumed run goes on with the element after the last one that the saved step had seen.
+
+Of several workers each has its own file, and keeps that of the checkpoint before the newest too:
+the chief may not have completed the newest one.
 """
 
 from __future__ import annotations
@@ -15,28 +18,33 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint.files import restore_error
+from estimator.graph.workers import ONE_WORKER, Workers
 
 _NAME = "input-position"
-_FILE = re.compile(re.escape(_NAME) + r"-(\d+)\.")
+_FILE = re.compile(re.escape(_NAME) + r"(-of-worker-\d+-of-\d+)?-(\d+)\.")
 _log = logging.getLogger("estimator")
 
 
 class InputPosition:
     """Saves and restores where an iterator stands."""
 
-    def __init__(self, saver: tf.compat.v1.train.Saver, initializer: tf.Operation) -> None:
+    def __init__(
+        self, saver: tf.compat.v1.train.Saver, initializer: tf.Operation, workers: Workers
+    ) -> None:
         """Wraps the saver that `build_input_position` made, and the iterator's initializer."""
+        self._workers = workers
+        self._num_kept = 1 if workers.count == 1 else 2
         self._saver: tf.compat.v1.train.Saver | None = saver
         self._initializer = initializer
 
     def save(self, session: tf.compat.v1.Session, model_dir: str, step: int) -> None:
-        """Writes `input-position-<step>`; after a pipeline that cannot, warns and stops trying."""
+        """Writes the position at `step`; after a pipeline that cannot, warns and stops trying."""
         if self._saver is None:
             return
         try:
             self._saver.save(
                 session,
-                os.path.join(model_dir, _NAME),
+                os.path.join(model_dir, _NAME + _whose(self._workers)),
                 global_step=step,
                 write_meta_graph=False,
                 write_state=False,
@@ -51,7 +59,7 @@ class InputPosition:
 
     def restore(self, session: tf.compat.v1.Session, model_dir: str, step: int) -> bool:
         """Goes to where the input stood at `step`; returns whether that was possible."""
-        path = os.path.join(model_dir, f"{_NAME}-{step}")
+        path = os.path.join(model_dir, f"{_NAME}{_whose(self._workers)}-{step}")
         if self._saver is None or not tf.io.gfile.exists(path + ".index"):
             return False
         try:
@@ -66,9 +74,13 @@ class InputPosition:
             return False
         return True
 
-    def keep_only(self, model_dir: str, step: int) -> None:
-        """Removes the positions of other steps."""
-        remove_positions(model_dir, except_step=step)
+    def keep_only(self, model_dir: str, *steps: int | None) -> None:
+        """Removes this worker's positions of other steps than the last of these."""
+        _remove(model_dir, self._workers, steps[-self._num_kept :])
+
+    def remove(self, model_dir: str) -> None:
+        """Removes this worker's positions: the next run starts its input at the beginning."""
+        _remove(model_dir, self._workers)
 
 
 class PositionListener(tf.compat.v1.train.CheckpointSaverListener):
@@ -88,28 +100,47 @@ class PositionListener(tf.compat.v1.train.CheckpointSaverListener):
         self._position.keep_only(self._model_dir, global_step_value)
 
 
-def remove_positions(model_dir: str, except_step: int | None = None) -> None:
-    """Removes saved positions: the next run starts its input at the beginning."""
+def remove_positions(model_dir: str, workers: Workers = ONE_WORKER) -> None:
+    """Removes what this worker has saved: the next run starts its input at the beginning."""
+    _remove(model_dir, workers)
+
+
+def _remove(model_dir: str, workers: Workers, steps_to_keep: Sequence[int | None] = ()) -> None:
+    """The chief removes those of another number of workers too: they dealt out other shards."""
     if not tf.io.gfile.isdir(model_dir):
         return
+    own = _whose(workers)
     for name in tf.io.gfile.listdir(model_dir):
         match = _FILE.match(name)
-        if match and int(match.group(1)) != except_step:
+        if match is None:
+            continue
+        whose, step = match.group(1) or "", int(match.group(2))
+        is_of_other_number = whose.rpartition("-")[2] != own.rpartition("-")[2]
+        is_own = whose == own and step not in steps_to_keep
+        if is_own or (workers.is_chief and is_of_other_number):
             tf.io.gfile.remove(os.path.join(model_dir, name))
 
 
+def _whose(workers: Workers) -> str:
+    return "" if workers.count == 1 else f"-of-worker-{workers.index}-of-{workers.count}"
+
+
 def build_input_position(
-    iterators: Sequence[tf.compat.v1.data.Iterator], initializer: tf.Operation
+    iterators: Sequence[tf.compat.v1.data.Iterator],
+    initializer: tf.Operation,
+    workers: Workers = ONE_WORKER,
 ) -> InputPosition:
     """Adds the ops that save and restore the iterators' positions to the default graph.
 
     Args:
       iterators: of the input.
       initializer: starts all of them at their beginning.
+      workers: those that train together, each with an input of its own.
     """
     with _tf.no_deprecation_warnings():
         saveables = [
             tf.data.experimental.make_saveable_from_iterator(i, external_state_policy="ignore")
             for i in iterators
         ]
-    return InputPosition(tf.compat.v1.train.Saver(saveables, max_to_keep=1), initializer)
+    saver = tf.compat.v1.train.Saver(saveables, max_to_keep=1)
+    return InputPosition(saver, initializer, workers)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
-from estimator.checkpoint.position import InputPosition, remove_positions
+from estimator.checkpoint.position import InputPosition
 
 _log = logging.getLogger("estimator")
 
@@ -36,6 +36,7 @@ class CheckpointWriter:
         position: InputPosition | None = None,
         listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener] = (),
         save_graph_def: bool = True,
+        save_on: Callable[[tf.compat.v1.Session], bool] = lambda session: True,
     ) -> None:
         """Makes the writer; touches nothing.
 
@@ -45,18 +46,24 @@ class CheckpointWriter:
           position: of the input; None if it is not saved.
           listeners: told before and after each save.
           save_graph_def: write a `.meta` file too.
+          save_on: called when the position is saved; whether this worker is to save the rest.
         """
         self._model_dir = model_dir
         self._saver = saver
         self._position = position
         self._listeners = listeners
         self._save_graph_def = save_graph_def
+        self._save_on = save_on
         self._last_step: int | None = None
 
     def begin(self) -> None:
         """Tells the listeners, before the session is opened."""
         for listener in self._listeners:
             listener.begin()
+
+    def go_on_after(self, step: int) -> None:
+        """Takes it that the chief has saved this step."""
+        self._last_step = step
 
     def go_on_from(self, restored: str, paths: Sequence[str]) -> None:
         """Takes over the checkpoints of earlier runs; removes those beyond the number to keep.
@@ -94,6 +101,9 @@ class CheckpointWriter:
         if self._position is not None:
             # First, so that a checkpoint never lacks the position that belongs to it.
             self._position.save(session, self._model_dir, step)
+        if not self._save_on(session):
+            self._note_saved(step)
+            return False
         with _tf.no_deprecation_warnings():
             self._saver.save(
                 session,
@@ -101,18 +111,22 @@ class CheckpointWriter:
                 global_step=step,
                 write_meta_graph=self._save_graph_def,
             )
-        self._last_step = step
-        if self._position is not None:
-            self._position.keep_only(self._model_dir, step)
+        self._note_saved(step)
         _log.info("Saved the checkpoint of step %d in %s", step, self._model_dir)
         # Every listener is told, also after one has asked to stop.
         requests = [listener.after_save(session, step) for listener in self._listeners]
         return any(requests)
 
+    def _note_saved(self, step: int) -> None:
+        if self._position is not None:
+            self._position.keep_only(self._model_dir, self._last_step, step)
+        self._last_step = step
+
     def forget_position(self) -> None:
         """The input has ended: the next run starts it at its beginning."""
+        if self._position is not None:
+            self._position.remove(self._model_dir)
         self._position = None
-        remove_positions(self._model_dir)
 
     def end(self, session: tf.compat.v1.Session, step: int) -> None:
         """Saves the last step and tells the listeners that it was the last."""

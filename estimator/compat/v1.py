@@ -10,6 +10,7 @@ from estimator.config.warm_start import VocabInfo, WarmStartSettings
 from estimator.estimator import Estimator
 from estimator.export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
 from estimator.feature_specs import classifier_parse_example_spec, regressor_parse_example_spec
+from estimator.roles import train_and_evaluate
 from estimator.spec import EstimatorSpec, ModeKeys
 from estimator.stock_hooks import (
     CheckpointSaverHook,
@@ -30,7 +31,7 @@ from estimator.stock_hooks import (
     StopAtStepHook,
     SummarySaverHook,
 )
-from estimator.train_and_evaluate import EvalSpec, TrainSpec, train_and_evaluate
+from estimator.train_and_evaluate import EvalSpec, TrainSpec
 
 __all__ = [
     "BestExporter",

@@ -154,6 +154,10 @@ def _parse_json(text: str) -> dict[str, Any]:
 
 
 def _check_rest(config: dict[str, Any]) -> None:
+    for name in ("session_master", "eval_session_master"):
+        master = config.get(name)
+        if master is not None and not isinstance(master, str):
+            raise _error(name, master, 'must be a session target such as "grpc://10.0.0.1:2222"')
     model_dir, service = config.get("model_dir"), config.get("service")
     if model_dir is not None and (not isinstance(model_dir, str) or not model_dir):
         raise _error("model_dir", model_dir, "must be a path, not empty. Leave it out for none")
@@ -177,11 +181,15 @@ def _parse_addresses(cluster: Any) -> dict[str, tuple[str, ...]]:
             if not _is_address(address):
                 raise _error(place, address, 'must be an address "host:port"')
             if address in owners:
-                raise _error(place, address, f"is the address of {owners[address]} too")
+                other = owners[address]
+                rule = f"is the address of {other} too. Each task needs a server of its own"
+                raise _error(place, address, rule)
             owners[address] = place
         addresses[role] = tuple(listed)
     if len(addresses.get(CHIEF, ())) > 1:
         raise _error("cluster.chief", list(addresses[CHIEF]), "must be one task")
+    if addresses and not {CHIEF, WORKER} & set(addresses):
+        raise _error("cluster", cluster, 'has nobody that trains. Name a "chief" or a "worker"')
     return addresses
 
 

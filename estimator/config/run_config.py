@@ -29,6 +29,7 @@ from estimator.config.tpu_config import InputPipelineConfig, TPUConfig
 __all__ = ["InputPipelineConfig", "RunConfig", "TPUConfig", "TPURunConfig"]
 
 DEFAULT_SAVE_CHECKPOINTS_SECS: Final = 600
+PS_PLACEMENTS: Final = ("round_robin", "by_size")
 NAN_POLICIES: Final = ("raise", "stop", "skip", "ignore")
 COMPUTE_DTYPES: Final = ("float32", "bfloat16")
 PROTOCOLS: Final = ("grpc", "grpc+verbs")
@@ -75,6 +76,10 @@ class RunConfig:
         or "1h"; or "auto", about a second. Whatever it is, loops end where something is due.
       nan_policy: what a loss or weight that is not finite does to training: "raise" an error,
         "stop" without one, "skip" the step as if it had not changed any weight, or "ignore" it.
+      communication_options: how "multi_worker_mirrored" reduces: a
+        `tf.distribute.experimental.CommunicationOptions`; None is AUTO.
+      ps_placement: where ps tasks hold a variable: "round_robin", on the next one, or "by_size", on
+        the one that holds the fewest bytes.
       resume_input: whether training goes on where the input stood at the last checkpoint.
       profile_steps: two global steps; those after the first, up to the second, are profiled, for
         the profiler of TensorBoard.
@@ -124,6 +129,8 @@ class RunConfig:
     max_time_secs: float | None = None
     smoke: bool = False
     cluster: Cluster = field(default_factory=read_cluster)
+    ps_placement: str = "round_robin"
+    communication_options: tf.distribute.experimental.CommunicationOptions | None = None
 
     def __post_init__(self) -> None:
         """Gives each meaning its one value, then checks every field."""
@@ -256,6 +263,13 @@ class RunConfig:
         if self.protocol is not None:
             check_choice("protocol", self.protocol, PROTOCOLS)
         check_type("cluster", self.cluster, Cluster, "a Cluster")
+        check_type(
+            "communication_options",
+            self.communication_options,
+            type(tf.distribute.experimental.CommunicationOptions()),
+            "a tf.distribute.experimental.CommunicationOptions",
+        )
+        check_choice("ps_placement", self.ps_placement, PS_PLACEMENTS)
         check_choice("nan_policy", self.nan_policy, NAN_POLICIES)
         _write(self, profile_steps=checked_window("profile_steps", self.profile_steps))
         self._check_compute_dtype()

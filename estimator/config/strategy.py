@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from estimator import _tf
 from estimator.config.checks import check_choice
 from estimator.config.tpu import is_tpu, make_tpu_strategy
 from estimator.spec import ModeKeys
@@ -15,6 +16,7 @@ from estimator.spec import ModeKeys
 if TYPE_CHECKING:
     from estimator.config.run_config import RunConfig
 
+_PS_TYPE = tf.compat.v1.distribute.experimental.ParameterServerStrategy
 # The two have no public base class in common.
 STRATEGY_TYPES = (tf.distribute.Strategy, tf.compat.v1.distribute.Strategy)
 # Those whose devices are all of this machine.
@@ -28,10 +30,10 @@ _LOCAL_TYPES = (
 def check_strategy_name(name: str) -> None:
     """Raises unless `name` is the name of a strategy that this version can make."""
     check_choice("strategy", name, STRATEGY_NAMES)
-    if name not in _MAKERS and not is_tpu(name):
+    if name not in (*_MAKERS, *_CLUSTER_STRATEGIES) and not is_tpu(name):
         raise NotImplementedError(
             f"`strategy` ({name!r}) is not available yet on this version: it needs a cluster. "
-            f"Use one of {', '.join(map(repr, (*_MAKERS, 'tpu')))}."
+            f"Use one of {', '.join(map(repr, (*_MAKERS, *_CLUSTER_STRATEGIES, 'tpu')))}."
         )
 
 
@@ -58,6 +60,10 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
         # Its replicas share one copy of each metric and update it in one place, so that a last
         # batch for some replicas only could not be counted. One replica sees every example too.
         choice = None
+    if mode != ModeKeys.TRAIN and isinstance(choice, STRATEGY_TYPES):
+        choice = _local_part(choice)
+    if choice == "parameter_server":
+        choice = None  # One replica; what is special is where its variables are.
     if isinstance(choice, STRATEGY_TYPES):
         _check_gpus(choice)
         return choice
@@ -69,6 +75,8 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
     # Made inside a graph, a strategy does not touch the eager context, a scope that the caller is
     # in does not count, and on CPUs it reduces with plain ops, which a session needs.
     with tf.Graph().as_default():
+        if choice == "multi_worker_mirrored":
+            return _make_multi_worker_mirrored(config, mode)
         return _MAKERS[choice](config.num_replicas)
 
 
@@ -98,7 +106,69 @@ def make_session_config(
     if is_tpu(strategy):
         # Names the machines of the TPU, and keeps the variables of each session apart.
         return strategy.update_config_proto(session_config)
+    if _tf.is_multi_worker(strategy):
+        session_config = strategy.update_config_proto(session_config)
+        # The next session on this task's server has variables and iterators of its own.
+        session_config.isolate_session_state = True
     return session_config
+
+
+def check_fits_cluster(config: RunConfig, strategy: tf.distribute.Strategy) -> None:
+    """Raises unless `strategy` trains on just the tasks of the config's cluster.
+
+    Raises:
+      ValueError: says what each of the two has, and what to pass.
+    """
+    cluster = config.cluster
+    tasks = {role: len(addresses) for role, addresses in cluster.cluster_spec.items()}
+    listed = ", ".join(f"{number} {role}" for role, number in tasks.items())
+    if _tf.is_multi_worker(strategy):
+        resolver = strategy.cluster_resolver
+        theirs = tf.train.ClusterSpec(resolver.cluster_spec()).as_dict()
+        mine = {"chief" if role == "master" else role: tasks for role, tasks in theirs.items()}
+        mine.pop("evaluator", None)
+        if mine != cluster.cluster_spec:
+            raise ValueError(
+                f"The strategy's cluster ({mine}) is not that of the RunConfig "
+                f"({cluster.cluster_spec}). Set TF_CONFIG before both are made, or pass "
+                "RunConfig(cluster=parse_tf_config(...))."
+            )
+    choice = _choose(config, ModeKeys.TRAIN)
+    if "ps" in tasks and (choice in (None, "parameter_server") or isinstance(choice, _PS_TYPE)):
+        _check_parameter_servers(config)
+        return
+    if choice == "parameter_server":
+        raise ValueError(
+            "`strategy` ('parameter_server') keeps the variables on ps tasks, and TF_CONFIG names "
+            f'{listed or "no cluster"}. Add "ps" to its cluster, or pass another strategy.'
+        )
+    named = _choice_in_words(config)
+    if "ps" in tasks:
+        raise ValueError(
+            f"`TF_CONFIG` names {listed}, but the strategy ({named}) has no use for a ps: it keeps "
+            "variables on the workers. Leave the ps out of TF_CONFIG."
+        )
+    num_workers = cluster.num_worker_replicas
+    if num_workers > 1 and not _tf.is_multi_worker(strategy):
+        raise ValueError(
+            f"`TF_CONFIG` names {listed}, but the strategy ({named}) trains in one process. Pass "
+            'RunConfig(strategy="multi_worker_mirrored"), or unset TF_CONFIG.'
+        )
+
+
+def _check_parameter_servers(config: RunConfig) -> None:
+    cluster = config.cluster
+    if cluster.task_type == "ps":
+        raise ValueError(
+            f"This task is ps {cluster.task_id} of TF_CONFIG, which holds variables and does not "
+            "train. Call `train_and_evaluate` in it, as in all tasks."
+        )
+
+
+def _choice_in_words(config: RunConfig) -> str:
+    """What the config calls the strategy that it trains under."""
+    choice = _choose(config, ModeKeys.TRAIN)
+    return repr(choice) if isinstance(choice, str) or choice is None else type(choice).__name__
 
 
 def replicas_in_words(strategy: tf.distribute.Strategy) -> str:
@@ -171,6 +241,55 @@ def _make_central_storage(num_replicas: int | None) -> tf.distribute.Strategy:
     )
 
 
+def _make_multi_worker_mirrored(config: RunConfig, mode: str) -> tf.distribute.Strategy:
+    """One for the process: workers count their collectives in it, and must agree on the count.
+
+    Evaluation and prediction are each worker's own.
+    """
+    cluster = config.cluster
+    devices = _replica_devices(config.num_replicas)
+    if mode != ModeKeys.TRAIN or cluster.num_worker_replicas <= 1:
+        return _make_mirrored(config.num_replicas) if len(devices) > 1 else make_no_strategy()
+    options = config.communication_options or tf.distribute.experimental.CommunicationOptions()
+    kind = tf.DeviceSpec.from_string(devices[0]).device_type
+    nccl = tf.distribute.experimental.CommunicationImplementation.NCCL
+    if options.implementation == nccl and kind != "GPU":
+        raise ValueError(
+            f"`communication_options` ({options.implementation.value}) needs GPUs, and this "
+            "machine has none. Pass RING or AUTO."
+        )
+    spec = cluster.cluster_spec
+    key = repr((spec, cluster.task_type, cluster.task_id, devices, vars(options)))
+    if key not in _multi_worker_mirrored:
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec(spec),
+            task_type=cluster.task_type,
+            task_id=cluster.task_id,
+            rpc_layer=config.protocol or "grpc",
+        )
+        _multi_worker_mirrored[key] = _tf.make_multi_worker_mirrored(
+            resolver, options, kind, len(devices), number=1 + len(_multi_worker_mirrored)
+        )
+    return _multi_worker_mirrored[key]
+
+
+_multi_worker_mirrored: dict[str, tf.distribute.Strategy] = {}
+
+
+def _local_part(strategy: tf.distribute.Strategy) -> Any:
+    """The strategy on this process's devices alone, if it is one of several processes."""
+    if isinstance(strategy, _PS_TYPE):
+        return None
+    if not _tf.is_multi_worker(strategy):
+        return strategy
+    devices = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
+    if len(devices) == 1:
+        return None
+    names = [f"/{device.device_type.lower()}:{device.device_index}" for device in devices]
+    with tf.Graph().as_default():
+        return tf.distribute.MirroredStrategy(names)
+
+
 def _replica_devices(num_replicas: int | None) -> list[str]:
     """One device a replica: GPUs if the machine has any, else logical CPUs."""
     num_gpus = len(tf.config.get_visible_devices("GPU"))
@@ -184,6 +303,7 @@ def _replica_devices(num_replicas: int | None) -> list[str]:
     return [f"/{kind}:{index}" for index in range(num_replicas)]
 
 
+_CLUSTER_STRATEGIES = ("multi_worker_mirrored", "parameter_server")
 _MAKERS: dict[str, Callable[[int | None], tf.distribute.Strategy]] = {
     "one_device": _make_one_device,
     "mirrored": _make_mirrored,

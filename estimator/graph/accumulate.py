@@ -207,7 +207,7 @@ def _build_update(
     @tf.autograph.experimental.do_not_convert
     def apply_one() -> Any:
         context = tf.distribute.get_replica_context()
-        index = int(tf.get_static_value(context.replica_id_in_sync_group))
+        index = int(tf.get_static_value(context.replica_id_in_sync_group)) % len(replicas)
         means = [None if total is None else total.build_mean(index, count) for total in sums]
         variables = [variable for _, variable in replicas[index].pairs]
         with _tf.replica_reaches_outer_graphs():

@@ -36,14 +36,34 @@ def build_pipeline(
         return _with_shards([build(index, num_replicas) for index in range(num_replicas)])
     source = build(0, 1)
     if kind == InputPipelineConfig.BROADCAST:
-        return dataclasses.replace(source, deal=lambda n: [source.build_batch()] * n)
+        return _with_dealt(source, lambda batch, n: [batch] * n, num_replicas)
     if kind == InputPipelineConfig.SLICED:
         axes = make_axes(source.element, batch_axis)
         _check_cuts(source.element, axes, num_replicas)
-        return dataclasses.replace(
-            source, deal=lambda n: _build_slices(source.build_batch(), axes, n)
-        )
+        return _with_dealt(source, lambda batch, n: _build_slices(batch, axes, n), num_replicas)
     return source
+
+
+def num_batches_a_step(kind: int, num_replicas: int) -> int:
+    """How many batches of each call of `input_fn` the replicas of a worker take in a step."""
+    takes_one_each = (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.PER_HOST_V2)
+    return num_replicas if kind in takes_one_each else 1
+
+
+def _with_dealt(source: Input, deal: Callable[[Any, int], list[Any]], num_replicas: int) -> Input:
+    """An input of which one batch is dealt out to all replicas."""
+    build_step = source.build_step
+
+    def build_dealt_step() -> tuple[list[Any], tf.Tensor]:
+        assert build_step is not None
+        (batch,), has_more = build_step()
+        return deal(batch, num_replicas), has_more
+
+    return dataclasses.replace(
+        source,
+        deal=lambda n: deal(source.build_batch(), n),
+        build_step=None if build_step is None else build_dealt_step,
+    )
 
 
 def pipeline_kind(tpu_config: Any, mode: str) -> int:
@@ -128,7 +148,15 @@ def _with_shards(shards: Sequence[Input]) -> Input:
         initializer=tf.group(initializers) if initializers else None,
         iterators=tuple(iterator for shard in shards for iterator in shard.iterators),
         deal=lambda n: take_in_turn([shard.build_batch for shard in shards]),
+        build_step=None if first.build_step is None else lambda: _build_shards_step(shards),
     )
+
+
+def _build_shards_step(shards: Sequence[Input]) -> tuple[list[Any], tf.Tensor]:
+    """A batch of each, and whether each has another."""
+    steps = [shard.build_step() for shard in shards if shard.build_step is not None]
+    batches = [batch for (batch,), _ in steps]
+    return batches, tf.reduce_all(tf.stack([has_more for _, has_more in steps]))
 
 
 def _kind(spec: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.graph.copy import build_copy, runs_each_time
+from estimator.graph.lookahead import Lookahead
 from estimator.spec import ModeKeys
 
 _BATCH_SIZES = {
@@ -36,6 +37,9 @@ class Input:
       element: (features, labels) as type specs.
       build_cardinality: adds a scalar, int64: how many batches there are, or a constant of
         tf.data.experimental. None for an input of bare tensors.
+      build_step: for an input that looks ahead, instead of `build_batch`: adds the ops that take
+        the batches of one step, one a replica; returns them, and whether there are batches for
+        the step after (scalar, bool). The very first run of it has that news and no batches.
       deal: adds the ops that take a batch for each of so many replicas; None if each takes its
         next.
     """
@@ -45,6 +49,7 @@ class Input:
     iterators: tuple[tf.compat.v1.data.Iterator, ...]
     element: tuple[Any, Any]
     build_cardinality: Callable[[], tf.Tensor] | None = None
+    build_step: Callable[[], tuple[list[tuple[Any, Any]], tf.Tensor]] | None = None
     deal: Callable[[int], list[tuple[Any, Any]]] | None = None
 
     @property
@@ -66,8 +71,17 @@ def build_input(
     params: dict[str, Any],
     config: Any,
     input_context: tf.distribute.InputContext,
+    lookahead: int | None = None,
 ) -> Input:
     """Calls `input_fn` with just the arguments that it names.
+
+    Args:
+      input_fn: the user's.
+      mode: a ModeKeys value.
+      params: passed on.
+      config: likewise.
+      input_context: likewise.
+      lookahead: the replicas of this worker, if its batches must say whether more follow.
 
     Raises:
       TypeError: it returned nothing, or something that is no dataset and no tensors.
@@ -87,25 +101,43 @@ def build_input(
                 "Estimator."
             ) from error
         if isinstance(result, tf.data.Dataset | tf.compat.v1.data.Dataset):
-            return _build_dataset_input(result, mode)
+            return _build_dataset_input(result, mode, lookahead)
     return _build_tensor_input(result)
 
 
-def build_replica_batches(source: Input, num_replicas: int) -> list[tuple[Any, Any]]:
+def build_replica_batches(
+    source: Input, num_replicas: int
+) -> tuple[list[tuple[Any, Any]], tf.Tensor | None]:
     """One batch a replica, in order; no batch is usable before all are there.
 
     At the end of the input all replicas fail together, before any has changed a variable.
+
+    Returns:
+      The batches, and whether there are more for the next step (scalar, bool); None if the input
+      does not look ahead.
     """
+    if source.build_step is not None:
+        with tf.device("/cpu:0"):
+            return source.build_step()
     if source.deal is None:
         batches = take_in_turn([source.build_batch] * num_replicas)
     else:
         batches = source.deal(num_replicas)
     if num_replicas == 1:
-        return batches
+        return batches, None
     with tf.device("/cpu:0"), tf.control_dependencies(batch_tensors(batches)):
-        return tf.nest.map_structure(
+        together = tf.nest.map_structure(
             lambda t: None if t is None else tf.identity(t), batches, expand_composites=True
         )
+        return together, None
+
+
+def build_first_news(source: Input) -> tf.Tensor | None:
+    """Whether there are batches for the first step, if the input looks ahead; run once."""
+    if source.build_step is None:
+        return None
+    with tf.device("/cpu:0"):
+        return source.build_step()[1]
 
 
 def take_in_turn(builds: Sequence[Callable[[], tuple[Any, Any]]]) -> list[tuple[Any, Any]]:
@@ -182,10 +214,13 @@ def _argument_names(input_fn: Callable) -> list[str]:
     return [name for name in INPUT_FN_ARGUMENTS if name in parameters]
 
 
-def _build_dataset_input(dataset: tf.data.Dataset, mode: str) -> Input:
+def _build_dataset_input(dataset: tf.data.Dataset, mode: str, lookahead: int | None) -> Input:
     _check_element(dataset.element_spec)
     try:
-        iterator = tf.compat.v1.data.make_initializable_iterator(_with_options(dataset, mode))
+        ahead = None if lookahead is None else Lookahead(dataset, lookahead)
+        iterator = tf.compat.v1.data.make_initializable_iterator(
+            _with_options(dataset if ahead is None else ahead.dataset, mode)
+        )
     except ValueError as error:
         raise ValueError(
             f"`input_fn` returned a dataset that was made outside of it ({dataset!r}). Make it "
@@ -197,7 +232,15 @@ def _build_dataset_input(dataset: tf.data.Dataset, mode: str) -> Input:
         (iterator,),
         _split(dataset.element_spec),
         dataset.cardinality,
+        build_step=None if ahead is None else lambda: _build_step(ahead, iterator),
     )
+
+
+def _build_step(
+    ahead: Lookahead, iterator: tf.compat.v1.data.Iterator
+) -> tuple[list[tuple[Any, Any]], tf.Tensor]:
+    group, has_more = iterator.get_next()
+    return [_split(batch) for batch in ahead.build_batches(group)], has_more
 
 
 def _with_options(dataset: tf.data.Dataset, mode: str) -> tf.data.Dataset:

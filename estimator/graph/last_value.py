@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.graph.copy import build_copy, ops_before
+from estimator.graph.placement import on_own_task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +41,7 @@ def build_last_value(dtype: tf.DType, name: str, initial: tf.Tensor | None = Non
       name: of the resource.
       initial: what it holds before any write: an empty tensor if None.
     """
-    with tf.init_scope(), tf.device("/cpu:0"):
+    with tf.init_scope(), tf.device("/cpu:0"), on_own_task():
         unique = tf.compat.v1.get_default_graph().unique_name(name)
         handle = tf.raw_ops.VarHandleOp(
             dtype=dtype, shape=tf.TensorShape(None), shared_name=unique, name=name

@@ -10,8 +10,11 @@ from estimator import _tf
 
 
 def build_loop(
-    build_step: Callable[[tf.Tensor], tf.Tensor], num_steps: tf.Tensor, stop_on_nan: bool
-) -> tf.Tensor:
+    build_step: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor | None]],
+    num_steps: tf.Tensor,
+    stop_on_nan: bool,
+    can_end: bool = False,
+) -> tuple[tf.Tensor, tf.Tensor | None]:
     """Runs a train step `num_steps` times, or until its loss is not finite.
 
     One step starts when the one before has ended on every device: with `parallel_iterations=1`
@@ -21,30 +24,35 @@ def build_loop(
     Args:
       build_step: builds one step in the loop's body. It is given whether this is the loop's last
         step (scalar, bool) and returns the step's loss (scalar, float32), which depends on
-        everything that the step does.
-      num_steps: scalar, int32, at least 1. Fed, so one graph runs loops of any length.
+        everything that the step does, and whether there is input for another (scalar, bool).
+      num_steps: scalar, int32. Fed, so one graph runs loops of any length.
       stop_on_nan: end the loop after a step whose loss is not finite.
+      can_end: a step says whether there is input for another; the loop ends when there is none.
 
     Returns:
-      The loss of the last step that ran: scalar, float32.
+      The loss of the last step that ran (scalar, float32), and what it said of the input (scalar,
+      bool; None unless `can_end`).
     """
 
-    def should_go_on(step: tf.Tensor, loss: tf.Tensor) -> tf.Tensor:
+    def should_go_on(step: tf.Tensor, loss: tf.Tensor, *has_more: tf.Tensor) -> tf.Tensor:
         more = tf.less(step, num_steps)
+        for condition in has_more:
+            more = tf.logical_and(more, condition)
         return tf.logical_and(more, tf.math.is_finite(loss)) if stop_on_nan else more
 
-    def build_body(step: tf.Tensor, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        del loss  # Only the condition needs the loss of the step before.
+    def build_body(step: tf.Tensor, *_: tf.Tensor) -> tuple[tf.Tensor, ...]:
         next_step = step + 1
-        return next_step, build_step(tf.equal(next_step, num_steps))
+        loss, has_more = build_step(tf.equal(next_step, num_steps))
+        return (next_step, loss, has_more) if can_end else (next_step, loss)
 
-    _, loss = _tf.while_loop(
+    start = [tf.constant(0, tf.int32), tf.constant(0.0, tf.float32), tf.constant(True)]
+    _, loss, *has_more = _tf.while_loop(
         should_go_on,
         build_body,
-        [tf.constant(0, tf.int32), tf.constant(0.0, tf.float32)],
+        start if can_end else start[:2],
         parallel_iterations=1,
         back_prop=False,
         name="train_loop",
         return_same_structure=True,
     )
-    return loss
+    return loss, has_more[0] if can_end else None

@@ -189,7 +189,7 @@ def build_replicas(
 
     @tf.autograph.experimental.do_not_convert
     def build_one() -> Replica:
-        features, labels = batches[_replica_id()]
+        features, labels = batches[replica_id() % len(batches)]
         with _tf.replica_reaches_outer_graphs():
             spec = model(features, labels, mode)
             if isinstance(spec, EstimatorSpec):
@@ -288,7 +288,8 @@ def with_scaffold(replica: Replica) -> Replica:
     return _with_one_scaffold([replica], None)
 
 
-def _replica_id() -> int:
+def replica_id() -> int:
+    """The number of this replica among all that train together, those of other workers too."""
     context = tf.distribute.get_replica_context()
     return int(tf.get_static_value(context.replica_id_in_sync_group))
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.config.tpu import host_task, is_tpu
 from estimator.graph import accumulate, host_call, input, reduce, summary, tpu, updates
+from estimator.graph.agreement import Ballot, build_ballot, build_report
 from estimator.graph.copy import build_copy, runs_each_time
 from estimator.graph.last_value import LastValue
 from estimator.graph.lift import without_waits
@@ -31,8 +32,14 @@ from estimator.graph.window import (
     build_window_loss,
     counting_window,
 )
+from estimator.graph.workers import ONE_WORKER, Workers, num_local_replicas, workers_of
 from estimator.spec import EstimatorSpec, ModeKeys
 
+_NO_LOOP = (
+    "A SyncReplicasOptimizer waits for the other workers in every step, in queues that a loop of "
+    "steps cannot hold. Train with `iterations_per_loop=1`, or leave it out and use "
+    'RunConfig(strategy="multi_worker_mirrored").'
+)
 # What of a Scaffold no step runs.
 _FOR_SESSIONS = ("init_op", "ready_op", "ready_for_local_init_op", "local_init_op")
 
@@ -57,6 +64,12 @@ class TrainProgram:
       initializers: what a new session runs besides the initializers of variables and tables.
       strategy: where the replicas run.
       stand_ins: of a loop: a tensor inside it, and what a session can fetch instead.
+      workers: those that train together; this is one of them.
+      ballot: what they agree on by; None for one worker.
+      outcome: [1 + len(WISHES)], int32: whether all have input for another step, and what anybody
+        wishes; fetched along with `loss`. None for one worker.
+      first_news: scalar, bool: run once, before the first step: whether this worker has input for
+        it. None if its input does not look ahead.
       window: how batches make a step where gradients are accumulated; None if each is one.
     """
 
@@ -73,6 +86,10 @@ class TrainProgram:
     initializers: list[tf.Operation]
     strategy: tf.distribute.Strategy
     stand_ins: list[tuple[tf.Tensor, tf.Tensor]]
+    workers: Workers = ONE_WORKER
+    ballot: Ballot | None = None
+    outcome: tf.Tensor | None = None
+    first_news: tf.Tensor | None = None
     window: StepWindow | None = None
 
 
@@ -128,9 +145,10 @@ class PredictProgram:
     padding: Padding | None = None
 
 
-def training_hooks(spec: EstimatorSpec) -> tuple:
-    """All hooks that a spec wants around training."""
-    return (*(spec.training_hooks or ()), *(spec.training_chief_hooks or ()))
+def training_hooks(spec: EstimatorSpec, is_chief: bool = True) -> tuple:
+    """All hooks that a spec wants around training, in the chief or in another worker."""
+    chiefs_alone = spec.training_chief_hooks or () if is_chief else ()
+    return (*(spec.training_hooks or ()), *chiefs_alone)
 
 
 @contextlib.contextmanager
@@ -141,7 +159,7 @@ def building(
 ) -> Iterator[tuple[tf.Graph, tf.Variable]]:
     """A new default graph, under `strategy`, with its global step.
 
-    `device_fn` gives the devices of ops that nothing else places.
+    `device_fn` gives the device of each op.
     """
     graph = tf.Graph()
     with (
@@ -161,10 +179,15 @@ def building(
             yield graph, tf.compat.v1.train.get_or_create_global_step()
 
 
+def _of_unplaced(device_fn: Callable | None) -> Callable[[tf.Operation], str] | None:
+    """The user's function, asked only where no `tf.device` says anything."""
+    return None if device_fn is None else lambda op: op.device or device_fn(op)
+
+
 def _placing(device_fn: Callable[[tf.Operation], str] | None) -> Any:
     if device_fn is None:
         return contextlib.nullcontext()
-    return tf.compat.v1.device(lambda op: op.device or device_fn(op))
+    return tf.compat.v1.device(device_fn)
 
 
 def _on_host(strategy: tf.distribute.Strategy) -> Any:
@@ -203,6 +226,7 @@ def build_train_program(
     nan_policy: str,
     host_call_steps: int = 1,
     seed: int | None = None,
+    device_fn: Callable[[tf.Operation], str] | None = None,
 ) -> TrainProgram:
     """Builds `model` in train mode.
 
@@ -217,34 +241,43 @@ def build_train_program(
         step is skipped or what it did is ignored.
       host_call_steps: how many steps from one `host_call` to the next.
       seed: of the graph.
+      device_fn: places every op; None leaves it to the config's and to the strategy.
     """
-    with building(strategy, seed, model.config.device_fn) as (graph, global_step):
+    with building(strategy, seed, device_fn or _of_unplaced(model.config.device_fn)) as (
+        graph,
+        global_step,
+    ):
         source = make_input()
         if is_tpu(strategy):
             tpu.check_static(source.element)
         step_before = _build_step_before(global_step)
         is_recording = tf.compat.v1.placeholder_with_default(False, [], "is_recording")
+        num_steps = tf.compat.v1.placeholder_with_default(1, [], "num_steps")
+        workers = workers_of(strategy)
+        ballot = None if workers.count == 1 else build_ballot(workers, num_steps)
         skips = build_skip_counter()
+        is_loop = iterations_per_loop != 1 or is_tpu(strategy)
         step = _TrainStep(
             strategy,
             model,
             source,
-            global_step,
-            is_recording,
+            ballot.build_is_whole(is_recording) if is_loop and ballot else is_recording,
             step_before,
             skips=skips if nan_policy == "skip" else None,
+            ballot=ballot,
             host_call_steps=host_call_steps,
         )
-        num_steps = None
-        if iterations_per_loop == 1 and not is_tpu(strategy):
-            with separate_step_seeds(graph):
-                loss = step.build(tf.constant(True))
-        else:
-            num_steps = tf.compat.v1.placeholder(tf.int32, [], "num_steps")
+        if is_loop:
             with tf.control_dependencies([step_before]):
-                loss = build_loop(
-                    step.build, tf.identity(num_steps), stop_on_nan=nan_policy in ("raise", "stop")
+                loss, has_more = build_loop(
+                    step.build,
+                    tf.identity(num_steps) if ballot is None else ballot.build_num_steps(),
+                    stop_on_nan=nan_policy in ("raise", "stop"),
+                    can_end=ballot is not None,
                 )
+        else:
+            with separate_step_seeds(graph):
+                loss, has_more = step.build(tf.constant(True))
         with tf.control_dependencies([loss]):
             step_after = tf.identity(_primary(global_step).read_value(), "global_step_after")
             merged = step.build_summary_outside()
@@ -258,13 +291,17 @@ def build_train_program(
             loss=loss,
             global_step=step_after,
             current_step=_primary(global_step).read_value(),
-            num_steps=num_steps,
+            num_steps=num_steps if is_loop else None,
             is_recording=is_recording,
             summary=merged,
             skipped_steps=skips.build_read(),
             initializers=[place.initializer for place in [skips, *step.report.places()]],
             strategy=strategy,
             stand_ins=[(spec.loss, loss), *stand_ins],
+            workers=workers,
+            ballot=ballot,
+            outcome=step.build_outcome(has_more, is_loop),
+            first_news=input.build_first_news(source),
             window=window,
         )
 
@@ -277,17 +314,20 @@ class _TrainStep:
         strategy: tf.distribute.Strategy,
         model: Model,
         source: input.Input,
-        global_step: tf.Variable,
         is_recording: tf.Tensor,
         step_before: tf.Tensor,
         skips: LastValue | None,
+        ballot: Ballot | None,
         host_call_steps: int,
     ) -> None:
+        self._ballot = ballot
+        self._workers = ONE_WORKER if ballot is None else ballot.workers
+        self._wished: tf.Tensor | None = None
         self._step_before = step_before
         self._strategy = strategy
         self._model = model
         self._source = source
-        self._global_step = global_step
+        self._global_step = tf.compat.v1.train.get_or_create_global_step()
         self._is_recording = is_recording
         self._skips = skips
         self._host_call_steps = host_call_steps
@@ -298,15 +338,22 @@ class _TrainStep:
         self._merged: tf.Tensor | None = None
         self._is_in_loop = False
 
-    def build(self, is_last: tf.Tensor) -> tf.Tensor:
-        """Adds the step; returns its loss, which depends on all that the step does."""
+    def build(self, is_last: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Adds the step.
+
+        Returns:
+          Its loss, which depends on all that the step does, and whether all workers have input
+          for another (None for one worker).
+        """
         graph = tf.compat.v1.get_default_graph()
         is_in_loop = _tf.is_loop_body(graph)
         step = _primary(self._global_step).read_value() if is_in_loop else self._step_before
-        batches = input.build_replica_batches(self._source, self._strategy.num_replicas_in_sync)
+        num_replicas = num_local_replicas(self._strategy)
+        batches, has_more = input.build_replica_batches(self._source, num_replicas)
         summaries_before = summary.summaries_so_far()
         # For tf.summary with a writer of the model's: it writes by itself, when it is asked to.
-        with tf.summary.record_if(tf.logical_and(is_last, self._is_recording)):
+        refused = _tf.sync_replicas_refused(_NO_LOOP) if is_in_loop else contextlib.nullcontext()
+        with tf.summary.record_if(self._build_is_writing(is_last)), refused:
             replicas = self._build_replicas(step, batches)
         self.spec = replicas.outputs[0].spec
         done = [output.spec.train_op for output in replicas.outputs]
@@ -315,12 +362,17 @@ class _TrainStep:
             replicas.keras_variables,
             self._global_step,
             [window.update for window in self._windows],
+            set(_ops_behind(done, replicas.new_ops)),
         )
         done += summary.written_summaries(summaries_before)
-        done += host_call.build_host_call(
-            [output.host_call for output in replicas.outputs], self._build_is_host_called(step)
-        )
-        loss = reduce.build_mean_loss([output.spec.loss for output in replicas.outputs])
+        if self._workers.is_chief:
+            done += host_call.build_host_call(
+                [output.host_call for output in replicas.outputs], self._build_is_host_called(step)
+            )
+        losses = [output.spec.loss for output in replicas.outputs]
+        loss = reduce.build_mean_loss(losses, len(losses) * self._workers.count)
+        if self._ballot is not None:
+            loss, has_more, self._wished = build_report(self._ballot, loss, has_more)
         step_ops = _ops_behind(done, replicas.new_ops)
         if self._window is not None:
             loss, kept = build_window_loss(self._window, loss)
@@ -342,9 +394,22 @@ class _TrainStep:
         if self._skips is not None:
             counters = [self._global_step, *(window.num_taken for window in self._windows)]
             before = build_snapshot(step_ops, counters)
-            done = [build_take_back(before, loss, _ops(done), self._skips)]
+            done = [build_take_back(before, loss, _ops(done), self._skips, self._workers)]
         with tf.device("/cpu:0"), tf.control_dependencies(_ops(done)):
-            return tf.identity(loss, "loss_of_step")
+            return tf.identity(loss, "loss_of_step"), has_more
+
+    def _build_is_writing(self, is_last: tf.Tensor) -> tf.Tensor:
+        """Whether writers of the model's write in this step; the chief's alone do."""
+        is_due = tf.logical_and(is_last, self._is_recording)
+        return is_due if self._workers.is_chief else tf.constant(False)
+
+    def build_outcome(self, has_more: tf.Tensor | None, is_loop: bool) -> tf.Tensor | None:
+        """What the workers agreed on, where a session can fetch it."""
+        if self._ballot is None:
+            return None
+        wished = self._ballot.agreed[1:] if is_loop else self._wished
+        with tf.device("/cpu:0"):
+            return tf.concat([[tf.cast(has_more, tf.int32)], wished], axis=0)
 
     def _build_summary(self, summaries_before: set[int]) -> tf.Tensor | None:
         """What the Scaffold says to record, else all summaries of `model_fn`."""
@@ -435,7 +500,7 @@ def build_eval_program(
       strategy: where the replicas run.
       seed: of the graph.
     """
-    with building(strategy, seed, model.config.device_fn) as (graph, global_step):
+    with building(strategy, seed, _of_unplaced(model.config.device_fn)) as (graph, global_step):
         feeds, batches = _build_feeds(element, strategy.num_replicas_in_sync)
         replicas = build_replicas(strategy, model, batches, ModeKeys.EVAL)
         specs = [output.spec for output in replicas.outputs]
@@ -473,7 +538,7 @@ def build_predict_program(
       strategy: where the replicas run.
       seed: of the graph.
     """
-    with building(strategy, seed, model.config.device_fn) as (graph, global_step):
+    with building(strategy, seed, _of_unplaced(model.config.device_fn)) as (graph, global_step):
         feeds, batches = _build_feeds(element, strategy.num_replicas_in_sync)
         replicas = build_replicas(strategy, model, batches, ModeKeys.PREDICT)
         return PredictProgram(

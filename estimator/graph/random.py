@@ -7,7 +7,12 @@ the step. An op without any seed stays as it is: a resumed run goes on with othe
 
 Ops in a `tf.cond` or a `tf.while_loop` are reached too: each turn of a loop draws anew. TensorFlow
 counts op seeds from 0 in every such body; here each body has streams of its own, so that no two
-bodies, and no two replicas, draw the same.
+bodies draw the same.
+
+Nor do two replicas. Where they would, because they are in processes that build the same graph, or
+because an op names its seed, the number of the replica is a part of the seed. The first replica's
+is 0 and changes nothing: one replica draws what it would draw alone. Outside of replicas, where all
+must do the same, all draw the same.
 
 Others keep a place of their own: ops in a `tf.function`, a dataset or a `tf.vectorized_map` of
 `model_fn`, in a loop after `tf.compat.v1.disable_control_flow_v2()` at one step a loop, those of
@@ -27,8 +32,9 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.graph.copy import ops_before
-from estimator.graph.model import Model
+from estimator.graph.model import Model, replica_id
 from estimator.graph.stateless import COMPILED_TWINS, TWINS, Place, build_counter
+from estimator.graph.workers import num_local_replicas
 
 _PRIME = 2654435761  # 2^32 over the golden ratio: turn i of a loop in step s is s * _PRIME + i.
 
@@ -45,19 +51,34 @@ def drawing_by_step(step: tf.Tensor, model: Model) -> Iterator[Model]:
       The model to build in its place, whose variables start as its own would.
     """
     draws = _Draws(step)
-    with _tf.random_ops_replaced(draws.draw, TWINS):
+    with (
+        _tf.random_ops_replaced(draws.draw, TWINS),
+        _tf.keras_seeds_replaced(draws.seed_of_replica),
+    ):
         yield dataclasses.replace(model, model_fn=draws.keep_initial_values(model.model_fn))
+
+
+_SMALL_PRIME = 1_000_003  # Seeds of Keras are 32 bits.
+
+
+def _replica() -> int | None:
+    """The number of the replica that is built, among all; None if none is, or all are at once."""
+    is_inside = tf.distribute.get_replica_context() is not None
+    return replica_id() if is_inside and _replica_of_program() is None else None
 
 
 class _Draws:
     """The random ops of one step."""
 
     def __init__(self, step: tf.Tensor) -> None:
+        self._num_local_replicas = num_local_replicas(tf.distribute.get_strategy())
         self._graph = tf.compat.v1.get_default_graph()
         self._step = step
         self._counter = build_counter(step)
         self._is_initial_value = False
         self._bodies = {self._graph: 0}
+        # The first replica of this process that drew from a stream; the next would draw the same.
+        self._owners: dict[tuple[int, int, int], int] = {}
         # By an op that was made: the call that asked for another.
         self._calls: dict[tf.Operation, tuple[Callable, tuple, dict[str, Any]]] = {}
 
@@ -73,7 +94,13 @@ class _Draws:
         for turn in turns:
             moment = moment * _PRIME + tf.cast(turn, moment.dtype)
         body = self._bodies.setdefault(tf.compat.v1.get_default_graph(), len(self._bodies))
-        place = Place((*seeds, body), moment, build_counter(moment) if turns else self._counter)
+        stream = (*seeds, body)
+        place = Place(
+            stream,
+            self._number_in(stream),
+            moment,
+            build_counter(moment) if turns else self._counter,
+        )
         rest = {key: value for key, value in kwargs.items() if key not in ("seed", "seed2")}
         # A name that the caller leaves open is that of the op: "random_uniform" is "RandomUniform".
         rest["name"] = kwargs.get("name") or "".join(map(str.capitalize, name.split("_")))
@@ -81,6 +108,22 @@ class _Draws:
         tensor = twins[name](place, *args, **rest)
         self._calls[tensor.op] = original, args, kwargs
         return tensor
+
+    def seed_of_replica(self, seed: Any) -> Any:
+        """A seed of a random op without state, [2], that no other replica has."""
+        replica = _replica()
+        if self._is_initial_value or not replica:
+            return seed
+        seed = tf.convert_to_tensor(seed)
+        return seed + tf.cast([replica * _SMALL_PRIME, 0], seed.dtype)
+
+    def _number_in(self, stream: tuple[int, int, int]) -> int:
+        """What tells this replica's stream from the same one of other replicas; 0 for the first."""
+        replica = _replica()
+        if replica is None:
+            return 0
+        first = replica - replica % self._num_local_replicas
+        return replica if self._owners.setdefault(stream, replica) != replica else first
 
     def keep_initial_values(self, model_fn: Callable) -> Callable:
         """The same `model_fn`, but initial values that it creates variables with know no step."""

@@ -25,13 +25,18 @@ class Metrics:
     updates: list[list[Any]]
 
 
-def build_mean_loss(losses: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The mean over replicas: scalar, float32, on the host."""
+def build_mean_loss(losses: Sequence[tf.Tensor], num_replicas: int) -> tf.Tensor:
+    """The mean over replicas: scalar, float32, on the host.
+
+    Args:
+      losses: of this worker's replicas.
+      num_replicas: of all workers; if there are others, this is a part, to be summed with theirs.
+    """
     with tf.device("/cpu:0"):
         scalars = [tf.cast(tf.reshape(loss, []), tf.float32) for loss in losses]
-        if len(scalars) == 1:
+        if num_replicas == 1:
             return scalars[0]
-        return tf.add_n(scalars) * (1.0 / len(scalars))
+        return tf.add_n(scalars) * (1.0 / num_replicas)
 
 
 def build_metrics(metric_ops: Sequence[dict[str, Any]], new_ops: Sequence[tf.Operation]) -> Metrics:

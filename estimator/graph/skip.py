@@ -11,6 +11,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.graph import updates
 from estimator.graph.last_value import LastValue, build_last_value
+from estimator.graph.workers import ONE_WORKER, Workers, build_sum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,11 @@ def build_snapshot(step_ops: Sequence[tf.Operation], counters: Sequence[tf.Varia
 
 
 def build_take_back(
-    before: Snapshot, loss: tf.Tensor, done: Sequence[Any], counter: LastValue
+    before: Snapshot,
+    loss: tf.Tensor,
+    done: Sequence[Any],
+    counter: LastValue,
+    workers: Workers = ONE_WORKER,
 ) -> tf.Operation:
     """Puts the variables back if the loss or one of them is not finite after `done`.
 
@@ -63,6 +68,7 @@ def build_take_back(
       loss: of the step: scalar.
       done: all that the step does.
       counter: counts what is taken back.
+      workers: all take it back if one of them has to.
 
     Returns:
       The op that a step must run last.
@@ -71,6 +77,8 @@ def build_take_back(
         after = [v.read_value() for v in before.variables if v.dtype.is_floating]
         finite = [tf.reduce_all(tf.math.is_finite(value)) for value in [loss, *after]]
         is_bad = tf.logical_not(tf.reduce_all(tf.stack(finite)))
+        if workers.count > 1:
+            is_bad = build_sum(workers, [tf.cast(is_bad, tf.float32)])[0] > 0.5
 
     def take_back() -> tf.Tensor:
         pairs = zip(before.variables, before.values, strict=True)

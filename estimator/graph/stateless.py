@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 _SPREAD = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio.
+_SPREAD_2 = 0xD1B54A32D192ED03  # Another number without a pattern, odd.
 
 
 class Place:
@@ -19,17 +20,20 @@ class Place:
       philox: stream and moment as the arguments of an op that is told where to start.
     """
 
-    def __init__(self, seeds: tuple[int, int, int], moment: tf.Tensor, counter: tf.Tensor) -> None:
+    def __init__(
+        self, seeds: tuple[int, int, int], replica: int, moment: tf.Tensor, counter: tf.Tensor
+    ) -> None:
         """Names a place.
 
         Args:
           seeds: of the graph, of the op, and of the body of a branch or a loop that it is in.
+          replica: tells apart those that draw with the same seeds; 0 for the first.
           moment: scalar, int64.
           counter: of the moment, by `build_counter`.
         """
         graph_seed, op_seed, body = seeds
         # TensorFlow gives seeds below 2^31; the few bodies are spread over all keys.
-        key = ((graph_seed << 31 | op_seed) + body * _SPREAD) % 2**63
+        key = ((graph_seed << 31 | op_seed) + body * _SPREAD + replica * _SPREAD_2) % 2**63
         self.pair = [np.int64(key), moment]
         self.philox = {"key": [key], "counter": counter, "alg": tf.random.Algorithm.PHILOX.value}
 

@@ -9,7 +9,7 @@ in. v1 layers put theirs in the collection UPDATE_OPS, which many a `model_fn` f
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import tensorflow as tf
 
@@ -24,6 +24,7 @@ def build_updates(
     keras_variables: Sequence[tf.Tensor],
     global_step: tf.Variable,
     conditional: Sequence[tf.Operation] = (),
+    counting: Collection[tf.Operation] | None = None,
 ) -> list[tf.Operation]:
     """Orders what Keras assigns in `new_ops` and returns all updates that a step must run.
 
@@ -40,6 +41,8 @@ def build_updates(
         in one place, where Keras is not on the stack.
       global_step: ordered; the `train_op` runs what counts it.
       conditional: conds of the step that may assign to each of the variables that they take.
+      counting: what the step runs; another thread may run what else counts the global step, as
+        that of a SyncReplicasOptimizer does. None is `new_ops`.
 
     Returns:
       The assignments made by Keras, and the ops of UPDATE_OPS that are among `new_ops`.
@@ -53,6 +56,8 @@ def build_updates(
         if _tf.is_made_by_keras(op) or _tf.capture_source(op.inputs[0]).ref() in handles
     ]
     counts = writes_to(assignments(new_ops), global_step)
+    if counting is not None:
+        counts = [op for op in counts if op in counting]
     build_order(new_ops, {*counts, *assigned, *conditional})
     wired = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
     made = set(new_ops)

@@ -102,9 +102,8 @@ def make_early_stopping_hook(
 
     Raises:
       TypeError, ValueError: an argument is wrong, or not exactly one interval is given.
-      NotImplementedError: this task is not the chief of its cluster.
     """
-    _check_chief(estimator)
+    config = config_of(estimator)
     if not callable(should_stop_fn):
         raise TypeError(
             f"`should_stop_fn` ({should_stop_fn!r}) must be a function of no arguments that "
@@ -112,6 +111,8 @@ def make_early_stopping_hook(
         )
     check_takes_nothing("should_stop_fn", should_stop_fn)
     schedule = _make_schedule(run_every_secs, run_every_steps)
+    if not config.is_chief:
+        return _make_hook_without_effect()
     return EarlyStoppingHook(lambda step: bool(should_stop_fn()), schedule)
 
 
@@ -143,7 +144,6 @@ def stop_if_higher_hook(
     Raises:
       TypeError, ValueError: as for `make_early_stopping_hook`; and when the hook runs, if there
         are evaluations and none has that metric.
-      NotImplementedError: this task is not the chief of its cluster.
     """
     _check_threshold(threshold)
     return _make_metric_hook(
@@ -246,13 +246,16 @@ def _make_metric_hook(
     run_every_steps: int | None,
 ) -> EarlyStoppingHook:
     """A hook that stops as the values of a metric, by step, say."""
-    _check_chief(estimator)
+    config = config_of(estimator)
     if not isinstance(metric_name, str):
         raise TypeError(f"`metric_name` ({metric_name!r}) must be the name of a metric.")
     check_type("eval_dir", eval_dir, (str, os.PathLike), "a path, or None")
     check_int("min_steps", min_steps, minimum=0)
     directory = os.fspath(eval_dir) if eval_dir is not None else estimator.eval_dir()
 
+    schedule = _make_schedule(run_every_secs, run_every_steps)
+    if not config.is_chief:
+        return _make_hook_without_effect(directory)
     read_values = _MetricReader(directory, metric_name)
 
     def should_stop_at(step: int) -> bool:
@@ -260,9 +263,12 @@ def _make_metric_hook(
         values = {at: value for at, value in read_values().items() if min_steps <= at <= step}
         return should_stop(values)
 
-    return EarlyStoppingHook(
-        should_stop_at, _make_schedule(run_every_secs, run_every_steps), directory
-    )
+    return EarlyStoppingHook(should_stop_at, schedule, directory)
+
+
+def _make_hook_without_effect(directory: str | None = None) -> EarlyStoppingHook:
+    """For all tasks but the chief: they stop when its hook says so."""
+    return EarlyStoppingHook(lambda step: False, Schedule(), directory)
 
 
 class _MetricReader:
@@ -324,13 +330,3 @@ def _make_schedule(every_secs: float | None, every_steps: int | None) -> Schedul
         return Schedule(every_steps)
     check_number("run_every_secs", every_secs, minimum=0)
     return Schedule(every_secs=every_secs, is_due_at_once=True)
-
-
-def _check_chief(estimator: Any) -> None:
-    config = config_of(estimator)
-    if not config.is_chief:
-        raise NotImplementedError(
-            f"Early stopping over several tasks is not available yet, and this is the task "
-            f"{config.task_type} {config.task_id} of a cluster. Leave the hook out, or train on "
-            "one machine."
-        )

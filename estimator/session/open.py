@@ -16,6 +16,8 @@ from estimator.checkpoint import files
 from estimator.checkpoint.old_model import OldModel
 from estimator.checkpoint.warm_start import build_warm_start
 from estimator.graph.model import BUILD_LOCK
+from estimator.graph.workers import Workers, build_broadcast
+from estimator.session.team import Team
 
 _log = logging.getLogger("estimator")
 
@@ -33,6 +35,7 @@ class Setup:
       scaffold: the model's, with what it lacked.
       has_own_local_init: whether the scaffold has a `local_init_op` of the model's.
       config: of the session.
+      broadcast: gives all workers the chief's variables; None for one worker.
       may_lack: what is initialized if a checkpoint does not have it.
       must_be_ready: whether all variables must have values; an export leaves out those without.
     """
@@ -47,6 +50,7 @@ class Setup:
     config: tf.compat.v1.ConfigProto
     may_lack: Sequence[tf.Variable] = ()
     must_be_ready: bool = True
+    broadcast: tf.Operation | None = None
 
     def run_local_init(self, session: tf.compat.v1.Session) -> None:
         """Runs what every session runs once its variables have values.
@@ -61,6 +65,15 @@ class Setup:
             session.run(ops, feed_dict=scaffold.local_init_feed_dict)
         if self.must_be_ready:
             _check_ready(session, "ready_op", scaffold.ready_op)
+
+
+def with_broadcast(setup: Setup, workers: Workers) -> Setup:
+    """The setup with what gives all of several workers the chief's variables."""
+    if workers.count == 1:
+        return setup
+    with setup.graph.as_default():
+        operation = build_broadcast(workers, tf.compat.v1.global_variables())
+    return dataclasses.replace(setup, broadcast=operation)
 
 
 def _check_ready(session: tf.compat.v1.Session, name: str, op: tf.Tensor | None) -> None:
@@ -174,14 +187,22 @@ def _build_initializers(
 
 @contextlib.contextmanager
 def opened(
-    setup: Setup, checkpoint_paths: Sequence[str], master: str = ""
+    setup: Setup,
+    checkpoint_paths: Sequence[str],
+    master: str = "",
+    team: Team | None = None,
+    timeout_secs: float = 0,
 ) -> Iterator[tuple[tf.compat.v1.Session, str | None]]:
     """Opens a session, restored from the first of the checkpoints that can be read.
+
+    Of several workers the chief alone looks at checkpoints; all get what it has.
 
     Args:
       setup: of the program.
       checkpoint_paths: newest first; with none, the variables are initialized.
       master: the session's target.
+      team: the workers that open theirs together; None for one.
+      timeout_secs: how long to wait for a chief that gives the variables their values.
 
     Yields:
       The session and the checkpoint's path, None if there is none.
@@ -190,12 +211,36 @@ def opened(
         setup.graph.as_default(),
         tf.compat.v1.Session(master, graph=setup.graph, config=setup.config) as session,
     ):
-        path = restore_first(setup, session, checkpoint_paths)
-        if path is None:
-            for initialize in setup.initializers:
-                initialize(session)
+        path = None
+        board = None if team is None else team.board
+        if board is None or board.is_chief:
+            path = _start_variables(setup, session, checkpoint_paths, team)
+        else:
+            board.wait_for_chief(session, timeout_secs)
+        if setup.broadcast is not None:
+            session.run(setup.broadcast)
         setup.run_local_init(session)
+        if board is not None and board.is_chief:
+            board.announce(session)
         yield session, path
+
+
+def _start_variables(
+    setup: Setup,
+    session: tf.compat.v1.Session,
+    checkpoint_paths: Sequence[str],
+    team: Team | None,
+) -> str | None:
+    """Restores or initializes the variables; returns the checkpoint's path, None if without."""
+    is_chief = team is None or team.is_chief
+    path = restore_first(setup, session, checkpoint_paths) if is_chief else None
+    is_restored = path is not None
+    if team is not None:
+        is_restored = bool(team.tell(session, int(is_restored)))
+    if not is_restored:
+        for initialize in setup.initializers:
+            initialize(session)
+    return path
 
 
 def restore_first(

@@ -25,6 +25,11 @@ class Schedule:
         self._clock = clock
         self._last = -math.inf if is_due_at_once else clock()
 
+    @property
+    def is_by_clock(self) -> bool:
+        """Whether time decides, not steps."""
+        return self._every_secs is not None
+
     def next_step(self, step: int) -> int | None:
         """The first step after `step` at which it fires; None if steps do not matter."""
         if self._every_steps is None:

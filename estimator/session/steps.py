@@ -15,6 +15,7 @@ from estimator.graph.program import TrainProgram
 from estimator.session.hooks import Hook, HookedSession
 from estimator.session.hooks_in_loops import StockHooks
 from estimator.session.pace import Pace
+from estimator.session.team import Team
 
 _log = logging.getLogger("estimator")
 
@@ -34,6 +35,7 @@ class Steps:
         program: TrainProgram,
         session: HookedSession,
         hooks: Sequence[Hook],
+        team: Team,
         length: LoopLength,
         *,
         stops_on_nan: bool,
@@ -45,12 +47,14 @@ class Steps:
           program: what is trained.
           session: open and started.
           hooks: of the session.
+          team: the workers that make these calls together.
           length: of a loop.
           stops_on_nan: a step whose loss is not finite is the last one.
           clock: seconds from any fixed moment.
         """
         self._program = program
         self._session = session
+        self._team = team
         self._pace = Pace(length)
         self._stops_on_nan = stops_on_nan
         self._clock = clock
@@ -71,7 +75,7 @@ class Steps:
           tf.errors.OutOfRangeError: the input has ended; `complete` then takes what it left.
         """
         window, started_at = self._program.window, self._clock()
-        num_batches = num_steps
+        num_batches, before = num_steps, self.step
         if window is not None:
             # A run may go on with shorter windows than that which it stopped in.
             num_batches = num_steps * window.size - min(self._num_taken, window.size - 1)
@@ -80,10 +84,12 @@ class Steps:
         else:
             for left in reversed(range(num_batches)):
                 summary = self._call(is_recording and left == 0, int(left == 0))
-                if self.is_nan:
+                if self.is_nan or not self._team.has_more:
                     break
         self._num_taken = 0
-        self._pace.record(num_steps, self._clock() - started_at)
+        # Several workers run what the one runs that wants the fewest steps.
+        num_run = num_steps if self._team.is_one else max(1, self.step - before)
+        self._pace.record(num_run, self._clock() - started_at)
         return summary
 
     @property
@@ -133,9 +139,16 @@ class Steps:
             fetches += [] if program.summary is None else [program.summary]
         self.stock_hooks.expect(self.step, num_steps)
         hooks = self.stock_hooks.of_call(is_end_of_step=num_steps > 0)
-        loss, step, *summary = self._session.run(fetches, feeds, values, hooks)
-        self.loss, self.step = float(loss), int(step)
-        return _bytes(summary)
+        outcome, more_feeds, more_values = self._team.ballot()
+        loss, step, *rest = self._session.run(
+            [*fetches, *outcome], [*feeds, *more_feeds], [*values, *more_values], hooks
+        )
+        if outcome:
+            self._team.take_in(rest.pop())
+        if not self._team.is_empty:
+            self.loss = float(loss)
+        self.step = int(step)
+        return _bytes(rest)
 
     def _read_num_taken(self) -> int:
         """How many batches the step in progress has taken, where a step has several."""

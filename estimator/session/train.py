@@ -6,8 +6,10 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -32,12 +34,16 @@ from estimator.session.finite import (
 )
 from estimator.session.hooks import Hook, HookedSession
 from estimator.session.hooks_in_loops import first_stop, saver_hooks
-from estimator.session.open import Setup, build_setup, opened
+from estimator.session.open import Setup, build_setup, opened, with_broadcast
+from estimator.session.peers import Peers
 from estimator.session.profile import ProfileWindow
 from estimator.session.report import Span, TrainReport
 from estimator.session.schedule import Schedule, loop_length
+from estimator.session.server import Connection
+from estimator.session.shared import Noticeboard
 from estimator.session.signals import StopSignal, stop_signals
 from estimator.session.steps import Steps
+from estimator.session.team import Team, collectives_of_save, joined
 from estimator.session.tpu import start_tpu
 from estimator.summary.writer import EventWriter
 
@@ -75,6 +81,8 @@ class TrainRequest:
       listeners: told of every checkpoint.
       is_same_input: whether the input is the one that the newest checkpoint's position is in.
       old_model: what to start from if there is no checkpoint, or None.
+      connection: how the session reaches the cluster.
+      equal: what must be equal on all workers besides the model and the config, by name.
       batch: how many examples the replicas take at a time, in words, if the caller says.
       clock: seconds from any fixed moment.
     """
@@ -87,6 +95,8 @@ class TrainRequest:
     listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener]
     is_same_input: bool
     old_model: OldModel | None = None
+    connection: Connection = Connection()
+    equal: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     batch: str = ""
     clock: Callable[[], float] = time.monotonic
 
@@ -99,29 +109,32 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         `nan_policy` is "raise", or "skip" and it was so before; that state is not saved.
       ValueError: the input had no batch at all, or the checkpoint or the old model does not fit.
       KeyboardInterrupt, SystemExit: a signal came; the last step is saved. See `stop_signals`.
+      TimeoutError, tf.errors.UnavailableError: another worker did not come, or is gone.
     """
     config = request.config
+    board = Noticeboard(program.graph, config.cluster) if config.num_ps_replicas else None
+    team = Team(program, board)
     model_dir = str(config.model_dir)
     paths = files.checkpoints_newest_first(model_dir)
-    setup = build_setup(
-        program.graph,
-        program.spec.scaffold,
-        functools.partial(
-            build_saver,
-            keep_checkpoint_max=config.keep_checkpoint_max,
-            keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
+    setup = with_broadcast(
+        build_setup(
+            program.graph,
+            program.spec.scaffold,
+            functools.partial(
+                build_saver,
+                keep_checkpoint_max=config.keep_checkpoint_max,
+                keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
+            ),
+            request.session_config,
+            program.initializers,
+            request.old_model,
+            # A run may begin to accumulate.
+            may_lack=program.window.variables if program.window is not None else (),
         ),
-        request.session_config,
-        program.initializers,
-        request.old_model,
-        # A run may begin to accumulate.
-        may_lack=program.window.variables if program.window is not None else (),
+        program.workers,
     )
-    position = None
-    if program.input.iterators and config.resume_input:
-        with program.graph.as_default():
-            position = build_input_position(program.input.iterators, program.input.initializer)
-    checkpoints = _make_checkpoint_writer(request, setup, position)
+    position = _build_position(program, request)
+    checkpoints = _make_checkpoint_writer(request, setup, position, team)
     weights = WeightsCheck(program.graph)
     if (loop_steps := parse_loop_length(config.iterations_per_loop).steps) is not None:
         for hook in request.hooks:
@@ -129,11 +142,12 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
     stand_ins = {id(inside): outside for inside, outside in program.stand_ins}
     graph = program.graph if config.checkpoint_save_graph_def else None
     events = EventWriter(model_dir, graph)
+    hooks = team.own_hooks(request.hooks)
     with contextlib.ExitStack() as stack:
         _watch_saver_hooks(request, position, weights, stack)
         hooked = HookedSession(
             program.graph,
-            request.hooks,
+            hooks,
             stand_ins=None if program.num_steps is None else stand_ins,
             step=program.global_step,
         )
@@ -141,19 +155,108 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
             with program.graph.as_default():
                 checkpoints.begin()
         stop = stack.enter_context(stop_signals())
-        target = start_tpu(program.strategy)
-        target = config.master if target is None else target
-        session, path = stack.enter_context(opened(setup, paths, target))
+        tpu = start_tpu(program.strategy)
+        target = request.connection.target if tpu is None else tpu
+        peers = stack.enter_context(_joined(program, request))
+        replaceable = stack.enter_context(_replaceable(request))
+        session, path = stack.enter_context(
+            opened(setup, paths, target, team, config.session_creation_timeout_secs)
+        )
+        stack.enter_context(_guarded(peers, team, session, stop))
         # Not before: until the checkpoint has turned out to be this model's, nothing is touched.
         tf.io.gfile.makedirs(model_dir)
         if position is None or not request.is_same_input:
-            remove_positions(model_dir)
-        if path is not None and checkpoints is not None:
+            remove_positions(model_dir, program.workers)
+        saved_step = _tell_saved_step(session, team, path)
+        if checkpoints is not None and path is not None:
             checkpoints.go_on_from(path, paths)
-        is_resumed = _start_input(session, program, position, model_dir, path)
+        elif checkpoints is not None and saved_step is not None:
+            checkpoints.go_on_after(saved_step)
+        is_resumed = _start_input(session, program, position, model_dir, saved_step)
         hooked.start(session, stack.enter_context(_coordinated(session)))
-        run = _TrainRun(program, hooked, request, checkpoints, events, weights, stop)
-        return run.run(is_resumed, path)
+        run = _TrainRun(program, hooked, request, checkpoints, events, weights, stop, team)
+        return run.run(is_resumed, path, peers, replaceable)
+
+
+# What decides what a session call runs, and how long training goes on.
+_EQUAL_FIELDS = (
+    "iterations_per_loop",
+    "nan_policy",
+    "resume_input",
+    "save_checkpoints_secs",
+    "save_checkpoints_steps",
+    "save_summary_steps",
+    "tf_random_seed",
+)
+
+
+def _joined(
+    program: TrainProgram, request: TrainRequest
+) -> contextlib.AbstractContextManager[Peers]:
+    config = request.config
+    return joined(
+        program,
+        request.connection.needed,
+        {
+            "TensorFlow": tf.__version__,
+            "`steps`": request.steps,
+            "`max_steps`": request.max_steps,
+            **{f"`{name}`": getattr(config, name) for name in _EQUAL_FIELDS},
+            **request.equal,
+        },
+        request.connection.target,
+        request.session_config,
+        config.session_creation_timeout_secs,
+    )
+
+
+@contextlib.contextmanager
+def _replaceable(request: TrainRequest) -> Iterator[Peers]:
+    """The tasks that may end and come back; all are waited for in the beginning."""
+    peers = Peers(request.connection.replaceable)
+    with contextlib.closing(peers):
+        peers.wait(request.config.session_creation_timeout_secs)
+        yield peers
+
+
+@contextlib.contextmanager
+def _guarded(
+    peers: Peers, team: Team, session: tf.compat.v1.Session, stop: StopSignal
+) -> Iterator[None]:
+    """Inside, the session does not wait for a task that is gone.
+
+    And the chief tells the ps tasks, which cannot know, how training inside ended.
+    """
+    peers.guard(session)
+    board = team.board if team.is_chief else None
+    try:
+        yield
+    except BaseException:
+        if board is not None:
+            with contextlib.suppress(tf.errors.OpError):  # They may be what is gone.
+                board.say_result(session, 1)
+        raise
+    if board is not None:
+        board.say_result(session, 0 if stop.received is None else 128 + stop.received)
+
+
+def _build_position(program: TrainProgram, request: TrainRequest) -> InputPosition | None:
+    """What saves where the input stands; None if it is not saved."""
+    if not program.input.iterators or not request.config.resume_input:
+        return None
+    if request.config.num_ps_replicas:
+        return None  # A checkpoint is of no moment that all workers had in common.
+    if program.workers.count > 1 and saver_hooks(request.hooks):
+        _log.warning(
+            "A CheckpointSaverHook saves when the chief says so, which the other workers do not "
+            "hear of: the position in the input is not saved. Leave the hook out, and set the "
+            "intervals of the RunConfig."
+        )
+        return None
+    with program.graph.as_default():
+        return build_input_position(
+            program.input.iterators, program.input.initializer, program.workers
+        )
 
 
 def _start_input(
@@ -161,20 +264,29 @@ def _start_input(
     program: TrainProgram,
     position: InputPosition | None,
     model_dir: str,
-    path: str | None,
+    saved_step: int | None,
 ) -> bool:
-    """Starts the input; returns whether it goes on where it stood at the checkpoint `path`."""
+    """Starts the input; returns whether it goes on where it stood at the checkpoint."""
     if program.input.initializer is not None:
         session.run(program.input.initializer)
-    if path is None or position is None:
+    if saved_step is None or position is None:
         return False
-    return position.restore(session, model_dir, files.checkpoint_step(path) or 0)
+    return position.restore(session, model_dir, saved_step)
+
+
+def _tell_saved_step(session: tf.compat.v1.Session, team: Team, path: str | None) -> int | None:
+    """The step of the checkpoint that was restored, which the chief tells all; None without one."""
+    step = -1 if path is None else files.checkpoint_step(path) or 0
+    step = team.tell(session, step)
+    return None if step < 0 else step
 
 
 @contextlib.contextmanager
 def _coordinated(session: tf.compat.v1.Session) -> Iterator[tf.train.Coordinator]:
     """Runs the graph's queue runners, if an old input has some, around the block."""
-    coordinator = tf.train.Coordinator()
+    # What a thread waits for when training ends is cancelled.
+    clean = (tf.errors.OutOfRangeError, tf.errors.CancelledError)
+    coordinator = tf.train.Coordinator(clean_stop_exception_types=clean)
     threads = tf.compat.v1.train.start_queue_runners(session, coordinator) if _has_queues() else []
     try:
         yield coordinator
@@ -188,17 +300,33 @@ def _has_queues() -> bool:
 
 
 def _make_checkpoint_writer(
-    request: TrainRequest, setup: Setup, position: InputPosition | None
+    request: TrainRequest, setup: Setup, position: InputPosition | None, team: Team
 ) -> CheckpointWriter | None:
     """None if one of the hooks saves checkpoints: then it is the one that does."""
+    collectives = [] if team.is_one else collectives_of_save(setup.saver, setup.graph)
     if saver_hooks(request.hooks):
+        if collectives:
+            raise ValueError(
+                "A CheckpointSaverHook saves in the chief alone, and some variables (moving "
+                "statistics, say) are averaged over all workers when they are saved. Leave the "
+                "hook out, and set `save_checkpoints_steps` of the RunConfig."
+            )
         return None
+
+    def save_on(session: tf.compat.v1.Session) -> bool:
+        # Not before all have saved their positions: a checkpoint never lacks one of them.
+        team.meet(session)
+        if collectives and not team.is_chief:
+            session.run(collectives)
+        return team.is_chief
+
     return CheckpointWriter(
         str(request.config.model_dir),
         setup.saver,
         position=position,
-        listeners=request.listeners,
+        listeners=request.listeners if team.is_chief else (),
         save_graph_def=request.config.checkpoint_save_graph_def,
+        save_on=save_on,
     )
 
 
@@ -228,8 +356,11 @@ class _TrainRun:
         events: EventWriter,
         weights: WeightsCheck,
         stop: StopSignal,
+        team: Team,
     ) -> None:
         config = request.config
+        self._team = team
+        self._model_dir = str(config.model_dir)
         self._request = request
         self._stop = stop
         self._weights = weights
@@ -239,7 +370,8 @@ class _TrainRun:
         self._steps = Steps(
             program,
             session,
-            request.hooks,
+            team.own_hooks(request.hooks),
+            team,
             parse_loop_length(config.iterations_per_loop),
             stops_on_nan=config.nan_policy in ("raise", "stop"),
             clock=request.clock,
@@ -277,17 +409,19 @@ class _TrainRun:
             ends.append((stop_hook, "hook"))
         return min(ends, key=lambda end: end[0], default=(None, "hook"))
 
-    def run(self, is_input_resumed: bool, checkpoint: str | None) -> TrainResult:
+    def run(
+        self, is_input_resumed: bool, checkpoint: str | None, peers: Peers, replaceable: Peers
+    ) -> TrainResult:
         """Trains; `checkpoint` is the path of what was restored."""
         span = Span(self._first_step, self._max_step, checkpoint)
         report = TrainReport(
             self._request.config, self._program, span, self._events, self._request.batch
         )
         with report as self._report, self._profile:
-            return self._run(is_input_resumed)
+            return self._run(is_input_resumed, peers, replaceable)
 
-    def _run(self, is_input_resumed: bool) -> TrainResult:
-        reason = None
+    def _run(self, is_input_resumed: bool, peers: Peers, replaceable: Peers) -> TrainResult:
+        reason = None if self._has_input(is_input_resumed) else "end of input"
         self._session.ask_to_stop(self._step)
         while reason is None:
             reason = self._reason_to_stop() or self._run_finite_loop()
@@ -300,11 +434,27 @@ class _TrainRun:
                 "`input_fn` gave no batch for every replica: its dataset is empty, or smaller than "
                 "one global batch. Check its files and filters, or drop_remainder."
             )
+        self._part(reason, replaceable)
+        peers.release()
         if reason != "nan loss":
             reason = self._finish(reason)
-        self._events.flush()
+        if self._team.is_chief:
+            self._events.flush()
         self._report.end(self._step, self._loss, reason)
         return TrainResult(self._step, self._loss, reason, self._count_skipped())
+
+    def _part(self, reason: str, replaceable: Peers) -> None:
+        """Tells the others that this worker stops; the chief waits for all."""
+        session, board = self._session.session, self._team.board
+        self._team.meet(session)
+        if board is None:
+            return
+        if reason in ("hook", "listener", "max_time"):
+            board.say_stop(session)
+        board.say_done(session)
+        if board.is_chief:
+            board.wait_for_workers(session, replaceable.is_gone)
+            self._step = int(session.run(self._program.current_step))
 
     def _found_no_batch(self, reason: str | None) -> bool:
         is_at_start = self._step == self._first_step and self._steps.num_waiting == 0
@@ -315,7 +465,7 @@ class _TrainRun:
         try:
             self._check_weights()
             if self._checkpoints is not None:
-                if reason == "end of input":
+                if reason == "end of input" or not self._team.has_more:
                     self._checkpoints.forget_position()
                 self._checkpoints.end(self._session.session, self._step)
             self._session.end()
@@ -323,16 +473,43 @@ class _TrainRun:
             return self._stop_on_nan(str(error))
         return reason
 
+    def _has_input(self, is_resumed: bool) -> bool:
+        """Whether all workers have input for the first step; one finds out by running it."""
+        news = self._program.first_news
+        session = self._session.session
+        has_input = news is None or is_resumed or bool(session.run(news))
+        return bool(self._team.meet(session, int(has_input)))
+
     def _reason_to_stop(self) -> str | None:
+        """Why this worker stops; what it alone knows of, it tells the others and goes on."""
+        reasons = []
         if self._stop.received is not None:
-            return "signal"
+            reasons.append(self._stop.received.name)
         if self._session.should_stop:
-            return "hook"
-        if self._max_step is not None and self._step >= self._max_step:
-            return self._limit
+            reasons.append("hook")
         if self._max_time_secs is not None and self._elapsed() >= self._max_time_secs:
-            return "max_time"
-        return None
+            reasons.append("max_time")
+        is_at_end = self._max_step is not None and self._step >= self._max_step
+        if reasons and self._team.is_one and not (is_at_end and reasons[0] == "max_time"):
+            return "signal" if reasons[0].startswith("SIG") else reasons[0]
+        for reason in reasons:
+            self._team.wish(reason)
+        return self._limit if is_at_end else None
+
+    def _agreed_reason(self) -> str | None:
+        """Why all workers stop after the last call."""
+        agreed = self._team.stop
+        if agreed is not None and agreed.startswith("SIG"):
+            # Each ends as the one does that the signal came to.
+            self._stop.received = signal.Signals[agreed]
+            return "signal"
+        return agreed or (None if self._team.has_more else self._complete())
+
+    def _complete(self) -> str:
+        """At the end of the input: takes the step of the batches that do not make a whole one."""
+        self._steps.complete()
+        self._step = self._steps.step
+        return "end of input"
 
     def _elapsed(self) -> float:
         return self._clock() - self._started_at
@@ -349,7 +526,7 @@ class _TrainRun:
         num_steps = loop_length(
             self._step,
             self._steps.num_steps(),
-            self._max_step,
+            self._next_end(),
             [
                 self._saves,
                 self._summaries,
@@ -362,29 +539,56 @@ class _TrainRun:
         is_recording = self._summaries.is_due(before, before + num_steps)
         try:
             summary = self._call(num_steps, is_recording)
-        except tf.errors.OutOfRangeError:
-            self._steps.complete()
-            self._step = self._steps.step
-            return "end of input"
+        except tf.errors.OutOfRangeError as error:
+            if not self._team.is_one:
+                raise ValueError(
+                    "The input of this worker ended, and others may have more. An `input_fn` that "
+                    "ends must return a tf.data.Dataset, of which all workers are told in time."
+                ) from error
+            return self._complete()
         if self._steps.is_nan:
             step = self._steps.step_of_loss()
             return self._stop_on_nan(f"The loss of step {step} is {self._loss}")
+        agreed = self._agreed_reason()
+        if agreed is not None and self._step == before:
+            return agreed  # Nobody began the loop.
         self._check_advanced(before)
-        if is_recording:
-            self._write_summaries(summary)
-        self._report.advance(self._step, self._loss)
-        if self._logs.is_due(before, self._step):
-            self._report.tell(self._step, self._loss)
-            self._count_skipped()
-        return self._save_if_due(before)
+        if self._team.is_chief:
+            # Another worker's hooks may have cut the loop before the step that was to be recorded.
+            if is_recording and (self._team.is_one or self._step == before + num_steps):
+                self._write_summaries(summary)
+            self._report.advance(self._step, self._loss)
+            if self._logs.is_due(before, self._step):
+                self._report.tell(self._step, self._loss)
+                self._count_skipped()
+        return self._save_if_due(before) or agreed
+
+    def _next_end(self) -> int | None:
+        """The last step that the next loop may reach."""
+        if self._max_step is None:
+            return None
+        return self._step + self._team.share_of(self._max_step - self._step)
 
     def _save_if_due(self, before: int) -> str | None:
-        if self._checkpoints is None or not self._saves.is_due(before, self._step):
+        if self._checkpoints is None or not self._is_save_due(before):
             return None
         self._check_weights()
+        if not self._team.has_more:
+            self._checkpoints.forget_position()  # It would be that of the end.
         is_asked_to_stop = self._checkpoints.save(self._session.session, self._step)
         self._session.ask_to_stop(self._step)
+        if is_asked_to_stop and not self._team.is_one:
+            self._team.wish("listener")
+            return None
         return "listener" if is_asked_to_stop else None
+
+    def _is_save_due(self, before: int) -> bool:
+        """Whether to save now; when the clock decides, it is the chief's, and all are told."""
+        if not self._saves.is_by_clock or self._team.is_one:
+            return self._saves.is_due(before, self._step)
+        if self._team.is_chief and self._saves.is_due(before, self._step):
+            self._team.wish("save")
+        return "save" in self._team.agreed
 
     def _check_weights(self) -> None:
         if self._nan_policy != "ignore":
@@ -424,7 +628,7 @@ class _TrainRun:
         raise NanLossError(message)
 
     def _check_advanced(self, before: int) -> None:
-        if self._step == before:
+        if self._step == before and self._team.board is None:
             raise ValueError(
                 f"The global step is still {before} after a run of `train_op`, so training would "
                 "never end. Let `train_op` run the op that increments it."

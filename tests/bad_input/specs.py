@@ -210,9 +210,9 @@ TRAIN_AND_EVALUATE = {
     ),
     "train and evaluate in a cluster": (
         lambda s: _run(s, config=_task("worker")),
-        NotImplementedError,
-        "`train_and_evaluate` runs on one machine so far ... a cluster of 2 tasks, of which this "
-        "is worker 0",
+        ValueError,
+        "`TF_CONFIG` names 1 chief, 1 worker, but the strategy (None) trains in one process. Pass "
+        'RunConfig(strategy="multi_worker_mirrored"), or unset TF_CONFIG.',
     ),
 }
 
@@ -322,11 +322,6 @@ EARLY_STOPPING = {
         lambda s: _no_decrease(s, run_every_secs=None, run_every_steps=0),
         ValueError,
         "`run_every_steps` (0) must be at least 1",
-    ),
-    "early stopping of a worker": (
-        lambda s: est.experimental.stop_if_lower_hook(s.model(config=_task("worker")), "loss", 1),
-        NotImplementedError,
-        "Early stopping over several tasks is not available yet, and this is the task worker 0",
     ),
     "the metric_name is missing": (
         lambda s: _no_decrease(s, None),

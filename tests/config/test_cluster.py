@@ -125,6 +125,18 @@ def test_a_named_session_master_is_for_training_or_for_evaluation(task, masters)
             r"cluster.worker\[1\] .*\"a:1\".* is the address of cluster.chief\[0\] too",
         ),
         (tf_config("chief", 0, {"chief": ["a:1"], "master": ["b:1"]}), 'both "chief" and "master"'),
+        (
+            tf_config("ps", 0, {"ps": ["a:1"]}),
+            'has nobody that trains. Name a "chief" or a "worker"',
+        ),
+        (
+            tf_config("evaluator", 0, {"chief": ["a:1"], "evaluator": ["a:1"]}),
+            r"cluster.evaluator\[0\] .*\"a:1\".* is the address of cluster.chief\[0\] too",
+        ),
+        (
+            tf_config("chief", 0, session_master=3),
+            "session_master .3. must be a session target such as",
+        ),
         (tf_config(), 'lacks "type": one of "chief", "worker", "ps"'),
         (tf_config("boss", 0), '"boss".* is an unknown role'),
         (tf_config("ps", 0, {"chief": ["a:1"]}), 'task.type .*"ps".* is not in the cluster'),

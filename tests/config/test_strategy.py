@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 import types
@@ -5,8 +6,15 @@ import types
 import pytest
 import tensorflow as tf
 
+from estimator.config.cluster import parse_tf_config
 from estimator.config.run_config import RunConfig
-from estimator.config.strategy import STRATEGY_NAMES, make_session_config, make_strategy
+from estimator.config.strategy import (
+    STRATEGY_NAMES,
+    check_fits_cluster,
+    make_session_config,
+    make_strategy,
+)
+from estimator.graph.workers import Workers, num_local_replicas, workers_of
 from estimator.spec import ModeKeys
 
 MODES = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
@@ -156,13 +164,95 @@ def test_more_replicas_than_gpus_is_an_error(monkeypatch, name):
     [
         ("Mirrored", ValueError, "`strategy` .'Mirrored'. is unknown. Did you mean 'mirrored'?"),
         ("banana", ValueError, "Use one of 'one_device', 'mirrored'"),
-        ("parameter_server", NotImplementedError, "not available yet"),
-        ("multi_worker_mirrored", NotImplementedError, "not available yet"),
     ],
 )
 def test_a_strategy_that_cannot_be_made_is_an_error(name, error, message):
     with pytest.raises(error, match=message):
         make_strategy(types.SimpleNamespace(strategy=name, num_replicas=None), ModeKeys.TRAIN)
+
+
+def clustered(task_type="worker", task_id=0, **roles):
+    """A config of a cluster on this machine; no server is started."""
+    addresses = {
+        role: [f"127.0.0.1:{1000 * place + i}" for i in range(1, count + 1)]
+        for place, (role, count) in enumerate(roles.items(), 1)
+    }
+    task = {"type": task_type, "index": task_id}
+    return parse_tf_config(json.dumps({"cluster": addresses, "task": task}))
+
+
+@pytest.mark.usefixtures("_no_gpu")
+@pytest.mark.parametrize("num_replicas", [1, 2])
+def test_workers_have_one_strategy_a_process_and_evaluate_alone(num_replicas):
+    config = RunConfig(
+        strategy="multi_worker_mirrored",
+        num_replicas=num_replicas,
+        cluster=clustered("worker", 1, chief=1, worker=2),
+    )
+    strategy = make_strategy(config, ModeKeys.TRAIN)
+    assert strategy is make_strategy(config.replace(iterations_per_loop=5), ModeKeys.TRAIN)
+    assert strategy.num_replicas_in_sync == 3 * num_replicas
+    assert workers_of(strategy) == Workers(3, 2, ("the chief", "worker 0", "worker 1"))
+    assert num_local_replicas(strategy) == num_replicas
+    session_config = make_session_config(config, strategy)
+    assert session_config.device_count["CPU"] == num_replicas
+    assert session_config.isolate_session_state
+    assert list(session_config.device_filters) == ["/job:worker/task:1"]
+    leader = session_config.experimental.collective_group_leader
+    assert leader == "/job:chief/replica:0/task:0"
+    for mode in (ModeKeys.EVAL, ModeKeys.PREDICT):
+        assert workers_of(make_strategy(config, mode)).count == 1
+        assert make_strategy(config, mode).num_replicas_in_sync == num_replicas
+
+
+@pytest.mark.usefixtures("_no_gpu")
+@pytest.mark.parametrize(
+    ("strategy", "roles", "message"),
+    [
+        (None, {"worker": 2}, "names 2 worker, but the strategy .None. trains in one process"),
+        ("mirrored", {"chief": 1, "worker": 1}, "1 chief, 1 worker, but .*'mirrored'.* in one pro"),
+        ("parameter_server", {"worker": 2}, "keeps the variables on ps tasks, and TF_CONFIG names"),
+        ("multi_worker_mirrored", {"worker": 2, "ps": 1}, "has no use for a ps: .* Leave the ps"),
+    ],
+)
+def test_a_strategy_that_does_not_fit_the_roles_is_an_error(strategy, roles, message):
+    config = RunConfig(strategy=strategy, cluster=clustered(**roles))
+    with pytest.raises(ValueError, match=message):
+        check_fits_cluster(config, make_strategy(config, ModeKeys.TRAIN))
+
+
+@pytest.mark.parametrize("strategy", [None, "parameter_server"])
+def test_parameter_servers_need_no_strategy_object(strategy):
+    config = RunConfig(strategy=strategy, cluster=clustered("chief", 0, chief=1, worker=1, ps=2))
+    made = make_strategy(config, ModeKeys.TRAIN)
+    check_fits_cluster(config, made)
+    assert made.num_replicas_in_sync == 1
+    ps = config.replace(cluster=clustered("ps", 1, chief=1, worker=1, ps=2))
+    with pytest.raises(ValueError, match="This task is ps 1 of TF_CONFIG, which holds variables"):
+        check_fits_cluster(ps, made)
+
+
+@pytest.mark.usefixtures("_no_gpu")
+def test_a_strategy_object_of_another_cluster_is_an_error():
+    config = RunConfig(strategy="multi_worker_mirrored", cluster=clustered(worker=2))
+    strategy = make_strategy(config, ModeKeys.TRAIN)
+    other = RunConfig(train_distribute=strategy, cluster=clustered(worker=3))
+    with pytest.raises(ValueError, match="The strategy's cluster .* is not that of the RunConfig"):
+        check_fits_cluster(other, make_strategy(other, ModeKeys.TRAIN))
+
+
+@pytest.mark.usefixtures("_no_gpu")
+def test_nccl_without_a_gpu_is_an_error():
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=tf.distribute.experimental.CommunicationImplementation.NCCL
+    )
+    config = RunConfig(
+        strategy="multi_worker_mirrored",
+        cluster=clustered(worker=2),
+        communication_options=options,
+    )
+    with pytest.raises(ValueError, match=r"`communication_options` .NCCL. needs GPUs"):
+        make_strategy(config, ModeKeys.TRAIN)
 
 
 def test_the_names_are_those_of_the_documentation():

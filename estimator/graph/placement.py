@@ -1,0 +1,74 @@
+"""Where the ops of a task run when ps tasks hold the variables."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+import tensorflow as tf
+
+from estimator.config.cluster import Cluster
+
+_thread = threading.local()
+
+
+@contextlib.contextmanager
+def on_own_task() -> Iterator[None]:
+    """Inside, resources that are made belong to this task, and no ps holds them."""
+    before = getattr(_thread, "is_own", False)
+    _thread.is_own = True
+    try:
+        yield
+    finally:
+        _thread.is_own = before
+
+
+def make_device_fn(cluster: Cluster, placement: str) -> Callable[[tf.Operation], str]:
+    """A function from op to device: variables to the ps tasks, all else to this task.
+
+    Every task has to make the same variables in the same order, as a `model_fn` does: then all
+    find them in the same place.
+
+    Args:
+      cluster: the tasks, and which of them this is.
+      placement: "round_robin" takes the next ps for each variable; "by_size" the one that holds
+        the fewest bytes so far.
+    """
+    own = tf.DeviceSpec(job=cluster.task_type, task=cluster.task_id)
+    num_ps = cluster.num_ps_replicas
+    to_ps = tf.compat.v1.train.replica_device_setter(
+        ps_tasks=num_ps,
+        worker_device=own.to_string(),
+        ps_strategy=_LeastBytes(num_ps) if placement == "by_size" else None,
+    )
+
+    def place(op: tf.Operation) -> str:
+        given = tf.DeviceSpec.from_string(op.device or "")
+        if given.job is not None:
+            return op.device
+        if getattr(_thread, "is_own", False):
+            return given.make_merged_spec(own).to_string()
+        return to_ps(op)
+
+    return place
+
+
+class _LeastBytes:
+    """The ps task that holds the fewest bytes so far; the first of several."""
+
+    def __init__(self, num_ps: int) -> None:
+        self._bytes = [0] * num_ps
+
+    def __call__(self, op: tf.Operation) -> int:
+        task = self._bytes.index(min(self._bytes))
+        self._bytes[task] += _num_bytes(op)
+        return task
+
+
+def _num_bytes(op: tf.Operation) -> int:
+    attributes = op.node_def.attr
+    shape = tf.TensorShape(attributes["shape"].shape) if "shape" in attributes else None
+    if shape is None or not shape.is_fully_defined() or "dtype" not in attributes:
+        return 1
+    return (shape.num_elements() or 1) * tf.as_dtype(attributes["dtype"].type).size

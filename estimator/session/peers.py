@@ -1,0 +1,197 @@
+"""The other tasks of a cluster: waits for them, and notices when one of them is gone.
+
+TensorFlow's servers answer who asks how they are; a connection to each is kept while training.
+Without it a collective waits for ever for a worker that died before it had joined.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+if TYPE_CHECKING:
+    import grpc
+
+_GET_STATUS = "/tensorflow.WorkerService/GetStatus"
+_OPTIONS = (
+    ("grpc.enable_http_proxy", 0),
+    # A connection that is idle for long must not look like a task that is gone.
+    ("grpc.client_idle_timeout_ms", 2**31 - 1),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+_ANSWER_SECS = 5.0
+# How long a call that fails because a task is gone may take to say so by itself.
+_GRACE_SECS = 2.0
+
+# What a call may fail with because another task failed.
+_OF_OTHERS = (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.InternalError,
+    tf.errors.UnavailableError,
+    tf.errors.UnknownError,
+)
+
+
+class Peers:
+    """The other tasks, by their names, and a connection to each."""
+
+    def __init__(self, addresses: Mapping[str, str]) -> None:
+        """Connects to nobody yet.
+
+        Args:
+          addresses: "host:port" of each, by its name.
+        """
+        self._addresses = dict(addresses)
+        self._channels = {name: _connect(address) for name, address in self._addresses.items()}
+        self._first_status: dict[str, bytes] = {}
+        self._lost: list[str] = []
+        self._guarded: list[tf.compat.v1.Session] = []
+        self._is_lost = threading.Event()
+        self._changes: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def wait(self, timeout_secs: float) -> None:
+        """Waits until every task is there.
+
+        Raises:
+          TimeoutError: names those that are not, after so many seconds.
+        """
+        end = time.monotonic() + timeout_secs
+        missing = []
+        for name, channel in self._channels.items():
+            status = self._ask(channel, max(0.0, end - time.monotonic()), wait_for_ready=True)
+            if status is None:
+                missing.append(self._full_name(name))
+            else:
+                self._first_status[name] = status
+        if missing:
+            raise TimeoutError(
+                f"{_join(missing)} did not come within `session_creation_timeout_secs` "
+                f"({timeout_secs:g}). Check that all tasks of TF_CONFIG are running, that their "
+                "addresses resolve, and that no firewall is between them."
+            )
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Inside, an error of TensorFlow's that came of a lost task says which one it is.
+
+        Raises:
+          tf.errors.UnavailableError: a task is gone.
+        """
+        if not self._channels:
+            yield
+            return
+        watcher = threading.Thread(target=self._watch, daemon=True)
+        callbacks = {}
+        for name, channel in self._channels.items():
+            callbacks[name] = self._make_callback(name)
+            channel.subscribe(callbacks[name])
+        watcher.start()
+        try:
+            yield
+        except tf.errors.OpError as error:
+            # The error may be here before the news that a connection has closed.
+            if isinstance(error, _OF_OTHERS) and self._is_lost.wait(_ANSWER_SECS):
+                raise self._make_error() from error
+            raise
+        finally:
+            for name, channel in self._channels.items():
+                channel.unsubscribe(callbacks[name])
+            self.release()
+            watcher.join()
+
+    def guard(self, session: tf.compat.v1.Session) -> None:
+        """Lets no call of the session wait for a task that is gone, as long as they are watched."""
+        self._guarded.append(session)
+
+    def is_gone(self, name: str) -> bool:
+        """Whether a task does not answer now, or is not known."""
+        channel = self._channels.get(name)
+        return channel is None or self._ask(channel, _ANSWER_SECS, wait_for_ready=False) is None
+
+    def wait_until_lost(self) -> None:
+        """Waits, while they are watched, until one of them is gone."""
+        self._is_lost.wait()
+
+    def release(self) -> None:
+        """From now on tasks may end."""
+        self._changes.put(None)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        for channel in self._channels.values():
+            channel.close()
+
+    def _make_callback(self, name: str) -> Callable[[grpc.ChannelConnectivity], None]:
+        def note(state: grpc.ChannelConnectivity) -> None:
+            if state.name != "READY":
+                self._changes.put(name)
+
+        return note
+
+    def _watch(self) -> None:
+        while (name := self._changes.get()) is not None:
+            if name in self._lost:
+                continue
+            status = self._ask(self._channels[name], _ANSWER_SECS, wait_for_ready=False)
+            # A task that has been started again is not the one that took part.
+            if status is not None and status == self._first_status.get(name):
+                continue
+            self._lost.append(name)
+            if not self._is_lost.is_set():
+                self._is_lost.set()
+                threading.Thread(target=self._end_calls, daemon=True).start()
+
+    def _end_calls(self) -> None:
+        time.sleep(_GRACE_SECS)
+        for session in self._guarded:
+            session.close()
+
+    def _ask(
+        self, channel: grpc.Channel, timeout_secs: float, wait_for_ready: bool
+    ) -> bytes | None:
+        """What the task says of its devices, which it names anew when it is started again."""
+        get_status = channel.unary_unary(_GET_STATUS)
+        try:
+            return get_status(b"", timeout=timeout_secs, wait_for_ready=wait_for_ready)
+        except _rpc_error():
+            return None
+
+    def _make_error(self) -> tf.errors.UnavailableError:
+        lost = _join([self._full_name(name) for name in self._lost])
+        return tf.errors.UnavailableError(
+            None,
+            None,
+            f"{lost} is gone, so training cannot go on. Its own log says why. Start all tasks "
+            "again: training goes on from the newest checkpoint.",
+        )
+
+    def _full_name(self, name: str) -> str:
+        return f"{name} ({self._addresses[name]})"
+
+
+def _connect(address: str) -> grpc.Channel:
+    import grpc  # It takes a while, and one process has no use for it.
+
+    return grpc.insecure_channel(address, options=_OPTIONS)
+
+
+def _rpc_error() -> type[Exception]:
+    import grpc
+
+    return grpc.RpcError
+
+
+def _join(names: list[str]) -> str:
+    text = ", ".join(names)
+    return text[:1].upper() + text[1:]

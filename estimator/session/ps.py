@@ -1,0 +1,64 @@
+"""What a ps task does: it holds variables as long as the chief trains."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+import tensorflow as tf
+
+from estimator.config.run_config import RunConfig
+from estimator.session.peers import Peers
+from estimator.session.server import start_server, task_addresses
+from estimator.session.shared import SharedNumber
+
+_RETURN_SECS = 30.0
+_log = logging.getLogger("estimator")
+
+
+def serve_parameters(config: RunConfig) -> int:
+    """Serves until the chief's process has ended.
+
+    A chief that ends without having said how its training ended may come back: it is waited for
+    for half a minute.
+
+    Args:
+      config: of this ps task.
+
+    Returns:
+      The status to exit with: the chief's, or 1 if it did not say and did not come back.
+
+    Raises:
+      TimeoutError: the chief did not come at all.
+      ValueError: this task's port is in use.
+    """
+    cluster = config.cluster
+    session_config = tf.compat.v1.ConfigProto()
+    if config.session_config is not None:
+        session_config.CopyFrom(config.session_config)
+    start_server(cluster, session_config, config.protocol)
+    chief = task_addresses(cluster, "chief") or {
+        "worker 0": task_addresses(cluster, "worker")["worker 0"]
+    }
+    own = f"/job:ps/task:{cluster.task_id}"
+    with tf.Graph().as_default() as graph:
+        result = SharedNumber("result", cluster.task_id)
+        session_config.device_filters.append(own)
+        with tf.compat.v1.Session(cluster.master, graph=graph, config=session_config) as session:
+            timeout_secs = config.session_creation_timeout_secs
+            _wait_until_gone(chief, timeout_secs)
+            with contextlib.suppress(TimeoutError):
+                while (told := result.read(session)) == 0:
+                    _log.warning("The chief is gone, and has not said why: waiting for it.")
+                    _wait_until_gone(chief, min(timeout_secs, _RETURN_SECS))
+                return told - 1
+            _log.error("The chief did not come back.")
+            return 1
+
+
+def _wait_until_gone(chief: dict[str, str], timeout_secs: float) -> None:
+    peers = Peers(chief)
+    with contextlib.closing(peers):
+        peers.wait(timeout_secs)
+        with peers.watched():
+            peers.wait_until_lost()

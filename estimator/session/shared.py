@@ -1,0 +1,126 @@
+"""What the tasks of an asynchronous cluster tell each other: numbers that the ps tasks hold.
+
+The chief says when variables have their values and when training stops; a worker says when it is
+done. Each number is the count of the training that it is said of, so that a task that comes back,
+or is ahead, takes no old news for new.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from estimator.config.cluster import Cluster
+from estimator.session.server import task_name
+
+_POLL_SECS = 0.1
+_counts = itertools.count(1)
+
+
+class SharedNumber:
+    """A number (int64) on a ps task, 0 until it is written."""
+
+    def __init__(self, name: str, ps: int) -> None:
+        """Adds its ops to the default graph; every task that names it has the same one."""
+        with tf.device(f"/job:ps/task:{ps}/cpu:0"):
+            handle = tf.raw_ops.VarHandleOp(
+                dtype=tf.int64, shape=[], shared_name=f"estimator/{name}", name="shared_number"
+            )
+            self._value = tf.compat.v1.placeholder(tf.int64, [])
+            self._write = tf.raw_ops.AssignVariableOp(resource=handle, value=self._value)
+            self._is_there = tf.raw_ops.VarIsInitializedOp(resource=handle)
+            self._number = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64)
+
+    @property
+    def tensor(self) -> tf.Tensor:
+        """Reads it; only for one that was written."""
+        return self._number
+
+    def read(self, session: tf.compat.v1.Session) -> int:
+        """What was written last."""
+        return int(session.run(self._number)) if session.run(self._is_there) else 0
+
+    def write(self, session: tf.compat.v1.Session, value: int) -> None:
+        """Tells all tasks."""
+        session.run(self._write, {self._value: value})
+
+
+class Noticeboard:
+    """The numbers of one training, as one task sees them.
+
+    Attributes:
+      is_chief: whether this task says when to begin and to end.
+      num_workers: the tasks that train, the chief among them.
+      stop: the count of the last training that somebody stopped.
+    """
+
+    def __init__(self, graph: tf.Graph, cluster: Cluster) -> None:
+        """Adds its ops to `graph`."""
+        self.is_chief = cluster.is_chief
+        self.num_workers = cluster.num_worker_replicas
+        self._count = next(_counts)
+        self._is_first_chief = "chief" in cluster.cluster_spec
+        self._own = cluster.global_id_in_cluster or 0
+        with graph.as_default():
+            self._ready = SharedNumber("ready", 0)
+            self.stop = SharedNumber("stop", 0)
+            self._done = [SharedNumber(f"done_{i}", 0) for i in range(self.num_workers)]
+            self._results = [SharedNumber("result", ps) for ps in range(cluster.num_ps_replicas)]
+
+    def announce(self, session: tf.compat.v1.Session) -> None:
+        """The chief says that the variables have their values."""
+        for number in [self.stop, *self._done, *self._results]:
+            number.write(session, 0)
+        self._ready.write(session, self._count)
+
+    def wait_for_chief(self, session: tf.compat.v1.Session, timeout_secs: float) -> None:
+        """Waits until the chief has said so.
+
+        Raises:
+          TimeoutError: it does not, within so many seconds.
+        """
+        end = time.monotonic() + timeout_secs
+        while self._ready.read(session) < self._count:
+            if time.monotonic() > end:
+                raise TimeoutError(
+                    "The chief did not initialize the variables within "
+                    f"`session_creation_timeout_secs` ({timeout_secs:g}). Its log says why."
+                )
+            time.sleep(_POLL_SECS)
+
+    def say_stop(self, session: tf.compat.v1.Session) -> None:
+        """All tasks stop after their loops."""
+        self.stop.write(session, self._count)
+
+    def say_done(self, session: tf.compat.v1.Session) -> None:
+        """This worker changes no variable any more."""
+        self._done[self._own].write(session, self._count)
+
+    def wait_for_workers(
+        self, session: tf.compat.v1.Session, is_lost: Callable[[str], bool]
+    ) -> None:
+        """The chief waits until every worker is done, or gone."""
+        others = [i for i in range(self.num_workers) if i != self._own]
+        while others:
+            others = [
+                i
+                for i in others
+                if self._done[i].read(session) < self._count and not is_lost(self._name(i))
+            ]
+            if others:
+                time.sleep(_POLL_SECS)
+
+    def is_stopped(self, value: int) -> bool:
+        """Whether what `stop` holds is of this training."""
+        return value >= self._count
+
+    def _name(self, number: int) -> str:
+        return task_name("worker", number - self._is_first_chief)
+
+    def say_result(self, session: tf.compat.v1.Session, exit_status: int) -> None:
+        """Tells the ps tasks how training ended: what they exit with, once the chief is gone."""
+        for result in self._results:
+            result.write(session, 1 + exit_status)

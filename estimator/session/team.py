@@ -1,0 +1,174 @@
+"""The workers that train together, as one of them sees them: what they are told and agree on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator.graph.agreement import WISHES
+from estimator.graph.program import TrainProgram
+from estimator.graph.workers import collective_ops_behind
+from estimator.session.alike import check_alike, describe_model
+from estimator.session.hooks import Hook
+from estimator.session.peers import Peers
+from estimator.session.shared import Noticeboard
+
+# They write to the directory of the model, which is the chief's to write to.
+_WRITERS = (
+    tf.compat.v1.train.CheckpointSaverHook,
+    tf.compat.v1.train.StepCounterHook,
+    tf.compat.v1.train.SummarySaverHook,
+)
+
+_LARGEST = 2**31 - 1
+
+
+class Team:
+    """What one worker wishes, and what all agreed on in the last session call.
+
+    Attributes:
+      workers: all of them.
+      has_more: whether all have input for another step.
+      agreed: what anybody wished, of `WISHES`.
+    """
+
+    def __init__(self, program: TrainProgram, board: Noticeboard | None = None) -> None:
+        """Adds nothing to the program.
+
+        Args:
+          program: that they run.
+          board: for workers that do not wait for each other, but share variables on ps tasks.
+        """
+        self.board = board
+        self.workers = program.workers
+        self._ballot = program.ballot
+        self._outcome = program.outcome
+        self._is_loop = program.num_steps is not None
+        self._wishes: set[str] = set()
+        self.has_more = True
+        self.agreed: list[str] = []
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this worker writes."""
+        return self.workers.is_chief if self.board is None else self.board.is_chief
+
+    @property
+    def is_one(self) -> bool:
+        """Whether there is nobody to agree with."""
+        return self._ballot is None
+
+    @property
+    def stop(self) -> str | None:
+        """Why somebody wanted to stop: a signal's name, "hook" or "listener"."""
+        return next((wish for wish in self.agreed if wish != "save"), None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the last call was a loop that nobody began, because somebody wants to stop."""
+        return self.board is None and self._is_loop and self.stop is not None
+
+    def share_of(self, num_steps: int) -> int:
+        """Of the steps that are left, those that this worker runs before it looks again.
+
+        Workers that do not wait for each other each run half of their share: by the time that only
+        single steps are left, none is in the middle of many.
+        """
+        if self.board is None:
+            return num_steps
+        return max(1, num_steps // (2 * self.board.num_workers))
+
+    def wish(self, what: str) -> None:
+        """Asks all workers for it in the next session call."""
+        self._wishes.add(what)
+
+    def ballot(self) -> tuple[list[tf.Tensor], list[tf.Tensor], list[Any]]:
+        """What a call fetches besides, and what it feeds, for an agreement; nothing for one."""
+        if self.board is not None:
+            return [self.board.stop.tensor], [], []
+        if self._ballot is None or self._outcome is None:
+            return [], [], []
+        return [self._outcome], [self._ballot.wishes], [self._wish_vector()]
+
+    def take_in(self, outcome: np.ndarray) -> None:
+        """Notes what was agreed on."""
+        if self.board is not None:
+            self.agreed = ["hook"] if self.board.is_stopped(int(outcome)) else []
+            return
+        self.has_more = bool(outcome[0])
+        self.agreed = [
+            wish for wish, is_wished in zip(WISHES, outcome[1:], strict=True) if is_wished
+        ]
+        self._wishes.discard("save")
+
+    def meet(self, session: tf.compat.v1.Session, number: int = 0) -> int:
+        """Waits for all workers; returns the least of their numbers."""
+        if self._ballot is None:
+            return number
+        feeds = {self._ballot.num_steps: number, self._ballot.wishes: [0] * len(WISHES)}
+        return int(session.run(self._ballot.agreed, feeds)[0])
+
+    def tell(self, session: tf.compat.v1.Session, number: int) -> int:
+        """The chief's number, which all get; every worker makes this call."""
+        return self.meet(session, number if self.is_one or self.is_chief else _LARGEST)
+
+    def own_hooks(self, hooks: Sequence[Hook]) -> list[Hook]:
+        """Those that this worker runs: the chief's alone write to the model's directory."""
+        if self.is_chief:
+            return list(hooks)
+        return [hook for hook in hooks if not isinstance(hook, _WRITERS)]
+
+    def _wish_vector(self) -> np.ndarray:
+        return np.asarray([wish in self._wishes for wish in WISHES], np.int32)
+
+
+@contextlib.contextmanager
+def joined(
+    program: TrainProgram,
+    others: Mapping[str, str],
+    mine: Mapping[str, Any],
+    target: str,
+    session_config: tf.compat.v1.ConfigProto,
+    timeout_secs: float,
+) -> Iterator[Peers]:
+    """Inside, all workers are there, are alike, and are watched; with one, nothing happens.
+
+    Args:
+      program: to be run.
+      others: the addresses of the other workers, by name.
+      mine: what must be equal on all workers besides the model.
+      target: of this worker's server.
+      session_config: of sessions on it.
+      timeout_secs: how long to wait for the others.
+
+    Raises:
+      TimeoutError: a worker did not come.
+      ValueError: a worker has another model or config.
+      tf.errors.UnavailableError: a worker is gone.
+    """
+    peers = Peers(others)
+
+    def open_session(graph: tf.Graph) -> tf.compat.v1.Session:
+        session = tf.compat.v1.Session(target, graph=graph, config=session_config)
+        peers.guard(session)
+        return session
+
+    with contextlib.closing(peers):
+        peers.wait(timeout_secs)
+        with peers.watched():
+            if program.workers.count > 1:
+                described = {**mine, **describe_model(program.graph)}
+                check_alike(described, program.workers, open_session)
+            yield peers
+
+
+def collectives_of_save(saver: Any, graph: tf.Graph) -> list[tf.Operation]:
+    """What all workers must run when the chief saves: reductions of what each has its own of."""
+    if not isinstance(saver, tf.compat.v1.train.Saver) or saver.saver_def is None:
+        return []
+    name = saver.saver_def.save_tensor_name
+    return collective_ops_behind(graph.get_tensor_by_name(name).op)

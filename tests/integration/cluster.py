@@ -1,0 +1,141 @@
+"""Starts the tasks of a cluster on this machine, each a process, and ends them all."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LIMIT_SECS = 120
+
+
+def free_addresses(count):
+    """Addresses on this machine that nobody listens on."""
+    sockets = [socket.socket() for _ in range(count)]
+    for s in sockets:
+        s.bind(("127.0.0.1", 0))
+    addresses = [f"127.0.0.1:{s.getsockname()[1]}" for s in sockets]
+    for s in sockets:
+        s.close()
+    return addresses
+
+
+def make_addresses(**roles):
+    """Free addresses for so many tasks of each role."""
+    found = iter(free_addresses(sum(roles.values())))
+    return {role: [next(found) for _ in range(count)] for role, count in roles.items()}
+
+
+def tf_config(addresses, task_type, task_id):
+    return json.dumps({"cluster": addresses, "task": {"type": task_type, "index": task_id}})
+
+
+class Task:
+    """A process of a cluster, whose output is kept in files: no pipe fills up."""
+
+    def __init__(self, addresses, task_type, task_id, program, arguments, environment):
+        self.name = f"{task_type} {task_id}"
+        self._out, self._err = (tempfile.TemporaryFile("w+") for _ in range(2))  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [sys.executable, program, *map(str, arguments)],
+            env={
+                **os.environ,
+                "PYTHONPATH": ROOT,
+                "TF_CPP_MIN_LOG_LEVEL": "3",
+                "CUDA_VISIBLE_DEVICES": "",
+                "TF_CONFIG": tf_config(addresses, task_type, task_id),
+                **environment,
+            },
+            stdout=self._out,
+            stderr=self._err,
+            text=True,
+        )
+
+    @property
+    def out(self):
+        return self._read(self._out)
+
+    @property
+    def err(self):
+        return self._read(self._err)
+
+    @property
+    def results(self):
+        """The JSON that each line of its output holds."""
+        return [json.loads(line) for line in self.out.splitlines() if line.startswith("{")]
+
+    def wait_for(self, text, limit_secs=LIMIT_SECS):
+        """Waits until the task has written `text`."""
+        end = time.monotonic() + limit_secs
+        while text not in self.out:
+            assert self.process.poll() is None, self.err[-3000:]
+            assert time.monotonic() < end, f"{self.name} did not write {text!r}"
+            time.sleep(0.05)
+
+    def send(self, number):
+        self.process.send_signal(number)
+
+    def status(self, limit_secs=LIMIT_SECS):
+        """The exit status, waited for."""
+        return self.process.wait(limit_secs)
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+        self._out.close()
+        self._err.close()
+
+    def _read(self, file):
+        file.flush()
+        with open(f"/proc/self/fd/{file.fileno()}") as again:
+            return again.read()
+
+
+class Cluster:
+    """The tasks of some roles, started on entry and ended, whatever they do, on exit."""
+
+    def __init__(self, program, *arguments, addresses=None, environment=None, only=None, **roles):
+        self.addresses = addresses or make_addresses(**roles)
+        self._program, self._arguments = program, arguments
+        self._environment = environment or {}
+        self._only = only
+        self.tasks = {}
+
+    def __enter__(self):
+        for role, listed in self.addresses.items():
+            for index in range(len(listed)):
+                if self._only is None or (role, index) in self._only:
+                    self.start(role, index)
+        return self
+
+    def start(self, role, index, *more):
+        self.tasks[role, index] = Task(
+            self.addresses,
+            role,
+            index,
+            self._program,
+            [*self._arguments, *more],
+            self._environment,
+        )
+        return self.tasks[role, index]
+
+    def __getitem__(self, task):
+        return self.tasks[task]
+
+    def statuses(self, limit_secs=LIMIT_SECS):
+        """The exit status of each task, in order."""
+        end = time.monotonic() + limit_secs
+        return [task.status(max(0.1, end - time.monotonic())) for task in self.tasks.values()]
+
+    def check_all_succeed(self):
+        for task in self.tasks.values():
+            assert task.status() == 0, f"{task.name}: {task.out[-500:]} {task.err[-5000:]}"
+
+    def __exit__(self, *error):
+        for task in self.tasks.values():
+            task.end()

@@ -1,0 +1,53 @@
+"""Workers that share variables on ps tasks: real processes on this machine."""
+
+import numpy as np
+import pytest
+
+from tests.integration import worker_run
+from tests.integration.cluster import Cluster
+from tests.toy import checkpoint_steps
+
+PROGRAM = worker_run.__file__
+
+
+def results(task, case):
+    return [result for result in task.results if result["case"] == case]
+
+
+@pytest.mark.slow
+def test_workers_train_at_their_own_pace_and_ps_tasks_end_with_the_chief(tmp_path):
+    with Cluster(PROGRAM, "asynchronous", tmp_path, "1,100", chief=1, worker=1, ps=2) as cluster:
+        assert cluster.statuses() == [0, 0, 0, 0], cluster["chief", 0].err[-3000:]
+        chief, worker = cluster["chief", 0], cluster["worker", 0]
+        for loop in (1, 100):
+            for task in (chief, worker):
+                (result,) = results(task, f"async {loop}")
+                assert result["reason"] == "max_steps"
+                # One step of the other worker may be under way when the last is reached.
+                assert 60 <= result["step"] <= 61
+            assert results(chief, f"evaluation {loop}")[0]["loss"] < 2
+            steps = checkpoint_steps(tmp_path / f"loop{loop}")
+            assert steps[-1] in (60, 61)
+            assert len(steps) >= 2  # The other worker may go far while the chief saves one.
+        placed = [r["devices"] for task in (chief, worker) for r in results(task, "placed")]
+        assert all(devices == placed[0] for devices in placed)
+        in_order = [placed[0][name] for name in ("global_step", "w", "b", "seen")]
+        assert in_order == [f"/job:ps/task:{i}" for i in (0, 1, 0, 1)]
+
+
+@pytest.mark.slow
+def test_sync_replicas_placement_by_size_parts_and_the_public_object(tmp_path):
+    with Cluster(PROGRAM, "synchronous", tmp_path, worker=2, ps=2) as cluster:
+        assert cluster.statuses() == [0, 0, 0, 0], cluster["worker", 0].err[-3000:]
+        for task in (cluster["worker", 0], cluster["worker", 1]):
+            assert results(task, "sync")[0]["step"] == 20
+            assert "Train with `iterations_per_loop=1`" in results(task, "loop")[0]["error"]
+            assert [20 <= r["step"] <= 21 for r in results(task, "object")] == [True, True]
+            placed = results(task, "placed")[0]["devices"]
+            # 8 bytes; the halves of the table, 800 each, on different ones; 16 and 4 level them.
+            names = ("global_step", "table/part_0", "table/part_1", "w", "b")
+            expected = [f"/job:ps/task:{i}" for i in (0, 1, 0, 1, 0)]
+            assert [placed[name] for name in names] == expected
+            shared = results(task, "placed")[1]["devices"]
+            assert set(shared.values()) == {"/job:ps/task:0", "/job:ps/task:1"}
+        assert np.isfinite(results(cluster["worker", 0], "sync")[0]["step"])

@@ -1,0 +1,45 @@
+"""R9, R13, R14, R24: `train_and_evaluate` in every task of a cluster; real processes."""
+
+import os
+
+import pytest
+
+from estimator.summary.reader import read_evaluations
+from tests.integration import worker_run
+from tests.integration.cluster import Cluster
+
+PROGRAM = worker_run.__file__
+
+
+@pytest.mark.slow
+def test_the_evaluator_evaluates_each_checkpoint_and_ends_with_the_data(tmp_path):
+    arguments = (tmp_path, "multi_worker_mirrored", "end of input")
+    with Cluster(PROGRAM, "roles", *arguments, chief=1, worker=1, evaluator=1) as cluster:
+        assert cluster.statuses() == [0, 0, 0], cluster["evaluator", 0].err[-3000:]
+        told = {role: cluster[role, 0].results[0] for role in ("chief", "worker", "evaluator")}
+    for role, result in told.items():
+        assert (result["step"], result["reason"]) == (25, "end of input")
+        assert (result["metrics"] is None) == (role != "evaluator")
+    assert told["evaluator"]["metrics"]["global_step"] == 25
+    assert told["evaluator"]["exports"] == 1
+    evaluated = read_evaluations(os.path.join(tmp_path, "eval", "*tfevents*"))
+    assert list(evaluated) == [10, 20, 25]
+
+
+@pytest.mark.slow
+def test_early_stopping_of_the_chief_stops_every_role(tmp_path):
+    arguments = (tmp_path, "parameter_server", "early stop")
+    with Cluster(PROGRAM, "roles", *arguments, chief=1, worker=1, ps=1, evaluator=1) as cluster:
+        assert cluster.statuses() == [0, 0, 0, 0], cluster["evaluator", 0].err[-3000:]
+        told = [task.results[0] for task in cluster.tasks.values()]
+    assert {result["reason"] for result in told} == {"hook"}
+    assert all(30 <= result["step"] < 60 for result in told)
+    assert told[3]["metrics"]["global_step"] >= 30
+
+
+@pytest.mark.slow
+def test_a_training_that_fails_ends_the_evaluator_with_its_status(tmp_path):
+    arguments = (tmp_path, "multi_worker_mirrored", "error")
+    with Cluster(PROGRAM, "roles", *arguments, chief=1, worker=1, evaluator=1) as cluster:
+        assert cluster.statuses() == [1, 1, 1]
+        assert "RuntimeError: the model is bad" in cluster["chief", 0].err

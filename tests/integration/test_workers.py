@@ -1,0 +1,249 @@
+"""Workers that train one model together: real processes on this machine."""
+
+import glob
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator as est
+from tests.integration import worker_run
+from tests.integration.cluster import Cluster
+from tests.toy import checkpoint_steps, events
+
+PROGRAM = worker_run.__file__
+LOOPS = (1, 100)
+TWO = [("worker", 0), ("worker", 1)]
+
+
+def results(task, case):
+    return [result for result in task.results if result["case"] == case]
+
+
+def values_of(model_dir):
+    """Every value in the newest checkpoint."""
+    reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(model_dir)))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def reference(model_dir):
+    """What one process makes of the same global batches."""
+    with worker_run.make_model(str(model_dir)) as line:
+        line.train(worker_run.make_input_fn())
+        assert line.train_result.global_step == 8
+        return line.get_variable_value("w"), line.get_variable_value("b"), line.train_result.loss
+
+
+@pytest.fixture(scope="module")
+def verbs(tmp_path_factory):
+    model_dir = tmp_path_factory.mktemp("verbs")
+    with Cluster(PROGRAM, "verbs", model_dir / "two", "1,100", worker=2) as cluster:
+        one = reference(model_dir / "one")
+        cluster.check_all_succeed()
+        yield model_dir / "two", cluster, one
+
+
+@pytest.mark.slow
+def test_two_workers_have_the_same_bits_and_the_weights_of_one_process(verbs):
+    _, cluster, (w, b, _) = verbs
+    for case in ("pass", "more"):
+        of_each = [[r["weights"] for r in results(cluster[task], case)] for task in TWO]
+        assert of_each[0] == of_each[1]
+        assert len(of_each[0]) == len(LOOPS)
+        assert of_each[0][0] == of_each[0][1]  # Nor does the loop's size matter.
+    weights = results(cluster[TWO[0]], "pass")[0]["weights"]
+    np.testing.assert_allclose(weights[0], w.ravel(), rtol=1e-5)
+    np.testing.assert_allclose(weights[1], b.ravel(), rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_shards_end_together_and_the_loss_is_that_of_all(verbs):
+    _, cluster, (_, _, loss) = verbs
+    for task in TWO:
+        for result in results(cluster[task], "result"):
+            assert (result["step"], result["reason"]) == (8, "end of input")
+            assert result["loss"] == pytest.approx(loss, rel=1e-5)
+        assert [r["reason"] for r in results(cluster[task], "more result")] == ["max_steps"] * 2
+
+
+@pytest.mark.slow
+def test_the_union_of_the_shards_is_the_data_set(verbs):
+    model_dir, _, _ = verbs
+    for loop in LOOPS:
+        reader = tf.train.load_checkpoint(f"{model_dir}/loop{loop}/model.ckpt-8")
+        np.testing.assert_array_equal(reader.get_tensor("seen"), 1.0)
+
+
+@pytest.mark.slow
+def test_the_chief_alone_writes_and_evaluates_by_itself(verbs):
+    model_dir, cluster, _ = verbs
+    for loop in LOOPS:
+        directory = f"{model_dir}/loop{loop}"
+        assert checkpoint_steps(directory) == [5, 8, 10, 12]
+        assert len(glob.glob(f"{directory}/events.*")) == 1
+        steps = [step for step, tag, _ in events(directory) if tag == "error"]
+        assert steps == [3, 6, 9, 12]
+        positions = sorted(os.path.basename(p) for p in glob.glob(f"{directory}/*position*.index"))
+        assert positions == [
+            f"input-position-of-worker-{i}-of-2-{s}.index" for i in (0, 1) for s in (10, 12)
+        ]
+    assert [r["global_step"] for r in results(cluster[TWO[0]], "evaluation")] == [8.0, 8.0]
+    assert results(cluster[TWO[1]], "evaluation") == []
+
+
+@pytest.mark.slow
+def test_three_workers_of_the_public_object_with_a_chief(tmp_path):
+    with Cluster(PROGRAM, "kinds", tmp_path, "object", chief=1, worker=2) as cluster:
+        w, b, _ = reference(tmp_path / "one")
+        cluster.check_all_succeed()
+        for loop in LOOPS:
+            of_each = [
+                results(task, f"object {loop}")[0]["weights"] for task in cluster.tasks.values()
+            ]
+            assert of_each[0] == of_each[1] == of_each[2]
+            np.testing.assert_allclose(of_each[0][0], w.ravel(), rtol=1e-5)
+            np.testing.assert_allclose(of_each[0][1], b.ravel(), rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_several_devices_a_worker_and_keras_layers(tmp_path):
+    with Cluster(PROGRAM, "kinds", tmp_path, "devices", "keras", worker=2) as cluster:
+        w, _, _ = reference(tmp_path / "one")
+        cluster.check_all_succeed()
+        for loop in LOOPS:
+            of_each = [results(cluster[task], f"devices {loop}")[0]["weights"] for task in TWO]
+            assert of_each[0] == of_each[1]
+            assert of_each[0][0] == of_each[0][1]  # The copies of `w` in one worker.
+            np.testing.assert_allclose(of_each[0][0], w.ravel(), rtol=1e-5)
+            np.testing.assert_array_equal(values_of(tmp_path / f"devices{loop}")["seen"], 1.0)
+            of_each = [results(cluster[task], f"keras {loop}")[0]["weights"] for task in TWO]
+            assert of_each[0] == of_each[1]
+        # Each mask keeps every other of 64 places: equal masks of both would count twos only.
+        masks = values_of(tmp_path / "keras1")["masks"]
+        assert np.sum(masks % 2) > 10
+        assert 8 * 2 * 0.4 < masks.mean() < 8 * 2 * 0.6
+        # The moving mean is that over the workers: half-way to the batch's mean in each step.
+        batches = worker_run.FEATURES.reshape(8, 12, 4).mean(1)
+        mean = np.zeros(4)
+        for batch in batches:
+            mean = mean / 2 + batch / 2
+        statistics = results(cluster[TWO[0]], "statistics 100")[0]["mean"]
+        np.testing.assert_allclose(statistics, mean, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_workers_stop_at_the_same_step_for_the_same_reason(tmp_path):
+    with Cluster(PROGRAM, "stops", tmp_path, worker=2) as cluster:
+        cluster.check_all_succeed()
+        chiefs, others = (cluster[task].results for task in TWO)
+    assert len(chiefs) == 2 * 7
+    for ours, theirs in zip(chiefs, others, strict=True):
+        assert [ours[k] for k in ("case", "step", "reason")] == [
+            theirs[k] for k in ("case", "step", "reason")
+        ]
+    for loop, hook_step in ((1, 3), (100, 6)):
+        found = {r["case"]: r for r in chiefs if r["loop"] == loop}
+        stopped = {case: (r["step"], r["reason"]) for case, r in found.items() if r["step"]}
+        # A hook's wish reaches the others in the next call: a loop is empty then, one step is not.
+        assert stopped == {
+            "uneven": (7, "end of input"),
+            "stop": (5, "nan loss"),
+            "skip": (12, "end of input"),
+            "hook": (hook_step, "hook"),
+            "cut by one": (20, "max_steps"),
+        }
+        assert "gave no batch" in found["empty"]["reason"]
+        assert "The loss of step 5 is nan" in found["raise"]["reason"]
+        assert found["raise"]["latest"].endswith("ckpt-3")
+        assert found["stop"]["latest"].endswith("ckpt-3")
+        w = 0.0
+        for i in range(12):
+            w += (i - w) / 2 if i != 4 else 0.0  # The step that was skipped, on both.
+        assert found["skip"]["w"] == pytest.approx(w)
+        recorded = [
+            step
+            for step, tag, _ in events(os.path.dirname(found["cut by one"]["latest"]))
+            if tag == "loss"
+        ]
+        assert recorded == [5, 10, 15, 20]
+
+
+@pytest.mark.slow
+def test_workers_that_differ_are_told_in_what(tmp_path):
+    with Cluster(PROGRAM, "differs", tmp_path, worker=2) as cluster:
+        cluster.check_all_succeed()
+        for task in TWO:
+            told = {r["case"]: r["error"] for r in cluster[task].results}
+            assert "`iterations_per_loop` is 1 on worker 0 and 2 on worker 1" in told["loop"]
+            assert "`max_steps` is 3 on worker 0 and 4 on worker 1" in told["steps"]
+            assert "variable more is float32 (3, 1) on worker 0 and float32 (3, 2)" in told["model"]
+            assert "variable only_there is not there on worker 0" in told["model"]
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    model_dir = tmp_path_factory.mktemp("unbroken")
+    with Cluster(PROGRAM, "resume", model_dir, 9, 0, worker=2) as cluster:
+        cluster.check_all_succeed()
+    return values_of(model_dir)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_worker_is_named_and_a_restart_of_all_goes_on_exactly(tmp_path, unbroken, victim):
+    broken, survivor = tmp_path / "broken", 1 - victim
+    with Cluster(PROGRAM, "resume", broken, victim, 13, worker=2) as cluster:
+        assert cluster["worker", victim].status() == -signal.SIGKILL
+        died = time.monotonic()
+        assert cluster["worker", survivor].status() == 1
+        assert time.monotonic() - died < 30
+        address = cluster.addresses["worker"][victim]
+        assert (
+            f"UnavailableError: Worker {victim} ({address}) is gone"
+            in cluster["worker", survivor].err
+        )
+        assert checkpoint_steps(broken)[-1] in (10, 15)
+        with Cluster(PROGRAM, "resume", broken, 9, 0, worker=2) as again:
+            again.check_all_succeed()
+    ours, expected = values_of(broken), unbroken
+    assert expected["global_step"] == 25
+    assert expected["seen"].sum() == 25 * 12
+    assert set(ours) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(ours[name], value, err_msg=name)
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_worker_saves_one_checkpoint_and_ends_all(tmp_path):
+    with Cluster(PROGRAM, "endless", tmp_path, worker=2) as cluster:
+        cluster["worker", 1].wait_for("begun")
+        cluster["worker", 1].send(signal.SIGTERM)
+        assert cluster.statuses() == [143, 143]
+    (step,) = checkpoint_steps(tmp_path)
+    assert step % 50 == 0
+    assert values_of(tmp_path)["seen"].sum() == 12 * step
+    positions = sorted(os.path.basename(path) for path in glob.glob(f"{tmp_path}/input*.index"))
+    assert positions == [f"input-position-of-worker-{i}-of-2-{step}.index" for i in (0, 1)]
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_missing_or_dies_before_the_first_step_is_named(tmp_path):
+    with (
+        Cluster(PROGRAM, "lonely", tmp_path / "a", worker=3, only=[("worker", 1)]) as lonely,
+        Cluster(PROGRAM, "dies_before_the_first_step", tmp_path / "b", worker=2) as left,
+    ):
+        assert lonely.statuses() == [1]
+        first, _, last = lonely.addresses["worker"]
+        message = f"TimeoutError: Worker 0 ({first}), worker 2 ({last}) did not come within"
+        assert message in lonely["worker", 1].err
+        assert left.statuses() == [1, -signal.SIGKILL]
+        assert "UnavailableError: Worker 1 (" in left["worker", 0].err
+
+
+def test_without_a_cluster_the_strategy_is_for_one_process(tmp_path):
+    w, _, _ = reference(tmp_path)
+    assert w.shape == (4, 1)
+    assert est.RunConfig(strategy="multi_worker_mirrored").num_worker_replicas == 1

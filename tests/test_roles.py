@@ -1,0 +1,115 @@
+"""R10: the evaluator of a cluster, in this process; time is injected."""
+
+import json
+import os
+
+import pytest
+
+import estimator as est
+from estimator.config.cluster import parse_tf_config
+from estimator.roles import run_evaluator
+from estimator.session.following import clear_end, read_end, write_end
+from estimator.summary.reader import read_evaluations
+from tests.toy import Model, numbers
+
+TF_CONFIG = {
+    "cluster": {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"]},
+    "task": {"type": "evaluator", "index": 0},
+}
+
+
+class Time:
+    """A clock that goes on only while somebody sleeps; `events` happen at their times."""
+
+    def __init__(self, **events):
+        self.now = 0.0
+        self._events = {float(at[1:]): event for at, event in events.items()}
+
+    def clock(self):
+        return self.now
+
+    def sleep(self, secs):
+        self.now += secs
+        for at in [at for at in self._events if at <= self.now]:
+            self._events.pop(at)()
+        assert self.now < 1000
+
+
+@pytest.fixture
+def model_dir(tmp_path):
+    """Eight checkpoints, 5 to 40, of a training that has ended."""
+    config = est.RunConfig(str(tmp_path), save_checkpoints_steps=5, keep_checkpoint_max=None)
+    with est.Estimator(Model(), config=config) as trained:
+        trained.train(numbers(), max_steps=40)
+    return str(tmp_path)
+
+
+def evaluate(model_dir, time, max_steps=None, **spec):
+    config = est.RunConfig(
+        model_dir, cluster=parse_tf_config(json.dumps(TF_CONFIG)), save_checkpoints_steps=5
+    )
+    eval_spec = est.EvalSpec(numbers(3), **{"start_delay_secs": 0, "throttle_secs": 0, **spec})
+    with est.Estimator(Model(), config=config) as model:
+        train_spec = est.TrainSpec(numbers(), max_steps)
+        result = run_evaluator(model, train_spec, [eval_spec], time.clock, time.sleep)
+    return result, list(read_evaluations(os.path.join(model_dir, "eval", "*tfevents*")))
+
+
+def test_a_backlog_is_worked_through_in_order_and_only_once(model_dir):
+    result, evaluated = evaluate(model_dir, Time(), max_steps=40)
+    assert evaluated == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert result.metrics["global_step"] == 40
+    assert result.train_result.global_step == 40
+    before = os.listdir(os.path.join(model_dir, "eval"))
+    config = est.RunConfig(model_dir, save_checkpoints_steps=5)
+    with est.Estimator(Model(), config=config) as trained:
+        trained.train(numbers(), max_steps=50)
+    _, evaluated = evaluate(model_dir, Time(), max_steps=50)
+    assert evaluated == [5, 10, 15, 20, 25, 30, 35, 40, 45, 50]
+    (file,) = set(os.listdir(os.path.join(model_dir, "eval"))) - set(before)
+    assert list(read_evaluations(os.path.join(model_dir, "eval", file))) == [45, 50]
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [({"throttle_secs": 600}, [40]), ({"every_steps": 15}, [15, 30, 40])],
+    ids=["throttle_secs", "every_steps"],
+)
+def test_not_every_checkpoint_is_wanted_but_the_last_one_is(model_dir, spec, expected):
+    _, evaluated = evaluate(model_dir, Time(), max_steps=40, **spec)
+    assert evaluated == expected
+
+
+def test_it_waits_for_the_end_of_training(model_dir):
+    time = Time(t30=lambda: write_end(model_dir, exit_status=0, reason="hook"))
+    result, evaluated = evaluate(model_dir, time)
+    assert evaluated[-1] == 40
+    assert result.train_result.reason == "hook"
+    assert time.now == pytest.approx(30, abs=1)
+
+
+def test_the_end_of_an_earlier_training_is_not_that_of_this_one(model_dir):
+    write_end(model_dir, exit_status=0, reason="end of input")
+    time = Time(
+        t1=lambda: clear_end(model_dir),
+        t50=lambda: write_end(model_dir, exit_status=0, reason="max_time"),
+    )
+    result, _ = evaluate(model_dir, time)
+    assert result.train_result.reason == "max_time"
+    assert read_end(model_dir)["reason"] == "max_time"
+
+
+def test_a_training_that_failed_is_evaluated_and_then_fails_the_evaluator(model_dir):
+    time = Time(t5=lambda: write_end(model_dir, exit_status=143, reason="signal or error"))
+    with pytest.raises(SystemExit, match="143"):
+        evaluate(model_dir, time)
+    assert max(read_evaluations(os.path.join(model_dir, "eval", "*tfevents*"))) == 40
+
+
+def test_it_starts_after_its_delay(model_dir):
+    time = Time(t200=lambda: write_end(model_dir, exit_status=0, reason="steps"))
+    seen = []
+    time._events[119.0] = lambda: seen.append(os.path.exists(os.path.join(model_dir, "eval")))
+    time._events[125.0] = lambda: seen.append(os.path.exists(os.path.join(model_dir, "eval")))
+    evaluate(model_dir, time, start_delay_secs=120)
+    assert seen == [False, True]
