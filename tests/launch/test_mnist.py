@@ -1,0 +1,57 @@
+"""run_mnist.py as two workers, by the launcher and by the flags of the classic example."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from estimator.launch.tasks import make_tasks, make_tf_configs
+from tests.launch.launching import ROOT, lines_of, run
+
+FLAGS = ["--mode=train", "--model=mnist_mlp", "--strategy=multi_worker_mirrored", "--seed=1"]
+FLAGS += ["--train_steps=20", "--iterations=10"]
+
+
+def flags_for(folder):
+    return [*FLAGS, f"--model_dir={folder / 'model'}", f"--data_dir={folder / 'data'}"]
+
+
+@pytest.mark.slow
+def test_the_launcher_runs_it(tmp_path):
+    finished = run("--workers=2", "--", "run_mnist.py", *flags_for(tmp_path))
+    assert finished.returncode == 0, finished.stderr[-2000:]
+    rows = [line.split() for line in lines_of(finished.stdout, "worker 0")]
+    assert ["steps", "20"] in rows
+    assert "steps" not in "".join(lines_of(finished.stdout, "worker 1"))
+
+
+@pytest.mark.slow
+def test_the_classic_flags_run_it(tmp_path):
+    tasks = make_tasks(num_workers=2, num_ps=0, has_chief=False, has_evaluator=False)
+    hosts = json.loads(make_tf_configs(tasks)[tasks[0]])["cluster"]["worker"]
+    processes = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "run_mnist.py",
+                *flags_for(tmp_path),
+                "--job_name=worker",
+                f"--task_index={index}",
+                f"--worker_hosts={','.join(hosts)}",
+            ],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for index in range(2)
+    ]
+    try:
+        printed = [process.communicate(timeout=120) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], printed
+    assert ["steps", "20"] in [line.split() for line in printed[0][0].splitlines()]
+    assert "steps" not in printed[1][0]
