@@ -28,7 +28,6 @@ from tensorflow.python.ops import control_flow_v2_func_graphs as _func_graphs
 from tensorflow.python.ops import parallel_for as _parallel_for
 from tensorflow.python.training import checkpoint_utils as _checkpoint_utils
 from tensorflow.python.training import optimizer as _v1_optimizer
-from tensorflow.python.util import deprecation as _deprecation
 
 # `tf.while_loop` and `tf.cond` build Switch and Merge by hand after `tf.disable_v2_behavior()`,
 # which old scripts call. These build one functional op whatever was called. 2.16 to 2.21.
@@ -320,11 +319,6 @@ def metric_variables(metric: Any) -> list[Sequence[tf.Variable]]:
     Keras 3 wraps a `tf.Variable` in a variable of its own; a tf-keras variable is one.
     """
     return [copies(v if isinstance(v, tf.Variable) else v.value) for v in metric.variables]
-
-
-# A context inside which calls of deprecated functions are not logged: TensorFlow's own saver makes
-# some. The logger cannot tell them from those of the user. `deprecation.silence`, 2.16 to 2.21.
-no_deprecation_warnings = _deprecation.silence
 
 
 def v1_saver(checkpoint: tf.train.Checkpoint) -> tf.compat.v1.train.Saver:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from estimator import _tf
 from estimator.checkpoint.files import restore_error
+from estimator.console import no_internal_deprecations
 
 _NAME = "input-position"
 _FILE = re.compile(re.escape(_NAME) + r"-(\d+)\.")
@@ -107,7 +107,7 @@ def build_input_position(
       iterators: of the input.
       initializer: starts all of them at their beginning.
     """
-    with _tf.no_deprecation_warnings():
+    with no_internal_deprecations():
         saveables = [
             tf.data.experimental.make_saveable_from_iterator(i, external_state_policy="ignore")
             for i in iterators

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from estimator import _tf
 from estimator.checkpoint import files
 from estimator.checkpoint.position import InputPosition, remove_positions
+from estimator.console import no_internal_deprecations
 
 _log = logging.getLogger("estimator")
 
@@ -94,7 +94,7 @@ class CheckpointWriter:
         if self._position is not None:
             # First, so that a checkpoint never lacks the position that belongs to it.
             self._position.save(session, self._model_dir, step)
-        with _tf.no_deprecation_warnings():
+        with no_internal_deprecations():
             self._saver.save(
                 session,
                 os.path.join(self._model_dir, files.PREFIX),
