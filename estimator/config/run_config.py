@@ -8,7 +8,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import tensorflow as tf
 
@@ -342,6 +342,8 @@ class TPURunConfig(RunConfig):
       tpu_config: a `TPUConfig`.
       tpu_cluster_resolver: the `cluster` that was passed, a `tf.distribute.cluster_resolver`.
     """
+
+    _shown_as: ClassVar = "tpu.RunConfig"
 
     tpu_config: TPUConfig = TPUConfig()
     tpu_cluster_resolver: Any = None
