@@ -6,7 +6,7 @@ import difflib
 import inspect
 import numbers
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 
@@ -78,9 +78,20 @@ def checked_window(argument: str, value: Any) -> tuple[int, int] | None:
 
 def check_takes_nothing(argument: str, function: Callable) -> None:
     """Raises unless a function can be called without arguments."""
+def parameters_of(argument: str, function: Callable) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a function by name; raises if Python cannot tell them."""
+    try:
+        return inspect.signature(function).parameters
+    except ValueError as error:
+        raise TypeError(
+            f"`{argument}` ({function!r}) is compiled code, of which Python cannot tell the "
+            "arguments. Wrap it in a function or a lambda of your own."
+        ) from error
+
+
     needed = [
         name
-        for name, parameter in inspect.signature(function).parameters.items()
+        for name, parameter in parameters_of(argument, function).items()
         if parameter.default is inspect.Parameter.empty
         and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -19,6 +18,7 @@ from estimator.config.checks import (
     check_positive,
     check_type,
     checked_window,
+    parameters_of,
 )
 from estimator.config.cluster import EVALUATOR, Cluster, read_cluster
 from estimator.config.frozen import check_fields, short_repr
@@ -282,7 +282,7 @@ class RunConfig:
             return
         rule = "a function of exactly one argument, `op`, that returns its device"
         check_type("device_fn", self.device_fn, Callable, rule)
-        if list(inspect.signature(self.device_fn).parameters) != ["op"]:
+        if list(parameters_of("device_fn", self.device_fn)) != ["op"]:
             raise ValueError(f"`device_fn` ({self.device_fn!r}) must be {rule}.")
 
     def _check_compute_dtype(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.config.checks import parameters_of
 from estimator.graph.copy import build_copy
 from estimator.spec import ModeKeys
 
@@ -127,7 +128,7 @@ def check_input_fn(input_fn: Any, argument: str = "input_fn") -> None:
         )
     unknown = [
         name
-        for name, parameter in inspect.signature(input_fn).parameters.items()
+        for name, parameter in parameters_of(argument, input_fn).items()
         if name not in INPUT_FN_ARGUMENTS
         and parameter.default is inspect.Parameter.empty
         and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)

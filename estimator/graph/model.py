@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.config.checks import parameters_of
 from estimator.graph.features import explaining_batch_size, explaining_failure
 from estimator.graph.precision import compiling, computing_in
 from estimator.graph.reduce import keep_metrics_local
@@ -131,7 +132,7 @@ def check_model_fn(model_fn: Any) -> None:
         raise TypeError(
             f"`model_fn` ({model_fn!r}) must be a function that returns an EstimatorSpec."
         )
-    parameters = inspect.signature(model_fn).parameters
+    parameters = parameters_of("model_fn", model_fn)
     if "features" not in argument_names(model_fn):
         raise ValueError(
             f"`model_fn` must take an argument `features`; it takes ({', '.join(parameters)})."

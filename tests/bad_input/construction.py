@@ -24,6 +24,11 @@ CONSTRUCTION = {
         TypeError,
         "`model_fn` ('linear') must be a function that returns an EstimatorSpec",
     ),
+    "model_fn is a built-in": (
+        lambda s: est.Estimator(min, s.model_dir),
+        TypeError,
+        "`model_fn` (<built-in function min>) is compiled code, of which Python",
+    ),
     "model_fn takes no features": (
         lambda s: s.model(lambda x, labels, mode: None),
         ValueError,

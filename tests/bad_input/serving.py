@@ -145,6 +145,11 @@ EXPORT = {
         TypeError,
         "`serving_input_receiver_fn` takes arguments (params) ... Bind them with functools.partial",
     ),
+    "the serving function is a built-in": (
+        lambda s: s.model().export_saved_model(str(s.root / "export"), dict),
+        TypeError,
+        "`serving_input_receiver_fn` (<class 'dict'>) is compiled code, of which Python",
+    ),
     "experimental_mode is unknown": (
         lambda s: s.export(experimental_mode="serve"),
         ValueError,

@@ -302,6 +302,11 @@ EARLY_STOPPING = {
         TypeError,
         "`should_stop_fn` takes arguments (step), but it is called with none. Bind them",
     ),
+    "the should_stop_fn is a built-in": (
+        lambda s: _early(s, dict),
+        TypeError,
+        "`should_stop_fn` (<class 'dict'>) is compiled code, of which Python",
+    ),
     "both intervals of early stopping": (
         lambda s: _early(s, run_every_steps=10),
         ValueError,
