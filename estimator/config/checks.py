@@ -9,6 +9,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+_OF_PATTERNS = "*?[\\"
+
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """A sentence with the nearest known name, or with all of them if none is near."""
@@ -76,8 +78,6 @@ def checked_window(argument: str, value: Any) -> tuple[int, int] | None:
     return first, last
 
 
-def check_takes_nothing(argument: str, function: Callable) -> None:
-    """Raises unless a function can be called without arguments."""
 def parameters_of(argument: str, function: Callable) -> Mapping[str, inspect.Parameter]:
     """The parameters of a function by name; raises if Python cannot tell them."""
     try:
@@ -89,6 +89,8 @@ def parameters_of(argument: str, function: Callable) -> Mapping[str, inspect.Par
         ) from error
 
 
+def check_takes_nothing(argument: str, function: Callable) -> None:
+    """Raises unless a function can be called without arguments."""
     needed = [
         name
         for name, parameter in parameters_of(argument, function).items()
@@ -99,6 +101,21 @@ def parameters_of(argument: str, function: Callable) -> Mapping[str, inspect.Par
         raise TypeError(
             f"`{argument}` takes arguments ({', '.join(needed)}), but it is called with none. Bind "
             "them with functools.partial."
+        )
+
+
+def check_no_pattern(argument: str, path: str) -> None:
+    """Raises if TensorFlow would take a path for a pattern of names.
+
+    It looks for the files of a checkpoint by patterns: it would not find those in `run[1]`, and of
+    an old checkpoint in `run*` it would also remove the files of that step in `run1`.
+    """
+    found = [letter for letter in _OF_PATTERNS if letter in path and letter != os.sep]
+    if found:
+        raise ValueError(
+            f"`{argument}` ({path!r}) must not contain {' or '.join(found)}: TensorFlow takes "
+            "the paths of checkpoints for patterns of names. Use another name, or a symbolic link "
+            "to it."
         )
 
 

@@ -66,6 +66,16 @@ CONSTRUCTION = {
         ValueError,
         "`model_dir` ('') must not be empty. Leave it out for a temporary one",
     ),
+    "model_dir is a pattern of names": (
+        lambda s: s.model(model_dir=str(s.root / "run[1]")),
+        ValueError,
+        "`model_dir` ('/ ... run[1]') must not contain [: TensorFlow takes",
+    ),
+    "the model_dir of the config is a pattern of names": (
+        lambda s: s.model(model_dir=None, config=est.RunConfig(model_dir="run*?")),
+        ValueError,
+        "`model_dir` ('run*?') must not contain * or ?: TensorFlow takes",
+    ),
     "model_dir is a file": (
         lambda s: s.model(model_dir=s.file),
         ValueError,
