@@ -14,7 +14,7 @@ from estimator import _tf
 from estimator.config.checks import parameters_of
 from estimator.graph.features import explaining_batch_size, explaining_failure
 from estimator.graph.precision import compiling, computing_in
-from estimator.graph.reduce import keep_metrics_local
+from estimator.graph.reduce import keep_local, keep_metrics_local
 from estimator.graph.seed import python_seed
 from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
@@ -202,6 +202,9 @@ def build_replicas(
         variable = _create_variable(next_creator, **kwargs)
         # Also those that the model replaces later, by values from a checkpoint.
         initializers.update(copy.initializer for copy in _tf.copies(variable))
+        if _tf.is_called_by_keras("metrics") and kwargs.get("collections") == []:
+            # Of tf-keras, which initializes them itself: nothing else would.
+            keep_local(_tf.copies(variable))
         if _tf.is_called_by_keras():
             keras_variables.extend(copy.handle for copy in _tf.copies(variable))
         return variable
