@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from estimator.checkpoint import files
+from estimator.checkpoint.collections import PortableSaver, only_top_of_graph
 from estimator.checkpoint.position import InputPosition, remove_positions
 from estimator.console import no_internal_deprecations
 
@@ -94,7 +95,7 @@ class CheckpointWriter:
         if self._position is not None:
             # First, so that a checkpoint never lacks the position that belongs to it.
             self._position.save(session, self._model_dir, step)
-        with no_internal_deprecations():
+        with no_internal_deprecations(), only_top_of_graph(session.graph):
             self._saver.save(
                 session,
                 os.path.join(self._model_dir, files.PREFIX),
@@ -136,7 +137,7 @@ def build_saver(
     keys = tf.compat.v1.GraphKeys
     everything = tf.compat.v1.global_variables()
     everything += tf.compat.v1.get_collection(keys.SAVEABLE_OBJECTS)
-    return tf.compat.v1.train.Saver(
+    return PortableSaver(
         everything,
         max_to_keep=keep_checkpoint_max or 0,
         keep_checkpoint_every_n_hours=keep_checkpoint_every_n_hours,
