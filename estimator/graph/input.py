@@ -79,7 +79,8 @@ def build_input(
     given = {"params": params, "mode": mode, "config": config, "input_context": input_context}
     with tf.device("/cpu:0"):
         try:
-            result = input_fn(**{name: given[name] for name in _argument_names(input_fn)})
+            with _tf.ops_of_datasets_in("input"):
+                result = input_fn(**{name: given[name] for name in _argument_names(input_fn)})
         except KeyError as error:
             if error.args != ("batch_size",) or "batch_size" in params:
                 raise
@@ -187,6 +188,7 @@ def _argument_names(input_fn: Callable) -> list[str]:
 def _build_dataset_input(dataset: tf.data.Dataset, mode: str) -> Input:
     _check_element(dataset.element_spec)
     try:
+        # Not in a name scope: hooks fetch "IteratorGetNext:0", and a saved position has its name.
         iterator = tf.compat.v1.data.make_initializable_iterator(_with_options(dataset, mode))
     except ValueError as error:
         raise ValueError(

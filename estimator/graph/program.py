@@ -200,7 +200,7 @@ def build_train_program(
     with building(strategy, seed, model.config.device_fn) as (graph, global_step):
         source = make_input()
         step_before = _build_step_before(global_step)
-        is_recording = tf.compat.v1.placeholder_with_default(False, [], "is_recording")
+        is_recording = tf.compat.v1.placeholder_with_default(False, [], "training/is_recording")
         skips = build_skip_counter()
         step = _TrainStep(
             strategy,
@@ -217,7 +217,7 @@ def build_train_program(
             with separate_step_seeds(graph):
                 loss = step.build(tf.constant(True))
         else:
-            num_steps = tf.compat.v1.placeholder(tf.int32, [], "num_steps")
+            num_steps = tf.compat.v1.placeholder(tf.int32, [], "training/num_steps")
             with tf.control_dependencies([step_before]):
                 loss = build_loop(
                     step.build, tf.identity(num_steps), stop_on_nan=nan_policy in ("raise", "stop")
@@ -321,7 +321,7 @@ class _TrainStep:
 
     def _build_replicas(self, step: tf.Tensor, batches: list[Any]) -> Replicas:
         """The model of each replica, and the windows that its optimizers make."""
-        moment = tf.identity(step, "moment")
+        moment = tf.identity(step, "training/moment")
         with (
             accumulate.collecting_windows() as windows,
             drawing_by_step(moment, self._model) as model,
@@ -442,7 +442,7 @@ def _build_feeds(element: Any, num_replicas: int) -> tuple[list[list[tf.Tensor]]
     feeds, batches = [], []
     for _ in range(num_replicas):
         flat = [
-            None if spec is None else tf.compat.v1.placeholder(spec.dtype, spec.shape, "input")
+            None if spec is None else tf.compat.v1.placeholder(spec.dtype, spec.shape, "input/feed")
             for spec in flat_specs
         ]
         feeds.append([tensor for tensor in flat if tensor is not None])
