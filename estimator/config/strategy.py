@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # The two have no public base class in common.
 STRATEGY_TYPES = (tf.distribute.Strategy, tf.compat.v1.distribute.Strategy)
+_ONE_DEVICE_TYPES = (tf.distribute.OneDeviceStrategy, tf.compat.v1.distribute.OneDeviceStrategy)
 # Those whose devices are all of this machine.
 _LOCAL_TYPES = (
     tf.distribute.OneDeviceStrategy,
@@ -93,6 +94,17 @@ def make_session_config(
         session_config.device_count.get("CPU", 0), _num_cpus(strategy)
     )
     return session_config
+
+
+def start_eager_context(strategy: tf.distribute.Strategy) -> None:
+    """Initializes the eager context if a build under this strategy would do so, inside its graph.
+
+    There it would get no soft placement, for as long as the process lives: what the program runs
+    eagerly, later, would fail where it names a device that is not there.
+    """
+    has_threads = not (_is_default(strategy) or isinstance(strategy, _ONE_DEVICE_TYPES))
+    if has_threads and tf.executing_eagerly():
+        tf.config.list_logical_devices()
 
 
 def replicas_in_words(strategy: tf.distribute.Strategy) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.config.strategy import start_eager_context
 from estimator.graph import accumulate, host_call, input, reduce, summary, updates
 from estimator.graph.last_value import LastValue
 from estimator.graph.loop import build_loop
@@ -132,6 +133,7 @@ def building(
 
     `device_fn` gives the devices of ops that nothing else places.
     """
+    start_eager_context(strategy)
     graph = tf.Graph()
     with (
         BUILD_LOCK,
