@@ -4,6 +4,11 @@
     python run_mnist.py --model=mnist_mlp --strategy=mirrored --num_replicas=2
 
 Run it again and it goes on from its checkpoint. `--help` lists the flags.
+
+In a cluster, each task runs it and does its part. TF_CONFIG or the flags of `cluster_flags` say
+which that is:
+
+    python -m estimator.launch --workers=2 --ps=1 --evaluator -- run_mnist.py
 """
 
 import contextlib
@@ -13,7 +18,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 
@@ -39,12 +44,14 @@ with hold_stderr_back():
     import tensorflow as tf
     from absl import app, flags
 
+    import cluster_flags
     import estimator as est
     from input_pipelines import mnist, tfrecord
     from models import mnist_cnn, mnist_mlp
 
 MODELS = {"mnist_cnn": mnist_cnn, "mnist_mlp": mnist_mlp}
 MODES = ("train", "eval", "predict", "export", "all")
+CLUSTER_MODES = ("train", "all")
 NUM_PREDICTIONS_SHOWN = 10
 MISTAKES_GRID = (8, 8)
 
@@ -72,7 +79,7 @@ flags.DEFINE_integer("save_checkpoints_steps", 500, "Steps between checkpoints."
 flags.DEFINE_integer("save_summary_steps", 100, "Steps between summaries.", lower_bound=1)
 flags.DEFINE_integer("keep_checkpoint_max", 5, "Checkpoints to keep; 0 keeps all.", lower_bound=0)
 
-flags.DEFINE_string("strategy", None, "one_device, mirrored or central_storage. Default: none.")
+flags.DEFINE_string("strategy", None, "Its name, such as mirrored. Default: none.")
 flags.DEFINE_integer("num_replicas", None, "Replicas of the strategy.", lower_bound=1)
 flags.DEFINE_boolean("use_tpu", False, "Run on a TPU.")
 flags.DEFINE_string("tpu", None, "Name or address of the TPU.")
@@ -85,6 +92,13 @@ flags.register_multi_flags_validator(
     ["tpu", "use_tpu", "master"],
     lambda values: not values["tpu"] or (values["use_tpu"] and not values["master"]),
     "--tpu needs --use_tpu, and takes the place of --master.",
+)
+flags.register_multi_flags_validator(
+    ["job_name", "tpu", "use_tpu", "master"],
+    lambda values: (
+        not (values["job_name"] and (values["tpu"] or values["use_tpu"] or values["master"]))
+    ),
+    "--job_name excludes --tpu, --use_tpu and --master: a cluster has its own servers.",
 )
 
 
@@ -114,6 +128,9 @@ class SpeedHook(tf.compat.v1.train.SessionRunHook):
 
 def make_classifier() -> est.tpu.TPUEstimator:
     """Makes the estimator that the flags describe."""
+    cluster = tf.distribute.cluster_resolver.TPUClusterResolver(FLAGS.tpu) if FLAGS.tpu else None
+    if tf_config := cluster_flags.make_tf_config():
+        cluster = est.parse_tf_config(tf_config)
     config = est.tpu.RunConfig(
         model_dir=FLAGS.model_dir or os.path.join("runs", FLAGS.model),
         tf_random_seed=FLAGS.seed,
@@ -124,22 +141,59 @@ def make_classifier() -> est.tpu.TPUEstimator:
         strategy=FLAGS.strategy,
         num_replicas=FLAGS.num_replicas,
         master=FLAGS.master,
-        cluster=tf.distribute.cluster_resolver.TPUClusterResolver(FLAGS.tpu) if FLAGS.tpu else None,
+        cluster=cluster,
         tpu_config=est.tpu.TPUConfig(iterations_per_loop=FLAGS.iterations),
     )
+    check_cluster(config)
     return est.tpu.TPUEstimator(
         model_fn=MODELS[FLAGS.model].model_fn,
         config=config,
-        params={
-            "learning_rate": FLAGS.learning_rate,
-            "decay_steps": FLAGS.decay_steps,
-            "decay_rate": FLAGS.decay_rate,
-        },
+        params=make_params(config),
         use_tpu=FLAGS.use_tpu,
         train_batch_size=FLAGS.batch_size,
         eval_batch_size=FLAGS.eval_batch_size,
         predict_batch_size=FLAGS.eval_batch_size,
     )
+
+
+def make_params(config: est.RunConfig) -> dict[str, Any]:
+    """Makes what the models take besides their input."""
+    params: dict[str, Any] = {
+        "learning_rate": FLAGS.learning_rate,
+        "decay_steps": FLAGS.decay_steps,
+        "decay_rate": FLAGS.decay_rate,
+    }
+    if FLAGS.sync_replicas:
+        num_workers = config.num_worker_replicas
+        params["replicas_to_aggregate"] = FLAGS.replicas_to_aggregate or num_workers
+        params["num_workers"] = num_workers
+        params["is_chief"] = config.is_chief
+    return params
+
+
+def is_in_cluster(config: est.RunConfig) -> bool:
+    """Whether this process is one of several tasks."""
+    num_tasks = config.num_worker_replicas + config.num_ps_replicas
+    return num_tasks > 1 or config.task_type == "evaluator"
+
+
+def check_cluster(config: est.RunConfig) -> None:
+    """Raises a UsageError unless the flags fit the cluster, and TF_CONFIG the flags."""
+    if FLAGS.job_name and os.environ.get("TF_CONFIG"):
+        raise app.UsageError("--job_name and TF_CONFIG exclude each other: both say who this is.")
+    if FLAGS.sync_replicas and config.num_ps_replicas == 0 and config.task_type != "evaluator":
+        raise app.UsageError("--sync_replicas needs a cluster with parameter servers.")
+    if is_in_cluster(config) and FLAGS.export_dir:
+        raise app.UsageError(
+            "--export_dir is not for a cluster, which exports to MODEL_DIR/export."
+        )
+    if is_in_cluster(config) and FLAGS.mode not in CLUSTER_MODES:
+        raise app.UsageError(
+            f"--mode={FLAGS.mode} is not for a cluster, which takes {' and '.join(CLUSTER_MODES)}. "
+            "Run it on one machine, without TF_CONFIG."
+        )
+    if config.task_type == "evaluator" and FLAGS.mode == "train":
+        raise app.UsageError("--mode=train leaves an evaluator nothing to do: pass --mode=all.")
 
 
 def make_train_input_fn() -> mnist.InputFn:
@@ -199,7 +253,32 @@ def export(classifier: est.tpu.TPUEstimator) -> dict[str, str]:
     return {"SavedModel": os.fsdecode(path)}
 
 
-VERBS = {"train": train, "eval": evaluate, "predict": predict, "export": export}
+def train_and_evaluate(classifier: est.tpu.TPUEstimator) -> dict[str, str]:
+    """Does this task's part of a cluster's training; an evaluator evaluates each checkpoint."""
+    exporter = est.FinalExporter("digits", serving_input_receiver_fn)
+    metrics, _ = est.train_and_evaluate(
+        classifier,
+        est.TrainSpec(make_train_input_fn(), max_steps=FLAGS.train_steps),
+        est.EvalSpec(
+            make_eval_input_fn(),
+            steps=None,
+            exporters=exporter,
+            start_delay_secs=0,
+            throttle_secs=0,
+        ),
+    )
+    return {"accuracy": f"{metrics['accuracy']:.4f}"} if metrics else {}
+
+
+Verb = Callable[[est.tpu.TPUEstimator], dict[str, str]]
+VERBS: dict[str, Verb] = {"train": train, "eval": evaluate, "predict": predict, "export": export}
+
+
+def choose_verbs(config: est.RunConfig) -> list[Verb]:
+    """What this task does; a ps serves as long as the others train."""
+    if is_in_cluster(config) and (FLAGS.mode == "all" or config.task_type == "ps"):
+        return [train_and_evaluate]
+    return list(VERBS.values()) if FLAGS.mode == "all" else [VERBS[FLAGS.mode]]
 
 
 def predict_labelled(
@@ -246,12 +325,14 @@ def main(argv: Sequence[str]) -> None:
         raise app.UsageError(f"Unknown arguments: {argv[1:]}. Flags begin with --.")
     logging.getLogger().setLevel(logging.WARNING)  # TFDS says much.
     tf.get_logger().setLevel(logging.ERROR)
-    modes = list(VERBS) if FLAGS.mode == "all" else [FLAGS.mode]
-    results: dict[str, str] = {}
     with make_classifier() as classifier:
-        for mode in modes:
-            results |= VERBS[mode](classifier)
-        print_report(classifier, results)
+        config = classifier.config
+        cluster_flags.choose_gpu(config.task_id)
+        results: dict[str, str] = {}
+        for verb in choose_verbs(config):
+            results |= verb(classifier)
+        if config.is_chief or config.task_type == "evaluator":
+            print_report(classifier, results)
 
 
 if __name__ == "__main__":

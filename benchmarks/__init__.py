@@ -10,6 +10,8 @@ How it measures:
   order rotates from round to round. A ratio is taken within a round, where both sides saw
   the same machine; what is reported is the median of these ratios, with their quartiles.
   The first round only warms up.
+* A contender of several processes (workers, ps) is started once and takes its turns too: its
+  workers stand still, each at a read of its stdin, while others run.
 * What happens once per process (time to the first step, peak memory) is measured in fresh
   processes that alternate in the same way.
 """

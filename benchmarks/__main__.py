@@ -18,10 +18,13 @@ _WORKLOADS = {
     "warm": ("mlp", "cnn"),
     "start": ("mlp", "cnn"),
     "memory": ("cnn",),
+    "multi_worker": ("mlp", "cnn"),
+    "parameter_server": ("mlp",),
+    "launch": ("mlp",),
 }
 # The scheduler places the threads of a process once and for long, well or badly: on two cores a
 # small model's step takes 50 us or 90 us. So the rounds of these come from several processes.
-_NUM_PROCESSES = {"loop": 3, "mirrored": 3}
+_NUM_PROCESSES = {"loop": 3, "mirrored": 3, "multi_worker": 3, "parameter_server": 3}
 _NUM_ROUNDS = 12
 _NUM_QUICK_ROUNDS = 3
 _DEFAULT_PATH = Path(__file__).parent / "results" / "latest.json"

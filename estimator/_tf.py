@@ -23,11 +23,15 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2 as _object_graph
 from tensorflow.python.checkpoint import graph_view as _graph_view
 from tensorflow.python.eager import lift_to_graph as _lift_to_graph
 from tensorflow.python.framework import random_seed as _random_seed
-from tensorflow.python.ops import cond_v2, gen_random_ops, while_v2
+from tensorflow.python.ops import cond_v2, gen_logging_ops, gen_random_ops, while_v2
 from tensorflow.python.ops import control_flow_v2_func_graphs as _func_graphs
 from tensorflow.python.ops import parallel_for as _parallel_for
+from tensorflow.python.tpu import tpu_strategy_util as _tpu_strategy_util
 from tensorflow.python.training import checkpoint_utils as _checkpoint_utils
 from tensorflow.python.training import optimizer as _v1_optimizer
+
+# The attribute of an op that is part of a TPU's program (2.16 to 2.21).
+_TPU_PROGRAM = "_tpu_replicate"
 
 # `tf.while_loop` and `tf.cond` build Switch and Merge by hand after `tf.disable_v2_behavior()`,
 # which old scripts call. These build one functional op whatever was called. 2.16 to 2.21.
@@ -42,9 +46,15 @@ def cond(predicate: tf.Tensor, true_fn: Callable, false_fn: Callable, name: str)
 def lift_to_graph(tensor: tf.Tensor, graph: tf.Graph) -> tf.Tensor:
     """Rebuilds `tensor`, an initial value made inside a loop body, in the graph around the loop.
 
-    There is no public way; `tf.function` itself lifts initial values with it. 2.16 to 2.21.
+    There is no public way; `tf.function` itself lifts initial values with it. What was made for a
+    TPU is no part of its program where it is rebuilt. 2.16 to 2.21.
     """
-    return _lift_to_graph.lift_to_graph([tensor], graph)[tensor]
+    num_ops = len(graph.get_operations())
+    lifted = _lift_to_graph.lift_to_graph([tensor], graph)[tensor]
+    for op in graph.get_operations()[num_ops:]:
+        if _TPU_PROGRAM in op.node_def.attr:
+            op._clear_attr(_TPU_PROGRAM)
+    return lifted
 
 
 def add_control_inputs(op: tf.Operation, inputs: Sequence[tf.Operation]) -> None:
@@ -79,13 +89,56 @@ def outer_graphs(graph: tf.Graph) -> list[tf.Graph]:
 
 
 def capture_source(tensor: tf.Tensor) -> tf.Tensor:
-    """The tensor of the outermost graph that `tensor`, inside function bodies, stands for."""
-    while (captures := getattr(tensor.graph, "captures", None)) is not None:
+    """The tensor of the outermost graph that `tensor`, inside function bodies, stands for.
+
+    Of what a TPU's program takes in, one for each core, it is the first core's.
+    """
+    while True:
+        captures = getattr(tensor.graph, "captures", None) or ()
         outside = next((outer for outer, inner in captures if inner is tensor), None)
+        if outside is None and tensor.op.type == "TPUReplicatedInput":
+            outside = tensor.op.inputs[0]
         if outside is None:
             return tensor
         tensor = outside
-    return tensor
+
+
+@contextlib.contextmanager
+def noting_waits(body: tf.Graph) -> Iterator[dict[tf.Operation, list[tf.Operation]]]:
+    """Inside, notes which ops around a loop the new ops of its body were told to wait for.
+
+    The body itself only knows them all together: the whole loop waits for them. 2.16 to 2.21.
+
+    Yields:
+      By op of the body: those around it.
+    """
+    waits: dict[tf.Operation, list[tf.Operation]] = {}
+    original = body.control_dependencies
+
+    @contextlib.contextmanager
+    def noting(inputs: Any) -> Iterator[None]:
+        inputs = None if inputs is None else list(inputs)
+        ops = [getattr(value, "op", value) for value in inputs or ()]
+        outer = [op for op in ops if getattr(op, "graph", body) is not body]
+        num_ops_before = len(body.get_operations()) if outer else 0
+        with original(inputs):
+            yield
+        if outer:
+            for op in body.get_operations()[num_ops_before:]:
+                waits.setdefault(op, []).extend(outer)
+
+    body.control_dependencies = noting
+    try:
+        yield waits
+    finally:
+        del body.control_dependencies
+
+
+def forget_waits(body: tf.Graph, ops: Iterable[tf.Operation]) -> None:
+    """The loop does not wait for these ops around it: no step does (2.16 to 2.21)."""
+    unwanted = set(ops)
+    control = body.function_captures.control
+    control -= {value for value in control if getattr(value, "op", value) in unwanted}
 
 
 def copy_op(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> tf.Operation:
@@ -93,13 +146,14 @@ def copy_op(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> tf.Operation:
 
     The public `Graph.create_op` does not let a function body capture its inputs. 2.16 to 2.21.
     """
+    # What an op stands beside, by name, may not be there; nor the program that it is part of.
+    attrs = {k: v for k, v in op.node_def.attr.items() if k not in ("_class", _TPU_PROGRAM)}
     return tf.compat.v1.get_default_graph()._create_op_internal(
         op.type,
         list(inputs),
         [output.dtype for output in op.outputs],
         name=op.name,
-        # What an op stands beside, by name, may not be there.
-        attrs={key: value for key, value in op.node_def.attr.items() if key != "_class"},
+        attrs=attrs,
         op_def=op.op_def,
     )
 
@@ -321,13 +375,18 @@ def metric_variables(metric: Any) -> list[Sequence[tf.Variable]]:
     return [copies(v if isinstance(v, tf.Variable) else v.value) for v in metric.variables]
 
 
-def v1_saver(checkpoint: tf.train.Checkpoint) -> tf.compat.v1.train.Saver:
-    """A v1 saver of object-based checkpoints, as a Scaffold makes of a Checkpoint when finalized.
+def set_scaffold_parts(scaffold: tf.compat.v1.train.Scaffold, parts: dict[str, Any]) -> None:
+    """Gives a Scaffold its parts, as finalizing it does, which finalizes the graph too (2.16)."""
+    for name, part in parts.items():
+        setattr(scaffold, f"_{name}", part)
+
+
+def object_saveables(checkpoint: tf.train.Checkpoint) -> list[Any]:
+    """What a v1 Saver of object-based checkpoints saves, as a Scaffold makes one when finalized.
 
     Finalizing a Scaffold finalizes the graph too. ObjectGraphView 2.16 to 2.21.
     """
-    saveables = _graph_view.ObjectGraphView(checkpoint).frozen_saveable_objects()
-    return tf.compat.v1.train.Saver(saveables, sharded=True, save_relative_paths=True)
+    return _graph_view.ObjectGraphView(checkpoint).frozen_saveable_objects()
 
 
 _file_writer_numbers = itertools.count()
@@ -398,6 +457,127 @@ def checkpoint_initializers_outside_loops() -> Iterator[None]:
         yield
     finally:
         _checkpoint_utils._set_checkpoint_initializer = original
+
+
+@contextlib.contextmanager
+def savers_apart() -> Iterator[list[tf.Operation]]:
+    """Inside, a v1 Saver that is made in a loop's body makes its ops in the graph around the loop.
+
+    A session runs them, by names that the Saver keeps. And a Saver of a dict knows all copies of a
+    variable, as one of a list does; it would restore the first. Builds hold a lock. 2.16 to 2.21.
+
+    Yields:
+      The ops that savers make: no step runs them.
+    """
+    owner = tf.compat.v1.train.Saver
+    original = owner.build
+    ops: list[tf.Operation] = []
+
+    def build(self: Any) -> None:
+        is_inside = is_loop_body(tf.compat.v1.get_default_graph())
+        with tf.init_scope() if is_inside else contextlib.nullcontext():
+            graph = tf.compat.v1.get_default_graph()
+            num_ops_before = len(graph.get_operations())
+            if isinstance(self._var_list, dict):
+                self._var_list = {k: _as_saveable(v, k) for k, v in self._var_list.items()}
+            original(self)
+            ops.extend(graph.get_operations()[num_ops_before:])
+
+    owner.build = build
+    try:
+        yield ops
+    finally:
+        owner.build = original
+
+
+def _as_saveable(value: Any, name: str) -> Any:
+    if not isinstance(value, tf.distribute.DistributedValues):
+        return value
+    (make_saveable,) = value._gather_saveables_for_checkpoint().values()
+    return make_saveable(name)
+
+
+@contextlib.contextmanager
+def hashable_tensors() -> Iterator[None]:
+    """Inside, tensors of a loop's body can be keys of a dict, as those of any v1 graph can.
+
+    Without, `init_feed_dict={placeholder: value}` is an error there. 2.16 to 2.21.
+    """
+    original = tf.Tensor.__hash__
+
+    def hash_tensor(self: tf.Tensor) -> int:
+        graph = getattr(self, "graph", None)
+        return original(self) if graph is None else id(self)
+
+    tf.Tensor.__hash__ = hash_tensor
+    try:
+        yield
+    finally:
+        tf.Tensor.__hash__ = original
+
+
+# --- TPU -----------------------------------------------------------------------------------------
+
+
+def tpu_resolver(strategy: tf.distribute.Strategy) -> Any:
+    """The resolver that a TPUStrategy was made with; that of v1 does not tell (2.16 to 2.21)."""
+    return strategy.extended._tpu_cluster_resolver
+
+
+def is_initialized_tpu(resolver: Any) -> bool:
+    """Whether this process has initialized that TPU already, by whatever program (2.16 to 2.21)."""
+    return str(resolver._tpu) in map(str, _tpu_strategy_util.get_initialized_tpu_systems())
+
+
+def per_replica(strategy: tf.distribute.Strategy, values: Sequence[tf.Tensor]) -> Any:
+    """One value for each replica, as an argument of `strategy.run`.
+
+    In public only strategies of TF 2 have it. 2.16 to 2.21.
+    """
+    return strategy.extended._experimental_distribute_values_from_function(
+        lambda context: values[context.replica_id_in_sync_group]
+    )
+
+
+def is_in_tpu_program(tensor: tf.Tensor) -> bool:
+    """Whether `tensor` is part of a TPU's program: nothing outside can use it (2.16 to 2.21)."""
+    return _TPU_PROGRAM in tensor.op.node_def.attr
+
+
+def free_tpu_handles(graph: tf.Graph) -> None:
+    """Lets the variables that a TPU's program takes in wait for nothing that is part of it.
+
+    A variable that is first used under control dependencies waits for them, although it is only
+    handed in; the program as a whole would wait for itself. 2.16 to 2.21.
+    """
+    for op in graph.get_operations():
+        if op.type == "TPUReplicatedInput" and op.outputs[0].dtype == tf.resource:
+            op._remove_all_control_inputs()
+
+
+@contextlib.contextmanager
+def summary_ops_replaced(make: Callable[..., Any]) -> Iterator[None]:
+    """Inside, a call of a function that makes a v1 summary's op is one of `make`.
+
+    `tf.compat.v1.summary` calls them, and looks at nothing of what they return. `make` is given the
+    function and its arguments. Builds hold a lock. gen_logging_ops 2.16 to 2.21.
+    """
+    with contextlib.ExitStack() as stack:
+        for name in _SUMMARY_OPS:
+            original = getattr(gen_logging_ops, name)
+            stack.callback(setattr, gen_logging_ops, name, original)
+            setattr(gen_logging_ops, name, functools.partial(make, original))
+        yield
+
+
+_SUMMARY_OPS = (
+    "audio_summary_v2",
+    "histogram_summary",
+    "image_summary",
+    "merge_summary",
+    "scalar_summary",
+    "tensor_summary_v2",
+)
 
 
 # --- Keras ---------------------------------------------------------------------------------------
@@ -574,14 +754,89 @@ def mean_gradients(strategy: tf.distribute.Strategy) -> Iterator[None]:
         if num_replicas == 1 or not is_ours or tf.distribute.in_cross_replica_context():
             return grads_and_vars
         factor = 1.0 if _reduction() == "sum" else 1.0 / num_replicas
-        return [(_scaled(grad, factor), var) for grad, var in grads_and_vars]
+        return [(scaled(grad, factor), var) for grad, var in grads_and_vars]
 
     with contextlib.ExitStack() as stack:
         for owner, name, is_method in _gradient_sums():
             original = getattr(owner, name)
             stack.callback(setattr, owner, name, original)
+            if owner is _v1_optimizer.Optimizer:
+                original = _also_across_replicas(original)
             setattr(owner, name, _with_scaled_gradients(original, scale, is_method))
         yield
+
+
+def _also_across_replicas(apply_gradients: Callable) -> Callable:
+    """A v1 optimizer's `apply_gradients`, also where no replica is current: one for all of them.
+
+    There it raises, and `_distributed_apply`, which it names instead, sums over replicas: each is
+    given its part of the gradient.
+    """
+
+    def apply(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        if not (tf.distribute.has_strategy() and tf.distribute.in_cross_replica_context()):
+            return apply_gradients(self, grads_and_vars, *args, **kwargs)
+        strategy = tf.distribute.get_strategy()
+        factor = 1.0 / strategy.num_replicas_in_sync
+        parts = []
+        for grad, var in grads_and_vars:
+            if grad is not None:
+                part = scaled(grad, factor)
+                parts.append((_on_each_replica(strategy, part), var))
+        return self._distributed_apply(strategy, parts, *args, **kwargs)
+
+    return apply
+
+
+def _on_each_replica(strategy: tf.distribute.Strategy, value: Any) -> Any:
+    return strategy.experimental_distribute_values_from_function(lambda _: value)
+
+
+@contextlib.contextmanager
+def sync_replicas_in_line() -> Iterator[None]:
+    """Inside, the optimizer in a SyncReplicasOptimizer applies gradients as a part of the step.
+
+    The other collects those of several workers, for a thread of the chief to apply. With one worker
+    there is nothing to collect, and what a thread does is in no loop, in no order with a save, and
+    in no resumed run. Its hook finds what it looks for. Builds hold a lock. 2.16 to 2.21.
+    """
+    owner = tf.compat.v1.train.SyncReplicasOptimizer
+    original = owner.apply_gradients
+    owner.apply_gradients = _apply_in_line
+    try:
+        yield
+    finally:
+        owner.apply_gradients = original
+
+
+def _apply_in_line(
+    self: tf.compat.v1.train.SyncReplicasOptimizer,
+    grads_and_vars: Iterable[tuple[Any, tf.Variable]],
+    global_step: tf.Variable | None = None,
+    name: str | None = None,
+) -> tf.Operation:
+    if self._replicas_to_aggregate not in (1, tf.distribute.get_strategy().num_replicas_in_sync):
+        raise ValueError(
+            f"`replicas_to_aggregate` ({self._replicas_to_aggregate}) of SyncReplicasOptimizer "
+            "must be 1 on one worker, or the number of its replicas. Pass 1."
+        )
+    if global_step is None:
+        raise ValueError(
+            "`global_step` of SyncReplicasOptimizer.apply_gradients must not be None. Pass "
+            "tf.compat.v1.train.get_global_step()."
+        )
+    train_op = self._opt.apply_gradients(grads_and_vars, global_step, name)
+    if self._variable_averages is not None:
+        with tf.control_dependencies([train_op]):
+            train_op = self._variable_averages.apply(self._variables_to_average)
+    with tf.init_scope():
+        self.local_step_init_op = self.chief_init_op = tf.no_op()
+        self.ready_for_local_init_op = tf.constant([], tf.string)
+        self._global_step = copies(global_step)[0]
+        # The hook puts tokens into it, for which no step waits.
+        self._sync_token_queue = tf.queue.FIFOQueue(-1, global_step.dtype.base_dtype, shapes=())
+    self._gradients_applied = True
+    return train_op
 
 
 def _reduction() -> str:
@@ -615,11 +870,12 @@ def _with_scaled_gradients(original: Callable, scale: Callable, is_method: bool)
     return function
 
 
-def _scaled(grad: Any, factor: float) -> Any:
+def scaled(grad: Any, factor: float) -> Any:
+    """A gradient (a tensor, IndexedSlices or None) times a factor, to be summed over replicas."""
     if grad is None:
         return None
     if isinstance(grad, tf.IndexedSlices):
-        return tf.IndexedSlices(_scaled(grad.values, factor), grad.indices, grad.dense_shape)
+        return tf.IndexedSlices(scaled(grad.values, factor), grad.indices, grad.dense_shape)
     # An all-reduce looks for the variables behind what it sums, up to the first op without a
     # gradient, and fails on those of other replicas.
     return tf.stop_gradient(grad * tf.cast(factor, grad.dtype))

@@ -260,12 +260,6 @@ def check_tpu_arguments(
     """Raises if an argument that only TPUEstimator has is wrong."""
     if use_tpu is not None:
         check_bool("use_tpu", use_tpu)
-    if use_tpu:
-        raise ValueError(
-            "`use_tpu=True` needs a TPU, and there is none. Leave it out (or pass "
-            "`use_tpu=False`): the strategy of the RunConfig then decides where the model runs, "
-            'as in RunConfig(strategy="mirrored").'
-        )
     if isinstance(params, Mapping) and "batch_size" in params:
         raise ValueError(
             f'`params` must not hold "batch_size" ({params["batch_size"]!r}): it is filled in '

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import logging
 import os
 import reprlib
@@ -26,6 +26,7 @@ from estimator.config.frozen import call_in_words, show
 from estimator.config.loop import parse_loop_length
 from estimator.config.run_config import InputPipelineConfig, RunConfig, TPUConfig, TPURunConfig
 from estimator.config.strategy import make_no_strategy, make_session_config, make_strategy
+from estimator.config.tpu import check_trainable, is_tpu, on_tpu
 from estimator.config.tpu_context import TPUContext
 from estimator.config.warm_start import WarmStartSettings, checked_warm_start
 from estimator.console import no_internal_deprecations, say
@@ -37,6 +38,7 @@ from estimator.graph.dealing import build_pipeline, pipeline_kind
 from estimator.graph.exported import build_export_program
 from estimator.graph.input import Input, build_input, check_input_fn, is_same_input
 from estimator.graph.model import Model, check_model_fn
+from estimator.graph.padded import build_padded_eval_program, build_padded_predict_program
 from estimator.session.export import run_export
 from estimator.session.hooks import Hook, check_hooks
 from estimator.session.host_input import HostInput
@@ -230,6 +232,7 @@ class Estimator:
         arguments.check_writable(self.model_dir)
         old_model = self._old_model(found)
         strategy = make_strategy(self._config, ModeKeys.TRAIN)
+        check_trainable(self._config, strategy)
         program = programs.build_train_program(
             self._model_in(ModeKeys.TRAIN, strategy),
             lambda: self._build_input(input_fn, ModeKeys.TRAIN, strategy),
@@ -349,7 +352,7 @@ class Estimator:
         if not is_told and is_telling(self._config):
             say("Predicting with %s", path)
         spec_hooks = warm.program.spec.prediction_hooks or ()
-        predictions = warm.predict(host_input.batches(), keys, [*all_hooks, *spec_hooks])
+        predictions = warm.predict(host_input, keys, [*all_hooks, *spec_hooks])
         return rows(predictions) if yield_single_examples else predictions
 
     @no_internal_deprecations()
@@ -489,9 +492,7 @@ class Estimator:
         warm, host_input = self._warm_session(ModeKeys.EVAL, input_fn, [])
         what = set_weights(warm)
         hooks = [*hooks, *(warm.program.spec.evaluation_hooks or ())]
-        must_end = steps is None and not hooks
-        with contextlib.closing(host_input.batches(must_end)) as batches:
-            results = run_evaluation(warm, batches, steps, hooks)
+        results = run_evaluation(warm, host_input, steps, hooks)
         results["global_step"] = warm.global_step()
         self._event_dirs.add(self.eval_dir(name))
         EventWriter(self.eval_dir(name)).write_metrics(
@@ -671,30 +672,37 @@ class Estimator:
     def _open_warm(
         self, mode: str, host_input: HostInput, strategy: tf.distribute.Strategy
     ) -> WarmSession:
-        build = (
-            programs.build_eval_program if mode == ModeKeys.EVAL else programs.build_predict_program
-        )
-        program = build(
-            self._model_in(mode, strategy),
-            host_input.element,
-            strategy,
-            self._config.tf_random_seed,
-        )
+        model = self._model_in(mode, strategy)
+        build = _program_builder(mode, strategy, model.params.get("batch_size"))
+        program = build(model, host_input.element, strategy, self._config.tf_random_seed)
         with strategy.scope():
             setup = build_setup(
                 program.graph,
                 program.spec.scaffold,
                 build_saver,
                 make_session_config(self._config, strategy),
+                is_evaluation=mode == ModeKeys.EVAL,
             )
         return WarmSession(program, setup, host_input.key)
+
+
+def _program_builder(
+    mode: str, strategy: tf.distribute.Strategy, batch_size: int | None
+) -> Callable[..., programs.EvalProgram | programs.PredictProgram]:
+    """What builds the program of an evaluation or a prediction under this strategy."""
+    is_eval = mode == ModeKeys.EVAL
+    if is_tpu(strategy):
+        build = build_padded_eval_program if is_eval else build_padded_predict_program
+        return functools.partial(build, batch_size=batch_size)
+    return programs.build_eval_program if is_eval else programs.build_predict_program
 
 
 class TPUEstimator(Estimator):
     """An Estimator whose batch sizes are global, as TPUEstimator's were, on any strategy.
 
     `params["batch_size"]` is the batch size of one replica; `model_fn` has none in an export, whose
-    batches are of any size. `params["use_tpu"]` is False, and `params["context"]` a `TPUContext`.
+    batches are of any size. `params["use_tpu"]` tells it whether the strategy is a TPU's, and
+    `params["context"]` is a `TPUContext`.
     """
 
     def __init__(  # noqa: PLR0913  (the documented signature of TPUEstimator)
@@ -722,27 +730,31 @@ class TPUEstimator(Estimator):
           model_dir: as for Estimator.
           config: an `estimator.tpu.RunConfig`.
           params: must hold neither "batch_size" nor "context".
-          use_tpu: None and False leave it to the config's strategy.
+          use_tpu: train, evaluate and predict on the TPU that the config names. None and False
+            leave it to the config's strategy.
           train_batch_size: examples a step over all replicas; a multiple of their number.
           eval_batch_size: likewise, in `evaluate`.
           predict_batch_size: likewise, in `predict`.
           batch_axis: of each tensor of (features, labels), flattened, the dimension that counts
             the examples, along which InputPipelineConfig.SLICED cuts; None is the first of each.
-          eval_on_tpu: no effect without a TPU.
-          export_to_tpu: no effect without a TPU.
+          eval_on_tpu: with `use_tpu`, evaluate and predict there too; else on this machine.
+          export_to_tpu: no effect: what is exported runs on whatever loads it.
           export_to_cpu: must be true.
           warm_start_from: as for Estimator.
           embedding_config_spec: must be None: only a TPU has such tables.
           export_saved_model_api_version: 1 or 2; no effect without a TPU.
 
         Raises:
-          TypeError, ValueError: an argument is wrong.
+          TypeError, ValueError: an argument is wrong, or there is no TPU.
           NotImplementedError: an `embedding_config_spec` is given.
         """
         arguments.check_tpu_arguments(params, use_tpu, batch_axis, export_to_cpu)
         arguments.check_tpu_switches(eval_on_tpu, export_to_tpu, export_saved_model_api_version)
         arguments.check_no_embedding(embedding_config_spec)
-        super().__init__(model_fn, model_dir, config or TPURunConfig(), params, warm_start_from)
+        config = arguments.checked_config(config or TPURunConfig())
+        if use_tpu:
+            config = on_tpu(config, eval_on_tpu=eval_on_tpu)
+        super().__init__(model_fn, model_dir, config, params, warm_start_from)
         self._batch_sizes = {
             ModeKeys.TRAIN: ("train_batch_size", train_batch_size),
             ModeKeys.EVAL: ("eval_batch_size", eval_batch_size),
@@ -771,7 +783,8 @@ class TPUEstimator(Estimator):
 
     def _params_for(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
         params = super()._params_for(mode, strategy)
-        params.update(use_tpu=False, context=TPUContext(strategy.num_replicas_in_sync))
+        context = TPUContext(strategy.num_replicas_in_sync)
+        params.update(use_tpu=is_tpu(strategy), context=context)
         batch_size = self._model_batch_size(mode, strategy)
         return params if batch_size is None else {**params, "batch_size": batch_size}
 

@@ -48,7 +48,7 @@ class EstimatorSpec:
       export_outputs: name to `estimator.export.ExportOutput`; the dict may be changed later.
       training_chief_hooks: hooks of the chief only.
       training_hooks: hooks of every worker.
-      scaffold: a `tf.compat.v1.train.Scaffold`.
+      scaffold: a `tf.compat.v1.train.Scaffold`; an empty one if None is given.
       evaluation_hooks: hooks around evaluation.
       prediction_hooks: hooks around prediction.
 
@@ -75,7 +75,9 @@ class EstimatorSpec:
         _complete(self)
         _check_eval_metric_ops(self.eval_metric_ops)
         scaffold_type = tf.compat.v1.train.Scaffold
-        if self.scaffold is not None and not isinstance(self.scaffold, scaffold_type):
+        if self.scaffold is None:
+            object.__setattr__(self, "scaffold", scaffold_type())
+        elif not isinstance(self.scaffold, scaffold_type):
             raise TypeError(
                 f"`scaffold` ({self.scaffold!r}) must be a tf.compat.v1.train.Scaffold."
             )

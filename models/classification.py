@@ -21,7 +21,8 @@ def build_spec(
       labels: int32 [batch]; None in prediction.
       mode: an `est.ModeKeys`.
       params: "learning_rate", and with "decay_steps" and "decay_rate" how it decays: by that
-        rate every so many steps.
+        rate every so many steps. "replicas_to_aggregate", with "num_workers" and "is_chief", makes
+        updates of so many workers' gradients; without it, workers do not wait for each other.
 
     Returns:
       A spec with predictions "classes" int32 [batch], "probabilities" and "logits" float32
@@ -45,7 +46,8 @@ def build_spec(
     loss = _build_smoothed_loss(labels, logits)
     hits = tf.cast(tf.equal(labels, predictions["classes"]), tf.float32)
     tf.compat.v1.summary.scalar("accuracy", tf.reduce_mean(hits))
-    return est.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=_build_train_op(loss, params))
+    train_op, hooks = _build_update(loss, params)
+    return est.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks)
 
 
 def build_dense(name: str, inputs: tf.Tensor, units: int) -> tf.Tensor:
@@ -70,11 +72,21 @@ def _build_metrics(labels: tf.Tensor, classes: tf.Tensor) -> dict[str, Any]:
     return {"accuracy": tf.compat.v1.metrics.accuracy(labels, classes)}
 
 
-def _build_train_op(loss: tf.Tensor, params: dict[str, Any]) -> tf.Operation:
+def _build_update(
+    loss: tf.Tensor, params: dict[str, Any]
+) -> tuple[tf.Operation, list[tf.compat.v1.train.SessionRunHook]]:
+    """Builds a step of Adam, and the hooks that it needs."""
     global_step = tf.compat.v1.train.get_or_create_global_step()
     learning_rate = tf.compat.v1.train.exponential_decay(
         params["learning_rate"], global_step, params["decay_steps"], params["decay_rate"]
     )
     tf.compat.v1.summary.scalar("learning_rate", learning_rate)
-    optimizer = est.tpu.CrossShardOptimizer(tf.compat.v1.train.AdamOptimizer(learning_rate))
-    return optimizer.minimize(loss, global_step=global_step)
+    optimizer = tf.compat.v1.train.AdamOptimizer(learning_rate)
+    hooks = []
+    if "replicas_to_aggregate" in params:
+        optimizer = tf.compat.v1.train.SyncReplicasOptimizer(
+            optimizer, params["replicas_to_aggregate"], params["num_workers"]
+        )
+        hooks = [optimizer.make_session_run_hook(params["is_chief"])]
+    train_op = est.tpu.CrossShardOptimizer(optimizer).minimize(loss, global_step=global_step)
+    return train_op, hooks

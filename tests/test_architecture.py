@@ -11,6 +11,7 @@ FLOORS = {
     "_tf": 0,
     "console": 0,
     "config": 1,
+    "launch": 2,
     "graph": 2,
     "checkpoint": 3,
     "summary": 2,

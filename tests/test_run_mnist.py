@@ -1,4 +1,5 @@
 import glob
+import json
 import os
 import pathlib
 import re
@@ -8,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import flags
+from absl import app, flags
 from absl.testing import flagsaver
 
 import estimator as est
@@ -16,6 +17,7 @@ import run_mnist
 from input_pipelines import mnist
 from models import mnist_cnn
 
+TASK = ["--job_name=worker", "--task_index=0", "--worker_hosts=a:1,b:1", "--ps_hosts=c:1"]
 ROOT = pathlib.Path(run_mnist.__file__).parent
 
 
@@ -174,6 +176,8 @@ def test_tfrecord_files_train_and_evaluate_the_other_model(runs, tmp_path):
         (["--model=mnist_rnn"], "should be one of <mnist_cnn|mnist_mlp>"),
         (["--tpu=here"], "--tpu needs --use_tpu"),
         (["--use_tpu", "--tpu=here", "--master=there"], "takes the place of --master"),
+        ([*TASK, "--use_tpu"], "--job_name excludes --tpu, --use_tpu and --master"),
+        ([*TASK, "--master=there"], "--job_name excludes --tpu, --use_tpu and --master"),
     ],
 )
 def test_a_wrong_flag_is_refused(args, message):
@@ -224,3 +228,76 @@ def test_what_an_import_says_before_it_fails_is_shown(tmp_path):
     assert process.returncode == 1
     assert "no such instruction" in process.stderr
     assert process.stderr.endswith("ImportError: broken\n")
+
+
+CLUSTER = {"worker": ["a:1", "b:1"], "ps": ["c:1"]}
+
+
+def config_of(args, tf_config=None):
+    """The RunConfig of run_mnist.py with these flags, and with TF_CONFIG."""
+    with flagsaver.flagsaver(), pytest.MonkeyPatch.context() as patch:
+        patch.delenv("TF_CONFIG", raising=False)
+        if tf_config is not None:
+            patch.setenv("TF_CONFIG", tf_config)
+        flags.FLAGS(["run_mnist.py", *args])
+        return run_mnist.make_classifier().config
+
+
+def test_the_classic_flags_are_the_cluster_of_tf_config(tmp_path):
+    model_dir = f"--model_dir={tmp_path}"
+    for role, index in (("worker", 0), ("worker", 1), ("ps", 0), ("evaluator", 0)):
+        tf_config = json.dumps({"cluster": CLUSTER, "task": {"type": role, "index": index}})
+        task = [f"--job_name={role}", f"--task_index={index}", *TASK[2:]]
+        assert config_of([model_dir, *task]).cluster == config_of([model_dir], tf_config).cluster
+
+
+@pytest.mark.parametrize(
+    ("args", "tf_config", "message"),
+    [
+        (TASK, json.dumps({"cluster": CLUSTER, "task": {"type": "ps"}}), "exclude each other"),
+        (["--sync_replicas"], None, "--sync_replicas needs a cluster with parameter servers"),
+        ([*TASK[:2], "--worker_hosts=a:1", "--sync_replicas"], None, "parameter servers"),
+        ([*TASK, "--mode=predict"], None, "--mode=predict is not for a cluster"),
+        ([*TASK, "--mode=eval"], None, "--mode=eval is not for a cluster"),
+        ([*TASK, "--mode=export"], None, "--mode=export is not for a cluster"),
+        ([*TASK, "--export_dir=there"], None, "--export_dir is not for a cluster"),
+        (["--job_name=evaluator", *TASK[1:], "--mode=train"], None, "pass --mode=all"),
+    ],
+)
+def test_flags_that_do_not_fit_the_cluster_are_refused(tmp_path, args, tf_config, message):
+    with pytest.raises(app.UsageError, match=re.escape(message)):
+        config_of([f"--model_dir={tmp_path}", *args], tf_config)
+
+
+@pytest.mark.parametrize("task", [[], TASK])
+@pytest.mark.parametrize("num_aggregated", [None, 3])
+def test_sync_replicas_says_how_many_gradients_make_an_update(task, num_aggregated):
+    args = [*task, "--sync_replicas"] if task else []
+    args += [f"--replicas_to_aggregate={num_aggregated}"] if task and num_aggregated else []
+    with flagsaver.flagsaver():
+        flags.FLAGS(["run_mnist.py", *args])
+        params = run_mnist.make_params(config_of(args))
+    names = {"replicas_to_aggregate", "num_workers", "is_chief"}
+    found = {name: value for name, value in params.items() if name in names}
+    expected = {"replicas_to_aggregate": num_aggregated or 2, "num_workers": 2, "is_chief": True}
+    assert found == (expected if task else {})
+
+
+@pytest.mark.parametrize(
+    ("role", "mode", "verbs"),
+    [
+        (None, "all", [run_mnist.train, run_mnist.evaluate, run_mnist.predict, run_mnist.export]),
+        (None, "train", [run_mnist.train]),
+        ("worker", "all", [run_mnist.train_and_evaluate]),
+        ("worker", "train", [run_mnist.train]),
+        ("ps", "all", [run_mnist.train_and_evaluate]),
+        ("ps", "train", [run_mnist.train_and_evaluate]),
+        ("evaluator", "all", [run_mnist.train_and_evaluate]),
+    ],
+)
+def test_each_task_does_its_part(tmp_path, role, mode, verbs):
+    task = [] if role is None else [f"--job_name={role}", *TASK[1:]]
+    args = [f"--model_dir={tmp_path}", f"--mode={mode}", *task]
+    with flagsaver.flagsaver():
+        flags.FLAGS(["run_mnist.py", *args])
+        assert run_mnist.choose_verbs(config_of(args)) == verbs

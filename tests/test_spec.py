@@ -170,6 +170,12 @@ def test_metrics_are_pairs_or_keras_metrics():
     assert spec.eval_metric_ops == metrics
 
 
+def test_without_a_scaffold_there_is_an_empty_one():
+    scaffold = EstimatorSpec(EVAL, loss=tf.constant(1.0)).scaffold
+    assert isinstance(scaffold, v1.train.Scaffold)
+    assert (scaffold.saver, scaffold.init_op, scaffold.init_fn) == (None, None, None)
+
+
 def test_a_scaffold_is_a_scaffold():
     with pytest.raises(TypeError, match="`scaffold` .* must be a tf.compat.v1.train.Scaffold"):
         EstimatorSpec(EVAL, loss=tf.constant(1.0), scaffold=v1.train.Scaffold)

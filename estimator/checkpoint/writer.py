@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from estimator import _tf
 from estimator.checkpoint import files
 from estimator.checkpoint.collections import PortableSaver, only_top_of_graph
 from estimator.checkpoint.position import InputPosition, remove_positions
@@ -131,14 +132,20 @@ def _saved_at(path: str) -> float:
 
 
 def build_saver(
-    *, keep_checkpoint_max: int | None = 5, keep_checkpoint_every_n_hours: float = 10000
+    checkpoint: tf.train.Checkpoint | None = None,
+    *,
+    keep_checkpoint_max: int | None = 5,
+    keep_checkpoint_every_n_hours: float = 10000,
 ) -> tf.compat.v1.train.Saver:
-    """A saver of everything in the default graph that a checkpoint holds."""
-    keys = tf.compat.v1.GraphKeys
-    everything = tf.compat.v1.global_variables()
-    everything += tf.compat.v1.get_collection(keys.SAVEABLE_OBJECTS)
+    """A saver of everything in the default graph that a checkpoint holds, or of these objects."""
+    if checkpoint is None:
+        everything = tf.compat.v1.global_variables()
+        everything += tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVEABLE_OBJECTS)
+    else:
+        everything = _tf.object_saveables(checkpoint)
     return PortableSaver(
         everything,
+        sharded=checkpoint is not None,
         max_to_keep=keep_checkpoint_max or 0,
         keep_checkpoint_every_n_hours=keep_checkpoint_every_n_hours,
         save_relative_paths=True,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,6 +128,17 @@ def parse_tf_config(text: str | None) -> Cluster:
         return Cluster(**rest)
     task_type, task_id = _parse_task(task, addresses)
     return Cluster(addresses, task_type, task_id, **rest)
+
+
+def format_tf_config(addresses: Mapping[str, Sequence[str]], task_type: str, task_id: int) -> str:
+    """The text of TF_CONFIG: the other way from `parse_tf_config`."""
+    cluster = {role: list(listed) for role, listed in addresses.items()}
+    return json.dumps({"cluster": cluster, "task": {"type": task_type, "index": task_id}})
+
+
+def environment_with(**variables: str) -> dict[str, str]:
+    """The environment of this process with other variables, for a process to be started."""
+    return {**os.environ, **variables}
 
 
 def _parse_json(text: str) -> dict[str, Any]:

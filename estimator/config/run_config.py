@@ -340,7 +340,8 @@ class TPURunConfig(RunConfig):
 
     Attributes:
       tpu_config: a `TPUConfig`.
-      tpu_cluster_resolver: the `cluster` that was passed, a `tf.distribute.cluster_resolver`.
+      tpu_cluster_resolver: the `cluster` that was passed, a `TPUClusterResolver` of
+        `tf.distribute.cluster_resolver`; it names the masters.
     """
 
     _shown_as: ClassVar = "tpu.RunConfig"
@@ -360,9 +361,13 @@ class TPURunConfig(RunConfig):
     ) -> None:
         """Takes a TPU's arguments, and those of `RunConfig` by name.
 
+        A `cluster` may also be the `Cluster` that `RunConfig` takes.
+
         Raises:
-          TypeError, ValueError: as `RunConfig`; and `cluster` together with a master.
+          TypeError, ValueError: as `RunConfig`; and a TPU's `cluster` together with a master.
         """
+        if isinstance(cluster, Cluster):
+            kwargs["cluster"], cluster = cluster, None
         if cluster is not None and (master is not None or evaluation_master is not None):
             raise ValueError(
                 f"`cluster` ({cluster!r}) and `master` ({master!r}) or `evaluation_master` "
@@ -392,6 +397,8 @@ class TPURunConfig(RunConfig):
     @property
     def master(self) -> str:
         """The target of sessions that train."""
+        if self._master is None and self.tpu_cluster_resolver is not None:
+            return self.tpu_cluster_resolver.master()
         return super().master if self._master is None else self._master
 
     @property

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from estimator.config.checks import check_choice
+from estimator.config.tpu import is_tpu, make_tpu_strategy
 from estimator.spec import ModeKeys
 
 if TYPE_CHECKING:
@@ -28,10 +29,10 @@ _LOCAL_TYPES = (
 def check_strategy_name(name: str) -> None:
     """Raises unless `name` is the name of a strategy that this version can make."""
     check_choice("strategy", name, STRATEGY_NAMES)
-    if name not in _MAKERS:
+    if name not in _MAKERS and not is_tpu(name):
         raise NotImplementedError(
             f"`strategy` ({name!r}) is not available yet on this version: it needs a cluster. "
-            f"Use one of {', '.join(map(repr, _MAKERS))}."
+            f"Use one of {', '.join(map(repr, (*_MAKERS, 'tpu')))}."
         )
 
 
@@ -49,8 +50,8 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
       mode: a `ModeKeys`.
 
     Raises:
-      ValueError: the strategy's name is unknown, there are fewer GPUs than replicas, or a strategy
-        object names a GPU that is not there.
+      ValueError: the strategy's name is unknown, there are fewer GPUs than replicas, a strategy
+        object names a GPU that is not there, or there is no TPU.
       NotImplementedError: this version cannot make that strategy.
     """
     choice = _choose(config, mode)
@@ -64,6 +65,8 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
     if choice is None:
         return make_no_strategy()
     check_strategy_name(choice)
+    if is_tpu(choice):
+        return make_tpu_strategy(config, mode)
     # Made inside a graph, a strategy does not touch the eager context, a scope that the caller is
     # in does not count, and on CPUs it reduces with plain ops, which a session needs.
     with tf.Graph().as_default():
@@ -93,6 +96,9 @@ def make_session_config(
     session_config.device_count["CPU"] = max(
         session_config.device_count.get("CPU", 0), _num_cpus(strategy)
     )
+    if is_tpu(strategy):
+        # Names the machines of the TPU, and keeps the variables of each session apart.
+        return strategy.update_config_proto(session_config)
     return session_config
 
 
@@ -102,8 +108,9 @@ def start_eager_context(strategy: tf.distribute.Strategy) -> None:
     There it would get no soft placement, for as long as the process lives: what the program runs
     eagerly, later, would fail where it names a device that is not there.
     """
-    has_threads = not (_is_default(strategy) or isinstance(strategy, _ONE_DEVICE_TYPES))
-    if has_threads and tf.executing_eagerly():
+    is_one_device = isinstance(strategy, _ONE_DEVICE_TYPES) or _is_default(strategy)
+    # Any other but a TPU's has a thread a replica, which initializes it.
+    if not is_one_device and not is_tpu(strategy) and tf.executing_eagerly():
         tf.config.list_logical_devices()
 
 
@@ -124,7 +131,7 @@ def devices_in_words(strategy: tf.distribute.Strategy) -> str:
 
 def strategy_name(strategy: tf.distribute.Strategy) -> str:
     """What `RunConfig` calls a strategy, or the name of its class."""
-    words = re.sub(r"Strategy(V1)?$", "", type(strategy).__name__)
+    words = re.sub(r"Strategy(V[12])?$", "", type(strategy).__name__)
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", words).lower()
     return {"collective_all_reduce": "multi_worker_mirrored"}.get(name, name)
 

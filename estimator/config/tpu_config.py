@@ -37,21 +37,23 @@ class InputPipelineConfig:
 
 @dataclass(frozen=True, repr=False)
 class TPUConfig:
-    """What `tf.compat.v1.estimator.tpu.TPUConfig` said. Only a TPU reads all of it.
+    """What `tf.compat.v1.estimator.tpu.TPUConfig` said.
 
     Attributes:
       iterations_per_loop: steps in one session call, or a time or "auto"; see `RunConfig`.
       num_shards: how many replicas there are; checked against those of the strategy.
-      num_cores_per_replica: more than one is model parallelism.
+      num_cores_per_replica: more than one is model parallelism, which `use_tpu` refuses.
       per_host_input_for_training: an `InputPipelineConfig`; True is PER_HOST_V1, False is
         PER_SHARD_V1, and it reads back as such.
-      tpu_job_name: the job of the TPU's workers in the cluster.
-      initial_infeed_sleep_secs: how long the input waits for the TPU to compile.
+      tpu_job_name: the job of the TPU's workers in the cluster. Without effect: their strategy
+        knows it.
+      initial_infeed_sleep_secs: how long the input waits for the TPU to compile. Without effect:
+        batches are handed to each step.
       input_partition_dims: how each input is cut over the cores of a replica.
       eval_training_input_configuration: PER_HOST_V1 or SLICED, for evaluation and prediction.
       experimental_host_call_every_n_steps: `host_call` runs in the steps n, 2n and so on.
       experimental_allow_per_host_v2_parallel_get_next: whether replicas' input may be unordered.
-      experimental_feed_hook: a class of hooks that feeds the TPU.
+      experimental_feed_hook: a class of hooks that feeds the TPU. Without effect, likewise.
 
     Raises:
       TypeError, ValueError: a field is wrong.

@@ -46,6 +46,15 @@ def ops_before(
     return list(found)
 
 
+def runs_each_time(op: tf.Operation) -> bool:
+    """False for what stays from run to run: queues, iterators, variables, placeholders, constants.
+
+    For `build_copy`: the rest has another value when it is run again.
+    """
+    is_handle = any(_tf.is_ref(output) or output.dtype == tf.resource for output in op.outputs)
+    return not is_handle and op.type not in ("Const", "Placeholder")
+
+
 def _copied(tensor: tf.Tensor, copies: dict[tf.Operation, tf.Operation]) -> tf.Tensor:
     copy = copies.get(tensor.op)
     return tensor if copy is None else copy.outputs[tensor.value_index]

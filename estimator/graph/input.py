@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.checks import parameters_of
-from estimator.graph.copy import build_copy
+from estimator.graph.copy import build_copy, runs_each_time
 from estimator.spec import ModeKeys
 
 _BATCH_SIZES = {
@@ -283,19 +283,13 @@ def _build_tensor_input(result: Any) -> Input:
             return _split(tensors)
         features, labels = _split(tensors)
         if labels is None:
-            return build_copy(features, _runs_for_each_batch), None
-        return build_copy((features, labels), _runs_for_each_batch)
+            return build_copy(features, runs_each_time), None
+        return build_copy((features, labels), runs_each_time)
 
     element = tf.nest.map_structure(
         lambda v: None if v is None else tf.type_spec_from_value(v), _split(tensors)
     )
     return Input(build_batch, None, (), element)
-
-
-def _runs_for_each_batch(op: tf.Operation) -> bool:
-    """False for what every batch shares: queues, iterators, variables and constants."""
-    is_handle = any(_tf.is_ref(output) or output.dtype == tf.resource for output in op.outputs)
-    return not is_handle and op.type not in ("Const", "Placeholder")
 
 
 def _split(element: Any) -> tuple[Any, Any]:

@@ -83,7 +83,7 @@ def build_write_if(
 
 def _ops_that_serve_only(tensors: Sequence[tf.Tensor]) -> set[tf.Operation]:
     """The stateless ops whose every consumer ends in `tensors`."""
-    before = ops_before(tensors, lambda op: not op.op_def.is_stateful and op.type != "Placeholder")
+    before = ops_before(tensors, _may_move)
     targets = {tensor.op for tensor in tensors}
     exclusive: set[tf.Operation] = set()
     for op in reversed(before):
@@ -94,6 +94,11 @@ def _ops_that_serve_only(tensors: Sequence[tf.Tensor]) -> set[tf.Operation]:
         if not is_read_elsewhere and (consumers or op in targets):
             exclusive.add(op)
     return exclusive
+
+
+def _may_move(op: tf.Operation) -> bool:
+    """Not what has effects, comes from outside, or comes out of a TPU's program."""
+    return not op.op_def.is_stateful and op.type not in ("Placeholder", "TPUReplicatedOutput")
 
 
 def _control_consumers(op: tf.Operation) -> Sequence[tf.Operation]:

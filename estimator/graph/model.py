@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,8 +14,10 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.config.checks import parameters_of
 from estimator.graph.features import explaining_batch_size, explaining_failure
+from estimator.graph.lift import Lift, Waits, build_table_initializers
 from estimator.graph.precision import compiling, computing_in
 from estimator.graph.reduce import keep_local, keep_metrics_local
+from estimator.graph.scaffold import build_scaffold
 from estimator.graph.seed import python_seed
 from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
@@ -95,11 +98,13 @@ class Replica:
       spec: as an EstimatorSpec.
       host_call: a TPUEstimatorSpec's (function, tensors), else None.
       scaffold_fn: a TPUEstimatorSpec's, else None.
+      eval_metrics: a TPUEstimatorSpec's (function, tensors) where it was not called, else None.
     """
 
     spec: EstimatorSpec
     host_call: tuple[Callable, Any] | None = None
     scaffold_fn: Callable[[], tf.compat.v1.train.Scaffold] | None = None
+    eval_metrics: tuple[Callable, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,13 +114,15 @@ class Replicas:
     Attributes:
       outputs: one a replica, in the replicas' order.
       new_ops: the ops that they made in the default graph, in the order they were made, but for
-        the variables' initializers.
+        the variables' initializers and what savers made.
       keras_variables: handles of the variables that Keras layers and optimizers made.
+      waits: in a loop's body, which ops around the loop the new ops were told to wait for.
     """
 
     outputs: list[Replica]
     new_ops: list[tf.Operation]
     keras_variables: list[tf.Tensor]
+    waits: Waits = dataclasses.field(default_factory=dict)
 
 
 def argument_names(model_fn: Callable) -> tuple[str, ...]:
@@ -180,10 +187,6 @@ def build_replicas(
       batches: one (features, labels) a replica.
       mode: a ModeKeys value.
     """
-    graph = tf.compat.v1.get_default_graph()
-    num_ops_before = len(graph.get_operations())
-    keras_variables: list[tf.Tensor] = []
-    initializers: set[tf.Operation] = set()
 
     @tf.autograph.experimental.do_not_convert
     def build_one() -> Replica:
@@ -196,39 +199,97 @@ def build_replicas(
             plain = spec.replace(scaffold_fn=None, host_call=None).as_estimator_spec()
             return Replica(plain, spec.host_call, spec.scaffold_fn)
 
+    with (
+        watching_variables() as watch,
+        # The policy of tf-keras is the process's: replicas would set it back under each other.
+        computing_in(model.config.compute_dtype),
+        compiling(model.config.jit_compile),
+        _waits_noted(tf.compat.v1.get_default_graph()) as waits,
+        _tf.savers_apart() as saver_ops,
+    ):
+        outputs = strategy.extended.call_for_each_replica(build_one)
+        replicas = list(strategy.experimental_local_results(outputs))
+        lift = Lift(waits, watch.num_ops_before) if _tf.is_loop_body(watch.graph) else None
+        replicas[0] = _with_one_scaffold(replicas, lift)
+        if lift is not None:
+            build_table_initializers(lift)
+    apart = set(saver_ops)
+    for replica in replicas:
+        keep_metrics_local(replica.spec.eval_metric_ops or {})
+    return Replicas(
+        outputs=replicas,
+        new_ops=[op for op in watch.new_ops() if op not in apart],
+        keras_variables=watch.keras_variables,
+        waits=waits,
+    )
+
+
+def _waits_noted(graph: tf.Graph) -> contextlib.AbstractContextManager[Waits]:
+    return _tf.noting_waits(graph) if _tf.is_loop_body(graph) else contextlib.nullcontext({})
+
+
+def _with_one_scaffold(replicas: Sequence[Replica], lift: Lift | None) -> Replica:
+    """The first replica, with a Scaffold for all of them that a session can use."""
+    first = replicas[0]
+    if first.scaffold_fn is None:
+        made = [replica.spec.scaffold for replica in replicas]
+    else:
+        with tf.init_scope():  # Outside of the loop and of the replicas: the session uses it.
+            made = [first.scaffold_fn()]
+        if not isinstance(made[0], tf.compat.v1.train.Scaffold):
+            raise TypeError(
+                f"`scaffold_fn` ({first.scaffold_fn!r}) returned {made[0]!r}. It must return a "
+                "tf.compat.v1.train.Scaffold."
+            )
+    one = build_scaffold(list({id(scaffold): scaffold for scaffold in made}.values()), lift)
+    return dataclasses.replace(first, spec=first.spec.replace(scaffold=one))
+
+
+@dataclasses.dataclass(frozen=True)
+class VariableWatch:
+    """What is made in the default graph while models are built.
+
+    Attributes:
+      keras_variables: handles of the variables that Keras layers and optimizers made.
+    """
+
+    graph: tf.Graph
+    num_ops_before: int
+    keras_variables: list[tf.Tensor]
+    initializers: set[tf.Operation]
+
+    def new_ops(self) -> list[tf.Operation]:
+        """The ops made so far, in their order, but for the variables' initializers."""
+        ops = self.graph.get_operations()[self.num_ops_before :]
+        return [op for op in ops if op not in self.initializers]
+
+
+@contextlib.contextmanager
+def watching_variables() -> Iterator[VariableWatch]:
+    """Inside, variables are created as replicas need them, and what is made is noted."""
+    graph = tf.compat.v1.get_default_graph()
+    watch = VariableWatch(graph, len(graph.get_operations()), [], set())
+
     def create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
         if _tf.is_called_by_keras("layers", "random", "engine"):
             kwargs.update(_rule_for_state(**kwargs))
         variable = _create_variable(next_creator, **kwargs)
         # Also those that the model replaces later, by values from a checkpoint.
-        initializers.update(copy.initializer for copy in _tf.copies(variable))
+        watch.initializers.update(copy.initializer for copy in _tf.copies(variable))
         if _tf.is_called_by_keras("metrics") and kwargs.get("collections") == []:
             # Of tf-keras, which initializes them itself: nothing else would.
             keep_local(_tf.copies(variable))
         if _tf.is_called_by_keras():
-            keras_variables.extend(copy.handle for copy in _tf.copies(variable))
+            watch.keras_variables.extend(copy.handle for copy in _tf.copies(variable))
         return variable
 
-    with (
-        tf.variable_creator_scope(create_variable),
-        # The policy of tf-keras is the process's: replicas would set it back under each other.
-        computing_in(model.config.compute_dtype),
-        compiling(model.config.jit_compile),
-    ):
-        outputs = strategy.extended.call_for_each_replica(build_one)
-        replicas = list(strategy.experimental_local_results(outputs))
-    if replicas[0].scaffold_fn is not None:
-        with tf.init_scope():  # Outside of the loop and of the replicas: the session uses it.
-            scaffold = replicas[0].scaffold_fn()
-        spec = replicas[0].spec.replace(scaffold=scaffold)
-        replicas[0] = dataclasses.replace(replicas[0], spec=spec)
-    for replica in replicas:
-        keep_metrics_local(replica.spec.eval_metric_ops or {})
-    return Replicas(
-        outputs=replicas,
-        new_ops=[op for op in graph.get_operations()[num_ops_before:] if op not in initializers],
-        keras_variables=keras_variables,
-    )
+    with tf.variable_creator_scope(create_variable):
+        yield watch
+
+
+def with_scaffold(replica: Replica) -> Replica:
+    """The replica, which stands for all, with a Scaffold that a session can use."""
+    return _with_one_scaffold([replica], None)
 
 
 def _replica_id() -> int:

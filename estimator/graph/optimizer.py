@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.checks import check_int, check_positive
+from estimator.config.tpu import is_tpu
 from estimator.graph.accumulate import build_window
 from estimator.graph.clip import clip_by_reduced_norm
 
@@ -18,6 +19,9 @@ _REDUCTIONS = {
     tf.compat.v1.losses.Reduction.MEAN: "mean",
     tf.compat.v1.losses.Reduction.SUM: "sum",
 }
+
+# They have an `apply_gradients` of their own, which is meant to be called on each replica.
+_KNOW_REPLICAS = (tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer,)
 
 
 class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
@@ -119,13 +123,47 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
             grads_and_vars = clip_by_reduced_norm(
                 list(grads_and_vars), self._clip_norm, self._reduction
             )
-        with _tf.gradient_reduction(self._reduction):
+        by_itself, reduction = _applies_by_itself(self._opt), self._reduction
+        is_on_tpu = is_tpu(tf.distribute.get_strategy())
+        if by_itself and is_on_tpu:
+            grads_and_vars, reduction = _reduced_on_tpu(grads_and_vars, reduction), "mean"
+        with _tf.gradient_reduction(reduction):
+            if by_itself and not is_on_tpu:
+                return self._apply_once(list(grads_and_vars), global_step, name)
             if self._is_v1:
                 return self._opt.apply_gradients(grads_and_vars, global_step, name)
             # Keras's updates return nothing to wait for: the train step ties them in.
             self._opt.apply_gradients(list(grads_and_vars))
         counted = [] if global_step is None else [global_step.assign_add(1)]
         return tf.group(*counted, name=name)
+
+    def _apply_once(
+        self,
+        grads_and_vars: list[tuple[Any, tf.Variable]],
+        global_step: tf.Variable | None,
+        name: str | None,
+    ) -> tf.Operation:
+        """Reduces, and calls an `apply_gradients` that knows nothing of replicas once for all.
+
+        It may make variables, assign to them, and change gradients; those of all replicas are one
+        to it, and so are a variable's copies.
+        """
+        strategy = tf.distribute.get_strategy()
+        factor = 1.0 if self._reduction == "sum" else 1.0 / strategy.num_replicas_in_sync
+        parts = [_tf.scaled(grad, factor) for grad, _ in grads_and_vars]
+        there = [i for i, part in enumerate(parts) if part is not None]
+
+        def apply(strategy: tf.distribute.Strategy, parts: list, variables: list) -> tf.Operation:
+            pairs = [(parts[i], variables[i]) for i in there]
+            sums = strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
+            gradients: list[Any] = [None] * len(parts)
+            for i, total in zip(there, sums, strict=True):
+                gradients[i] = strategy.experimental_local_results(total)[0]
+            reduced = list(zip(gradients, variables, strict=True))
+            return self._opt.apply_gradients(reduced, global_step=global_step, name=name)
+
+        variables = [variable for _, variable in grads_and_vars]
+        return tf.distribute.get_replica_context().merge_call(apply, args=(parts, variables))
 
     def get_slot(self, var: tf.Variable, name: str) -> tf.Variable | None:
         """The wrapped v1 optimizer's slot variable."""
@@ -142,3 +180,31 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     @property
     def _is_v1(self) -> bool:
         return isinstance(self._opt, tf.compat.v1.train.Optimizer)
+
+
+def _applies_by_itself(opt: Any) -> bool:
+    """Whether it is a v1 optimizer with an `apply_gradients` of its own, which knows no replicas.
+
+    Where one program is built for all replicas, nothing else would notice.
+    """
+    base = tf.compat.v1.train.Optimizer
+    if not isinstance(opt, base) or isinstance(opt, _KNOW_REPLICAS + (CrossShardOptimizer,)):
+        return False
+    return type(opt).apply_gradients is not base.apply_gradients
+
+
+def _reduced_on_tpu(
+    grads_and_vars: Iterable[tuple[Any, tf.Variable]], reduction: str
+) -> list[tuple[Any, tf.Variable]]:
+    """The gradients of all replicas, by the TPU's own sum; the mean of these is the same again."""
+    factor = 1.0
+    if reduction == "mean":
+        factor /= tf.distribute.get_strategy().num_replicas_in_sync
+    return [
+        (None if grad is None else tf.compat.v1.tpu.cross_replica_sum(grad * factor), var)
+        for grad, var in ((_dense(grad), var) for grad, var in grads_and_vars)
+    ]
+
+
+def _dense(grad: Any) -> Any:
+    return None if grad is None else tf.convert_to_tensor(grad)

@@ -15,10 +15,14 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.strategy import start_eager_context
-from estimator.graph import accumulate, host_call, input, reduce, summary, updates
+from estimator.config.tpu import host_task, is_tpu
+from estimator.graph import accumulate, host_call, input, reduce, summary, tpu, updates
+from estimator.graph.copy import build_copy, runs_each_time
 from estimator.graph.last_value import LastValue
+from estimator.graph.lift import without_waits
 from estimator.graph.loop import build_loop
-from estimator.graph.model import BUILD_LOCK, Model, Replicas, build_replicas
+from estimator.graph.model import BUILD_LOCK, Model, Replicas, VariableWatch, build_replicas
+from estimator.graph.padding import Padding
 from estimator.graph.random import drawing_by_step
 from estimator.graph.seed import separate_step_seeds
 from estimator.graph.skip import build_skip_counter, build_snapshot, build_take_back
@@ -29,6 +33,9 @@ from estimator.graph.window import (
     counting_window,
 )
 from estimator.spec import EstimatorSpec, ModeKeys
+
+# What of a Scaffold no step runs.
+_FOR_SESSIONS = ("init_op", "ready_op", "ready_for_local_init_op", "local_init_op")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +90,7 @@ class EvalProgram:
       reset: sets the metrics to zero.
       values: the metrics, by name.
       current_step: scalar, int64: the global step of the weights.
+      padding: how batches are filled up if all must be of one size; else None.
     """
 
     graph: tf.Graph
@@ -94,6 +102,7 @@ class EvalProgram:
     reset: tf.Operation
     values: dict[str, tf.Tensor]
     strategy: tf.distribute.Strategy
+    padding: Padding | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +116,7 @@ class PredictProgram:
       predictions: for each replica, a tensor or a dict of tensors.
       host_ops: for each replica, what its `host_call` runs.
       current_step: scalar, int64: the global step of the weights.
+      padding: as an EvalProgram's.
     """
 
     graph: tf.Graph
@@ -116,6 +126,7 @@ class PredictProgram:
     predictions: list[Any]
     host_ops: list[list[Any]]
     strategy: tf.distribute.Strategy
+    padding: Padding | None = None
 
 
 def training_hooks(spec: EstimatorSpec) -> tuple:
@@ -140,9 +151,12 @@ def building(
         _no_garbage_collection(),
         graph.as_default(),
         _placing(device_fn),
+        _on_host(strategy),
         strategy.scope(),
         _tf.mean_gradients(strategy),
-        tf.variable_creator_scope(_create_resource),
+        _tf.sync_replicas_in_line(),
+        _tf.hashable_tensors(),
+        tf.variable_creator_scope(create_resource),
     ):
         tf.compat.v1.set_random_seed(seed)
         with _tf.checkpoint_initializers_outside_loops(), _tf.tf_keras_names_by_thread():
@@ -155,7 +169,13 @@ def _placing(device_fn: Callable[[tf.Operation], str] | None) -> Any:
     return tf.compat.v1.device(lambda op: op.device or device_fn(op))
 
 
-def _create_resource(next_creator: Callable, **kwargs: Any) -> tf.Variable:
+def _on_host(strategy: tf.distribute.Strategy) -> Any:
+    """Inside, what has no device is on the machine that the TPU is in, if there is one."""
+    task = host_task(strategy)
+    return contextlib.nullcontext() if task is None else tf.device(task)
+
+
+def create_resource(next_creator: Callable, **kwargs: Any) -> tf.Variable:
     """A resource variable, also after `tf.compat.v1.disable_v2_behavior()`."""
     return next_creator(**{**kwargs, "use_resource": True})
 
@@ -193,7 +213,8 @@ def build_train_program(
       make_input: builds the input in the default graph.
       strategy: where the replicas run.
       iterations_per_loop: 1 builds the step at the top of the graph, where hooks can fetch
-        anything; more, or None, builds it as the body of a loop of any length.
+        anything; more, or None, builds it as the body of a loop of any length. For a TPU, whose
+        program nobody can look into, it is always such a body.
       nan_policy: of the RunConfig. A loop ends after a step whose loss is not finite, unless that
         step is skipped or what it did is ignored.
       host_call_steps: how many steps from one `host_call` to the next.
@@ -201,6 +222,8 @@ def build_train_program(
     """
     with building(strategy, seed, model.config.device_fn) as (graph, global_step):
         source = make_input()
+        if is_tpu(strategy):
+            tpu.check_static(source.element)
         step_before = _build_step_before(global_step)
         is_recording = tf.compat.v1.placeholder_with_default(False, [], "training/is_recording")
         skips = build_skip_counter()
@@ -215,7 +238,7 @@ def build_train_program(
             host_call_steps=host_call_steps,
         )
         num_steps = None
-        if iterations_per_loop == 1:
+        if iterations_per_loop == 1 and not is_tpu(strategy):
             with separate_step_seeds(graph):
                 loss = step.build(tf.constant(True))
         else:
@@ -275,6 +298,7 @@ class _TrainStep:
         self.report = summary.LoopReport()
         self.spec: EstimatorSpec
         self._merged: tf.Tensor | None = None
+        self._is_in_loop = False
 
     def build(self, is_last: tf.Tensor) -> tf.Tensor:
         """Adds the step; returns its loss, which depends on all that the step does."""
@@ -289,7 +313,7 @@ class _TrainStep:
         self.spec = replicas.outputs[0].spec
         done = [output.spec.train_op for output in replicas.outputs]
         done += updates.build_updates(
-            replicas.new_ops,
+            _without_ops_for_sessions(replicas),
             replicas.keras_variables,
             self._global_step,
             [window.update for window in self._windows],
@@ -304,22 +328,33 @@ class _TrainStep:
             loss, kept = build_window_loss(self._window, loss)
             step_ops, done = step_ops + kept, done + kept
         _wait_for(step_ops, step.op, batches)
-        merged = summary.build_merged_summary(summaries_before)
         if is_in_loop:
+            _tf.forget_waits(graph, without_waits(replicas.waits, step_ops))
+        merged = self._build_summary(summaries_before)
+        if is_in_loop:
+            is_inside = merged is not None and merged.graph is graph
             done += summary.build_loop_report(
                 self.report,
-                merged,
+                merged if is_inside else None,
                 training_hooks(self.spec),
                 is_last=is_last,
                 is_recording=self._is_recording,
             )
-        self._merged = merged
+        self._merged, self._is_in_loop = merged, is_in_loop
         if self._skips is not None:
             counters = [self._global_step, *(window.num_taken for window in self._windows)]
             before = build_snapshot(step_ops, counters)
             done = [build_take_back(before, loss, _ops(done), self._skips)]
         with tf.device("/cpu:0"), tf.control_dependencies(_ops(done)):
             return tf.identity(loss, "loss_of_step")
+
+    def _build_summary(self, summaries_before: set[int]) -> tf.Tensor | None:
+        """What the Scaffold says to record, else all summaries of `model_fn`."""
+        scaffold = self.spec.scaffold or tf.compat.v1.train.Scaffold()
+        if scaffold.summary_op is None:
+            merged = summary.build_merged_summary(summaries_before)
+            _tf.set_scaffold_parts(scaffold, {"summary_op": merged})
+        return scaffold.summary_op
 
     def _build_replicas(self, step: tf.Tensor, batches: list[Any]) -> Replicas:
         """The model of each replica, and the windows that its optimizers make."""
@@ -328,6 +363,8 @@ class _TrainStep:
             accumulate.collecting_windows() as windows,
             drawing_by_step(moment, self._model) as model,
         ):
+            if is_tpu(self._strategy):
+                return self._build_tpu_program(model, batches, moment, windows)
             replicas = build_replicas(self._strategy, model, batches, ModeKeys.TRAIN)
         check_global_step_advances(replicas.new_ops, self._global_step, windows)
         assigned = updates.assignments(replicas.new_ops)
@@ -337,6 +374,31 @@ class _TrainStep:
             # The batches of a step differ in their random numbers, too.
             _tf.set_input(moment.op, step + self._window.before * 2**40)
         return replicas
+
+    def _build_tpu_program(
+        self,
+        model: Model,
+        batches: list[Any],
+        step: tf.Tensor,
+        windows: Sequence[accumulate.Window],
+    ) -> Replicas:
+        def finish(spec: EstimatorSpec, watch: VariableWatch) -> list[Any]:
+            if windows:
+                raise NotImplementedError(
+                    "`accumulate_steps` of the CrossShardOptimizer is not available on a TPU. Use "
+                    "a larger `train_batch_size`."
+                )
+            new_ops, keras_variables = watch.new_ops(), watch.keras_variables
+            check_global_step_advances(new_ops, self._global_step)
+            others = updates.build_updates(new_ops, keras_variables, self._global_step)
+            return _ops([spec.train_op, *others])
+
+        # The program changes variables as a whole: it waits for who reads them before the step.
+        with tf.device("/cpu:0"), tf.control_dependencies([step]):
+            batches = tf.nest.map_structure(
+                lambda t: None if t is None else tf.identity(t), batches
+            )
+        return tpu.build_program(self._strategy, model, batches, ModeKeys.TRAIN, finish)
 
     def _build_is_host_called(self, step: tf.Tensor) -> tf.Tensor | None:
         """Whether this batch has a `host_call`: scalar, bool; None if each has."""
@@ -355,7 +417,10 @@ class _TrainStep:
         """The last step's merged summaries, where a session can fetch them."""
         if self.report.summary is not None:
             return self.report.summary.build_read()
-        return self._merged
+        if self._merged is None or not self._is_in_loop:
+            return self._merged
+        # Of a `scaffold_fn`, around the loop: of what the loop leaves, not of what is there before.
+        return build_copy(self._merged, runs_each_time)
 
 
 def build_eval_program(
@@ -463,6 +528,19 @@ def _ops_behind(values: Sequence[Any], among: Sequence[tf.Operation]) -> list[tf
             stack.extend([tensor.op for tensor in op.inputs])
             stack.extend(op.control_inputs)
     return [op for op in among if op not in remaining]
+
+
+def _without_ops_for_sessions(replicas: Replicas) -> list[tf.Operation]:
+    """The new ops but for those of the Scaffold alone: a step neither runs nor orders them."""
+    scaffold = replicas.outputs[0].spec.scaffold or tf.compat.v1.train.Scaffold()
+    parts = [getattr(scaffold, name) for name in _FOR_SESSIONS]
+    alone = set(_ops_behind([part for part in parts if part is not None], replicas.new_ops))
+    if alone:
+        specs = [output.spec for output in replicas.outputs]
+        wired = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+        steps = [*wired, *(value for spec in specs for value in (spec.train_op, spec.loss))]
+        alone.difference_update(_ops_behind(steps, replicas.new_ops))
+    return [op for op in replicas.new_ops if op not in alone]
 
 
 def _wait_for(step_ops: Sequence[tf.Operation], first: tf.Operation, batches: Any) -> None:

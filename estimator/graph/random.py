@@ -28,7 +28,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.graph.copy import ops_before
 from estimator.graph.model import Model
-from estimator.graph.stateless import TWINS, Place, build_counter
+from estimator.graph.stateless import COMPILED_TWINS, TWINS, Place, build_counter
 
 _PRIME = 2654435761  # 2^32 over the golden ratio: turn i of a loop in step s is s * _PRIME + i.
 
@@ -67,7 +67,9 @@ class _Draws:
         turns = None if self._is_initial_value else _tf.loop_counters(self._graph)
         if turns is None or seeds == (0, 0):
             return original(*args, **kwargs)
-        moment = self._step
+        moment, replica = self._step, _replica_of_program()
+        if replica is not None:
+            turns = [replica, *turns]
         for turn in turns:
             moment = moment * _PRIME + tf.cast(turn, moment.dtype)
         body = self._bodies.setdefault(tf.compat.v1.get_default_graph(), len(self._bodies))
@@ -75,7 +77,8 @@ class _Draws:
         rest = {key: value for key, value in kwargs.items() if key not in ("seed", "seed2")}
         # A name that the caller leaves open is that of the op: "random_uniform" is "RandomUniform".
         rest["name"] = kwargs.get("name") or "".join(map(str.capitalize, name.split("_")))
-        tensor = TWINS[name](place, *args, **rest)
+        twins = TWINS if replica is None else COMPILED_TWINS
+        tensor = twins[name](place, *args, **rest)
         self._calls[tensor.op] = original, args, kwargs
         return tensor
 
@@ -117,3 +120,14 @@ class _Draws:
             again = [self._as_asked_for(value, made) for value in inputs]
             made[op] = [original(*again, **kwargs)] if original else _tf.copy_op(op, again).outputs
         return made[op][tensor.value_index]
+
+
+def _replica_of_program() -> tf.Tensor | None:
+    """The replica's number, scalar, where one program is built for all of them, as for a TPU.
+
+    Elsewhere each replica builds its ops, which have seeds of their own.
+    """
+    context = tf.distribute.get_replica_context()
+    number = None if context is None else context.replica_id_in_sync_group
+    is_known = not tf.is_tensor(number) or tf.get_static_value(number) is not None
+    return None if is_known else number

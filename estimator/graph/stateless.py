@@ -91,6 +91,26 @@ def _poisson(place: Place, shape: Any, rate: Any, dtype: Any, name: str) -> tf.T
     )
 
 
+def _shuffle_by_sort(place: Place, value: Any, name: str) -> tf.Tensor:
+    value = tf.convert_to_tensor(value)
+    keys = tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=tf.shape(value)[:1], dtype=tf.int32, **place.philox
+    )
+    return tf.gather(value, tf.argsort(keys), name=name)
+
+
+def _multinomial_of_short_seed(
+    place: Place, logits: Any, num_samples: Any, output_dtype: Any, name: str
+) -> tf.Tensor:
+    return tf.raw_ops.StatelessMultinomial(
+        logits=logits,
+        num_samples=num_samples,
+        seed=tf.stack([tf.cast(part % (2**31 - 1), tf.int32) for part in place.pair]),
+        output_dtype=output_dtype,
+        name=name,
+    )
+
+
 # By the function of `gen_random_ops` that they stand for.
 TWINS: dict[str, Callable[..., tf.Tensor]] = {
     "random_uniform": _uniform,
@@ -101,4 +121,12 @@ TWINS: dict[str, Callable[..., tf.Tensor]] = {
     "multinomial": _multinomial,
     "random_gamma": _gamma,
     "random_poisson_v2": _poisson,
+}
+
+# The same, for those whose op XLA cannot compile. It has none for `random_gamma` and
+# `random_poisson_v2`, with or without a state.
+COMPILED_TWINS: dict[str, Callable[..., tf.Tensor]] = {
+    **TWINS,
+    "random_shuffle": _shuffle_by_sort,
+    "multinomial": _multinomial_of_short_seed,
 }

@@ -88,14 +88,14 @@ def build_loop_report(
         ops.append(build_write_if(due, [summary], [report.summary], "summaries_if_due"))
     for hook in hooks:
         if isinstance(hook, tf.compat.v1.train.LoggingTensorHook):
-            named = {tag: _tensor(t) for tag, t in _tf.logging_hook_tensors(hook).items()}
+            named = {tag: hook_tensor(t) for tag, t in _tf.logging_hook_tensors(hook).items()}
             logged = {tag: tensor for tag, tensor in named.items() if not _is_outside(tensor)}
             places = {tag: build_last_value(t.dtype, "last_logged") for tag, t in logged.items()}
             report.logged.append((hook, places))
             if logged:
                 ops.append(_build_write(is_last, logged.values(), places.values(), "logged"))
         elif isinstance(hook, tf.compat.v1.train.SummarySaverHook):
-            saved = [_tensor(summary) for summary in _tf.summary_tensors(hook)]
+            saved = [hook_tensor(summary) for summary in _tf.summary_tensors(hook)]
             if all(_is_outside(summary) for summary in saved):
                 continue
             last = [build_last_value(tf.string, "last_saved") for _ in saved]
@@ -137,7 +137,7 @@ def _build_write(
     return build_write_if(is_last, list(tensors), list(places), name)
 
 
-def _tensor(tensor_or_name: Any) -> tf.Tensor:
+def hook_tensor(tensor_or_name: Any) -> tf.Tensor:
     """What a hook names: by its name, as hooks understand it, in the loop or around it."""
     if not isinstance(tensor_or_name, str):
         return getattr(tensor_or_name, "handle", tensor_or_name)  # Of a variable.

@@ -72,13 +72,19 @@ class _Prepared:
 
 
 def _prepare(program: ExportProgram, session_config: tf.compat.v1.ConfigProto) -> _Prepared:
-    setup = build_setup(program.graph, program.spec.scaffold, build_saver, session_config)
+    setup = build_setup(
+        program.graph,
+        program.spec.scaffold,
+        build_saver,
+        session_config,
+        is_evaluation=program.mode == ModeKeys.EVAL,
+    )
     # Neither an export nor who loads it opens the file writers of the model's summaries.
     writers = program.graph.get_collection("_SUMMARY_WRITER_V2")
-    local_init_ops = [op for op in tf.nest.flatten(setup.local_init_ops) if op not in writers]
-    setup = dataclasses.replace(setup, local_init_ops=local_init_ops)
+    local = [[op for op in ops if op not in writers] for ops in setup.local_init_ops]
+    setup = dataclasses.replace(setup, local_init_ops=local, must_be_ready=False)
     with program.graph.as_default():
-        return _Prepared(program, setup, _make_signatures(program), tf.group(setup.local_init_ops))
+        return _Prepared(program, setup, _make_signatures(program), tf.group(*local))
 
 
 def _graphs(

@@ -109,12 +109,18 @@ class HookedSession:
         except KeyError as error:
             raise self._not_there(hook, error) from error
 
-    def start(self, session: tf.compat.v1.Session, coordinator: tf.train.Coordinator) -> None:
-        """Takes the session that the calls will use."""
+    def start(
+        self,
+        session: tf.compat.v1.Session,
+        coordinator: tf.train.Coordinator,
+        for_hooks: Any = None,
+    ) -> None:
+        """Takes the session that the calls will use, and what hooks are given in its place."""
         self.session = session
+        self._for_hooks = session if for_hooks is None else for_hooks
         with self._graph.as_default():
             for hook in self._hooks:
-                hook.after_create_session(session, coordinator)
+                hook.after_create_session(self._for_hooks, coordinator)
 
     def run(
         self,
@@ -130,7 +136,7 @@ class HookedSession:
         arguments = tf.compat.v1.train.SessionRunArgs(
             fetches, dict(zip(feeds, values, strict=True))
         )
-        context = tf.compat.v1.train.SessionRunContext(arguments, self.session)
+        context = tf.compat.v1.train.SessionRunContext(arguments, self._for_hooks)
         asked = [(hook, hook.before_run(context)) for hook in hooks]
         results, metadata, options = self._run_asked(fetches, feeds, values, asked)
         for hook, _ in asked:
@@ -154,7 +160,7 @@ class HookedSession:
     def end(self) -> None:
         """Tells the hooks that the last call was made."""
         for hook in self._hooks:
-            hook.end(self.session)
+            hook.end(self._for_hooks)
 
     def _callable(self, fetches: list[Any], feeds: Sequence[tf.Tensor]) -> Any:
         key = tuple(id(f) for f in fetches), tuple(id(f) for f in feeds)

@@ -7,8 +7,9 @@ next call comes with another dataset.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,47 @@ from estimator.graph.input import Input, batch_tensors
 # brings. (tf.data optimizes the dataset by itself.)
 _CONFIG = tf.compat.v1.ConfigProto()
 _CONFIG.graph_options.rewrite_options.disable_meta_optimizer = True
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenInput:
+    """An input that is read.
+
+    Attributes:
+      session: on the input's graph; its tables are filled.
+      batches: the component tensors of each batch, as arrays.
+    """
+
+    session: tf.compat.v1.Session
+    batches: Iterator[list[np.ndarray]]
+
+
+class SessionOfBoth:
+    """The model's session to hooks, which runs what is of the input's graph in the input's session.
+
+    An `input_fn` that returns tensors leaves it to a hook to run its `iterator.initializer`.
+    """
+
+    def __init__(self, model: tf.compat.v1.Session, source: tf.compat.v1.Session) -> None:
+        """Takes both; whatever it does not have itself, the model's session has."""
+        self._model = model
+        self._source = source
+
+    def run(self, fetches: Any, *args: Any, **kwargs: Any) -> Any:
+        """`Session.run` of the session whose graph holds the first of the fetches."""
+        return self._session_of(fetches).run(fetches, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """The model's session's."""
+        return getattr(self._model, name)
+
+    def _session_of(self, fetches: Any) -> tf.compat.v1.Session:
+        first = next(iter(tf.nest.flatten(fetches)), None)
+        if isinstance(first, str):
+            in_source = _has(self._source.graph, first) and not _has(self._model.graph, first)
+        else:
+            in_source = getattr(first, "graph", None) is self._source.graph
+        return self._source if in_source else self._model
 
 
 class HostInput:
@@ -76,11 +118,12 @@ class HostInput:
         shapes = tuple(None if spec is None else (spec.dtype, str(spec.shape)) for spec in flat)
         return str(tf.nest.map_structure(_kind, self.element)), shapes
 
-    def batches(self, must_end: bool = False) -> Generator[list[np.ndarray], None, None]:
-        """Yields the component tensors of each batch; closes its session when it is dropped.
+    @contextlib.contextmanager
+    def opened(self, must_end: bool = False) -> Iterator[OpenInput]:
+        """Opens a session on the input, closed when the block ends.
 
         Args:
-          must_end: raise ValueError, before the first batch, if there is no last one.
+          must_end: raise ValueError if there is no last batch.
         """
         with contextlib.ExitStack() as stack:
             # Not entered: it would stay the caller's default session between two batches.
@@ -90,15 +133,21 @@ class HostInput:
                 session.run(self._initializers)
             if must_end and self._max_batches is None:
                 self._check_end(session)
-            if self._start is not None:
-                session.run(self._start)
-            if self._has_queues:
-                coordinator = tf.train.Coordinator()
-                with self._graph.as_default():
-                    threads = tf.compat.v1.train.start_queue_runners(session, coordinator)
-                stack.callback(coordinator.join, threads, stop_grace_period_secs=5)
-                stack.callback(coordinator.request_stop)
-            yield from self._dealt(_taken(_tf.make_callable(session, self._tensors, [])))
+            yield OpenInput(session, self._batches(session, stack))
+
+    def _batches(
+        self, session: tf.compat.v1.Session, stack: contextlib.ExitStack
+    ) -> Iterator[list[np.ndarray]]:
+        """Starts the input with the first batch, after what hooks do with the session."""
+        if self._start is not None:
+            session.run(self._start)
+        if self._has_queues:
+            coordinator = tf.train.Coordinator()
+            with self._graph.as_default():
+                threads = tf.compat.v1.train.start_queue_runners(session, coordinator)
+            stack.callback(coordinator.join, threads, stop_grace_period_secs=5)
+            stack.callback(coordinator.request_stop)
+        yield from self._dealt(_taken(_tf.make_callable(session, self._tensors, [])))
 
     def _dealt(self, batches: Iterator[list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
         """The parts that the batches are cut into, as many as are wanted."""
@@ -116,6 +165,14 @@ class HostInput:
                 "The dataset of `input_fn` never ends, so `evaluate` would not either. Pass "
                 "`steps`, or leave out `repeat()`."
             )
+
+
+def _has(graph: tf.Graph, name: str) -> bool:
+    try:
+        graph.as_graph_element(name)
+    except (KeyError, ValueError):
+        return False
+    return True
 
 
 def _taken(take: Callable[[], list[np.ndarray]]) -> Iterator[list[np.ndarray]]:

@@ -8,12 +8,14 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
 from estimator.checkpoint.old_model import OldModel
 from estimator.checkpoint.warm_start import build_warm_start
+from estimator.graph.model import BUILD_LOCK
 
 _log = logging.getLogger("estimator")
 
@@ -28,66 +30,120 @@ class Setup:
       is_saver_ours: not the scaffold's, which may name and choose the variables as it likes.
       initializers: called with the session, in order, if there is no checkpoint.
       local_init_ops: run in any case: local variables, tables, iterators.
+      scaffold: the model's, with what it lacked.
+      has_own_local_init: whether the scaffold has a `local_init_op` of the model's.
       config: of the session.
       may_lack: what is initialized if a checkpoint does not have it.
+      must_be_ready: whether all variables must have values; an export leaves out those without.
     """
 
     graph: tf.Graph
     saver: tf.compat.v1.train.Saver
     is_saver_ours: bool
     initializers: list[Callable[[tf.compat.v1.Session], Any]]
-    local_init_ops: list[tf.Operation]
+    local_init_ops: list[list[tf.Operation]]
+    scaffold: tf.compat.v1.train.Scaffold
+    has_own_local_init: bool
     config: tf.compat.v1.ConfigProto
     may_lack: Sequence[tf.Variable] = ()
+    must_be_ready: bool = True
+
+    def run_local_init(self, session: tf.compat.v1.Session) -> None:
+        """Runs what every session runs once its variables have values.
+
+        Raises:
+          RuntimeError: `ready_for_local_init_op` or `ready_op` names variables without values.
+        """
+        scaffold = self.scaffold
+        if self.must_be_ready:
+            _check_ready(session, "ready_for_local_init_op", scaffold.ready_for_local_init_op)
+        for ops in self.local_init_ops:
+            session.run(ops, feed_dict=scaffold.local_init_feed_dict)
+        if self.must_be_ready:
+            _check_ready(session, "ready_op", scaffold.ready_op)
+
+
+def _check_ready(session: tf.compat.v1.Session, name: str, op: tf.Tensor | None) -> None:
+    names = [] if op is None else np.ravel(session.run(op))
+    if len(names):
+        listed = ", ".join(tf.compat.as_str_any(name) for name in names)
+        raise RuntimeError(
+            f"The model is not ready: `{name}` of its Scaffold names {listed}. Initialize them in "
+            "its `init_op`, `init_fn` or `local_init_op`; a `saver` that restores must hold them."
+        )
 
 
 def build_setup(
     graph: tf.Graph,
-    scaffold: tf.compat.v1.train.Scaffold | None,
-    saver: Callable[[], tf.compat.v1.train.Saver],
+    scaffold: tf.compat.v1.train.Scaffold,
+    saver: Callable[..., tf.compat.v1.train.Saver],
     config: tf.compat.v1.ConfigProto,
     more_local_init: Sequence[tf.Operation] = (),
     old_model: OldModel | None = None,
+    is_evaluation: bool = False,
     may_lack: Sequence[tf.Variable] = (),
 ) -> Setup:
     """Adds the initializers to a graph; what the model's scaffold names goes first.
 
     Args:
       graph: of the program.
-      scaffold: the model's, or None.
-      saver: makes the saver if the scaffold has none.
+      scaffold: the model's; it is given the saver.
+      saver: makes the saver if the scaffold has none, or of a tf.train.Checkpoint that it has.
       config: of the session.
       more_local_init: run with the local initializers.
       old_model: what to start from if there is no checkpoint, or None.
+      is_evaluation: whether metrics are to be set to zero too, whatever the scaffold says.
       may_lack: what is initialized if a checkpoint does not have it.
 
     Raises:
       ValueError: `old_model` does not fit the model.
     """
     v1 = tf.compat.v1
-    scaffold = scaffold or v1.train.Scaffold()
     with graph.as_default():
         initializers = _build_initializers(scaffold, old_model)
-        local = scaffold.local_init_op
-        if local is None:
-            local = tf.group(v1.local_variables_initializer(), v1.tables_initializer())
+        local_init_ops = _build_local_init_ops(scaffold, is_evaluation, more_local_init)
         own_saver = scaffold.saver
         if isinstance(own_saver, tf.train.Checkpoint):
-            own_saver = _tf.v1_saver(own_saver)
+            own_saver = saver(own_saver)
+        elif isinstance(own_saver, v1.train.Saver):
+            with BUILD_LOCK, _tf.savers_apart():
+                own_saver.build()  # Unless it was not deferred.
         chosen_saver = own_saver or saver()
         if not v1.get_collection(v1.GraphKeys.SAVERS):
             # Where a CheckpointSaverHook of the user looks for one.
             v1.add_to_collection(v1.GraphKeys.SAVERS, chosen_saver)
+        has_own_local_init = scaffold.local_init_op is not None
+        is_ours = own_saver is None and scaffold.init_op is None and not has_own_local_init
+        if scaffold.ready_op is None and not is_ours:
+            # The identity counts as a use: TensorFlow logs an error if there is none.
+            ready_op = tf.identity(v1.report_uninitialized_variables())
+            _tf.set_scaffold_parts(scaffold, {"ready_op": ready_op})
+        # For its `init_fn`, and for hooks that were made with it.
+        _tf.set_scaffold_parts(scaffold, {"saver": chosen_saver})
         return Setup(
             graph=graph,
             saver=chosen_saver,
             is_saver_ours=own_saver is None,
             initializers=initializers,
-            # The collection is where tf.summary keeps the initializers of file writers.
-            local_init_ops=[local, *v1.get_collection("_SUMMARY_WRITER_V2"), *more_local_init],
+            local_init_ops=local_init_ops,
+            scaffold=scaffold,
+            has_own_local_init=has_own_local_init,
             config=config,
             may_lack=may_lack,
         )
+
+
+def _build_local_init_ops(
+    scaffold: tf.compat.v1.train.Scaffold, is_evaluation: bool, more: Sequence[tf.Operation]
+) -> list[list[tf.Operation]]:
+    """What is run for every session, one list after the other."""
+    v1 = tf.compat.v1
+    # The collection is where tf.summary keeps the initializers of file writers.
+    usual = [*v1.get_collection("_SUMMARY_WRITER_V2"), *more]
+    own = scaffold.local_init_op
+    if own is None or is_evaluation:  # Metrics need these in any case.
+        usual += [v1.local_variables_initializer(), v1.tables_initializer()]
+    return [usual] if own is None else [usual, [own]]
 
 
 def _build_initializers(
@@ -138,7 +194,7 @@ def opened(
         if path is None:
             for initialize in setup.initializers:
                 initialize(session)
-        session.run(setup.local_init_ops)
+        setup.run_local_init(session)
         yield session, path
 
 

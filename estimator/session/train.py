@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +38,7 @@ from estimator.session.report import Span, TrainReport
 from estimator.session.schedule import Schedule, loop_length
 from estimator.session.signals import StopSignal, stop_signals
 from estimator.session.steps import Steps
+from estimator.session.tpu import start_tpu
 from estimator.summary.writer import EventWriter
 
 _log = logging.getLogger("estimator")
@@ -104,7 +106,8 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
     setup = build_setup(
         program.graph,
         program.spec.scaffold,
-        lambda: build_saver(
+        functools.partial(
+            build_saver,
             keep_checkpoint_max=config.keep_checkpoint_max,
             keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
         ),
@@ -138,7 +141,9 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
             with program.graph.as_default():
                 checkpoints.begin()
         stop = stack.enter_context(stop_signals())
-        session, path = stack.enter_context(opened(setup, paths, config.master))
+        target = start_tpu(program.strategy)
+        target = config.master if target is None else target
+        session, path = stack.enter_context(opened(setup, paths, target))
         # Not before: until the checkpoint has turned out to be this model's, nothing is touched.
         tf.io.gfile.makedirs(model_dir)
         if position is None or not request.is_same_input:

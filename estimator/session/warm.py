@@ -15,7 +15,10 @@ from estimator.checkpoint import files
 from estimator.checkpoint.in_memory import State, load_state
 from estimator.graph.program import EvalProgram, PredictProgram
 from estimator.session.hooks import Hook, HookedSession
+from estimator.session.host_input import HostInput, OpenInput, SessionOfBoth
 from estimator.session.open import Setup, restore_first
+from estimator.session.padded import limited, padded
+from estimator.session.tpu import start_tpu
 
 
 class WarmSession:
@@ -33,7 +36,8 @@ class WarmSession:
         """Opens the session; its variables have no values before `restore`."""
         self.program = program
         self.key = key
-        self.session = tf.compat.v1.Session(graph=setup.graph, config=setup.config)
+        target = start_tpu(program.strategy) or ""
+        self.session = tf.compat.v1.Session(target, graph=setup.graph, config=setup.config)
         self._setup = setup
         self._restored: tuple | None = None
         self._predictions: weakref.WeakSet[Generator] = weakref.WeakSet()
@@ -45,7 +49,7 @@ class WarmSession:
         if not self.has_weights_of(checkpoint_paths[0]):
             self._restored = None
             path = restore_first(self._setup, self.session, checkpoint_paths)
-            self.session.run(self._setup.local_init_ops)
+            self._setup.run_local_init(self.session)
             self._restored = files.checkpoint_identity(str(path))
         assert self._restored is not None
         return str(self._restored[0])
@@ -54,7 +58,7 @@ class WarmSession:
         """Makes values that are in no checkpoint the current ones; returns what to call them."""
         self._restored = None
         load_state(self._setup.saver, self.session, state)
-        self.session.run(self._setup.local_init_ops)
+        self._setup.run_local_init(self.session)
         return "the weights in memory"
 
     def has_weights_of(self, checkpoint_path: str) -> bool:
@@ -69,12 +73,12 @@ class WarmSession:
 
     def predict(
         self,
-        batches: Iterator[list[np.ndarray]],
+        host_input: HostInput,
         keys: Sequence[str] | None,
         hooks: Sequence[Hook],
     ) -> Generator[Any, None, None]:
         """`run_prediction`, which from now on counts as a prediction that goes on."""
-        prediction = run_prediction(self, batches, keys, hooks)
+        prediction = run_prediction(self, host_input, keys, hooks)
         self._predictions.add(prediction)
         return prediction
 
@@ -82,13 +86,21 @@ class WarmSession:
         """Another session on the same program, without weights yet."""
         return WarmSession(self.program, self._setup, self.key)
 
-    def hooked(self, hooks: Sequence[Hook]) -> HookedSession:
+    def hooked(self, hooks: Sequence[Hook], source: OpenInput) -> HookedSession:
         """A way to make calls with hooks around them; without hooks, always the same."""
         if not hooks:
             return self._run
         hooked = HookedSession(self._setup.graph, hooks)
-        hooked.start(self.session, tf.train.Coordinator())
+        both = SessionOfBoth(self.session, source.session)
+        hooked.start(self.session, tf.train.Coordinator(), both)
         return hooked
+
+    def reset_metrics(self) -> None:
+        """Sets local variables, the metrics' among them, to their first values."""
+        assert isinstance(self.program, EvalProgram)
+        self.session.run(self.program.reset)
+        if self._setup.has_own_local_init:
+            self._setup.run_local_init(self.session)
 
     def global_step(self) -> int:
         """The global step of the weights."""
@@ -101,7 +113,7 @@ class WarmSession:
 
 def run_evaluation(
     warm: WarmSession,
-    batches: Iterator[list[np.ndarray]],
+    host_input: HostInput,
     steps: int | None,
     hooks: Sequence[Hook],
 ) -> dict[str, Any]:
@@ -109,7 +121,7 @@ def run_evaluation(
 
     Args:
       warm: its program is an EvalProgram, its weights are restored.
-      batches: component arrays, one batch a replica and step.
+      host_input: gives one batch a replica and step.
       steps: None for all.
       hooks: around each step.
 
@@ -117,36 +129,41 @@ def run_evaluation(
       The metrics by name, and "loss".
 
     Raises:
-      ValueError: there was no batch.
+      ValueError: there was no batch, or there is no last one and nothing that stops.
     """
     program = warm.program
     assert isinstance(program, EvalProgram)
-    warm.session.run(program.reset)
-    session = warm.hooked(hooks)
-    total, weight = 0.0, 0
-    for group in itertools.islice(_groups(batches, len(program.feeds)), steps):
-        fetches, feeds, values = _eval_call(program, group)
-        losses = session.run(fetches, feeds, values)[: len(group)]
-        for loss in losses:
-            # A scalar counts once a batch, as Estimator always did; a vector once an example.
-            total += float(np.sum(loss))
-            weight += np.size(loss)
-        if session.should_stop:
-            break
-    if weight == 0:
-        raise ValueError(
-            "`input_fn` gave no batch to evaluate: its dataset is empty. Check its files and "
-            "filters."
-        )
-    results = dict(warm.session.run(program.values))
-    if hooks:
-        session.end()
+    warm.reset_metrics()
+    must_end = steps is None and not hooks
+    total, weight = 0.0, 0.0
+    with host_input.opened(must_end) as source:
+        session = warm.hooked(hooks, source)
+        for group in _groups(limited(source.batches, steps, len(program.feeds)), program):
+            fetches, feeds, values = _eval_call(program, group)
+            losses = session.run(fetches, feeds, values)[: len(group)]
+            for loss in losses:
+                if program.padding is not None:
+                    total, weight = total + float(loss[0]), weight + float(loss[1])
+                    continue
+                # A scalar counts once a batch, as Estimator always did; a vector once an example.
+                total += float(np.sum(loss))
+                weight += np.size(loss)
+            if session.should_stop:
+                break
+        if weight == 0:
+            raise ValueError(
+                "`input_fn` gave no batch to evaluate: its dataset is empty. Check its files and "
+                "filters."
+            )
+        results = dict(warm.session.run(program.values))
+        if hooks:
+            session.end()
     return {**results, "loss": np.float32(total / weight)}
 
 
 def run_prediction(
     warm: WarmSession,
-    batches: Iterator[list[np.ndarray]],
+    host_input: HostInput,
     keys: Sequence[str] | None,
     hooks: Sequence[Hook],
 ) -> Generator[Any, None, None]:
@@ -154,29 +171,41 @@ def run_prediction(
     program = warm.program
     assert isinstance(program, PredictProgram)
     wanted = [_only(predictions, keys) for predictions in program.predictions]
-    session = warm.hooked(hooks)
-    for group in _groups(batches, len(program.feeds)):
-        used = range(len(group))
-        fetches = [t for i in used for t in tf.nest.flatten(wanted[i])]
-        num_tensors = len(fetches)
-        fetches += [getattr(op, "op", op) for i in used for op in program.host_ops[i]]
-        feeds = [feed for i in used for feed in program.feeds[i]]
-        flat = session.run(fetches, feeds, [value for batch in group for value in batch])
-        size = num_tensors // len(group)
-        for i in used:
-            yield tf.nest.pack_sequence_as(wanted[i], flat[i * size : (i + 1) * size])
-        if session.should_stop:
-            break
-    if hooks:
-        session.end()
+    with host_input.opened() as source:
+        session = warm.hooked(hooks, source)
+        for group in _groups(source.batches, program):
+            used = range(len(group))
+            fetches = [t for i in used for t in tf.nest.flatten(wanted[i])]
+            num_tensors = len(fetches)
+            for i in used:
+                if _has_rows(program, group[i]):
+                    fetches += [getattr(op, "op", op) for op in program.host_ops[i]]
+            feeds = [feed for i in used for feed in program.feeds[i]]
+            flat = session.run(fetches, feeds, [value for batch in group for value in batch])
+            size = num_tensors // len(group)
+            for i in used:
+                if _has_rows(program, group[i]):
+                    yield tf.nest.pack_sequence_as(wanted[i], flat[i * size : (i + 1) * size])
+            if session.should_stop:
+                break
+        if hooks:
+            session.end()
 
 
 def _groups(
-    batches: Iterator[list[np.ndarray]], num_replicas: int
+    batches: Iterator[list[np.ndarray]], program: EvalProgram | PredictProgram
 ) -> Iterator[list[list[np.ndarray]]]:
-    """A batch for each replica; the last group may have fewer."""
+    """A batch for each replica; the last group may have fewer, unless batches are filled up."""
+    num_replicas = len(program.feeds)
+    if program.padding is not None:
+        batches = padded(batches, program.padding, num_replicas)
     while group := list(itertools.islice(batches, num_replicas)):
         yield group
+
+
+def _has_rows(program: EvalProgram | PredictProgram, batch: list[np.ndarray]) -> bool:
+    """Whether one of the rows is real: at the end, replicas are fed that have nothing to do."""
+    return program.padding is None or batch[-2] > 0
 
 
 def _eval_call(
@@ -185,7 +214,9 @@ def _eval_call(
     """Fetches, feeds and values for the replicas that have a batch; the others do not run."""
     used = range(len(group))
     fetches = [program.losses[i] for i in used]
-    fetches += [getattr(update, "op", update) for i in used for update in program.updates[i]]
+    for i in used:
+        if _has_rows(program, group[i]):
+            fetches += [getattr(update, "op", update) for update in program.updates[i]]
     feeds = [feed for i in used for feed in program.feeds[i]]
     return fetches, feeds, [value for batch in group for value in batch]
 

@@ -94,7 +94,12 @@ CONSTRUCTION = {
     "use_tpu without a TPU": (
         lambda s: s.tpu_model(use_tpu=True),
         ValueError,
-        '`use_tpu=True` needs a TPU ... `use_tpu=False` ... RunConfig(strategy="mirrored")',
+        'There is no TPU ... TPUClusterResolver( ... RunConfig(strategy="mirrored")',
+    ),
+    "use_tpu beside another strategy": (
+        lambda s: s.tpu_model(use_tpu=True, config=est.tpu.RunConfig(strategy="mirrored")),
+        ValueError,
+        "`use_tpu=True` and the config's strategy ('mirrored') exclude each other",
     ),
     "batch_size in params": (
         lambda s: s.tpu_model(params={"batch_size": 32}),

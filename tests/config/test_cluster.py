@@ -1,10 +1,17 @@
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 
-from estimator.config.cluster import Cluster, parse_tf_config, read_cluster
+from estimator.config.cluster import (
+    Cluster,
+    environment_with,
+    format_tf_config,
+    parse_tf_config,
+    read_cluster,
+)
 
 ADDRESSES = {
     "chief": ["a:1"],
@@ -156,3 +163,20 @@ def test_the_module_imports_no_tensorflow():
     )
     path = sys.modules["estimator.config.cluster"].__file__
     subprocess.run([sys.executable, "-c", program, path], check=True)
+
+
+@pytest.mark.parametrize("task", [("chief", 0), ("worker", 1), ("ps", 2), ("evaluator", 0)])
+def test_what_is_formatted_is_what_is_parsed(task):
+    text = format_tf_config({role: tuple(hosts) for role, hosts in ADDRESSES.items()}, *task)
+    cluster = parse_tf_config(text)
+    assert (cluster.task_type, cluster.task_id) == task
+    assert {role: list(hosts) for role, hosts in cluster.addresses.items()} == ADDRESSES
+
+
+def test_an_environment_for_another_process_leaves_ours_alone(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", "ours")
+    monkeypatch.setenv("KEPT", "1")
+    environment = environment_with(TF_CONFIG="theirs", NEW="2")
+    assert [environment[name] for name in ("TF_CONFIG", "KEPT", "NEW")] == ["theirs", "1", "2"]
+    assert os.environ["TF_CONFIG"] == "ours"
+    assert "NEW" not in os.environ

@@ -8,7 +8,7 @@ import types
 import pytest
 import tensorflow as tf
 
-from estimator.config.cluster import Cluster
+from estimator.config.cluster import Cluster, parse_tf_config
 from estimator.config.run_config import InputPipelineConfig, RunConfig, TPUConfig, TPURunConfig
 
 
@@ -215,7 +215,6 @@ def test_an_old_distribute_config_is_taken_apart():
         ({"session_creation_timeout_secs": 0}, ValueError, "`session_creation_timeout_secs`"),
         ({"checkpoint_save_graph_def": "yes"}, TypeError, "True or False"),
         ({"strategy": "miror"}, ValueError, "`strategy` .'miror'. is unknown. .* 'mirrored'"),
-        ({"strategy": "tpu"}, NotImplementedError, "'tpu'.* is not available yet"),
         ({"strategy": 3}, TypeError, "`strategy` .* a name or a strategy object"),
         ({"num_replicas": 0, "strategy": "mirrored"}, ValueError, "`num_replicas` .* at least 1"),
         ({"num_replicas": 2}, ValueError, '`num_replicas` .2. must be 1 .* strategy="mirrored"'),
@@ -346,3 +345,16 @@ def test_a_bool_is_the_old_way_to_name_an_input_pipeline(given, kept):
 def test_a_wrong_tpu_config_is_an_error(fields, error, message):
     with pytest.raises(error, match=message):
         TPUConfig(**fields)
+
+
+def test_a_cluster_may_be_passed_instead_of_tf_config():
+    task = {"type": "worker", "index": 1}
+    text = json.dumps({"cluster": {"worker": ["a:1", "b:1"], "ps": ["c:1"]}, "task": task})
+    cluster = parse_tf_config(text)
+    for config in (RunConfig(cluster=cluster), TPURunConfig(cluster=cluster)):
+        assert config.cluster == cluster
+        assert (config.task_id, config.num_worker_replicas, config.num_ps_replicas) == (1, 2, 1)
+        assert config.master == "grpc://b:1"
+    assert config.tpu_cluster_resolver is None
+    # A session elsewhere, as for servers that run already.
+    assert TPURunConfig(cluster=cluster, master="grpc://d:1").master == "grpc://d:1"

@@ -179,7 +179,6 @@ def test_more_replicas_than_gpus_is_an_error(monkeypatch, name):
     [
         ("Mirrored", ValueError, "`strategy` .'Mirrored'. is unknown. Did you mean 'mirrored'?"),
         ("banana", ValueError, "Use one of 'one_device', 'mirrored'"),
-        ("tpu", NotImplementedError, "not available yet on this version: it needs a cluster"),
         ("parameter_server", NotImplementedError, "not available yet"),
         ("multi_worker_mirrored", NotImplementedError, "not available yet"),
     ],

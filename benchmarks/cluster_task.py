@@ -1,0 +1,65 @@
+"""One task of one contender, in this process; TF_CONFIG says which task."""
+
+import functools
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.processes import answer
+from benchmarks.turns import Turns
+from benchmarks.workloads import WORKLOADS, Workload
+
+
+def measure(contender: str, workload: str, loop_steps: int, num_workers: int) -> dict:
+    """Trains until there are no more turns; a ps serves until it is ended."""
+    _TRAINERS[contender](WORKLOADS[workload], loop_steps, num_workers, Turns())
+    return {}
+
+
+Report = Callable[[int], bool]
+
+
+def _train_hand_written(*arguments: Any, has_distributed_input: bool = False) -> None:
+    from benchmarks.hand_written_workers import train_hand_written_workers
+
+    train_hand_written_workers(*arguments, has_distributed_input=has_distributed_input)
+
+
+def _train_classic(work: Workload, loop_steps: int, num_workers: int, report: Report) -> None:
+    from benchmarks.classic import serve_if_ps, train_classic
+
+    serve_if_ps()
+    del loop_steps, num_workers  # A step is a session call.
+    train_classic(work, report)
+
+
+def _train_mirrored(work: Workload, loop_steps: int, num_workers: int, report: Report) -> None:
+    from benchmarks.ours import Setup, train_ours
+
+    setup = Setup(loop_steps, num_replicas=num_workers, strategy="multi_worker_mirrored")
+    with tempfile.TemporaryDirectory() as directory:
+        train_ours(work, directory, setup, report)
+
+
+def _train_with_ps(work: Workload, loop_steps: int, num_workers: int, report: Report) -> None:
+    from benchmarks.classic import make_optimizer, serve_if_ps
+    from benchmarks.ours import Setup, train_ours
+
+    serve_if_ps()
+    del num_workers  # Each has batches of its own, of the whole size.
+    setup = Setup(loop_steps, strategy="parameter_server", make_optimizer=make_optimizer)
+    with tempfile.TemporaryDirectory() as directory:
+        train_ours(work, directory, setup, report)
+
+
+_TRAINERS = {
+    "hand-written": _train_hand_written,
+    "hand-written, distributed": functools.partial(_train_hand_written, has_distributed_input=True),
+    "classic": _train_classic,
+    "ours, mirrored": _train_mirrored,
+    "ours, with ps": _train_with_ps,
+}
+
+
+if __name__ == "__main__":
+    answer(measure)

@@ -1,0 +1,185 @@
+"""The TPU that a config names, and the strategy that runs on it.
+
+No TPU is needed to import or to read this, and nothing here was run on one: see "TPUs" in
+docs/architecture.md.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.spec import ModeKeys
+
+if TYPE_CHECKING:
+    from estimator.config.run_config import RunConfig
+
+_TPU_TYPES = (
+    tf.distribute.TPUStrategy,
+    tf.distribute.experimental.TPUStrategy,
+    tf.compat.v1.distribute.experimental.TPUStrategy,
+)
+# TensorFlow itself asks a TPU that does not answer again and again, for a day.
+_MOST_SECS_TO_FIND = 60.0
+_WAY_OUT = (
+    "Name the TPU: est.tpu.RunConfig(cluster=tf.distribute.cluster_resolver.TPUClusterResolver("
+    'tpu="name", zone=..., project=...)) or (master="grpc://address:8470"); on a machine with a '
+    'TPU of its own, TPUClusterResolver(tpu="local") finds it. Without a TPU leave `use_tpu` out '
+    'and choose another strategy, as in RunConfig(strategy="mirrored").'
+)
+
+
+def is_tpu(strategy: Any) -> bool:
+    """Whether a strategy, or a strategy's name, is that of a TPU."""
+    return isinstance(strategy, _TPU_TYPES) or strategy == "tpu"
+
+
+def make_tpu_strategy(config: RunConfig, mode: str) -> tf.distribute.TPUStrategy:
+    """The strategy on all cores of the config's TPU: always the same one for the same TPU.
+
+    Args:
+      config: its `tpu_cluster_resolver` or its master names the TPU. With neither, the environment
+        does, as `TPUClusterResolver("")` reads it; or it is this machine's own.
+      mode: a `ModeKeys`: the `evaluation_master` may be another TPU.
+
+    Raises:
+      ValueError: there is no TPU, it does not answer in time (`session_creation_timeout_secs`, at
+        most a minute), or it has another number of cores than `num_replicas` says.
+    """
+    resolver = getattr(config, "tpu_cluster_resolver", None)
+    if resolver is None:
+        is_training = mode == ModeKeys.TRAIN
+        address = config.master if is_training else config.evaluation_master
+        resolver = _resolver_of(address or "")
+    wait_secs = min(config.session_creation_timeout_secs, _MOST_SECS_TO_FIND)
+    strategy = _strategy_on(resolver, wait_secs)
+    num_cores = strategy.num_replicas_in_sync
+    if config.num_replicas not in (None, num_cores):
+        raise ValueError(
+            f"`num_replicas` ({config.num_replicas}) must be the number of the TPU's cores "
+            f"({num_cores}), one replica each. Leave it out."
+        )
+    return strategy
+
+
+def host_task(strategy: tf.distribute.Strategy) -> str | None:
+    """The task of the machine that the (first) TPU is in, as a device; None without a TPU.
+
+    A TPU of several machines has several CPUs of one name, so that "/cpu:0" alone is no place.
+    """
+    if not is_tpu(strategy):
+        return None
+    core = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
+    return core.replace(device_type=None, device_index=None).to_string()
+
+
+def check_trainable(config: RunConfig, strategy: tf.distribute.Strategy) -> None:
+    """Raises if the config asks for what training on a TPU cannot do.
+
+    Raises:
+      ValueError: `nan_policy` is "skip".
+    """
+    if is_tpu(strategy) and config.nan_policy == "skip":
+        raise ValueError(
+            f"`nan_policy` ({config.nan_policy!r}) cannot be had on a TPU: a step is compiled as a "
+            'whole, and nothing can take it back. Pass "raise", "stop" or "ignore".'
+        )
+
+
+def on_tpu(config: RunConfig, *, eval_on_tpu: bool) -> RunConfig:
+    """The config of a TPUEstimator with `use_tpu=True`.
+
+    Args:
+      config: may name the strategy "tpu", or hold a TPUStrategy object, or say nothing of one.
+      eval_on_tpu: if not, evaluation and prediction run on this machine.
+
+    Raises:
+      ValueError: the config asks for another strategy, or for model parallelism.
+    """
+    chosen = config.strategy if config.strategy is not None else config.train_distribute
+    if chosen is not None and not is_tpu(chosen):
+        raise ValueError(
+            f"`use_tpu=True` and the config's strategy ({chosen!r}) exclude each other. Leave one "
+            "of them out."
+        )
+    is_named = chosen is None or isinstance(chosen, str)
+    if is_named:
+        _check_whole_cores(getattr(config, "tpu_config", None))
+    if not eval_on_tpu:
+        strategy = make_tpu_strategy(config, ModeKeys.TRAIN) if is_named else chosen
+        return config.replace(strategy=None, train_distribute=strategy, eval_distribute=None)
+    if config.train_distribute is not None:
+        evaluates_on = config.eval_distribute or config.train_distribute
+        return config.replace(eval_distribute=evaluates_on)
+    return config if chosen is not None else config.replace(strategy="tpu")
+
+
+def _check_whole_cores(tpu_config: Any) -> None:
+    cores = getattr(tpu_config, "num_cores_per_replica", None)
+    if cores is not None and cores > 1:
+        raise ValueError(
+            f"`num_cores_per_replica` ({cores}) must be 1: a replica has a core of its own. To cut "
+            "a model over cores, make a TPUStrategy with `experimental_device_assignment` and pass "
+            "it as `train_distribute`."
+        )
+
+
+@functools.lru_cache(maxsize=8)
+def _resolver_of(address: str) -> Any:
+    """The resolver of an address or a name; "" is the TPU that the environment names, or ours."""
+    make_resolver = tf.distribute.cluster_resolver.TPUClusterResolver
+    try:
+        return make_resolver(tpu=address)
+    except ValueError:
+        if address:
+            raise
+        return make_resolver(tpu="local")
+
+
+# One for each TPU in this process: their variables and programs belong together.
+_strategies: dict[Any, tf.distribute.TPUStrategy] = {}
+
+
+def _strategy_on(resolver: Any, wait_secs: float) -> tf.distribute.TPUStrategy:
+    if resolver not in _strategies:
+        _strategies[resolver] = _make_strategy_on(resolver, wait_secs)
+    return _strategies[resolver]
+
+
+def _make_strategy_on(resolver: Any, wait_secs: float) -> tf.distribute.TPUStrategy:
+    """Made in a graph, where TensorFlow asks the TPU in a session, and not in the eager context."""
+    with tf.Graph().as_default():
+        try:
+            _check_answers(resolver, wait_secs)
+            num_cores = resolver.get_tpu_system_metadata().num_cores
+        except (tf.errors.OpError, OSError, ValueError, RuntimeError, ImportError) as error:
+            message = str(error).strip().split("\n")[0]
+            raise ValueError(
+                f"The TPU of the RunConfig cannot be found ({type(error).__name__}: {message}). "
+                f"{_WAY_OUT}"
+            ) from error
+        if not num_cores:
+            where = resolver.master() or "this machine"
+            raise ValueError(f"There is no TPU: {where} has none. {_WAY_OUT}")
+        return tf.distribute.TPUStrategy(resolver)
+
+
+def _check_answers(resolver: Any, wait_secs: float) -> None:
+    """Raises unless the TPU's host answers in time."""
+    master = resolver.master()
+    if not master:
+        return
+    config = tf.compat.v1.ConfigProto(operation_timeout_in_ms=int(wait_secs * 1000))
+    spec = resolver.cluster_spec()
+    if spec:
+        config.cluster_def.CopyFrom(spec.as_cluster_def())
+    with tf.compat.v1.Session(master, config=config) as session:
+        session.list_devices()
+
+
+def tpu_resolver(strategy: tf.distribute.Strategy) -> Any:
+    """The resolver of a TPU's strategy; None of any other's."""
+    return _tf.tpu_resolver(strategy) if is_tpu(strategy) else None

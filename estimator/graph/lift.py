@@ -1,0 +1,102 @@
+"""Makes again around a loop what was built in its body and no step runs: initializers and tables.
+
+A session reaches nothing inside a loop. What `model_fn` builds for the session, it builds where it
+is called, which is the loop's body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from estimator import _tf
+
+# For an op in the body: the ops around the loop that it was told to wait for.
+Waits: TypeAlias = dict[tf.Operation, list[tf.Operation]]
+
+
+class Lift:
+    """Ops and tensors of the default graph, a loop's body, as a session can run them."""
+
+    def __init__(self, waits: Waits, num_ops_before: int) -> None:
+        """Makes nothing yet.
+
+        Args:
+          waits: what each op of the body waits for that is not in it: the body does not know.
+          num_ops_before: how many ops the body had before the model: the loop's and the batch's.
+        """
+        self._body = tf.compat.v1.get_default_graph()
+        self._home = _tf.outer_graphs(self._body)[-1]
+        self._waits = waits
+        self._of_step = set(self._body.get_operations()[:num_ops_before])
+        self._copies: dict[tf.Operation, tf.Operation] = {}
+
+    def build(self, argument: str, value: Any) -> Any:
+        """The same outside of the loop; `value` itself if it is there already.
+
+        Args:
+          argument: what to call it in an error.
+          value: an op or a tensor.
+
+        Raises:
+          ValueError: it has a value only while a step runs.
+        """
+        with tf.init_scope(), tf.compat.v1.name_scope(None):
+            if isinstance(value, tf.Operation):
+                return self._op(argument, value)
+            return self._tensor(argument, value)
+
+    def _tensor(self, argument: str, tensor: tf.Tensor) -> tf.Tensor:
+        source = _tf.capture_source(tensor)
+        if source.graph is self._home:
+            return source
+        return self._op(argument, source.op).outputs[source.value_index]
+
+    def _op(self, argument: str, op: tf.Operation) -> tf.Operation:
+        if op.graph is self._home:
+            return op
+        if op not in self._copies:
+            self._check(argument, op)
+            inputs = [self._tensor(argument, tensor) for tensor in op.inputs]
+            waits = [*op.control_inputs, *self._waits.get(op, ())]
+            before = [self._op(argument, other) for other in waits]
+            with tf.control_dependencies(before), tf.device(op.device):
+                self._copies[op] = _tf.copy_op(op, inputs)
+        return self._copies[op]
+
+    def _check(self, argument: str, op: tf.Operation) -> None:
+        if op.graph is self._body and (op not in self._of_step or op.type == "Const"):
+            return
+        raise ValueError(
+            f"`{argument}` needs {op.name!r}, which has a value only while a step runs. Make it of "
+            "variables and constants, or train with `iterations_per_loop=1`."
+        )
+
+
+def build_table_initializers(lift: Lift) -> None:
+    """Puts the initializers of tables that were made in a loop's body where sessions find them.
+
+    Raises:
+      ValueError: a saver is to save a table that was made there.
+    """
+    # A loop and what is around it have their collections in common.
+    keys = tf.compat.v1.GraphKeys
+    collection = tf.compat.v1.get_collection_ref(keys.TABLE_INITIALIZERS)
+    collection[:] = [lift.build("The initializer of a table", op) for op in collection]
+    for saveable in tf.compat.v1.get_collection(keys.SAVEABLE_OBJECTS):
+        tensors = [spec.tensor for spec in getattr(saveable, "specs", ())]
+        if any(_tf.is_loop_body(tensor.graph) for tensor in tensors):
+            raise ValueError(
+                f"{saveable.name!r} is saved in checkpoints and was made inside the loop, where no "
+                "saver reaches it. Make the table in `model_fn` in a `with tf.init_scope():`, or "
+                "train with `iterations_per_loop=1`."
+            )
+
+
+def without_waits(waits: Waits, step_ops: list[tf.Operation]) -> Iterator[tf.Operation]:
+    """The ops around the loop for which none of a step's ops waits."""
+    wanted = {outer for op in step_ops for outer in waits.get(op, ())}
+    for outer_ops in waits.values():
+        yield from (outer for outer in outer_ops if outer not in wanted)

@@ -1,0 +1,48 @@
+"""Runs a program as a cluster on this machine, one process a task.
+
+    python -m estimator.launch --workers=2 --ps=1 --evaluator -- run_mnist.py --flags
+
+Each process gets the environment variable TF_CONFIG, with free ports. What it prints has the name
+of its task in front. The first task that fails ends all of them, and its exit code becomes that of
+the launcher. Ctrl-C, SIGTERM and SIGHUP end all of them too: with SIGTERM, which lets a training
+save, then with SIGKILL. The ps are ended when all others have ended with 0.
+
+The program is a Python file, `-m` and a module, or any other command. TensorFlow's servers listen
+on all interfaces and ask nobody who they are: let a firewall keep others out.
+"""
+
+import sys
+from collections.abc import Sequence
+from io import FileIO
+
+from absl import app, flags
+
+from estimator.launch.job import Job, run_job
+from estimator.launch.output import Output
+from estimator.launch.tasks import make_command, make_tasks
+
+FLAGS = flags.FLAGS
+flags.DEFINE_integer("workers", 1, "Workers. Worker 0 is the chief, if none is.", lower_bound=0)
+flags.DEFINE_integer("ps", 0, "Parameter servers.", lower_bound=0)
+flags.DEFINE_boolean("chief", False, "Have a chief beside the workers.")
+flags.DEFINE_boolean("evaluator", False, "Have an evaluator, outside of the training cluster.")
+flags.DEFINE_integer("restarts", 0, "How often to start all again after a failure.", lower_bound=0)
+flags.DEFINE_float("grace_secs", 30.0, "Seconds from SIGTERM to SIGKILL.", lower_bound=0)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns the exit code."""
+    try:
+        tasks = make_tasks(FLAGS.workers, FLAGS.ps, FLAGS.chief, FLAGS.evaluator)
+        job = Job(tasks, make_command(argv[1:]), FLAGS.restarts, FLAGS.grace_secs)
+    except ValueError as error:
+        raise app.UsageError(str(error)) from error
+    # Without the buffers of sys.stdout, which would try again what could not be written.
+    streams = (FileIO(stream.fileno(), "wb", closefd=False) for stream in (sys.stdout, sys.stderr))
+    return run_job(job, Output(list(map(str, tasks)), *streams))
+
+
+if __name__ == "__main__":
+    # The first word that is no flag is the program, as it is after --.
+    FLAGS.set_gnu_getopt(False)
+    app.run(main)

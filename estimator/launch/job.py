@@ -1,0 +1,153 @@
+"""Runs the tasks of a job to their common end."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from estimator.config.cluster import PS
+from estimator.launch.output import Output
+from estimator.launch.process import TaskProcess
+from estimator.launch.tasks import Task, make_tf_configs
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# How often to look whether those that were told to end have done so.
+_POLL_SECS = 0.05
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to run.
+
+    Attributes:
+      tasks: of the cluster.
+      command: of each task.
+      num_restarts: how often to start all of them anew after one has failed.
+      grace_secs: from SIGTERM to SIGKILL.
+    """
+
+    tasks: Sequence[Task]
+    command: Sequence[str]
+    num_restarts: int = 0
+    grace_secs: float = 30.0
+
+
+@dataclass(frozen=True)
+class _End:
+    """How an attempt ended."""
+
+    status: int = 0
+    is_stopped: bool = False  # By a signal to the launcher: no restart.
+
+
+def run_job(job: Job, output: Output) -> int:
+    """Runs the job, again after a failure as often as it may be, and leaves no process behind.
+
+    A job is done when all tasks but the ps have ended with 0; the ps are then told to end. The
+    first other exit code ends all tasks, as a signal to this process does.
+
+    Returns:
+      0, the exit code of the first task that failed, or 128 + n for the signal n.
+    """
+    events: queue.SimpleQueue[TaskProcess | signal.Signals] = queue.SimpleQueue()
+    with _signals_to(events):
+        for num_left in reversed(range(job.num_restarts + 1)):
+            end = _Attempt(job, output, events).run()
+            if end.status == 0 or end.is_stopped or num_left == 0:
+                break
+            output.say(f"Starting all tasks again ({num_left} of {job.num_restarts} restarts left)")
+    return end.status
+
+
+@contextlib.contextmanager
+def _signals_to(events: queue.SimpleQueue) -> Iterator[None]:
+    """Inside, what would end this process is an event instead; what it ignores stays ignored."""
+
+    def note(number: int, frame: FrameType | None) -> None:
+        del frame
+        events.put(signal.Signals(number))
+
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
+    ours = [number for number, handler in before.items() if handler != signal.SIG_IGN]
+    for number in ours:
+        signal.signal(number, note)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, before[number])
+
+
+class _Attempt:
+    """All tasks, started once."""
+
+    def __init__(self, job: Job, output: Output, events: queue.SimpleQueue) -> None:
+        self._job = job
+        self._output = output
+        self._events = events
+        self._processes: list[TaskProcess] = []
+
+    def run(self) -> _End:
+        """Starts the tasks and ends them all, whatever comes."""
+        try:
+            self._start()
+            end = self._wait()
+        finally:
+            last_signal = self._stop()
+        if last_signal is not None and not end.is_stopped:
+            return _End(end.status or 128 + last_signal, is_stopped=True)
+        return end
+
+    def _start(self) -> None:
+        for task, tf_config in make_tf_configs(self._job.tasks).items():
+            self._processes.append(
+                TaskProcess(task, self._job.command, tf_config, self._output, self._events.put)
+            )
+        names = ", ".join(f"{process.task} (pid {process.pid})" for process in self._processes)
+        self._output.say(f"Started {names}")
+
+    def _wait(self) -> _End:
+        """Waits until the job is done, a task has failed or a signal has come."""
+        awaited = {process for process in self._processes if process.task.role != PS}
+        while awaited:
+            event = self._events.get()
+            if isinstance(event, signal.Signals):
+                self._output.say(f"{event.name}: ending all tasks")
+                return _End(128 + event, is_stopped=True)
+            if event in self._processes and event.status:
+                event.drain()
+                self._output.say(f"{event.task} {event.describe_status()}; ending all tasks")
+                return _End(event.status)
+            awaited.discard(event)
+        return _End()
+
+    def _stop(self) -> signal.Signals | None:
+        """Ends what still runs; returns the signal that came meanwhile, which makes it hurry."""
+        for process in self._processes:
+            process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + self._job.grace_secs
+        last_signal = None
+        while any(process.is_alive() for process in self._processes):
+            if last_signal is not None or time.monotonic() >= deadline:
+                self._kill()
+                break
+            with contextlib.suppress(queue.Empty):
+                event = self._events.get(timeout=_POLL_SECS)
+                if event in _SIGNALS:
+                    last_signal = event
+        for process in self._processes:
+            process.drain()
+        return last_signal
+
+    def _kill(self) -> None:
+        alive = [process for process in self._processes if process.is_alive()]
+        names = ", ".join(str(process.task) for process in alive)
+        self._output.say(f"SIGKILL to {names}, still there after SIGTERM")
+        for process in alive:
+            process.kill()

@@ -1,0 +1,199 @@
+"""Hooks that a model brings along, and listeners of checkpoints wherever they are given."""
+
+import json
+
+import pytest
+import tensorflow as tf
+
+import estimator as est
+from tests.conformance import cases
+from tests.toy import checkpoint_steps, numbers
+
+v1 = tf.compat.v1
+
+STRATEGIES = pytest.mark.parametrize(
+    "strategy", ["no_strategy", "one_device", "mirrored_x2", "central_storage_x2"]
+)
+LOOPS = pytest.mark.parametrize("loop", [1, 100])
+
+
+class Counts(v1.train.SessionRunHook):
+    """Counts its calls, and notes the step at the last one."""
+
+    def __init__(self, calls, name):
+        self.calls, self.name = calls, name
+
+    def _count(self, verb):
+        self.calls[f"{self.name} {verb}"] = self.calls.get(f"{self.name} {verb}", 0) + 1
+
+    def begin(self):
+        self._count("begin")
+        self.step = v1.train.get_global_step()
+
+    def after_create_session(self, session, coord):
+        self._count("session")
+
+    def after_run(self, run_context, run_values):
+        self._count("run")
+        self.calls[f"{self.name} last step"] = int(run_context.session.run(self.step))
+
+    def end(self, session):
+        self._count("end")
+
+
+def make_model_fn(make_hooks, is_tpu=False):
+    """Its weight is the number of steps; `make_hooks` takes the loss, and returns them by name."""
+
+    def model_fn(features, labels, mode):
+        loss = tf.reduce_mean(tf.cast(features, tf.float32), name="my_loss")
+        step = v1.train.get_global_step()
+        spec = est.tpu.TPUEstimatorSpec if is_tpu else est.EstimatorSpec
+        return spec(
+            mode,
+            predictions=tf.cast(features, tf.float32),
+            loss=loss,
+            train_op=step.assign_add(1),
+            **make_hooks(loss),
+        )
+
+    return model_fn
+
+
+def make(model_dir, model_fn, strategy, loop, **config):
+    run_config = cases.make_config(**cases.STRATEGIES[strategy], iterations_per_loop=loop, **config)
+    return est.Estimator(model_fn, str(model_dir), run_config)
+
+
+@pytest.mark.parametrize(("loop", "is_tpu"), [(1, False), (100, False), (100, True)])
+@STRATEGIES
+def test_each_verb_runs_the_hooks_of_its_own(tmp_path, strategy, loop, is_tpu):
+    calls = {}
+
+    def make_hooks(loss):
+        names = ["training_hooks", "evaluation_hooks", "prediction_hooks"]
+        names += [] if is_tpu else ["training_chief_hooks"]
+        return {name: [Counts(calls, name.split("_h")[0])] for name in names}
+
+    trained = make(tmp_path, make_model_fn(make_hooks, is_tpu), strategy, loop)
+    trained.train(numbers(), steps=4)
+    chief = {} if is_tpu else {"training_chief": 4 if loop == 1 else 1}
+    training = {"training": 4 if loop == 1 else 1, **chief}
+    assert calls == {
+        f"{name} {verb}": count
+        for name, runs in training.items()
+        for verb, count in {"begin": 1, "session": 1, "run": runs, "end": 1, "last step": 4}.items()
+    }
+    for verb, name in (("evaluate", "evaluation"), ("predict", "prediction")):
+        calls.clear()
+        result = getattr(trained, verb)(numbers(6, 1))
+        if verb == "predict":
+            assert list(result) == [0, 1, 2, 3, 4, 5]
+        runs = 3 if strategy == "mirrored_x2" else 6
+        assert calls == {
+            f"{name} {verb}": count
+            for verb, count in {
+                "begin": 1,
+                "session": 1,
+                "run": runs,
+                "end": 1,
+                "last step": 4,
+            }.items()
+        }
+
+
+@STRATEGIES
+@pytest.mark.parametrize("verb", ["train", "evaluate", "predict"])
+def test_a_logging_tensor_hook_of_the_caller_finds_a_tensor_by_its_name(tmp_path, strategy, verb):
+    logged = []
+    trained = make(tmp_path, make_model_fn(lambda loss: {}), strategy, 1)
+    trained.train(numbers(), steps=1)
+    hook = est.LoggingTensorHook(
+        ["my_loss"],
+        every_n_iter=1,
+        formatter=lambda values: logged.append(values["my_loss"]) or "",
+    )
+    given = {"steps": 2} if verb != "predict" else {}
+    result = getattr(trained, verb)(numbers(4), hooks=[hook], **given)
+    if verb == "predict":
+        assert list(result) == [0, 1, 2, 3]
+    # It has the name in the first replica.
+    is_x2 = strategy == "mirrored_x2" or (strategy.endswith("x2") and verb == "train")
+    every = [0, 2] if is_x2 else [0, 1, 2, 3]
+    assert logged == every[: 4 if verb == "predict" else 2]
+
+
+class Notes(v1.train.CheckpointSaverListener):
+    """Notes the steps that are saved; asks to stop at one."""
+
+    def __init__(self, notes, name, stop_at=None):
+        self.notes, self.name, self.stop_at = notes, name, stop_at
+
+    def after_save(self, session, global_step_value):
+        self.notes.append((self.name, int(global_step_value)))
+        return global_step_value == self.stop_at
+
+
+@pytest.mark.parametrize(
+    ("loop", "where"), [(1, "hooks"), (100, "training_hooks"), (1, "training_chief_hooks")]
+)
+@STRATEGIES
+def test_listeners_are_told_of_each_save_of_whoever_saves(tmp_path, strategy, loop, where):
+    notes = []
+
+    def make_hook():
+        return est.CheckpointSaverHook(
+            str(tmp_path), save_steps=2, listeners=[Notes(notes, "hook's")]
+        )
+
+    def make_hooks(loss):
+        return {} if where == "hooks" else {where: [make_hook()]}
+
+    trained = make(tmp_path, make_model_fn(make_hooks), strategy, loop, keep_checkpoint_max=9)
+    trained.train(
+        numbers(),
+        max_steps=5,
+        hooks=[make_hook()] if where == "hooks" else None,
+        saving_listeners=[Notes(notes, "train's")],
+    )
+    steps = sorted({step for _, step in notes})
+    # The hook saves after the first call, which a loop makes longer, and every 2 steps from there.
+    assert steps == checkpoint_steps(tmp_path)
+    assert steps[-1] == 5
+    assert notes == [(name, step) for step in steps for name in ("hook's", "train's")]
+
+
+@LOOPS
+@STRATEGIES
+def test_a_listener_of_a_models_hook_can_stop_training(tmp_path, strategy, loop):
+    notes = []
+
+    def make_hooks(loss):
+        listeners = [Notes(notes, "a", stop_at=4), Notes(notes, "b")]
+        hook = est.CheckpointSaverHook(str(tmp_path), save_steps=2, listeners=listeners)
+        return {"training_chief_hooks": [hook]}
+
+    trained = make(tmp_path, make_model_fn(make_hooks), strategy, loop)
+    trained.train(numbers(), max_steps=2)
+    trained.train(numbers(), max_steps=20)
+    assert trained.train_result.global_step == 4
+    assert trained.train_result.reason in ("hook", "listener")
+    assert notes[-2:] == [("a", 4), ("b", 4)]
+
+
+@LOOPS
+def test_the_role_master_is_the_chief_which_saves_and_runs_the_chiefs_hooks(
+    tmp_path, monkeypatch, loop
+):
+    cluster = {"master": ["localhost:1"]}
+    task = {"type": "master", "index": 0}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+    calls = {}
+
+    def make_hooks(loss):
+        return {"training_chief_hooks": [Counts(calls, "chief")]}
+
+    trained = make(tmp_path, make_model_fn(make_hooks), "no_strategy", loop)
+    assert trained.config.is_chief
+    trained.train(numbers(), steps=3)
+    assert checkpoint_steps(tmp_path) == [3]
+    assert calls["chief end"] == 1
