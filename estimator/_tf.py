@@ -31,7 +31,6 @@ from tensorflow.python.ops import random_ops_util as _random_ops_util
 from tensorflow.python.tpu import tpu_strategy_util as _tpu_strategy_util
 from tensorflow.python.training import checkpoint_utils as _checkpoint_utils
 from tensorflow.python.training import optimizer as _v1_optimizer
-from tensorflow.python.util import deprecation as _deprecation
 
 # The attribute of an op that is part of a TPU's program (2.16 to 2.21).
 _TPU_PROGRAM = "_tpu_replicate"
@@ -475,11 +474,6 @@ def set_scaffold_parts(scaffold: tf.compat.v1.train.Scaffold, parts: dict[str, A
         setattr(scaffold, f"_{name}", part)
 
 
-# A context inside which calls of deprecated functions are not logged: TensorFlow's own saver makes
-# some. The logger cannot tell them from those of the user. `deprecation.silence`, 2.16 to 2.21.
-no_deprecation_warnings = _deprecation.silence
-
-
 def object_saveables(checkpoint: tf.train.Checkpoint) -> list[Any]:
     """What a v1 Saver of object-based checkpoints saves, as a Scaffold makes one when finalized.
 
@@ -703,6 +697,47 @@ def _asks_keras() -> bool:
     while frame is not None and frame.f_code.co_filename.startswith(inside):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(_keras_folders() or ("?",))
+
+
+_TENSORFLOW = os.path.dirname(os.path.abspath(tf.__file__)) + os.sep
+_TF_DATA = os.path.join(_TENSORFLOW, "python", "data") + os.sep
+
+
+@contextlib.contextmanager
+def ops_of_datasets_in(scope: str) -> Iterator[None]:
+    """Inside, what tf.data makes for itself in the default graph is named `scope/...`.
+
+    A dataset has constants for its arguments, such as `count` and `step`, whose names a variable
+    of the model would not get any more. What the program makes itself keeps its name.
+    Every op and name scope gets its name of `Graph.unique_name`, which is public; the folder of
+    tf.data is not. 2.16 to 2.21.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    original = graph.unique_name
+
+    def unique_name(name: str, mark_as_used: bool = True) -> str:
+        is_in_scope = f"{graph.get_name_scope()}/".startswith(f"{scope}/")
+        if not is_in_scope and _is_made_by_tf_data():
+            name = f"{scope}/{name}"
+        return original(name, mark_as_used)
+
+    graph.unique_name = unique_name
+    try:
+        yield
+    finally:
+        del graph.unique_name
+
+
+def _is_made_by_tf_data() -> bool:
+    """Whether tf.data comes before any code outside of TensorFlow, up the stack."""
+    frame: types.FrameType | None = sys._getframe(2)
+    # A name scope is a context manager: `contextlib` is on the stack too.
+    inside = (_TENSORFLOW, contextlib.__file__)
+    while frame is not None and frame.f_code.co_filename.startswith(inside):
+        if frame.f_code.co_filename.startswith(_TF_DATA):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _is_on_stack(folders: tuple[str, ...]) -> bool:

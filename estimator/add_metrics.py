@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from estimator.config.checks import parameters_of
 from estimator.estimator import Estimator
 from estimator.graph.model import argument_names
 from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
@@ -57,7 +57,7 @@ def _checked_arguments(metric_fn: Any) -> list[str]:
         raise TypeError(
             f"`metric_fn` ({metric_fn!r}) must be a function that returns a dict of metrics."
         )
-    parameters = inspect.signature(metric_fn).parameters
+    parameters = parameters_of("metric_fn", metric_fn)
     unknown = [
         name
         for name, p in parameters.items()

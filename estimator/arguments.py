@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from estimator.config.checks import check_bool, check_int
+from estimator.config.checks import check_bool, check_int, check_no_pattern
 from estimator.config.checks import check_name as check_name
 from estimator.config.run_config import RunConfig, TPUConfig
 from estimator.export.directory import make_base_path, make_extra_assets
@@ -116,6 +116,7 @@ def checked_model_dir(model_dir: Any, config_model_dir: str | None) -> str | Non
     path = path or config_model_dir
     if path is None:
         return None
+    check_no_pattern("model_dir", path)
     found = _nearest_existing(path)
     if not tf.io.gfile.isdir(found):
         where = "is a file" if found == path else f"is below {found}, which is a file"

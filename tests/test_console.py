@@ -16,6 +16,7 @@ from absl import flags
 from absl import logging as absl_logging
 
 from estimator import console
+from estimator.checkpoint.position import build_input_position
 
 ESTIMATOR = logging.getLogger("estimator")
 
@@ -169,6 +170,21 @@ def test_a_warning_is_shown_though_nobody_set_logging_up(capsys, monkeypatch):
     with fresh_logging(), console.rewriting(FakeLine()):
         ESTIMATOR.warning("mind %s", "that")
     assert capsys.readouterr().err == "mind that\n"
+
+
+def test_after_a_save_that_failed_the_programs_own_deprecations_are_logged(caplog):
+    with pytest.raises(AttributeError), tf.Graph().as_default():
+        build_input_position(["no iterator"], tf.no_op())
+    tensorflow = logging.getLogger("tensorflow")
+    assert tensorflow.filters == []
+    tensorflow.addHandler(caplog.handler)
+    try:
+        with tf.Graph().as_default():
+            tf.compat.v1.to_float(1)
+    finally:
+        tensorflow.removeHandler(caplog.handler)
+    deprecated = [r.getMessage() for r in caplog.records if "deprecated" in r.getMessage()]
+    assert sum("to_float" in message for message in deprecated) == len(deprecated) > 0
 
 
 def test_two_quiet_parts_of_a_program_may_overlap():

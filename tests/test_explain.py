@@ -196,7 +196,7 @@ def test_the_repr_is_a_line_if_it_is_short_and_a_few_if_not(tmp_path):
         )""")  # noqa: E501
     sized = est.tpu.TPUEstimator(model_fn, "m", train_batch_size=8, predict_batch_size=2)
     assert repr(sized).endswith(
-        "\n    config=TPURunConfig(model_dir='m', iterations_per_loop=2),"
+        "\n    config=tpu.RunConfig(model_dir='m', iterations_per_loop=2),"
         "\n    train_batch_size=8,\n    predict_batch_size=2,\n)"
     )
     assert "model_fn=<Model>," in repr(est.Estimator(Model(), "m", params={"x": "y" * 200}))

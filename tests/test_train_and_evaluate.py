@@ -335,6 +335,14 @@ def test_a_nan_raises(make):
         est.train_and_evaluate(make(), est.TrainSpec(input_fn), eval_spec())
 
 
+@pytest.fixture
+def _sigint_interrupts():
+    """A process that a shell started with `&` ignores SIGINT, and so does this one then."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class SignalAt(v1.train.SessionRunHook):
     """Sends SIGINT to this process after some calls."""
 
@@ -347,6 +355,7 @@ class SignalAt(v1.train.SessionRunHook):
             os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.usefixtures("_sigint_interrupts")
 def test_a_signal_ends_it_without_another_evaluation(make):
     model = make()
     with pytest.raises(KeyboardInterrupt):
@@ -355,6 +364,7 @@ def test_a_signal_ends_it_without_another_evaluation(make):
     assert evaluated_steps(model) == [50]
 
 
+@pytest.mark.usefixtures("_sigint_interrupts")
 def test_a_signal_while_evaluating_takes_effect_after_it(make):
     model = make()
     with pytest.raises(KeyboardInterrupt):

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.checkpoint.variables import saved_variables
+from estimator.config.checks import check_no_pattern
 
 PREFIX = "model.ckpt"
 _ENDING = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
@@ -63,6 +64,7 @@ def checked_checkpoint(path: Any, argument: str = "checkpoint_path") -> str:
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"`{argument}` ({path!r}) must be a path, or None.")
     path = os.fspath(path)
+    check_no_pattern(argument, path)
     if tf.io.gfile.exists(path + ".index"):
         return path
     if tf.io.gfile.isdir(path) and (newest := latest_checkpoint(path)):

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
+from estimator.config.checks import check_no_pattern
 from estimator.config.warm_start import VocabInfo, WarmStartSettings
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -93,6 +94,7 @@ def find_checkpoint(path: str) -> str:
     Raises:
       ValueError: there is none.
     """
+    check_no_pattern("warm_start_from", path)
     exists = tf.io.gfile.exists
     for prefix in (path, os.path.join(path, _SAVED_MODEL_VARIABLES)):
         if exists(prefix + ".index"):

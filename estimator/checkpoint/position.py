@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from estimator import _tf
 from estimator.checkpoint.files import restore_error
+from estimator.console import no_internal_deprecations
 from estimator.graph.workers import ONE_WORKER, Workers
 
 _NAME = "input-position"
@@ -137,7 +137,7 @@ def build_input_position(
       initializer: starts all of them at their beginning.
       workers: those that train together, each with an input of its own.
     """
-    with _tf.no_deprecation_warnings():
+    with no_internal_deprecations():
         saveables = [
             tf.data.experimental.make_saveable_from_iterator(i, external_state_policy="ignore")
             for i in iterators

@@ -10,7 +10,9 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
+from estimator.checkpoint.collections import PortableSaver, only_top_of_graph
 from estimator.checkpoint.position import InputPosition
+from estimator.console import no_internal_deprecations
 
 _log = logging.getLogger("estimator")
 
@@ -104,7 +106,7 @@ class CheckpointWriter:
         if not self._save_on(session):
             self._note_saved(step)
             return False
-        with _tf.no_deprecation_warnings():
+        with no_internal_deprecations(), only_top_of_graph(session.graph):
             self._saver.save(
                 session,
                 os.path.join(self._model_dir, files.PREFIX),
@@ -155,7 +157,7 @@ def build_saver(
         everything += tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVEABLE_OBJECTS)
     else:
         everything = _tf.object_saveables(checkpoint)
-    return tf.compat.v1.train.Saver(
+    return PortableSaver(
         everything,
         sharded=checkpoint is not None,
         max_to_keep=keep_checkpoint_max or 0,

@@ -6,8 +6,10 @@ import difflib
 import inspect
 import numbers
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+_OF_PATTERNS = "*?[\\"
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
@@ -76,11 +78,22 @@ def checked_window(argument: str, value: Any) -> tuple[int, int] | None:
     return first, last
 
 
+def parameters_of(argument: str, function: Callable) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a function by name; raises if Python cannot tell them."""
+    try:
+        return inspect.signature(function).parameters
+    except ValueError as error:
+        raise TypeError(
+            f"`{argument}` ({function!r}) is compiled code, of which Python cannot tell the "
+            "arguments. Wrap it in a function or a lambda of your own."
+        ) from error
+
+
 def check_takes_nothing(argument: str, function: Callable) -> None:
     """Raises unless a function can be called without arguments."""
     needed = [
         name
-        for name, parameter in inspect.signature(function).parameters.items()
+        for name, parameter in parameters_of(argument, function).items()
         if parameter.default is inspect.Parameter.empty
         and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
     ]
@@ -88,6 +101,21 @@ def check_takes_nothing(argument: str, function: Callable) -> None:
         raise TypeError(
             f"`{argument}` takes arguments ({', '.join(needed)}), but it is called with none. Bind "
             "them with functools.partial."
+        )
+
+
+def check_no_pattern(argument: str, path: str) -> None:
+    """Raises if TensorFlow would take a path for a pattern of names.
+
+    It looks for the files of a checkpoint by patterns: it would not find those in `run[1]`, and of
+    an old checkpoint in `run*` it would also remove the files of that step in `run1`.
+    """
+    found = [letter for letter in _OF_PATTERNS if letter in path and letter != os.sep]
+    if found:
+        raise ValueError(
+            f"`{argument}` ({path!r}) must not contain {' or '.join(found)}: TensorFlow takes "
+            "the paths of checkpoints for patterns of names. Use another name, or a symbolic link "
+            "to it."
         )
 
 

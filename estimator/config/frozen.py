@@ -21,7 +21,7 @@ def check_fields(config: Any, names: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             raise ValueError(
-                f"`{name}` is no field of {type(config).__name__}. {did_you_mean(name, known)}"
+                f"`{name}` is no field of {_shown_name(config)}. {did_you_mean(name, known)}"
             )
 
 
@@ -33,7 +33,12 @@ def short_repr(config: Any, **defaults: Any) -> str:
         default = defaults.get(field.name, field.default)
         if value is not default and value != default:
             shown[field.name] = show(value)
-    return call_in_words(type(config).__name__, shown)
+    return call_in_words(_shown_name(config), shown)
+
+
+def _shown_name(config: Any) -> str:
+    """What a program calls the class: its name, or the `_shown_as` that it says of itself."""
+    return vars(type(config)).get("_shown_as", type(config).__name__)
 
 
 def call_in_words(name: str, arguments: dict[str, str]) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import tensorflow as tf
 
@@ -19,6 +18,7 @@ from estimator.config.checks import (
     check_positive,
     check_type,
     checked_window,
+    parameters_of,
 )
 from estimator.config.cluster import EVALUATOR, Cluster, read_cluster
 from estimator.config.frozen import check_fields, short_repr
@@ -296,7 +296,7 @@ class RunConfig:
             return
         rule = "a function of exactly one argument, `op`, that returns its device"
         check_type("device_fn", self.device_fn, Callable, rule)
-        if list(inspect.signature(self.device_fn).parameters) != ["op"]:
+        if list(parameters_of("device_fn", self.device_fn)) != ["op"]:
             raise ValueError(f"`device_fn` ({self.device_fn!r}) must be {rule}.")
 
     def _check_compute_dtype(self) -> None:
@@ -357,6 +357,8 @@ class TPURunConfig(RunConfig):
       tpu_cluster_resolver: the `cluster` that was passed, a `TPUClusterResolver` of
         `tf.distribute.cluster_resolver`; it names the masters.
     """
+
+    _shown_as: ClassVar = "tpu.RunConfig"
 
     tpu_config: TPUConfig = TPUConfig()
     tpu_cluster_resolver: Any = None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _PS_TYPE = tf.compat.v1.distribute.experimental.ParameterServerStrategy
 # The two have no public base class in common.
 STRATEGY_TYPES = (tf.distribute.Strategy, tf.compat.v1.distribute.Strategy)
+_ONE_DEVICE_TYPES = (tf.distribute.OneDeviceStrategy, tf.compat.v1.distribute.OneDeviceStrategy)
 # Those whose devices are all of this machine.
 _LOCAL_TYPES = (
     tf.distribute.OneDeviceStrategy,
@@ -169,6 +170,18 @@ def _choice_in_words(config: RunConfig) -> str:
     """What the config calls the strategy that it trains under."""
     choice = _choose(config, ModeKeys.TRAIN)
     return repr(choice) if isinstance(choice, str) or choice is None else type(choice).__name__
+
+
+def start_eager_context(strategy: tf.distribute.Strategy) -> None:
+    """Initializes the eager context if a build under this strategy would do so, inside its graph.
+
+    There it would get no soft placement, for as long as the process lives: what the program runs
+    eagerly, later, would fail where it names a device that is not there.
+    """
+    is_one_device = isinstance(strategy, _ONE_DEVICE_TYPES) or _is_default(strategy)
+    # Any other but a TPU's has a thread a replica, which initializes it.
+    if not is_one_device and not is_tpu(strategy) and tf.executing_eagerly():
+        tf.config.list_logical_devices()
 
 
 def replicas_in_words(strategy: tf.distribute.Strategy) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator.config.checks import check_no_pattern
 from estimator.export.unfinished import remove_abandoned_dirs, unfinished_dir, unfinished_path
 
 
@@ -25,6 +26,7 @@ def make_base_path(export_dir_base: Any) -> str:
             "not exist."
         )
     path = os.fsdecode(export_dir_base)
+    check_no_pattern("export_dir_base", path)
     if tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path):
         raise ValueError(
             f"`export_dir_base` ({path!r}) is a file; it must be a directory, or not exist yet."

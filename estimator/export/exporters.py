@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from estimator.config.checks import check_no_pattern, parameters_of
 from estimator.export.directory import make_extra_assets, numbered_dirs, remove_numbered_dir
 from estimator.export.receivers import check_receiver_fn
 from estimator.summary.reader import read_evaluations
@@ -345,6 +346,7 @@ def check_exporter_name(name: str) -> None:
         raise ValueError(
             f"`name` ({name!r}) must name a directory inside `<model_dir>/export`, such as 'best'."
         )
+    check_no_pattern("name", name)
 
 
 def _check_compare_fn(compare_fn: Any) -> None:
@@ -354,6 +356,7 @@ def _check_compare_fn(compare_fn: Any) -> None:
     )
     if not callable(compare_fn):
         raise TypeError(f"`compare_fn` ({compare_fn!r}) {rule}.")
+    parameters_of("compare_fn", compare_fn)
     signature = inspect.signature(compare_fn)
     try:
         signature.bind(**dict.fromkeys(_COMPARE_ARGUMENTS))

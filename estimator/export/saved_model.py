@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator.checkpoint.collections import only_top_of_graph
 from estimator.console import say
 from estimator.export.directory import (
     make_base_path,
@@ -118,8 +119,7 @@ class _PortableSaver:
     """A Saver whose exported graph names no device, and can be imported.
 
     TensorFlow's `clear_devices` stops at the top of the graph; loops, maps and other functions
-    keep theirs. And its collections name what is inside of loops and branches, such as summaries,
-    which an import looks for at the top, and fails.
+    keep theirs.
     """
 
     def __init__(self, saver: Any) -> None:
@@ -129,15 +129,11 @@ class _PortableSaver:
         return self._saver.save(*args, **kwargs)
 
     def export_meta_graph(self, **kwargs: Any) -> Any:
-        meta_graph = self._saver.export_meta_graph(**kwargs)
+        with only_top_of_graph(tf.compat.v1.get_default_graph()):
+            meta_graph = self._saver.export_meta_graph(**kwargs)
         for function in meta_graph.graph_def.library.function:
             for node in function.node_def:
                 node.device = ""
-        at_top = {node.name for node in meta_graph.graph_def.node}
-        for collection in meta_graph.collection_def.values():
-            if collection.WhichOneof("kind") == "node_list":
-                names = collection.node_list.value
-                names[:] = [name for name in names if name.partition(":")[0] in at_top]
         return meta_graph
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator import _tf
+from estimator.console import no_internal_deprecations
 from estimator.export.outputs import ExportOutput, PredictOutput, SupervisedOutput
 
 _log = logging.getLogger("estimator")
@@ -127,7 +127,7 @@ def _make_signature(output: ExportOutput, receiver_tensors: Mapping[str, Any]) -
     """The signature, which needs nothing that it does not take; ValueError if there is none."""
     fed = tf.nest.flatten(dict(receiver_tensors), expand_composites=True)
     graph = fed[0].graph if fed else tf.compat.v1.get_default_graph()
-    with graph.as_default(), _tf.no_deprecation_warnings():  # TensorFlow warns of its own call.
+    with graph.as_default(), no_internal_deprecations():  # TensorFlow warns of its own call.
         signature = output.as_signature_def(dict(receiver_tensors))
     names = [name for info in signature.outputs.values() for name in _tensor_names(info)]
     _check_reachable(graph, names, {tensor.name for tensor in fed})

@@ -12,6 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator import _tf
+from estimator.config.checks import parameters_of
 from estimator.graph.copy import build_copy, runs_each_time
 from estimator.graph.lookahead import Lookahead
 from estimator.spec import ModeKeys
@@ -91,7 +93,8 @@ def build_input(
     given = {"params": params, "mode": mode, "config": config, "input_context": input_context}
     with tf.device("/cpu:0"):
         try:
-            result = input_fn(**{name: given[name] for name in _argument_names(input_fn)})
+            with _tf.ops_of_datasets_in("input"):
+                result = input_fn(**{name: given[name] for name in _argument_names(input_fn)})
         except KeyError as error:
             if error.args != ("batch_size",) or "batch_size" in params:
                 raise
@@ -158,7 +161,7 @@ def check_input_fn(input_fn: Any, argument: str = "input_fn") -> None:
         )
     unknown = [
         name
-        for name, parameter in inspect.signature(input_fn).parameters.items()
+        for name, parameter in parameters_of(argument, input_fn).items()
         if name not in INPUT_FN_ARGUMENTS
         and parameter.default is inspect.Parameter.empty
         and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
@@ -218,6 +221,7 @@ def _build_dataset_input(dataset: tf.data.Dataset, mode: str, lookahead: int | N
     _check_element(dataset.element_spec)
     try:
         ahead = None if lookahead is None else Lookahead(dataset, lookahead)
+        # Not in a name scope: hooks fetch "IteratorGetNext:0", and a saved position has its name.
         iterator = tf.compat.v1.data.make_initializable_iterator(
             _with_options(dataset if ahead is None else ahead.dataset, mode)
         )

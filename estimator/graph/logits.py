@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
+
+from estimator.config.checks import parameters_of
 
 _ARGUMENTS = ("features", "mode", "params", "config")
 
@@ -35,7 +36,7 @@ def call_logit_fn(
             f"`logit_fn` ({logit_fn!r}) must be a function that returns logits. Make it one of "
             "`features`, and of `mode`, `params` and `config` if it needs them."
         )
-    parameters = inspect.signature(logit_fn).parameters
+    parameters = parameters_of("logit_fn", logit_fn)
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     unknown = [
         name

@@ -12,10 +12,11 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.config.checks import parameters_of
 from estimator.graph.features import explaining_batch_size, explaining_failure
 from estimator.graph.lift import Lift, Waits, build_table_initializers
 from estimator.graph.precision import compiling, computing_in
-from estimator.graph.reduce import keep_metrics_local
+from estimator.graph.reduce import keep_local, keep_metrics_local
 from estimator.graph.scaffold import build_scaffold
 from estimator.graph.seed import python_seed
 from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
@@ -138,7 +139,7 @@ def check_model_fn(model_fn: Any) -> None:
         raise TypeError(
             f"`model_fn` ({model_fn!r}) must be a function that returns an EstimatorSpec."
         )
-    parameters = inspect.signature(model_fn).parameters
+    parameters = parameters_of("model_fn", model_fn)
     if "features" not in argument_names(model_fn):
         raise ValueError(
             f"`model_fn` must take an argument `features`; it takes ({', '.join(parameters)})."
@@ -275,6 +276,9 @@ def watching_variables() -> Iterator[VariableWatch]:
         variable = _create_variable(next_creator, **kwargs)
         # Also those that the model replaces later, by values from a checkpoint.
         watch.initializers.update(copy.initializer for copy in _tf.copies(variable))
+        if _tf.is_called_by_keras("metrics") and kwargs.get("collections") == []:
+            # Of tf-keras, which initializes them itself: nothing else would.
+            keep_local(_tf.copies(variable))
         if _tf.is_called_by_keras():
             watch.keras_variables.extend(copy.handle for copy in _tf.copies(variable))
         return variable

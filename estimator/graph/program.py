@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.config.strategy import start_eager_context
 from estimator.config.tpu import host_task, is_tpu
 from estimator.graph import accumulate, host_call, input, reduce, summary, tpu, updates
 from estimator.graph.agreement import Ballot, build_ballot, build_report
@@ -161,6 +162,7 @@ def building(
 
     `device_fn` gives the device of each op.
     """
+    start_eager_context(strategy)
     graph = tf.Graph()
     with (
         BUILD_LOCK,
@@ -251,8 +253,8 @@ def build_train_program(
         if is_tpu(strategy):
             tpu.check_static(source.element)
         step_before = _build_step_before(global_step)
-        is_recording = tf.compat.v1.placeholder_with_default(False, [], "is_recording")
-        num_steps = tf.compat.v1.placeholder_with_default(1, [], "num_steps")
+        is_recording = tf.compat.v1.placeholder_with_default(False, [], "training/is_recording")
+        num_steps = tf.compat.v1.placeholder_with_default(1, [], "training/num_steps")
         workers = workers_of(strategy)
         ballot = None if workers.count == 1 else build_ballot(workers, num_steps)
         skips = build_skip_counter()
@@ -421,7 +423,7 @@ class _TrainStep:
 
     def _build_replicas(self, step: tf.Tensor, batches: list[Any]) -> Replicas:
         """The model of each replica, and the windows that its optimizers make."""
-        moment = tf.identity(step, "moment")
+        moment = tf.identity(step, "training/moment")
         with (
             accumulate.collecting_windows() as windows,
             drawing_by_step(moment, self._model) as model,
@@ -572,7 +574,7 @@ def _build_feeds(element: Any, num_replicas: int) -> tuple[list[list[tf.Tensor]]
     feeds, batches = [], []
     for _ in range(num_replicas):
         flat = [
-            None if spec is None else tf.compat.v1.placeholder(spec.dtype, spec.shape, "input")
+            None if spec is None else tf.compat.v1.placeholder(spec.dtype, spec.shape, "input/feed")
             for spec in flat_specs
         ]
         feeds.append([tensor for tensor in flat if tensor is not None])

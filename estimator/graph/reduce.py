@@ -77,19 +77,22 @@ def keep_metrics_local(metric_ops: Mapping[str, Any]) -> None:
     `tf.compat.v1.metrics` makes its own so. Those of Keras 3 are global, and those of tf-keras in
     no collection.
     """
+    for metric in metric_ops.values():
+        if not isinstance(metric, tuple | list):
+            keep_local([part for parts in _tf.metric_variables(metric) for part in parts])
+
+
+def keep_local(parts: Sequence[tf.Variable]) -> None:
+    """Moves variables, each of them one copy, to the collection of the local ones."""
     keys = tf.compat.v1.GraphKeys
     graph = _tf.outer_graphs(tf.compat.v1.get_default_graph())[-1]
-    for metric in metric_ops.values():
-        if isinstance(metric, tuple | list):
-            continue
-        parts = [part for parts in _tf.metric_variables(metric) for part in parts]
-        ids = {id(part) for part in parts}
-        for key in (keys.GLOBAL_VARIABLES, keys.TRAINABLE_VARIABLES):
-            collection = graph.get_collection_ref(key)
-            collection[:] = [v for v in collection if ids.isdisjoint(map(id, _tf.copies(v)))]
-        local = graph.get_collection_ref(keys.LOCAL_VARIABLES)
-        there = {id(copy) for variable in local for copy in _tf.copies(variable)}
-        local.extend(part for part in parts if id(part) not in there)
+    ids = {id(part) for part in parts}
+    for key in (keys.GLOBAL_VARIABLES, keys.TRAINABLE_VARIABLES):
+        collection = graph.get_collection_ref(key)
+        collection[:] = [v for v in collection if ids.isdisjoint(map(id, _tf.copies(v)))]
+    local = graph.get_collection_ref(keys.LOCAL_VARIABLES)
+    there = {id(copy) for variable in local for copy in _tf.copies(variable)}
+    local.extend(part for part in parts if id(part) not in there)
 
 
 def _assignments(metric: Any, replica: int, new_ops: Sequence[tf.Operation]) -> list[tf.Operation]:

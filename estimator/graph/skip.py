@@ -29,7 +29,7 @@ class Snapshot:
 
 def build_skip_counter() -> LastValue:
     """Where the steps that were taken back are counted: scalar, int64."""
-    return build_last_value(tf.int64, "skipped_steps", tf.zeros([], tf.int64))
+    return build_last_value(tf.int64, "training/skipped_steps", tf.zeros([], tf.int64))
 
 
 def build_snapshot(step_ops: Sequence[tf.Operation], counters: Sequence[tf.Variable]) -> Snapshot:

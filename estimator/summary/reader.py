@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from estimator import _tf
+from estimator.console import no_internal_deprecations
 
 
 def read_evaluations(pattern: str) -> dict[int, dict[str, float]]:
@@ -33,7 +33,7 @@ def read_evaluations(pattern: str) -> dict[int, dict[str, float]]:
 
 def _events(path: str) -> Iterator[tf.compat.v1.Event]:
     """The whole events of a file."""
-    with _tf.no_deprecation_warnings():
+    with no_internal_deprecations():
         events = tf.compat.v1.train.summary_iterator(path)
     try:
         yield from events

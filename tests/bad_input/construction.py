@@ -24,6 +24,11 @@ CONSTRUCTION = {
         TypeError,
         "`model_fn` ('linear') must be a function that returns an EstimatorSpec",
     ),
+    "model_fn is a built-in": (
+        lambda s: est.Estimator(min, s.model_dir),
+        TypeError,
+        "`model_fn` (<built-in function min>) is compiled code, of which Python",
+    ),
     "model_fn takes no features": (
         lambda s: s.model(lambda x, labels, mode: None),
         ValueError,
@@ -60,6 +65,16 @@ CONSTRUCTION = {
         lambda s: s.model(model_dir=""),
         ValueError,
         "`model_dir` ('') must not be empty. Leave it out for a temporary one",
+    ),
+    "model_dir is a pattern of names": (
+        lambda s: s.model(model_dir=str(s.root / "run[1]")),
+        ValueError,
+        "`model_dir` ('/ ... run[1]') must not contain [: TensorFlow takes",
+    ),
+    "the model_dir of the config is a pattern of names": (
+        lambda s: s.model(model_dir=None, config=est.RunConfig(model_dir="run*?")),
+        ValueError,
+        "`model_dir` ('run*?') must not contain * or ?: TensorFlow takes",
     ),
     "model_dir is a file": (
         lambda s: s.model(model_dir=s.file),

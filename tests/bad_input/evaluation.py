@@ -82,6 +82,11 @@ EVALUATE = {
         "`checkpoint_path` ('/ ... .data-00000-of-00001') is a file of a checkpoint. Pass its path "
         "without the ending: '/ ... /model.ckpt-2'",
     ),
+    "the checkpoint_path is a pattern of names": (
+        lambda s: s.evaluate(checkpoint_path="run[1]/model.ckpt-2"),
+        ValueError,
+        "`checkpoint_path` ('run[1]/model.ckpt-2') must not contain [: TensorFlow takes",
+    ),
     "the checkpoint_path is a folder": (
         lambda s: s.evaluate(checkpoint_path=s.model_dir),
         ValueError,

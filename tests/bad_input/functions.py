@@ -298,6 +298,11 @@ ESTIMATORS = {
         TypeError,
         "`metric_fn` ({'auc': 1}) must be a function that returns a dict of metrics",
     ),
+    "metric_fn is a built-in": (
+        lambda s: est.add_metrics(s.model(), min),
+        TypeError,
+        "`metric_fn` (<built-in function min>) is compiled code, of which Python",
+    ),
     "metric_fn takes the mode": (
         lambda s: est.add_metrics(s.model(), lambda labels, mode: {}),
         ValueError,

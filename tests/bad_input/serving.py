@@ -130,6 +130,11 @@ EXPORT = {
         ValueError,
         "`export_dir_base` ('') must be the path of a directory",
     ),
+    "export_dir_base is a pattern of names": (
+        lambda s: s.export(to=str(s.root / "export[1]")),
+        ValueError,
+        "`export_dir_base` ('/ ... export[1]') must not contain [: TensorFlow takes",
+    ),
     "export_dir_base is a file": (
         lambda s: s.export(to=s.file),
         ValueError,
@@ -139,6 +144,11 @@ EXPORT = {
         lambda s: s.export(receiver_fn=None),
         TypeError,
         "`serving_input_receiver_fn` (None) must be a function that returns a ServingInputReceiver",
+    ),
+    "the serving function is a built-in": (
+        lambda s: s.model().export_saved_model(str(s.root / "export"), dict),
+        TypeError,
+        "`serving_input_receiver_fn` (<class 'dict'>) is compiled code, of which Python",
     ),
     "the serving function takes arguments": (
         lambda s: s.export(receiver_fn=lambda params, mode="x": None),

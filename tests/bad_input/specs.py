@@ -227,6 +227,11 @@ EXPORTERS = {
         ValueError,
         "`name` ('') must name a directory inside `<model_dir>/export`",
     ),
+    "the name of an exporter is a pattern of names": (
+        lambda s: _latest("best[1]"),
+        ValueError,
+        "`name` ('best[1]') must not contain [: TensorFlow takes",
+    ),
     "the name of an exporter leads out": (
         lambda s: _latest("../../elsewhere"),
         ValueError,
@@ -296,6 +301,11 @@ EARLY_STOPPING = {
         lambda s: _early(s, True),
         TypeError,
         "`should_stop_fn` (True) must be a function of no arguments",
+    ),
+    "the should_stop_fn is a built-in": (
+        lambda s: _early(s, dict),
+        TypeError,
+        "`should_stop_fn` (<class 'dict'>) is compiled code, of which Python",
     ),
     "the should_stop_fn takes an argument": (
         lambda s: _early(s, lambda step: True),

@@ -199,6 +199,11 @@ FILES = {
         "`warm_start_from` ('/ ... model.ckpt-2.index') is a file of a checkpoint. Pass its path "
         "without the ending: '/ ... /model.ckpt-2'",
     ),
+    "a pattern of names to warm-start from": (
+        lambda s: _new_model(s, spec_with(), path="run[1]"),
+        ValueError,
+        "`warm_start_from` ('run[1]') must not contain [: TensorFlow takes",
+    ),
     "an empty folder to warm-start from": (
         lambda s: _new_model(s, spec_with(), path=_with_a_file(s, "notes.txt")),
         ValueError,

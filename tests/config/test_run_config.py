@@ -262,6 +262,14 @@ def test_replacing_an_unknown_field_names_the_nearest():
         RunConfig().replace(save_checkpoint_steps=1)
 
 
+def test_a_tpu_run_config_is_shown_as_programs_call_it():
+    assert repr(TPURunConfig(model_dir="a")).startswith("tpu.RunConfig(model_dir='a'")
+    with pytest.raises(ValueError, match=r"`steps` is no field of tpu\.RunConfig"):
+        TPURunConfig().replace(steps=1)
+    derived = type("Derived", (TPURunConfig,), {})
+    assert repr(derived(model_dir="a")).startswith("Derived(model_dir='a'")
+
+
 def test_a_tpu_config_sets_the_length_of_the_loop():
     config = TPURunConfig(TPUConfig(iterations_per_loop=50), model_dir="a")
     assert (config.iterations_per_loop, TPURunConfig().iterations_per_loop) == (50, 2)

@@ -13,6 +13,7 @@ from estimator.config.strategy import (
     check_fits_cluster,
     make_session_config,
     make_strategy,
+    start_eager_context,
 )
 from estimator.graph.workers import Workers, num_local_replicas, workers_of
 from estimator.spec import ModeKeys
@@ -47,6 +48,7 @@ def run_one_step(strategy, session_config):
         mean = strategy.extended.reduce_to(tf.distribute.ReduceOp.MEAN, number, variable)
         return strategy.extended.update(variable, lambda v, x: v.assign_add(x), args=(mean,))
 
+    start_eager_context(strategy)
     with tf.Graph().as_default():
         with strategy.scope():
             op, variable = strategy.extended.call_for_each_replica(step)
@@ -82,6 +84,23 @@ def test_a_named_strategy_runs_on_logical_cpus(name, num_replicas, copies):
     assert session_config.device_count["CPU"] == (num_replicas or 1)
     assert session_config.allow_soft_placement
     assert run_one_step(strategy, session_config) == copies
+
+
+@pytest.mark.parametrize("name", ["mirrored", "central_storage"])
+def test_eager_code_after_training_may_name_a_device_that_is_not_there(name, tmp_path):
+    """As one that makes a strategy of two CPUs does, in the process in which it trained."""
+    program = (
+        "import sys\n"
+        "import tensorflow as tf\n"
+        "import estimator as est\n"
+        "from tests.toy import Model, numbers\n"
+        "config = est.RunConfig(strategy=sys.argv[1], num_replicas=2)\n"
+        "est.Estimator(Model(), sys.argv[2], config).train(numbers(), steps=1)\n"
+        "tf.distribute.MirroredStrategy(['/cpu:0', '/cpu:1'])\n"
+    )
+    environment = {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ":".join(filter(None, sys.path))}
+    command = [sys.executable, "-c", program, name, str(tmp_path)]
+    subprocess.run(command, check=True, env=environment)
 
 
 def test_a_strategy_object_that_was_made_eagerly_gets_its_cpus():

@@ -37,6 +37,37 @@ def make_model_fn(metrics):
     return model_fn
 
 
+@pytest.mark.parametrize("loop", [1, 100])
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+@pytest.mark.parametrize("metrics", [keras.metrics, tf_keras.metrics], ids=["keras", "tf_keras"])
+def test_a_metric_that_is_only_looked_at_in_training_counts_from_zero(
+    metrics, strategy, loop, tmp_path
+):
+    """It is in no spec, and what it has counted so far is the `loss`."""
+
+    def model_fn(features, mode):
+        weight = V1.get_variable("w", [])
+        seen = metrics.Sum()
+        if mode == est.ModeKeys.TRAIN:
+            seen.update_state(tf.ones([]))
+        return est.EstimatorSpec(
+            mode,
+            loss=weight * 0 + seen.result(),
+            train_op=V1.train.get_global_step().assign_add(1),
+        )
+
+    config = est.RunConfig(iterations_per_loop=loop, **strategy)
+    with est.Estimator(model_fn, tmp_path, config) as model:
+        model.train(input_fn, steps=1)
+        names = model.get_variable_names()
+        model.train(input_fn, steps=1)
+        assert model.train_result.global_step == 2
+        assert np.isfinite(model.train_result.loss)
+        assert model.get_variable_names() == names
+        if metrics is tf_keras.metrics:
+            assert names == ["global_step", "w"]
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 @pytest.mark.parametrize("metrics", [keras.metrics, tf_keras.metrics], ids=["keras", "tf_keras"])
 def test_each_example_counts_once_in_each_evaluation(metrics, strategy, tmp_path):

@@ -39,3 +39,71 @@ def test_a_variable_may_start_from_a_tensor_an_array_or_a_function(
 
 
 NAMES = {"list": [1, 2], "array": [3, 4], "function": [5, 6], "tensor": [7]}
+
+
+def shuffled_numbers():
+    data = tf.data.Dataset.range(100).shuffle(3, seed=1).repeat(2).map(lambda x: x + 1).batch(2)
+    return data.concatenate(data.skip(1).take(2))
+
+
+# As the arguments of datasets are called, and what the library makes before the model.
+AS_OTHERS = ("count", "step", "seed", "seed2", "start", "batch_size", "buffer_size", "input")
+AS_OTHERS += ("is_recording", "num_steps", "moment", "skipped_steps", "RangeDataset", "training")
+
+
+@pytest.mark.parametrize("iterations_per_loop", [1, 5])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_variable_may_have_a_name_that_ops_of_the_input_and_the_loop_have(
+    tmp_path, strategy, iterations_per_loop
+):
+    def model_fn(features, mode):
+        variables = [tf.compat.v1.get_variable(name, []) for name in AS_OTHERS]
+        train_op = tf.compat.v1.train.get_global_step().assign_add(1)
+        total = tf.add_n(variables)
+        predictions = tf.cast(features, tf.float32) * total
+        return est.EstimatorSpec(mode, predictions=predictions, loss=total, train_op=train_op)
+
+    config = est.RunConfig(iterations_per_loop=iterations_per_loop, nan_policy="skip", **strategy)
+    with est.Estimator(model_fn, str(tmp_path), config) as trained:
+        trained.train(shuffled_numbers, steps=5)
+        assert trained.get_variable_names() == sorted(["global_step", *AS_OTHERS])
+        loss = trained.train_result.loss
+        assert trained.evaluate(shuffled_numbers, steps=2)["loss"] == pytest.approx(loss)
+        assert next(trained.predict(numbers(1, start=1))) == pytest.approx(loss)
+
+
+def test_what_an_input_makes_itself_keeps_its_name(tmp_path):
+    """Programs fetch these by name; `count` is the model's, the dataset's is `input/count`."""
+
+    class Fetch(tf.compat.v1.train.SessionRunHook):
+        def before_run(self, run_context):
+            names = ["IteratorGetNext:0", "scale:0", "mine/scale:0", "input/count:0"]
+            return tf.compat.v1.train.SessionRunArgs(names)
+
+        def after_run(self, run_context, run_values):
+            self.values = [np.asarray(value).tolist() for value in run_values.results]
+
+    def input_fn():
+        scale = tf.constant(3, tf.int64, name="scale")
+        with tf.name_scope("mine"):
+            tf.constant(4, name="scale")
+        table = tf.lookup.experimental.DenseHashTable(
+            tf.int64, tf.int64, 0, empty_key=-1, deleted_key=-2, name="table"
+        )
+        tf.Variable(1, name="made")
+        tf.compat.v1.get_variable("got", [])
+        data = tf.data.Dataset.range(1, 9).repeat(7).map(lambda x: x * scale + table.lookup(x))
+        return data.batch(2)
+
+    def model_fn(features, mode):
+        count = tf.compat.v1.get_variable("count", [])
+        train_op = tf.compat.v1.train.get_global_step().assign_add(1)
+        return est.EstimatorSpec(mode, loss=count, train_op=train_op)
+
+    fetch = Fetch()
+    with est.Estimator(model_fn, str(tmp_path)) as trained:
+        trained.train(input_fn, [fetch], steps=1)
+        assert fetch.values == [[3, 6], 3, 4, 7]
+        names = trained.get_variable_names()
+    assert {"count", "made", "got"} <= set(names)
+    assert not [name for name in names if "input" in name]

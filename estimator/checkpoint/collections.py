@@ -1,0 +1,46 @@
+"""What a `.meta` file or a SavedModel can hold of a graph's collections."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+
+@contextlib.contextmanager
+def only_top_of_graph(graph: tf.Graph) -> Iterator[None]:
+    """Inside, the collections of `graph` hold no tensor or op inside of a loop or a branch.
+
+    Loops and branches share the collections of the graph around them, such as those of losses and
+    summaries. An import looks for all that they name at the top of the graph, and fails.
+    """
+    before: dict[Any, list] = {}
+    try:
+        for key in graph.get_all_collection_keys():
+            collection = graph.get_collection_ref(key)
+            before[key] = list(collection)
+            collection[:] = [value for value in collection if not _is_inside(value, graph)]
+        yield
+    finally:
+        for key, values in before.items():
+            graph.get_collection_ref(key)[:] = values
+
+
+class PortableSaver(tf.compat.v1.train.Saver):
+    """A Saver whose `.meta` files can be imported, also if a hook of the user's makes it save."""
+
+    def export_meta_graph(self, *args: Any, **kwargs: Any) -> Any:
+        """As a Saver does, without what is inside of loops and branches."""
+        with only_top_of_graph(tf.compat.v1.get_default_graph()):
+            return super().export_meta_graph(*args, **kwargs)
+
+
+def _is_inside(value: Any, graph: tf.Graph) -> bool:
+    if isinstance(value, tf.distribute.DistributedValues) and not isinstance(value, tf.Variable):
+        value = value.values
+    parts = tf.nest.flatten(value, expand_composites=True)
+    # What an assignment returns is a variable too, whose `op` is the assignment.
+    ops = [getattr(part, "op", part) for part in parts]
+    return any(getattr(op, "graph", graph) is not graph for op in ops)
