@@ -21,7 +21,7 @@ if not (sys.argv[:1] == ["-m"] and "estimator.launch" in sys.orig_argv):
     from estimator.feature_specs import classifier_parse_example_spec, regressor_parse_example_spec
     from estimator.graph.optimizer import CrossShardOptimizer
     from estimator.roles import train_and_evaluate
-    from estimator.session.train import TrainResult
+    from estimator.session.request import TrainResult
     from estimator.spec import EstimatorSpec, ModeKeys
     from estimator.stock_hooks import (
         CheckpointSaverHook,

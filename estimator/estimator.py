@@ -19,39 +19,38 @@ from estimator.checkpoint import files
 from estimator.checkpoint.in_memory import State
 from estimator.checkpoint.old_model import OldModel, find_checkpoint, find_old_model
 from estimator.checkpoint.writer import build_saver
-from estimator.config.batch import batch_in_words, per_replica_batch_size
 from estimator.config.checks import check_bool, check_choice
 from estimator.config.cluster import EVALUATOR
 from estimator.config.frozen import call_in_words, show
 from estimator.config.loop import parse_loop_length
-from estimator.config.run_config import InputPipelineConfig, RunConfig, TPUConfig, TPURunConfig
+from estimator.config.run_config import InputPipelineConfig, RunConfig
 from estimator.config.strategy import (
     check_fits_cluster,
     make_no_strategy,
     make_session_config,
     make_strategy,
 )
-from estimator.config.tpu import check_trainable, is_tpu, on_tpu
-from estimator.config.tpu_context import TPUContext
+from estimator.config.tpu import check_trainable, is_tpu
 from estimator.config.warm_start import WarmStartSettings, checked_warm_start
 from estimator.console import no_internal_deprecations, say
 from estimator.explain import Facts, explain
 from estimator.export.receivers import checked_receiver_fn
 from estimator.graph import program as programs
-from estimator.graph.batch_size import check_batch_size
-from estimator.graph.dealing import build_pipeline, num_batches_a_step, pipeline_kind
+from estimator.graph.dealing import build_pipeline, num_batches_a_step
 from estimator.graph.exported import build_export_program
 from estimator.graph.input import Input, build_input, check_input_fn, is_same_input
 from estimator.graph.model import Model, check_model_fn
 from estimator.graph.padded import build_padded_eval_program, build_padded_predict_program
 from estimator.graph.placement import make_device_fn
+from estimator.graph.step import training_hooks
 from estimator.graph.workers import num_local_replicas, workers_of
 from estimator.session.export import run_export
 from estimator.session.hooks import Hook, check_hooks
 from estimator.session.host_input import HostInput
 from estimator.session.open import build_setup
+from estimator.session.request import TrainRequest, TrainResult
 from estimator.session.server import connect
-from estimator.session.train import TrainRequest, TrainResult, run_train
+from estimator.session.train import run_train
 from estimator.session.warm import WarmSession, run_evaluation
 from estimator.spec import ModeKeys
 from estimator.summary.metrics_log import MetricsLog, metrics_in_words
@@ -261,7 +260,7 @@ class Estimator:
             session_config=session_config,
             steps=steps,
             max_steps=max_steps,
-            hooks=[*all_hooks, *programs.training_hooks(program.spec, self._is_chief(strategy))],
+            hooks=[*all_hooks, *training_hooks(program.spec, self._is_chief(strategy))],
             listeners=listeners,
             is_same_input=self._is_same_input(input_fn),
             old_model=old_model,
@@ -733,158 +732,6 @@ def _program_builder(
         build = build_padded_eval_program if is_eval else build_padded_predict_program
         return functools.partial(build, batch_size=batch_size)
     return programs.build_eval_program if is_eval else programs.build_predict_program
-
-
-class TPUEstimator(Estimator):
-    """An Estimator whose batch sizes are global, as TPUEstimator's were, on any strategy.
-
-    `params["batch_size"]` is the batch size of one replica; `model_fn` has none in an export, whose
-    batches are of any size. `params["use_tpu"]` tells it whether the strategy is a TPU's, and
-    `params["context"]` is a `TPUContext`.
-    """
-
-    def __init__(  # noqa: PLR0913  (the documented signature of TPUEstimator)
-        self,
-        model_fn: Callable,
-        model_dir: str | os.PathLike | None = None,
-        config: RunConfig | None = None,
-        params: Mapping[str, Any] | None = None,
-        use_tpu: bool | None = None,
-        train_batch_size: int | None = None,
-        eval_batch_size: int | None = None,
-        predict_batch_size: int | None = None,
-        batch_axis: Sequence[int] | None = None,
-        eval_on_tpu: bool = True,
-        export_to_tpu: bool = True,
-        export_to_cpu: bool = True,
-        warm_start_from: str | bytes | os.PathLike | WarmStartSettings | None = None,
-        embedding_config_spec: None = None,
-        export_saved_model_api_version: int = 1,
-    ) -> None:
-        """Checks its arguments; builds nothing and writes nothing.
-
-        Args:
-          model_fn: returns a TPUEstimatorSpec or an EstimatorSpec.
-          model_dir: as for Estimator.
-          config: an `estimator.tpu.RunConfig`.
-          params: must hold neither "batch_size" nor "context".
-          use_tpu: train, evaluate and predict on the TPU that the config names. None and False
-            leave it to the config's strategy.
-          train_batch_size: examples a step over all replicas; a multiple of their number.
-          eval_batch_size: likewise, in `evaluate`.
-          predict_batch_size: likewise, in `predict`.
-          batch_axis: of each tensor of (features, labels), flattened, the dimension that counts
-            the examples, along which InputPipelineConfig.SLICED cuts; None is the first of each.
-          eval_on_tpu: with `use_tpu`, evaluate and predict there too; else on this machine.
-          export_to_tpu: no effect: what is exported runs on whatever loads it.
-          export_to_cpu: must be true.
-          warm_start_from: as for Estimator.
-          embedding_config_spec: must be None: only a TPU has such tables.
-          export_saved_model_api_version: 1 or 2; no effect without a TPU.
-
-        Raises:
-          TypeError, ValueError: an argument is wrong, or there is no TPU.
-          NotImplementedError: an `embedding_config_spec` is given.
-        """
-        arguments.check_tpu_arguments(params, use_tpu, batch_axis, export_to_cpu)
-        arguments.check_tpu_switches(eval_on_tpu, export_to_tpu, export_saved_model_api_version)
-        arguments.check_no_embedding(embedding_config_spec)
-        config = arguments.checked_config(config or TPURunConfig())
-        if use_tpu:
-            config = on_tpu(config, eval_on_tpu=eval_on_tpu)
-        super().__init__(model_fn, model_dir, config, params, warm_start_from)
-        self._batch_sizes = {
-            ModeKeys.TRAIN: ("train_batch_size", train_batch_size),
-            ModeKeys.EVAL: ("eval_batch_size", eval_batch_size),
-            ModeKeys.PREDICT: ("predict_batch_size", predict_batch_size),
-        }
-        self._batch_axis = batch_axis
-        self._tpu_config: TPUConfig = getattr(self._config, "tpu_config", TPUConfig())
-        strategies = {mode: make_strategy(self._config, mode) for mode in self._batch_sizes}
-        num_replicas = strategies[ModeKeys.TRAIN].num_replicas_in_sync
-        arguments.check_num_shards(self._tpu_config.num_shards, num_replicas)
-        for mode, strategy in strategies.items():
-            self._model_batch_size(mode, strategy)
-
-    def with_model_fn(self, model_fn: Callable) -> TPUEstimator:
-        """Another estimator of the same arguments but for the `model_fn`; see `add_metrics`."""
-        rest: dict[str, Any] = dict(self._batch_sizes.values())
-        rest["batch_axis"] = self._batch_axis
-        return TPUEstimator(model_fn, self.model_dir, self._config, self._params, **rest)
-
-    def _assert_members_are_not_overridden(self) -> None:
-        arguments.check_overrides(type(self), TPUEstimator)
-
-    def _shown(self) -> dict[str, str]:
-        sizes = {name: str(size) for name, size in self._batch_sizes.values() if size is not None}
-        return {**super()._shown(), **sizes}
-
-    def _params_for(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
-        params = super()._params_for(mode, strategy)
-        context = TPUContext(strategy.num_replicas_in_sync)
-        params.update(use_tpu=is_tpu(strategy), context=context)
-        batch_size = self._model_batch_size(mode, strategy)
-        return params if batch_size is None else {**params, "batch_size": batch_size}
-
-    def _export_params_for(self, mode: str) -> dict[str, Any]:
-        params = super()._export_params_for(mode)
-        params.pop("batch_size", None)
-        return params
-
-    def _input_params_for(
-        self, mode: str, strategy: tf.distribute.Strategy, input_context: tf.distribute.InputContext
-    ) -> dict[str, Any]:
-        params = super()._input_params_for(mode, strategy, input_context)
-        params["context"] = TPUContext(strategy.num_replicas_in_sync, input_context)
-        # Only to `model_fn` it always says what is so.
-        params["use_tpu"] = self._params.get("use_tpu", False)
-        batch_size = self._input_batch_size(mode, strategy)
-        return params if batch_size is None else {**params, "batch_size": batch_size}
-
-    def _build_input(
-        self, input_fn: Callable, mode: str, strategy: tf.distribute.Strategy
-    ) -> Input:
-        source = super()._build_input(input_fn, mode, strategy)
-        asked_for = self._input_batch_size(mode, strategy)
-        if asked_for is not None:
-            argument, global_batch_size = self._batch_sizes[mode]
-            meaning = f"as `{argument}` says"
-            if asked_for != global_batch_size:
-                meaning = f"a replica's part of `{argument}` ({global_batch_size})"
-            check_batch_size(input_fn, source, asked_for, meaning, self._batch_axis)
-        return source
-
-    def _input_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:
-        """How many examples a batch of `input_fn` should have, if that was said."""
-        if self._pipeline(mode) == InputPipelineConfig.SLICED:
-            size = self._batch_sizes[mode][1]
-            return size if size is None else size // workers_of(strategy).count
-        return self._model_batch_size(mode, strategy)
-
-    def _model_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:
-        """How many examples a replica takes a step; None if that was not said."""
-        argument, global_batch_size = self._batch_sizes[mode]
-        if global_batch_size is None:
-            return None
-        num_replicas = strategy.num_replicas_in_sync
-        if self._is_broadcast(mode):
-            num_replicas = 1  # Each replica gets all of them.
-        return per_replica_batch_size(global_batch_size, num_replicas, argument)
-
-    def _is_broadcast(self, mode: str) -> bool:
-        return mode == ModeKeys.TRAIN and self._pipeline(mode) == InputPipelineConfig.BROADCAST
-
-    def _batch_in_words(self, mode: str, strategy: tf.distribute.Strategy) -> str:
-        batch_size = self._model_batch_size(mode, strategy)
-        if batch_size is not None and self._is_broadcast(mode):
-            return f"the same {batch_in_words(batch_size, 1)} on each replica"
-        return batch_in_words(batch_size, strategy.num_replicas_in_sync)
-
-    def _pipeline(self, mode: str) -> int:
-        return pipeline_kind(self._tpu_config, mode)
-
-    def _host_call_steps(self) -> int:
-        return self._tpu_config.experimental_host_call_every_n_steps
 
 
 def is_telling(config: RunConfig) -> bool:

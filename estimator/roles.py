@@ -19,7 +19,7 @@ from estimator.session.following import (
     write_end,
 )
 from estimator.session.ps import serve_parameters
-from estimator.session.train import TrainResult
+from estimator.session.request import TrainResult
 from estimator.spec import ModeKeys
 from estimator.summary.reader import read_evaluations
 from estimator.train_and_evaluate import (

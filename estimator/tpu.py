@@ -2,9 +2,9 @@
 
 from estimator.config.run_config import InputPipelineConfig, TPUConfig
 from estimator.config.run_config import TPURunConfig as RunConfig
-from estimator.estimator import TPUEstimator
 from estimator.graph.optimizer import CrossShardOptimizer
 from estimator.spec import TPUEstimatorSpec
+from estimator.tpu_estimator import TPUEstimator
 
 __all__ = [
     "CrossShardOptimizer",

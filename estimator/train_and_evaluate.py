@@ -21,8 +21,8 @@ from estimator.export.exporters import Exporter, check_exporter_name
 from estimator.graph.input import check_input_fn
 from estimator.session.early_stopping import EarlyStoppingHook
 from estimator.session.hooks import Hook, check_hooks
+from estimator.session.request import TrainResult
 from estimator.session.schedule import Schedule
-from estimator.session.train import TrainResult
 
 _log = logging.getLogger("estimator")
 

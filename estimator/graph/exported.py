@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.graph import accumulate, reduce, updates
+from estimator.graph.building import building
 from estimator.graph.model import Model, Replicas, build_replicas
-from estimator.graph.program import building
 from estimator.spec import EstimatorSpec, ModeKeys
 
 

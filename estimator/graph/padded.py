@@ -17,9 +17,10 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.graph import host_call
+from estimator.graph.building import building, create_resource
 from estimator.graph.model import Model, Replica
 from estimator.graph.padding import Padding
-from estimator.graph.program import EvalProgram, PredictProgram, building, create_resource
+from estimator.graph.program import EvalProgram, PredictProgram
 from estimator.graph.reduce import build_metrics, keep_metrics_local
 from estimator.graph.tpu import build_program, check_static
 from estimator.spec import ModeKeys

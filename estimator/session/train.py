@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import logging
-import signal
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
-from estimator.checkpoint.old_model import OldModel
 from estimator.checkpoint.position import (
     InputPosition,
     PositionListener,
@@ -24,81 +19,24 @@ from estimator.checkpoint.position import (
 )
 from estimator.checkpoint.writer import CheckpointWriter, build_saver
 from estimator.config.loop import parse_loop_length
-from estimator.config.run_config import RunConfig
 from estimator.graph.program import TrainProgram
 from estimator.session.finite import (
-    BadWeightsError,
-    NanLossError,
     WeightsCheck,
     WeightsListener,
 )
-from estimator.session.hooks import Hook, HookedSession
-from estimator.session.hooks_in_loops import first_stop, saver_hooks
+from estimator.session.hooks import HookedSession
+from estimator.session.hooks_in_loops import saver_hooks
 from estimator.session.open import Setup, build_setup, opened, with_broadcast
 from estimator.session.peers import Peers
-from estimator.session.profile import ProfileWindow
-from estimator.session.report import Span, TrainReport
-from estimator.session.schedule import Schedule, loop_length
-from estimator.session.server import Connection
+from estimator.session.request import TrainRequest, TrainResult
+from estimator.session.run import TrainRun
 from estimator.session.shared import Noticeboard
 from estimator.session.signals import StopSignal, stop_signals
-from estimator.session.steps import Steps
 from estimator.session.team import Team, collectives_of_save, joined
 from estimator.session.tpu import start_tpu
 from estimator.summary.writer import EventWriter
 
 _log = logging.getLogger("estimator")
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainResult:
-    """How a call of `train` ended.
-
-    Attributes:
-      global_step: the step that was reached.
-      loss: of the last step that a session call reported; None if no step ran.
-      reason: why it stopped: "max_steps", "steps", "max_time", "end of input", "hook", "listener",
-        "nan loss" or "signal".
-      skipped_steps: how many steps the `nan_policy` "skip" took back.
-    """
-
-    global_step: int
-    loss: float | None
-    reason: str
-    skipped_steps: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainRequest:
-    """What a call of `train` asks for.
-
-    Attributes:
-      config: when to save, to write and to log; `model_dir` is filled in.
-      session_config: of the session.
-      steps: this many more, or None.
-      max_steps: stop at this global step, or None.
-      hooks: the caller's and the model's.
-      listeners: told of every checkpoint.
-      is_same_input: whether the input is the one that the newest checkpoint's position is in.
-      old_model: what to start from if there is no checkpoint, or None.
-      connection: how the session reaches the cluster.
-      equal: what must be equal on all workers besides the model and the config, by name.
-      batch: how many examples the replicas take at a time, in words, if the caller says.
-      clock: seconds from any fixed moment.
-    """
-
-    config: RunConfig
-    session_config: tf.compat.v1.ConfigProto
-    steps: int | None
-    max_steps: int | None
-    hooks: Sequence[Hook]
-    listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener]
-    is_same_input: bool
-    old_model: OldModel | None = None
-    connection: Connection = Connection()
-    equal: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    batch: str = ""
-    clock: Callable[[], float] = time.monotonic
 
 
 def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
@@ -174,7 +112,7 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
             checkpoints.go_on_after(saved_step)
         is_resumed = _start_input(session, program, position, model_dir, saved_step)
         hooked.start(session, stack.enter_context(_coordinated(session)))
-        run = _TrainRun(program, hooked, request, checkpoints, events, weights, stop, team)
+        run = TrainRun(program, hooked, request, checkpoints, events, weights, stop, team)
         return run.run(is_resumed, path, peers, replaceable)
 
 
@@ -342,299 +280,3 @@ def _watch_saver_hooks(
     for i, hook in enumerate(saver_hooks(request.hooks)):
         first, last = ([*checks, *positions], request.listeners) if i == 0 else (checks, [])
         stack.enter_context(_tf.listening(hook, first, last))
-
-
-class _TrainRun:
-    """The loops of one `train`, from the session's step to the reason to stop."""
-
-    def __init__(
-        self,
-        program: TrainProgram,
-        session: HookedSession,
-        request: TrainRequest,
-        checkpoints: CheckpointWriter | None,
-        events: EventWriter,
-        weights: WeightsCheck,
-        stop: StopSignal,
-        team: Team,
-    ) -> None:
-        config = request.config
-        self._team = team
-        self._model_dir = str(config.model_dir)
-        self._request = request
-        self._stop = stop
-        self._weights = weights
-        self._program = program
-        self._session = session
-        self._clock = request.clock
-        self._steps = Steps(
-            program,
-            session,
-            team.own_hooks(request.hooks),
-            team,
-            parse_loop_length(config.iterations_per_loop),
-            stops_on_nan=config.nan_policy in ("raise", "stop"),
-            clock=request.clock,
-        )
-        self._nan_policy = config.nan_policy
-        self._checkpoints = checkpoints
-        self._events = events
-        self._saves = (
-            Schedule()
-            if checkpoints is None
-            else Schedule(
-                config.save_checkpoints_steps, config.save_checkpoints_secs, request.clock
-            )
-        )
-        self._summaries = Schedule(config.save_summary_steps)
-        self._logs = Schedule(config.log_step_count_steps)
-        self._step = self._first_step = self._steps.step
-        self._max_time_secs = config.max_time_secs
-        self._started_at = self._clock()
-        self._max_step, self._limit = self._end_of(request)
-        self._loss: float | None = None
-        self._skipped_steps = 0
-        self._profile = ProfileWindow(
-            config.profile_steps if config.is_chief else None, str(config.model_dir)
-        )
-
-    def _end_of(self, request: TrainRequest) -> tuple[int | None, str]:
-        """The first step that something says to stop at, and its name."""
-        ends: list[tuple[int, str]] = []
-        if request.steps is not None:
-            ends.append((self._step + request.steps, "steps"))
-        if request.max_steps is not None:
-            ends.append((request.max_steps, "max_steps"))
-        if (stop_hook := first_stop(request.hooks)) is not None:
-            ends.append((stop_hook, "hook"))
-        return min(ends, key=lambda end: end[0], default=(None, "hook"))
-
-    def run(
-        self, is_input_resumed: bool, checkpoint: str | None, peers: Peers, replaceable: Peers
-    ) -> TrainResult:
-        """Trains; `checkpoint` is the path of what was restored."""
-        span = Span(self._first_step, self._max_step, checkpoint)
-        report = TrainReport(
-            self._request.config, self._program, span, self._events, self._request.batch
-        )
-        with report as self._report, self._profile:
-            return self._run(is_input_resumed, peers, replaceable)
-
-    def _run(self, is_input_resumed: bool, peers: Peers, replaceable: Peers) -> TrainResult:
-        reason = None if self._has_input(is_input_resumed) else "end of input"
-        self._session.ask_to_stop(self._step)
-        while reason is None:
-            reason = self._reason_to_stop() or self._run_finite_loop()
-            if self._found_no_batch(reason) and is_input_resumed:
-                # The run before took the last batch and stopped for another reason.
-                self._session.session.run(self._program.input.initializer)
-                reason, is_input_resumed = None, False
-        if self._found_no_batch(reason):
-            raise ValueError(
-                "`input_fn` gave no batch for every replica: its dataset is empty, or smaller than "
-                "one global batch. Check its files and filters, or drop_remainder."
-            )
-        self._part(reason, replaceable)
-        peers.release()
-        if reason != "nan loss":
-            reason = self._finish(reason)
-        if self._team.is_chief:
-            self._events.flush()
-        self._report.end(self._step, self._loss, reason)
-        return TrainResult(self._step, self._loss, reason, self._count_skipped())
-
-    def _part(self, reason: str, replaceable: Peers) -> None:
-        """Tells the others that this worker stops; the chief waits for all."""
-        session, board = self._session.session, self._team.board
-        self._team.meet(session)
-        if board is None:
-            return
-        if reason in ("hook", "listener", "max_time"):
-            board.say_stop(session)
-        board.say_done(session)
-        if board.is_chief:
-            board.wait_for_workers(session, replaceable.is_gone)
-            self._step = int(session.run(self._program.current_step))
-
-    def _found_no_batch(self, reason: str | None) -> bool:
-        is_at_start = self._step == self._first_step and self._steps.num_waiting == 0
-        return reason == "end of input" and is_at_start
-
-    def _finish(self, reason: str) -> str:
-        """Saves the last step and ends the hooks; returns why training stopped after all."""
-        try:
-            self._check_weights()
-            if self._checkpoints is not None:
-                if reason == "end of input" or not self._team.has_more:
-                    self._checkpoints.forget_position()
-                self._checkpoints.end(self._session.session, self._step)
-            self._session.end()
-        except BadWeightsError as error:
-            return self._stop_on_nan(str(error))
-        return reason
-
-    def _has_input(self, is_resumed: bool) -> bool:
-        """Whether all workers have input for the first step; one finds out by running it."""
-        news = self._program.first_news
-        session = self._session.session
-        has_input = news is None or is_resumed or bool(session.run(news))
-        return bool(self._team.meet(session, int(has_input)))
-
-    def _reason_to_stop(self) -> str | None:
-        """Why this worker stops; what it alone knows of, it tells the others and goes on."""
-        reasons = []
-        if self._stop.received is not None:
-            reasons.append(self._stop.received.name)
-        if self._session.should_stop:
-            reasons.append("hook")
-        if self._max_time_secs is not None and self._elapsed() >= self._max_time_secs:
-            reasons.append("max_time")
-        is_at_end = self._max_step is not None and self._step >= self._max_step
-        if reasons and self._team.is_one and not (is_at_end and reasons[0] == "max_time"):
-            return "signal" if reasons[0].startswith("SIG") else reasons[0]
-        for reason in reasons:
-            self._team.wish(reason)
-        return self._limit if is_at_end else None
-
-    def _agreed_reason(self) -> str | None:
-        """Why all workers stop after the last call."""
-        agreed = self._team.stop
-        if agreed is not None and agreed.startswith("SIG"):
-            # Each ends as the one does that the signal came to.
-            self._stop.received = signal.Signals[agreed]
-            return "signal"
-        return agreed or (None if self._team.has_more else self._complete())
-
-    def _complete(self) -> str:
-        """At the end of the input: takes the step of the batches that do not make a whole one."""
-        self._steps.complete()
-        self._step = self._steps.step
-        return "end of input"
-
-    def _elapsed(self) -> float:
-        return self._clock() - self._started_at
-
-    def _run_finite_loop(self) -> str | None:
-        try:
-            return self._run_loop()
-        except BadWeightsError as error:  # Our own save or that of a hook did not come about.
-            self._step = int(self._session.session.run(self._program.current_step))
-            return self._stop_on_nan(str(error))
-
-    def _run_loop(self) -> str | None:
-        """Runs one loop and what is due after it; returns why to stop, None to go on."""
-        num_steps = loop_length(
-            self._step,
-            self._steps.num_steps(),
-            self._next_end(),
-            [
-                self._saves,
-                self._summaries,
-                self._steps.stock_hooks,
-                self._profile,
-                *self._session.schedules(),
-            ],
-        )
-        before = self._step
-        is_recording = self._summaries.is_due(before, before + num_steps)
-        try:
-            summary = self._call(num_steps, is_recording)
-        except tf.errors.OutOfRangeError as error:
-            if not self._team.is_one:
-                raise ValueError(
-                    "The input of this worker ended, and others may have more. An `input_fn` that "
-                    "ends must return a tf.data.Dataset, of which all workers are told in time."
-                ) from error
-            return self._complete()
-        if self._steps.is_nan:
-            step = self._steps.step_of_loss()
-            return self._stop_on_nan(f"The loss of step {step} is {self._loss}")
-        agreed = self._agreed_reason()
-        if agreed is not None and self._step == before:
-            return agreed  # Nobody began the loop.
-        self._check_advanced(before)
-        if self._team.is_chief:
-            # Another worker's hooks may have cut the loop before the step that was to be recorded.
-            if is_recording and (self._team.is_one or self._step == before + num_steps):
-                self._write_summaries(summary)
-            self._report.advance(self._step, self._loss)
-            if self._logs.is_due(before, self._step):
-                self._report.tell(self._step, self._loss)
-                self._count_skipped()
-        return self._save_if_due(before) or agreed
-
-    def _next_end(self) -> int | None:
-        """The last step that the next loop may reach."""
-        if self._max_step is None:
-            return None
-        return self._step + self._team.share_of(self._max_step - self._step)
-
-    def _save_if_due(self, before: int) -> str | None:
-        if self._checkpoints is None or not self._is_save_due(before):
-            return None
-        self._check_weights()
-        if not self._team.has_more:
-            self._checkpoints.forget_position()  # It would be that of the end.
-        is_asked_to_stop = self._checkpoints.save(self._session.session, self._step)
-        self._session.ask_to_stop(self._step)
-        if is_asked_to_stop and not self._team.is_one:
-            self._team.wish("listener")
-            return None
-        return "listener" if is_asked_to_stop else None
-
-    def _is_save_due(self, before: int) -> bool:
-        """Whether to save now; when the clock decides, it is the chief's, and all are told."""
-        if not self._saves.is_by_clock or self._team.is_one:
-            return self._saves.is_due(before, self._step)
-        if self._team.is_chief and self._saves.is_due(before, self._step):
-            self._team.wish("save")
-        return "save" in self._team.agreed
-
-    def _check_weights(self) -> None:
-        if self._nan_policy != "ignore":
-            self._weights.check(self._session.session, self._step)
-
-    def _call(self, num_steps: int, is_recording: bool) -> bytes | None:
-        """Runs a loop and takes in how it went; returns the summaries of its last step."""
-        try:
-            with self._profile.call(self._step, num_steps):
-                return self._steps.run(num_steps, is_recording)
-        finally:
-            self._loss, self._step = self._steps.loss, self._steps.step
-
-    def _count_skipped(self) -> int:
-        """How many steps of this run were skipped; says so if there are more than before."""
-        if self._nan_policy != "skip":
-            return 0
-        count = int(self._session.session.run(self._program.skipped_steps))
-        if count > self._skipped_steps:
-            _log.warning(
-                "%d of the steps %d to %d were skipped: the loss or a weight was not finite.",
-                count,
-                self._first_step + 1,
-                self._step,
-            )
-        self._skipped_steps = count
-        return count
-
-    def _stop_on_nan(self, what: str) -> str:
-        message = (
-            f"{what}. The state after it is not saved: training resumes from the last checkpoint "
-            "before it."
-        )
-        _log.error(message)
-        if self._nan_policy == "stop":
-            return "nan loss"
-        raise NanLossError(message)
-
-    def _check_advanced(self, before: int) -> None:
-        if self._step == before and self._team.board is None:
-            raise ValueError(
-                f"The global step is still {before} after a run of `train_op`, so training would "
-                "never end. Let `train_op` run the op that increments it."
-            )
-
-    def _write_summaries(self, summary: bytes | None) -> None:
-        self._events.write_scalars({"loss": self._loss or 0.0}, self._step)
-        if summary:
-            self._events.write_summary(summary, self._step)

@@ -8,7 +8,7 @@ import tensorflow as tf
 import estimator as est
 from estimator.config.loop import LoopLength
 from estimator.session.pace import Pace
-from estimator.session.train import TrainRequest
+from estimator.session.request import TrainRequest
 from tests.toy import checkpoint_steps, events
 
 v1 = tf.compat.v1

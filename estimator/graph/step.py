@@ -1,0 +1,297 @@
+"""The train step: one batch a replica, the model on each, and all that must happen then."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.config.tpu import is_tpu
+from estimator.graph import accumulate, host_call, input, reduce, summary, tpu, updates
+from estimator.graph.agreement import Ballot, build_report
+from estimator.graph.building import primary
+from estimator.graph.copy import build_copy, runs_each_time
+from estimator.graph.last_value import LastValue
+from estimator.graph.lift import without_waits
+from estimator.graph.model import Model, Replicas, VariableWatch, build_replicas
+from estimator.graph.random import drawing_by_step
+from estimator.graph.skip import build_snapshot, build_take_back
+from estimator.graph.window import (
+    StepWindow,
+    build_step_window,
+    build_window_loss,
+    counting_window,
+)
+from estimator.graph.workers import ONE_WORKER, num_local_replicas
+from estimator.spec import EstimatorSpec, ModeKeys
+
+_NO_LOOP = (
+    "A SyncReplicasOptimizer waits for the other workers in every step, in queues that a loop of "
+    "steps cannot hold. Train with `iterations_per_loop=1`, or leave it out and use "
+    'RunConfig(strategy="multi_worker_mirrored").'
+)
+
+
+# What of a Scaffold no step runs.
+_FOR_SESSIONS = ("init_op", "ready_op", "ready_for_local_init_op", "local_init_op")
+
+
+def training_hooks(spec: EstimatorSpec, is_chief: bool = True) -> tuple:
+    """All hooks that a spec wants around training, in the chief or in another worker."""
+    chiefs_alone = spec.training_chief_hooks or () if is_chief else ()
+    return (*(spec.training_hooks or ()), *chiefs_alone)
+
+
+class TrainStep:
+    """Builds one step, in the graph's top or in a loop's body, and keeps what else came of it."""
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        model: Model,
+        source: input.Input,
+        is_recording: tf.Tensor,
+        step_before: tf.Tensor,
+        skips: LastValue | None,
+        ballot: Ballot | None,
+        host_call_steps: int,
+    ) -> None:
+        """Builds nothing yet.
+
+        Args:
+          strategy: where the replicas run.
+          model: of each replica.
+          source: the input.
+          is_recording: scalar, bool: whether the last step's summaries are wanted.
+          step_before: scalar, int64: the global step before the session call.
+          skips: counts the steps that are taken back; None takes none back.
+          ballot: what several workers agree on; None if there is one.
+          host_call_steps: how many steps from one `host_call` to the next.
+        """
+        self._ballot = ballot
+        self._workers = ONE_WORKER if ballot is None else ballot.workers
+        self._wished: tf.Tensor | None = None
+        self._step_before = step_before
+        self._strategy = strategy
+        self._model = model
+        self._source = source
+        self._global_step = tf.compat.v1.train.get_or_create_global_step()
+        self._is_recording = is_recording
+        self._skips = skips
+        self._host_call_steps = host_call_steps
+        self._windows: list[accumulate.Window] = []
+        self._window: accumulate.Window | None = None
+        self.report = summary.LoopReport()
+        self.spec: EstimatorSpec
+        self._merged: tf.Tensor | None = None
+        self._is_in_loop = False
+
+    def build(self, is_last: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Adds the step.
+
+        Returns:
+          Its loss, which depends on all that the step does, and whether all workers have input
+          for another (None for one worker).
+        """
+        graph = tf.compat.v1.get_default_graph()
+        is_in_loop = _tf.is_loop_body(graph)
+        step = primary(self._global_step).read_value() if is_in_loop else self._step_before
+        num_replicas = num_local_replicas(self._strategy)
+        batches, has_more = input.build_replica_batches(self._source, num_replicas)
+        summaries_before = summary.summaries_so_far()
+        # For tf.summary with a writer of the model's: it writes by itself, when it is asked to.
+        refused = _tf.sync_replicas_refused(_NO_LOOP) if is_in_loop else contextlib.nullcontext()
+        with tf.summary.record_if(self._build_is_writing(is_last)), refused:
+            replicas = self._build_replicas(step, batches)
+        self.spec = replicas.outputs[0].spec
+        done = [output.spec.train_op for output in replicas.outputs]
+        done += updates.build_updates(
+            _without_ops_for_sessions(replicas),
+            replicas.keras_variables,
+            self._global_step,
+            [window.update for window in self._windows],
+            set(_ops_behind(done, replicas.new_ops)),
+        )
+        done += summary.written_summaries(summaries_before)
+        if self._workers.is_chief:
+            done += host_call.build_host_call(
+                [output.host_call for output in replicas.outputs], self._build_is_host_called(step)
+            )
+        losses = [output.spec.loss for output in replicas.outputs]
+        loss = reduce.build_mean_loss(losses, len(losses) * self._workers.count)
+        if self._ballot is not None:
+            loss, has_more, self._wished = build_report(self._ballot, loss, has_more)
+        step_ops = _ops_behind(done, replicas.new_ops)
+        if self._window is not None:
+            loss, kept = build_window_loss(self._window, loss)
+            step_ops, done = step_ops + kept, done + kept
+        _wait_for(step_ops, step.op, batches)
+        if is_in_loop:
+            _tf.forget_waits(graph, without_waits(replicas.waits, step_ops))
+        merged = self._build_summary(summaries_before)
+        if is_in_loop:
+            is_inside = merged is not None and merged.graph is graph
+            done += summary.build_loop_report(
+                self.report,
+                merged if is_inside else None,
+                training_hooks(self.spec),
+                is_last=is_last,
+                is_recording=self._is_recording,
+            )
+        self._merged, self._is_in_loop = merged, is_in_loop
+        if self._skips is not None:
+            counters = [self._global_step, *(window.num_taken for window in self._windows)]
+            before = build_snapshot(step_ops, counters)
+            done = [build_take_back(before, loss, _ops(done), self._skips, self._workers)]
+        with tf.device("/cpu:0"), tf.control_dependencies(_ops(done)):
+            return tf.identity(loss, "loss_of_step"), has_more
+
+    def _build_is_writing(self, is_last: tf.Tensor) -> tf.Tensor:
+        """Whether writers of the model's write in this step; the chief's alone do."""
+        is_due = tf.logical_and(is_last, self._is_recording)
+        return is_due if self._workers.is_chief else tf.constant(False)
+
+    def build_outcome(self, has_more: tf.Tensor | None, is_loop: bool) -> tf.Tensor | None:
+        """What the workers agreed on, where a session can fetch it."""
+        if self._ballot is None:
+            return None
+        wished = self._ballot.agreed[1:] if is_loop else self._wished
+        with tf.device("/cpu:0"):
+            return tf.concat([[tf.cast(has_more, tf.int32)], wished], axis=0)
+
+    def _build_summary(self, summaries_before: set[int]) -> tf.Tensor | None:
+        """What the Scaffold says to record, else all summaries of `model_fn`."""
+        scaffold = self.spec.scaffold or tf.compat.v1.train.Scaffold()
+        if scaffold.summary_op is None:
+            merged = summary.build_merged_summary(summaries_before)
+            _tf.set_scaffold_parts(scaffold, {"summary_op": merged})
+        return scaffold.summary_op
+
+    def _build_replicas(self, step: tf.Tensor, batches: list[Any]) -> Replicas:
+        """The model of each replica, and the windows that its optimizers make."""
+        moment = tf.identity(step, "training/moment")
+        with (
+            accumulate.collecting_windows() as windows,
+            drawing_by_step(moment, self._model) as model,
+        ):
+            if is_tpu(self._strategy):
+                return self._build_tpu_program(model, batches, moment, windows)
+            replicas = build_replicas(self._strategy, model, batches, ModeKeys.TRAIN)
+        check_global_step_advances(replicas.new_ops, self._global_step, windows)
+        assigned = updates.assignments(replicas.new_ops)
+        self._windows = windows
+        self._window = counting_window(windows, assigned, self._global_step)
+        if self._window is not None:
+            # The batches of a step differ in their random numbers, too.
+            _tf.set_input(moment.op, step + self._window.before * 2**40)
+        return replicas
+
+    def _build_tpu_program(
+        self,
+        model: Model,
+        batches: list[Any],
+        step: tf.Tensor,
+        windows: Sequence[accumulate.Window],
+    ) -> Replicas:
+        def finish(spec: EstimatorSpec, watch: VariableWatch) -> list[Any]:
+            if windows:
+                raise NotImplementedError(
+                    "`accumulate_steps` of the CrossShardOptimizer is not available on a TPU. Use "
+                    "a larger `train_batch_size`."
+                )
+            new_ops, keras_variables = watch.new_ops(), watch.keras_variables
+            check_global_step_advances(new_ops, self._global_step)
+            others = updates.build_updates(new_ops, keras_variables, self._global_step)
+            return _ops([spec.train_op, *others])
+
+        # The program changes variables as a whole: it waits for who reads them before the step.
+        with tf.device("/cpu:0"), tf.control_dependencies([step]):
+            batches = tf.nest.map_structure(
+                lambda t: None if t is None else tf.identity(t), batches
+            )
+        return tpu.build_program(self._strategy, model, batches, ModeKeys.TRAIN, finish)
+
+    def _build_is_host_called(self, step: tf.Tensor) -> tf.Tensor | None:
+        """Whether this batch has a `host_call`: scalar, bool; None if each has."""
+        conditions = []
+        if self._host_call_steps > 1:
+            conditions.append(tf.equal((step + 1) % self._host_call_steps, 0))
+        if self._window is not None:
+            conditions.append(self._window.before + 1 >= self._window.size)
+        return tf.reduce_all(tf.stack(conditions)) if conditions else None
+
+    def build_window_outside(self) -> StepWindow | None:
+        """How batches make a step, where a session can see it."""
+        return build_step_window(self._window, self._windows)
+
+    def build_summary_outside(self) -> tf.Tensor | None:
+        """The last step's merged summaries, where a session can fetch them."""
+        if self.report.summary is not None:
+            return self.report.summary.build_read()
+        if self._merged is None or not self._is_in_loop:
+            return self._merged
+        # Of a `scaffold_fn`, around the loop: of what the loop leaves, not of what is there before.
+        return build_copy(self._merged, runs_each_time)
+
+
+def check_global_step_advances(
+    new_ops: Sequence[tf.Operation],
+    global_step: tf.Variable,
+    windows: Sequence[accumulate.Window] = (),
+) -> None:
+    """Raises if none of the ops that `model_fn` made assigns the global step."""
+    if windows or updates.writes_to(updates.assignments(new_ops), global_step):
+        return
+    raise ValueError(
+        "`train_op` does not advance the global step, so training would never end. Pass "
+        "`global_step=tf.compat.v1.train.get_global_step()` to `optimizer.minimize`, or add "
+        "`tf.compat.v1.assign_add(global_step, 1)` to the `train_op`."
+    )
+
+
+def _ops_behind(values: Sequence[Any], among: Sequence[tf.Operation]) -> list[tf.Operation]:
+    """Those of some ops that run for `values`; a saver's and others' do not."""
+    remaining = set(among)
+    stack = [getattr(value, "op", value) for value in _ops(values)]
+    while stack:
+        op = stack.pop()
+        if op in remaining:
+            remaining.remove(op)
+            stack.extend([tensor.op for tensor in op.inputs])
+            stack.extend(op.control_inputs)
+    return [op for op in among if op not in remaining]
+
+
+def _without_ops_for_sessions(replicas: Replicas) -> list[tf.Operation]:
+    """The new ops but for those of the Scaffold alone: a step neither runs nor orders them."""
+    scaffold = replicas.outputs[0].spec.scaffold or tf.compat.v1.train.Scaffold()
+    parts = [getattr(scaffold, name) for name in _FOR_SESSIONS]
+    alone = set(_ops_behind([part for part in parts if part is not None], replicas.new_ops))
+    if alone:
+        specs = [output.spec for output in replicas.outputs]
+        wired = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+        steps = [*wired, *(value for spec in specs for value in (spec.train_op, spec.loss))]
+        alone.difference_update(_ops_behind(steps, replicas.new_ops))
+    return [op for op in replicas.new_ops if op not in alone]
+
+
+def _wait_for(step_ops: Sequence[tf.Operation], first: tf.Operation, batches: Any) -> None:
+    """No variable changes before every replica has its batch: the input may be at its end."""
+    graph = tf.compat.v1.get_default_graph()
+    # What is made outside of the loop, as constants are, is there before the loop starts.
+    ops = {tensor.op for tensor in input.batch_tensors(batches) if tensor.graph is graph}
+    taken = sorted(ops, key=lambda op: op.name)
+    for op in updates.assignments(step_ops):
+        _tf.add_control_inputs(op, [first, *taken])
+
+
+def _ops(values: Sequence[Any]) -> list[Any]:
+    """Ops and tensors to wait for; a distributed value stands for all of its parts."""
+    parts: list[Any] = []
+    for value in values:
+        is_distributed = isinstance(value, tf.distribute.DistributedValues)
+        parts.extend(value.values if is_distributed else [value])
+    return parts
