@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
-from estimator.checkpoint.collections import PortableSaver, only_top_of_graph
 from estimator.checkpoint.position import InputPosition
 from estimator.console import no_internal_deprecations
+from estimator.graph.collections import only_top_of_graph
 
 _log = logging.getLogger("estimator")
 
@@ -140,6 +141,15 @@ class CheckpointWriter:
             listener.end(session, step)
 
 
+class _PortableSaver(tf.compat.v1.train.Saver):
+    """A Saver whose `.meta` files can be imported, also if a hook of the user's makes it save."""
+
+    def export_meta_graph(self, *args: Any, **kwargs: Any) -> Any:
+        """As a Saver does, without what is inside of loops and branches."""
+        with only_top_of_graph(tf.compat.v1.get_default_graph()):
+            return super().export_meta_graph(*args, **kwargs)
+
+
 def _saved_at(path: str) -> float:
     """When a checkpoint was written, in seconds since the epoch."""
     return tf.io.gfile.stat(path + ".index").mtime_nsec / 1e9
@@ -157,7 +167,7 @@ def build_saver(
         everything += tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVEABLE_OBJECTS)
     else:
         everything = _tf.object_saveables(checkpoint)
-    return PortableSaver(
+    return _PortableSaver(
         everything,
         sharded=checkpoint is not None,
         max_to_keep=keep_checkpoint_max or 0,

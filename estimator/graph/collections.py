@@ -28,15 +28,6 @@ def only_top_of_graph(graph: tf.Graph) -> Iterator[None]:
             graph.get_collection_ref(key)[:] = values
 
 
-class PortableSaver(tf.compat.v1.train.Saver):
-    """A Saver whose `.meta` files can be imported, also if a hook of the user's makes it save."""
-
-    def export_meta_graph(self, *args: Any, **kwargs: Any) -> Any:
-        """As a Saver does, without what is inside of loops and branches."""
-        with only_top_of_graph(tf.compat.v1.get_default_graph()):
-            return super().export_meta_graph(*args, **kwargs)
-
-
 def _is_inside(value: Any, graph: tf.Graph) -> bool:
     if isinstance(value, tf.distribute.DistributedValues) and not isinstance(value, tf.Variable):
         value = value.values
