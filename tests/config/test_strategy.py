@@ -104,6 +104,8 @@ def test_eager_code_after_training_may_name_a_device_that_is_not_there(name, tmp
 
 
 def test_a_strategy_object_that_was_made_eagerly_gets_its_cpus():
+    # Off if the first thing that initialized the eager context of this process was in a graph.
+    tf.config.set_soft_device_placement(True)
     strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
     config = RunConfig(train_distribute=strategy)
     session_config = make_session_config(config, make_strategy(config, ModeKeys.TRAIN))
