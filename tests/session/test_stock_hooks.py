@@ -206,6 +206,7 @@ def test_a_summary_saver_hook_of_the_caller_writes_every_n_steps(tmp_path, loop,
 def test_a_step_counter_hook_writes_the_speed_every_n_steps(tmp_path, loop, strategy):
     hook = est.StepCounterHook(every_n_steps=5, output_dir=str(tmp_path / "own"))
     make(tmp_path, loop, strategy).train(numbers(), steps=20, hooks=[hook])
+    tf.compat.v1.summary.FileWriterCache.clear()  # The hook leaves its writer's thread to itself.
     assert steps_of(tmp_path / "own", "global_step/sec") == [6, 11, 16]
     assert all(value.simple_value > 0 for _, _, value in events(str(tmp_path / "own")))
 
