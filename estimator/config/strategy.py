@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 _PS_TYPE = tf.compat.v1.distribute.experimental.ParameterServerStrategy
 # The two have no public base class in common.
 STRATEGY_TYPES = (tf.distribute.Strategy, tf.compat.v1.distribute.Strategy)
-_ONE_DEVICE_TYPES = (tf.distribute.OneDeviceStrategy, tf.compat.v1.distribute.OneDeviceStrategy)
+# Those of this machine that have a thread a replica.
+_THREADED_TYPES = (
+    tf.distribute.MirroredStrategy,
+    tf.compat.v1.distribute.MirroredStrategy,
+    tf.distribute.experimental.CentralStorageStrategy,
+    tf.compat.v1.distribute.experimental.CentralStorageStrategy,
+)
 # Those whose devices are all of this machine.
 _LOCAL_TYPES = (
     tf.distribute.OneDeviceStrategy,
@@ -178,9 +184,9 @@ def start_eager_context(strategy: tf.distribute.Strategy) -> None:
     There it would get no soft placement, for as long as the process lives: what the program runs
     eagerly, later, would fail where it names a device that is not there.
     """
-    is_one_device = isinstance(strategy, _ONE_DEVICE_TYPES) or _is_default(strategy)
-    # Any other but a TPU's has a thread a replica, which initializes it.
-    if not is_one_device and not is_tpu(strategy) and tf.executing_eagerly():
+    # These have a thread a replica, which initializes it. So do workers that train together, but
+    # their eager contexts would wait for each other.
+    if isinstance(strategy, _THREADED_TYPES) and tf.executing_eagerly():
         tf.config.list_logical_devices()
 
 
