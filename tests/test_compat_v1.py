@@ -13,7 +13,13 @@ def test_its_names_are_those_of_the_library():
     for name in est.compat.v1.__all__:
         assert getattr(est.compat.v1, name) is getattr(est, name)
     others = set(est.__all__) - set(est.compat.v1.__all__)
-    assert others == {"CrossShardOptimizer", "TrainResult", "compat"}
+    assert others == {
+        "Cluster",
+        "CrossShardOptimizer",
+        "TrainResult",
+        "compat",
+        "parse_tf_config",
+    }
 
 
 @pytest.mark.parametrize("strips", [False, True])

@@ -20,10 +20,12 @@ def building(
     strategy: tf.distribute.Strategy,
     seed: int | None,
     device_fn: Callable[[tf.Operation], str] | None = None,
+    has_ps: bool = False,
 ) -> Iterator[tuple[tf.Graph, tf.Variable]]:
     """A new default graph, under `strategy`, with its global step.
 
-    `device_fn` gives the device of each op.
+    `device_fn` gives the device of each op. Only on ps tasks (`has_ps`) has a SyncReplicasOptimizer
+    other workers to wait for.
     """
     start_eager_context(strategy)
     graph = tf.Graph()
@@ -35,7 +37,7 @@ def building(
         _on_host(strategy),
         strategy.scope(),
         _tf.mean_gradients(strategy),
-        _tf.sync_replicas_in_line(),
+        contextlib.nullcontext() if has_ps else _tf.sync_replicas_in_line(),
         _tf.hashable_tensors(),
         tf.variable_creator_scope(create_resource),
     ):

@@ -155,10 +155,8 @@ def build_train_program(
       seed: of the graph.
       device_fn: places every op; None leaves it to the config's and to the strategy.
     """
-    with building(strategy, seed, device_fn or of_unplaced(model.config.device_fn)) as (
-        graph,
-        global_step,
-    ):
+    place, has_ps = device_fn or of_unplaced(model.config.device_fn), model.config.num_ps_replicas
+    with building(strategy, seed, place, has_ps > 0) as (graph, global_step):
         source = make_input()
         if is_tpu(strategy):
             tpu.check_static(source.element)

@@ -103,7 +103,10 @@ class TrainStep:
         batches, has_more = input.build_replica_batches(self._source, num_replicas)
         summaries_before = summary.summaries_so_far()
         # For tf.summary with a writer of the model's: it writes by itself, when it is asked to.
-        refused = _tf.sync_replicas_refused(_NO_LOOP) if is_in_loop else contextlib.nullcontext()
+        waits_for_others = is_in_loop and self._model.config.num_ps_replicas > 0
+        refused = (
+            _tf.sync_replicas_refused(_NO_LOOP) if waits_for_others else contextlib.nullcontext()
+        )
         with tf.summary.record_if(self._build_is_writing(is_last)), refused:
             replicas = self._build_replicas(step, batches)
         self.spec = replicas.outputs[0].spec

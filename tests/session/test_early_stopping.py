@@ -301,10 +301,12 @@ def test_a_worker_gets_the_hook_that_waits(make):
     assert isinstance(hook, StopAtCheckpointStepHook)
 
 
-def test_early_stopping_in_a_cluster_is_refused(make):
+def test_in_a_cluster_the_chiefs_hook_alone_asks(make):
     model = make(cluster=parse_tf_config(WORKER))
-    with pytest.raises(NotImplementedError, match="this is the task worker 0 of a cluster"):
-        experimental.make_early_stopping_hook(model, lambda: True)
+    asked = []
+    hook = experimental.make_early_stopping_hook(model, lambda: asked.append(1) or True)
+    assert not hook.should_stop_at(5)
+    assert asked == []
 
 
 def test_the_evaluations_are_what_is_in_the_event_file(make):

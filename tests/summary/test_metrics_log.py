@@ -173,12 +173,13 @@ def test_a_training_that_is_evaluated_on_the_way_and_run_again_has_no_step_twice
 
 
 def test_a_worker_beside_the_chief_writes_none(tmp_path):
+    est.Estimator(Model(), str(tmp_path / "chief")).train(numbers(), steps=2)
     addresses = {"chief": ("localhost:1",), "worker": ("localhost:2",)}
     cluster = Cluster(addresses, "worker", 0, session_master="")
-    model = est.Estimator(Model(), str(tmp_path), est.RunConfig(cluster=cluster))
-    model.train(numbers(), steps=2)
-    model.evaluate(numbers(2))
-    assert not os.path.exists(tmp_path / "metrics.jsonl")
+    model = est.Estimator(Model(), str(tmp_path / "worker"), est.RunConfig(cluster=cluster))
+    path = tf.train.latest_checkpoint(str(tmp_path / "chief"))
+    model.evaluate(numbers(2), checkpoint_path=path)
+    assert not os.path.exists(tmp_path / "worker" / "metrics.jsonl")
 
 
 def test_a_nan_step_that_training_stops_at_has_no_line(tmp_path):
