@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -41,7 +40,6 @@ class CheckpointWriter:
         listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener] = (),
         save_graph_def: bool = True,
         save_on: Callable[[tf.compat.v1.Session], bool] = lambda session: True,
-        is_portable: bool = True,
     ) -> None:
         """Makes the writer; touches nothing.
 
@@ -52,7 +50,6 @@ class CheckpointWriter:
           listeners: told before and after each save.
           save_graph_def: write a `.meta` file too.
           save_on: called when the position is saved; whether this worker is to save the rest.
-          is_portable: whether `.meta` files leave out what an import would not find.
         """
         self._model_dir = model_dir
         self._saver = saver
@@ -60,7 +57,6 @@ class CheckpointWriter:
         self._listeners = listeners
         self._save_graph_def = save_graph_def
         self._save_on = save_on
-        self._is_portable = is_portable
         self._last_step: int | None = None
 
     def begin(self) -> None:
@@ -111,9 +107,7 @@ class CheckpointWriter:
         if not self._save_on(session):
             self._note_saved(step)
             return False
-        is_portable = self._is_portable
-        portable = only_top_of_graph(session.graph) if is_portable else contextlib.nullcontext()
-        with no_internal_deprecations(), portable:
+        with no_internal_deprecations(), only_top_of_graph(session.graph):
             self._saver.save(
                 session,
                 os.path.join(self._model_dir, files.PREFIX),
@@ -166,7 +160,6 @@ def build_saver(
     *,
     keep_checkpoint_max: int | None = 5,
     keep_checkpoint_every_n_hours: float = 10000,
-    is_portable: bool = True,
 ) -> tf.compat.v1.train.Saver:
     """A saver of everything in the default graph that a checkpoint holds, or of these objects."""
     if checkpoint is None:
@@ -174,9 +167,7 @@ def build_saver(
         everything += tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVEABLE_OBJECTS)
     else:
         everything = _tf.object_saveables(checkpoint)
-    # Workers that train together hang in loops where the chief alone has looked through the
-    # collections: theirs is a plain one.
-    return (_PortableSaver if is_portable else tf.compat.v1.train.Saver)(
+    return _PortableSaver(
         everything,
         sharded=checkpoint is not None,
         max_to_keep=keep_checkpoint_max or 0,

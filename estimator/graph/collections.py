@@ -29,9 +29,13 @@ def only_top_of_graph(graph: tf.Graph) -> Iterator[None]:
 
 
 def _is_inside(value: Any, graph: tf.Graph) -> bool:
-    if isinstance(value, tf.distribute.DistributedValues) and not isinstance(value, tf.Variable):
-        value = value.values
-    parts = tf.nest.flatten(value, expand_composites=True)
-    # What an assignment returns is a variable too, whose `op` is the assignment.
+    if isinstance(value, tf.distribute.DistributedValues):
+        parts = list(value.values)
+    elif isinstance(value, tf.Variable):
+        # Not taken apart: to read one whose copies are summed or averaged adds ops to the graph.
+        # What an assignment returns is a variable too, whose `op` is the assignment.
+        parts = [value]
+    else:
+        parts = tf.nest.flatten(value, expand_composites=True)
     ops = [getattr(part, "op", part) for part in parts]
     return any(getattr(op, "graph", graph) is not graph for op in ops)

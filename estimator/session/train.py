@@ -62,7 +62,6 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
                 build_saver,
                 keep_checkpoint_max=config.keep_checkpoint_max,
                 keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
-                is_portable=team.is_one,
             ),
             request.session_config,
             program.initializers,
@@ -266,7 +265,6 @@ def _make_checkpoint_writer(
         listeners=request.listeners if team.is_chief else (),
         save_graph_def=request.config.checkpoint_save_graph_def,
         save_on=save_on,
-        is_portable=team.is_one,
     )
 
 

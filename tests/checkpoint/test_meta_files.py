@@ -73,3 +73,34 @@ def test_saving_leaves_the_collections_as_they_are(tmp_path):
     assert look.sizes[0] == look.sizes[1]
     assert look.sizes[0]["losses"] == look.sizes[0]["summaries"] == 1
     assert look.sizes[0]["mine"] == 2
+
+
+@pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2", "central_storage_x2"])
+@pytest.mark.parametrize("loop", [1, 10])
+def test_saving_adds_no_op_to_the_graph(loop, strategy, tmp_path):
+    class Count(est.CheckpointSaverListener):
+        def __init__(self):
+            self.counts = []
+
+        def before_save(self, session, global_step_value):
+            self.counts.append(len(session.graph.get_operations()))
+
+    def model_fn(features, labels, mode):
+        V1.get_variable(
+            "seen",
+            [],
+            initializer=V1.zeros_initializer(),
+            trainable=False,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.MEAN,
+        )
+        return make_model_fn(1)(features, labels, mode)
+
+    count = Count()
+    config = est.RunConfig(
+        iterations_per_loop=loop, save_checkpoints_steps=5, **STRATEGIES[strategy]
+    )
+    with est.Estimator(model_fn, str(tmp_path), config) as model:
+        model.train(numbers(), steps=15, saving_listeners=[count])
+    assert len(count.counts) >= 3
+    assert len(set(count.counts)) == 1
