@@ -70,11 +70,11 @@ def test_every_module_has_a_floor():
 
 def test_private_tensorflow_enters_by_one_door():
     users = {
-        path.name
+        room_of(path)
         for path in FILES
         if any(name.startswith("tensorflow.python") for name in imported_modules(path))
     }
-    assert users == {"_tf.py"}
+    assert users == {"_tf"}
 
 
 def test_the_environment_is_read_in_one_place():
