@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from estimator import arguments
 from estimator.checkpoint.files import checkpoint_step
 from estimator.checkpoint.writer import LastSaveListener
 from estimator.config.checks import check_int, check_number
@@ -23,6 +22,7 @@ from estimator.session.early_stopping import EarlyStoppingHook
 from estimator.session.hooks import Hook, check_hooks
 from estimator.session.request import TrainResult
 from estimator.session.schedule import Schedule
+from estimator.verbs import arguments
 
 _log = logging.getLogger("estimator")
 
