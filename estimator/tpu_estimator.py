@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from estimator.config.run_config import RunConfig, TPURunConfig
+from estimator.config.run_config import RunConfig
 from estimator.config.tpu import on_tpu
+from estimator.config.tpu_run_config import TPURunConfig
 from estimator.config.warm_start import WarmStartSettings
 from estimator.estimator import Estimator
 from estimator.spec import ModeKeys

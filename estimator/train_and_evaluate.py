@@ -14,6 +14,7 @@ import tensorflow as tf
 from estimator.checkpoint.files import checkpoint_step
 from estimator.checkpoint.writer import LastSaveListener
 from estimator.config.checks import check_int, check_number
+from estimator.config.frozen import write_fields
 from estimator.config.run_config import RunConfig
 from estimator.estimator import Estimator
 from estimator.export.exporters import Exporter, check_exporter_name
@@ -50,9 +51,9 @@ class TrainSpec:
         """Checks every value."""
         check_input_fn(self.input_fn)
         arguments.check_positive("max_steps", self.max_steps)
-        _write(self, "hooks", tuple(check_hooks(self.hooks)))
+        write_fields(self, hooks=tuple(check_hooks(self.hooks)))
         listeners = arguments.checked_listeners(self.saving_listeners)
-        _write(self, "saving_listeners", tuple(listeners))
+        write_fields(self, saving_listeners=tuple(listeners))
 
     def replace(self, **changes: Any) -> TrainSpec:
         """A copy with these values instead, checked again."""
@@ -100,8 +101,8 @@ class EvalSpec:
         check_input_fn(self.input_fn)
         arguments.check_positive("steps", self.steps)
         arguments.check_name(self.name)
-        _write(self, "hooks", tuple(check_hooks(self.hooks)))
-        _write(self, "exporters", _checked_exporters(self.exporters))
+        write_fields(self, hooks=tuple(check_hooks(self.hooks)))
+        write_fields(self, exporters=_checked_exporters(self.exporters))
         check_number("start_delay_secs", self.start_delay_secs, minimum=0)
         check_number("throttle_secs", self.throttle_secs, minimum=0)
         if self.every_steps is not None:
@@ -367,8 +368,3 @@ def _check_early_stopping(
                 read,
                 ", ".join(sorted(written)),
             )
-
-
-def _write(spec: TrainSpec | EvalSpec, field: str, value: Any) -> None:
-    """Writes to a frozen spec; only while it is being made."""
-    object.__setattr__(spec, field, value)

@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from estimator.config.checks import check_bool, check_int, check_no_pattern
 from estimator.config.checks import check_name as check_name
-from estimator.config.run_config import RunConfig, TPUConfig
+from estimator.config.run_config import RunConfig
+from estimator.config.tpu_config import TPUConfig
 from estimator.export.directory import make_base_path, make_extra_assets
 from estimator.export.receivers import check_receiver_fn
 from estimator.spec import ModeKeys

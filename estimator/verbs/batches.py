@@ -8,8 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.config.run_config import InputPipelineConfig, RunConfig
+from estimator.config.run_config import RunConfig
 from estimator.config.strategy import make_no_strategy
+from estimator.config.tpu_config import InputPipelineConfig
 from estimator.graph.dealing import build_pipeline, num_batches_a_step
 from estimator.graph.input import Input, build_input
 from estimator.graph.workers import num_local_replicas, workers_of

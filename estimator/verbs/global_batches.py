@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.config.batch import batch_in_words, per_replica_batch_size
-from estimator.config.run_config import InputPipelineConfig, TPUConfig
 from estimator.config.strategy import make_strategy
 from estimator.config.tpu import is_tpu
+from estimator.config.tpu_config import InputPipelineConfig, TPUConfig
 from estimator.config.tpu_context import TPUContext
 from estimator.graph.batch_size import check_batch_size
 from estimator.graph.dealing import pipeline_kind

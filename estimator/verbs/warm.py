@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from estimator.checkpoint.writer import build_saver
-from estimator.config.run_config import InputPipelineConfig
 from estimator.config.strategy import make_session_config
 from estimator.config.tpu import is_tpu
+from estimator.config.tpu_config import InputPipelineConfig
 from estimator.graph import program as programs
 from estimator.graph.model import Model
 from estimator.graph.padded import build_padded_eval_program, build_padded_predict_program
