@@ -269,7 +269,7 @@ class Estimator:
         """
         check_input_fn(input_fn)
         all_hooks = check_hooks(hooks)
-        arguments.check_positive("steps", steps)
+        arguments.check_limit("steps", steps)
         arguments.check_name(name)
         paths = self._existing_checkpoints(checkpoint_path)
         return self._evaluate(input_fn, steps, all_hooks, name, lambda warm: warm.restore(paths))

@@ -50,7 +50,7 @@ class TrainSpec:
     def __post_init__(self) -> None:
         """Checks every value."""
         check_input_fn(self.input_fn)
-        arguments.check_positive("max_steps", self.max_steps)
+        arguments.check_limit("max_steps", self.max_steps)
         write_fields(self, hooks=tuple(check_hooks(self.hooks)))
         listeners = arguments.checked_listeners(self.saving_listeners)
         write_fields(self, saving_listeners=tuple(listeners))
@@ -99,7 +99,7 @@ class EvalSpec:
     def __post_init__(self) -> None:
         """Checks every value."""
         check_input_fn(self.input_fn)
-        arguments.check_positive("steps", self.steps)
+        arguments.check_limit("steps", self.steps)
         arguments.check_name(self.name)
         write_fields(self, hooks=tuple(check_hooks(self.hooks)))
         write_fields(self, exporters=_checked_exporters(self.exporters))

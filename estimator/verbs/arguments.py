@@ -24,7 +24,7 @@ _log = logging.getLogger("estimator")
 Listener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
 
 
-def check_positive(argument: str, value: Any) -> None:
+def check_limit(argument: str, value: Any) -> None:
     """Raises unless `value` is None or an integer of at least 1."""
     if value is None:
         return
@@ -36,8 +36,8 @@ def check_positive(argument: str, value: Any) -> None:
 
 def check_steps(steps: Any, max_steps: Any) -> None:
     """Raises unless at most one of the two is given, and it is positive."""
-    check_positive("steps", steps)
-    check_positive("max_steps", max_steps)
+    check_limit("steps", steps)
+    check_limit("max_steps", max_steps)
     if steps is not None and max_steps is not None:
         raise ValueError(
             f"`steps` ({steps}) and `max_steps` ({max_steps}) exclude each other: `steps` is how "
