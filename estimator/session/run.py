@@ -10,11 +10,7 @@ import tensorflow as tf
 from estimator.checkpoint.writer import CheckpointWriter
 from estimator.config.loop import parse_loop_length
 from estimator.graph.program import TrainProgram
-from estimator.session.finite import (
-    BadWeightsError,
-    NanLossError,
-    WeightsCheck,
-)
+from estimator.session.finite import BadWeightsError, NanLossError, WeightsCheck
 from estimator.session.hooks import HookedSession
 from estimator.session.hooks_in_loops import first_stop
 from estimator.session.peers import Peers
