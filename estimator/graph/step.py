@@ -17,6 +17,8 @@ from estimator.graph.copy import build_copy, runs_each_time
 from estimator.graph.last_value import LastValue
 from estimator.graph.lift import without_waits
 from estimator.graph.model import Model, Replicas, VariableWatch, build_replicas
+from estimator.graph.order import in_order, waits_of
+from estimator.graph.packing import pack_messages
 from estimator.graph.random import drawing_by_step
 from estimator.graph.skip import build_snapshot, build_take_back
 from estimator.graph.window import (
@@ -131,7 +133,7 @@ class TrainStep:
         if self._window is not None:
             loss, kept = build_window_loss(self._window, loss)
             step_ops, done = step_ops + kept, done + kept
-        _wait_for(step_ops, step.op, batches)
+        _order_assignments(step_ops, step, self._global_step, batches)
         if is_in_loop:
             _tf.forget_waits(graph, without_waits(replicas.waits, step_ops))
         merged = self._build_summary(summaries_before)
@@ -149,7 +151,9 @@ class TrainStep:
             counters = [self._global_step, *(window.num_taken for window in self._windows)]
             before = build_snapshot(step_ops, counters)
             done = [build_take_back(before, loss, _ops(done), self._skips, self._workers)]
-        with tf.device("/cpu:0"), tf.control_dependencies(_ops(done)):
+        if self._model.config.num_ps_replicas:
+            pack_messages(_ops_behind([*done, loss], replicas.new_ops))
+        with tf.device("/cpu:0"), tf.control_dependencies([tf.group(*_ops(done))]):
             return tf.identity(loss, "loss_of_step"), has_more
 
     def _build_is_writing(self, is_last: tf.Tensor) -> tf.Tensor:
@@ -281,14 +285,37 @@ def _without_ops_for_sessions(replicas: Replicas) -> list[tf.Operation]:
     return [op for op in replicas.new_ops if op not in alone]
 
 
-def _wait_for(step_ops: Sequence[tf.Operation], first: tf.Operation, batches: Any) -> None:
-    """No variable changes before every replica has its batch: the input may be at its end."""
+def _order_assignments(
+    step_ops: Sequence[tf.Operation], step: tf.Tensor, global_step: tf.Variable, batches: Any
+) -> None:
+    """No variable changes before every replica has its batch: the input may be at its end.
+
+    And the global step does not change before it was read.
+    """
+    assigning = updates.assignments(step_ops)
+    for op in updates.writes_to(assigning, global_step):
+        _tf.add_control_inputs(op, [_read_behind(step)])
     graph = tf.compat.v1.get_default_graph()
     # What is made outside of the loop, as constants are, is there before the loop starts.
-    ops = {tensor.op for tensor in input.batch_tensors(batches) if tensor.graph is graph}
-    taken = sorted(ops, key=lambda op: op.name)
-    for op in updates.assignments(step_ops):
-        _tf.add_control_inputs(op, [first, *taken])
+    taken = {tensor.op for tensor in input.batch_tensors(batches) if tensor.graph is graph}
+    # What an op waits for anyway is left out: from one task to another, each wait is a message.
+    waited_for: dict[tf.Operation, set[tf.Operation]] = {}
+    ends = set(assigning)
+    for op in in_order(step_ops):
+        before = waits_of(op)
+        known = taken.intersection(before).union(*(waited_for.get(o, ()) for o in before))
+        if op in ends:
+            _tf.add_control_inputs(op, sorted(taken - known, key=lambda other: other.name))
+            known = taken
+        waited_for[op] = known
+
+
+def _read_behind(step: tf.Tensor) -> tf.Operation:
+    """What reads the variable, on the task that has it."""
+    op = step.op
+    while op.type != "ReadVariableOp" and op.inputs:
+        op = op.inputs[0].op
+    return op if op.type == "ReadVariableOp" else step.op
 
 
 def _ops(values: Sequence[Any]) -> list[Any]:
