@@ -37,7 +37,7 @@ def pack_messages(ops: Sequence[tf.Operation]) -> None:
     """
     if any(op.type in _OLD_CONTROL_FLOW for op in ops):
         return
-    homes = {op: _home(op) for op in ops}
+    homes = {op: task_of(op) for op in ops}
     levels = _count_messages_before(ops, homes)
     together: dict[Any, dict[Any, list[_Reader]]] = collections.defaultdict(dict)
     for op in ops:
@@ -55,7 +55,7 @@ def pack_messages(ops: Sequence[tf.Operation]) -> None:
             _build_pack(home, other, [(ref.deref(), ops) for ref, ops in readers.items()])
 
 
-def _home(op: tf.Operation) -> str:
+def task_of(op: tf.Operation) -> str:
     """The task that runs an op; what reads or assigns a variable runs where that is."""
     device = op.device
     if op.inputs and op.inputs[0].dtype == tf.resource and not runs_a_function(op):

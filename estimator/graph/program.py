@@ -55,6 +55,10 @@ class TrainProgram:
       first_news: scalar, bool: run once, before the first step: whether this worker has input for
         it. None if its input does not look ahead.
       window: how batches make a step where gradients are accumulated; None if each is one.
+      end: scalar, int64, fed: a loop ends when the global step is there, which other workers count
+        too. None unless it is a loop beside ps tasks.
+      is_whole: scalar, bool: whether a loop had all of its steps, the last with its summaries.
+        None where `end` is.
     """
 
     graph: tf.Graph
@@ -75,6 +79,8 @@ class TrainProgram:
     outcome: tf.Tensor | None = None
     first_news: tf.Tensor | None = None
     window: StepWindow | None = None
+    end: tf.Tensor | None = None
+    is_whole: tf.Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,11 +185,11 @@ def build_train_program(
         )
         if is_loop:
             with tf.control_dependencies([step_before]):
-                loss, has_more = build_loop(
+                num_run, loss, has_more = build_loop(
                     step.build,
                     tf.identity(num_steps) if ballot is None else ballot.build_num_steps(),
                     stop_on_nan=nan_policy in ("raise", "stop"),
-                    can_end=ballot is not None,
+                    can_end=ballot is not None or has_ps > 0,
                 )
         else:
             with separate_step_seeds(graph):
@@ -213,6 +219,8 @@ def build_train_program(
             outcome=step.build_outcome(has_more, is_loop),
             first_news=input.build_first_news(source),
             window=window,
+            end=step.end,
+            is_whole=None if step.end is None else tf.equal(num_run, num_steps),
         )
 
 
