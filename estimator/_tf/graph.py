@@ -61,9 +61,9 @@ def add_control_inputs(op: tf.Operation, inputs: Sequence[tf.Operation]) -> None
     op._add_control_inputs(inputs)
 
 
-def set_input(op: tf.Operation, tensor: tf.Tensor) -> None:
-    """Makes the first input of the existing `op` another tensor of its graph (2.16 to 2.21)."""
-    op._update_input(0, tensor)
+def set_input(op: tf.Operation, tensor: tf.Tensor, index: int = 0) -> None:
+    """Makes an input of the existing `op` another tensor of its graph (2.16 to 2.21)."""
+    op._update_input(index, tensor)
 
 
 def control_outputs(op: tf.Operation) -> Sequence[tf.Operation]:
