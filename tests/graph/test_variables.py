@@ -58,7 +58,8 @@ def test_a_variable_may_have_a_name_that_ops_of_the_input_and_the_loop_have(
 ):
     def model_fn(features, mode):
         variables = [
-            tf.compat.v1.get_variable(name, initializer=float(i)) for i, name in enumerate(AS_OTHERS)
+            tf.compat.v1.get_variable(name, initializer=float(i))
+            for i, name in enumerate(AS_OTHERS)
         ]
         train_op = tf.compat.v1.train.get_global_step().assign_add(1)
         total = tf.add_n(variables)
