@@ -179,7 +179,8 @@ def _build_rows() -> _Rows:
 
 
 def _build_loss(loss: tf.Tensor, rows: _Rows, batch_size: int, is_sum: bool) -> tf.Tensor:
-    """[sum, weight], of the rows that count."""
+    """[sum, weight], float32, of the rows that count."""
+    loss = tf.cast(loss, tf.float32)
     if loss.shape.rank == 0:
         # Where each row is there several times, a mean stays what it is, and a sum does not.
         share = tf.cast(rows.count, tf.float32) / batch_size if is_sum else rows.weight

@@ -126,7 +126,7 @@ def run_evaluation(
       hooks: around each step.
 
     Returns:
-      The metrics by name, and "loss".
+      The metrics by name, and "loss". What NumPy has no type for, such as bfloat16, is float32.
 
     Raises:
       ValueError: there was no batch, or there is no last one and nothing that stops.
@@ -146,7 +146,7 @@ def run_evaluation(
                     total, weight = total + float(loss[0]), weight + float(loss[1])
                     continue
                 # A scalar counts once a batch, as Estimator always did; a vector once an example.
-                total += float(np.sum(loss))
+                total += float(np.sum(_in_numpy(loss)))
                 weight += np.size(loss)
             if session.should_stop:
                 break
@@ -155,7 +155,8 @@ def run_evaluation(
                 "`input_fn` gave no batch to evaluate: its dataset is empty. Check its files and "
                 "filters."
             )
-        results = dict(warm.session.run(program.values))
+        values = warm.session.run(program.values)
+        results = {name: _in_numpy(value) for name, value in values.items()}
         if hooks:
             session.end()
     return {**results, "loss": np.float32(total / weight)}
@@ -219,6 +220,15 @@ def _eval_call(
             fetches += [getattr(update, "op", update) for update in program.updates[i]]
     feeds = [feed for i in used for feed in program.feeds[i]]
     return fetches, feeds, [value for batch in group for value in batch]
+
+
+def _in_numpy(value: Any) -> Any:
+    """The value, as float32 if NumPy has no type of its own for it.
+
+    bfloat16 is of no kind of numbers there, so nobody who asks for one would see it; and a sum of
+    it has 8 bits.
+    """
+    return np.float32(value) if np.asarray(value).dtype.kind == "V" else value
 
 
 def _only(predictions: Any, keys: Sequence[str] | None) -> Any:

@@ -49,6 +49,7 @@ class Model:
         loss = {
             "mean": lambda: tf.reduce_mean(each) + 0.25,
             "each": lambda: each,
+            "each in bfloat16": lambda: tf.cast(each, tf.bfloat16),
             "sum": lambda: tf.compat.v1.losses.sigmoid_cross_entropy(
                 labels, logits, reduction=Reduction.SUM
             ),
@@ -96,7 +97,7 @@ def padding(monkeypatch):
 
 
 @pytest.mark.parametrize("num_replicas", [1, 2, 3])
-@pytest.mark.parametrize("loss", ["mean", "each", "sum"])
+@pytest.mark.parametrize("loss", ["mean", "each", "each in bfloat16", "sum"])
 def test_metrics_are_those_of_batches_that_are_not_filled_up(
     loss, num_replicas, tmp_path, monkeypatch
 ):
