@@ -107,10 +107,11 @@ def test_nan_is_no_best_value(make, scores, step):
     assert run(model, patience(model, 20), max_steps=50) == (step, "hook")
 
 
-def test_an_evaluation_with_a_name_has_a_directory_of_its_own(make):
+@pytest.mark.parametrize("name", ["held out", "fold[1]", "a\\b", "*"])
+def test_an_evaluation_with_a_name_has_a_directory_of_its_own(make, name):
     model = make()
-    hook = patience(model, eval_dir=model.eval_dir("held out"))
-    assert run(model, hook, name="held out") == (60, "hook")
+    hook = patience(model, eval_dir=model.eval_dir(name))
+    assert run(model, hook, name=name) == (60, "hook")
 
 
 def test_a_hook_that_reads_where_nobody_writes_is_warned_of(make, caplog):
