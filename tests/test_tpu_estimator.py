@@ -1,6 +1,7 @@
 """What TPUEstimator adds to an Estimator: `params`, batch sizes and `host_call`, without a TPU."""
 
 import inspect
+import json
 import logging
 
 import numpy as np
@@ -8,7 +9,10 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
+from estimator.config.cluster import parse_tf_config
+from estimator.config.strategy import make_strategy
 from estimator.config.tpu_context import TPUContext
+from estimator.verbs.global_batches import GlobalBatches
 from tests.conformance.cases import STRATEGIES
 
 V1 = tf.compat.v1
@@ -188,6 +192,32 @@ def test_a_context_of_a_call_of_input_fn():
         context.device_for_replica(8)
     with pytest.raises(ValueError, match=r"`host_id` \(1\) must be less than 1"):
         context.tpu_host_placement_function(1)
+
+
+def test_a_context_of_one_of_several_workers():
+    context = TPUContext(8, tf.distribute.InputContext(4, 2, 8), num_hosts=4, host=2)
+    assert (context.current_host, context.num_hosts) == (2, 4)
+    assert context.num_of_replicas_per_host == 2
+    assert context.current_input_fn_deployment() == ("/device:CPU:0", 2, 4, 2)
+    assert context.device_for_replica(7) == ("/device:CPU:0", 1)
+    assert context.tpu_host_placement_function(3) == "/device:CPU:0"
+    assert repr(context) == "TPUContext(num_replicas=8, num_hosts=4)"
+
+
+@pytest.mark.parametrize(("role", "index", "host"), [("chief", 0, 0), ("worker", 1, 2)])
+def test_beside_ps_tasks_each_worker_is_a_host_with_a_replica(role, index, host):
+    cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
+    text = json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})
+    config = est.tpu.RunConfig(cluster=parse_tf_config(text))
+    sizes = {mode: (argument, SIZES[argument]) for mode, argument in ARGUMENTS.items()}
+    batches = GlobalBatches(config, {}, sizes=sizes)
+    strategy = make_strategy(config, TRAIN)
+    call = tf.distribute.InputContext(3, host, 1)
+    context = batches.input_params(TRAIN, strategy, call)["context"]
+    assert (context.current_host, context.num_hosts, context.num_replicas) == (host, 3, 3)
+    assert context.current_input_fn_deployment()[1:] == (host, 3, 1)
+    assert batches.model_params(TRAIN, strategy)["context"].num_hosts == 3
+    assert batches.model_params(PREDICT, strategy)["context"].num_hosts == 1
 
 
 @pytest.mark.parametrize("member", ["current_host", "current_input_fn_deployment"])

@@ -19,15 +19,23 @@ class TPUContext:
     """
 
     def __init__(
-        self, num_replicas: int, input_context: tf.distribute.InputContext | None = None
+        self,
+        num_replicas: int,
+        input_context: tf.distribute.InputContext | None = None,
+        num_hosts: int = 1,
+        host: int = 0,
     ) -> None:
         """Programs only read it.
 
         Args:
-          num_replicas: in sync.
+          num_replicas: over all hosts.
           input_context: of the call of `input_fn` that it is made for; None for `model_fn`.
+          num_hosts: tasks of a cluster that call `input_fn` for one model.
+          host: the index of this one.
         """
         self._num_replicas = num_replicas
+        self._num_hosts = num_hosts
+        self._host = host
         self._input_context = input_context
 
     @property
@@ -37,8 +45,8 @@ class TPUContext:
 
     @property
     def num_hosts(self) -> int:
-        """Machines that call `input_fn`."""
-        return 1
+        """Workers of a cluster that train together; 1 in evaluation and prediction."""
+        return self._num_hosts
 
     @property
     def num_of_replicas_per_host(self) -> int:
@@ -47,13 +55,13 @@ class TPUContext:
 
     @property
     def current_host(self) -> int:
-        """The index of this host, for `input_fn`.
+        """The index of this worker, for `input_fn`.
 
         Raises:
           RuntimeError: in `model_fn`.
         """
         self._call_of_input_fn("current_host")
-        return 0
+        return self._host
 
     @property
     def device_assignment(self) -> None:
@@ -96,8 +104,9 @@ class TPUContext:
         return _HOST, replica_id % self.num_of_replicas_per_host
 
     def __repr__(self) -> str:
-        """How many replicas there are."""
-        return f"TPUContext(num_replicas={self._num_replicas})"
+        """How many replicas there are, and hosts if there are several."""
+        hosts = f", num_hosts={self._num_hosts}" if self._num_hosts > 1 else ""
+        return f"TPUContext(num_replicas={self._num_replicas}{hosts})"
 
     def _call_of_input_fn(self, member: str) -> tf.distribute.InputContext:
         if self._input_context is None:

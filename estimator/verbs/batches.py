@@ -63,14 +63,18 @@ class Batches:
         """How many steps from one `host_call` to the next."""
         return 1
 
+    def hosts(self, mode: str, strategy: tf.distribute.Strategy) -> tuple[int, int]:
+        """How many tasks call `input_fn` for one model, and the index of this one."""
+        if mode == ModeKeys.TRAIN and self.config.num_ps_replicas:
+            return self.config.num_worker_replicas, self.config.global_id_in_cluster or 0
+        workers = workers_of(strategy)
+        return workers.count, workers.index
+
     def build_input(self, input_fn: Callable, mode: str, strategy: tf.distribute.Strategy) -> Input:
         """Calls `input_fn` for the replicas of this task, as often as its pipeline says."""
         num_replicas = num_local_replicas(strategy)
         workers = workers_of(strategy)
-        num_pipelines, pipeline = workers.count, workers.index
-        if mode == ModeKeys.TRAIN and self.config.num_ps_replicas:
-            num_pipelines = self.config.num_worker_replicas
-            pipeline = self.config.global_id_in_cluster or 0
+        num_pipelines, pipeline = self.hosts(mode, strategy)
         kind = self.pipeline(mode)
         if mode != ModeKeys.TRAIN:  # Its batches are dealt out, and cut, when they are fed.
             kind = InputPipelineConfig.PER_HOST_V1

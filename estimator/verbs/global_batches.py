@@ -16,7 +16,7 @@ from estimator.config.tpu_context import TPUContext
 from estimator.graph.batch_size import check_batch_size
 from estimator.graph.dealing import pipeline_kind
 from estimator.graph.input import Input
-from estimator.graph.workers import workers_of
+from estimator.graph.workers import num_local_replicas, workers_of
 from estimator.spec import ModeKeys
 from estimator.verbs import arguments
 from estimator.verbs.batches import Batches
@@ -58,8 +58,7 @@ class GlobalBatches(Batches):
     def model_params(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
         """The caller's, and `use_tpu`, `context` and `batch_size`."""
         params = super().model_params(mode, strategy)
-        context = TPUContext(strategy.num_replicas_in_sync)
-        params.update(use_tpu=is_tpu(strategy), context=context)
+        params.update(use_tpu=is_tpu(strategy), context=self._make_context(mode, strategy))
         batch_size = self._model_batch_size(mode, strategy)
         return params if batch_size is None else {**params, "batch_size": batch_size}
 
@@ -74,7 +73,7 @@ class GlobalBatches(Batches):
     ) -> dict[str, Any]:
         """With the `batch_size` that a batch of this call of `input_fn` is to have."""
         params = super().input_params(mode, strategy, input_context)
-        params["context"] = TPUContext(strategy.num_replicas_in_sync, input_context)
+        params["context"] = self._make_context(mode, strategy, input_context)
         # Only to `model_fn` it always says what is so.
         params["use_tpu"] = self.params.get("use_tpu", False)
         batch_size = self._input_batch_size(mode, strategy)
@@ -119,6 +118,17 @@ class GlobalBatches(Batches):
         if self._is_broadcast(mode):
             num_replicas = 1  # Each replica gets all of them.
         return per_replica_batch_size(global_batch_size, num_replicas, argument)
+
+    def _make_context(
+        self,
+        mode: str,
+        strategy: tf.distribute.Strategy,
+        input_context: tf.distribute.InputContext | None = None,
+    ) -> TPUContext:
+        """What `params["context"]` is, for a call of `input_fn` or for `model_fn`."""
+        num_hosts, host = self.hosts(mode, strategy)
+        num_replicas = num_local_replicas(strategy) * num_hosts
+        return TPUContext(num_replicas, input_context, num_hosts, host)
 
     def _is_broadcast(self, mode: str) -> bool:
         return mode == ModeKeys.TRAIN and self.pipeline(mode) == InputPipelineConfig.BROADCAST

@@ -70,6 +70,19 @@ def test_the_shards_end_together_and_the_loss_is_that_of_all(verbs):
 
 
 @pytest.mark.slow
+def test_the_context_of_input_fn_says_which_worker_of_how_many_calls_it(verbs):
+    _, cluster, _ = verbs
+    for index, task in enumerate(TWO):
+        (told, again) = results(cluster[task], "context of train")
+        assert told == again
+        assert told["hosts"] == [index, 2]
+        assert told["replicas"] == [1, 2]
+        assert told["call"] == [index, 2, 1]
+    for told in results(cluster[TWO[0]], "context of eval"):
+        assert (told["hosts"], told["replicas"], told["call"]) == ([0, 1], [1, 1], [0, 1, 1])
+
+
+@pytest.mark.slow
 def test_the_union_of_the_shards_is_the_data_set(verbs):
     model_dir, _, _ = verbs
     for loop in LOOPS:

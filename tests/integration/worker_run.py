@@ -107,15 +107,25 @@ def make_model(model_dir, params=None, **changes):
     )
 
 
+def say_context(mode, params, input_context):
+    """An input_fn that says which host calls it."""
+    context = params["context"]
+    hosts = [context.current_host, context.num_hosts]
+    replicas = [context.num_of_replicas_per_host, context.num_replicas]
+    call = context.current_input_fn_deployment()[1:]
+    say(case=f"context of {mode}", hosts=hosts, replicas=replicas, call=call)
+    return make_input_fn()(params, input_context)
+
+
 def verbs(model_dir, loops):
     """Every verb, for each size of the loop: one pass, whose end all workers see together."""
     for loop in map(int, loops.split(",")):
         with make_model(os.path.join(model_dir, f"loop{loop}"), iterations_per_loop=loop) as line:
-            line.train(make_input_fn(), hooks=[Weights("pass")])
+            line.train(say_context, hooks=[Weights("pass")])
             result = line.train_result
             say(case="result", step=result.global_step, reason=result.reason, loss=result.loss)
             if line.config.is_chief:
-                metrics = line.evaluate(make_input_fn())
+                metrics = line.evaluate(say_context)
                 say(case="evaluation", **{k: float(v) for k, v in metrics.items()})
             line.train(make_input_fn(2), max_steps=12, hooks=[Weights("more")])
             say(case="more result", reason=line.train_result.reason)
