@@ -35,13 +35,13 @@ class Cluster:
     TF_CONFIG says of them; a platform may say anything of its service.
     """
 
-    addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     task_type: str = WORKER
     task_id: int = 0
     session_master: str | None = None
     eval_session_master: str | None = None
     model_dir: str | None = None
-    service: Mapping[str, Any] | None = None
+    service: Mapping[str, Any] | None = field(default=None, hash=False)
 
     @property
     def cluster_spec(self) -> dict[str, list[str]]:

@@ -43,7 +43,7 @@ _NOT_NAMED: Any = type("_NotNamed", (), {"__repr__": lambda self: "<not named>"}
 class RunConfig:
     """How a model is run; every field that tf.estimator 2.15 had, and those after the `_`.
 
-    An interval of 0 or None means never; it reads back as None.
+    An interval of 0 or None means never; it reads back as None. Equal configs have equal hashes.
 
     Attributes:
       model_dir: where checkpoints and event files go; that of TF_CONFIG if it names one.
@@ -102,15 +102,15 @@ class RunConfig:
     save_summary_steps: int | None = 100
     save_checkpoints_steps: int | None = _NOT_NAMED
     save_checkpoints_secs: float | None = _NOT_NAMED
-    session_config: tf.compat.v1.ConfigProto | None = None
+    session_config: tf.compat.v1.ConfigProto | None = field(default=None, hash=False)
     keep_checkpoint_max: int | None = 5
     keep_checkpoint_every_n_hours: float = 10000
     log_step_count_steps: int | None = 100
     train_distribute: tf.distribute.Strategy | None = None
-    device_fn: Callable | None = None
+    device_fn: Callable | None = field(default=None, hash=False)
     protocol: str | None = None
     eval_distribute: tf.distribute.Strategy | None = None
-    experimental_distribute: Any = None
+    experimental_distribute: Any = field(default=None, hash=False)
     experimental_max_worker_delay_secs: int | None = None
     session_creation_timeout_secs: float = 7200
     checkpoint_save_graph_def: bool = True

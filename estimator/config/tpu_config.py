@@ -65,7 +65,7 @@ class TPUConfig:
     per_host_input_for_training: bool | int = InputPipelineConfig.PER_HOST_V1
     tpu_job_name: str | None = None
     initial_infeed_sleep_secs: float | None = None
-    input_partition_dims: list | None = None
+    input_partition_dims: list | None = dataclasses.field(default=None, hash=False)
     eval_training_input_configuration: int = InputPipelineConfig.PER_HOST_V1
     experimental_host_call_every_n_steps: int = 1
     experimental_allow_per_host_v2_parallel_get_next: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from estimator.config.cluster import EVALUATOR, Cluster
@@ -24,7 +24,7 @@ class TPURunConfig(RunConfig):
     _shown_as: ClassVar = "tpu.RunConfig"
 
     tpu_config: TPUConfig = TPUConfig()
-    tpu_cluster_resolver: Any = None
+    tpu_cluster_resolver: Any = field(default=None, hash=False)
     _master: str | None = None
     _evaluation_master: str | None = None
 

@@ -129,6 +129,33 @@ def test_copies_are_equal(config):
     assert config.replace() == config
 
 
+def make_full_configs():
+    """A config of each kind, whose fields hold what has no hash too."""
+    cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "service": {"a": ["b"]}}
+    cluster["task"] = {"type": "worker", "index": 1}
+    fields = {
+        "cluster": parse_tf_config(json.dumps(cluster)),
+        "session_config": tf.compat.v1.ConfigProto(log_device_placement=True),
+        "profile_steps": [1, 2],
+        "experimental_distribute": types.SimpleNamespace(train_distribute=None),
+    }
+    dims = TPUConfig(
+        num_cores_per_replica=2,
+        per_host_input_for_training=InputPipelineConfig.PER_HOST_V2,
+        input_partition_dims=[[2], [1]],
+    )
+    return fields["cluster"], dims, RunConfig("a", **fields), TPURunConfig(dims, **fields)
+
+
+def test_equal_configs_have_equal_hashes():
+    for one, other in zip(make_full_configs(), make_full_configs(), strict=True):
+        assert one == other
+        assert hash(one) == hash(other)
+        assert {one: "found"}[other] == "found"
+    assert hash(RunConfig("a", 1)) == hash(RunConfig("a", 1))
+    assert len({RunConfig(), RunConfig("a"), TPURunConfig(), RunConfig(tf_random_seed=1)}) == 4
+
+
 def test_a_subclass_may_add_attributes_and_survives_replace():
     class Config(RunConfig):
         def __init__(self, speed):
