@@ -194,7 +194,10 @@ def _bound(value: Any) -> list | None:
     if isinstance(value, functools.partial):
         return [value.func, value.args, value.keywords]
     if isinstance(value, types.FunctionType):
-        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        try:
+            cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        except ValueError:
+            return None  # A variable that is not assigned yet, so nobody knows what it will hold.
         return [value.__defaults__, value.__kwdefaults__, cells]
     if isinstance(value, dict):
         return [*value, *value.values()]

@@ -20,6 +20,17 @@ def reads(files, limit=None):
     return input_fn
 
 
+def reads_later(is_known=False):
+    """An input_fn of a variable that has no value as yet, in which case it reads another."""
+    if is_known:
+        files = []
+
+    def input_fn():
+        return files if is_known else None
+
+    return input_fn
+
+
 def recursive():
     def input_fn():
         return input_fn
@@ -47,6 +58,8 @@ SAME = {
     "a default argument": lambda: lambda files=("a", "b"): files,
 }
 OTHER = {
+    "variables without a value": (reads_later(), reads_later()),
+    "a variable without a value and one with": (reads_later(), reads_later(is_known=True)),
     "two functions": (module_function, reads([])),
     "two lambdas": (lambda: 1, lambda: 2),
     "other strings": (reads(["a"]), reads(["b"])),
