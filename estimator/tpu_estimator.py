@@ -70,7 +70,7 @@ class TPUEstimator(Estimator):
         arguments.check_tpu_arguments(params, use_tpu, batch_axis, export_to_cpu)
         arguments.check_tpu_switches(eval_on_tpu, export_to_tpu, export_saved_model_api_version)
         arguments.check_no_embedding(embedding_config_spec)
-        config = arguments.checked_config(config or TPURunConfig())
+        config = arguments.checked_config(TPURunConfig() if config is None else config)
         if use_tpu:
             config = on_tpu(config, eval_on_tpu=eval_on_tpu)
         super().__init__(model_fn, model_dir, config, params, warm_start_from)

@@ -50,6 +50,16 @@ CONSTRUCTION = {
         TypeError,
         "`config` ({'tf_random_seed': 1}) must be an estimator.RunConfig, or None",
     ),
+    "config of a TPUEstimator is an empty dict": (
+        lambda s: s.tpu_model(config={}),
+        TypeError,
+        "`config` ({}) must be an estimator.RunConfig, or None",
+    ),
+    "config of a TPUEstimator is False": (
+        lambda s: s.tpu_model(config=False),
+        TypeError,
+        "`config` (False) must be an estimator.RunConfig, or None",
+    ),
     "config is a TPUConfig": (
         lambda s: s.tpu_model(config=est.tpu.TPUConfig(iterations_per_loop=7)),
         TypeError,
