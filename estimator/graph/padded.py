@@ -17,10 +17,10 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.graph import host_call
-from estimator.graph.building import building, create_resource
+from estimator.graph.building import building, create_resource, of_unplaced, primary
 from estimator.graph.model import Model, Replica
 from estimator.graph.padding import Padding
-from estimator.graph.program import EvalProgram, PredictProgram
+from estimator.graph.program import EvalProgram, PredictProgram, build_feeds
 from estimator.graph.reduce import build_metrics, keep_metrics_local
 from estimator.graph.tpu import build_program, check_static
 from estimator.spec import ModeKeys
@@ -64,11 +64,11 @@ def build_padded_eval_program(
         rows.
     """
     fixed, padding = _fixed(element, batch_size, "eval_batch_size")
-    with building(strategy, seed, model.config.device_fn) as (graph, global_step):
-        feeds, batches = _build_feeds(fixed, strategy.num_replicas_in_sync)
+    with building(strategy, seed, of_unplaced(model.config.device_fn)) as (graph, global_step):
+        feeds, batches = build_feeds(fixed, strategy.num_replicas_in_sync)
         replicas = build_program(strategy, model, batches, ModeKeys.EVAL).outputs
         rows = [_build_rows() for _ in feeds]
-        current_step = _tf.copies(global_step)[0].read_value()
+        current_step = primary(global_step).read_value()
     is_one_number = replicas[0].spec.loss.shape.rank == 0
     with graph.as_default(), tf.device("/cpu:0"), tf.variable_creator_scope(create_resource):
         is_sum = _tf.last_loss_reduction(graph) == tf.compat.v1.losses.Reduction.SUM
@@ -109,8 +109,8 @@ def build_padded_predict_program(
 ) -> PredictProgram:
     """Builds `model` in prediction mode, for batches of one size; see the evaluation's."""
     fixed, padding = _fixed(element, batch_size, "predict_batch_size")
-    with building(strategy, seed, model.config.device_fn) as (graph, global_step):
-        feeds, batches = _build_feeds(fixed, strategy.num_replicas_in_sync)
+    with building(strategy, seed, of_unplaced(model.config.device_fn)) as (graph, global_step):
+        feeds, batches = build_feeds(fixed, strategy.num_replicas_in_sync)
         replicas = build_program(strategy, model, batches, ModeKeys.PREDICT).outputs
         rows = [_build_rows() for _ in feeds]
         with tf.device("/cpu:0"):
@@ -121,7 +121,7 @@ def build_padded_predict_program(
         return PredictProgram(
             graph=graph,
             spec=replicas[0].spec,
-            current_step=_tf.copies(global_step)[0].read_value(),
+            current_step=primary(global_step).read_value(),
             feeds=[[*feed, row.count, row.weight] for feed, row in zip(feeds, rows, strict=True)],
             predictions=predictions,
             host_ops=_build_host_calls(replicas, rows, padding.batch_size),
@@ -160,17 +160,6 @@ def _with_batch_size(spec: Any, batch_size: int | None) -> Any:
     if spec is None or not _lacks_batch_size(spec):
         return spec
     return tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype, spec.name)
-
-
-def _build_feeds(element: Any, num_replicas: int) -> tuple[list[list[tf.Tensor]], list[Any]]:
-    feeds, batches = [], []
-    for _ in range(num_replicas):
-        batch = tf.nest.map_structure(
-            lambda spec: spec and tf.compat.v1.placeholder(spec.dtype, spec.shape, "input"), element
-        )
-        feeds.append([tensor for tensor in tf.nest.flatten(batch) if tensor is not None])
-        batches.append(batch)
-    return feeds, batches
 
 
 def _build_rows() -> _Rows:

@@ -248,7 +248,7 @@ def build_eval_program(
       seed: of the graph.
     """
     with building(strategy, seed, of_unplaced(model.config.device_fn)) as (graph, global_step):
-        feeds, batches = _build_feeds(element, strategy.num_replicas_in_sync)
+        feeds, batches = build_feeds(element, strategy.num_replicas_in_sync)
         replicas = build_replicas(strategy, model, batches, ModeKeys.EVAL)
         specs = [output.spec for output in replicas.outputs]
         metrics = reduce.build_metrics(
@@ -286,7 +286,7 @@ def build_predict_program(
       seed: of the graph.
     """
     with building(strategy, seed, of_unplaced(model.config.device_fn)) as (graph, global_step):
-        feeds, batches = _build_feeds(element, strategy.num_replicas_in_sync)
+        feeds, batches = build_feeds(element, strategy.num_replicas_in_sync)
         replicas = build_replicas(strategy, model, batches, ModeKeys.PREDICT)
         return PredictProgram(
             graph=graph,
@@ -299,7 +299,8 @@ def build_predict_program(
         )
 
 
-def _build_feeds(element: Any, num_replicas: int) -> tuple[list[list[tf.Tensor]], list[Any]]:
+def build_feeds(element: Any, num_replicas: int) -> tuple[list[list[tf.Tensor]], list[Any]]:
+    """For each replica the placeholders of a batch's component tensors, and the batch of them."""
     flat_specs = tf.nest.flatten(element, expand_composites=True)
     feeds, batches = [], []
     for _ in range(num_replicas):

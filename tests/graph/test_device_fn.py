@@ -49,3 +49,31 @@ def test_ops_go_where_the_function_says_unless_a_strategy_places_them(
         assert len(list(model.predict(cases.input_fn))) == len(cases.FEATURES)
     assert {f"{device.device_type}:{device.device_index}" for device in devices} == placed
     assert ("MatMul" in asked) == (strategy == "no_strategy")
+
+
+def test_it_does_not_move_what_the_model_places_where_batches_are_filled_up(tmp_path, monkeypatch):
+    """Programs of one shape, which a TPU takes, are built by other functions."""
+    devices = {}
+
+    def model_fn(features, labels, mode):
+        kernel = V1.get_variable("kernel", [3, 1])
+        logits = features @ kernel
+        with tf.device("/cpu:0"):
+            loss = tf.reduce_mean(tf.square(logits))
+        devices[mode] = [tf.DeviceSpec.from_string(t.device).device_index for t in (logits, loss)]
+        step = V1.train.get_global_step()
+        return est.EstimatorSpec(mode, predictions=logits, loss=loss, train_op=step.assign_add(1))
+
+    def input_fn():
+        return tf.data.Dataset.from_tensors(tf.ones([4, 3])).repeat(2)
+
+    config = cases.make_config(
+        device_fn=lambda op: "/cpu:1",
+        session_config=V1.ConfigProto(device_count={"CPU": 2}),
+    )
+    with est.Estimator(model_fn, str(tmp_path), config) as model:
+        model.train(input_fn)
+        monkeypatch.setattr("estimator.verbs.warm.is_tpu", lambda strategy: True)
+        assert model.evaluate(input_fn)["global_step"] == 2
+        assert len(list(model.predict(input_fn))) == 8
+    assert devices == {mode: [1, 0] for mode in ("train", "eval", "infer")}
