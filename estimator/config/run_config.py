@@ -64,7 +64,8 @@ class RunConfig:
       eval_distribute: the strategy to evaluate and predict under.
       experimental_distribute: holds `train_distribute` and `eval_distribute`, as an old
         `DistributeConfig` did; they are taken from it.
-      experimental_max_worker_delay_secs: the longest a worker waits before it starts.
+      experimental_max_worker_delay_secs: the longest that a worker may wait before it starts.
+        Without effect: each starts as soon as the others are there.
       session_creation_timeout_secs: how long a worker waits for the chief's session.
       checkpoint_save_graph_def: whether the graph is written beside each checkpoint.
       strategy: the strategy for every mode: a name of `STRATEGY_NAMES` or a `tf.distribute` object.
