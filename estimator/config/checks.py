@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import numbers
 import os
@@ -90,11 +91,26 @@ def parameters_of(argument: str, function: Callable) -> Mapping[str, inspect.Par
 
 
 def arguments_taken(argument: str, function: Callable, offered: Sequence[str]) -> tuple[str, ...]:
-    """Which of the arguments that are offered a function takes, by name."""
+    """Which of the arguments that are offered a function takes, by name or by its `**kwargs`.
+
+    What a functools.partial has bound is not taken: it stays as it is.
+    """
     parameters = parameters_of(argument, function)
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return tuple(offered)
-    return tuple(name for name in offered if name in parameters)
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return arguments_named(argument, function, offered)
+    return tuple(name for name in offered if name not in _bound_by_name(function))
+
+
+def arguments_named(argument: str, function: Callable, offered: Sequence[str]) -> tuple[str, ...]:
+    """`arguments_taken` by name alone."""
+    parameters, bound = parameters_of(argument, function), _bound_by_name(function)
+    return tuple(name for name in offered if name in parameters and name not in bound)
+
+
+def _bound_by_name(function: Callable) -> Mapping[str, Any]:
+    """What a functools.partial binds, also under decorators that use functools.wraps."""
+    inner = inspect.unwrap(function)
+    return inner.keywords if isinstance(inner, functools.partial) else {}
 
 
 def arguments_needed(argument: str, function: Callable, offered: Sequence[str] = ()) -> list[str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from estimator.graph.input import Input
+from estimator.graph.input import Input, input_arguments
 
 _log = logging.getLogger("estimator")
 
@@ -64,7 +63,7 @@ def check_batch_size(
     if not sizes:
         return
     found = f"batches of {', '.join(map(str, sorted(sizes)))} examples"
-    if "params" not in inspect.signature(input_fn).parameters:
+    if "params" not in input_arguments(input_fn):
         _log.warning(
             "`input_fn` takes no `params` and yields %s, not of %d, %s. Take `params`, and batch "
             'by params["batch_size"].',

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
 import types
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.config.checks import check_needs_only
+from estimator.config.checks import arguments_named, check_needs_only
 from estimator.graph.copy import build_copy, runs_each_time
 from estimator.graph.lookahead import Lookahead
 from estimator.spec import ModeKeys
@@ -94,7 +93,7 @@ def build_input(
     with tf.device("/cpu:0"):
         try:
             with _tf.ops_of_datasets_in("input"):
-                result = input_fn(**{name: given[name] for name in _argument_names(input_fn)})
+                result = input_fn(**{name: given[name] for name in input_arguments(input_fn)})
         except KeyError as error:
             if error.args != ("batch_size",) or "batch_size" in params:
                 raise
@@ -204,9 +203,9 @@ def _bound(value: Any) -> list | None:
     return list(value) if isinstance(value, list | tuple) else None
 
 
-def _argument_names(input_fn: Callable) -> list[str]:
-    parameters = inspect.signature(input_fn).parameters
-    return [name for name in INPUT_FN_ARGUMENTS if name in parameters]
+def input_arguments(input_fn: Callable) -> tuple[str, ...]:
+    """What an `input_fn` is given: what it names, and nothing for its `**kwargs`."""
+    return arguments_named("input_fn", input_fn, INPUT_FN_ARGUMENTS)
 
 
 def _build_dataset_input(dataset: tf.data.Dataset, mode: str, lookahead: int | None) -> Input:

@@ -1,12 +1,14 @@
 """The forms that an input may have, in every mode, with and without a loop, on two replicas."""
 
 import collections
+import functools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import estimator as est
+from tests.toy import Model, numbers
 
 v1 = tf.compat.v1
 
@@ -330,3 +332,26 @@ def test_predictions_may_be_sparse(tmp_path):
     trained.train(data)
     (batch,) = trained.predict(data, yield_single_examples=False)
     assert batch["s"].values.tolist() == [1, 10, 2, 20, 3, 30]
+
+
+@pytest.mark.parametrize("verb", ["train", "evaluate"])
+def test_what_a_partial_has_bound_stays_as_it_is(verb, tmp_path):
+    """The rest is given by name; an input_fn is given nothing for its `**kwargs`."""
+    seen = {}
+
+    def input_fn(mode, params, config, **others):
+        seen["input"] = [mode, params, config.tf_random_seed, others]
+        return tf.data.Dataset.range(3)
+
+    def model_fn(features, labels, mode, params, **others):
+        seen["model"] = [mode, params, sorted(others)]
+        return Model()(features, labels, mode)
+
+    config = est.RunConfig(tf_random_seed=7)
+    bound = functools.partial(model_fn, params={"rate": 2}, config=None)
+    with est.Estimator(bound, str(tmp_path), config, {"rate": 1}) as model:
+        model.train(numbers(), steps=1)
+        own = functools.partial(input_fn, params={"rate": 3}, mode="mine", files=[])
+        getattr(model, verb)(own, steps=1)
+    assert seen["input"] == ["mine", {"rate": 3}, 7, {"files": []}]
+    assert seen["model"] == [verb.removesuffix("uate"), {"rate": 2}, ["config"]]
