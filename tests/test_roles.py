@@ -113,3 +113,20 @@ def test_it_starts_after_its_delay(model_dir):
     time._events[125.0] = lambda: seen.append(os.path.exists(os.path.join(model_dir, "eval")))
     evaluate(model_dir, time, start_delay_secs=120)
     assert seen == [False, True]
+
+
+def test_every_task_gets_the_results_and_the_chief_and_the_evaluator_write_them(tmp_path):
+    with est.Estimator(Model(), str(tmp_path)) as trained:
+        trained.train(numbers(), steps=5)
+    cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
+    directories = []
+    for role, index in [("worker", 0), ("worker", 1), ("chief", 0), ("evaluator", 0)]:
+        text = json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})
+        config = est.RunConfig(str(tmp_path), cluster=parse_tf_config(text))
+        with est.Estimator(Model(), config=config) as model:
+            name = f"of_{role}_{index}"
+            assert model.evaluate(numbers(3), name=name)["mean"] == 1.0
+            directories.append(model.eval_dir(name))
+    written = [list(read_evaluations(os.path.join(path, "*tfevents*"))) for path in directories]
+    assert written == [[], [], [5], [5]]
+    assert not os.path.exists(directories[0])

@@ -22,6 +22,8 @@ def write_evaluation(
 ) -> None:
     """Writes the results of an evaluation for TensorBoard and for programs, and says them.
 
+    Of a cluster's tasks the chief and the evaluator do: each task may evaluate, in one directory.
+
     Args:
       results: the metrics, "loss" and "global_step".
       what: was evaluated, in words.
@@ -29,14 +31,15 @@ def write_evaluation(
       eval_dir: where its event file is.
       config: its `model_dir` is filled in.
     """
+    if not _is_telling(config):
+        return
     step = results["global_step"]
     EventWriter(eval_dir).write_metrics(
         {k: v for k, v in results.items() if k != "global_step"}, step
     )
-    if _is_telling(config):
-        MetricsLog(str(config.model_dir)).write_eval(name, step, results)
-        what = f"{what} ({name})" if name else what
-        say("Evaluated %s: %s", what, metrics_in_words(results))
+    MetricsLog(str(config.model_dir)).write_eval(name, step, results)
+    what = f"{what} ({name})" if name else what
+    say("Evaluated %s: %s", what, metrics_in_words(results))
 
 
 def say_what_predicts(path: str, config: RunConfig) -> None:
@@ -46,7 +49,7 @@ def say_what_predicts(path: str, config: RunConfig) -> None:
 
 
 def _is_telling(config: RunConfig) -> bool:
-    """Whether this task of a cluster, or the only one, says what it evaluates and predicts with."""
+    """Whether this task of a cluster, or the only one, tells of evaluations and predictions."""
     return config.is_chief or config.task_type == EVALUATOR
 
 
