@@ -130,13 +130,12 @@ def check_fits_cluster(config: RunConfig, strategy: tf.distribute.Strategy) -> N
     tasks = {role: len(addresses) for role, addresses in cluster.cluster_spec.items()}
     listed = ", ".join(f"{number} {role}" for role, number in tasks.items())
     if _tf.is_multi_worker(strategy):
-        resolver = strategy.cluster_resolver
-        theirs = tf.train.ClusterSpec(resolver.cluster_spec()).as_dict()
-        mine = {"chief" if role == "master" else role: tasks for role, tasks in theirs.items()}
-        mine.pop("evaluator", None)
-        if mine != cluster.cluster_spec:
+        told = tf.train.ClusterSpec(strategy.cluster_resolver.cluster_spec()).as_dict()
+        theirs = {"chief" if role == "master" else role: given for role, given in told.items()}
+        theirs.pop("evaluator", None)
+        if theirs != cluster.cluster_spec:
             raise ValueError(
-                f"The strategy's cluster ({mine}) is not that of the RunConfig "
+                f"The strategy's cluster ({theirs}) is not that of the RunConfig "
                 f"({cluster.cluster_spec}). Set TF_CONFIG before both are made, or pass "
                 "RunConfig(cluster=parse_tf_config(...))."
             )
