@@ -14,6 +14,7 @@ from estimator import _tf
 from estimator.config.checks import arguments_taken, check_needs_only, parameters_of
 from estimator.graph.features import explaining_batch_size, explaining_failure
 from estimator.graph.lift import Lift, Waits, build_table_initializers
+from estimator.graph.names import marking_get_variable, without_mark
 from estimator.graph.precision import compiling, computing_in
 from estimator.graph.reduce import keep_local, keep_metrics_local
 from estimator.graph.scaffold import build_scaffold
@@ -174,7 +175,7 @@ def build_replicas(
     @tf.autograph.experimental.do_not_convert
     def build_one() -> Replica:
         features, labels = batches[replica_id() % len(batches)]
-        with _tf.replica_reaches_outer_graphs():
+        with _tf.replica_reaches_outer_graphs(), marking_get_variable():
             spec = model(features, labels, mode)
             if isinstance(spec, EstimatorSpec):
                 return Replica(spec)
@@ -254,6 +255,7 @@ def watching_variables() -> Iterator[VariableWatch]:
     watch = VariableWatch(graph, len(graph.get_operations()), [], set())
 
     def create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
+        kwargs["name"] = without_mark(kwargs.get("name"))
         if _tf.is_called_by_keras("layers", "random", "engine"):
             kwargs.update(_rule_for_state(**kwargs))
         variable = _create_variable(next_creator, **kwargs)

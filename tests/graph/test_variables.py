@@ -111,3 +111,37 @@ def test_what_an_input_makes_itself_keeps_its_name(tmp_path):
         names = trained.get_variable_names()
     assert {"count", "made", "got"} <= set(names)
     assert not [name for name in names if "input" in name]
+
+
+@pytest.mark.parametrize("parts", [None, 2])
+@pytest.mark.parametrize("iterations_per_loop", [1, 5])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_variable_of_get_variable_may_have_the_name_of_another(
+    tmp_path, strategy, iterations_per_loop, parts
+):
+    """Of those of a metric, or of one that is made without `get_variable`."""
+    v1 = tf.compat.v1
+
+    def model_fn(features, mode):
+        x = tf.cast(features, tf.float32)
+        partitioner = parts and v1.fixed_size_partitioner(parts)
+        total = v1.get_variable("total", [4], partitioner=partitioner)
+        count = v1.get_variable("count_1", [4], initializer=v1.ones_initializer())
+        plain = tf.Variable(tf.zeros([2]), name="count")
+        again = tf.Variable(tf.zeros([2]), name="count")
+        metrics = {"mean": v1.metrics.mean(x), "other": v1.metrics.mean(10 * x)}
+        sums = map(tf.reduce_sum, [tf.convert_to_tensor(total), count, plain, again])
+        loss = tf.add_n([tf.square(one - 1) for one in sums])
+        optimizer = est.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.05))
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op, eval_metric_ops=metrics)
+
+    config = est.RunConfig(iterations_per_loop=iterations_per_loop, **strategy)
+    with est.Estimator(model_fn, str(tmp_path), config) as model:
+        model.train(numbers(), steps=50)
+        assert model.train_result.loss < 1e-6
+        results = model.evaluate(numbers(7, batch_size=2))
+        assert (results["mean"], results["other"]) == (3.0, 30.0)
+        whole = model.get_variable_names()
+        assert {"total", "count_1", "count", "global_step"} <= set(whole)
+        assert not [name for name in whole if "//" in name]
