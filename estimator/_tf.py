@@ -15,13 +15,15 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2 as _config_pb2
 from tensorflow.core.protobuf import trackable_object_graph_pb2 as _object_graph
 from tensorflow.python.checkpoint import graph_view as _graph_view
+from tensorflow.python.data.ops import map_op as _map_op
 from tensorflow.python.distribute import collective_all_reduce_strategy as _multi_worker
+from tensorflow.python.distribute import cross_device_utils as _cross_device
 from tensorflow.python.eager import lift_to_graph as _lift_to_graph
 from tensorflow.python.framework import random_seed as _random_seed
 from tensorflow.python.ops import cond_v2, gen_logging_ops, gen_random_ops, while_v2
@@ -450,6 +452,62 @@ def make_multi_worker_mirrored(
     finally:
         strategy_class._collective_key_base = first_key
         extended._initialize_local_devices = original
+
+
+def map_in_line(dataset: tf.data.Dataset, function: Callable) -> tf.data.Dataset:
+    """`dataset.map(function)`, whose elements are made on the thread that asks for them.
+
+    `map` hands each to another thread and waits for it, which takes 50 us and more; that is for
+    functions with work in them. 2.16 to 2.21.
+    """
+    return _map_op._MapDataset(dataset, function, use_inter_op_parallelism=False)
+
+
+class Seat(NamedTuple):
+    """Room for a vector in an all-reduce that a strategy makes.
+
+    Attributes:
+      entry: its first input is the vector that goes along: zeros, unless it is replaced.
+      reduction: comes after the all-reduce.
+      total: the sum of the vectors over all replicas.
+    """
+
+    entry: tf.Operation
+    reduction: tf.Operation
+    total: tf.Tensor
+
+
+@contextlib.contextmanager
+def seats_in_all_reduces(size: int) -> Iterator[list[Seat]]:
+    """Inside, each batch of float32 that replicas reduce over workers has room for `size` more.
+
+    A strategy packs gradients into one tensor, and nothing public lets anything else into it. The
+    place is a method of TensorFlow's, replaced while one graph is built (builds hold a lock). What
+    is reduced in a branch or a loop of the model's has no room: it may not run.
+    `batch_all_reduce` of CollectiveReplicaLauncher, and `_get_control_flow_context`, 2.16 to 2.21.
+    """
+    home, seats = tf.compat.v1.get_default_graph(), []
+    launcher: Any = _cross_device.CollectiveReplicaLauncher
+    original = launcher.batch_all_reduce
+
+    def batch_all_reduce(self: Any, packs: list, options: Any = None) -> list:
+        graph = tf.compat.v1.get_default_graph()
+        is_in_step = graph is home and graph._get_control_flow_context() is None
+        if not is_in_step or not packs or {t.dtype for t in packs[0]} != {tf.float32}:
+            return original(self, packs, options)
+        with tf.device(self._device):
+            entry = tf.identity(tf.zeros([size]), "training/seat")
+        # Behind the others: they keep their places, and with them how they are aligned.
+        sums = list(original(self, [[*packs[0], entry], *packs[1:]], options))
+        total = sums.pop(len(packs[0]))
+        seats.append(Seat(entry.op, total.op.inputs[0].op, total))
+        return sums
+
+    launcher.batch_all_reduce = batch_all_reduce
+    try:
+        yield seats
+    finally:
+        launcher.batch_all_reduce = original
 
 
 def has_started_server(strategy: tf.distribute.Strategy) -> bool:
