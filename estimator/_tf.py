@@ -7,6 +7,7 @@ since which version it is known to work, so that an upgrade of TensorFlow is che
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import contextlib
 import functools
 import itertools
@@ -307,6 +308,62 @@ def make_callable(
     return call
 
 
+class InterruptibleSession(tf.compat.v1.Session):
+    """A session whose calls can be given up: one to a server that is gone never returns.
+
+    `_do_call` is where all calls pass, also those of callables, which tell the server when they are
+    garbage, unless `_closed` is set. 2.16 to 2.21.
+
+    Attributes:
+      wait: called with an event that is set when a call, which another thread makes, has returned;
+        what it raises ends the waiting, and the use of the session. None makes plain calls.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        graph: tf.Graph,
+        config: tf.compat.v1.ConfigProto,
+        wait: Callable[[threading.Event], None] | None,
+    ) -> None:
+        """Opens it; the first call reaches the server."""
+        super().__init__(target, graph=graph, config=config)
+        self.wait = wait
+
+    def give_up(self) -> None:
+        """Tells nobody any more that it, or a callable of its, is not needed."""
+        self._closed = True
+
+    def close(self) -> None:
+        """Closes it; that the server is gone, perhaps for another, does not matter."""
+        with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
+            self._wait_for(super().close)
+
+    def _do_call(self, fn: Callable, *args: Any) -> Any:
+        return self._wait_for(super()._do_call, fn, *args)
+
+    def _wait_for(self, function: Callable, *args: Any) -> Any:
+        if self.wait is None:
+            return function(*args)
+        is_done, outcome = threading.Event(), concurrent.futures.Future[Any]()
+
+        def call() -> None:
+            try:
+                outcome.set_result(function(*args))
+            except BaseException as error:
+                outcome.set_exception(error)
+            is_done.set()
+
+        # A thread of a pool would be waited for when the process ends.
+        threading.Thread(target=call, daemon=True).start()
+        try:
+            self.wait(is_done)
+        except BaseException:
+            self.give_up()
+            raise
+        return outcome.result()
+
+
 def last_step_of(hook: tf.compat.v1.train.StopAtStepHook) -> int | None:
     """The step at which a StopAtStepHook stops; None before its session is there (2.16)."""
     return hook._last_step
@@ -450,6 +507,20 @@ def make_multi_worker_mirrored(
     finally:
         strategy_class._collective_key_base = first_key
         extended._initialize_local_devices = original
+
+
+def make_parameter_server(
+    resolver: Any, devices: Sequence[str], place_variable: Callable[[tf.Operation], str]
+) -> tf.distribute.Strategy:
+    """A ParameterServerStrategy with these devices, of this task.
+
+    By itself it takes one CPU, or all GPUs, and places variables in turns. `_compute_devices` and
+    `_variable_device` of the extended class 2.16 to 2.21.
+    """
+    strategy = tf.compat.v1.distribute.experimental.ParameterServerStrategy(resolver)
+    strategy.extended._compute_devices = list(devices)
+    strategy.extended._variable_device = place_variable
+    return strategy
 
 
 def has_started_server(strategy: tf.distribute.Strategy) -> bool:

@@ -49,7 +49,7 @@ from estimator.session.hooks import Hook, check_hooks
 from estimator.session.host_input import HostInput
 from estimator.session.open import build_setup
 from estimator.session.request import TrainRequest, TrainResult
-from estimator.session.server import connect
+from estimator.session.server import Connection, connect, connect_to_existing
 from estimator.session.train import run_train
 from estimator.session.warm import WarmSession, run_evaluation
 from estimator.spec import ModeKeys
@@ -251,7 +251,7 @@ class Estimator:
             nan_policy=self._config.nan_policy,
             host_call_steps=self._host_call_steps(),
             seed=self._config.tf_random_seed,
-            device_fn=self._device_fn(),
+            device_fn=self._device_fn(strategy),
         )
         arguments.check_window(program.window, self._config)
         self._trained_on = program.input.element[0]
@@ -607,9 +607,10 @@ class Estimator:
             return self._config.is_chief
         return workers_of(strategy).is_chief
 
-    def _device_fn(self) -> Callable | None:
+    def _device_fn(self, strategy: tf.distribute.Strategy) -> Callable | None:
         """What puts variables on ps tasks, if nobody else does."""
-        places_itself = self._config.train_distribute is not None
+        has_strategy = self._config.train_distribute is not None
+        places_itself = has_strategy or strategy.num_replicas_in_sync > 1
         if not self._config.num_ps_replicas or self._config.device_fn is not None or places_itself:
             return None
         return make_device_fn(self._config.cluster, self._config.ps_placement)
@@ -697,7 +698,7 @@ class Estimator:
             max_batches=smoke.STEPS * num_replicas if self._config.smoke else None,
         )
         old = warm = self._warm.get(mode)
-        if warm is None or warm.key != host_input.key:
+        if warm is None or warm.key != host_input.key or warm.is_lost:
             warm = self._open_warm(mode, host_input, strategy)
         elif warm.is_predicting and not warm.has_weights_of(paths[0]):
             warm = warm.twin()
@@ -709,6 +710,10 @@ class Estimator:
     def _open_warm(
         self, mode: str, host_input: HostInput, strategy: tf.distribute.Strategy
     ) -> WarmSession:
+        session_config = make_session_config(self._config, strategy)
+        connection = Connection()
+        if not is_tpu(strategy):
+            connection = connect_to_existing(self._config, mode, session_config) or connection
         model = self._model_in(mode, strategy)
         build = _program_builder(mode, strategy, model.params.get("batch_size"))
         program = build(model, host_input.element, strategy, self._config.tf_random_seed)
@@ -717,10 +722,11 @@ class Estimator:
                 program.graph,
                 program.spec.scaffold,
                 build_saver,
-                make_session_config(self._config, strategy),
+                session_config,
                 is_evaluation=mode == ModeKeys.EVAL,
             )
-        return WarmSession(program, setup, host_input.key)
+        timeout_secs = self._config.session_creation_timeout_secs
+        return WarmSession(program, setup, host_input.key, connection, timeout_secs)
 
 
 def _program_builder(

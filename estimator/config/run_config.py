@@ -25,6 +25,7 @@ from estimator.config.frozen import check_fields, short_repr
 from estimator.config.loop import checked_loop_length
 from estimator.config.strategy import STRATEGY_TYPES, check_strategy_name
 from estimator.config.tpu_config import InputPipelineConfig, TPUConfig
+from estimator.spec import ModeKeys
 
 __all__ = ["InputPipelineConfig", "RunConfig", "TPUConfig", "TPURunConfig"]
 
@@ -185,6 +186,16 @@ class RunConfig:
     def evaluation_master(self) -> str:
         """The target of sessions that evaluate."""
         return self.cluster.evaluation_master
+
+    def named_master(self, mode: str) -> str | None:
+        """The server of another process that sessions of a mode are to run on; None without one.
+
+        A cluster's tasks evaluate and predict in their own processes.
+        """
+        if mode == ModeKeys.EVAL:
+            return self.cluster.evaluation_master
+        is_alone = not self.cluster.addresses
+        return self.cluster.session_master if mode == ModeKeys.TRAIN or is_alone else None
 
     @property
     def task_type(self) -> str:
@@ -421,6 +432,15 @@ class TPURunConfig(RunConfig):
         if self._evaluation_master is not None:
             return self._evaluation_master
         return super().evaluation_master or ("" if self.task_type == EVALUATOR else self.master)
+
+    def named_master(self, mode: str) -> str | None:
+        """As `RunConfig.named_master`; with `master` and `evaluation_master`."""
+        is_alone = not self.cluster.addresses
+        if mode == ModeKeys.EVAL and self._evaluation_master is not None:
+            return self._evaluation_master
+        if self._master is not None and (mode == ModeKeys.TRAIN or is_alone):
+            return self._master
+        return super().named_master(mode)
 
     def replace(self, **changes: Any) -> Any:
         """As `RunConfig.replace`; `iterations_per_loop` changes the `tpu_config`."""

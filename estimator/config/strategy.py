@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.checks import check_choice
+from estimator.config.cluster import PS
+from estimator.config.least_bytes import LeastBytes
 from estimator.config.tpu import is_tpu, make_tpu_strategy
 from estimator.spec import ModeKeys
 
@@ -69,8 +71,6 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
         choice = None
     if mode != ModeKeys.TRAIN and isinstance(choice, STRATEGY_TYPES):
         choice = _local_part(choice)
-    if choice == "parameter_server":
-        choice = None  # One replica; what is special is where its variables are.
     if isinstance(choice, STRATEGY_TYPES):
         _check_gpus(choice)
         return choice
@@ -84,6 +84,8 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
     with tf.Graph().as_default():
         if choice == "multi_worker_mirrored":
             return _make_multi_worker_mirrored(config, mode)
+        if choice == "parameter_server":
+            return _make_parameter_server(config, mode)
         return _MAKERS[choice](config.num_replicas)
 
 
@@ -290,6 +292,31 @@ def _make_multi_worker_mirrored(config: RunConfig, mode: str) -> tf.distribute.S
             resolver, options, kind, len(devices), number=1 + len(_multi_worker_mirrored)
         )
     return _multi_worker_mirrored[key]
+
+
+def _make_parameter_server(config: RunConfig, mode: str) -> tf.distribute.Strategy:
+    """One of the devices of this process; one replica needs none: its ops are merely placed."""
+    cluster = config.cluster
+    devices = _replica_devices(config.num_replicas)
+    if len(devices) == 1:
+        return make_no_strategy()
+    if mode != ModeKeys.TRAIN or not cluster.num_ps_replicas or cluster.task_type == PS:
+        return _make_mirrored(config.num_replicas)
+    own = f"/job:{cluster.task_type}/replica:0/task:{cluster.task_id}"
+    specs = map(tf.DeviceSpec.from_string, devices)
+    names = [f"{own}/device:{spec.device_type}:{spec.device_index}" for spec in specs]
+    num_ps = cluster.num_ps_replicas
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(cluster.cluster_spec),
+        task_type=cluster.task_type,
+        task_id=cluster.task_id,
+    )
+    place_variable = tf.compat.v1.train.replica_device_setter(
+        ps_tasks=num_ps,
+        worker_device=own,
+        ps_strategy=LeastBytes(num_ps) if config.ps_placement == "by_size" else None,
+    )
+    return _tf.make_parameter_server(resolver, names, place_variable)
 
 
 _multi_worker_mirrored: dict[str, tf.distribute.Strategy] = {}

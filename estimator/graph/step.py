@@ -33,7 +33,11 @@ _NO_LOOP = (
     "steps cannot hold. Train with `iterations_per_loop=1`, or leave it out and use "
     'RunConfig(strategy="multi_worker_mirrored").'
 )
-
+_ONE_REPLICA = (
+    "A SyncReplicasOptimizer takes one gradient a worker, and this one has several replicas. Train "
+    "with `num_replicas=1` and a worker for each device, or leave it out and use "
+    'RunConfig(strategy="multi_worker_mirrored").'
+)
 
 # What of a Scaffold no step runs.
 _FOR_SESSIONS = ("init_op", "ready_op", "ready_for_local_init_op", "local_init_op")
@@ -103,10 +107,9 @@ class TrainStep:
         batches, has_more = input.build_replica_batches(self._source, num_replicas)
         summaries_before = summary.summaries_so_far()
         # For tf.summary with a writer of the model's: it writes by itself, when it is asked to.
-        waits_for_others = is_in_loop and self._model.config.num_ps_replicas > 0
-        refused = (
-            _tf.sync_replicas_refused(_NO_LOOP) if waits_for_others else contextlib.nullcontext()
-        )
+        refused: contextlib.AbstractContextManager = contextlib.nullcontext()
+        if self._model.config.num_ps_replicas and (is_in_loop or num_replicas > 1):
+            refused = _tf.sync_replicas_refused(_NO_LOOP if is_in_loop else _ONE_REPLICA)
         with tf.summary.record_if(self._build_is_writing(is_last)), refused:
             replicas = self._build_replicas(step, batches)
         self.spec = replicas.outputs[0].spec

@@ -17,6 +17,7 @@ from estimator.config.cluster import Cluster
 from estimator.session.server import task_name
 
 _POLL_SECS = 0.1
+_STANDSTILL_SECS = 30.0
 _counts = itertools.count(1)
 
 
@@ -48,6 +49,27 @@ class SharedNumber:
         session.run(self._write, {self._value: value})
 
 
+class Standstill:
+    """Whether a step that others advance has stood still for long, so that they may be gone."""
+
+    def __init__(self, read_step: Callable[[], int], clock: Callable[[], float]) -> None:
+        """Reads nothing yet.
+
+        Args:
+          read_step: of the global step.
+          clock: seconds from any fixed moment.
+        """
+        self._read_step, self._clock = read_step, clock
+        self._step, self._since = -1, clock()
+
+    def is_long(self) -> bool:
+        """Reads the step."""
+        step = self._read_step()
+        if step != self._step:
+            self._step, self._since = step, self._clock()
+        return self._clock() - self._since >= _STANDSTILL_SECS
+
+
 class Noticeboard:
     """The numbers of one training, as one task sees them.
 
@@ -69,6 +91,13 @@ class Noticeboard:
             self.stop = SharedNumber("stop", 0)
             self._done = [SharedNumber(f"done_{i}", 0) for i in range(self.num_workers)]
             self._results = [SharedNumber("result", ps) for ps in range(cluster.num_ps_replicas)]
+
+    def withdraw(self, session: tf.compat.v1.Session) -> None:
+        """The chief says that the variables have no values yet, or mean nothing any more.
+
+        Servers that go on when training ends still hold what an earlier one said.
+        """
+        self._ready.write(session, 0)
 
     def announce(self, session: tf.compat.v1.Session) -> None:
         """The chief says that the variables have their values."""
@@ -122,5 +151,6 @@ class Noticeboard:
 
     def say_result(self, session: tf.compat.v1.Session, exit_status: int) -> None:
         """Tells the ps tasks how training ended: what they exit with, once the chief is gone."""
+        self.withdraw(session)
         for result in self._results:
             result.write(session, 1 + exit_status)
