@@ -336,6 +336,8 @@ class InterruptibleSession(tf.compat.v1.Session):
 
     def close(self) -> None:
         """Closes it; that the server is gone, perhaps for another, does not matter."""
+        if self._closed or sys.is_finalizing():  # Then no thread starts any more.
+            return
         with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
             self._wait_for(super().close)
 

@@ -234,7 +234,7 @@ class Peers:
         return tf.errors.UnavailableError(
             None,
             None,
-            f"{lost} is gone, so {self._consequence}",
+            f"{lost} {'is' if len(self._lost) == 1 else 'are'} gone, so {self._consequence}",
         )
 
     def _full_name(self, name: str) -> str:

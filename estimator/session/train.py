@@ -175,7 +175,11 @@ def _opened(
         # From here on a signal ends the loop; and a server of our own ends its calls itself when
         # the session is closed, for which no thread is needed.
         session.wait = peers.wait_for if request.connection.is_elsewhere else None
-        yield session, path
+        try:
+            yield session, path
+        finally:
+            # Closing it waits for tasks that are gone, which at the end nobody watches any more.
+            session.wait = peers.wait_for if peers else None
 
 
 @contextlib.contextmanager
