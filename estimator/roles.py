@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from estimator.checkpoint.files import checkpoint_step
-from estimator.config.strategy import check_fits_cluster, make_strategy
+from estimator.config.strategy import check_fits_cluster, check_roles, make_strategy
 from estimator.estimator import Estimator
 from estimator.session.following import (
     ChiefWatch,
@@ -75,6 +75,9 @@ def train_and_evaluate(
     """
     specs = checked_specs(estimator, train_spec, eval_spec)
     cluster = estimator.config.cluster
+    if cluster.task_type in ("evaluator", "ps"):
+        # They would wait for others, which such a mistake ends at once.
+        check_roles(estimator.config)
     if cluster.task_type == "evaluator":
         return run_evaluator(estimator, train_spec, specs)
     if sum(map(len, cluster.addresses.values())) <= 1:

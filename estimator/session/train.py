@@ -20,6 +20,7 @@ from estimator.checkpoint.position import (
 from estimator.checkpoint.writer import CheckpointWriter, build_saver
 from estimator.config.loop import parse_loop_length
 from estimator.graph.program import TrainProgram
+from estimator.session.alike import describe_variables
 from estimator.session.finite import (
     WeightsCheck,
     WeightsListener,
@@ -52,7 +53,7 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
     """
     config = request.config
     check_runs_there(program.graph, request.connection)
-    board = Noticeboard(program.graph, config.cluster) if config.num_ps_replicas else None
+    board = _make_board(program, request) if config.num_ps_replicas else None
     team = Team(program, board)
     model_dir = str(config.model_dir)
     paths = files.checkpoints_newest_first(model_dir)
@@ -207,6 +208,18 @@ def _guarded(
         raise
     if board is not None:
         board.say_result(session, 0 if stop.received is None else 128 + stop.received)
+
+
+def _make_board(program: TrainProgram, request: TrainRequest) -> Noticeboard:
+    """What workers that do not wait for each other, and may have loops of their own, talk by."""
+    described = {
+        "TensorFlow": tf.__version__,
+        "`steps`": request.steps,
+        "`max_steps`": request.max_steps,
+        "`ps_placement`": request.config.ps_placement,
+        **describe_variables(program.graph, has_devices=True),
+    }
+    return Noticeboard(program.graph, request.config.cluster, described)
 
 
 def _build_position(program: TrainProgram, request: TrainRequest) -> InputPosition | None:

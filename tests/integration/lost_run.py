@@ -69,5 +69,20 @@ def restarted(model_dir, max_steps):
     run(make, int(max_steps))
 
 
+def other_model(model_dir):
+    """The worker's model is not the chief's."""
+    is_chief = est.RunConfig().is_chief
+
+    def model_fn(features, labels, mode):
+        v1.get_variable("more", [3, 1 if is_chief else 2])
+        if is_chief:
+            v1.get_variable("of_the_chief", [])
+        else:
+            v1.get_variable("only_there", [])
+        return average_model_fn(features, labels, mode)
+
+    run(make_model(model_dir, model_fn), 20)
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])

@@ -46,21 +46,21 @@ def test_a_worker_with_two_devices_makes_what_one_process_makes_of_the_batch(tmp
             w = line.get_variable_value("w")
         cluster.check_all_succeed()
         chief = cluster["worker", 0]
-    devices = [placed["devices"] for placed in results(chief, "placed")]
-    # 8, 16, 4 and 384 bytes.
-    names = ("global_step", "w", "b", "seen")
-    by_size, in_order = ([f"/job:ps/task:{i}" for i in tasks] for tasks in ("0100", "0101"))
-    assert [[placed[name] for name in names] for placed in devices] == [by_size, in_order]
-    assert "takes one gradient a worker" in results(chief, "sync")[0]["error"]
-    for loop in (1, 100):
-        reader = tf.train.load_checkpoint(str(tmp_path / f"loop{loop}"))
-        # All shards were seen, each once.
-        np.testing.assert_array_equal(reader.get_tensor("seen"), 1.0)
-        (result,) = results(chief, f"devices {loop}")
-        assert (result["step"], result["reason"]) == (8, "end of input")
-        assert results(chief, f"evaluation {loop}")[0]["loss"] < 10
-        if num_workers == 1:  # Several go at their own pace.
-            np.testing.assert_allclose(reader.get_tensor("w"), w, rtol=1e-5)
+        devices = [placed["devices"] for placed in results(chief, "placed")]
+        # 8, 16, 4 and 384 bytes.
+        names = ("global_step", "w", "b", "seen")
+        by_size, in_order = ([f"/job:ps/task:{i}" for i in tasks] for tasks in ("0100", "0101"))
+        assert [[placed[name] for name in names] for placed in devices] == [by_size, in_order]
+        assert "takes one gradient a worker" in results(chief, "sync")[0]["error"]
+        for loop in (1, 100):
+            reader = tf.train.load_checkpoint(str(tmp_path / f"loop{loop}"))
+            # All shards were seen, each once.
+            np.testing.assert_array_equal(reader.get_tensor("seen"), 1.0)
+            (result,) = results(chief, f"devices {loop}")
+            assert (result["step"], result["reason"]) == (8, "end of input")
+            assert results(chief, f"evaluation {loop}")[0]["loss"] < 10
+            if num_workers == 1:  # Several go at their own pace.
+                np.testing.assert_allclose(reader.get_tensor("w"), w, rtol=1e-5)
 
 
 @pytest.mark.slow

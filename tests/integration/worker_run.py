@@ -349,7 +349,7 @@ def asynchronous(model_dir, loops):
 
 
 def devices_and_ps(model_dir):
-    """Two devices a worker, whose variables ps tasks hold; a global batch is that of one process."""
+    """Two devices a worker, whose variables ps tasks hold; each global batch is cut in two."""
     config = est.RunConfig()
     if config.task_type == "ps":
         sys.exit(serve_parameters(config))
