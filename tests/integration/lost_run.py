@@ -63,10 +63,10 @@ def slow_start(model_dir):
     run(make_model(model_dir, model_fn))
 
 
-def restarted(model_dir, max_steps):
-    """The evaluator follows a chief that is killed and comes back."""
-    make = make_model(model_dir, session_creation_timeout_secs=8, strategy="multi_worker_mirrored")
-    run(make, int(max_steps))
+def together(model_dir, timeout_secs=600):
+    """Workers that wait for each other, beside an evaluator."""
+    changes = {"session_creation_timeout_secs": float(timeout_secs)}
+    run(make_model(model_dir, strategy="multi_worker_mirrored", **changes))
 
 
 def other_model(model_dir):

@@ -21,7 +21,7 @@ def model_of(model_dir, addresses, role, **config):
     ("strategy", "without", "message"),
     [
         ("mirrored", "ps", r"names 1 chief, 1 worker, but .*'mirrored'.* trains in one process. P"),
-        (None, "ps", "names 1 chief, 1 worker, but .* strategy=.multi_worker_mirrored"),
+        (None, "ps", "names 1 chief, 1 worker, but .* Pass RunConfig.strategy=.multi_worker"),
         (
             "parameter_server",
             "ps",
