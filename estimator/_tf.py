@@ -366,6 +366,18 @@ class InterruptibleSession(tf.compat.v1.Session):
         return outcome.result()
 
 
+def open_session(
+    target: str,
+    graph: tf.Graph,
+    config: tf.compat.v1.ConfigProto,
+    wait: Callable[[threading.Event], None] | None,
+) -> tf.compat.v1.Session:
+    """A session on a graph; an `InterruptibleSession` if there is a way to wait for its calls."""
+    if wait is None:
+        return tf.compat.v1.Session(target, graph=graph, config=config)
+    return InterruptibleSession(target, graph, config, wait)
+
+
 def last_step_of(hook: tf.compat.v1.train.StopAtStepHook) -> int | None:
     """The step at which a StopAtStepHook stops; None before its session is there (2.16)."""
     return hook._last_step

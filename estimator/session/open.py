@@ -212,7 +212,7 @@ def opened(
     """
     with (
         setup.graph.as_default(),
-        _tf.InterruptibleSession(master, setup.graph, setup.config, wait) as session,
+        _tf.open_session(master, setup.graph, setup.config, wait) as session,
     ):
         path = None
         board = None if team is None else team.board

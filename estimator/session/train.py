@@ -173,6 +173,9 @@ def _opened(
     wait = functools.partial(peers.wait_for, check=stop.check_waiting) if peers else None
     timeout_secs = request.config.session_creation_timeout_secs
     with opened(setup, paths, target, team, timeout_secs, wait) as (session, path):
+        if not isinstance(session, _tf.InterruptibleSession):
+            yield session, path
+            return
         # From here on a signal ends the loop; and a server of our own ends its calls itself when
         # the session is closed, for which no thread is needed.
         session.wait = peers.wait_for if request.connection.is_elsewhere else None
@@ -180,7 +183,7 @@ def _opened(
             yield session, path
         finally:
             # Closing it waits for tasks that are gone, which at the end nobody watches any more.
-            session.wait = peers.wait_for if peers else None
+            session.wait = peers.wait_for
 
 
 @contextlib.contextmanager

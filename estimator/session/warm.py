@@ -68,7 +68,7 @@ class WarmSession:
         self._peers = Peers(connection.needed, _WITHOUT_SERVER)
         self._peers.wait(timeout_secs)
         wait = self._peers.wait_for if self._peers else None
-        self.session = _tf.InterruptibleSession(target, setup.graph, setup.config, wait)
+        self.session = _tf.open_session(target, setup.graph, setup.config, wait)
         self._end = weakref.finalize(self, _end_session, self.session, self._peers)
         self._setup = setup
         self._restored: tuple | None = None
@@ -150,11 +150,12 @@ class WarmSession:
         self._end()
 
 
-def _end_session(session: _tf.InterruptibleSession, peers: Peers) -> None:
+def _end_session(session: tf.compat.v1.Session, peers: Peers) -> None:
     """Closes a session, unless its server is gone, of which it would wait for an answer."""
-    if peers.is_any_away():
-        session.give_up()
-    session.wait = None  # When the process ends no thread starts any more.
+    if isinstance(session, _tf.InterruptibleSession):
+        if peers.is_any_away():
+            session.give_up()
+        session.wait = None  # When the process ends no thread starts any more.
     session.close()
     peers.close()
 
