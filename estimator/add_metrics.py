@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.config.checks import parameters_of
+from estimator.config.checks import arguments_taken, check_needs_only
 from estimator.estimator import Estimator
 from estimator.graph.model import argument_names
 from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
@@ -51,27 +51,14 @@ def add_metrics(estimator: Estimator, metric_fn: Callable) -> Estimator:
     return estimator.with_model_fn(model_fn)
 
 
-def _checked_arguments(metric_fn: Any) -> list[str]:
+def _checked_arguments(metric_fn: Any) -> tuple[str, ...]:
     """Which arguments it takes."""
     if not callable(metric_fn):
         raise TypeError(
             f"`metric_fn` ({metric_fn!r}) must be a function that returns a dict of metrics."
         )
-    parameters = parameters_of("metric_fn", metric_fn)
-    unknown = [
-        name
-        for name, p in parameters.items()
-        if name not in _ARGUMENTS
-        and p.default is p.empty
-        and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
-    ]
-    if unknown:
-        raise ValueError(
-            f"`metric_fn` takes unknown arguments ({', '.join(unknown)}). It may take any of "
-            f"{', '.join(_ARGUMENTS)}; bind others with functools.partial."
-        )
-    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    return [name for name in _ARGUMENTS if takes_all or name in parameters]
+    check_needs_only("metric_fn", metric_fn, _ARGUMENTS)
+    return arguments_taken("metric_fn", metric_fn, _ARGUMENTS)
 
 
 def _with_metrics(spec: Any, metric_fn: Callable, arguments: dict[str, Any]) -> Any:

@@ -1,8 +1,7 @@
-"""`Estimator` and `TPUEstimator`: each verb resolves, builds and runs, in a few lines."""
+"""`Estimator`: each verb resolves, builds and runs, in a few lines."""
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import reprlib
@@ -14,50 +13,33 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator import arguments, smoke
 from estimator.checkpoint import files
 from estimator.checkpoint.in_memory import State
-from estimator.checkpoint.old_model import OldModel, find_checkpoint, find_old_model
-from estimator.checkpoint.writer import build_saver
 from estimator.config.checks import check_bool, check_choice
-from estimator.config.cluster import EVALUATOR
 from estimator.config.frozen import call_in_words, show
-from estimator.config.loop import parse_loop_length
-from estimator.config.run_config import InputPipelineConfig, RunConfig
-from estimator.config.strategy import (
-    check_fits_cluster,
-    make_no_strategy,
-    make_session_config,
-    make_strategy,
-)
-from estimator.config.tpu import check_trainable, is_tpu
+from estimator.config.run_config import RunConfig
+from estimator.config.strategy import make_no_strategy, make_session_config, make_strategy
 from estimator.config.warm_start import WarmStartSettings, checked_warm_start
-from estimator.console import no_internal_deprecations, say
-from estimator.explain import Facts, explain
-from estimator.export.receivers import checked_receiver_fn
-from estimator.graph import program as programs
-from estimator.graph.dealing import build_pipeline, num_batches_a_step
-from estimator.graph.exported import build_export_program
-from estimator.graph.input import Input, build_input, check_input_fn, is_same_input
+from estimator.console import no_internal_deprecations
+from estimator.graph.input import check_input_fn, is_same_input
 from estimator.graph.model import Model, check_model_fn
-from estimator.graph.padded import build_padded_eval_program, build_padded_predict_program
-from estimator.graph.placement import make_device_fn
-from estimator.graph.step import training_hooks
-from estimator.graph.workers import num_local_replicas, workers_of
+from estimator.graph.program import PredictProgram
 from estimator.session.export import run_export
 from estimator.session.hooks import Hook, check_hooks
 from estimator.session.host_input import HostInput
-from estimator.session.open import build_setup
 from estimator.session.request import TrainRequest, TrainResult
-from estimator.session.server import Connection, connect, connect_to_existing
+from estimator.session.server import connect
 from estimator.session.train import run_train
 from estimator.session.warm import WarmSession, run_evaluation
 from estimator.spec import ModeKeys
-from estimator.summary.metrics_log import MetricsLog, metrics_in_words
-from estimator.summary.writer import EventWriter, close_event_files
+from estimator.summary.writer import close_event_files
+from estimator.verbs import arguments, exporting, smoke, training
+from estimator.verbs.batches import Batches
+from estimator.verbs.explain import Facts, explain
+from estimator.verbs.results import rows, say_what_predicts, write_evaluation
+from estimator.verbs.warm import WarmSessions, make_host_input
 
 _log = logging.getLogger("estimator")
-_VERBS = ("train", "evaluate", "predict", "export_saved_model")
 
 
 class Estimator:
@@ -95,19 +77,20 @@ class Estimator:
         arguments.check_params(params)
         self._config = arguments.checked_config(config)
         self._warm_start = checked_warm_start(warm_start_from)
-        self._model_dir = arguments.checked_model_dir(model_dir, self._config.model_dir)
-        self._trained_dirs = [self._model_dir] if self._model_dir is not None else []
+        self._model_dir = given = arguments.checked_model_dir(model_dir, self._config.model_dir)
         if self._config.smoke:
             self._model_dir = smoke.make_scratch_dir(self)
             self._config = smoke.make_config(self._config, self._model_dir)
         elif self._model_dir is None:
             self._model_dir = tempfile.mkdtemp()
             _log.warning("No `model_dir` is given; using the temporary %s", self._model_dir)
+        # A smoke run evaluates what was trained before, until it has trained itself.
+        self._checkpoint_dirs = list(dict.fromkeys(filter(None, [self._model_dir, given])))
         self._config = self._config.replace(model_dir=self._model_dir)
         self._model_fn = model_fn
         self._params = dict(params or {})
-        self._batch_axis: Sequence[int] | None = None
-        self._warm: dict[str, WarmSession] = {}
+        self._batches = Batches(self._config, self._params)
+        self._warm = WarmSessions()
         self._event_dirs = {self.model_dir}
         weakref.finalize(self, close_event_files, self._event_dirs)
         self._last_input_fn: Callable | None = None
@@ -124,7 +107,7 @@ class Estimator:
         """
 
         def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
-            params = self._params_for(mode, make_strategy(self._config, mode))
+            params = self._batches.model_params(mode, make_strategy(self._config, mode))
             model = Model(self._model_fn, params, config)
             return model.call(features, labels, mode)
 
@@ -237,36 +220,25 @@ class Estimator:
             self._train_result = TrainResult(start, None, "max_steps")
             return self
         arguments.check_writable(self.model_dir)
-        old_model = self._old_model(found)
-        strategy = make_strategy(self._config, ModeKeys.TRAIN)
-        check_trainable(self._config, strategy)
-        check_fits_cluster(self._config, strategy)
+        old_model = training.find_start(self._warm_start, found)
+        strategy = training.make_training_strategy(self._config)
         session_config = make_session_config(self._config, strategy)
         connection = connect(strategy, self._config, session_config)
-        program = programs.build_train_program(
-            self._model_in(ModeKeys.TRAIN, strategy),
-            lambda: self._build_input(input_fn, ModeKeys.TRAIN, strategy),
-            strategy,
-            iterations_per_loop=parse_loop_length(self._config.iterations_per_loop).steps,
-            nan_policy=self._config.nan_policy,
-            host_call_steps=self._host_call_steps(),
-            seed=self._config.tf_random_seed,
-            device_fn=self._device_fn(strategy),
-        )
-        arguments.check_window(program.window, self._config)
+        model = self._model_in(ModeKeys.TRAIN, strategy)
+        program = training.build_program(model, input_fn, strategy, self._batches)
         self._trained_on = program.input.element[0]
         request = TrainRequest(
             config=self._config,
             session_config=session_config,
             steps=steps,
             max_steps=max_steps,
-            hooks=[*all_hooks, *training_hooks(program.spec, self._is_chief(strategy))],
+            hooks=[*all_hooks, *training.hooks_of_model(program, self._config)],
             listeners=listeners,
             is_same_input=self._is_same_input(input_fn),
             old_model=old_model,
             connection=connection,
             equal={"the number of replicas": strategy.num_replicas_in_sync},
-            batch=self._batch_in_words(ModeKeys.TRAIN, strategy),
+            batch=self._batches.in_words(ModeKeys.TRAIN, strategy),
         )
         self._train_result = run_train(program, request)
         return self
@@ -297,7 +269,7 @@ class Estimator:
         """
         check_input_fn(input_fn)
         all_hooks = check_hooks(hooks)
-        arguments.check_positive("steps", steps)
+        arguments.check_limit("steps", steps)
         arguments.check_name(name)
         paths = self._existing_checkpoints(checkpoint_path)
         return self._evaluate(input_fn, steps, all_hooks, name, lambda warm: warm.restore(paths))
@@ -359,12 +331,12 @@ class Estimator:
         arguments.check_predict_keys(predict_keys)
         paths = self._existing_checkpoints(checkpoint_path)
         warm, host_input = self._warm_session(ModeKeys.PREDICT, input_fn, paths)
-        assert isinstance(warm.program, programs.PredictProgram)
+        assert isinstance(warm.program, PredictProgram)
         keys = arguments.checked_predict_keys(predict_keys, warm.program.predictions[0])
         is_told = warm.has_weights_of(paths[0])
         path = warm.restore(paths)
-        if not is_told and is_telling(self._config):
-            say("Predicting with %s", path)
+        if not is_told:
+            say_what_predicts(path, self._config)
         spec_hooks = warm.program.spec.prediction_hooks or ()
         predictions = warm.predict(host_input, keys, [*all_hooks, *spec_hooks])
         return rows(predictions) if yield_single_examples else predictions
@@ -475,9 +447,7 @@ class Estimator:
 
     def close(self) -> None:
         """Frees the graphs and sessions that `evaluate` and `predict` keep; closes event files."""
-        for warm in self._warm.values():
-            warm.close()
-        self._warm.clear()
+        self._warm.close()
         close_event_files(self._event_dirs)
 
     def __enter__(self) -> Estimator:
@@ -509,30 +479,23 @@ class Estimator:
         results = run_evaluation(warm, host_input, steps, hooks)
         results["global_step"] = warm.global_step()
         self._event_dirs.add(self.eval_dir(name))
-        EventWriter(self.eval_dir(name)).write_metrics(
-            {k: v for k, v in results.items() if k != "global_step"}, results["global_step"]
-        )
-        if is_telling(self._config):
-            MetricsLog(self.model_dir).write_eval(name, results["global_step"], results)
-            what = f"{what} ({name})" if name else what
-            say("Evaluated %s: %s", what, metrics_in_words(results))
+        write_evaluation(results, what, name, self.eval_dir(name), self._config)
         return results
 
-    def _model_in(
-        self, mode: str, strategy: tf.distribute.Strategy, is_export: bool = False
-    ) -> Model:
-        params = self._export_params_for(mode) if is_export else self._params_for(mode, strategy)
+    def _model_in(self, mode: str, strategy: tf.distribute.Strategy) -> Model:
+        return self._model_with(self._batches.model_params(mode, strategy))
+
+    def _model_with(self, params: dict[str, Any]) -> Model:
         return Model(self._model_fn, params, self._config, self._trained_on)
 
-    def _params_for(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
-        """What `model_fn` gets as `params` in this mode."""
-        del mode, strategy
-        return dict(self._params)
-
-    def _batch_in_words(self, mode: str, strategy: tf.distribute.Strategy) -> str:
-        """How many examples the replicas take at a time; "" if that was not said."""
-        del mode, strategy
-        return ""
+    def _warm_session(
+        self, mode: str, input_fn: Callable, paths: Sequence[str]
+    ) -> tuple[WarmSession, HostInput]:
+        """The mode's session, free to restore one of `paths`, and this call's input."""
+        strategy = make_strategy(self._config, mode)
+        host_input = make_host_input(input_fn, mode, strategy, self._batches)
+        model = self._model_in(mode, strategy)
+        return self._warm.take(mode, model, strategy, host_input, paths), host_input
 
     def _shown(self) -> dict[str, str]:
         """The arguments that matter, in words."""
@@ -545,89 +508,16 @@ class Estimator:
         return Facts(
             title=f"{type(self).__name__} of {show(self._model_fn)} in {self.model_dir}",
             config=self._config,
-            batches={m: self._batch_in_words(m, make_strategy(self._config, m)) for m in modes},
+            batches={m: self._batches.in_words(m, make_strategy(self._config, m)) for m in modes},
             checkpoint=self.latest_checkpoint(),
             warm_start=None if old is None else str(old.ckpt_to_initialize_from),
             eval_dir=self.eval_dir(),
         )
 
-    def _export_params_for(self, mode: str) -> dict[str, Any]:
-        """What `model_fn` gets when it is exported."""
-        return self._params_for(mode, make_no_strategy())
-
-    def _input_params_for(
-        self, mode: str, strategy: tf.distribute.Strategy, input_context: tf.distribute.InputContext
-    ) -> dict[str, Any]:
-        """What this call of `input_fn` gets, where that is not the same."""
-        del input_context
-        return self._params_for(mode, strategy)
-
-    def _pipeline(self, mode: str) -> int:
-        """Which `InputPipelineConfig` holds in this mode."""
-        del mode
-        return InputPipelineConfig.PER_HOST_V1
-
-    def _host_call_steps(self) -> int:
-        """How many steps from one `host_call` to the next."""
-        return 1
-
-    def _build_input(
-        self, input_fn: Callable, mode: str, strategy: tf.distribute.Strategy
-    ) -> Input:
-        num_replicas = num_local_replicas(strategy)
-        workers = workers_of(strategy)
-        num_pipelines, pipeline = workers.count, workers.index
-        if mode == ModeKeys.TRAIN and self._config.num_ps_replicas:
-            num_pipelines = self._config.num_worker_replicas
-            pipeline = self._config.global_id_in_cluster or 0
-        kind = self._pipeline(mode)
-        if mode != ModeKeys.TRAIN:  # Its batches are dealt out, and cut, when they are fed.
-            kind = InputPipelineConfig.PER_HOST_V1
-
-        def build(index: int, num_calls: int) -> Input:
-            input_context = tf.distribute.InputContext(
-                num_pipelines * num_calls,
-                pipeline * num_calls + index,
-                strategy.num_replicas_in_sync,
-            )
-            return build_input(
-                input_fn,
-                mode=mode,
-                params=self._input_params_for(mode, strategy, input_context),
-                config=self._config,
-                input_context=input_context,
-                lookahead=num_batches_a_step(kind, num_replicas) if workers.count > 1 else None,
-            )
-
-        return build_pipeline(build, kind, num_replicas, self._batch_axis)
-
-    def _is_chief(self, strategy: tf.distribute.Strategy) -> bool:
-        """Whether this process writes what training under the strategy leaves."""
-        if self._config.num_ps_replicas:
-            return self._config.is_chief
-        return workers_of(strategy).is_chief
-
-    def _device_fn(self, strategy: tf.distribute.Strategy) -> Callable | None:
-        """What puts variables on ps tasks, if nobody else does."""
-        has_strategy = self._config.train_distribute is not None
-        places_itself = has_strategy or strategy.num_replicas_in_sync > 1
-        if not self._config.num_ps_replicas or self._config.device_fn is not None or places_itself:
-            return None
-        return make_device_fn(self._config.cluster, self._config.ps_placement)
-
     def _is_same_input(self, input_fn: Callable) -> bool:
         """Whether the last `train` of this process, if there was one, had the same input."""
         last, self._last_input_fn = self._last_input_fn, input_fn
         return last is None or is_same_input(last, input_fn)
-
-    def _old_model(self, found: Sequence[str]) -> OldModel | None:
-        """What training starts from if there is no checkpoint; None if nothing, or if there is."""
-        if self._warm_start is None:
-            return None
-        if found:
-            say("`warm_start_from` is not used: training goes on from %s.", found[0])
-            return None
-        return find_old_model(self._warm_start)
 
     def _export(
         self,
@@ -642,116 +532,22 @@ class Estimator:
         arguments.check_export(export_dir_base, receiver_fns.values(), assets_extra, as_text)
         if self._config.smoke:
             export_dir_base = smoke.make_export_dir(export_dir_base, self.model_dir)
-        paths = self._checkpoints_to_export(checkpoint_path)
-        strategy = make_no_strategy()  # A SavedModel runs on whatever loads it.
-        in_order = [mode for mode in arguments.MODES_TO_EXPORT if mode in receiver_fns]
+        paths = exporting.checkpoints_to_export(
+            checkpoint_path, self._checkpoint_dirs, self._warm_start
+        )
         return run_export(
-            [
-                build_export_program(
-                    self._model_in(mode, strategy, is_export=True),
-                    checked_receiver_fn(receiver_fns[mode][1], receiver_fns[mode][0], mode),
-                    strategy,
-                    mode,
-                    self._config.tf_random_seed,
-                )
-                for mode in in_order
-            ],
+            exporting.build_programs(
+                receiver_fns,
+                lambda mode: self._model_with(self._batches.export_params(mode)),
+                self._config.tf_random_seed,
+            ),
             export_dir_base,
             paths,
-            session_config=make_session_config(self._config, strategy),
+            session_config=make_session_config(self._config, make_no_strategy()),
             assets_extra=assets_extra,
             as_text=as_text,
             strip_default_attrs=strip_default_attrs,
         )
 
-    def _checkpoints_to_export(self, checkpoint_path: str | None) -> list[str]:
-        if checkpoint_path is None and self._warm_start is not None:
-            found = files.checkpoints_newest_first(self.model_dir)
-            return found or [find_checkpoint(str(self._warm_start.ckpt_to_initialize_from))]
-        return self._existing_checkpoints(checkpoint_path)
-
     def _existing_checkpoints(self, checkpoint_path: str | None) -> list[str]:
-        if checkpoint_path is not None:
-            return [files.checked_checkpoint(checkpoint_path)]
-        paths = files.checkpoints_newest_first(self.model_dir)
-        if not paths and self._config.smoke:
-            paths = [p for d in self._trained_dirs for p in files.checkpoints_newest_first(d)]
-        if not paths:
-            raise ValueError(
-                f"There is no checkpoint in `model_dir` ({self.model_dir}). Call `train` first, or "
-                "pass a `checkpoint_path`."
-            )
-        return paths
-
-    def _warm_session(
-        self, mode: str, input_fn: Callable, paths: Sequence[str]
-    ) -> tuple[WarmSession, HostInput]:
-        """The mode's session, free to restore one of `paths`, and this call's input."""
-        strategy = make_strategy(self._config, mode)
-        num_replicas = strategy.num_replicas_in_sync
-        host_input = HostInput(
-            lambda: self._build_input(input_fn, mode, strategy),
-            self._config.tf_random_seed,
-            has_labels=mode == ModeKeys.EVAL,
-            num_slices=num_replicas if self._pipeline(mode) == InputPipelineConfig.SLICED else 1,
-            batch_axis=self._batch_axis,
-            max_batches=smoke.STEPS * num_replicas if self._config.smoke else None,
-        )
-        old = warm = self._warm.get(mode)
-        if warm is None or warm.key != host_input.key or warm.is_lost:
-            warm = self._open_warm(mode, host_input, strategy)
-        elif warm.is_predicting and not warm.has_weights_of(paths[0]):
-            warm = warm.twin()
-        if old is not None and warm is not old and not old.is_predicting:
-            old.close()  # Else its predictions keep it until they end.
-        self._warm[mode] = warm
-        return warm, host_input
-
-    def _open_warm(
-        self, mode: str, host_input: HostInput, strategy: tf.distribute.Strategy
-    ) -> WarmSession:
-        session_config = make_session_config(self._config, strategy)
-        connection = Connection()
-        if not is_tpu(strategy):
-            connection = connect_to_existing(self._config, mode, session_config) or connection
-        model = self._model_in(mode, strategy)
-        build = _program_builder(mode, strategy, model.params.get("batch_size"))
-        program = build(model, host_input.element, strategy, self._config.tf_random_seed)
-        with strategy.scope():
-            setup = build_setup(
-                program.graph,
-                program.spec.scaffold,
-                build_saver,
-                session_config,
-                is_evaluation=mode == ModeKeys.EVAL,
-            )
-        timeout_secs = self._config.session_creation_timeout_secs
-        return WarmSession(program, setup, host_input.key, connection, timeout_secs)
-
-
-def _program_builder(
-    mode: str, strategy: tf.distribute.Strategy, batch_size: int | None
-) -> Callable[..., programs.EvalProgram | programs.PredictProgram]:
-    """What builds the program of an evaluation or a prediction under this strategy."""
-    is_eval = mode == ModeKeys.EVAL
-    if is_tpu(strategy):
-        build = build_padded_eval_program if is_eval else build_padded_predict_program
-        return functools.partial(build, batch_size=batch_size)
-    return programs.build_eval_program if is_eval else programs.build_predict_program
-
-
-def is_telling(config: RunConfig) -> bool:
-    """Whether this task of a cluster, or the only one, says what it evaluates and predicts with."""
-    return config.is_chief or config.task_type == EVALUATOR
-
-
-def rows(batches: Iterator[Any]) -> Iterator[Any]:
-    """Takes batches of predictions apart into examples."""
-    for batch in batches:
-        arguments.check_first_dimensions(batch)
-        if not isinstance(batch, Mapping):
-            yield from batch
-            continue
-        keys = list(batch)
-        columns = zip(*batch.values(), strict=True)
-        yield from [dict(zip(keys, row, strict=True)) for row in columns]
+        return files.existing_checkpoints(self._checkpoint_dirs, checkpoint_path)

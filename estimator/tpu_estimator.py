@@ -6,23 +6,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
-
-from estimator import arguments
-from estimator.config.batch import batch_in_words, per_replica_batch_size
-from estimator.config.run_config import InputPipelineConfig, RunConfig, TPUConfig, TPURunConfig
-from estimator.config.strategy import (
-    make_strategy,
-)
-from estimator.config.tpu import is_tpu, on_tpu
-from estimator.config.tpu_context import TPUContext
+from estimator.config.run_config import RunConfig
+from estimator.config.tpu import on_tpu
+from estimator.config.tpu_run_config import TPURunConfig
 from estimator.config.warm_start import WarmStartSettings
 from estimator.estimator import Estimator
-from estimator.graph.batch_size import check_batch_size
-from estimator.graph.dealing import pipeline_kind
-from estimator.graph.input import Input
-from estimator.graph.workers import workers_of
 from estimator.spec import ModeKeys
+from estimator.verbs import arguments
+from estimator.verbs.global_batches import GlobalBatches
 
 
 class TPUEstimator(Estimator):
@@ -88,18 +79,14 @@ class TPUEstimator(Estimator):
             ModeKeys.EVAL: ("eval_batch_size", eval_batch_size),
             ModeKeys.PREDICT: ("predict_batch_size", predict_batch_size),
         }
-        self._batch_axis = batch_axis
-        self._tpu_config: TPUConfig = getattr(self._config, "tpu_config", TPUConfig())
-        strategies = {mode: make_strategy(self._config, mode) for mode in self._batch_sizes}
-        num_replicas = strategies[ModeKeys.TRAIN].num_replicas_in_sync
-        arguments.check_num_shards(self._tpu_config.num_shards, num_replicas)
-        for mode, strategy in strategies.items():
-            self._model_batch_size(mode, strategy)
+        self._batches = GlobalBatches(
+            self._config, self._params, batch_axis, sizes=self._batch_sizes
+        )
 
     def with_model_fn(self, model_fn: Callable) -> TPUEstimator:
         """Another estimator of the same arguments but for the `model_fn`; see `add_metrics`."""
         rest: dict[str, Any] = dict(self._batch_sizes.values())
-        rest["batch_axis"] = self._batch_axis
+        rest["batch_axis"] = self._batches.batch_axis
         return TPUEstimator(model_fn, self.model_dir, self._config, self._params, **rest)
 
     def _assert_members_are_not_overridden(self) -> None:
@@ -108,70 +95,3 @@ class TPUEstimator(Estimator):
     def _shown(self) -> dict[str, str]:
         sizes = {name: str(size) for name, size in self._batch_sizes.values() if size is not None}
         return {**super()._shown(), **sizes}
-
-    def _params_for(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
-        params = super()._params_for(mode, strategy)
-        context = TPUContext(strategy.num_replicas_in_sync)
-        params.update(use_tpu=is_tpu(strategy), context=context)
-        batch_size = self._model_batch_size(mode, strategy)
-        return params if batch_size is None else {**params, "batch_size": batch_size}
-
-    def _export_params_for(self, mode: str) -> dict[str, Any]:
-        params = super()._export_params_for(mode)
-        params.pop("batch_size", None)
-        return params
-
-    def _input_params_for(
-        self, mode: str, strategy: tf.distribute.Strategy, input_context: tf.distribute.InputContext
-    ) -> dict[str, Any]:
-        params = super()._input_params_for(mode, strategy, input_context)
-        params["context"] = TPUContext(strategy.num_replicas_in_sync, input_context)
-        # Only to `model_fn` it always says what is so.
-        params["use_tpu"] = self._params.get("use_tpu", False)
-        batch_size = self._input_batch_size(mode, strategy)
-        return params if batch_size is None else {**params, "batch_size": batch_size}
-
-    def _build_input(
-        self, input_fn: Callable, mode: str, strategy: tf.distribute.Strategy
-    ) -> Input:
-        source = super()._build_input(input_fn, mode, strategy)
-        asked_for = self._input_batch_size(mode, strategy)
-        if asked_for is not None:
-            argument, global_batch_size = self._batch_sizes[mode]
-            meaning = f"as `{argument}` says"
-            if asked_for != global_batch_size:
-                meaning = f"a replica's part of `{argument}` ({global_batch_size})"
-            check_batch_size(input_fn, source, asked_for, meaning, self._batch_axis)
-        return source
-
-    def _input_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:
-        """How many examples a batch of `input_fn` should have, if that was said."""
-        if self._pipeline(mode) == InputPipelineConfig.SLICED:
-            size = self._batch_sizes[mode][1]
-            return size if size is None else size // workers_of(strategy).count
-        return self._model_batch_size(mode, strategy)
-
-    def _model_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:
-        """How many examples a replica takes a step; None if that was not said."""
-        argument, global_batch_size = self._batch_sizes[mode]
-        if global_batch_size is None:
-            return None
-        num_replicas = strategy.num_replicas_in_sync
-        if self._is_broadcast(mode):
-            num_replicas = 1  # Each replica gets all of them.
-        return per_replica_batch_size(global_batch_size, num_replicas, argument)
-
-    def _is_broadcast(self, mode: str) -> bool:
-        return mode == ModeKeys.TRAIN and self._pipeline(mode) == InputPipelineConfig.BROADCAST
-
-    def _batch_in_words(self, mode: str, strategy: tf.distribute.Strategy) -> str:
-        batch_size = self._model_batch_size(mode, strategy)
-        if batch_size is not None and self._is_broadcast(mode):
-            return f"the same {batch_in_words(batch_size, 1)} on each replica"
-        return batch_in_words(batch_size, strategy.num_replicas_in_sync)
-
-    def _pipeline(self, mode: str) -> int:
-        return pipeline_kind(self._tpu_config, mode)
-
-    def _host_call_steps(self) -> int:
-        return self._tpu_config.experimental_host_call_every_n_steps

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from estimator import arguments
 from estimator.checkpoint.files import checkpoint_step
 from estimator.checkpoint.writer import LastSaveListener
 from estimator.config.checks import check_int, check_number
+from estimator.config.frozen import write_fields
 from estimator.config.run_config import RunConfig
 from estimator.estimator import Estimator
 from estimator.export.exporters import Exporter, check_exporter_name
@@ -23,6 +23,7 @@ from estimator.session.early_stopping import EarlyStoppingHook
 from estimator.session.hooks import Hook, check_hooks
 from estimator.session.request import TrainResult
 from estimator.session.schedule import Schedule
+from estimator.verbs import arguments
 
 _log = logging.getLogger("estimator")
 
@@ -49,10 +50,10 @@ class TrainSpec:
     def __post_init__(self) -> None:
         """Checks every value."""
         check_input_fn(self.input_fn)
-        arguments.check_positive("max_steps", self.max_steps)
-        _write(self, "hooks", tuple(check_hooks(self.hooks)))
+        arguments.check_limit("max_steps", self.max_steps)
+        write_fields(self, hooks=tuple(check_hooks(self.hooks)))
         listeners = arguments.checked_listeners(self.saving_listeners)
-        _write(self, "saving_listeners", tuple(listeners))
+        write_fields(self, saving_listeners=tuple(listeners))
 
     def replace(self, **changes: Any) -> TrainSpec:
         """A copy with these values instead, checked again."""
@@ -98,10 +99,10 @@ class EvalSpec:
     def __post_init__(self) -> None:
         """Checks every value."""
         check_input_fn(self.input_fn)
-        arguments.check_positive("steps", self.steps)
+        arguments.check_limit("steps", self.steps)
         arguments.check_name(self.name)
-        _write(self, "hooks", tuple(check_hooks(self.hooks)))
-        _write(self, "exporters", _checked_exporters(self.exporters))
+        write_fields(self, hooks=tuple(check_hooks(self.hooks)))
+        write_fields(self, exporters=_checked_exporters(self.exporters))
         check_number("start_delay_secs", self.start_delay_secs, minimum=0)
         check_number("throttle_secs", self.throttle_secs, minimum=0)
         if self.every_steps is not None:
@@ -367,8 +368,3 @@ def _check_early_stopping(
                 read,
                 ", ".join(sorted(written)),
             )
-
-
-def _write(spec: TrainSpec | EvalSpec, field: str, value: Any) -> None:
-    """Writes to a frozen spec; only while it is being made."""
-    object.__setattr__(spec, field, value)

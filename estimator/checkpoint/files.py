@@ -47,6 +47,26 @@ def latest_checkpoint(model_dir: str) -> str | None:
     return paths[0] if paths else None
 
 
+def existing_checkpoints(directories: Sequence[str], path: Any = None) -> list[str]:
+    """The checkpoint at `path`, else those of the first of the directories that has any.
+
+    Returns:
+      Their paths, the newest first.
+
+    Raises:
+      TypeError, ValueError: there is none; the first directory is the `model_dir`.
+    """
+    if path is not None:
+        return [checked_checkpoint(path)]
+    for directory in directories:
+        if paths := checkpoints_newest_first(directory):
+            return paths
+    raise ValueError(
+        f"There is no checkpoint in `model_dir` ({directories[0]}). Call `train` first, or "
+        "pass a `checkpoint_path`."
+    )
+
+
 def checkpoint_identity(path: str) -> tuple[str, bytes]:
     """Differs for another checkpoint, also for one written later under the same name.
 

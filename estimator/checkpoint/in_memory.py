@@ -13,13 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from estimator.checkpoint.saver_ops import (
-    Key,
-    keys_of,
-    last_restore_op,
-    last_save_op,
-    ops_behind,
-)
+from estimator.checkpoint.saver_ops import Key, keys_of, last_restore_op, last_save_op, ops_behind
 
 State: TypeAlias = dict[Key, np.ndarray]
 

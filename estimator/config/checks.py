@@ -6,7 +6,7 @@ import difflib
 import inspect
 import numbers
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 _OF_PATTERNS = "*?[\\"
@@ -89,14 +89,38 @@ def parameters_of(argument: str, function: Callable) -> Mapping[str, inspect.Par
         ) from error
 
 
+def arguments_taken(argument: str, function: Callable, offered: Sequence[str]) -> tuple[str, ...]:
+    """Which of the arguments that are offered a function takes, by name."""
+    parameters = parameters_of(argument, function)
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return tuple(offered)
+    return tuple(name for name in offered if name in parameters)
+
+
+def arguments_needed(argument: str, function: Callable, offered: Sequence[str] = ()) -> list[str]:
+    """What a function must be given besides the arguments that are offered."""
+    return [
+        name
+        for name, p in parameters_of(argument, function).items()
+        if name not in offered
+        and p.default is p.empty
+        and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+    ]
+
+
+def check_needs_only(argument: str, function: Callable, offered: Sequence[str]) -> None:
+    """Raises if a function must be given other arguments than those that are offered."""
+    unknown = arguments_needed(argument, function, offered)
+    if unknown:
+        raise ValueError(
+            f"`{argument}` takes unknown arguments ({', '.join(unknown)}). It may take any of "
+            f"{', '.join(offered)}; bind others with functools.partial."
+        )
+
+
 def check_takes_nothing(argument: str, function: Callable) -> None:
     """Raises unless a function can be called without arguments."""
-    needed = [
-        name
-        for name, parameter in parameters_of(argument, function).items()
-        if parameter.default is inspect.Parameter.empty
-        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-    ]
+    needed = arguments_needed(argument, function)
     if needed:
         raise TypeError(
             f"`{argument}` takes arguments ({', '.join(needed)}), but it is called with none. Bind "

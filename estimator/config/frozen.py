@@ -1,4 +1,4 @@
-"""What frozen configs have in common: how they are shown, and the names they can replace."""
+"""What frozen configs have in common: how they are made, shown, and replaced."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ import tensorflow as tf
 from estimator.config.checks import did_you_mean
 
 _LINE_LENGTH = 100
+
+
+def write_fields(config: Any, **values: Any) -> None:
+    """Writes to fields; only while `config` is being made, after which it is frozen."""
+    for name, value in values.items():
+        object.__setattr__(config, name, value)
 
 
 def check_fields(config: Any, names: Iterable[str]) -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import tensorflow as tf
 
@@ -20,14 +20,11 @@ from estimator.config.checks import (
     checked_window,
     parameters_of,
 )
-from estimator.config.cluster import EVALUATOR, Cluster, read_cluster
-from estimator.config.frozen import check_fields, short_repr
+from estimator.config.cluster import Cluster, read_cluster
+from estimator.config.frozen import check_fields, short_repr, write_fields
 from estimator.config.loop import checked_loop_length
 from estimator.config.strategy import STRATEGY_TYPES, check_strategy_name
-from estimator.config.tpu_config import InputPipelineConfig, TPUConfig
 from estimator.spec import ModeKeys
-
-__all__ = ["InputPipelineConfig", "RunConfig", "TPUConfig", "TPURunConfig"]
 
 DEFAULT_SAVE_CHECKPOINTS_SECS: Final = 600
 PS_PLACEMENTS: Final = ("round_robin", "by_size")
@@ -135,21 +132,21 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         """Gives each meaning its one value, then checks every field."""
-        _write(self, **self._checkpoint_intervals())
+        write_fields(self, **self._checkpoint_intervals())
         for name in _NEVER_IF_ZERO:
             value = getattr(self, name)
             if value == 0 and not isinstance(value, bool):
-                _write(self, **{name: None})
+                write_fields(self, **{name: None})
         loop = checked_loop_length("iterations_per_loop", self.iterations_per_loop)
-        _write(self, iterations_per_loop=loop)
+        write_fields(self, iterations_per_loop=loop)
         if isinstance(self.compute_dtype, tf.DType):
-            _write(self, compute_dtype=self.compute_dtype.name)
+            write_fields(self, compute_dtype=self.compute_dtype.name)
         if isinstance(self.model_dir, os.PathLike):
-            _write(self, model_dir=os.fspath(self.model_dir))
+            write_fields(self, model_dir=os.fspath(self.model_dir))
         self._take_model_dir()
         for name in ("train_distribute", "eval_distribute"):
             if getattr(self, name) is None:
-                _write(self, **{name: getattr(self.experimental_distribute, name, None)})
+                write_fields(self, **{name: getattr(self.experimental_distribute, name, None)})
         self._check()
 
     def replace(self, **changes: Any) -> Any:
@@ -168,7 +165,7 @@ class RunConfig:
         if "model_dir" in changes:  # Only a config that is made anew must agree with TF_CONFIG.
             changes.setdefault("cluster", dataclasses.replace(self.cluster, model_dir=None))
         changed = copy.copy(self)
-        _write(changed, **changes)
+        write_fields(changed, **changes)
         changed.__post_init__()
         return changed
 
@@ -257,7 +254,7 @@ class RunConfig:
                 f"`model_dir` ({self.model_dir!r}) must be that of `TF_CONFIG` ({given!r}), where "
                 "that names one. Leave it out, here or there."
             )
-        _write(self, model_dir=given)
+        write_fields(self, model_dir=given)
 
     def _check(self) -> None:
         check_type("model_dir", self.model_dir, str, "a path")
@@ -282,7 +279,7 @@ class RunConfig:
         )
         check_choice("ps_placement", self.ps_placement, PS_PLACEMENTS)
         check_choice("nan_policy", self.nan_policy, NAN_POLICIES)
-        _write(self, profile_steps=checked_window("profile_steps", self.profile_steps))
+        write_fields(self, profile_steps=checked_window("profile_steps", self.profile_steps))
         self._check_compute_dtype()
         for name in ("resume_input", "checkpoint_save_graph_def", "jit_compile", "smoke"):
             check_bool(name, getattr(self, name))
@@ -357,101 +354,3 @@ class RunConfig:
                 f"{given} must be 1 under `strategy` ({self.strategy!r}). For several replicas "
                 'pass strategy="mirrored".'
             )
-
-
-@dataclass(frozen=True, init=False, repr=False)
-class TPURunConfig(RunConfig):
-    """`estimator.tpu.RunConfig`: a RunConfig whose loop is as long as its `tpu_config` says.
-
-    Attributes:
-      tpu_config: a `TPUConfig`.
-      tpu_cluster_resolver: the `cluster` that was passed, a `TPUClusterResolver` of
-        `tf.distribute.cluster_resolver`; it names the masters.
-    """
-
-    _shown_as: ClassVar = "tpu.RunConfig"
-
-    tpu_config: TPUConfig = TPUConfig()
-    tpu_cluster_resolver: Any = None
-    _master: str | None = None
-    _evaluation_master: str | None = None
-
-    def __init__(
-        self,
-        tpu_config: TPUConfig | None = None,
-        evaluation_master: str | None = None,
-        master: str | None = None,
-        cluster: Any = None,
-        **kwargs: Any,
-    ) -> None:
-        """Takes a TPU's arguments, and those of `RunConfig` by name.
-
-        A `cluster` may also be the `Cluster` that `RunConfig` takes.
-
-        Raises:
-          TypeError, ValueError: as `RunConfig`; and a TPU's `cluster` together with a master.
-        """
-        if isinstance(cluster, Cluster):
-            kwargs["cluster"], cluster = cluster, None
-        if cluster is not None and (master is not None or evaluation_master is not None):
-            raise ValueError(
-                f"`cluster` ({cluster!r}) and `master` ({master!r}) or `evaluation_master` "
-                f"({evaluation_master!r}) exclude each other: the cluster names the masters."
-            )
-        if "iterations_per_loop" in kwargs:
-            raise ValueError(
-                f"`iterations_per_loop` ({kwargs['iterations_per_loop']!r}) belongs into the "
-                "`tpu_config`: TPUConfig(iterations_per_loop=...)."
-            )
-        _write(
-            self,
-            tpu_config=TPUConfig() if tpu_config is None else tpu_config,
-            tpu_cluster_resolver=cluster,
-            _master=master,
-            _evaluation_master=evaluation_master,
-        )
-        super().__init__(**kwargs)
-
-    def __post_init__(self) -> None:
-        """Takes the loop's length from the `tpu_config`, then checks every field."""
-        if not isinstance(self.tpu_config, TPUConfig):
-            raise TypeError(f"`tpu_config` ({self.tpu_config!r}) must be a TPUConfig.")
-        _write(self, iterations_per_loop=self.tpu_config.iterations_per_loop)
-        super().__post_init__()
-
-    @property
-    def master(self) -> str:
-        """The target of sessions that train."""
-        if self._master is None and self.tpu_cluster_resolver is not None:
-            return self.tpu_cluster_resolver.master()
-        return super().master if self._master is None else self._master
-
-    @property
-    def evaluation_master(self) -> str:
-        """The target of sessions that evaluate: the `master`, unless another is named."""
-        if self._evaluation_master is not None:
-            return self._evaluation_master
-        return super().evaluation_master or ("" if self.task_type == EVALUATOR else self.master)
-
-    def named_master(self, mode: str) -> str | None:
-        """As `RunConfig.named_master`; with `master` and `evaluation_master`."""
-        is_alone = not self.cluster.addresses
-        if mode == ModeKeys.EVAL and self._evaluation_master is not None:
-            return self._evaluation_master
-        if self._master is not None and (mode == ModeKeys.TRAIN or is_alone):
-            return self._master
-        return super().named_master(mode)
-
-    def replace(self, **changes: Any) -> Any:
-        """As `RunConfig.replace`; `iterations_per_loop` changes the `tpu_config`."""
-        if "iterations_per_loop" in changes:
-            tpu_config = changes.get("tpu_config", self.tpu_config)
-            length = changes.pop("iterations_per_loop")
-            changes["tpu_config"] = tpu_config.replace(iterations_per_loop=length)
-        return super().replace(**changes)
-
-
-def _write(config: RunConfig, **values: Any) -> None:
-    """Writes to fields; only while `config` is being made, after which it is frozen."""
-    for name, value in values.items():
-        object.__setattr__(config, name, value)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from estimator.config.checks import check_bool, check_int, check_positive, check_type
-from estimator.config.frozen import check_fields, short_repr
+from estimator.config.frozen import check_fields, short_repr, write_fields
 from estimator.config.loop import checked_loop_length
 
 _CORES_PER_REPLICA = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -78,10 +78,10 @@ class TPUConfig:
             per_host = (
                 InputPipelineConfig.PER_HOST_V1 if per_host else InputPipelineConfig.PER_SHARD_V1
             )
-            object.__setattr__(self, "per_host_input_for_training", per_host)
+            write_fields(self, per_host_input_for_training=per_host)
         self._check_input()
         loop = checked_loop_length("iterations_per_loop", self.iterations_per_loop)
-        object.__setattr__(self, "iterations_per_loop", loop)
+        write_fields(self, iterations_per_loop=loop)
         check_int("experimental_host_call_every_n_steps", self.experimental_host_call_every_n_steps)
         check_type("tpu_job_name", self.tpu_job_name, str, "a string")
         check_bool(

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from estimator.config.checks import check_int
-from estimator.config.frozen import check_fields, short_repr
+from estimator.config.frozen import check_fields, short_repr, write_fields
 
 # Keywords of both, which were named tuples.
 _Path: TypeAlias = str | os.PathLike
@@ -53,7 +53,7 @@ class VocabInfo:
         """Checks every field."""
         for name in ("new_vocab", "old_vocab"):
             path = checked_path(name, getattr(self, name), "of a vocabulary file")
-            object.__setattr__(self, name, path)
+            write_fields(self, **{name: path})
         check_int("new_vocab_size", self.new_vocab_size)
         check_int("num_oov_buckets", self.num_oov_buckets, minimum=0)
         check_int("old_vocab_size", self.old_vocab_size, minimum=None)
@@ -132,13 +132,13 @@ class WarmStartSettings:
                 "`vars_to_warm_start` (None) chooses the variables in `var_name_to_vocab_info`, "
                 'which is empty. Name some there, or pass ".*" for all that are trainable.'
             )
-        for name, value in (
-            (argument, path),
-            ("vars_to_warm_start", _checked_choice(self.vars_to_warm_start)),
-            ("var_name_to_vocab_info", vocabularies),
-            ("var_name_to_prev_var_name", old_names),
-        ):
-            object.__setattr__(self, name, value)
+        write_fields(
+            self,
+            **{argument: path},
+            vars_to_warm_start=_checked_choice(self.vars_to_warm_start),
+            var_name_to_vocab_info=vocabularies,
+            var_name_to_prev_var_name=old_names,
+        )
 
     def replace(self, **changes: Any) -> WarmStartSettings:
         """A copy with these fields instead, checked again."""

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.config.checks import parameters_of
+from estimator.config.checks import check_needs_only
 from estimator.graph.copy import build_copy, runs_each_time
 from estimator.graph.lookahead import Lookahead
 from estimator.spec import ModeKeys
@@ -159,18 +159,7 @@ def check_input_fn(input_fn: Any, argument: str = "input_fn") -> None:
             f"`{argument}` ({input_fn!r}) must be a function that returns a tf.data.Dataset or "
             "(features, labels). Make it in one: lambda: make_dataset()."
         )
-    unknown = [
-        name
-        for name, parameter in parameters_of(argument, input_fn).items()
-        if name not in INPUT_FN_ARGUMENTS
-        and parameter.default is inspect.Parameter.empty
-        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-    ]
-    if unknown:
-        raise ValueError(
-            f"`{argument}` takes unknown arguments ({', '.join(unknown)}). It may take any of "
-            f"{', '.join(INPUT_FN_ARGUMENTS)}; bind others with functools.partial."
-        )
+    check_needs_only(argument, input_fn, INPUT_FN_ARGUMENTS)
 
 
 def is_same_input(one: Any, other: Any, depth: int = 8) -> bool:
@@ -286,8 +275,8 @@ def _check_element(element: Any) -> None:
             )
 
 
-def _build_tensor_input(result: Any) -> Input:
-    """An input of bare tensors: each batch is another run of the ops behind them."""
+def _check_tensors(result: Any) -> None:
+    """Raises unless what an `input_fn` returned is (features, labels), or features alone."""
     if result is None:
         raise TypeError(
             "`input_fn` returned None. It must return a tf.data.Dataset or (features, labels). "
@@ -314,6 +303,11 @@ def _build_tensor_input(result: Any) -> Input:
             f"`input_fn` returned a {type(result).__name__} of {len(result)} values. It must "
             "return (features, labels), or features alone as a tensor or a dict."
         )
+
+
+def _build_tensor_input(result: Any) -> Input:
+    """An input of bare tensors: each batch is another run of the ops behind them."""
+    _check_tensors(result)
     tensors = tf.nest.map_structure(
         lambda v: v if v is None or _is_composite(v) else tf.convert_to_tensor(v), result
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.config.checks import parameters_of
+from estimator.config.checks import arguments_needed, arguments_taken, parameters_of
 
 _ARGUMENTS = ("features", "mode", "params", "config")
 
@@ -36,22 +36,15 @@ def call_logit_fn(
             f"`logit_fn` ({logit_fn!r}) must be a function that returns logits. Make it one of "
             "`features`, and of `mode`, `params` and `config` if it needs them."
         )
-    parameters = parameters_of("logit_fn", logit_fn)
-    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    unknown = [
-        name
-        for name, p in parameters.items()
-        if name not in _ARGUMENTS
-        and p.default is p.empty
-        and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
-    ]
-    if unknown or not (takes_all or "features" in parameters):
+    taken = arguments_taken("logit_fn", logit_fn, _ARGUMENTS)
+    if arguments_needed("logit_fn", logit_fn, _ARGUMENTS) or "features" not in taken:
+        names = ", ".join(parameters_of("logit_fn", logit_fn))
         raise ValueError(
-            f"`logit_fn` takes ({', '.join(parameters)}). It must take `features`, and may take "
+            f"`logit_fn` takes ({names}). It must take `features`, and may take "
             "`mode`, `params` and `config`; bind others with functools.partial."
         )
     given = {"features": features, "mode": mode, "params": params, "config": config}
-    logits = logit_fn(**{k: v for k, v in given.items() if takes_all or k in parameters})
+    logits = logit_fn(**{k: v for k, v in given.items() if k in taken})
     if not _are_logits(logits):
         raise ValueError(
             f"`logit_fn` returned {logits!r}. It must return a tensor, or a dict whose keys are "

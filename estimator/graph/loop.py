@@ -14,7 +14,7 @@ def build_loop(
     num_steps: tf.Tensor,
     stop_on_nan: bool,
     can_end: bool = False,
-) -> tuple[tf.Tensor, tf.Tensor | None]:
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
     """Runs a train step `num_steps` times, or until its loss is not finite.
 
     One step starts when the one before has ended on every device: with `parallel_iterations=1`
@@ -24,14 +24,14 @@ def build_loop(
     Args:
       build_step: builds one step in the loop's body. It is given whether this is the loop's last
         step (scalar, bool) and returns the step's loss (scalar, float32), which depends on
-        everything that the step does, and whether there is input for another (scalar, bool).
+        everything that the step does, and whether another may follow (scalar, bool).
       num_steps: scalar, int32. Fed, so one graph runs loops of any length.
       stop_on_nan: end the loop after a step whose loss is not finite.
-      can_end: a step says whether there is input for another; the loop ends when there is none.
+      can_end: a step says whether another may follow; the loop ends when it may not.
 
     Returns:
-      The loss of the last step that ran (scalar, float32), and what it said of the input (scalar,
-      bool; None unless `can_end`).
+      How many steps ran (scalar, int32), the loss of the last of them (scalar, float32), and
+      whether it said that another may follow (scalar, bool; None unless `can_end`).
     """
 
     def should_go_on(step: tf.Tensor, loss: tf.Tensor, *has_more: tf.Tensor) -> tf.Tensor:
@@ -46,7 +46,7 @@ def build_loop(
         return (next_step, loss, has_more) if can_end else (next_step, loss)
 
     start = [tf.constant(0, tf.int32), tf.constant(0.0, tf.float32), tf.constant(True)]
-    _, loss, *has_more = _tf.while_loop(
+    num_run, loss, *has_more = _tf.while_loop(
         should_go_on,
         build_body,
         start if can_end else start[:2],
@@ -55,4 +55,4 @@ def build_loop(
         name="train_loop",
         return_same_structure=True,
     )
-    return loss, has_more[0] if can_end else None
+    return num_run, loss, has_more[0] if can_end else None

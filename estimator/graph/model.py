@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.config.checks import parameters_of
+from estimator.config.checks import arguments_taken, check_needs_only, parameters_of
 from estimator.graph.features import explaining_batch_size, explaining_failure
 from estimator.graph.lift import Lift, Waits, build_table_initializers
 from estimator.graph.precision import compiling, computing_in
@@ -127,10 +126,7 @@ class Replicas:
 
 def argument_names(model_fn: Callable) -> tuple[str, ...]:
     """Which of `features, labels, mode, params, config` the function takes, by name."""
-    parameters = inspect.signature(model_fn).parameters
-    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
-        return MODEL_FN_ARGUMENTS
-    return tuple(name for name in MODEL_FN_ARGUMENTS if name in parameters)
+    return arguments_taken("model_fn", model_fn, MODEL_FN_ARGUMENTS)
 
 
 def check_model_fn(model_fn: Any) -> None:
@@ -139,23 +135,10 @@ def check_model_fn(model_fn: Any) -> None:
         raise TypeError(
             f"`model_fn` ({model_fn!r}) must be a function that returns an EstimatorSpec."
         )
-    parameters = parameters_of("model_fn", model_fn)
     if "features" not in argument_names(model_fn):
-        raise ValueError(
-            f"`model_fn` must take an argument `features`; it takes ({', '.join(parameters)})."
-        )
-    unknown = [
-        name
-        for name, parameter in parameters.items()
-        if name not in MODEL_FN_ARGUMENTS
-        and parameter.default is inspect.Parameter.empty
-        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-    ]
-    if unknown:
-        raise ValueError(
-            f"`model_fn` takes unknown arguments ({', '.join(unknown)}). It may take any of "
-            f"{', '.join(MODEL_FN_ARGUMENTS)}; bind others with functools.partial."
-        )
+        names = ", ".join(parameters_of("model_fn", model_fn))
+        raise ValueError(f"`model_fn` must take an argument `features`; it takes ({names}).")
+    check_needs_only("model_fn", model_fn, MODEL_FN_ARGUMENTS)
 
 
 def check_spec(spec: Any, mode: str) -> None:

@@ -21,9 +21,7 @@ from estimator.graph.padding import Padding
 from estimator.graph.seed import separate_step_seeds
 from estimator.graph.skip import build_skip_counter
 from estimator.graph.step import TrainStep
-from estimator.graph.window import (
-    StepWindow,
-)
+from estimator.graph.window import StepWindow
 from estimator.graph.workers import ONE_WORKER, Workers, workers_of
 from estimator.spec import EstimatorSpec, ModeKeys
 
@@ -55,6 +53,10 @@ class TrainProgram:
       first_news: scalar, bool: run once, before the first step: whether this worker has input for
         it. None if its input does not look ahead.
       window: how batches make a step where gradients are accumulated; None if each is one.
+      end: scalar, int64, fed: a loop ends when the global step is there, which other workers count
+        too. None unless it is a loop beside ps tasks.
+      is_whole: scalar, bool: whether a loop had all of its steps, the last with its summaries.
+        None where `end` is.
     """
 
     graph: tf.Graph
@@ -75,6 +77,8 @@ class TrainProgram:
     outcome: tf.Tensor | None = None
     first_news: tf.Tensor | None = None
     window: StepWindow | None = None
+    end: tf.Tensor | None = None
+    is_whole: tf.Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,17 +181,8 @@ def build_train_program(
             ballot=ballot,
             host_call_steps=host_call_steps,
         )
-        if is_loop:
-            with tf.control_dependencies([step_before]):
-                loss, has_more = build_loop(
-                    step.build,
-                    tf.identity(num_steps) if ballot is None else ballot.build_num_steps(),
-                    stop_on_nan=nan_policy in ("raise", "stop"),
-                    can_end=ballot is not None,
-                )
-        else:
-            with separate_step_seeds(graph):
-                loss, has_more = step.build(tf.constant(True))
+        fed_steps = num_steps if is_loop else None
+        num_run, loss, has_more = _build_steps(step, step_before, fed_steps, ballot, nan_policy)
         with tf.control_dependencies([loss]):
             step_after = tf.identity(primary(global_step).read_value(), "global_step_after")
             merged = step.build_summary_outside()
@@ -201,7 +196,7 @@ def build_train_program(
             loss=loss,
             global_step=step_after,
             current_step=primary(global_step).read_value(),
-            num_steps=num_steps if is_loop else None,
+            num_steps=fed_steps,
             is_recording=is_recording,
             summary=merged,
             skipped_steps=skips.build_read(),
@@ -213,6 +208,28 @@ def build_train_program(
             outcome=step.build_outcome(has_more, is_loop),
             first_news=input.build_first_news(source),
             window=window,
+            end=step.end,
+            is_whole=None if step.end is None else tf.equal(num_run, num_steps),
+        )
+
+
+def _build_steps(
+    step: TrainStep,
+    step_before: tf.Tensor,
+    num_steps: tf.Tensor | None,
+    ballot: Ballot | None,
+    nan_policy: str,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+    """A loop of `num_steps` steps, or just one; returns what `build_loop` does."""
+    if num_steps is None:
+        with separate_step_seeds(tf.compat.v1.get_default_graph()):
+            return tf.constant(1), *step.build(tf.constant(True))
+    with tf.control_dependencies([step_before]):
+        return build_loop(
+            step.build,
+            tf.identity(num_steps) if ballot is None else ballot.build_num_steps(),
+            stop_on_nan=nan_policy in ("raise", "stop"),
+            can_end=step.can_end,
         )
 
 

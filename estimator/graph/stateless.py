@@ -74,12 +74,14 @@ def _shuffle(place: Place, value: Any, name: str) -> tf.Tensor:
 def _multinomial(
     place: Place, logits: Any, num_samples: Any, output_dtype: Any, name: str
 ) -> tf.Tensor:
+    return _multinomial_of(place.pair, logits, num_samples, output_dtype, name)
+
+
+def _multinomial_of(
+    seed: Any, logits: Any, num_samples: Any, output_dtype: Any, name: str
+) -> tf.Tensor:
     return tf.raw_ops.StatelessMultinomial(
-        logits=logits,
-        num_samples=num_samples,
-        seed=place.pair,
-        output_dtype=output_dtype,
-        name=name,
+        logits=logits, num_samples=num_samples, seed=seed, output_dtype=output_dtype, name=name
     )
 
 
@@ -106,13 +108,8 @@ def _shuffle_by_sort(place: Place, value: Any, name: str) -> tf.Tensor:
 def _multinomial_of_short_seed(
     place: Place, logits: Any, num_samples: Any, output_dtype: Any, name: str
 ) -> tf.Tensor:
-    return tf.raw_ops.StatelessMultinomial(
-        logits=logits,
-        num_samples=num_samples,
-        seed=tf.stack([tf.cast(part % (2**31 - 1), tf.int32) for part in place.pair]),
-        output_dtype=output_dtype,
-        name=name,
-    )
+    seed = tf.stack([tf.cast(part % (2**31 - 1), tf.int32) for part in place.pair])
+    return _multinomial_of(seed, logits, num_samples, output_dtype, name)
 
 
 # By the function of `gen_random_ops` that they stand for.

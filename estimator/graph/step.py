@@ -17,6 +17,8 @@ from estimator.graph.copy import build_copy, runs_each_time
 from estimator.graph.last_value import LastValue
 from estimator.graph.lift import without_waits
 from estimator.graph.model import Model, Replicas, VariableWatch, build_replicas
+from estimator.graph.order import in_order, waits_of
+from estimator.graph.packing import pack_messages, task_of
 from estimator.graph.random import drawing_by_step
 from estimator.graph.skip import build_snapshot, build_take_back
 from estimator.graph.window import (
@@ -92,13 +94,19 @@ class TrainStep:
         self.spec: EstimatorSpec
         self._merged: tf.Tensor | None = None
         self._is_in_loop = False
+        self.end: tf.Tensor | None = None
+
+    @property
+    def can_end(self) -> bool:
+        """Whether a step says that no other may follow."""
+        return self._ballot is not None or self._model.config.num_ps_replicas > 0
 
     def build(self, is_last: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Adds the step.
 
         Returns:
-          Its loss, which depends on all that the step does, and whether all workers have input
-          for another (None for one worker).
+          Its loss, which depends on all that the step does, and whether another may follow: all
+          workers have input for it, or have not made the last step (None for one worker).
         """
         graph = tf.compat.v1.get_default_graph()
         is_in_loop = _tf.is_loop_body(graph)
@@ -113,19 +121,7 @@ class TrainStep:
         with tf.summary.record_if(self._build_is_writing(is_last)), refused:
             replicas = self._build_replicas(step, batches)
         self.spec = replicas.outputs[0].spec
-        done = [output.spec.train_op for output in replicas.outputs]
-        done += updates.build_updates(
-            _without_ops_for_sessions(replicas),
-            replicas.keras_variables,
-            self._global_step,
-            [window.update for window in self._windows],
-            set(_ops_behind(done, replicas.new_ops)),
-        )
-        done += summary.written_summaries(summaries_before)
-        if self._workers.is_chief:
-            done += host_call.build_host_call(
-                [output.host_call for output in replicas.outputs], self._build_is_host_called(step)
-            )
+        done = self._build_done(replicas, step, summaries_before)
         losses = [output.spec.loss for output in replicas.outputs]
         loss = reduce.build_mean_loss(losses, len(losses) * self._workers.count)
         if self._ballot is not None:
@@ -134,7 +130,7 @@ class TrainStep:
         if self._window is not None:
             loss, kept = build_window_loss(self._window, loss)
             step_ops, done = step_ops + kept, done + kept
-        _wait_for(step_ops, step.op, batches)
+        _order_assignments(step_ops, step, self._global_step, batches)
         if is_in_loop:
             _tf.forget_waits(graph, without_waits(replicas.waits, step_ops))
         merged = self._build_summary(summaries_before)
@@ -152,8 +148,51 @@ class TrainStep:
             counters = [self._global_step, *(window.num_taken for window in self._windows)]
             before = build_snapshot(step_ops, counters)
             done = [build_take_back(before, loss, _ops(done), self._skips, self._workers)]
-        with tf.device("/cpu:0"), tf.control_dependencies(_ops(done)):
+        if self._model.config.num_ps_replicas:
+            pack_messages(_ops_behind([*done, loss], replicas.new_ops))
+        if is_in_loop and self._model.config.num_ps_replicas:
+            done, has_more = self._build_is_before_end(done, step_ops)
+        with tf.device("/cpu:0"), tf.control_dependencies([tf.group(*_ops(done))]):
             return tf.identity(loss, "loss_of_step"), has_more
+
+    def _build_done(
+        self, replicas: Replicas, step: tf.Tensor, summaries_before: set[int]
+    ) -> list[Any]:
+        """All that a step runs for its effect."""
+        done = [output.spec.train_op for output in replicas.outputs]
+        done += updates.build_updates(
+            _without_ops_for_sessions(replicas),
+            replicas.keras_variables,
+            self._global_step,
+            [window.update for window in self._windows],
+            set(_ops_behind(done, replicas.new_ops)),
+        )
+        done += summary.written_summaries(summaries_before)
+        if self._workers.is_chief:
+            done += host_call.build_host_call(
+                [output.host_call for output in replicas.outputs], self._build_is_host_called(step)
+            )
+        return done
+
+    def _build_is_before_end(
+        self, done: list[Any], step_ops: Sequence[tf.Operation]
+    ) -> tuple[list[Any], tf.Tensor]:
+        """Whether the workers, each at its own pace, have yet to make the last step.
+
+        The message that the ps has made the step says so, too.
+        """
+        with tf.init_scope():
+            self.end = tf.compat.v1.placeholder_with_default(tf.int64.max, [], "training/end")
+        counter = primary(self._global_step)
+        made, elsewhere = done, []
+        if self._skips is None:
+            there = task_of(counter.handle.op)
+            made = [op for op in _ops(done) if task_of(getattr(op, "op", op)) == there]
+            elsewhere = [op for op in _ops(done) if op not in made]
+            made += updates.writes_to(updates.assignments(step_ops), self._global_step)
+        with tf.control_dependencies(_ops(made)):
+            step = counter.read_value()
+        return [*elsewhere, step], step < self.end
 
     def _build_is_writing(self, is_last: tf.Tensor) -> tf.Tensor:
         """Whether writers of the model's write in this step; the chief's alone do."""
@@ -284,14 +323,37 @@ def _without_ops_for_sessions(replicas: Replicas) -> list[tf.Operation]:
     return [op for op in replicas.new_ops if op not in alone]
 
 
-def _wait_for(step_ops: Sequence[tf.Operation], first: tf.Operation, batches: Any) -> None:
-    """No variable changes before every replica has its batch: the input may be at its end."""
+def _order_assignments(
+    step_ops: Sequence[tf.Operation], step: tf.Tensor, global_step: tf.Variable, batches: Any
+) -> None:
+    """No variable changes before every replica has its batch: the input may be at its end.
+
+    And the global step does not change before it was read.
+    """
+    assigning = updates.assignments(step_ops)
+    for op in updates.writes_to(assigning, global_step):
+        _tf.add_control_inputs(op, [_read_behind(step)])
     graph = tf.compat.v1.get_default_graph()
     # What is made outside of the loop, as constants are, is there before the loop starts.
-    ops = {tensor.op for tensor in input.batch_tensors(batches) if tensor.graph is graph}
-    taken = sorted(ops, key=lambda op: op.name)
-    for op in updates.assignments(step_ops):
-        _tf.add_control_inputs(op, [first, *taken])
+    taken = {tensor.op for tensor in input.batch_tensors(batches) if tensor.graph is graph}
+    # What an op waits for anyway is left out: from one task to another, each wait is a message.
+    waited_for: dict[tf.Operation, set[tf.Operation]] = {}
+    ends = set(assigning)
+    for op in in_order(step_ops):
+        before = waits_of(op)
+        known = taken.intersection(before).union(*(waited_for.get(o, ()) for o in before))
+        if op in ends:
+            _tf.add_control_inputs(op, sorted(taken - known, key=lambda other: other.name))
+            known = taken
+        waited_for[op] = known
+
+
+def _read_behind(step: tf.Tensor) -> tf.Operation:
+    """What reads the variable, on the task that has it."""
+    op = step.op
+    while op.type != "ReadVariableOp" and op.inputs:
+        op = op.inputs[0].op
+    return op if op.type == "ReadVariableOp" else step.op
 
 
 def _ops(values: Sequence[Any]) -> list[Any]:

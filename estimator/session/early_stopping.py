@@ -21,7 +21,7 @@ from estimator.config.checks import (
     did_you_mean,
 )
 from estimator.console import say
-from estimator.session.hooks import Hook, ScheduledHook, build_step_read, config_of
+from estimator.session.hooks import Hook, ScheduledHook, config_of
 from estimator.session.schedule import Schedule
 from estimator.summary.reader import read_evaluations
 
@@ -51,28 +51,10 @@ class EarlyStoppingHook(ScheduledHook):
         self._should_stop_fn = should_stop_fn
         self.schedule = schedule
         self.eval_dir = eval_dir
-        self._step = 0
 
-    def begin(self) -> None:
-        """Adds the op that reads the global step."""
-        self._step_read = build_step_read()
-
-    def after_create_session(
-        self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
-    ) -> None:
-        """Notes where training starts."""
-        del coord
-        self._step = int(session.run(self._step_read))
-
-    def after_run(
-        self,
-        run_context: tf.compat.v1.train.SessionRunContext,
-        run_values: tf.compat.v1.train.SessionRunValues,
-    ) -> None:
-        """Asks if it is time to."""
-        del run_values
-        before, self._step = self._step, int(run_context.session.run(self._step_read))
-        if self.schedule.is_due(before, self._step) and self._should_stop_fn(self._step):
+    def act(self, run_context: tf.compat.v1.train.SessionRunContext) -> None:
+        """Asks."""
+        if self._should_stop_fn(self._step):
             say("Early stopping at step %d.", self._step)
             run_context.request_stop()
 
@@ -148,12 +130,8 @@ def stop_if_higher_hook(
     _check_threshold(threshold)
     return _make_metric_hook(
         lambda values: any(value > threshold for value in values.values()),
-        estimator,
-        metric_name,
-        eval_dir,
-        min_steps,
-        run_every_secs,
-        run_every_steps,
+        _Metric(estimator, metric_name, eval_dir, min_steps),
+        _make_schedule(run_every_secs, run_every_steps),
     )
 
 
@@ -173,12 +151,8 @@ def stop_if_lower_hook(
     _check_threshold(threshold)
     return _make_metric_hook(
         lambda values: any(value < threshold for value in values.values()),
-        estimator,
-        metric_name,
-        eval_dir,
-        min_steps,
-        run_every_secs,
-        run_every_steps,
+        _Metric(estimator, metric_name, eval_dir, min_steps),
+        _make_schedule(run_every_secs, run_every_steps),
     )
 
 
@@ -199,12 +173,8 @@ def stop_if_no_increase_hook(
     check_int("max_steps_without_increase", max_steps_without_increase, minimum=0)
     return _make_metric_hook(
         lambda values: _longest_wait(values) >= max_steps_without_increase,
-        estimator,
-        metric_name,
-        eval_dir,
-        min_steps,
-        run_every_secs,
-        run_every_steps,
+        _Metric(estimator, metric_name, eval_dir, min_steps),
+        _make_schedule(run_every_secs, run_every_steps),
     )
 
 
@@ -227,43 +197,20 @@ def stop_if_no_decrease_hook(
             _longest_wait({step: -value for step, value in values.items()})
             >= max_steps_without_decrease
         ),
-        estimator,
-        metric_name,
-        eval_dir,
-        min_steps,
-        run_every_secs,
-        run_every_steps,
+        _Metric(estimator, metric_name, eval_dir, min_steps),
+        _make_schedule(run_every_secs, run_every_steps),
     )
 
 
 def _make_metric_hook(
-    should_stop: Callable[[dict[int, float]], bool],
-    estimator: Any,
-    metric_name: str,
-    eval_dir: str | None,
-    min_steps: int,
-    run_every_secs: float | None,
-    run_every_steps: int | None,
+    should_stop: Callable[[dict[int, float]], bool], metric: _Metric, schedule: Schedule
 ) -> EarlyStoppingHook:
     """A hook that stops as the values of a metric, by step, say."""
-    config = config_of(estimator)
-    if not isinstance(metric_name, str):
-        raise TypeError(f"`metric_name` ({metric_name!r}) must be the name of a metric.")
-    check_type("eval_dir", eval_dir, (str, os.PathLike), "a path, or None")
-    check_int("min_steps", min_steps, minimum=0)
-    directory = os.fspath(eval_dir) if eval_dir is not None else estimator.eval_dir()
-
-    schedule = _make_schedule(run_every_secs, run_every_steps)
-    if not config.is_chief:
-        return _make_hook_without_effect(directory)
-    read_values = _MetricReader(directory, metric_name)
-
-    def should_stop_at(step: int) -> bool:
-        # Later steps are of a run that was taken back to an earlier checkpoint.
-        values = {at: value for at, value in read_values().items() if min_steps <= at <= step}
-        return should_stop(values)
-
-    return EarlyStoppingHook(should_stop_at, schedule, directory)
+    if not metric.is_read_here:
+        return _make_hook_without_effect(metric.eval_dir)
+    return EarlyStoppingHook(
+        lambda step: should_stop(metric.read_until(step)), schedule, metric.eval_dir
+    )
 
 
 def _make_hook_without_effect(directory: str | None = None) -> EarlyStoppingHook:
@@ -271,22 +218,41 @@ def _make_hook_without_effect(directory: str | None = None) -> EarlyStoppingHook
     return EarlyStoppingHook(lambda step: False, Schedule(), directory)
 
 
-class _MetricReader:
-    """Reads one metric of the evaluations in a directory."""
+class _Metric:
+    """One metric of the evaluations in a directory.
 
-    def __init__(self, eval_dir: str, metric_name: str) -> None:
-        self._pattern = os.path.join(eval_dir, "*tfevents*")
-        self._eval_dir = eval_dir
+    Attributes:
+      eval_dir: the directory.
+      is_read_here: whether this task decides by it.
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        metric_name: str,
+        eval_dir: str | os.PathLike | None,
+        min_steps: int,
+    ) -> None:
+        """Checks its arguments; reads nothing yet."""
+        self.is_read_here = config_of(estimator).is_chief
+        if not isinstance(metric_name, str):
+            raise TypeError(f"`metric_name` ({metric_name!r}) must be the name of a metric.")
+        check_type("eval_dir", eval_dir, (str, os.PathLike), "a path, or None")
+        check_int("min_steps", min_steps, minimum=0)
+        self.eval_dir = os.fspath(eval_dir) if eval_dir is not None else estimator.eval_dir()
         self._name = metric_name
+        self._min_steps = min_steps
         self._steps_before: set[int] | None = None
 
-    def __call__(self) -> dict[int, float]:
-        """The metric by step, where it was evaluated.
+    def read_until(self, last_step: int) -> dict[int, float]:
+        """Its value by step, where it was evaluated.
+
+        Later steps are of a run that was taken back to an earlier checkpoint.
 
         Raises:
           ValueError: there are evaluations, also since the first call, and none has the metric.
         """
-        evaluations = read_evaluations(self._pattern)
+        evaluations = read_evaluations(os.path.join(self.eval_dir, "*tfevents*"))
         if self._steps_before is None:
             # Those of earlier runs may be of a model that did not have the metric yet.
             self._steps_before = set(evaluations)
@@ -295,9 +261,9 @@ class _MetricReader:
             names = sorted({name for row in evaluations.values() for name in row})
             raise ValueError(
                 f"`metric_name` ({self._name!r}) is in none of the evaluations in "
-                f"{self._eval_dir}. {did_you_mean(self._name, names)}"
+                f"{self.eval_dir}. {did_you_mean(self._name, names)}"
             )
-        return values
+        return {at: value for at, value in values.items() if self._min_steps <= at <= last_step}
 
 
 def _longest_wait(values: dict[int, float]) -> int:

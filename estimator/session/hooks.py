@@ -24,13 +24,40 @@ _ANOTHER_GRAPH = (
 
 
 class ScheduledHook(Hook):
-    """A hook of this library that has a schedule of its own.
+    """A hook of this library that acts at the ends of loops, as a schedule of its own says.
 
     Attributes:
       schedule: loops end on its steps.
     """
 
     schedule: Schedule
+    _step = 0
+
+    def begin(self) -> None:
+        """Adds the op that reads the global step."""
+        self._step_read = build_step_read()
+
+    def after_create_session(
+        self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
+    ) -> None:
+        """Notes where training starts."""
+        del coord
+        self._step = int(session.run(self._step_read))
+
+    def after_run(
+        self,
+        run_context: tf.compat.v1.train.SessionRunContext,
+        run_values: tf.compat.v1.train.SessionRunValues,
+    ) -> None:
+        """Acts if it is time to."""
+        del run_values
+        before, self._step = self._step, int(run_context.session.run(self._step_read))
+        if self.schedule.is_due(before, self._step):
+            self.act(run_context)
+
+    def act(self, run_context: tf.compat.v1.train.SessionRunContext) -> None:
+        """What it does, after a call of the session."""
+        raise NotImplementedError
 
     def should_stop_at(self, step: int) -> bool:
         """Whether to stop at `step`: asked before the first loop, and when a step was saved.

@@ -11,7 +11,7 @@ from estimator.checkpoint.in_memory import read_state
 from estimator.checkpoint.writer import build_saver
 from estimator.config.checks import check_int, check_name
 from estimator.graph.input import check_input_fn
-from estimator.session.hooks import Hook, ScheduledHook, build_step_read, check_hooks, config_of
+from estimator.session.hooks import Hook, ScheduledHook, check_hooks, config_of
 from estimator.session.schedule import Schedule
 
 
@@ -65,7 +65,7 @@ class InMemoryEvaluatorHook(ScheduledHook):
         self._estimator = estimator
         self._arguments = {"input_fn": input_fn, "steps": steps, "hooks": hooks, "name": name}
         self.schedule = Schedule(every_n_iter)
-        self._step = self._evaluated = -1
+        self._evaluated = -1
 
     def begin(self) -> None:
         """Adds the op that reads the global step; finds the saver, which knows the weights."""
@@ -77,26 +77,18 @@ class InMemoryEvaluatorHook(ScheduledHook):
                 f"The saver of the Scaffold ({self._saver!r}) must be a tf.compat.v1.train.Saver "
                 "for an InMemoryEvaluatorHook."
             )
-        self._step_read = build_step_read()
+        super().begin()
 
     def after_create_session(
         self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
     ) -> None:
         """Evaluates what training starts from."""
-        del coord
-        self._step = int(session.run(self._step_read))
+        super().after_create_session(session, coord)
         self._evaluate(session)
 
-    def after_run(
-        self,
-        run_context: tf.compat.v1.train.SessionRunContext,
-        run_values: tf.compat.v1.train.SessionRunValues,
-    ) -> None:
-        """Evaluates if it is time to."""
-        del run_values
-        before, self._step = self._step, int(run_context.session.run(self._step_read))
-        if self.schedule.is_due(before, self._step):
-            self._evaluate(run_context.session)
+    def act(self, run_context: tf.compat.v1.train.SessionRunContext) -> None:
+        """Evaluates."""
+        self._evaluate(run_context.session)
 
     def end(self, session: tf.compat.v1.Session) -> None:
         """Evaluates the last step, unless that was done."""

@@ -10,11 +10,7 @@ import tensorflow as tf
 from estimator.checkpoint.writer import CheckpointWriter
 from estimator.config.loop import parse_loop_length
 from estimator.graph.program import TrainProgram
-from estimator.session.finite import (
-    BadWeightsError,
-    NanLossError,
-    WeightsCheck,
-)
+from estimator.session.finite import BadWeightsError, NanLossError, WeightsCheck
 from estimator.session.hooks import HookedSession
 from estimator.session.hooks_in_loops import first_stop
 from estimator.session.peers import Peers
@@ -232,7 +228,7 @@ class TrainRun:
         num_steps = loop_length(
             self._step,
             self._steps.num_steps(),
-            self._next_end(),
+            self._max_step,
             [
                 self._saves,
                 self._summaries,
@@ -269,12 +265,6 @@ class TrainRun:
                 self._count_skipped()
         return self._save_if_due(before) or agreed
 
-    def _next_end(self) -> int | None:
-        """The last step that the next loop may reach."""
-        if self._max_step is None:
-            return None
-        return self._step + self._team.share_of(self._max_step - self._step)
-
     def _save_if_due(self, before: int) -> str | None:
         if self._checkpoints is None or not self._is_save_due(before):
             return None
@@ -304,7 +294,7 @@ class TrainRun:
         """Runs a loop and takes in how it went; returns the summaries of its last step."""
         try:
             with self._profile.call(self._step, num_steps):
-                return self._steps.run(num_steps, is_recording)
+                return self._steps.run(num_steps, is_recording, self._max_step)
         finally:
             self._loss, self._step = self._steps.loss, self._steps.step
 

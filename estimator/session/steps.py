@@ -68,8 +68,13 @@ class Steps:
         """How many steps the next loop may have."""
         return self._pace.num_steps()
 
-    def run(self, num_steps: int, is_recording: bool) -> bytes | None:
+    def run(self, num_steps: int, is_recording: bool, end: int | None) -> bytes | None:
         """Runs a loop; returns the summaries of its last step.
+
+        Args:
+          num_steps: of the loop.
+          is_recording: whether its last step leaves summaries.
+          end: the global step that no loop goes beyond, which other workers may count, too.
 
         Raises:
           tf.errors.OutOfRangeError: the input has ended; `complete` then takes what it left.
@@ -80,7 +85,7 @@ class Steps:
             # A run may go on with shorter windows than that which it stopped in.
             num_batches = num_steps * window.size - min(self._num_taken, window.size - 1)
         if self._program.num_steps is not None:
-            summary = self._call(is_recording, num_steps, num_batches)
+            summary = self._call(is_recording, num_steps, num_batches, end)
         else:
             for left in reversed(range(num_batches)):
                 summary = self._call(is_recording and left == 0, int(left == 0))
@@ -117,7 +122,11 @@ class Steps:
         self.step = self._read(self._program.current_step)
 
     def _call(
-        self, is_recording: bool, num_steps: int, num_batches: int | None = None
+        self,
+        is_recording: bool,
+        num_steps: int,
+        num_batches: int | None = None,
+        end: int | None = None,
     ) -> bytes | None:
         """Makes a session call and takes in how it went; returns its summaries.
 
@@ -125,6 +134,7 @@ class Steps:
           is_recording: whether its last batch leaves summaries.
           num_steps: it completes.
           num_batches: it takes, if it is a loop.
+          end: of the loop, if others count steps too.
         """
         program = self._program
         fetches = [program.loss, program.global_step]
@@ -133,10 +143,14 @@ class Steps:
         if program.num_steps is not None:
             feeds.append(program.num_steps)
             values.append(np.int32(num_batches))
+        if program.end is not None and end is not None:
+            feeds.append(program.end)
+            values.append(np.int64(end))
         if is_recording:
             feeds.append(program.is_recording)
             values.append(np.True_)
             fetches += [] if program.summary is None else [program.summary]
+            fetches += [] if program.is_whole is None else [program.is_whole]
         self.stock_hooks.expect(self.step, num_steps)
         hooks = self.stock_hooks.of_call(is_end_of_step=num_steps > 0)
         outcome, more_feeds, more_values = self._team.ballot()
@@ -148,6 +162,8 @@ class Steps:
         if not self._team.is_empty:
             self.loss = float(loss)
         self.step = int(step)
+        if is_recording and program.is_whole is not None and not rest.pop():
+            return None  # The step that was to be recorded was not made.
         return _bytes(rest)
 
     def _read_num_taken(self) -> int:

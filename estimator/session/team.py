@@ -74,16 +74,6 @@ class Team:
         """Whether the last call was a loop that nobody began, because somebody wants to stop."""
         return self.board is None and self._is_loop and self.stop is not None
 
-    def share_of(self, num_steps: int) -> int:
-        """Of the steps that are left, those that this worker runs before it looks again.
-
-        Workers that do not wait for each other each run half of their share: by the time that only
-        single steps are left, none is in the middle of many.
-        """
-        if self.board is None:
-            return num_steps
-        return max(1, num_steps // (2 * self.board.num_workers))
-
     def wish(self, what: str) -> None:
         """Asks all workers for it in the next session call."""
         self._wishes.add(what)

@@ -21,11 +21,8 @@ from estimator.checkpoint.writer import CheckpointWriter, build_saver
 from estimator.config.loop import parse_loop_length
 from estimator.graph.program import TrainProgram
 from estimator.session.alike import describe_variables
-from estimator.session.finite import (
-    WeightsCheck,
-    WeightsListener,
-)
-from estimator.session.hooks import HookedSession
+from estimator.session.finite import WeightsCheck, WeightsListener
+from estimator.session.hooks import Hook, HookedSession
 from estimator.session.hooks_in_loops import saver_hooks
 from estimator.session.open import Setup, build_setup, opened, with_broadcast
 from estimator.session.peers import Peers
@@ -57,41 +54,17 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
     team = Team(program, board)
     model_dir = str(config.model_dir)
     paths = files.checkpoints_newest_first(model_dir)
-    setup = with_broadcast(
-        build_setup(
-            program.graph,
-            program.spec.scaffold,
-            functools.partial(
-                build_saver,
-                keep_checkpoint_max=config.keep_checkpoint_max,
-                keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
-            ),
-            request.session_config,
-            program.initializers,
-            request.old_model,
-            # A run may begin to accumulate.
-            may_lack=program.window.variables if program.window is not None else (),
-        ),
-        program.workers,
-    )
+    setup = _build_setup(program, request)
     position = _build_position(program, request)
     checkpoints = _make_checkpoint_writer(request, setup, position, team)
     weights = WeightsCheck(program.graph)
-    if (loop_steps := parse_loop_length(config.iterations_per_loop).steps) is not None:
-        for hook in request.hooks:
-            _tf.set_steps_per_run(hook, loop_steps)
-    stand_ins = {id(inside): outside for inside, outside in program.stand_ins}
     graph = program.graph if config.checkpoint_save_graph_def else None
     events = EventWriter(model_dir, graph)
+    _tell_loop_length(request)
     hooks = team.own_hooks(request.hooks)
     with contextlib.ExitStack() as stack:
         _watch_saver_hooks(request, position, weights, stack)
-        hooked = HookedSession(
-            program.graph,
-            hooks,
-            stand_ins=None if program.num_steps is None else stand_ins,
-            step=program.global_step,
-        )
+        hooked = _begin_hooks(hooks, program)
         if checkpoints is not None:
             with program.graph.as_default():
                 checkpoints.begin()
@@ -113,6 +86,44 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         hooked.start(session, stack.enter_context(_coordinated(session)))
         run = TrainRun(program, hooked, request, checkpoints, events, weights, stop, team)
         return run.run(is_resumed, path, peers, replaceable)
+
+
+def _build_setup(program: TrainProgram, request: TrainRequest) -> Setup:
+    """What initializes or restores a session on the program."""
+    config = request.config
+    setup = build_setup(
+        program.graph,
+        program.spec.scaffold,
+        functools.partial(
+            build_saver,
+            keep_checkpoint_max=config.keep_checkpoint_max,
+            keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
+        ),
+        request.session_config,
+        program.initializers,
+        request.old_model,
+        # A run may begin to accumulate.
+        may_lack=program.window.variables if program.window is not None else (),
+    )
+    return with_broadcast(setup, program.workers)
+
+
+def _tell_loop_length(request: TrainRequest) -> None:
+    """Stock hooks that count steps take a session call for one, unless they are told."""
+    loop_steps = parse_loop_length(request.config.iterations_per_loop).steps
+    if loop_steps is not None:
+        for hook in request.hooks:
+            _tf.set_steps_per_run(hook, loop_steps)
+
+
+def _begin_hooks(hooks: Sequence[Hook], program: TrainProgram) -> HookedSession:
+    stand_ins = {id(inside): outside for inside, outside in program.stand_ins}
+    return HookedSession(
+        program.graph,
+        hooks,
+        stand_ins=None if program.num_steps is None else stand_ins,
+        step=program.global_step,
+    )
 
 
 # What decides what a session call runs, and how long training goes on.

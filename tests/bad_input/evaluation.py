@@ -5,15 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 import estimator as est
-from tests.bad_input.stage import (
-    V1,
-    batches,
-    dataset,
-    renamed,
-    spec_with,
-    tpu_spec_with,
-    with_bias,
-)
+from tests.bad_input.stage import V1, batches, dataset, renamed, spec_with, tpu_spec_with, with_bias
 
 UNTRAINED = {
     "evaluate before train": (

@@ -1,7 +1,9 @@
 import pytest
 
 from estimator.config.loop import LoopLength, checked_loop_length, parse_loop_length
-from estimator.config.run_config import RunConfig, TPUConfig, TPURunConfig
+from estimator.config.run_config import RunConfig
+from estimator.config.tpu_config import TPUConfig
+from estimator.config.tpu_run_config import TPURunConfig
 
 CONFIGS = {
     "RunConfig": lambda value: RunConfig(iterations_per_loop=value),

@@ -9,7 +9,9 @@ import pytest
 import tensorflow as tf
 
 from estimator.config.cluster import Cluster, parse_tf_config
-from estimator.config.run_config import InputPipelineConfig, RunConfig, TPUConfig, TPURunConfig
+from estimator.config.run_config import RunConfig
+from estimator.config.tpu_config import InputPipelineConfig, TPUConfig
+from estimator.config.tpu_run_config import TPURunConfig
 
 
 @pytest.fixture(autouse=True)

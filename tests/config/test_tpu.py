@@ -78,7 +78,7 @@ def test_use_tpu_takes_the_tpu_for_every_mode():
     for mode, batch_size in ((TRAIN, 8), (EVAL, 2)):
         strategy = make_strategy(model.config, mode)
         assert is_tpu(strategy)
-        params = model._params_for(mode, strategy)
+        params = model._batches.model_params(mode, strategy)
         assert params["batch_size"] == batch_size
         assert params["use_tpu"] is True
         assert params["context"].num_replicas == 8
@@ -89,8 +89,8 @@ def test_eval_on_tpu_off_evaluates_on_this_machine():
     assert is_tpu(make_strategy(model.config, TRAIN))
     here = make_strategy(model.config, EVAL)
     assert not is_tpu(here)
-    assert model._params_for(EVAL, here)["batch_size"] == 16
-    assert model._params_for(EVAL, here)["use_tpu"] is False
+    assert model._batches.model_params(EVAL, here)["batch_size"] == 16
+    assert model._batches.model_params(EVAL, here)["use_tpu"] is False
 
 
 @pytest.mark.parametrize("kind", OBJECTS, ids=["v2", "experimental", "v1"])

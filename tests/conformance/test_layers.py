@@ -1,9 +1,6 @@
 """The same net in each flavour of layers: state updates, names, and every verb."""
 
 import itertools
-import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -12,6 +9,7 @@ import tensorflow as tf
 import tf_keras
 
 import estimator as est
+from tests import legacy_keras
 from tests.conformance import cases
 
 V1 = tf.compat.v1
@@ -94,8 +92,6 @@ def tf_layers_logits(features, is_training):
     return V1.layers.dense(hidden, 3), *(by_name[name] for name in names)
 
 
-# TF_USE_LEGACY_KERAS=1 makes tf.keras tf-keras, for a whole process: see the last test.
-IS_LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
 FLAVOURS = {
     "v1": v1_logits,
     "keras": make_layers_logits(keras.layers),
@@ -105,7 +101,7 @@ FLAVOURS = {
     "tf_keras_sequential": make_sequential_logits(tf_keras),
     "tf_keras_functional": make_functional_logits(tf_keras),
 }
-if IS_LEGACY:
+if legacy_keras.IS_LEGACY:
     FLAVOURS = {
         "v1": v1_logits,
         "tf_layers": tf_layers_logits,
@@ -284,19 +280,10 @@ def test_a_library_build_does_not_disturb_the_users_own_keras_names(tmp_path):
     assert following == (f"{kind}_{int(number) + 1}" if number.isdigit() else "dense_1")
 
 
-if not IS_LEGACY:
+if not legacy_keras.IS_LEGACY:
 
     @pytest.mark.slow
     def test_all_of_this_holds_with_tf_use_legacy_keras():
-        command = [sys.executable, "-m", "pytest", __file__, "-q", "-p", "no:cacheprovider"]
-        done = subprocess.run(
-            [*command, "-k", "tf_layers or tf_keras"],
-            env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=280,
-        )
-        assert done.returncode == 0, done.stdout
-        assert " passed" in done.stdout
-        assert "skipped" not in done.stdout
+        printed = legacy_keras.run_tests(__file__, "tf_layers or tf_keras")
+        assert " passed" in printed
+        assert "skipped" not in printed

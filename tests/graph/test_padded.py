@@ -92,7 +92,7 @@ def trained(tmp_path, loss, num_replicas):
 
 @pytest.fixture
 def padding(monkeypatch):
-    monkeypatch.setattr("estimator.estimator.is_tpu", lambda strategy: True)
+    monkeypatch.setattr("estimator.verbs.warm.is_tpu", lambda strategy: True)
 
 
 @pytest.mark.parametrize("num_replicas", [1, 2, 3])
@@ -103,7 +103,7 @@ def test_metrics_are_those_of_batches_that_are_not_filled_up(
     inputs = {count: input_fn(*data(count)) for count in COUNTS}
     with trained(tmp_path, loss, num_replicas) as plain:
         expected = {count: plain.evaluate(inputs[count]) for count in COUNTS}
-    monkeypatch.setattr("estimator.estimator.is_tpu", lambda strategy: True)
+    monkeypatch.setattr("estimator.verbs.warm.is_tpu", lambda strategy: True)
     with trained(tmp_path, loss, num_replicas) as model:
         for count in COUNTS:
             results = model.evaluate(inputs[count])

@@ -5,22 +5,18 @@ The programs are in `tests/data/old_programs.py`; what 2.15 left, and what it th
 """
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import estimator as est
+from tests import legacy_keras
 from tests.data import old_programs
 from tests.data.old_programs import HERE, MORE_STEPS, NUM_STEPS, V1
 
-# tf.compat.v1.layers are there if TF_USE_LEGACY_KERAS=1, for a whole process: see the last test.
-IS_LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
-NAMES = [name for name in old_programs.PROGRAMS if (name == "batch_norm") == IS_LEGACY]
+NAMES = [name for name in old_programs.PROGRAMS if (name == "batch_norm") == legacy_keras.IS_LEGACY]
 STRATEGIES = {
     "no_strategy": {},
     "mirrored_x2": {"strategy": "mirrored", "num_replicas": 2},
@@ -115,7 +111,7 @@ def test_another_model_starts_at_its_weights(name, tmp_path, strategy):
     check_close(hook.values, expected)
 
 
-if not IS_LEGACY:
+if not legacy_keras.IS_LEGACY:
 
     def canned_model_fn(features, labels, mode):
         """The variables of a DNNClassifier by hand; it does not train."""
@@ -164,14 +160,4 @@ if not IS_LEGACY:
 
     @pytest.mark.slow
     def test_all_of_this_holds_with_tf_compat_v1_layers():
-        command = [sys.executable, "-m", "pytest", __file__, "-q", "-p", "no:cacheprovider"]
-        done = subprocess.run(
-            [*command, "-k", "batch_norm"],
-            env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=280,
-        )
-        assert done.returncode == 0, done.stdout
-        assert "8 passed" in done.stdout
+        assert "8 passed" in legacy_keras.run_tests(__file__, "batch_norm")

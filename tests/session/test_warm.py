@@ -184,7 +184,8 @@ def use(model_dir):
     used.train(numbers(), steps=2)
     used.evaluate(numbers(2))
     list(used.predict(numbers(2)))
-    kept = [thing for warm in used._warm.values() for thing in (warm.program.graph, warm.session)]
+    warm_sessions = used._warm._by_mode.values()
+    kept = [thing for warm in warm_sessions for thing in (warm.program.graph, warm.session)]
     assert len(kept) == 4
     return used, [weakref.ref(thing) for thing in kept]
 
@@ -219,7 +220,7 @@ def test_close_frees_and_the_next_call_builds_anew(tmp_path):
 def test_the_context_manager_frees_after_an_error_too(tmp_path):
     def run():
         with use(tmp_path)[0] as used:
-            references = [weakref.ref(warm.session) for warm in used._warm.values()]
+            references = [weakref.ref(warm.session) for warm in used._warm._by_mode.values()]
             raise KeyError(references)
 
     with pytest.raises(KeyError) as error:

@@ -13,19 +13,18 @@ import tensorflow as tf
 
 from estimator.config.checks import check_bool, check_int, check_no_pattern
 from estimator.config.checks import check_name as check_name
-from estimator.config.run_config import RunConfig, TPUConfig
+from estimator.config.run_config import RunConfig
+from estimator.config.tpu_config import TPUConfig
 from estimator.export.directory import make_base_path, make_extra_assets
 from estimator.export.receivers import check_receiver_fn
 from estimator.spec import ModeKeys
-
-_NOT_DENSE = (tf.compat.v1.SparseTensorValue, tf.compat.v1.ragged.RaggedTensorValue)
 
 _log = logging.getLogger("estimator")
 
 Listener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
 
 
-def check_positive(argument: str, value: Any) -> None:
+def check_limit(argument: str, value: Any) -> None:
     """Raises unless `value` is None or an integer of at least 1."""
     if value is None:
         return
@@ -37,8 +36,8 @@ def check_positive(argument: str, value: Any) -> None:
 
 def check_steps(steps: Any, max_steps: Any) -> None:
     """Raises unless at most one of the two is given, and it is positive."""
-    check_positive("steps", steps)
-    check_positive("max_steps", max_steps)
+    check_limit("steps", steps)
+    check_limit("max_steps", max_steps)
     if steps is not None and max_steps is not None:
         raise ValueError(
             f"`steps` ({steps}) and `max_steps` ({max_steps}) exclude each other: `steps` is how "
@@ -199,23 +198,6 @@ def checked_predict_keys(keys: Any, predictions: Any) -> list[str] | None:
             f"`predict_keys` ({keys}) must name some of the predictions: {sorted(predictions)}."
         )
     return keys
-
-
-def check_first_dimensions(batch: Any) -> None:
-    """Raises unless all arrays of a batch of predictions have as many rows."""
-    way_out = "so they cannot be taken apart into examples. Pass `yield_single_examples=False`"
-    named = batch if isinstance(batch, Mapping) else {"predictions": batch}
-    for key, value in named.items():
-        if isinstance(value, _NOT_DENSE):
-            raise ValueError(
-                f"The predictions are sparse or ragged ({key}), {way_out}, or make them dense with "
-                "tf.sparse.to_dense or `to_tensor`."
-            )
-    rows = {np.shape(value)[:1] for value in named.values()}
-    if len(rows) > 1 or () in rows:
-        what = "different first dimensions" if len(rows) > 1 else "no first dimension"
-        shapes = ", ".join(f"{key}: {np.shape(value)}" for key, value in named.items())
-        raise ValueError(f"The predictions have {what} ({shapes}), {way_out}.")
 
 
 _RECEIVER_FNS = "input_receiver_fn_map"

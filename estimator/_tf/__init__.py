@@ -1,0 +1,80 @@
+"""The one door to `tensorflow.python.*` and to the inside of Keras.
+
+TensorFlow promises nothing about these names. Each entry says why the public API does not do, and
+since which version it is known to work, so that an upgrade of TensorFlow is checked in one folder.
+"""
+
+from estimator._tf.callers import is_called_by_keras, is_made_by_keras
+from estimator._tf.checkpoint import (
+    checkpoint_initializers_outside_loops,
+    object_graph_keys,
+    object_saveables,
+    savers_apart,
+    slice_of,
+)
+from estimator._tf.data import ops_of_datasets_in
+from estimator._tf.distribute import (
+    copies,
+    has_started_server,
+    is_multi_worker,
+    make_multi_worker_mirrored,
+    make_parameter_server,
+    replica_reaches_outer_graphs,
+)
+from estimator._tf.gradients import gradient_reduction, last_loss_reduction, mean_gradients, scaled
+from estimator._tf.graph import (
+    add_control_inputs,
+    capture_source,
+    cond,
+    control_outputs,
+    copy_op,
+    forget_waits,
+    hashable_tensors,
+    is_loop_body,
+    is_ref,
+    lift_to_graph,
+    noting_waits,
+    outer_graphs,
+    set_input,
+    while_loop,
+)
+from estimator._tf.hooks import (
+    final_ops,
+    last_step_of,
+    listening,
+    logging_hook_tensors,
+    set_logging_hook_tensors,
+    set_steps_per_run,
+    set_summary_tensors,
+    step_timer,
+    summary_tensors,
+    tell_next_step,
+    tell_steps_so_far,
+)
+from estimator._tf.keras import (
+    fresh_keras_names,
+    keras_policy,
+    metric_variables,
+    tf_keras_names_by_thread,
+)
+from estimator._tf.random import (
+    keras_seeds_replaced,
+    loop_counters,
+    random_ops_replaced,
+    swap_seed_counter,
+)
+from estimator._tf.session import (
+    InterruptibleSession,
+    make_callable,
+    open_session,
+    set_scaffold_parts,
+)
+from estimator._tf.summary import close_file_writer, file_writer, summary_ops_replaced
+from estimator._tf.sync_replicas import sync_replicas_in_line, sync_replicas_refused
+from estimator._tf.tpu import (
+    free_tpu_handles,
+    is_in_tpu_program,
+    is_initialized_tpu,
+    per_replica,
+    tpu_resolver,
+)

@@ -1,0 +1,67 @@
+"""Whose code made an op, or is calling: read off the Python stack."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import types
+
+import tensorflow as tf
+
+_ESTIMATOR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_TENSORFLOW = os.path.dirname(os.path.abspath(tf.__file__)) + os.sep
+_TF_DATA = os.path.join(_TENSORFLOW, "python", "data") + os.sep
+
+
+def is_made_by_keras(op: tf.Operation) -> bool:
+    """Whether Keras 3 or tf-keras code made `op`, read off the Python stack that it keeps."""
+    folders = _keras_folders()
+    return bool(folders) and any(frame.filename.startswith(folders) for frame in op.traceback)
+
+
+def is_called_by_keras(*parts: str) -> bool:
+    """Whether Keras 3 or tf-keras code, or only these folders of it, is on this thread's stack."""
+    folders = _keras_folders()
+    if parts:
+        folders = tuple(os.path.join(f, "src", part) + os.sep for f in folders for part in parts)
+    return bool(folders) and is_on_stack(folders)
+
+
+def asks_keras() -> bool:
+    """Whether Keras itself calls TensorFlow here, and not a user's code that Keras calls."""
+    inside = (_TENSORFLOW, _ESTIMATOR)
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_filename.startswith(inside):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(_keras_folders() or ("?",))
+
+
+def _keras_folders() -> tuple[str, ...]:
+    return tuple(
+        os.path.dirname(sys.modules[name].__file__ or "") + os.sep
+        for name in ("keras", "tf_keras")
+        if name in sys.modules
+    )
+
+
+def is_made_by_tf_data() -> bool:
+    """Whether tf.data comes before any code outside of TensorFlow, up the stack."""
+    frame: types.FrameType | None = sys._getframe(2)
+    # A name scope is a context manager: `contextlib` is on the stack too.
+    inside = (_TENSORFLOW, contextlib.__file__)
+    while frame is not None and frame.f_code.co_filename.startswith(inside):
+        if frame.f_code.co_filename.startswith(_TF_DATA):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def is_on_stack(folders: tuple[str, ...]) -> bool:
+    """Whether code in one of these folders is on this thread's stack."""
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(folders):
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,102 @@
+"""Savers, and what stands in checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2 as _object_graph
+from tensorflow.python.checkpoint import graph_view as _graph_view
+from tensorflow.python.training import checkpoint_utils as _checkpoint_utils
+
+from estimator._tf.distribute import copies
+from estimator._tf.graph import is_loop_body
+
+
+def slice_of(variable: tf.Variable) -> Any:
+    """Of a part of a partitioned variable: full_name, full_shape and var_offset; else None.
+
+    Only a saver asks for it, and no public name tells. 2.16 to 2.21.
+    """
+    return variable._get_save_slice_info()
+
+
+def object_graph_keys(object_graph: bytes) -> dict[str, str]:
+    """Variables' names to their keys in a checkpoint of `tf.train.Checkpoint`, off its own graph.
+
+    The proto is TensorFlow's, with no public name for its class; 2.16 to 2.21.
+    """
+    nodes = _object_graph.TrackableObjectGraph.FromString(object_graph).nodes
+    attributes = [attribute for node in nodes for attribute in node.attributes]
+    return {a.full_name: a.checkpoint_key for a in attributes if a.full_name}
+
+
+def object_saveables(checkpoint: tf.train.Checkpoint) -> list[Any]:
+    """What a v1 Saver of object-based checkpoints saves, as a Scaffold makes one when finalized.
+
+    Finalizing a Scaffold finalizes the graph too. ObjectGraphView 2.16 to 2.21.
+    """
+    return _graph_view.ObjectGraphView(checkpoint).frozen_saveable_objects()
+
+
+@contextlib.contextmanager
+def checkpoint_initializers_outside_loops() -> Iterator[None]:
+    """Inside, `init_from_checkpoint` in a loop's body makes its ops in the graph around the loop.
+
+    It replaces a variable's initializer, which a session could not run inside the loop, and with
+    CentralStorage it replaces that of the wrapper, which nobody runs. Builds hold a lock.
+    checkpoint_utils._set_checkpoint_initializer 2.16 to 2.21.
+    """
+    original = _checkpoint_utils._set_checkpoint_initializer
+
+    def outside(variable: Any, *args: Any, **kwargs: Any) -> None:
+        with tf.init_scope():
+            original(variable, *args, **kwargs)
+        for copy in copies(variable) if hasattr(variable, "_v") else ():
+            copy._initializer_op = variable._initializer_op
+
+    _checkpoint_utils._set_checkpoint_initializer = outside
+    try:
+        yield
+    finally:
+        _checkpoint_utils._set_checkpoint_initializer = original
+
+
+@contextlib.contextmanager
+def savers_apart() -> Iterator[list[tf.Operation]]:
+    """Inside, a v1 Saver that is made in a loop's body makes its ops in the graph around the loop.
+
+    A session runs them, by names that the Saver keeps. And a Saver of a dict knows all copies of a
+    variable, as one of a list does; it would restore the first. Builds hold a lock. 2.16 to 2.21.
+
+    Yields:
+      The ops that savers make: no step runs them.
+    """
+    owner = tf.compat.v1.train.Saver
+    original = owner.build
+    ops: list[tf.Operation] = []
+
+    def build(self: Any) -> None:
+        is_inside = is_loop_body(tf.compat.v1.get_default_graph())
+        with tf.init_scope() if is_inside else contextlib.nullcontext():
+            graph = tf.compat.v1.get_default_graph()
+            num_ops_before = len(graph.get_operations())
+            if isinstance(self._var_list, dict):
+                self._var_list = {k: _as_saveable(v, k) for k, v in self._var_list.items()}
+            original(self)
+            ops.extend(graph.get_operations()[num_ops_before:])
+
+    owner.build = build
+    try:
+        yield ops
+    finally:
+        owner.build = original
+
+
+def _as_saveable(value: Any, name: str) -> Any:
+    if not isinstance(value, tf.distribute.DistributedValues):
+        return value
+    (make_saveable,) = value._gather_saveables_for_checkpoint().values()
+    return make_saveable(name)

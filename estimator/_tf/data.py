@@ -1,0 +1,35 @@
+"""Names of what tf.data makes in a graph."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from estimator._tf.callers import is_made_by_tf_data
+
+
+@contextlib.contextmanager
+def ops_of_datasets_in(scope: str) -> Iterator[None]:
+    """Inside, what tf.data makes for itself in the default graph is named `scope/...`.
+
+    A dataset has constants for its arguments, such as `count` and `step`, whose names a variable
+    of the model would not get any more. What the program makes itself keeps its name.
+    Every op and name scope gets its name of `Graph.unique_name`, which is public; the folder of
+    tf.data is not. 2.16 to 2.21.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    original = graph.unique_name
+
+    def unique_name(name: str, mark_as_used: bool = True) -> str:
+        is_in_scope = f"{graph.get_name_scope()}/".startswith(f"{scope}/")
+        if not is_in_scope and is_made_by_tf_data():
+            name = f"{scope}/{name}"
+        return original(name, mark_as_used)
+
+    graph.unique_name = unique_name
+    try:
+        yield
+    finally:
+        del graph.unique_name

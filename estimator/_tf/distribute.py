@@ -1,0 +1,105 @@
+"""Strategies: their variables, their replicas, their servers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.distribute import collective_all_reduce_strategy as _multi_worker
+
+from estimator._tf.graph import outer_graphs
+
+
+def copies(variable: tf.Variable) -> Sequence[tf.Variable]:
+    """The copies of a variable, one a replica; a variable that is not distributed is its own.
+
+    `DistributedValues` has `values` in public; CentralStorage wraps the one copy. 2.16 to 2.21.
+    """
+    if isinstance(variable, tf.distribute.DistributedValues):
+        return variable.values
+    return (getattr(variable, "_v", variable),)
+
+
+@contextlib.contextmanager
+def replica_reaches_outer_graphs() -> Iterator[None]:
+    """Inside, `tf.init_scope` in a loop's body leaves neither the replica nor variable creators.
+
+    Both belong to a graph and a thread, and a replica's thread enters them in the body alone. A
+    variable that is lifted out of it, as those of tf-keras optimizers are, would not be one copy a
+    replica. 2.16 to 2.21.
+    """
+    body, *around = outer_graphs(tf.compat.v1.get_default_graph())
+    with contextlib.ExitStack() as stack:
+        for graph in around:
+            for name in ("_distribution_strategy_stack", "_variable_creator_stack"):
+                stack.callback(setattr, graph, name, getattr(graph, name))
+                setattr(graph, name, list(getattr(body, name)))
+        yield
+
+
+_MULTI_WORKER_TYPES = (
+    _multi_worker.CollectiveAllReduceStrategy,
+    _multi_worker.CollectiveAllReduceStrategyV1,
+)
+
+
+def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
+    """Whether it is a MultiWorkerMirroredStrategy of several workers, of v1 or of v2.
+
+    The public classes have no base in common; 2.16 to 2.21.
+    """
+    if not isinstance(strategy, _MULTI_WORKER_TYPES):
+        return False
+    return strategy.num_replicas_in_sync > len(strategy.extended.worker_devices)
+
+
+def make_multi_worker_mirrored(
+    resolver: Any, options: Any, device_type: str, num_devices: int, number: int
+) -> tf.distribute.MultiWorkerMirroredStrategy:
+    """A MultiWorkerMirroredStrategy with so many devices on each worker, the nth of this process.
+
+    By itself it takes one CPU, or all GPUs, off the eager context, and its groups of devices have
+    the keys of those of other strategies. `_initialize_local_devices` of the extended class and
+    `_collective_key_base` 2.16 to 2.21.
+    """
+    extended: Any = _multi_worker.CollectiveAllReduceExtended
+    original = extended._initialize_local_devices
+
+    def local_devices(self: Any, cluster_resolver: Any, worker_device: str) -> tuple:
+        del self, cluster_resolver
+        names = [f"{worker_device}/device:{device_type}:{i}" for i in range(num_devices)]
+        return tuple(names), device_type
+
+    strategy_class: Any = tf.distribute.MultiWorkerMirroredStrategy
+    first_key = strategy_class._collective_key_base
+    extended._initialize_local_devices = local_devices
+    strategy_class._collective_key_base = first_key + 1000 * number
+    try:
+        return strategy_class(resolver, options)
+    finally:
+        strategy_class._collective_key_base = first_key
+        extended._initialize_local_devices = original
+
+
+def make_parameter_server(
+    resolver: Any, devices: Sequence[str], place_variable: Callable[[tf.Operation], str]
+) -> tf.distribute.Strategy:
+    """A ParameterServerStrategy with these devices, of this task.
+
+    By itself it takes one CPU, or all GPUs, and places variables in turns. `_compute_devices` and
+    `_variable_device` of the extended class 2.16 to 2.21.
+    """
+    strategy = tf.compat.v1.distribute.experimental.ParameterServerStrategy(resolver)
+    strategy.extended._compute_devices = list(devices)
+    strategy.extended._variable_device = place_variable
+    return strategy
+
+
+def has_started_server(strategy: tf.distribute.Strategy) -> bool:
+    """Whether a MultiWorkerMirroredStrategy that was made eagerly has started this task's server.
+
+    Made in a graph, or after `disable_v2_behavior`, it has not. 2.16 to 2.21.
+    """
+    return bool(getattr(strategy.extended, "_std_server_started", False))

@@ -1,0 +1,94 @@
+"""What stock hooks hold, and how they count steps."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+def logging_hook_tensors(hook: tf.compat.v1.train.LoggingTensorHook) -> dict[str, Any]:
+    """The tensors, by tag, that a LoggingTensorHook was made with (2.16 to 2.21)."""
+    return hook._tensors
+
+
+def set_logging_hook_tensors(
+    hook: tf.compat.v1.train.LoggingTensorHook, tensors: dict[str, tf.Tensor]
+) -> None:
+    """Points a LoggingTensorHook at other tensors, before its `begin` (2.16 to 2.21)."""
+    hook._tensors = tensors
+
+
+def tell_steps_so_far(hook: tf.compat.v1.train.LoggingTensorHook, steps: int) -> None:
+    """Tells a LoggingTensorHook, which counts session calls, how many steps ran (2.16 to 2.21)."""
+    hook._iter_count = steps
+
+
+def summary_tensors(hook: tf.compat.v1.train.SummarySaverHook) -> list[tf.Tensor]:
+    """The serialized summaries that a SummarySaverHook writes (2.16 to 2.21)."""
+    return hook._get_summary_op() or []
+
+
+def set_summary_tensors(
+    hook: tf.compat.v1.train.SummarySaverHook, tensors: list[tf.Tensor]
+) -> None:
+    """Points a SummarySaverHook at other tensors (2.16 to 2.21)."""
+    hook._summary_op = tensors
+
+
+def final_ops(hook: tf.compat.v1.train.FinalOpsHook) -> Any:
+    """What a FinalOpsHook runs when training ends (2.16 to 2.21)."""
+    return hook._final_ops
+
+
+def last_step_of(hook: tf.compat.v1.train.StopAtStepHook) -> int | None:
+    """The step at which a StopAtStepHook stops; None before its session is there (2.16)."""
+    return hook._last_step
+
+
+def set_steps_per_run(hook: tf.compat.v1.train.SessionRunHook, steps: int) -> None:
+    """Tells a stock hook that counts steps how many a session call runs (2.16 to 2.21)."""
+    if hasattr(hook, "_set_steps_per_run"):
+        hook._set_steps_per_run(steps)
+
+
+def step_timer(hook: tf.compat.v1.train.SessionRunHook) -> tuple[int, int | None] | None:
+    """How many steps a stock hook lets pass, and the step at which it last acted (2.16 to 2.21).
+
+    None if it counts seconds or nothing; the step is None if it acts on the next call anyhow.
+    """
+    timer: Any = getattr(hook, "_timer", None)
+    every_steps = getattr(timer, "_every_steps", None)
+    if every_steps is None:
+        return None
+    is_first_call = getattr(hook, "_next_step", 0) is None
+    return every_steps, None if is_first_call else timer.last_triggered_step()
+
+
+def tell_next_step(hook: tf.compat.v1.train.SessionRunHook, step: int) -> None:
+    """Tells a stock hook which step the next session call ends on (2.16 to 2.21).
+
+    SummarySaverHook and ProfilerHook take a call for one step.
+    """
+    if getattr(hook, "_next_step", None) is not None:
+        hook._next_step = step
+
+
+@contextlib.contextmanager
+def listening(
+    hook: tf.compat.v1.train.CheckpointSaverHook,
+    first: Sequence[tf.compat.v1.train.CheckpointSaverListener],
+    last: Sequence[tf.compat.v1.train.CheckpointSaverListener],
+) -> Iterator[None]:
+    """Inside, more listeners are told of a CheckpointSaverHook's saves, around its own.
+
+    It takes listeners only when it is made, and may be used for another training. 2.16 to 2.21.
+    """
+    before = hook._listeners
+    hook._listeners = [*first, *before, *last]
+    try:
+        yield
+    finally:
+        hook._listeners = before

@@ -1,0 +1,95 @@
+"""Random ops: their seeds, and how often one has drawn."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import random_seed as _random_seed
+from tensorflow.python.ops import control_flow_v2_func_graphs as _func_graphs
+from tensorflow.python.ops import gen_random_ops
+from tensorflow.python.ops import parallel_for as _parallel_for
+from tensorflow.python.ops import random_ops_util as _random_ops_util
+
+from estimator._tf.callers import asks_keras, is_on_stack
+from estimator._tf.graph import outer_graphs
+
+
+def swap_seed_counter(graph: tf.Graph, count: int) -> int:
+    """Sets how many op seeds `graph` has given out; returns the number before.
+
+    An op without a seed of its own gets the graph's seed and this count. 2.16 to 2.21.
+    """
+    before = _random_seed._graph_to_seed_dict.get(graph, 0)
+    _random_seed._graph_to_seed_dict[graph] = count
+    return before
+
+
+@contextlib.contextmanager
+def random_ops_replaced(draw: Callable[..., Any], names: Iterable[str]) -> Iterator[None]:
+    """Inside, a call of one of these functions of `gen_random_ops` is one of `draw`.
+
+    Every public random function calls one, on any thread. In branches and loops an op cannot be
+    exchanged once it is made, so it has to happen here. `draw` is given the function's name, the
+    function and its arguments. Builds hold a lock. 2.16 to 2.21.
+    """
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            original = getattr(gen_random_ops, name)
+            stack.callback(setattr, gen_random_ops, name, original)
+            setattr(gen_random_ops, name, functools.partial(draw, name, original))
+        yield
+
+
+@contextlib.contextmanager
+def keras_seeds_replaced(replaced: Callable[[tf.Tensor], tf.Tensor]) -> Iterator[None]:
+    """Inside, the seed of each random op without state that Keras makes is that of `replaced`.
+
+    Keras 3 draws with such ops alone, from seeds that all replicas hold alike; the user's own calls
+    of them are left alone. random_ops_util.get_key_counter_alg 2.16 to 2.21.
+    """
+    original = _random_ops_util.get_key_counter_alg
+
+    def get_key_counter_alg(seed: Any, alg: Any) -> Any:
+        return original(replaced(seed) if asks_keras() else seed, alg)
+
+    _random_ops_util.get_key_counter_alg = get_key_counter_alg
+    try:
+        yield
+    finally:
+        _random_ops_util.get_key_counter_alg = original
+
+
+def loop_counters(graph: tf.Graph) -> list[tf.Tensor] | None:
+    """How often the loops around an op made here have turned, those outside first.
+
+    The body and the condition of a v2 loop take its counter as their first argument. 2.16 to 2.21.
+
+    Returns:
+      A scalar for each loop inside `graph`. None if they do not say how often the op ran: the
+      default graph is not inside `graph`, or the op is in a function, which may be called from
+      anywhere, in a v1 loop, which has no counter, or in a vectorized map, where it runs once.
+    """
+    inside = outer_graphs(tf.compat.v1.get_default_graph())
+    if tf.executing_eagerly() or graph not in inside:
+        return None
+    inside = inside[: inside.index(graph) + 1]
+    if any(map(_is_in_v1_loop, inside)) or is_on_stack(tuple(_parallel_for.__path__)):
+        return None
+    counters = []
+    for inner in reversed(inside[:-1]):
+        if isinstance(inner, _func_graphs.WhileBodyFuncGraph | _func_graphs.WhileCondFuncGraph):
+            counters.append(inner.inputs[0])
+        elif not isinstance(inner, _func_graphs.CondBranchFuncGraph):
+            return None
+    return counters
+
+
+def _is_in_v1_loop(graph: tf.Graph) -> bool:
+    context = graph._get_control_flow_context()
+    while context is not None and not context.IsWhileContext():
+        context = context.outer_context
+    return context is not None

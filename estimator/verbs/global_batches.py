@@ -1,0 +1,124 @@
+"""Batches whose sizes are global: what TPUEstimator adds to those of an Estimator."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from estimator.config.batch import batch_in_words, per_replica_batch_size
+from estimator.config.strategy import make_strategy
+from estimator.config.tpu import is_tpu
+from estimator.config.tpu_config import InputPipelineConfig, TPUConfig
+from estimator.config.tpu_context import TPUContext
+from estimator.graph.batch_size import check_batch_size
+from estimator.graph.dealing import pipeline_kind
+from estimator.graph.input import Input
+from estimator.graph.workers import workers_of
+from estimator.spec import ModeKeys
+from estimator.verbs import arguments
+from estimator.verbs.batches import Batches
+
+
+@dataclasses.dataclass(frozen=True)
+class GlobalBatches(Batches):
+    """A TPUEstimator's: `params` say the batch size, of one replica or of one call of `input_fn`.
+
+    Attributes:
+      sizes: by mode, the argument that gives the global batch size, and the size; None if that was
+        not said.
+
+    Raises:
+      ValueError: a size cannot be shared out to the replicas, or `num_shards` is not their number.
+    """
+
+    _: dataclasses.KW_ONLY
+    sizes: Mapping[str, tuple[str, int | None]]
+
+    def __post_init__(self) -> None:
+        """Checks the sizes."""
+        strategies = {mode: make_strategy(self.config, mode) for mode in self.sizes}
+        num_replicas = strategies[ModeKeys.TRAIN].num_replicas_in_sync
+        arguments.check_num_shards(self.tpu_config.num_shards, num_replicas)
+        for mode, strategy in strategies.items():
+            self._model_batch_size(mode, strategy)
+
+    @property
+    def tpu_config(self) -> TPUConfig:
+        """The config's, or the default one."""
+        return getattr(self.config, "tpu_config", TPUConfig())
+
+    @property
+    def host_call_steps(self) -> int:
+        """How many steps from one `host_call` to the next."""
+        return self.tpu_config.experimental_host_call_every_n_steps
+
+    def model_params(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
+        """The caller's, and `use_tpu`, `context` and `batch_size`."""
+        params = super().model_params(mode, strategy)
+        context = TPUContext(strategy.num_replicas_in_sync)
+        params.update(use_tpu=is_tpu(strategy), context=context)
+        batch_size = self._model_batch_size(mode, strategy)
+        return params if batch_size is None else {**params, "batch_size": batch_size}
+
+    def export_params(self, mode: str) -> dict[str, Any]:
+        """Without a `batch_size`: what is exported takes batches of any."""
+        params = super().export_params(mode)
+        params.pop("batch_size", None)
+        return params
+
+    def input_params(
+        self, mode: str, strategy: tf.distribute.Strategy, input_context: tf.distribute.InputContext
+    ) -> dict[str, Any]:
+        """With the `batch_size` that a batch of this call of `input_fn` is to have."""
+        params = super().input_params(mode, strategy, input_context)
+        params["context"] = TPUContext(strategy.num_replicas_in_sync, input_context)
+        # Only to `model_fn` it always says what is so.
+        params["use_tpu"] = self.params.get("use_tpu", False)
+        batch_size = self._input_batch_size(mode, strategy)
+        return params if batch_size is None else {**params, "batch_size": batch_size}
+
+    def in_words(self, mode: str, strategy: tf.distribute.Strategy) -> str:
+        """How many examples the replicas take at a time; "" if that was not said."""
+        batch_size = self._model_batch_size(mode, strategy)
+        if batch_size is not None and self._is_broadcast(mode):
+            return f"the same {batch_in_words(batch_size, 1)} on each replica"
+        return batch_in_words(batch_size, strategy.num_replicas_in_sync)
+
+    def pipeline(self, mode: str) -> int:
+        """Which `InputPipelineConfig` holds in this mode."""
+        return pipeline_kind(self.tpu_config, mode)
+
+    def build_input(self, input_fn: Callable, mode: str, strategy: tf.distribute.Strategy) -> Input:
+        """As an Estimator's; raises if its batches are not of the size that was promised."""
+        source = super().build_input(input_fn, mode, strategy)
+        asked_for = self._input_batch_size(mode, strategy)
+        if asked_for is not None:
+            argument, global_batch_size = self.sizes[mode]
+            meaning = f"as `{argument}` says"
+            if asked_for != global_batch_size:
+                meaning = f"a replica's part of `{argument}` ({global_batch_size})"
+            check_batch_size(input_fn, source, asked_for, meaning, self.batch_axis)
+        return source
+
+    def _input_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:
+        """How many examples a batch of `input_fn` should have, if that was said."""
+        if self.pipeline(mode) == InputPipelineConfig.SLICED:
+            size = self.sizes[mode][1]
+            return size if size is None else size // workers_of(strategy).count
+        return self._model_batch_size(mode, strategy)
+
+    def _model_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:
+        """How many examples a replica takes a step; None if that was not said."""
+        argument, global_batch_size = self.sizes[mode]
+        if global_batch_size is None:
+            return None
+        num_replicas = strategy.num_replicas_in_sync
+        if self._is_broadcast(mode):
+            num_replicas = 1  # Each replica gets all of them.
+        return per_replica_batch_size(global_batch_size, num_replicas, argument)
+
+    def _is_broadcast(self, mode: str) -> bool:
+        return mode == ModeKeys.TRAIN and self.pipeline(mode) == InputPipelineConfig.BROADCAST

@@ -1,0 +1,73 @@
+"""What `train` runs: a strategy that can train here, what to start from, and the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from estimator.checkpoint.old_model import OldModel, find_old_model
+from estimator.config.loop import parse_loop_length
+from estimator.config.run_config import RunConfig
+from estimator.config.strategy import check_fits_cluster, make_strategy
+from estimator.config.tpu import check_trainable
+from estimator.config.warm_start import WarmStartSettings
+from estimator.console import say
+from estimator.graph.model import Model
+from estimator.graph.placement import make_device_fn
+from estimator.graph.program import TrainProgram, build_train_program
+from estimator.graph.step import training_hooks
+from estimator.spec import ModeKeys
+from estimator.verbs import arguments
+from estimator.verbs.batches import Batches
+
+
+def make_training_strategy(config: RunConfig) -> tf.distribute.Strategy:
+    """The strategy to train under; raises if it cannot, or not in this task of the cluster."""
+    strategy = make_strategy(config, ModeKeys.TRAIN)
+    check_trainable(config, strategy)
+    check_fits_cluster(config, strategy)
+    return strategy
+
+
+def find_start(warm_start: WarmStartSettings | None, found: Sequence[str]) -> OldModel | None:
+    """What training starts from; None if nothing, or if checkpoints of its own are found."""
+    if warm_start is None:
+        return None
+    if found:
+        say("`warm_start_from` is not used: training goes on from %s.", found[0])
+        return None
+    return find_old_model(warm_start)
+
+
+def build_program(
+    model: Model, input_fn: Callable, strategy: tf.distribute.Strategy, batches: Batches
+) -> TrainProgram:
+    """Builds the input and the model, as the config says."""
+    config = batches.config
+    program = build_train_program(
+        model,
+        lambda: batches.build_input(input_fn, ModeKeys.TRAIN, strategy),
+        strategy,
+        iterations_per_loop=parse_loop_length(config.iterations_per_loop).steps,
+        nan_policy=config.nan_policy,
+        host_call_steps=batches.host_call_steps,
+        seed=config.tf_random_seed,
+        device_fn=_make_device_fn(config, strategy),
+    )
+    arguments.check_window(program.window, config)
+    return program
+
+
+def hooks_of_model(program: TrainProgram, config: RunConfig) -> tuple:
+    """Those that the model wants around training in this task."""
+    is_chief = config.is_chief if config.num_ps_replicas else program.workers.is_chief
+    return training_hooks(program.spec, is_chief)
+
+
+def _make_device_fn(config: RunConfig, strategy: tf.distribute.Strategy) -> Callable | None:
+    """What puts variables on ps tasks, if nobody else does."""
+    places_itself = config.train_distribute is not None or strategy.num_replicas_in_sync > 1
+    if not config.num_ps_replicas or config.device_fn is not None or places_itself:
+        return None
+    return make_device_fn(config.cluster, config.ps_placement)

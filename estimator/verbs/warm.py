@@ -1,0 +1,107 @@
+"""What `evaluate` and `predict` run: the session of the last call, or a new one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from estimator.checkpoint.writer import build_saver
+from estimator.config.strategy import make_session_config
+from estimator.config.tpu import is_tpu
+from estimator.config.tpu_config import InputPipelineConfig
+from estimator.graph import program as programs
+from estimator.graph.model import Model
+from estimator.graph.padded import build_padded_eval_program, build_padded_predict_program
+from estimator.session.host_input import HostInput
+from estimator.session.open import build_setup
+from estimator.session.server import Connection, connect_to_existing
+from estimator.session.warm import WarmSession
+from estimator.spec import ModeKeys
+from estimator.verbs import smoke
+from estimator.verbs.batches import Batches
+
+
+class WarmSessions:
+    """The sessions that stay open from call to call, one a mode."""
+
+    def __init__(self) -> None:
+        """Opens none yet."""
+        self._by_mode: dict[str, WarmSession] = {}
+
+    def take(
+        self,
+        mode: str,
+        model: Model,
+        strategy: tf.distribute.Strategy,
+        host_input: HostInput,
+        paths: Sequence[str],
+    ) -> WarmSession:
+        """The mode's session, free to restore one of `paths`.
+
+        It is another than before if the input is of another kind, or if a prediction goes on whose
+        weights must stay.
+        """
+        old = warm = self._by_mode.get(mode)
+        if warm is None or warm.key != host_input.key or warm.is_lost:
+            warm = _open(mode, model, strategy, host_input)
+        elif warm.is_predicting and not warm.has_weights_of(paths[0]):
+            warm = warm.twin()
+        if old is not None and warm is not old and not old.is_predicting:
+            old.close()  # Else its predictions keep it until they end.
+        self._by_mode[mode] = warm
+        return warm
+
+    def close(self) -> None:
+        """Frees graphs and sessions."""
+        for warm in self._by_mode.values():
+            warm.close()
+        self._by_mode.clear()
+
+
+def make_host_input(
+    input_fn: Callable, mode: str, strategy: tf.distribute.Strategy, batches: Batches
+) -> HostInput:
+    """The input of one call of a verb."""
+    num_replicas = strategy.num_replicas_in_sync
+    return HostInput(
+        lambda: batches.build_input(input_fn, mode, strategy),
+        batches.config.tf_random_seed,
+        has_labels=mode == ModeKeys.EVAL,
+        num_slices=num_replicas if batches.pipeline(mode) == InputPipelineConfig.SLICED else 1,
+        batch_axis=batches.batch_axis,
+        max_batches=smoke.STEPS * num_replicas if batches.config.smoke else None,
+    )
+
+
+def _open(
+    mode: str, model: Model, strategy: tf.distribute.Strategy, host_input: HostInput
+) -> WarmSession:
+    session_config = make_session_config(model.config, strategy)
+    connection = Connection()
+    if not is_tpu(strategy):
+        connection = connect_to_existing(model.config, mode, session_config) or connection
+    build = _program_builder(mode, strategy, model.params.get("batch_size"))
+    program = build(model, host_input.element, strategy, model.config.tf_random_seed)
+    with strategy.scope():
+        setup = build_setup(
+            program.graph,
+            program.spec.scaffold,
+            build_saver,
+            session_config,
+            is_evaluation=mode == ModeKeys.EVAL,
+        )
+    timeout_secs = model.config.session_creation_timeout_secs
+    return WarmSession(program, setup, host_input.key, connection, timeout_secs)
+
+
+def _program_builder(
+    mode: str, strategy: tf.distribute.Strategy, batch_size: int | None
+) -> Callable[..., programs.EvalProgram | programs.PredictProgram]:
+    """What builds the program of an evaluation or a prediction under this strategy."""
+    is_eval = mode == ModeKeys.EVAL
+    if is_tpu(strategy):
+        build = build_padded_eval_program if is_eval else build_padded_predict_program
+        return functools.partial(build, batch_size=batch_size)
+    return programs.build_eval_program if is_eval else programs.build_predict_program
