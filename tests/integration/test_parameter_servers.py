@@ -24,9 +24,8 @@ def test_workers_train_at_their_own_pace_and_ps_tasks_end_with_the_chief(tmp_pat
             for task in (chief, worker):
                 (result,) = results(task, f"async {loop}")
                 assert result["reason"] == "max_steps"
-                # When the last step is reached the other worker may be in a loop, of half its share
-                # of the steps that were left when it began.
-                assert 60 <= result["step"] <= 60 + min(loop, 60 // 4)
+                # One step of the other worker may be under way when the last is reached.
+                assert 60 <= result["step"] <= 61
             assert results(chief, f"evaluation {loop}")[0]["loss"] < 2
             steps = checkpoint_steps(tmp_path / f"loop{loop}")
             # There may be no other: the worker may go all the way while the chief starts.
