@@ -19,6 +19,7 @@ from estimator._tf.distribute import (
     has_started_server,
     is_multi_worker,
     make_multi_worker_mirrored,
+    make_parameter_server,
     replica_reaches_outer_graphs,
     seats_in_all_reduces,
 )
@@ -64,7 +65,12 @@ from estimator._tf.random import (
     random_ops_replaced,
     swap_seed_counter,
 )
-from estimator._tf.session import make_callable, set_scaffold_parts
+from estimator._tf.session import (
+    InterruptibleSession,
+    make_callable,
+    open_session,
+    set_scaffold_parts,
+)
 from estimator._tf.summary import close_file_writer, file_writer, summary_ops_replaced
 from estimator._tf.sync_replicas import sync_replicas_in_line, sync_replicas_refused
 from estimator._tf.tpu import (

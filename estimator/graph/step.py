@@ -35,7 +35,11 @@ _NO_LOOP = (
     "steps cannot hold. Train with `iterations_per_loop=1`, or leave it out and use "
     'RunConfig(strategy="multi_worker_mirrored").'
 )
-
+_ONE_REPLICA = (
+    "A SyncReplicasOptimizer takes one gradient a worker, and this one has several replicas. Train "
+    "with `num_replicas=1` and a worker for each device, or leave it out and use "
+    'RunConfig(strategy="multi_worker_mirrored").'
+)
 
 # What of a Scaffold no step runs.
 _FOR_SESSIONS = ("init_op", "ready_op", "ready_for_local_init_op", "local_init_op")
@@ -112,10 +116,9 @@ class TrainStep:
         batches, has_more = input.build_replica_batches(self._source, num_replicas)
         summaries_before = summary.summaries_so_far()
         # For tf.summary with a writer of the model's: it writes by itself, when it is asked to.
-        waits_for_others = is_in_loop and self._model.config.num_ps_replicas > 0
-        refused = (
-            _tf.sync_replicas_refused(_NO_LOOP) if waits_for_others else contextlib.nullcontext()
-        )
+        refused: contextlib.AbstractContextManager = contextlib.nullcontext()
+        if self._model.config.num_ps_replicas and (is_in_loop or num_replicas > 1):
+            refused = _tf.sync_replicas_refused(_NO_LOOP if is_in_loop else _ONE_REPLICA)
         with tf.summary.record_if(self._build_is_writing(is_last)), refused:
             replicas = self._build_replicas(step, batches)
         self.spec = replicas.outputs[0].spec
@@ -150,7 +153,7 @@ class TrainStep:
             done = [build_take_back(before, loss, _ops(done), self._skips, self._workers)]
         if self._model.config.num_ps_replicas:
             pack_messages(_ops_behind([*done, loss], replicas.new_ops))
-        if waits_for_others:
+        if is_in_loop and self._model.config.num_ps_replicas:
             done, has_more = self._build_is_before_end(done, step_ops)
         with tf.device("/cpu:0"), tf.control_dependencies([tf.group(*_ops(done))]):
             return tf.identity(loss, "loss_of_step"), has_more

@@ -374,6 +374,39 @@ def asynchronous(model_dir, loops):
                 say(case=f"evaluation {loop}", loss=float(metrics["loss"]))
 
 
+def devices_and_ps(model_dir):
+    """Two devices a worker, whose variables ps tasks hold; each global batch is cut in two."""
+    config = est.RunConfig()
+    if config.task_type == "ps":
+        sys.exit(serve_parameters(config))
+    for loop, placement in ((1, "by_size"), (100, "round_robin")):
+        with make_model(
+            f"{model_dir}/loop{loop}",
+            strategy="parameter_server",
+            num_replicas=2,
+            iterations_per_loop=loop,
+            ps_placement=placement,
+        ) as line:
+            line.train(make_input_fn(), hooks=[Placed()])
+            result = line.train_result
+            say(case=f"devices {loop}", step=result.global_step, reason=result.reason)
+            if config.is_chief:
+                say(case=f"evaluation {loop}", loss=float(line.evaluate(make_input_fn())["loss"]))
+
+    def sync_model_fn(features, labels, mode):
+        spec = average_model_fn(features, labels, mode)
+        optimizer = v1.train.SyncReplicasOptimizer(
+            v1.train.GradientDescentOptimizer(0.01), replicas_to_aggregate=2
+        )
+        return spec._replace(train_op=optimizer.minimize(spec.loss, v1.train.get_global_step()))
+
+    config = config.replace(strategy="parameter_server", num_replicas=2)
+    try:
+        est.Estimator(sync_model_fn, f"{model_dir}/sync", config).train(numbers(4))
+    except ValueError as error:
+        say(case="sync", error=str(error))
+
+
 def synchronous(model_dir):
     """SyncReplicasOptimizer over two workers, by size and in parts; the public object."""
     config = est.RunConfig()
