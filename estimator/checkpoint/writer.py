@@ -47,7 +47,7 @@ class CheckpointWriter:
           model_dir: where to.
           saver: knows the variables and how many checkpoints to keep.
           position: of the input; None if it is not saved.
-          listeners: told before and after each save.
+          listeners: told before and after each save; somebody else has called their `begin`.
           save_graph_def: write a `.meta` file too.
           save_on: called when the position is saved; whether this worker is to save the rest.
         """
@@ -58,11 +58,6 @@ class CheckpointWriter:
         self._save_graph_def = save_graph_def
         self._save_on = save_on
         self._last_step: int | None = None
-
-    def begin(self) -> None:
-        """Tells the listeners, before the session is opened."""
-        for listener in self._listeners:
-            listener.begin()
 
     def go_on_after(self, step: int) -> None:
         """Takes it that the chief has saved this step."""
@@ -160,15 +155,15 @@ def build_saver(
     *,
     keep_checkpoint_max: int | None = 5,
     keep_checkpoint_every_n_hours: float = 10000,
+    defer_build: bool = False,
 ) -> tf.compat.v1.train.Saver:
-    """A saver of everything in the default graph that a checkpoint holds, or of these objects."""
-    if checkpoint is None:
-        everything = tf.compat.v1.global_variables()
-        everything += tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVEABLE_OBJECTS)
-    else:
-        everything = _tf.object_saveables(checkpoint)
+    """A saver of everything in the default graph that a checkpoint holds, or of these objects.
+
+    With `defer_build` it is of everything that is there when its `build` is called.
+    """
     return _PortableSaver(
-        everything,
+        None if checkpoint is None else _tf.object_saveables(checkpoint),
+        defer_build=defer_build,
         sharded=checkpoint is not None,
         max_to_keep=keep_checkpoint_max or 0,
         keep_checkpoint_every_n_hours=keep_checkpoint_every_n_hours,

@@ -46,6 +46,20 @@ def building(
             yield graph, tf.compat.v1.train.get_or_create_global_step()
 
 
+@contextlib.contextmanager
+def extending(graph: tf.Graph, device_fn: Callable[[tf.Operation], str] | None) -> Iterator[None]:
+    """Inside, what is added to a built graph gets devices and resource variables as in its build.
+
+    `device_fn` is what the graph was built with.
+    """
+    with (
+        graph.as_default(),
+        _placing(device_fn),
+        tf.variable_creator_scope(create_resource),
+    ):
+        yield
+
+
 def of_unplaced(device_fn: Callable | None) -> Callable[[tf.Operation], str] | None:
     """The user's function, asked only where no `tf.device` says anything."""
     return None if device_fn is None else lambda op: op.device or device_fn(op)

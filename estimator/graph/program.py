@@ -55,6 +55,8 @@ class TrainProgram:
       window: how batches make a step where gradients are accumulated; None if each is one.
       end: scalar, int64, fed: a loop ends when the global step is there, which other workers count
         too. None unless it is a loop beside ps tasks.
+      place: gives the device of each op, also of those that are added; None if nothing does.
+      has_own_summary: whether the model's Scaffold says what is recorded, and nothing else is.
       is_whole: scalar, bool: whether a loop had all of its steps, the last with its summaries.
         None where `end` is.
     """
@@ -79,6 +81,8 @@ class TrainProgram:
     window: StepWindow | None = None
     end: tf.Tensor | None = None
     is_whole: tf.Tensor | None = None
+    place: Callable[[tf.Operation], str] | None = None
+    has_own_summary: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,6 +214,8 @@ def build_train_program(
             window=window,
             end=step.end,
             is_whole=None if step.end is None else tf.equal(num_run, num_steps),
+            place=place,
+            has_own_summary=step.has_own_summary,
         )
 
 

@@ -13,10 +13,11 @@ import tensorflow as tf
 
 from estimator.checkpoint import files
 from estimator.checkpoint.in_memory import State, load_state
+from estimator.graph.building import extending
 from estimator.graph.program import EvalProgram, PredictProgram
 from estimator.session.hooks import Hook, HookedSession
 from estimator.session.host_input import HostInput, OpenInput, SessionOfBoth
-from estimator.session.open import Setup, restore_first
+from estimator.session.open import Setup, needs_values, restore_first, start_new
 from estimator.session.padded import limited, padded
 from estimator.session.tpu import start_tpu
 
@@ -90,7 +91,12 @@ class WarmSession:
         """A way to make calls with hooks around them; without hooks, always the same."""
         if not hooks:
             return self._run
-        hooked = HookedSession(self._setup.graph, hooks)
+        graph = self._setup.graph
+        with extending(graph, None):
+            made_before = needs_values()
+            hooked = HookedSession(graph, hooks)
+            path = None if self._restored is None else self._restored[0]
+            start_new(self.session, made_before, path)
         both = SessionOfBoth(self.session, source.session)
         hooked.start(self.session, tf.train.Coordinator(), both)
         return hooked

@@ -15,7 +15,7 @@ from estimator.graph import program as programs
 from estimator.graph.model import Model
 from estimator.graph.padded import build_padded_eval_program, build_padded_predict_program
 from estimator.session.host_input import HostInput
-from estimator.session.open import build_setup
+from estimator.session.open import build_setup, build_start
 from estimator.session.warm import WarmSession
 from estimator.spec import ModeKeys
 from estimator.verbs import smoke
@@ -81,9 +81,7 @@ def _open(
     program = build(model, host_input.element, strategy, model.config.tf_random_seed)
     with strategy.scope():
         setup = build_setup(
-            program.graph,
-            program.spec.scaffold,
-            build_saver,
+            build_start(program.graph, program.spec.scaffold, build_saver),
             make_session_config(model.config, strategy),
             is_evaluation=mode == ModeKeys.EVAL,
         )
