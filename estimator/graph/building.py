@@ -101,3 +101,14 @@ def _no_garbage_collection() -> Iterator[None]:
 def primary(variable: tf.Variable) -> tf.Variable:
     """The copy on the first replica."""
     return _tf.copies(variable)[0]
+
+
+def build_step_before(global_step: tf.Variable) -> tf.Tensor:
+    """The global step before a session call, as stock hooks fetch it along with the call.
+
+    They add such an op if there is none, and so would change the graph of an evaluation.
+    """
+    with tf.name_scope("global_step/"):
+        step_before = primary(global_step).read_value() + 0
+    tf.compat.v1.add_to_collection("global_step_read_op_cache", step_before)
+    return step_before

@@ -40,6 +40,7 @@ class WarmSession:
         target = start_tpu(program.strategy) or ""
         self.session = tf.compat.v1.Session(target, graph=setup.graph, config=setup.config)
         self._setup = setup
+        self._version_as_built = setup.graph.version
         self._restored: tuple | None = None
         self._predictions: weakref.WeakSet[Generator] = weakref.WeakSet()
         self._run = HookedSession(setup.graph, [])
@@ -65,6 +66,11 @@ class WarmSession:
     def has_weights_of(self, checkpoint_path: str) -> bool:
         """Whether it restored this checkpoint last, and the files are still the same ones."""
         return self._restored == files.checkpoint_identity(checkpoint_path)
+
+    @property
+    def is_as_built(self) -> bool:
+        """Whether no hook has added to the graph, which would take up memory and names for good."""
+        return self._setup.graph.version == self._version_as_built
 
     @property
     def is_predicting(self) -> bool:

@@ -39,11 +39,11 @@ class WarmSessions:
     ) -> WarmSession:
         """The mode's session, free to restore one of `paths`.
 
-        It is another than before if the input is of another kind, or if a prediction goes on whose
-        weights must stay.
+        It is another than before if the input is of another kind, if a hook has added to the
+        graph, or if a prediction goes on whose weights must stay.
         """
         old = warm = self._by_mode.get(mode)
-        if warm is None or warm.key != host_input.key:
+        if warm is None or warm.key != host_input.key or not warm.is_as_built:
             warm = _open(mode, model, strategy, host_input)
         elif warm.is_predicting and not warm.has_weights_of(paths[0]):
             warm = warm.twin()
