@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,6 +15,9 @@ from estimator.config.checks import check_no_pattern
 
 PREFIX = "model.ckpt"
 _ENDING = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
+_DATA = re.compile(r"\.data-\d{5}-of-(\d{5})$")
+# What tf.train.Checkpoint calls the graph of its objects in its files.
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _STEP = re.compile(re.escape(PREFIX) + r"-(\d+)\.index$")
 _log = logging.getLogger("estimator")
 
@@ -125,14 +128,55 @@ def check_matches(path: str, variables: Iterable[tf.Variable]) -> None:
     if not missing and not differing:
         return
     unused = sorted(set(there) - set(model))
-    lines = [
-        f"The checkpoint {path} is another model's. Use another `model_dir`, or the model that "
-        "wrote it, with an `input_fn` that yields features of the same shapes."
-    ]
-    lines += [f"  not in the checkpoint: {', '.join(sorted(missing))}"] if missing else []
+    lines = [f"  not in the checkpoint: {', '.join(sorted(missing))}"] if missing else []
     lines += [f"  other shape: {line}" for line in differing]
     lines += [f"  only in the checkpoint: {', '.join(unused)}"] if unused else []
-    raise ValueError("\n".join(lines))
+    raise ValueError("\n".join([_of_another_model(path), *lines]))
+
+
+def check_names(path: str, names: Collection[str]) -> None:
+    """Raises unless the checkpoint holds all that a saver of the model's will ask for.
+
+    One that was saved by objects may: a saver finds out how the names map.
+
+    Raises:
+      ValueError: names what is missing.
+    """
+    there = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    missing = sorted(set(names) - set(there))
+    if not missing or _OBJECT_GRAPH in there:
+        return
+    lines = [f"  not in the checkpoint: {', '.join(missing)}"]
+    if unused := sorted(set(there) - set(names)):
+        lines.append(f"  only in the checkpoint: {', '.join(unused)}")
+    raise ValueError("\n".join([_of_another_model(path), *lines]))
+
+
+def check_complete(path: str, error: tf.errors.NotFoundError) -> None:
+    """Raises if a restore failed with `error`, but not for want of a file.
+
+    Raises:
+      ValueError: says what the restore did not find.
+    """
+    data = [match for name in _data_files(path) if (match := _DATA.search(name))]
+    is_whole = data and len(data) == int(data[0].group(1))
+    if is_whole and tf.io.gfile.exists(path + ".index"):
+        raise ValueError(f"{_of_another_model(path)}\n  {restore_error(error)}") from error
+
+
+def _of_another_model(path: str) -> str:
+    return (
+        f"The checkpoint {path} is another model's. Use another `model_dir`, or the model that "
+        "wrote it, with an `input_fn` that yields features of the same shapes."
+    )
+
+
+def _data_files(path: str) -> list[str]:
+    """The files at `path` that hold values; the path may have characters of a pattern in it."""
+    directory, prefix = os.path.split(path)
+    if not tf.io.gfile.isdir(directory or "."):
+        return []
+    return [n for n in tf.io.gfile.listdir(directory or ".") if n.startswith(prefix + ".data-")]
 
 
 def missing_variables(path: str, variables: Sequence[tf.Variable]) -> list[tf.Variable]:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.checkpoint import files
 from estimator.checkpoint.old_model import OldModel
+from estimator.checkpoint.saver_ops import restored_names
 from estimator.checkpoint.warm_start import WarmStart, build_warm_start
 from estimator.graph.model import BUILD_LOCK
 from estimator.graph.workers import Workers, build_broadcast
@@ -289,6 +290,8 @@ def restore_first(
         try:
             _restore(setup, session, path)
         except (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError) as e:
+            if isinstance(e, tf.errors.NotFoundError):
+                files.check_complete(path, e)
             _log.warning(
                 "The checkpoint %s is damaged (%s); trying the one before.",
                 path,
@@ -314,6 +317,8 @@ def _restore(setup: Setup, session: tf.compat.v1.Session, path: str) -> None:
             variables = [v for v in tf.compat.v1.global_variables() if v.name not in names]
             files.check_matches(path, variables)
             saver = tf.compat.v1.train.Saver(variables) if lacking else saver
+        elif isinstance(saver, tf.compat.v1.train.Saver) and saver.saver_def is not None:
+            files.check_names(path, restored_names(setup.graph, saver))
         saver.restore(session, path)
         session.run([variable.initializer for variable in lacking])
 

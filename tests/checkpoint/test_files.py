@@ -346,3 +346,50 @@ def test_a_scaffold_may_have_a_tf_train_checkpoint_for_its_saver(make):
     assert "weight/.ATTRIBUTES/VARIABLE_VALUE" in trained.get_variable_names()
     assert next(trained.predict(numbers(start=1))) == w6
     assert trained.evaluate(numbers(1))["global_step"] == 6
+
+
+def test_another_model_with_a_saver_of_its_own_is_not_taken_back_to_an_older_checkpoint(make):
+    def with_extra(features, labels, mode):
+        tf.compat.v1.get_variable("extra", [2])
+        return saved_by(lambda w: tf.compat.v1.train.Saver(save_relative_paths=True))(
+            features, labels, mode
+        )
+
+    plain = saved_by(lambda w: tf.compat.v1.train.Saver(save_relative_paths=True))
+    make(with_extra).train(numbers(), steps=2)
+    make_plain = make(plain)
+    make_plain.train(numbers(), steps=2)
+    again = make(with_extra)
+    for verb in (again.evaluate, lambda input_fn: again.train(input_fn, steps=1)):
+        with pytest.raises(ValueError, match=r"(?s)ckpt-4 is another model's.*: extra$"):
+            verb(numbers(1))
+    assert checkpoint_steps(again.model_dir) == [2, 4]
+    assert make_plain.evaluate(numbers(1))["global_step"] == 4
+
+
+@pytest.mark.parametrize("damage", [delete_data, truncate_data])
+def test_a_saver_of_the_model_passes_over_a_damaged_checkpoint_too(make, damage):
+    trained = make(saved_by(lambda w: tf.compat.v1.train.Saver(save_relative_paths=True)))
+    trained.train(numbers(), steps=6)
+    damage(trained.model_dir)
+    assert trained.evaluate(numbers(1))["global_step"] == 4
+
+
+def test_a_saver_that_does_not_say_what_it_wants_is_no_sign_of_damage(make):
+    class Strict:
+        """Not a v1 Saver, and it wants what is not there."""
+
+        def __init__(self, saver):
+            self.saver = saver
+
+        def restore(self, session, path):
+            raise tf.errors.NotFoundError(None, None, "Key extra not found in checkpoint")
+
+        def __getattr__(self, name):
+            return getattr(self.saver, name)
+
+    model_fn = saved_by(lambda w: Strict(tf.compat.v1.train.Saver(save_relative_paths=True)))
+    trained = make(model_fn)
+    trained.train(numbers(), steps=4)
+    with pytest.raises(ValueError, match=r"(?s)ckpt-4 is another model's.*Key extra not found"):
+        trained.evaluate(numbers(1))
