@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import re
@@ -29,9 +30,10 @@ def checkpoint_step(path: str) -> int | None:
 
 
 def checkpoints_newest_first(model_dir: str) -> list[str]:
-    """Paths of the checkpoints in a directory that look whole, the newest first.
+    """Paths of the checkpoints in a directory, the newest first.
 
     The file `checkpoint` says which is the newest; if it is empty or wrong, the files' steps do.
+    The first looks whole; the others were not opened, for there may be very many of them.
     """
     if not tf.io.gfile.isdir(model_dir):
         return []
@@ -41,7 +43,7 @@ def checkpoints_newest_first(model_dir: str) -> list[str]:
     if named is not None:
         newer = [path for path in found if (checkpoint_step(path) or 0) > _step_or_zero(named)]
         found = [named, *(path for path in found if path != named and path not in newer), *newer]
-    return [path for path in found if _is_readable(path)]
+    return list(itertools.dropwhile(lambda path: not is_readable(path), found))
 
 
 def latest_checkpoint(model_dir: str) -> str | None:
@@ -236,7 +238,8 @@ def _step_or_zero(path: str) -> int:
     return checkpoint_step(path) or 0
 
 
-def _is_readable(path: str) -> bool:
+def is_readable(path: str) -> bool:
+    """Whether a checkpoint looks whole; warns that it is passed over if not."""
     try:
         tf.train.load_checkpoint(path)
     except (tf.errors.OpError, ValueError) as error:

@@ -76,6 +76,7 @@ class CheckpointWriter:
         prunable = files.prunable_checkpoints(self._model_dir)
         whole = list(paths[paths.index(restored) :]) if restored in paths else []
         damaged = [path for path in paths if path not in whole]
+        whole = [path for path in whole if files.is_readable(path)]
         if prunable is not None:
             whole = [path for path in whole if path == restored or path in prunable]
         keep = self._saver.saver_def.max_to_keep or len(whole)

@@ -287,6 +287,8 @@ def restore_first(
       ValueError: a checkpoint is another model's, or none of those given is whole.
     """
     for path in checkpoint_paths:
+        if not files.is_readable(path):
+            continue
         try:
             _restore(setup, session, path)
         except (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError) as e:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import estimator as est
 from estimator.checkpoint import files
+from estimator.session.following import checkpoints_oldest_first
 from tests.toy import Model, checkpoint_steps, ids_model_fn, ids_of, numbers, weight_after
 
 NEWEST = "model.ckpt-6"
@@ -393,3 +394,48 @@ def test_a_saver_that_does_not_say_what_it_wants_is_no_sign_of_damage(make):
     trained.train(numbers(), steps=4)
     with pytest.raises(ValueError, match=r"(?s)ckpt-4 is another model's.*Key extra not found"):
         trained.evaluate(numbers(1))
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The steps of the checkpoints that were opened, in order."""
+    steps = []
+    load_checkpoint = tf.train.load_checkpoint
+
+    def counted(path):
+        steps.append(files.checkpoint_step(path))
+        return load_checkpoint(path)
+
+    monkeypatch.setattr(tf.train, "load_checkpoint", counted)
+    return steps
+
+
+def test_a_warm_call_opens_one_checkpoint_however_many_there_are(make, opened):
+    trained = make(keep_checkpoint_max=0)
+    trained.train(numbers(), steps=20)
+    list(trained.predict(numbers(1)))
+    trained.evaluate(numbers(1))
+    opened.clear()
+    list(trained.predict(numbers(1)))
+    assert opened == [20]
+    trained.evaluate(numbers(1))
+    assert opened == [20, 20]
+    assert trained.latest_checkpoint().endswith("-20")
+    assert opened == [20, 20, 20]
+    assert [step for step, _ in checkpoints_oldest_first(trained.model_dir)] == [*range(2, 21, 2)]
+    assert opened == [20, 20, 20, 20]
+
+
+@pytest.mark.parametrize("damage", [empty_index, truncate_index, garble_index])
+def test_a_restore_passes_over_an_index_that_is_damaged_behind_the_newest(make, damage, caplog):
+    """Step 8 has damaged data, step 6 a damaged index, which is found out when 8 has failed."""
+    trained = make()
+    trained.train(numbers(), steps=8)
+    damage(trained.model_dir)
+    (data,) = glob.glob(os.path.join(trained.model_dir, "model.ckpt-8.data-*"))
+    os.truncate(data, 1)
+    with caplog.at_level(logging.WARNING, "estimator"):
+        assert make().evaluate(numbers(1))["global_step"] == 4
+    assert ["-8 is damaged" in m or "-6 is not whole" in m for m in warnings_of(caplog)] == [
+        True
+    ] * 2
