@@ -198,7 +198,28 @@ def prunable_checkpoints(model_dir: str) -> list[str] | None:
         state = tf.train.get_checkpoint_state(model_dir)
     except (tf.errors.OpError, ValueError):
         return None
-    return list(state.all_model_checkpoint_paths) if state is not None else None
+    if state is None:
+        return None
+    paths = [_resolved(model_dir, path) for path in state.all_model_checkpoint_paths]
+    return [path for path in paths if is_inside(model_dir, path)]
+
+
+def is_inside(model_dir: str, path: str) -> bool:
+    """Whether a checkpoint is in a directory, or below it: only what is may be removed."""
+    return os.path.abspath(path).startswith(os.path.join(os.path.abspath(model_dir), ""))
+
+
+def _resolved(model_dir: str, path: str) -> str:
+    """The checkpoint that the file `checkpoint` of a directory means by a path.
+
+    It may be a copy of a directory whose saver wrote absolute paths.
+    """
+    if is_inside(model_dir, path) and os.path.dirname(os.path.abspath(path)) != os.path.abspath(
+        model_dir
+    ):
+        return path
+    here = os.path.join(model_dir, os.path.basename(path))
+    return here if tf.io.gfile.exists(here + ".index") else path
 
 
 def remove_checkpoint(path: str) -> None:
@@ -224,14 +245,15 @@ def _named_latest(model_dir: str) -> str | None:
         return None
     if state is None:
         return None
-    if not tf.io.gfile.exists(state.model_checkpoint_path + ".index"):
+    path = _resolved(model_dir, state.model_checkpoint_path)
+    if not tf.io.gfile.exists(path + ".index"):
         _log.warning(
             "The newest checkpoint in %s should be %s, which is not whole and is passed over.",
             model_dir,
-            state.model_checkpoint_path,
+            path,
         )
         return None
-    return state.model_checkpoint_path
+    return path
 
 
 def _step_or_zero(path: str) -> int:

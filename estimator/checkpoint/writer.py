@@ -68,14 +68,15 @@ class CheckpointWriter:
 
         Args:
           restored: the one that training goes on from.
-          paths: all there are, newest first; those before `restored` are damaged.
+          paths: all there are, newest first; those before `restored` are damaged. One that is not
+            in the directory is left alone.
         """
         self._last_step = files.checkpoint_step(restored)
         if not isinstance(self._saver, tf.compat.v1.train.Saver):
             return
         prunable = files.prunable_checkpoints(self._model_dir)
-        whole = list(paths[paths.index(restored) :]) if restored in paths else []
-        damaged = [path for path in paths if path not in whole]
+        index = paths.index(restored) if restored in paths else len(paths)
+        damaged, whole = self._own(paths[:index]), self._own(paths[index:])
         whole = [path for path in whole if files.is_readable(path)]
         if prunable is not None:
             whole = [path for path in whole if path == restored or path in prunable]
@@ -86,6 +87,9 @@ class CheckpointWriter:
         self._saver.set_last_checkpoints_with_time(
             [(path, _saved_at(path)) for path in oldest_first]
         )
+
+    def _own(self, paths: Sequence[str]) -> list[str]:
+        return [path for path in paths if files.is_inside(self._model_dir, path)]
 
     def save(self, session: tf.compat.v1.Session, step: int) -> bool:
         """Saves, unless this step is saved already.

@@ -3,6 +3,7 @@
 import glob
 import logging
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -439,3 +440,43 @@ def test_a_restore_passes_over_an_index_that_is_damaged_behind_the_newest(make, 
     assert ["-8 is damaged" in m or "-6 is not whole" in m for m in warnings_of(caplog)] == [
         True
     ] * 2
+
+
+def plain_saver(w):
+    return tf.compat.v1.train.Saver(max_to_keep=2)
+
+
+def test_training_in_a_copy_leaves_the_checkpoints_of_the_original_alone(make, tmp_path, caplog):
+    """A plain Saver writes absolute paths, which in the copy are still those of the original."""
+    original = make(saved_by(plain_saver)).train(numbers(), steps=4)
+    copy = str(tmp_path) + "_copy"
+    shutil.copytree(tmp_path, copy)
+    copied = est.Estimator(original._model_fn, copy, original.config.replace(model_dir=copy))
+    assert copied.latest_checkpoint() == os.path.join(copy, "model.ckpt-4")
+    copied.train(numbers(), steps=4)
+    assert checkpoint_steps(original.model_dir) == [2, 4]
+    assert checkpoint_steps(copy) == [6, 8]
+    assert original.evaluate(numbers(1))["global_step"] == 4
+
+
+def test_a_checkpoint_elsewhere_that_the_file_names_is_restored_and_never_removed(make, tmp_path):
+    there = make(saved_by(plain_saver)).train(numbers(), steps=4)
+    model_dir = str(tmp_path) + "_new"
+    os.makedirs(model_dir)
+    shutil.copy(os.path.join(there.model_dir, "checkpoint"), model_dir)
+    new = est.Estimator(there._model_fn, model_dir, there.config.replace(model_dir=model_dir))
+    new.train(numbers(), steps=6)
+    assert new.train_result.global_step == 10
+    assert checkpoint_steps(there.model_dir) == [2, 4]
+    assert checkpoint_steps(model_dir) == [8, 10]
+
+
+@pytest.mark.parametrize("is_relative", [False, True])
+def test_absolute_paths_of_a_plain_saver_name_no_checkpoint_twice(
+    make, tmp_path, is_relative, monkeypatch
+):
+    trained = make(saved_by(plain_saver)).train(numbers(), steps=4)
+    monkeypatch.chdir(tmp_path.parent)
+    directory = tmp_path.name if is_relative else trained.model_dir
+    found = files.checkpoints_newest_first(directory)
+    assert found == [os.path.join(directory, f"model.ckpt-{step}") for step in (4, 2)]
