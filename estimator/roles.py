@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -10,9 +11,10 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from estimator.checkpoint.files import checkpoint_step, is_readable
-from estimator.config.strategy import check_fits_cluster, make_strategy
+from estimator.config.strategy import check_fits_cluster, check_roles, make_strategy
 from estimator.estimator import Estimator
 from estimator.session.following import (
+    ChiefWatch,
     checkpoints_oldest_first,
     clear_end,
     read_end,
@@ -73,6 +75,9 @@ def train_and_evaluate(
     """
     specs = checked_specs(estimator, train_spec, eval_spec)
     cluster = estimator.config.cluster
+    if cluster.task_type in ("evaluator", "ps"):
+        # They would wait for others, which such a mistake ends at once.
+        check_roles(estimator.config)
     if cluster.task_type == "evaluator":
         return run_evaluator(estimator, train_spec, specs)
     if sum(map(len, cluster.addresses.values())) <= 1:
@@ -152,7 +157,21 @@ def run_evaluator(
 
     Raises:
       SystemExit: training has failed; what it left is evaluated first.
+      TimeoutError: the chief is gone and does not come back within the config's
+        `session_creation_timeout_secs`.
     """
+    with contextlib.closing(ChiefWatch(model.config, clock)) as watch:
+        return _follow(model, train_spec, specs, clock, sleep, watch)
+
+
+def _follow(
+    model: Estimator,
+    train_spec: TrainSpec,
+    specs: Sequence[EvalSpec],
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+    watch: ChiefWatch,
+) -> TrainAndEvaluateResult:
     started_at, old_end = clock(), read_end(model.model_dir)
     delay = min(spec.start_delay_secs for spec in specs)
     following = [_Following(model, spec, clock) for spec in specs]
@@ -173,6 +192,7 @@ def run_evaluator(
                 one.run(checkpoints, is_last)
         if is_last:
             break
+        watch.check((end, checkpoints[-1:]))
         sleep(_POLL_SECS)
     if end is not None and end.get("exit_status"):
         raise SystemExit(end["exit_status"])

@@ -12,13 +12,16 @@ from estimator._tf.checkpoint import (
     savers_apart,
     slice_of,
 )
-from estimator._tf.data import ops_of_datasets_in
+from estimator._tf.data import map_in_line, ops_of_datasets_in
 from estimator._tf.distribute import (
+    Seat,
     copies,
     has_started_server,
     is_multi_worker,
     make_multi_worker_mirrored,
+    make_parameter_server,
     replica_reaches_outer_graphs,
+    seats_in_all_reduces,
 )
 from estimator._tf.gradients import gradient_reduction, last_loss_reduction, mean_gradients, scaled
 from estimator._tf.graph import (
@@ -62,7 +65,12 @@ from estimator._tf.random import (
     random_ops_replaced,
     swap_seed_counter,
 )
-from estimator._tf.session import make_callable, set_scaffold_parts
+from estimator._tf.session import (
+    InterruptibleSession,
+    make_callable,
+    open_session,
+    set_scaffold_parts,
+)
 from estimator._tf.summary import close_file_writer, file_writer, summary_ops_replaced
 from estimator._tf.sync_replicas import sync_replicas_in_line, sync_replicas_refused
 from estimator._tf.tpu import (

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,6 +39,76 @@ def make_callable(
         return [None if place is None else results[place] for place in places]
 
     return call
+
+
+class InterruptibleSession(tf.compat.v1.Session):
+    """A session whose calls can be given up: one to a server that is gone never returns.
+
+    `_do_call` is where all calls pass, also those of callables, which tell the server when they are
+    garbage, unless `_closed` is set. 2.16 to 2.21.
+
+    Attributes:
+      wait: called with an event that is set when a call, which another thread makes, has returned;
+        what it raises ends the waiting, and the use of the session. None makes plain calls.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        graph: tf.Graph,
+        config: tf.compat.v1.ConfigProto,
+        wait: Callable[[threading.Event], None] | None,
+    ) -> None:
+        """Opens it; the first call reaches the server."""
+        super().__init__(target, graph=graph, config=config)
+        self.wait = wait
+
+    def give_up(self) -> None:
+        """Tells nobody any more that it, or a callable of its, is not needed."""
+        self._closed = True
+
+    def close(self) -> None:
+        """Closes it; that the server is gone, perhaps for another, does not matter."""
+        if self._closed or sys.is_finalizing():  # Then no thread starts any more.
+            return
+        with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
+            self._wait_for(super().close)
+
+    def _do_call(self, fn: Callable, *args: Any) -> Any:
+        return self._wait_for(super()._do_call, fn, *args)
+
+    def _wait_for(self, function: Callable, *args: Any) -> Any:
+        if self.wait is None:
+            return function(*args)
+        is_done, outcome = threading.Event(), concurrent.futures.Future[Any]()
+
+        def call() -> None:
+            try:
+                outcome.set_result(function(*args))
+            except BaseException as error:
+                outcome.set_exception(error)
+            is_done.set()
+
+        # A thread of a pool would be waited for when the process ends.
+        threading.Thread(target=call, daemon=True).start()
+        try:
+            self.wait(is_done)
+        except BaseException:
+            self.give_up()
+            raise
+        return outcome.result()
+
+
+def open_session(
+    target: str,
+    graph: tf.Graph,
+    config: tf.compat.v1.ConfigProto,
+    wait: Callable[[threading.Event], None] | None,
+) -> tf.compat.v1.Session:
+    """A session on a graph; an `InterruptibleSession` if there is a way to wait for its calls."""
+    if wait is None:
+        return tf.compat.v1.Session(target, graph=graph, config=config)
+    return InterruptibleSession(target, graph, config, wait)
 
 
 def set_scaffold_parts(scaffold: tf.compat.v1.train.Scaffold, parts: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ from estimator.config.cluster import Cluster, read_cluster
 from estimator.config.frozen import check_fields, short_repr, write_fields
 from estimator.config.loop import checked_loop_length
 from estimator.config.strategy import STRATEGY_TYPES, check_strategy_name
+from estimator.spec import ModeKeys
 
 DEFAULT_SAVE_CHECKPOINTS_SECS: Final = 600
 PS_PLACEMENTS: Final = ("round_robin", "by_size")
@@ -182,6 +183,16 @@ class RunConfig:
     def evaluation_master(self) -> str:
         """The target of sessions that evaluate."""
         return self.cluster.evaluation_master
+
+    def named_master(self, mode: str) -> str | None:
+        """The server of another process that sessions of a mode are to run on; None without one.
+
+        A cluster's tasks evaluate and predict in their own processes.
+        """
+        if mode == ModeKeys.EVAL:
+            return self.cluster.evaluation_master
+        is_alone = not self.cluster.addresses
+        return self.cluster.session_master if mode == ModeKeys.TRAIN or is_alone else None
 
     @property
     def task_type(self) -> str:

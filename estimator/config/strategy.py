@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.checks import check_choice
+from estimator.config.cluster import CHIEF, EVALUATOR, PS, WORKER
+from estimator.config.least_bytes import LeastBytes
 from estimator.config.tpu import is_tpu, make_tpu_strategy
 from estimator.spec import ModeKeys
 
@@ -69,8 +71,6 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
         choice = None
     if mode != ModeKeys.TRAIN and isinstance(choice, STRATEGY_TYPES):
         choice = _local_part(choice)
-    if choice == "parameter_server":
-        choice = None  # One replica; what is special is where its variables are.
     if isinstance(choice, STRATEGY_TYPES):
         _check_gpus(choice)
         return choice
@@ -84,6 +84,8 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
     with tf.Graph().as_default():
         if choice == "multi_worker_mirrored":
             return _make_multi_worker_mirrored(config, mode)
+        if choice == "parameter_server":
+            return _make_parameter_server(config, mode)
         return _MAKERS[choice](config.num_replicas)
 
 
@@ -127,8 +129,6 @@ def check_fits_cluster(config: RunConfig, strategy: tf.distribute.Strategy) -> N
       ValueError: says what each of the two has, and what to pass.
     """
     cluster = config.cluster
-    tasks = {role: len(addresses) for role, addresses in cluster.cluster_spec.items()}
-    listed = ", ".join(f"{number} {role}" for role, number in tasks.items())
     if _tf.is_multi_worker(strategy):
         resolver = strategy.cluster_resolver
         theirs = tf.train.ClusterSpec(resolver.cluster_spec()).as_dict()
@@ -140,9 +140,27 @@ def check_fits_cluster(config: RunConfig, strategy: tf.distribute.Strategy) -> N
                 f"({cluster.cluster_spec}). Set TF_CONFIG before both are made, or pass "
                 "RunConfig(cluster=parse_tf_config(...))."
             )
+    if cluster.task_type == EVALUATOR:
+        return  # It trains for itself.
+    check_roles(config)
+    if cluster.task_type == PS:
+        raise ValueError(
+            f"This task is ps {cluster.task_id} of TF_CONFIG, which holds variables and does not "
+            "train. Call `train_and_evaluate` in it, as in all tasks."
+        )
+
+
+def check_roles(config: RunConfig) -> None:
+    """Raises unless the strategy has work for all tasks of the cluster; the same in each of them.
+
+    Raises:
+      ValueError: says what each of the two has, and what to pass.
+    """
+    addresses = config.cluster.addresses
+    tasks = {role: len(addresses[role]) for role in (CHIEF, WORKER, PS) if role in addresses}
+    listed = ", ".join(f"{number} {role}" for role, number in tasks.items())
     choice = _choose(config, ModeKeys.TRAIN)
-    if "ps" in tasks and (choice in (None, "parameter_server") or isinstance(choice, _PS_TYPE)):
-        _check_parameter_servers(config)
+    if PS in tasks and (choice in (None, "parameter_server") or isinstance(choice, _PS_TYPE)):
         return
     if choice == "parameter_server":
         raise ValueError(
@@ -150,25 +168,18 @@ def check_fits_cluster(config: RunConfig, strategy: tf.distribute.Strategy) -> N
             f'{listed or "no cluster"}. Add "ps" to its cluster, or pass another strategy.'
         )
     named = _choice_in_words(config)
-    if "ps" in tasks:
+    if PS in tasks:
         raise ValueError(
             f"`TF_CONFIG` names {listed}, but the strategy ({named}) has no use for a ps: it keeps "
             "variables on the workers. Leave the ps out of TF_CONFIG."
         )
-    num_workers = cluster.num_worker_replicas
-    if num_workers > 1 and not _tf.is_multi_worker(strategy):
+    is_together = choice == "multi_worker_mirrored" or (
+        isinstance(choice, STRATEGY_TYPES) and _tf.is_multi_worker(choice)
+    )
+    if sum(tasks.values()) > 1 and not is_together:
         raise ValueError(
             f"`TF_CONFIG` names {listed}, but the strategy ({named}) trains in one process. Pass "
             'RunConfig(strategy="multi_worker_mirrored"), or unset TF_CONFIG.'
-        )
-
-
-def _check_parameter_servers(config: RunConfig) -> None:
-    cluster = config.cluster
-    if cluster.task_type == "ps":
-        raise ValueError(
-            f"This task is ps {cluster.task_id} of TF_CONFIG, which holds variables and does not "
-            "train. Call `train_and_evaluate` in it, as in all tasks."
         )
 
 
@@ -290,6 +301,31 @@ def _make_multi_worker_mirrored(config: RunConfig, mode: str) -> tf.distribute.S
             resolver, options, kind, len(devices), number=1 + len(_multi_worker_mirrored)
         )
     return _multi_worker_mirrored[key]
+
+
+def _make_parameter_server(config: RunConfig, mode: str) -> tf.distribute.Strategy:
+    """One of the devices of this process; one replica needs none: its ops are merely placed."""
+    cluster = config.cluster
+    devices = _replica_devices(config.num_replicas)
+    if len(devices) == 1:
+        return make_no_strategy()
+    if mode != ModeKeys.TRAIN or not cluster.num_ps_replicas or cluster.task_type == PS:
+        return _make_mirrored(config.num_replicas)
+    own = f"/job:{cluster.task_type}/replica:0/task:{cluster.task_id}"
+    specs = map(tf.DeviceSpec.from_string, devices)
+    names = [f"{own}/device:{spec.device_type}:{spec.device_index}" for spec in specs]
+    num_ps = cluster.num_ps_replicas
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(cluster.cluster_spec),
+        task_type=cluster.task_type,
+        task_id=cluster.task_id,
+    )
+    place_variable = tf.compat.v1.train.replica_device_setter(
+        ps_tasks=num_ps,
+        worker_device=own,
+        ps_strategy=LeastBytes(num_ps) if config.ps_placement == "by_size" else None,
+    )
+    return _tf.make_parameter_server(resolver, names, place_variable)
 
 
 _multi_worker_mirrored: dict[str, tf.distribute.Strategy] = {}

@@ -9,6 +9,7 @@ from estimator.config.cluster import EVALUATOR, Cluster
 from estimator.config.frozen import write_fields
 from estimator.config.run_config import RunConfig
 from estimator.config.tpu_config import TPUConfig
+from estimator.spec import ModeKeys
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -84,6 +85,15 @@ class TPURunConfig(RunConfig):
         if self._evaluation_master is not None:
             return self._evaluation_master
         return super().evaluation_master or ("" if self.task_type == EVALUATOR else self.master)
+
+    def named_master(self, mode: str) -> str | None:
+        """As `RunConfig.named_master`; with `master` and `evaluation_master`."""
+        is_alone = not self.cluster.addresses
+        if mode == ModeKeys.EVAL and self._evaluation_master is not None:
+            return self._evaluation_master
+        if self._master is not None and (mode == ModeKeys.TRAIN or is_alone):
+            return self._master
+        return super().named_master(mode)
 
     def replace(self, **changes: Any) -> Any:
         """As `RunConfig.replace`; `iterations_per_loop` changes the `tpu_config`."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 
 from estimator.config.cluster import Cluster
+from estimator.config.least_bytes import LeastBytes
 
 _thread = threading.local()
 
@@ -40,7 +41,7 @@ def make_device_fn(cluster: Cluster, placement: str) -> Callable[[tf.Operation],
     to_ps = tf.compat.v1.train.replica_device_setter(
         ps_tasks=num_ps,
         worker_device=own.to_string(),
-        ps_strategy=_LeastBytes(num_ps) if placement == "by_size" else None,
+        ps_strategy=LeastBytes(num_ps) if placement == "by_size" else None,
     )
 
     def place(op: tf.Operation) -> str:
@@ -52,23 +53,3 @@ def make_device_fn(cluster: Cluster, placement: str) -> Callable[[tf.Operation],
         return to_ps(op)
 
     return place
-
-
-class _LeastBytes:
-    """The ps task that holds the fewest bytes so far; the first of several."""
-
-    def __init__(self, num_ps: int) -> None:
-        self._bytes = [0] * num_ps
-
-    def __call__(self, op: tf.Operation) -> int:
-        task = self._bytes.index(min(self._bytes))
-        self._bytes[task] += _num_bytes(op)
-        return task
-
-
-def _num_bytes(op: tf.Operation) -> int:
-    attributes = op.node_def.attr
-    shape = tf.TensorShape(attributes["shape"].shape) if "shape" in attributes else None
-    if shape is None or not shape.is_fully_defined() or "dtype" not in attributes:
-        return 1
-    return (shape.num_elements() or 1) * tf.as_dtype(attributes["dtype"].type).size

@@ -11,7 +11,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.config.tpu import is_tpu
 from estimator.graph import accumulate, host_call, input, reduce, summary, tpu, updates
-from estimator.graph.agreement import Ballot, build_report
+from estimator.graph.agreement import REPORT_SIZE, Ballot, build_report
 from estimator.graph.building import primary
 from estimator.graph.copy import build_copy, runs_each_time
 from estimator.graph.last_value import LastValue
@@ -35,7 +35,11 @@ _NO_LOOP = (
     "steps cannot hold. Train with `iterations_per_loop=1`, or leave it out and use "
     'RunConfig(strategy="multi_worker_mirrored").'
 )
-
+_ONE_REPLICA = (
+    "A SyncReplicasOptimizer takes one gradient a worker, and this one has several replicas. Train "
+    "with `num_replicas=1` and a worker for each device, or leave it out and use "
+    'RunConfig(strategy="multi_worker_mirrored").'
+)
 
 # What of a Scaffold no step runs.
 _FOR_SESSIONS = ("init_op", "ready_op", "ready_for_local_init_op", "local_init_op")
@@ -76,6 +80,7 @@ class TrainStep:
         self._ballot = ballot
         self._workers = ONE_WORKER if ballot is None else ballot.workers
         self._wished: tf.Tensor | None = None
+        self._seats: Sequence[_tf.Seat] = ()
         self._step_before = step_before
         self._strategy = strategy
         self._model = model
@@ -112,10 +117,9 @@ class TrainStep:
         batches, has_more = input.build_replica_batches(self._source, num_replicas)
         summaries_before = summary.summaries_so_far()
         # For tf.summary with a writer of the model's: it writes by itself, when it is asked to.
-        waits_for_others = is_in_loop and self._model.config.num_ps_replicas > 0
-        refused = (
-            _tf.sync_replicas_refused(_NO_LOOP) if waits_for_others else contextlib.nullcontext()
-        )
+        refused: contextlib.AbstractContextManager = contextlib.nullcontext()
+        if self._model.config.num_ps_replicas and (is_in_loop or num_replicas > 1):
+            refused = _tf.sync_replicas_refused(_NO_LOOP if is_in_loop else _ONE_REPLICA)
         with tf.summary.record_if(self._build_is_writing(is_last)), refused:
             replicas = self._build_replicas(step, batches)
         self.spec = replicas.outputs[0].spec
@@ -123,7 +127,9 @@ class TrainStep:
         losses = [output.spec.loss for output in replicas.outputs]
         loss = reduce.build_mean_loss(losses, len(losses) * self._workers.count)
         if self._ballot is not None:
-            loss, has_more, self._wished = build_report(self._ballot, loss, has_more)
+            loss, has_more, self._wished = build_report(
+                self._ballot, loss, has_more, self._seats, _as_ops(done)
+            )
         step_ops = _ops_behind(done, replicas.new_ops)
         if self._window is not None:
             loss, kept = build_window_loss(self._window, loss)
@@ -148,7 +154,7 @@ class TrainStep:
             done = [build_take_back(before, loss, _ops(done), self._skips, self._workers)]
         if self._model.config.num_ps_replicas:
             pack_messages(_ops_behind([*done, loss], replicas.new_ops))
-        if waits_for_others:
+        if is_in_loop and self._model.config.num_ps_replicas:
             done, has_more = self._build_is_before_end(done, step_ops)
         with tf.device("/cpu:0"), tf.control_dependencies([tf.group(*_ops(done))]):
             return tf.identity(loss, "loss_of_step"), has_more
@@ -223,7 +229,8 @@ class TrainStep:
         ):
             if is_tpu(self._strategy):
                 return self._build_tpu_program(model, batches, moment, windows)
-            replicas = build_replicas(self._strategy, model, batches, ModeKeys.TRAIN)
+            with self._seats_for_report() as self._seats:
+                replicas = build_replicas(self._strategy, model, batches, ModeKeys.TRAIN)
         check_global_step_advances(replicas.new_ops, self._global_step, windows)
         assigned = updates.assignments(replicas.new_ops)
         self._windows = windows
@@ -232,6 +239,12 @@ class TrainStep:
             # The batches of a step differ in their random numbers, too.
             _tf.set_input(moment.op, step + self._window.before * 2**40)
         return replicas
+
+    def _seats_for_report(self) -> contextlib.AbstractContextManager[Sequence[_tf.Seat]]:
+        """Inside, what reduces gradients can take along what workers tell each other."""
+        if self._ballot is None:
+            return contextlib.nullcontext(())
+        return _tf.seats_in_all_reduces(REPORT_SIZE)
 
     def _build_tpu_program(
         self,
@@ -299,7 +312,7 @@ def check_global_step_advances(
 def _ops_behind(values: Sequence[Any], among: Sequence[tf.Operation]) -> list[tf.Operation]:
     """Those of some ops that run for `values`; a saver's and others' do not."""
     remaining = set(among)
-    stack = [getattr(value, "op", value) for value in _ops(values)]
+    stack = _as_ops(values)
     while stack:
         op = stack.pop()
         if op in remaining:
@@ -353,6 +366,10 @@ def _read_behind(step: tf.Tensor) -> tf.Operation:
     while op.type != "ReadVariableOp" and op.inputs:
         op = op.inputs[0].op
     return op if op.type == "ReadVariableOp" else step.op
+
+
+def _as_ops(values: Sequence[Any]) -> list[tf.Operation]:
+    return [getattr(value, "op", value) for value in _ops(values)]
 
 
 def _ops(values: Sequence[Any]) -> list[Any]:

@@ -7,7 +7,7 @@ all raise the same error.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,21 @@ from estimator.graph.workers import Workers, build_gather
 _MAX_LINES = 10
 
 
-def describe_model(graph: tf.Graph) -> dict[str, str]:
-    """The variables of a graph, and how many collectives it has, as they are to be shown."""
+def describe_variables(graph: tf.Graph, has_devices: bool = False) -> dict[str, str]:
+    """The variables of a graph, as they are to be shown; with where they are, if asked for."""
     with graph.as_default():
         variables = tf.compat.v1.global_variables()
-    described = {
-        f"the variable {variable.name.partition(':')[0]}": f"{variable.dtype.name} {variable.shape}"
+    return {
+        f"the variable {variable.name.partition(':')[0]}": " ".join(
+            [variable.dtype.name, str(variable.shape), *([variable.device] if has_devices else [])]
+        )
         for variable in variables
     }
+
+
+def describe_model(graph: tf.Graph) -> dict[str, str]:
+    """The variables of a graph, and how many collectives it has, as they are to be shown."""
+    described = describe_variables(graph)
     functions = graph.as_graph_def().library.function
     nodes = [*graph.get_operations(), *(node for f in functions for node in f.node_def)]
     kinds = [getattr(node, "type", None) or node.op for node in nodes]
@@ -52,30 +59,60 @@ def check_alike(
     """
     if workers.count == 1:
         return
-    text = json.dumps({name: str(value) for name, value in mine.items()}).encode()
+    text = encode(mine)
     with tf.Graph().as_default() as graph, tf.device("/cpu:0"):
         given = tf.compat.v1.placeholder(tf.int32, [None])
         gathered = build_gather(workers, given)
         with open_session(graph) as session:
             texts = session.run(gathered, {given: np.frombuffer(text, np.uint8)})
     everyone = [json.loads(bytes(row.astype(np.uint8)).rstrip(b"\0")) for row in texts]
-    lines = [
-        line for other in range(1, workers.count) for line in _compare(everyone, other, workers)
-    ]
-    if lines:
-        more = f"\n  and {len(lines) - _MAX_LINES} more" if len(lines) > _MAX_LINES else ""
-        raise ValueError(
-            "The workers of a cluster must run the same program: the same model and the same "
-            "config. They differ:\n  " + "\n  ".join(lines[:_MAX_LINES]) + more
+    lines = []
+    for other in range(1, workers.count):
+        names = dict.fromkeys([*everyone[0], *everyone[other]])
+        lines += _compare(
+            names, everyone[0], workers.names[0], everyone[other], workers.names[other]
         )
+    _check_none(lines)
 
 
-def _compare(everyone: list[dict[str, str]], other: int, workers: Workers) -> list[str]:
-    chiefs, theirs = everyone[0], everyone[other]
+def encode(described: Mapping[str, Any]) -> bytes:
+    """A description as it travels."""
+    return json.dumps({name: str(value) for name, value in described.items()}).encode()
+
+
+def check_like_chief(chiefs: bytes, chief: str, mine: Mapping[str, Any], own_name: str) -> None:
+    """Raises if what this task has differs from what the chief has; the chief may have more.
+
+    Args:
+      chiefs: its description, encoded.
+      chief: what it is called.
+      mine: what this task has, by name.
+      own_name: what this task is called.
+
+    Raises:
+      ValueError: says what differs.
+    """
+    theirs = json.loads(encode(mine))
+    _check_none(_compare(theirs, json.loads(chiefs), chief, theirs, own_name))
+
+
+def _check_none(differences: list[str]) -> None:
+    if not differences:
+        return
+    shown, count = differences[:_MAX_LINES], len(differences)
+    more = f"\n  and {count - _MAX_LINES} more" if count > _MAX_LINES else ""
+    raise ValueError(
+        "The workers of a cluster must run the same program: the same model and the same config. "
+        "They differ:\n  " + "\n  ".join(shown) + more
+    )
+
+
+def _compare(
+    names: Iterable[str], ones: dict[str, str], one: str, others: dict[str, str], other: str
+) -> list[str]:
     missing = "not there"
     return [
-        f"{name} is {chiefs.get(name, missing)} on {workers.names[0]} and "
-        f"{theirs.get(name, missing)} on {workers.names[other]}"
-        for name in dict.fromkeys([*chiefs, *theirs])
-        if chiefs.get(name) != theirs.get(name)
+        f"{name} is {ones.get(name, missing)} on {one} and {others.get(name, missing)} on {other}"
+        for name in names
+        if ones.get(name) != others.get(name)
     ]

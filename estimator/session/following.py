@@ -5,13 +5,66 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from estimator.checkpoint import files
+from estimator.config.run_config import RunConfig
+from estimator.session.peers import Peers
+from estimator.session.server import task_name
 
 _NAME = "training-ended.json"
+
+
+class ChiefWatch:
+    """How long an evaluator has heard nothing of the chief; one that comes back is waited for."""
+
+    def __init__(self, config: RunConfig, clock: Callable[[], float]) -> None:
+        """Watches nobody if the chief trains alone: it has no server that would answer.
+
+        Args:
+          config: of the evaluator.
+          clock: seconds from any fixed moment.
+        """
+        tasks = config.cluster.addresses
+        role = "chief" if "chief" in tasks else "worker"
+        is_alone = sum(len(tasks.get(name, ())) for name in ("chief", "worker", "ps")) < 2
+        self._name = task_name(role, 0)
+        self._address = "" if is_alone else tasks[role][0]
+        self._peers = Peers({} if is_alone else {self._name: self._address})
+        self._model_dir = config.model_dir
+        self._timeout_secs = config.session_creation_timeout_secs
+        self._clock = clock
+        self._heard_at = clock()
+        self._news: Any = None
+
+    def check(self, news: Any) -> None:
+        """Raises if nothing was heard for long.
+
+        Args:
+          news: what training has left so far; another than before is a sign of life.
+
+        Raises:
+          TimeoutError: names the chief.
+        """
+        if not self._peers:
+            return
+        if news != self._news or not self._peers.is_gone(self._name):
+            self._news, self._heard_at = news, self._clock()
+        elif self._clock() - self._heard_at >= self._timeout_secs:
+            name = self._name[:1].upper() + self._name[1:]
+            raise TimeoutError(
+                f"{name} ({self._address}) has not been there for `session_creation_timeout_secs` "
+                f"({self._timeout_secs:g}), and left neither a new checkpoint nor word of the end "
+                f"of training in `model_dir` ({self._model_dir}). Its own log says why. Start it "
+                "again, and this evaluator, which goes on where it stood."
+            )
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._peers.close()
 
 
 def clear_end(model_dir: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -227,6 +228,7 @@ def opened(
     master: str = "",
     team: Team | None = None,
     timeout_secs: float = 0,
+    wait: Callable[[threading.Event], None] | None = None,
 ) -> Iterator[tuple[tf.compat.v1.Session, str | None]]:
     """Opens a session, restored from the first of the checkpoints that can be read.
 
@@ -238,16 +240,19 @@ def opened(
       master: the session's target.
       team: the workers that open theirs together; None for one.
       timeout_secs: how long to wait for a chief that gives the variables their values.
+      wait: waits for the session's calls; None if they always return.
 
     Yields:
       The session and the checkpoint's path, None if there is none.
     """
     with (
         setup.graph.as_default(),
-        tf.compat.v1.Session(master, graph=setup.graph, config=setup.config) as session,
+        _tf.open_session(master, setup.graph, setup.config, wait) as session,
     ):
         path = None
         board = None if team is None else team.board
+        if board is not None and board.is_chief:
+            board.withdraw(session)
         if board is None or board.is_chief:
             path = _start_variables(setup, session, checkpoint_paths, team)
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +28,12 @@ _OPTIONS = (
     ("grpc.min_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
+_OF_TRAINING = (
+    "training cannot go on. Its own log says why. Start all tasks again: training goes on from the "
+    "newest checkpoint."
+)
 _ANSWER_SECS = 5.0
+_POLL_SECS = 0.5
 # How long a call that fails because a task is gone may take to say so by itself.
 _GRACE_SECS = 2.0
 
@@ -43,15 +49,21 @@ _OF_OTHERS = (
 )
 
 
+def _never() -> None:
+    """Ends no waiting."""
+
+
 class Peers:
     """The other tasks, by their names, and a connection to each."""
 
-    def __init__(self, addresses: Mapping[str, str]) -> None:
+    def __init__(self, addresses: Mapping[str, str], consequence: str = _OF_TRAINING) -> None:
         """Connects to nobody yet.
 
         Args:
           addresses: "host:port" of each, by its name.
+          consequence: what comes of it if one is gone, and the way out.
         """
+        self._consequence = consequence
         self._addresses = dict(addresses)
         self._channels = {name: _connect(address) for name, address in self._addresses.items()}
         self._first_status: dict[str, bytes] = {}
@@ -60,8 +72,16 @@ class Peers:
         self._is_lost = threading.Event()
         self._changes: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
-    def wait(self, timeout_secs: float) -> None:
+    def __bool__(self) -> bool:
+        """Whether there is anybody."""
+        return bool(self._channels)
+
+    def wait(self, timeout_secs: float, check: Callable[[], None] = _never) -> None:
         """Waits until every task is there.
+
+        Args:
+          timeout_secs: how long.
+          check: called again and again; what it raises ends the waiting.
 
         Raises:
           TimeoutError: names those that are not, after so many seconds.
@@ -69,17 +89,35 @@ class Peers:
         end = time.monotonic() + timeout_secs
         missing = []
         for name, channel in self._channels.items():
-            status = self._ask(channel, max(0.0, end - time.monotonic()), wait_for_ready=True)
+            status = self._ask_until(end, channel, check)
             if status is None:
-                missing.append(self._full_name(name))
+                missing.append(self._full_name(name) + _resolution(self._addresses[name]))
             else:
                 self._first_status[name] = status
         if missing:
             raise TimeoutError(
                 f"{_join(missing)} did not come within `session_creation_timeout_secs` "
-                f"({timeout_secs:g}). Check that all tasks of TF_CONFIG are running, that their "
-                "addresses resolve, and that no firewall is between them."
+                f"({timeout_secs:g}). Check that all servers and tasks of TF_CONFIG are running, "
+                "that their addresses resolve, and that no firewall is between them."
             )
+
+    def wait_for(self, is_done: threading.Event, check: Callable[[], None] = _never) -> None:
+        """Waits for the end of a call that another thread makes.
+
+        Args:
+          is_done: set when the call has returned.
+          check: called again and again; what it raises ends the waiting.
+
+        Raises:
+          tf.errors.UnavailableError: a task is gone, and the call does not return.
+        """
+        while not is_done.wait(_POLL_SECS):
+            check()
+            gone = [name for name in self._channels if self._is_away(name)]
+            if gone and not is_done.wait(_GRACE_SECS):
+                self._lost += [name for name in gone if name not in self._lost]
+                self._is_lost.set()
+                raise self._make_error()
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -119,6 +157,10 @@ class Peers:
         channel = self._channels.get(name)
         return channel is None or self._ask(channel, _ANSWER_SECS, wait_for_ready=False) is None
 
+    def is_any_away(self) -> bool:
+        """Whether one of them is gone now, or another than it was when it was waited for."""
+        return any(map(self._is_away, self._channels))
+
     def wait_until_lost(self) -> None:
         """Waits, while they are watched, until one of them is gone."""
         self._is_lost.wait()
@@ -157,6 +199,26 @@ class Peers:
         for session in self._guarded:
             session.close()
 
+    def _ask_until(
+        self, end: float, channel: grpc.Channel, check: Callable[[], None]
+    ) -> bytes | None:
+        """What the task says as soon as it is there; None if it is not by then."""
+        while True:
+            check()
+            left = end - time.monotonic()
+            # The answer takes its time, however little was left to wait for the task.
+            status = self._ask(channel, max(0.05, min(left, _POLL_SECS)), wait_for_ready=True)
+            if status is not None or left <= 0:
+                return status
+
+    def _is_away(self, name: str) -> bool:
+        """Whether nobody listens, or another than before; one that is slow to answer is there."""
+        try:
+            get_status = self._channels[name].unary_unary(_GET_STATUS)
+            return bool(get_status(b"", timeout=_ANSWER_SECS) != self._first_status.get(name))
+        except _rpc_error() as error:
+            return bool(error.code().name == "UNAVAILABLE")  # type: ignore[attr-defined]
+
     def _ask(
         self, channel: grpc.Channel, timeout_secs: float, wait_for_ready: bool
     ) -> bytes | None:
@@ -172,8 +234,7 @@ class Peers:
         return tf.errors.UnavailableError(
             None,
             None,
-            f"{lost} is gone, so training cannot go on. Its own log says why. Start all tasks "
-            "again: training goes on from the newest checkpoint.",
+            f"{lost} {'is' if len(self._lost) == 1 else 'are'} gone, so {self._consequence}",
         )
 
     def _full_name(self, name: str) -> str:
@@ -190,6 +251,16 @@ def _rpc_error() -> type[Exception]:
     import grpc
 
     return grpc.RpcError
+
+
+def _resolution(address: str) -> str:
+    """What to add to an address of which nobody answers, if it does not even resolve."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.getaddrinfo(host.strip("[]"), port)
+    except (OSError, UnicodeError) as error:
+        return f" whose host does not resolve ({error})"
+    return ""
 
 
 def _join(names: list[str]) -> str:

@@ -8,6 +8,7 @@ import logging
 import tensorflow as tf
 
 from estimator.config.run_config import RunConfig
+from estimator.session.following import read_end
 from estimator.session.peers import Peers
 from estimator.session.server import start_server, task_addresses
 from estimator.session.shared import SharedNumber
@@ -19,8 +20,8 @@ _log = logging.getLogger("estimator")
 def serve_parameters(config: RunConfig) -> int:
     """Serves until the chief's process has ended.
 
-    A chief that ends without having said how its training ended may come back: it is waited for
-    for half a minute.
+    A chief that ends without having said how its training ended, nor left word of a failure in
+    `model_dir`, may come back: it is waited for for half a minute.
 
     Args:
       config: of this ps task.
@@ -49,6 +50,10 @@ def serve_parameters(config: RunConfig) -> int:
             _wait_until_gone(chief, timeout_secs)
             with contextlib.suppress(TimeoutError):
                 while (told := result.read(session)) == 0:
+                    # It may have failed before it had a session, by which it would have said so.
+                    end = read_end(config.model_dir) if config.model_dir else None
+                    if end is not None and end.get("exit_status"):
+                        return int(end["exit_status"])
                     _log.warning("The chief is gone, and has not said why: waiting for it.")
                     _wait_until_gone(chief, min(timeout_secs, _RETURN_SECS))
                 return told - 1

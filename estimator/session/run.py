@@ -18,6 +18,7 @@ from estimator.session.profile import ProfileWindow
 from estimator.session.report import Span, TrainReport
 from estimator.session.request import TrainRequest, TrainResult
 from estimator.session.schedule import Schedule, loop_length
+from estimator.session.shared import Standstill
 from estimator.session.signals import StopSignal
 from estimator.session.steps import Steps
 from estimator.session.team import Team
@@ -147,8 +148,15 @@ class TrainRun:
             board.say_stop(session)
         board.say_done(session)
         if board.is_chief:
-            board.wait_for_workers(session, replaceable.is_gone)
-            self._step = int(session.run(self._program.current_step))
+            still = Standstill(self._read_step, self._clock)
+            # Servers that go on without their workers do not tell that one is gone.
+            board.wait_for_workers(
+                session, replaceable.is_gone if replaceable else lambda name: still.is_long()
+            )
+            self._step = self._read_step()
+
+    def _read_step(self) -> int:
+        return int(self._session.session.run(self._program.current_step))
 
     def _found_no_batch(self, reason: str | None) -> bool:
         is_at_start = self._step == self._first_step and self._steps.num_waiting == 0
@@ -212,7 +220,7 @@ class TrainRun:
         try:
             return self._run_loop()
         except BadWeightsError as error:  # Our own save or that of a hook did not come about.
-            self._step = int(self._session.session.run(self._program.current_step))
+            self._step = self._read_step()
             return self._stop_on_nan(str(error))
 
     def _run_loop(self) -> str | None:

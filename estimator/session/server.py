@@ -1,4 +1,4 @@
-"""This task's server in the cluster, one a process."""
+"""The servers that sessions run on: this task's own, one a process, or one that runs already."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.config.cluster import Cluster
 from estimator.config.run_config import RunConfig
+from estimator.config.tpu import is_tpu
 from estimator.graph.workers import workers_of
+from estimator.spec import ModeKeys
 
+_PYTHON_OPS = ("EagerPyFunc", "PyFunc", "PyFuncStateless")
 # By address. A server cannot be stopped; it ends with the process.
 _servers: dict[str, tf.distribute.Server] = {}
 
@@ -25,12 +28,14 @@ class Connection:
       session_config: of the session.
       needed: the addresses, by name, of the tasks without which training cannot go on.
       replaceable: those of the tasks that may end and come back.
+      is_elsewhere: whether the target is a server of another process.
     """
 
     target: str = ""
     session_config: tf.compat.v1.ConfigProto | None = None
     needed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     replaceable: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    is_elsewhere: bool = False
 
 
 def connect(
@@ -41,9 +46,17 @@ def connect(
     """How to train under a strategy; starts this task's server if there is none yet.
 
     Raises:
-      ValueError: this task's port is in use.
+      ValueError: this task's port is in use, or the server that the config names is no address, or
+        of no use to workers that train together.
     """
     cluster = config.cluster
+    existing = connect_to_existing(config, ModeKeys.TRAIN, session_config)
+    if existing is not None and workers_of(strategy).count > 1:
+        raise ValueError(
+            f"`master` ({existing.target!r}) is a server that runs already, and workers that train "
+            "together need servers that they start themselves, set up for their collectives. Leave "
+            'it out, or train with ps tasks: RunConfig(strategy="parameter_server").'
+        )
     if cluster.num_ps_replicas:
         needed = task_addresses(cluster, "ps")
         chief, workers = task_addresses(cluster, "chief"), task_addresses(cluster, "worker")
@@ -53,11 +66,16 @@ def connect(
             # A worker that is gone holds nobody up.
             own = f"/job:{cluster.task_type}/task:{cluster.task_id}"
             session_config.device_filters.extend(["/job:ps", own])
-        if cluster.session_master is None:
-            start_server(cluster, session_config, config.protocol)
+        if existing is not None:
+            # Servers that go on when a worker is gone tell nothing of it: there is nobody to watch.
+            tasks = {**existing.needed, **needed}
+            return Connection(existing.target, session_config, tasks, is_elsewhere=True)
+        start_server(cluster, session_config, config.protocol)
         if cluster.is_chief:
             return Connection(config.master, session_config, needed, workers)
         return Connection(config.master, session_config, {**needed, **chief})
+    if existing is not None and not is_tpu(strategy):
+        return existing
     if workers_of(strategy).count == 1:
         return Connection(config.master, session_config)
     if not _tf.has_started_server(strategy):
@@ -65,6 +83,57 @@ def connect(
     address = cluster.cluster_spec[cluster.task_type][cluster.task_id]
     others = {**task_addresses(cluster, "chief"), **task_addresses(cluster, "worker")}
     return Connection(f"{config.protocol or 'grpc'}://{address}", session_config, others)
+
+
+def connect_to_existing(
+    config: RunConfig, mode: str, session_config: tf.compat.v1.ConfigProto
+) -> Connection | None:
+    """How sessions of a mode reach the server that the config names; None if it names none.
+
+    Args:
+      config: names it by `master` or `evaluation_master`, or in TF_CONFIG. Of a task of a cluster,
+        the server named there is for training alone.
+      mode: a `ModeKeys`.
+      session_config: is given what such a session needs.
+
+    Raises:
+      ValueError: what it names is no address.
+    """
+    target = config.named_master(mode)
+    if not target:
+        return None
+    scheme, _, address = target.partition("://")
+    host, _, port = address.rpartition(":")
+    name = "evaluation_master" if mode == ModeKeys.EVAL else "master"
+    if not scheme or not host or not port.isdecimal():
+        raise ValueError(
+            f"`{name}` ({target!r}) must be the target of a session, "
+            'such as "grpc://10.0.0.1:2222". Leave it out to run in this process.'
+        )
+    if not (mode == ModeKeys.TRAIN and config.num_ps_replicas):
+        # Variables and iterators of its own: other sessions there have some of the same names.
+        session_config.isolate_session_state = True
+    needed = {f"the server of `{name}`": address}
+    return Connection(target, session_config, needed, is_elsewhere=True)
+
+
+def check_runs_there(graph: tf.Graph, connection: Connection) -> None:
+    """Raises if a graph calls Python functions, which are of this process, and runs elsewhere.
+
+    Raises:
+      ValueError: names the server, and the ways out.
+    """
+    if not connection.is_elsewhere:
+        return
+    definition = graph.as_graph_def()
+    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+    names = sorted({node.name for node in nodes if node.op in _PYTHON_OPS})
+    if names:
+        raise ValueError(
+            f"The program calls Python functions ({', '.join(names)}), which another process, the "
+            f"server {connection.target}, cannot. Write the input without `tf.py_function`, "
+            "`from_generator` and `numpy_input_fn`, or train in this process."
+        )
 
 
 def start_server(

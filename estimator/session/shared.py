@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import tensorflow as tf
 
 from estimator.config.cluster import Cluster
+from estimator.session.alike import check_like_chief, encode
 from estimator.session.server import task_name
 
 _POLL_SECS = 0.1
+_STANDSTILL_SECS = 30.0
 _counts = itertools.count(1)
 
 
@@ -48,6 +51,49 @@ class SharedNumber:
         session.run(self._write, {self._value: value})
 
 
+class SharedText:
+    """Bytes on a ps task, to be read only once they are written."""
+
+    def __init__(self, name: str, ps: int) -> None:
+        """Adds its ops to the default graph; every task that names it has the same one."""
+        with tf.device(f"/job:ps/task:{ps}/cpu:0"):
+            handle = tf.raw_ops.VarHandleOp(
+                dtype=tf.string, shape=[], shared_name=f"estimator/{name}", name="shared_text"
+            )
+            self._value = tf.compat.v1.placeholder(tf.string, [])
+            self._write = tf.raw_ops.AssignVariableOp(resource=handle, value=self._value)
+            self._text = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.string)
+
+    def read(self, session: tf.compat.v1.Session) -> bytes:
+        """What was written last."""
+        return bytes(session.run(self._text))
+
+    def write(self, session: tf.compat.v1.Session, value: bytes) -> None:
+        """Tells all tasks."""
+        session.run(self._write, {self._value: value})
+
+
+class Standstill:
+    """Whether a step that others advance has stood still for long, so that they may be gone."""
+
+    def __init__(self, read_step: Callable[[], int], clock: Callable[[], float]) -> None:
+        """Reads nothing yet.
+
+        Args:
+          read_step: of the global step.
+          clock: seconds from any fixed moment.
+        """
+        self._read_step, self._clock = read_step, clock
+        self._step, self._since = -1, clock()
+
+    def is_long(self) -> bool:
+        """Reads the step."""
+        step = self._read_step()
+        if step != self._step:
+            self._step, self._since = step, self._clock()
+        return self._clock() - self._since >= _STANDSTILL_SECS
+
+
 class Noticeboard:
     """The numbers of one training, as one task sees them.
 
@@ -57,8 +103,16 @@ class Noticeboard:
       stop: the count of the last training that somebody stopped.
     """
 
-    def __init__(self, graph: tf.Graph, cluster: Cluster) -> None:
-        """Adds its ops to `graph`."""
+    def __init__(self, graph: tf.Graph, cluster: Cluster, described: Mapping[str, Any]) -> None:
+        """Adds its ops to `graph`.
+
+        Args:
+          graph: of the program.
+          cluster: the tasks, and which of them this is.
+          described: what must be as the chief has it, by name.
+        """
+        self._described = described
+        self._own_name = task_name(cluster.task_type, cluster.task_id)
         self.is_chief = cluster.is_chief
         self.num_workers = cluster.num_worker_replicas
         self._count = next(_counts)
@@ -66,14 +120,23 @@ class Noticeboard:
         self._own = cluster.global_id_in_cluster or 0
         with graph.as_default():
             self._ready = SharedNumber("ready", 0)
+            self._chiefs = SharedText("described", 0)
             self.stop = SharedNumber("stop", 0)
             self._done = [SharedNumber(f"done_{i}", 0) for i in range(self.num_workers)]
             self._results = [SharedNumber("result", ps) for ps in range(cluster.num_ps_replicas)]
+
+    def withdraw(self, session: tf.compat.v1.Session) -> None:
+        """The chief says that the variables have no values yet, or mean nothing any more.
+
+        Servers that go on when training ends still hold what an earlier one said.
+        """
+        self._ready.write(session, 0)
 
     def announce(self, session: tf.compat.v1.Session) -> None:
         """The chief says that the variables have their values."""
         for number in [self.stop, *self._done, *self._results]:
             number.write(session, 0)
+        self._chiefs.write(session, encode(self._described))
         self._ready.write(session, self._count)
 
     def wait_for_chief(self, session: tf.compat.v1.Session, timeout_secs: float) -> None:
@@ -81,6 +144,7 @@ class Noticeboard:
 
         Raises:
           TimeoutError: it does not, within so many seconds.
+          ValueError: it has another model or config.
         """
         end = time.monotonic() + timeout_secs
         while self._ready.read(session) < self._count:
@@ -90,6 +154,8 @@ class Noticeboard:
                     f"`session_creation_timeout_secs` ({timeout_secs:g}). Its log says why."
                 )
             time.sleep(_POLL_SECS)
+        chief = "the chief" if self._is_first_chief else "worker 0"
+        check_like_chief(self._chiefs.read(session), chief, self._described, self._own_name)
 
     def say_stop(self, session: tf.compat.v1.Session) -> None:
         """All tasks stop after their loops."""
@@ -122,5 +188,6 @@ class Noticeboard:
 
     def say_result(self, session: tf.compat.v1.Session, exit_status: int) -> None:
         """Tells the ps tasks how training ended: what they exit with, once the chief is gone."""
+        self.withdraw(session)
         for result in self._results:
             result.write(session, 1 + exit_status)

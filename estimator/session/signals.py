@@ -6,12 +6,14 @@ import contextlib
 import logging
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 _log = logging.getLogger("estimator")
 
+_PATIENCE_SECS = 3.0
 _DEFAULTS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
@@ -22,6 +24,29 @@ class StopSignal:
     """The signal that asked training to stop; None so far."""
 
     received: signal.Signals | None = None
+    _given_up_at: float | None = None
+
+    def check_waiting(self) -> None:
+        """To be called while training waits to begin: ends the process soon after a signal.
+
+        Not at once: workers that wait for each other's last step of opening end together.
+
+        Raises:
+          KeyboardInterrupt, SystemExit: the signal came some seconds ago.
+        """
+        if self.received is None:
+            return
+        if self._given_up_at is None:
+            self._given_up_at = time.monotonic() + _PATIENCE_SECS
+        if time.monotonic() >= self._given_up_at:
+            self.end_process()
+
+    def end_process(self) -> None:
+        """Raises what ends the process as the signal would have; nothing without a signal."""
+        if self.received == signal.SIGINT:
+            raise KeyboardInterrupt
+        if self.received is not None:
+            raise SystemExit(128 + self.received)
 
 
 @contextlib.contextmanager
@@ -58,7 +83,4 @@ def stop_signals() -> Iterator[StopSignal]:
     finally:
         for number in ours:
             signal.signal(number, _DEFAULTS[number])
-    if stop.received == signal.SIGINT:
-        raise KeyboardInterrupt
-    if stop.received is not None:
-        raise SystemExit(128 + stop.received)
+    stop.end_process()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from estimator import _tf
 from estimator.graph.agreement import WISHES
 from estimator.graph.program import TrainProgram
 from estimator.graph.workers import collective_ops_behind
@@ -124,6 +126,7 @@ def joined(
     target: str,
     session_config: tf.compat.v1.ConfigProto,
     timeout_secs: float,
+    check: Callable[[], None],
 ) -> Iterator[Peers]:
     """Inside, all workers are there, are alike, and are watched; with one, nothing happens.
 
@@ -134,6 +137,7 @@ def joined(
       target: of this worker's server.
       session_config: of sessions on it.
       timeout_secs: how long to wait for the others.
+      check: called while this waits; what it raises ends the waiting.
 
     Raises:
       TimeoutError: a worker did not come.
@@ -143,12 +147,11 @@ def joined(
     peers = Peers(others)
 
     def open_session(graph: tf.Graph) -> tf.compat.v1.Session:
-        session = tf.compat.v1.Session(target, graph=graph, config=session_config)
-        peers.guard(session)
-        return session
+        wait = functools.partial(peers.wait_for, check=check)
+        return _tf.InterruptibleSession(target, graph, session_config, wait)
 
     with contextlib.closing(peers):
-        peers.wait(timeout_secs)
+        peers.wait(timeout_secs, check)
         with peers.watched():
             if program.workers.count > 1:
                 described = {**mine, **describe_model(program.graph)}

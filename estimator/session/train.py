@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
@@ -23,6 +23,7 @@ from estimator.config.loop import parse_loop_length
 from estimator.graph.building import extending
 from estimator.graph.program import TrainProgram
 from estimator.graph.summary import build_summary_with_new, summaries_so_far
+from estimator.session.alike import describe_variables
 from estimator.session.finite import WeightsCheck, WeightsListener
 from estimator.session.hooks import HookedSession
 from estimator.session.hooks_in_loops import saver_hooks
@@ -30,6 +31,7 @@ from estimator.session.open import Setup, Start, build_setup, build_start, opene
 from estimator.session.peers import Peers
 from estimator.session.request import TrainRequest, TrainResult
 from estimator.session.run import TrainRun
+from estimator.session.server import check_runs_there
 from estimator.session.shared import Noticeboard
 from estimator.session.signals import StopSignal, stop_signals
 from estimator.session.team import Team, collectives_of_save, joined
@@ -50,7 +52,8 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
       TimeoutError, tf.errors.UnavailableError: another worker did not come, or is gone.
     """
     config = request.config
-    board = Noticeboard(program.graph, config.cluster) if config.num_ps_replicas else None
+    check_runs_there(program.graph, request.connection)
+    board = _make_board(program, request) if config.num_ps_replicas else None
     team = Team(program, board)
     model_dir = str(config.model_dir)
     paths = files.checkpoints_newest_first(model_dir)
@@ -68,13 +71,9 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         events = EventWriter(model_dir, graph)
         stop = stack.enter_context(stop_signals())
         tpu = start_tpu(program.strategy)
-        target = request.connection.target if tpu is None else tpu
-        peers = stack.enter_context(_joined(program, request))
-        replaceable = stack.enter_context(_replaceable(request))
-        session, path = stack.enter_context(
-            opened(setup, paths, target, team, config.session_creation_timeout_secs)
-        )
-        stack.enter_context(_guarded(peers, team, session, stop))
+        peers, replaceable = stack.enter_context(_joined(program, request, stop))
+        session, path = stack.enter_context(_opened(setup, paths, request, team, peers, stop, tpu))
+        stack.enter_context(_guarded(peers, team, session, stop, request))
         # Not before: until the checkpoint has turned out to be this model's, nothing is touched.
         tf.io.gfile.makedirs(model_dir)
         if position is None or not request.is_same_input:
@@ -154,54 +153,102 @@ _EQUAL_FIELDS = (
 )
 
 
+@contextlib.contextmanager
 def _joined(
-    program: TrainProgram, request: TrainRequest
-) -> contextlib.AbstractContextManager[Peers]:
-    config = request.config
-    return joined(
-        program,
-        request.connection.needed,
-        {
-            "TensorFlow": tf.__version__,
-            "`steps`": request.steps,
-            "`max_steps`": request.max_steps,
-            **{f"`{name}`": getattr(config, name) for name in _EQUAL_FIELDS},
-            **request.equal,
-        },
-        request.connection.target,
-        request.session_config,
-        config.session_creation_timeout_secs,
-    )
+    program: TrainProgram, request: TrainRequest, stop: StopSignal
+) -> Iterator[tuple[Peers, Peers]]:
+    """Inside, all tasks are there; yields those that are needed, and those that may come back."""
+    config, connection = request.config, request.connection
+    replaceable = Peers(connection.replaceable)
+    alike = {
+        "TensorFlow": tf.__version__,
+        "`steps`": request.steps,
+        "`max_steps`": request.max_steps,
+        **{f"`{name}`": getattr(config, name) for name in _EQUAL_FIELDS},
+        **request.equal,
+    }
+    timeout_secs = config.session_creation_timeout_secs
+    with (
+        joined(
+            program,
+            connection.needed,
+            alike,
+            connection.target,
+            request.session_config,
+            timeout_secs,
+            stop.check_waiting,
+        ) as peers,
+        contextlib.closing(replaceable),
+    ):
+        replaceable.wait(timeout_secs, stop.check_waiting)
+        yield peers, replaceable
 
 
 @contextlib.contextmanager
-def _replaceable(request: TrainRequest) -> Iterator[Peers]:
-    """The tasks that may end and come back; all are waited for in the beginning."""
-    peers = Peers(request.connection.replaceable)
-    with contextlib.closing(peers):
-        peers.wait(request.config.session_creation_timeout_secs)
-        yield peers
+def _opened(
+    setup: Setup,
+    paths: Sequence[str],
+    request: TrainRequest,
+    team: Team,
+    peers: Peers,
+    stop: StopSignal,
+    tpu: str | None,
+) -> Iterator[tuple[tf.compat.v1.Session, str | None]]:
+    """The session, and the path of the checkpoint that it was restored from."""
+    target = request.connection.target if tpu is None else tpu
+    wait = functools.partial(peers.wait_for, check=stop.check_waiting) if peers else None
+    timeout_secs = request.config.session_creation_timeout_secs
+    with opened(setup, paths, target, team, timeout_secs, wait) as (session, path):
+        if not isinstance(session, _tf.InterruptibleSession):
+            yield session, path
+            return
+        # From here on a signal ends the loop; and a server of our own ends its calls itself when
+        # the session is closed, for which no thread is needed.
+        session.wait = peers.wait_for if request.connection.is_elsewhere else None
+        try:
+            yield session, path
+        finally:
+            # Closing it waits for tasks that are gone, which at the end nobody watches any more.
+            session.wait = peers.wait_for
 
 
 @contextlib.contextmanager
 def _guarded(
-    peers: Peers, team: Team, session: tf.compat.v1.Session, stop: StopSignal
+    peers: Peers,
+    team: Team,
+    session: tf.compat.v1.Session,
+    stop: StopSignal,
+    request: TrainRequest,
 ) -> Iterator[None]:
     """Inside, the session does not wait for a task that is gone.
 
     And the chief tells the ps tasks, which cannot know, how training inside ended.
     """
-    peers.guard(session)
+    if not request.connection.is_elsewhere:
+        peers.guard(session)
     board = team.board if team.is_chief else None
     try:
         yield
     except BaseException:
         if board is not None:
-            with contextlib.suppress(tf.errors.OpError):  # They may be what is gone.
+            # They may be what is gone, for which the session was closed.
+            with contextlib.suppress(tf.errors.OpError, RuntimeError):
                 board.say_result(session, 1)
         raise
     if board is not None:
         board.say_result(session, 0 if stop.received is None else 128 + stop.received)
+
+
+def _make_board(program: TrainProgram, request: TrainRequest) -> Noticeboard:
+    """What workers that do not wait for each other, and may have loops of their own, talk by."""
+    described = {
+        "TensorFlow": tf.__version__,
+        "`steps`": request.steps,
+        "`max_steps`": request.max_steps,
+        "`ps_placement`": request.config.ps_placement,
+        **describe_variables(program.graph, has_devices=True),
+    }
+    return Noticeboard(program.graph, request.config.cluster, described)
 
 
 def _build_position(program: TrainProgram, request: TrainRequest) -> InputPosition | None:

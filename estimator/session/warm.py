@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from estimator import _tf
 from estimator.checkpoint import files
 from estimator.checkpoint.in_memory import State, load_state
 from estimator.graph.building import extending
@@ -19,7 +20,13 @@ from estimator.session.hooks import Hook, HookedSession
 from estimator.session.host_input import HostInput, OpenInput, SessionOfBoth
 from estimator.session.open import Setup, needs_values, restore_first, start_new
 from estimator.session.padded import limited, padded
+from estimator.session.peers import Peers
+from estimator.session.server import Connection, check_runs_there
 from estimator.session.tpu import start_tpu
+
+_WITHOUT_SERVER = (
+    "the call cannot go on. Its own log says why. Start it again, and make the call again."
+)
 
 
 class WarmSession:
@@ -33,12 +40,37 @@ class WarmSession:
       key: of the inputs that it can be fed with.
     """
 
-    def __init__(self, program: EvalProgram | PredictProgram, setup: Setup, key: tuple) -> None:
-        """Opens the session; its variables have no values before `restore`."""
+    def __init__(
+        self,
+        program: EvalProgram | PredictProgram,
+        setup: Setup,
+        key: tuple,
+        connection: Connection,
+        timeout_secs: float,
+    ) -> None:
+        """Opens the session; its variables have no values before `restore`.
+
+        Args:
+          program: what it runs.
+          setup: of the program.
+          key: of the inputs that it can be fed with.
+          connection: how it reaches the server that it runs on.
+          timeout_secs: how long it waits for that server.
+
+        Raises:
+          TimeoutError: that server is not there.
+          ValueError: that server cannot run the program.
+        """
+        check_runs_there(program.graph, connection)
         self.program = program
         self.key = key
-        target = start_tpu(program.strategy) or ""
-        self.session = tf.compat.v1.Session(target, graph=setup.graph, config=setup.config)
+        self._connection, self._timeout_secs = connection, timeout_secs
+        target = start_tpu(program.strategy) or connection.target
+        self._peers = Peers(connection.needed, _WITHOUT_SERVER)
+        self._peers.wait(timeout_secs)
+        wait = self._peers.wait_for if self._peers else None
+        self.session = _tf.open_session(target, setup.graph, setup.config, wait)
+        self._end = weakref.finalize(self, _end_session, self.session, self._peers)
         self._setup = setup
         self._version_as_built = setup.graph.version
         self._restored: tuple | None = None
@@ -62,6 +94,11 @@ class WarmSession:
         load_state(self._setup.saver, self.session, state)
         self._setup.run_local_init(self.session)
         return "the weights in memory"
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its server is gone, or has been started again, and with it all that it had."""
+        return self._peers.is_any_away()
 
     def has_weights_of(self, checkpoint_path: str) -> bool:
         """Whether it restored this checkpoint last, and the files are still the same ones."""
@@ -91,7 +128,9 @@ class WarmSession:
 
     def twin(self) -> WarmSession:
         """Another session on the same program, without weights yet."""
-        return WarmSession(self.program, self._setup, self.key)
+        return WarmSession(
+            self.program, self._setup, self.key, self._connection, self._timeout_secs
+        )
 
     def hooked(self, hooks: Sequence[Hook], source: OpenInput) -> HookedSession:
         """A way to make calls with hooks around them; without hooks, always the same."""
@@ -120,7 +159,17 @@ class WarmSession:
 
     def close(self) -> None:
         """Frees the session."""
-        self.session.close()
+        self._end()
+
+
+def _end_session(session: tf.compat.v1.Session, peers: Peers) -> None:
+    """Closes a session, unless its server is gone, of which it would wait for an answer."""
+    if isinstance(session, _tf.InterruptibleSession):
+        if peers.is_any_away():
+            session.give_up()
+        session.wait = None  # When the process ends no thread starts any more.
+    session.close()
+    peers.close()
 
 
 def run_evaluation(

@@ -53,7 +53,7 @@ def build_program(
         nan_policy=config.nan_policy,
         host_call_steps=batches.host_call_steps,
         seed=config.tf_random_seed,
-        device_fn=_make_device_fn(config),
+        device_fn=_make_device_fn(config, strategy),
     )
     arguments.check_window(program.window, config)
     return program
@@ -65,9 +65,9 @@ def hooks_of_model(program: TrainProgram, config: RunConfig) -> tuple:
     return training_hooks(program.spec, is_chief)
 
 
-def _make_device_fn(config: RunConfig) -> Callable | None:
+def _make_device_fn(config: RunConfig, strategy: tf.distribute.Strategy) -> Callable | None:
     """What puts variables on ps tasks, if nobody else does."""
-    places_itself = config.train_distribute is not None
+    places_itself = config.train_distribute is not None or strategy.num_replicas_in_sync > 1
     if not config.num_ps_replicas or config.device_fn is not None or places_itself:
         return None
     return make_device_fn(config.cluster, config.ps_placement)

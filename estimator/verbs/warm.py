@@ -16,6 +16,7 @@ from estimator.graph.model import Model
 from estimator.graph.padded import build_padded_eval_program, build_padded_predict_program
 from estimator.session.host_input import HostInput
 from estimator.session.open import build_setup, build_start
+from estimator.session.server import Connection, connect_to_existing
 from estimator.session.warm import WarmSession
 from estimator.spec import ModeKeys
 from estimator.verbs import smoke
@@ -48,7 +49,7 @@ class WarmSessions:
         """
         kept = self._kept.setdefault(mode, {})
         old = warm = kept.get(host_input.key)
-        if warm is None or not warm.is_as_built:
+        if warm is None or not warm.is_as_built or warm.is_lost:
             warm = _open(mode, model, strategy, host_input)
         elif warm.is_predicting and not warm.has_weights_of(paths[0]):
             warm = warm.twin()
@@ -95,15 +96,20 @@ def make_host_input(
 def _open(
     mode: str, model: Model, strategy: tf.distribute.Strategy, host_input: HostInput
 ) -> WarmSession:
+    session_config = make_session_config(model.config, strategy)
+    connection = Connection()
+    if not is_tpu(strategy):
+        connection = connect_to_existing(model.config, mode, session_config) or connection
     build = _program_builder(mode, strategy, model.params.get("batch_size"))
     program = build(model, host_input.element, strategy, model.config.tf_random_seed)
     with strategy.scope():
         setup = build_setup(
             build_start(program.graph, program.spec.scaffold, build_saver),
-            make_session_config(model.config, strategy),
+            session_config,
             is_evaluation=mode == ModeKeys.EVAL,
         )
-    return WarmSession(program, setup, host_input.key)
+    timeout_secs = model.config.session_creation_timeout_secs
+    return WarmSession(program, setup, host_input.key, connection, timeout_secs)
 
 
 def _program_builder(

@@ -210,6 +210,32 @@ def stops(model_dir):
         run("cut by one", average_model_fn, numbers(None), loop, hooks, save_summary_steps=5)
 
 
+def reduced_model_fn(features, labels, mode, params):
+    """The same weights as `average_model_fn`, by other collectives."""
+    features = tf.cast(features, params["dtype"])
+    w = v1.get_variable("w", [], features.dtype, v1.zeros_initializer())
+    loss = tf.reduce_mean(tf.square(w - features)) / 2
+    if params["shares_loss"]:
+        context = tf.distribute.get_replica_context()
+        loss = context.all_reduce(tf.distribute.ReduceOp.MEAN, loss)
+    train_op = v1.train.GradientDescentOptimizer(0.5).minimize(loss, v1.train.get_global_step())
+    return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def reduced(model_dir):
+    """Gradients that leave no room for a report, and a loss that needs one to be reduced."""
+    base = est.RunConfig(strategy="multi_worker_mirrored")
+    for dtype, shares_loss in (("float32", True), ("float64", False)):
+        for loop in (1, 100):
+            case = f"{dtype} {loop}"
+            config = base.replace(model_dir=f"{model_dir}/{case}", iterations_per_loop=loop)
+            params = {"dtype": dtype, "shares_loss": shares_loss}
+            with est.Estimator(reduced_model_fn, config=config, params=params) as model:
+                model.train(numbers(5 - 2 * config.task_id), hooks=[Weights(case)])
+                end = model.train_result
+                say(case=f"{case} end", loss=end.loss, step=end.global_step, reason=end.reason)
+
+
 def average_model_fn(features, labels, mode):
     """Pulls `w` halfway to the mean of the features of all replicas."""
     w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
@@ -346,6 +372,39 @@ def asynchronous(model_dir, loops):
             if config.is_chief:
                 metrics = line.evaluate(make_input_fn())
                 say(case=f"evaluation {loop}", loss=float(metrics["loss"]))
+
+
+def devices_and_ps(model_dir):
+    """Two devices a worker, whose variables ps tasks hold; each global batch is cut in two."""
+    config = est.RunConfig()
+    if config.task_type == "ps":
+        sys.exit(serve_parameters(config))
+    for loop, placement in ((1, "by_size"), (100, "round_robin")):
+        with make_model(
+            f"{model_dir}/loop{loop}",
+            strategy="parameter_server",
+            num_replicas=2,
+            iterations_per_loop=loop,
+            ps_placement=placement,
+        ) as line:
+            line.train(make_input_fn(), hooks=[Placed()])
+            result = line.train_result
+            say(case=f"devices {loop}", step=result.global_step, reason=result.reason)
+            if config.is_chief:
+                say(case=f"evaluation {loop}", loss=float(line.evaluate(make_input_fn())["loss"]))
+
+    def sync_model_fn(features, labels, mode):
+        spec = average_model_fn(features, labels, mode)
+        optimizer = v1.train.SyncReplicasOptimizer(
+            v1.train.GradientDescentOptimizer(0.01), replicas_to_aggregate=2
+        )
+        return spec._replace(train_op=optimizer.minimize(spec.loss, v1.train.get_global_step()))
+
+    config = config.replace(strategy="parameter_server", num_replicas=2)
+    try:
+        est.Estimator(sync_model_fn, f"{model_dir}/sync", config).train(numbers(4))
+    except ValueError as error:
+        say(case="sync", error=str(error))
 
 
 def synchronous(model_dir):

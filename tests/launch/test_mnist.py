@@ -1,5 +1,6 @@
 """run_mnist.py as two workers, by the launcher and by the flags of the classic example."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -17,6 +18,27 @@ def flags_for(folder):
     return [*FLAGS, f"--model_dir={folder / 'model'}", f"--data_dir={folder / 'data'}"]
 
 
+@contextlib.contextmanager
+def running(commands):
+    """Processes of run_mnist.py, one for each list of flags; killed in the end."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "run_mnist.py", *flags],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for flags in commands
+    ]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
 @pytest.mark.slow
 def test_the_launcher_runs_it(tmp_path):
     finished = run("--workers=2", "--", "run_mnist.py", *flags_for(tmp_path))
@@ -30,28 +52,33 @@ def test_the_launcher_runs_it(tmp_path):
 def test_the_classic_flags_run_it(tmp_path):
     tasks = make_tasks(num_workers=2, num_ps=0, has_chief=False, has_evaluator=False)
     hosts = json.loads(make_tf_configs(tasks)[tasks[0]])["cluster"]["worker"]
-    processes = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "run_mnist.py",
-                *flags_for(tmp_path),
-                "--job_name=worker",
-                f"--task_index={index}",
-                f"--worker_hosts={','.join(hosts)}",
-            ],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for index in range(2)
-    ]
-    try:
+    task = [*flags_for(tmp_path), "--job_name=worker", f"--worker_hosts={','.join(hosts)}"]
+    with running([[*task, f"--task_index={index}"] for index in range(2)]) as processes:
         printed = [process.communicate(timeout=120) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
     assert [process.returncode for process in processes] == [0, 0], printed
     assert ["steps", "20"] in [line.split() for line in printed[0][0].splitlines()]
     assert "steps" not in printed[1][0]
+
+
+@pytest.mark.slow
+def test_the_classic_flags_add_up_the_gradients_of_two_workers(tmp_path):
+    tasks = make_tasks(num_workers=2, num_ps=1, has_chief=False, has_evaluator=False)
+    cluster = json.loads(make_tf_configs(tasks)[tasks[0]])["cluster"]
+    flags = [
+        "--mode=train",
+        "--model=mnist_mlp",
+        "--seed=1",
+        "--train_steps=20",
+        "--iterations=1",
+        f"--model_dir={tmp_path / 'model'}",
+        f"--data_dir={tmp_path / 'data'}",
+        "--sync_replicas",
+        "--replicas_to_aggregate=2",
+        *(f"--{role}_hosts={','.join(cluster[role])}" for role in ("ps", "worker")),
+    ]
+    roles = [("ps", 0), ("worker", 0), ("worker", 1)]
+    with running([[*flags, f"--job_name={r}", f"--task_index={i}"] for r, i in roles]) as tasks:
+        printed = [task.communicate(timeout=120) for task in tasks]
+    assert [task.returncode for task in tasks] == [0, 0, 0], printed
+    (row,) = [line.split() for line in printed[1][0].splitlines() if line.startswith("steps ")]
+    assert int(row[1]) in (20, 21)

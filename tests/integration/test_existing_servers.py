@@ -1,0 +1,171 @@
+"""Sessions on servers that run already, in processes of their own."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator as est
+from estimator.config.cluster import environment_with
+from tests.integration import existing_run
+from tests.integration.cluster import LIMIT_SECS, ROOT, free_addresses, make_addresses
+from tests.integration.existing_run import make_model
+from tests.integration.worker_run import numbers
+
+ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ROOT}
+
+
+@contextlib.contextmanager
+def running(*arguments):
+    """A process, killed in the end if it is there."""
+    process = subprocess.Popen(
+        [sys.executable, *map(str, arguments)],
+        cwd=ROOT,
+        env=environment_with(**ENVIRONMENT),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextlib.contextmanager
+def servers(**roles):
+    """One server for each task; yields the addresses and the processes."""
+    addresses = make_addresses(**roles)
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                running(existing_run.__file__, "server", json.dumps(addresses), role, index)
+            )
+            for role, listed in addresses.items()
+            for index in range(len(listed))
+        ]
+        for process in processes:
+            assert process.stdout.readline() == "up\n"
+        yield addresses, processes
+
+
+def weights(model):
+    return float(model.get_variable_value("w"))
+
+
+@pytest.mark.slow
+def test_every_verb_runs_on_a_server_that_runs_already_and_ends_when_it_does(tmp_path):
+    with servers(local=1) as (addresses, (process,)):
+        (address,) = addresses["local"]
+        master = f"grpc://{address}"
+        for loop in (1, 100):
+            here = make_model(tmp_path / f"here{loop}", None, loop)
+            there = make_model(tmp_path / f"there{loop}", master, loop)
+            for model in (here, there):
+                model.train(numbers(None), max_steps=7)
+                first = model.evaluate(numbers(4))
+                # The evaluation's session, which stays, has variables of its own there.
+                model.train(numbers(None), max_steps=12)
+                assert (first["global_step"], model.train_result.global_step) == (7, 12)
+            assert weights(here) == weights(there)
+            assert here.evaluate(numbers(4)) == there.evaluate(numbers(4))
+            here.close()
+
+        data = est.inputs.numpy_input_fn(np.zeros([4, 1], np.float32), shuffle=False)
+        with pytest.raises(ValueError, match="calls Python functions .* without `tf.py_function`"):
+            there.train(data, steps=1)
+
+        training = running(existing_run.__file__, "endless", master, tmp_path / "endless")
+        with training as client:
+            assert client.stdout.readline() == "begun\n"
+            process.send_signal(signal.SIGKILL)
+            _, err = client.communicate(timeout=LIMIT_SECS)
+        assert client.returncode == 1
+        gone = f"The server of `master` ({address}) is gone, so training cannot go on"
+        assert gone in err.splitlines()[-1]
+        impatient = make_model(tmp_path / "there1", master, session_creation_timeout_secs=1)
+        for verb in (impatient.train, impatient.evaluate):
+            with pytest.raises(TimeoutError, match=rf"{address}\) did not come within .* \(1\)"):
+                verb(numbers(4))
+        there.close()
+
+
+@pytest.mark.slow
+def test_predictions_run_there_too_and_a_server_that_was_started_again_is_used_anew(tmp_path):
+    def model_fn(features, labels, mode):
+        w = tf.compat.v1.get_variable("w", [], initializer=tf.ones_initializer())
+        if mode == est.ModeKeys.PREDICT:
+            return est.EstimatorSpec(mode, predictions=features * w)
+        return existing_run.average_model_fn(features, labels, mode)
+
+    (address,) = free_addresses(1)
+    start = [existing_run.__file__, "server", json.dumps({"local": [address]}), "local", 0]
+    config = est.tpu.RunConfig(master=f"grpc://{address}", session_creation_timeout_secs=60)
+    model = est.Estimator(existing_run.average_model_fn, str(tmp_path))
+    model.train(numbers(3))
+    with est.Estimator(model_fn, str(tmp_path), config) as predictor:
+        expected = [i * weights(model) for i in range(4)]
+        for _ in range(2):
+            with running(*start) as process:
+                assert process.stdout.readline() == "up\n"
+                np.testing.assert_allclose(list(predictor.predict(numbers(4))), expected)
+
+
+@pytest.mark.parametrize("master", ["localhost:2222", "grpc://localhost", "grpc://:1"])
+def test_a_master_that_is_no_target_is_refused_by_every_verb(tmp_path, master):
+    make_model(str(tmp_path)).train(numbers(1))
+    model = make_model(str(tmp_path), master)
+    for verb in (model.train, model.evaluate, lambda f: next(model.predict(f))):
+        with pytest.raises(ValueError, match=f"master` .'{master}'. must be the target of a sess"):
+            verb(numbers(4))
+
+
+@pytest.mark.slow
+def test_run_mnist_trains_through_existing_servers_and_again_through_the_same(tmp_path):
+    with servers(ps=1, worker=2) as (addresses, processes):
+        flags = [
+            "run_mnist.py",
+            "--mode=train",
+            "--model=mnist_mlp",
+            "--seed=1",
+            f"--model_dir={tmp_path / 'model'}",
+            f"--data_dir={tmp_path / 'data'}",
+            "--existing_servers",
+            "--job_name=worker",
+            f"--ps_hosts={','.join(addresses['ps'])}",
+            f"--worker_hosts={','.join(addresses['worker'])}",
+        ]
+        # The second time the servers still hold what the first has left.
+        for loop, steps in ((10, 40), (1, 60)):
+            more = [f"--train_steps={steps}", f"--iterations={loop}"]
+            with (
+                running(*flags, *more, "--task_index=0") as chief,
+                running(*flags, *more, "--task_index=1") as worker,
+            ):
+                printed = [task.communicate(timeout=LIMIT_SECS) for task in (chief, worker)]
+                assert [chief.returncode, worker.returncode] == [0, 0], printed
+            (row,) = [line.split() for line in printed[0][0].splitlines() if "steps " in line]
+            assert int(row[1]) in (steps, steps + 1)
+        assert [process.poll() for process in processes] == [None] * 3
+
+
+@pytest.mark.slow
+def test_workers_that_train_together_start_their_own_servers():
+    cluster = est.parse_tf_config(
+        json.dumps(
+            {
+                "cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]},
+                "task": {"type": "worker", "index": 0},
+                "session_master": "grpc://127.0.0.1:1",
+            }
+        )
+    )
+    config = est.RunConfig(strategy="multi_worker_mirrored", cluster=cluster)
+    with pytest.raises(ValueError, match="`master` .* runs already, and workers .* start themselv"):
+        est.Estimator(existing_run.average_model_fn, config=config).train(numbers(4))
