@@ -124,6 +124,18 @@ def test_a_hook_finds_the_saver_of_the_model_among_the_savers(tmp_path):
     assert names == {"w", "calls", "global_step"}
 
 
+def test_a_variable_of_a_hook_is_placed_like_those_of_the_model(tmp_path):
+    devices = []
+
+    class MakesVariable(est.SessionRunHook):
+        def begin(self):
+            devices.append(v1.get_variable("of_hook", initializer=1.0, trainable=False).device)
+
+    trained = make(tmp_path, device_fn=lambda op: "/cpu:0" if op.type == "VarHandleOp" else "")
+    trained.train(numbers(), steps=1, hooks=[MakesVariable()])
+    assert [tf.DeviceSpec.from_string(d).device_type for d in devices] == ["CPU"]
+
+
 def test_a_variable_of_a_hook_is_no_part_of_a_warm_start(tmp_path):
     make(tmp_path / "old").train(numbers(start=8), steps=1)
 
