@@ -442,8 +442,8 @@ class Estimator:
         )
 
     def with_model_fn(self, model_fn: Callable) -> Estimator:
-        """Another estimator of the same `model_dir`, `config` and `params`; see `add_metrics`."""
-        return Estimator(model_fn, self.model_dir, self._config, self._params)
+        """Another estimator of the same arguments but for the `model_fn`; see `add_metrics`."""
+        return Estimator(model_fn, self.model_dir, self._config, self._params, self._warm_start)
 
     def close(self) -> None:
         """Frees the graphs and sessions that `evaluate` and `predict` keep; closes event files."""

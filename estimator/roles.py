@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from estimator.checkpoint.files import checkpoint_step
+from estimator.checkpoint.files import checkpoint_step, is_readable
 from estimator.config.strategy import check_fits_cluster, check_roles, make_strategy
 from estimator.estimator import Estimator
 from estimator.session.following import (
@@ -228,8 +228,9 @@ class _Following:
         try:
             self.evaluation.run(path)
         except (ValueError, tf.errors.NotFoundError):
-            if tf.io.gfile.exists(path + ".index"):
+            if not tf.io.gfile.exists(path + ".index"):
+                _log.warning("The checkpoint %s was removed before it could be evaluated.", path)
+            elif is_readable(path):
                 raise
-            _log.warning("The checkpoint %s was removed before it could be evaluated.", path)
             return
         self._step = step

@@ -87,6 +87,7 @@ class TPUEstimator(Estimator):
         """Another estimator of the same arguments but for the `model_fn`; see `add_metrics`."""
         rest: dict[str, Any] = dict(self._batch_sizes.values())
         rest["batch_axis"] = self._batches.batch_axis
+        rest["warm_start_from"] = self._warm_start
         return TPUEstimator(model_fn, self.model_dir, self._config, self._params, **rest)
 
     def _assert_members_are_not_overridden(self) -> None:

@@ -139,6 +139,15 @@ def test_sparse_features_reach_the_metric_fn_of_a_tpu_estimator(tmp_path):
     assert more.evaluate(input_fn)["sum"] == 8
 
 
+@pytest.mark.parametrize("kind", [est.Estimator, est.tpu.TPUEstimator])
+def test_the_new_estimator_starts_from_the_same_old_model(tmp_path, kind):
+    old = kind(Model(), str(tmp_path / "old")).train(numbers(start=8), steps=1)
+    assert old.get_variable_value("w") == 2
+    new = kind(Model(), str(tmp_path / "new"), warm_start_from=old.model_dir)
+    more = est.add_metrics(new, lambda features: {}).train(numbers(start=2), steps=1)
+    assert more.get_variable_value("w") == 2  # 0.5 if it had started at zero.
+
+
 # --- What it stands on ---------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
-from tests.toy import numbers
+from tests.toy import Model, modes, numbers
 
 v1 = tf.compat.v1
 
@@ -78,3 +78,59 @@ def test_cycles_of_the_three_verbs_keep_nothing(tmp_path, iterations_per_loop):
     # The event file, the metrics and the newest two checkpoints: no files are left over.
     names = {name.split(".")[0] for name in os.listdir(tmp_path)}
     assert names == {"checkpoint", "eval", "events", "input-position-92", "metrics", "model"}
+
+
+class Adds(est.SessionRunHook):
+    """Names a constant of its own in the graph and asks for it by its name."""
+
+    def __init__(self, value=0.0):
+        self.value = value
+
+    def begin(self):
+        tf.constant(self.value, name="of_hook")
+        self.num_ops = len(v1.get_default_graph().get_operations())
+
+    def before_run(self, run_context):
+        return v1.train.SessionRunArgs("of_hook:0")
+
+    def after_run(self, run_context, run_values):
+        self.seen = run_values.results
+
+
+def call(trained, verb, hooks):
+    list(getattr(trained, verb)(numbers(2), hooks=hooks))
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "predict"])
+def test_hooks_that_add_ops_in_each_evaluation_find_the_graph_as_it_was_built(tmp_path, verb):
+    with est.Estimator(Model(), str(tmp_path)) as trained:
+        trained.train(numbers(), steps=1)
+        call(trained, verb, [Adds()])
+        gc.collect()
+        before = count(tf.Graph), count(v1.Session)
+        sizes = set()
+        for value in range(5):
+            hook = Adds(float(value))
+            call(trained, verb, [hook])
+            assert hook.seen == value
+            sizes.add(hook.num_ops)
+            gc.collect()
+            assert (count(tf.Graph), count(v1.Session)) == before
+        assert len(sizes) == 1
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "predict"])
+def test_hooks_that_add_nothing_leave_graph_and_session_warm(tmp_path, verb):
+    class FetchesStep(est.SessionRunHook):
+        def before_run(self, run_context):
+            return v1.train.SessionRunArgs("global_step:0")
+
+    def make_hooks():
+        counter = est.StepCounterHook(every_n_steps=1, output_dir=str(tmp_path))
+        return [FetchesStep(), counter, est.StopAtStepHook(num_steps=9)]
+
+    with est.Estimator(Model(), str(tmp_path)) as trained:
+        trained.train(numbers(), steps=1)
+        for _ in range(3):
+            call(trained, verb, make_hooks())
+        assert len(modes(trained)) == 2  # A "train" and one more.

@@ -70,6 +70,12 @@ def test_a_backlog_is_worked_through_in_order_and_only_once(model_dir):
     assert list(read_evaluations(os.path.join(model_dir, "eval", file))) == [45, 50]
 
 
+def test_a_checkpoint_of_the_backlog_that_is_damaged_is_passed_over(model_dir):
+    os.truncate(os.path.join(model_dir, "model.ckpt-15.index"), 0)
+    _, evaluated = evaluate(model_dir, Time(), max_steps=40)
+    assert evaluated == [5, 10, 20, 25, 30, 35, 40]
+
+
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [({"throttle_secs": 600}, [40]), ({"every_steps": 15}, [15, 30, 40])],

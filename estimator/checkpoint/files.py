@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,6 +16,9 @@ from estimator.config.checks import check_no_pattern
 
 PREFIX = "model.ckpt"
 _ENDING = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
+_DATA = re.compile(r"\.data-\d{5}-of-(\d{5})$")
+# What tf.train.Checkpoint calls the graph of its objects in its files.
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _STEP = re.compile(re.escape(PREFIX) + r"-(\d+)\.index$")
 _log = logging.getLogger("estimator")
 
@@ -26,9 +30,10 @@ def checkpoint_step(path: str) -> int | None:
 
 
 def checkpoints_newest_first(model_dir: str) -> list[str]:
-    """Paths of the checkpoints in a directory that look whole, the newest first.
+    """Paths of the checkpoints in a directory, the newest first.
 
     The file `checkpoint` says which is the newest; if it is empty or wrong, the files' steps do.
+    The first looks whole; the others were not opened, for there may be very many of them.
     """
     if not tf.io.gfile.isdir(model_dir):
         return []
@@ -38,7 +43,7 @@ def checkpoints_newest_first(model_dir: str) -> list[str]:
     if named is not None:
         newer = [path for path in found if (checkpoint_step(path) or 0) > _step_or_zero(named)]
         found = [named, *(path for path in found if path != named and path not in newer), *newer]
-    return [path for path in found if _is_readable(path)]
+    return list(itertools.dropwhile(lambda path: not is_readable(path), found))
 
 
 def latest_checkpoint(model_dir: str) -> str | None:
@@ -125,14 +130,55 @@ def check_matches(path: str, variables: Iterable[tf.Variable]) -> None:
     if not missing and not differing:
         return
     unused = sorted(set(there) - set(model))
-    lines = [
-        f"The checkpoint {path} is another model's. Use another `model_dir`, or the model that "
-        "wrote it, with an `input_fn` that yields features of the same shapes."
-    ]
-    lines += [f"  not in the checkpoint: {', '.join(sorted(missing))}"] if missing else []
+    lines = [f"  not in the checkpoint: {', '.join(sorted(missing))}"] if missing else []
     lines += [f"  other shape: {line}" for line in differing]
     lines += [f"  only in the checkpoint: {', '.join(unused)}"] if unused else []
-    raise ValueError("\n".join(lines))
+    raise ValueError("\n".join([_of_another_model(path), *lines]))
+
+
+def check_names(path: str, names: Collection[str]) -> None:
+    """Raises unless the checkpoint holds all that a saver of the model's will ask for.
+
+    One that was saved by objects may: a saver finds out how the names map.
+
+    Raises:
+      ValueError: names what is missing.
+    """
+    there = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    missing = sorted(set(names) - set(there))
+    if not missing or _OBJECT_GRAPH in there:
+        return
+    lines = [f"  not in the checkpoint: {', '.join(missing)}"]
+    if unused := sorted(set(there) - set(names)):
+        lines.append(f"  only in the checkpoint: {', '.join(unused)}")
+    raise ValueError("\n".join([_of_another_model(path), *lines]))
+
+
+def check_complete(path: str, error: tf.errors.NotFoundError) -> None:
+    """Raises if a restore failed with `error`, but not for want of a file.
+
+    Raises:
+      ValueError: says what the restore did not find.
+    """
+    data = [match for name in _data_files(path) if (match := _DATA.search(name))]
+    is_whole = data and len(data) == int(data[0].group(1))
+    if is_whole and tf.io.gfile.exists(path + ".index"):
+        raise ValueError(f"{_of_another_model(path)}\n  {restore_error(error)}") from error
+
+
+def _of_another_model(path: str) -> str:
+    return (
+        f"The checkpoint {path} is another model's. Use another `model_dir`, or the model that "
+        "wrote it, with an `input_fn` that yields features of the same shapes."
+    )
+
+
+def _data_files(path: str) -> list[str]:
+    """The files at `path` that hold values; the path may have characters of a pattern in it."""
+    directory, prefix = os.path.split(path)
+    if not tf.io.gfile.isdir(directory or "."):
+        return []
+    return [n for n in tf.io.gfile.listdir(directory or ".") if n.startswith(prefix + ".data-")]
 
 
 def missing_variables(path: str, variables: Sequence[tf.Variable]) -> list[tf.Variable]:
@@ -152,7 +198,28 @@ def prunable_checkpoints(model_dir: str) -> list[str] | None:
         state = tf.train.get_checkpoint_state(model_dir)
     except (tf.errors.OpError, ValueError):
         return None
-    return list(state.all_model_checkpoint_paths) if state is not None else None
+    if state is None:
+        return None
+    paths = [_resolved(model_dir, path) for path in state.all_model_checkpoint_paths]
+    return [path for path in paths if is_inside(model_dir, path)]
+
+
+def is_inside(model_dir: str, path: str) -> bool:
+    """Whether a checkpoint is in a directory, or below it: only what is may be removed."""
+    return os.path.abspath(path).startswith(os.path.join(os.path.abspath(model_dir), ""))
+
+
+def _resolved(model_dir: str, path: str) -> str:
+    """The checkpoint that the file `checkpoint` of a directory means by a path.
+
+    It may be a copy of a directory whose saver wrote absolute paths.
+    """
+    if is_inside(model_dir, path) and os.path.dirname(os.path.abspath(path)) != os.path.abspath(
+        model_dir
+    ):
+        return path
+    here = os.path.join(model_dir, os.path.basename(path))
+    return here if tf.io.gfile.exists(here + ".index") else path
 
 
 def remove_checkpoint(path: str) -> None:
@@ -178,21 +245,23 @@ def _named_latest(model_dir: str) -> str | None:
         return None
     if state is None:
         return None
-    if not tf.io.gfile.exists(state.model_checkpoint_path + ".index"):
+    path = _resolved(model_dir, state.model_checkpoint_path)
+    if not tf.io.gfile.exists(path + ".index"):
         _log.warning(
             "The newest checkpoint in %s should be %s, which is not whole and is passed over.",
             model_dir,
-            state.model_checkpoint_path,
+            path,
         )
         return None
-    return state.model_checkpoint_path
+    return path
 
 
 def _step_or_zero(path: str) -> int:
     return checkpoint_step(path) or 0
 
 
-def _is_readable(path: str) -> bool:
+def is_readable(path: str) -> bool:
+    """Whether a checkpoint looks whole; warns that it is passed over if not."""
     try:
         tf.train.load_checkpoint(path)
     except (tf.errors.OpError, ValueError) as error:

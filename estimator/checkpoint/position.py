@@ -142,5 +142,6 @@ def build_input_position(
             tf.data.experimental.make_saveable_from_iterator(i, external_state_policy="ignore")
             for i in iterators
         ]
-    saver = tf.compat.v1.train.Saver(saveables, max_to_keep=1)
+    # Named, because programs expect the ops of the saver of the model under "save/".
+    saver = tf.compat.v1.train.Saver(saveables, max_to_keep=1, name="save_input_position")
     return InputPosition(saver, initializer, workers)

@@ -47,7 +47,7 @@ class CheckpointWriter:
           model_dir: where to.
           saver: knows the variables and how many checkpoints to keep.
           position: of the input; None if it is not saved.
-          listeners: told before and after each save.
+          listeners: told before and after each save; somebody else has called their `begin`.
           save_graph_def: write a `.meta` file too.
           save_on: called when the position is saved; whether this worker is to save the rest.
         """
@@ -59,11 +59,6 @@ class CheckpointWriter:
         self._save_on = save_on
         self._last_step: int | None = None
 
-    def begin(self) -> None:
-        """Tells the listeners, before the session is opened."""
-        for listener in self._listeners:
-            listener.begin()
-
     def go_on_after(self, step: int) -> None:
         """Takes it that the chief has saved this step."""
         self._last_step = step
@@ -73,14 +68,16 @@ class CheckpointWriter:
 
         Args:
           restored: the one that training goes on from.
-          paths: all there are, newest first; those before `restored` are damaged.
+          paths: all there are, newest first; those before `restored` are damaged. One that is not
+            in the directory is left alone.
         """
         self._last_step = files.checkpoint_step(restored)
         if not isinstance(self._saver, tf.compat.v1.train.Saver):
             return
         prunable = files.prunable_checkpoints(self._model_dir)
-        whole = list(paths[paths.index(restored) :]) if restored in paths else []
-        damaged = [path for path in paths if path not in whole]
+        index = paths.index(restored) if restored in paths else len(paths)
+        damaged, whole = self._own(paths[:index]), self._own(paths[index:])
+        whole = [path for path in whole if files.is_readable(path)]
         if prunable is not None:
             whole = [path for path in whole if path == restored or path in prunable]
         keep = self._saver.saver_def.max_to_keep or len(whole)
@@ -90,6 +87,9 @@ class CheckpointWriter:
         self._saver.set_last_checkpoints_with_time(
             [(path, _saved_at(path)) for path in oldest_first]
         )
+
+    def _own(self, paths: Sequence[str]) -> list[str]:
+        return [path for path in paths if files.is_inside(self._model_dir, path)]
 
     def save(self, session: tf.compat.v1.Session, step: int) -> bool:
         """Saves, unless this step is saved already.
@@ -160,15 +160,15 @@ def build_saver(
     *,
     keep_checkpoint_max: int | None = 5,
     keep_checkpoint_every_n_hours: float = 10000,
+    defer_build: bool = False,
 ) -> tf.compat.v1.train.Saver:
-    """A saver of everything in the default graph that a checkpoint holds, or of these objects."""
-    if checkpoint is None:
-        everything = tf.compat.v1.global_variables()
-        everything += tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVEABLE_OBJECTS)
-    else:
-        everything = _tf.object_saveables(checkpoint)
+    """A saver of everything in the default graph that a checkpoint holds, or of these objects.
+
+    With `defer_build` it is of everything that is there when its `build` is called.
+    """
     return _PortableSaver(
-        everything,
+        None if checkpoint is None else _tf.object_saveables(checkpoint),
+        defer_build=defer_build,
         sharded=checkpoint is not None,
         max_to_keep=keep_checkpoint_max or 0,
         keep_checkpoint_every_n_hours=keep_checkpoint_every_n_hours,

@@ -46,6 +46,20 @@ def building(
             yield graph, tf.compat.v1.train.get_or_create_global_step()
 
 
+@contextlib.contextmanager
+def extending(graph: tf.Graph, device_fn: Callable[[tf.Operation], str] | None) -> Iterator[None]:
+    """Inside, what is added to a built graph gets devices and resource variables as in its build.
+
+    `device_fn` is what the graph was built with.
+    """
+    with (
+        graph.as_default(),
+        _placing(device_fn),
+        tf.variable_creator_scope(create_resource),
+    ):
+        yield
+
+
 def of_unplaced(device_fn: Callable | None) -> Callable[[tf.Operation], str] | None:
     """The user's function, asked only where no `tf.device` says anything."""
     return None if device_fn is None else lambda op: op.device or device_fn(op)
@@ -87,3 +101,14 @@ def _no_garbage_collection() -> Iterator[None]:
 def primary(variable: tf.Variable) -> tf.Variable:
     """The copy on the first replica."""
     return _tf.copies(variable)[0]
+
+
+def build_step_before(global_step: tf.Variable) -> tf.Tensor:
+    """The global step before a session call, as stock hooks fetch it along with the call.
+
+    They add such an op if there is none, and so would change the graph of an evaluation.
+    """
+    with tf.name_scope("global_step/"):
+        step_before = primary(global_step).read_value() + 0
+    tf.compat.v1.add_to_collection("global_step_read_op_cache", step_before)
+    return step_before

@@ -17,7 +17,12 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.graph import host_call
-from estimator.graph.building import building, create_resource, of_unplaced, primary
+from estimator.graph.building import (
+    build_step_before,
+    building,
+    create_resource,
+    of_unplaced,
+)
 from estimator.graph.model import Model, Replica
 from estimator.graph.padding import Padding
 from estimator.graph.program import EvalProgram, PredictProgram, build_feeds
@@ -68,7 +73,7 @@ def build_padded_eval_program(
         feeds, batches = build_feeds(fixed, strategy.num_replicas_in_sync)
         replicas = build_program(strategy, model, batches, ModeKeys.EVAL).outputs
         rows = [_build_rows() for _ in feeds]
-        current_step = primary(global_step).read_value()
+        current_step = build_step_before(global_step)
     is_one_number = replicas[0].spec.loss.shape.rank == 0
     with graph.as_default(), tf.device("/cpu:0"), tf.variable_creator_scope(create_resource):
         is_sum = _tf.last_loss_reduction(graph) == tf.compat.v1.losses.Reduction.SUM
@@ -121,7 +126,7 @@ def build_padded_predict_program(
         return PredictProgram(
             graph=graph,
             spec=replicas[0].spec,
-            current_step=primary(global_step).read_value(),
+            current_step=build_step_before(global_step),
             feeds=[[*feed, row.count, row.weight] for feed, row in zip(feeds, rows, strict=True)],
             predictions=predictions,
             host_ops=_build_host_calls(replicas, rows, padding.batch_size),

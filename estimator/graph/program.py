@@ -14,7 +14,7 @@ import tensorflow as tf
 from estimator.config.tpu import is_tpu
 from estimator.graph import host_call, input, reduce, summary, tpu
 from estimator.graph.agreement import Ballot, build_ballot
-from estimator.graph.building import building, of_unplaced, primary
+from estimator.graph.building import build_step_before, building, of_unplaced, primary
 from estimator.graph.loop import build_loop
 from estimator.graph.model import Model, build_replicas
 from estimator.graph.padding import Padding
@@ -55,6 +55,8 @@ class TrainProgram:
       window: how batches make a step where gradients are accumulated; None if each is one.
       end: scalar, int64, fed: a loop ends when the global step is there, which other workers count
         too. None unless it is a loop beside ps tasks.
+      place: gives the device of each op, also of those that are added; None if nothing does.
+      has_own_summary: whether the model's Scaffold says what is recorded, and nothing else is.
       is_whole: scalar, bool: whether a loop had all of its steps, the last with its summaries.
         None where `end` is.
     """
@@ -79,6 +81,8 @@ class TrainProgram:
     window: StepWindow | None = None
     end: tf.Tensor | None = None
     is_whole: tf.Tensor | None = None
+    place: Callable[[tf.Operation], str] | None = None
+    has_own_summary: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +168,7 @@ def build_train_program(
         source = make_input()
         if is_tpu(strategy):
             tpu.check_static(source.element)
-        step_before = _build_step_before(global_step)
+        step_before = build_step_before(global_step)
         is_recording = tf.compat.v1.placeholder_with_default(False, [], "training/is_recording")
         num_steps = tf.compat.v1.placeholder_with_default(1, [], "training/num_steps")
         workers = workers_of(strategy)
@@ -210,6 +214,8 @@ def build_train_program(
             window=window,
             end=step.end,
             is_whole=None if step.end is None else tf.equal(num_run, num_steps),
+            place=place,
+            has_own_summary=step.has_own_summary,
         )
 
 
@@ -248,6 +254,7 @@ def build_eval_program(
       seed: of the graph.
     """
     with building(strategy, seed, of_unplaced(model.config.device_fn)) as (graph, global_step):
+        current_step = build_step_before(global_step)
         feeds, batches = build_feeds(element, strategy.num_replicas_in_sync)
         replicas = build_replicas(strategy, model, batches, ModeKeys.EVAL)
         specs = [output.spec for output in replicas.outputs]
@@ -257,7 +264,7 @@ def build_eval_program(
         return EvalProgram(
             graph=graph,
             spec=specs[0],
-            current_step=primary(global_step).read_value(),
+            current_step=current_step,
             feeds=feeds,
             losses=[spec.loss for spec in specs],
             updates=[
@@ -286,12 +293,13 @@ def build_predict_program(
       seed: of the graph.
     """
     with building(strategy, seed, of_unplaced(model.config.device_fn)) as (graph, global_step):
+        current_step = build_step_before(global_step)
         feeds, batches = build_feeds(element, strategy.num_replicas_in_sync)
         replicas = build_replicas(strategy, model, batches, ModeKeys.PREDICT)
         return PredictProgram(
             graph=graph,
             spec=replicas.outputs[0].spec,
-            current_step=primary(global_step).read_value(),
+            current_step=current_step,
             feeds=feeds,
             predictions=[output.spec.predictions for output in replicas.outputs],
             host_ops=[host_call.build_host_call([out.host_call]) for out in replicas.outputs],
@@ -311,11 +319,3 @@ def build_feeds(element: Any, num_replicas: int) -> tuple[list[list[tf.Tensor]],
         feeds.append([tensor for tensor in flat if tensor is not None])
         batches.append(tf.nest.pack_sequence_as(element, flat, expand_composites=True))
     return feeds, batches
-
-
-def _build_step_before(global_step: tf.Variable) -> tf.Tensor:
-    """The global step before a session call, as stock hooks fetch it along with the call."""
-    with tf.name_scope("global_step/"):
-        step_before = primary(global_step).read_value() + 0
-    tf.compat.v1.add_to_collection("global_step_read_op_cache", step_before)
-    return step_before

@@ -96,6 +96,7 @@ class TrainStep:
         self._merged: tf.Tensor | None = None
         self._is_in_loop = False
         self.end: tf.Tensor | None = None
+        self.has_own_summary = False
 
     @property
     def can_end(self) -> bool:
@@ -213,7 +214,8 @@ class TrainStep:
     def _build_summary(self, summaries_before: set[int]) -> tf.Tensor | None:
         """What the Scaffold says to record, else all summaries of `model_fn`."""
         scaffold = self.spec.scaffold or tf.compat.v1.train.Scaffold()
-        if scaffold.summary_op is None:
+        self.has_own_summary = scaffold.summary_op is not None
+        if not self.has_own_summary:
             merged = summary.build_merged_summary(summaries_before)
             _tf.set_scaffold_parts(scaffold, {"summary_op": merged})
         return scaffold.summary_op

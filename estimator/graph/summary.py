@@ -49,6 +49,19 @@ def build_merged_summary(graph_before: set[int]) -> tf.Tensor | None:
     return tf.compat.v1.summary.merge(new, collections=[]) if new else None
 
 
+def build_summary_with_new(summary: tf.Tensor | None, before: set[int]) -> tf.Tensor | None:
+    """`summary` merged with what was added to the default graph since; None if there is neither.
+
+    Args:
+      summary: serialized, scalar, string, or None.
+      before: what `summaries_so_far` returned then.
+    """
+    new = build_merged_summary(before)
+    if new is None or summary is None:
+        return summary if new is None else new
+    return tf.compat.v1.summary.merge([summary, new], collections=[])
+
+
 def summaries_so_far() -> set[int]:
     """`id`s of the summaries in the default graph, those of tf.summary among them."""
     ones = tf.compat.v1.get_collection(_SUMMARIES)

@@ -14,7 +14,7 @@ from estimator.checkpoint.saver_ops import restored_names, saved_names
 from estimator.checkpoint.writer import build_saver
 from estimator.export.outputs import EvalOutput, SupervisedOutput, TrainOutput
 from estimator.graph.exported import ExportProgram
-from estimator.session.open import Setup, build_setup, opened
+from estimator.session.open import Setup, build_setup, build_start, opened
 from estimator.spec import ModeKeys
 
 _SUPERVISED: Mapping[str, type[SupervisedOutput]] = {
@@ -73,9 +73,7 @@ class _Prepared:
 
 def _prepare(program: ExportProgram, session_config: tf.compat.v1.ConfigProto) -> _Prepared:
     setup = build_setup(
-        program.graph,
-        program.spec.scaffold,
-        build_saver,
+        build_start(program.graph, program.spec.scaffold, build_saver),
         session_config,
         is_evaluation=program.mode == ModeKeys.EVAL,
     )

@@ -99,7 +99,8 @@ class HookedSession:
         self._hooks = list(hooks)
         self._stand_ins = stand_ins
         self._callables: dict[Any, Any] = {}
-        self.should_stop = False
+        self._is_asked_to_stop = False
+        self._coordinator = tf.train.Coordinator()
         with graph.as_default():
             for hook in self._hooks:
                 self._begin(hook)
@@ -144,10 +145,16 @@ class HookedSession:
     ) -> None:
         """Takes the session that the calls will use, and what hooks are given in its place."""
         self.session = session
+        self._coordinator = coordinator
         self._for_hooks = session if for_hooks is None else for_hooks
         with self._graph.as_default():
             for hook in self._hooks:
                 hook.after_create_session(self._for_hooks, coordinator)
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether a hook asks to stop: by the context of a call, or by the coordinator."""
+        return self._is_asked_to_stop or self._coordinator.should_stop()
 
     def run(
         self,
@@ -156,7 +163,11 @@ class HookedSession:
         values: Sequence[Any],
         hooks: Sequence[Hook] | None = None,
     ) -> list:
-        """Runs `fetches` with `values` for `feeds`; hooks, else all, may fetch and feed more."""
+        """Runs `fetches` with `values` for `feeds`; hooks, else all, may fetch and feed more.
+
+        Raises:
+          Exception: what a hook gave the coordinator as the reason to stop.
+        """
         hooks = self._hooks if hooks is None else hooks
         if not hooks:
             return self._callable(fetches, feeds)(*values)
@@ -171,7 +182,9 @@ class HookedSession:
                 context,
                 tf.compat.v1.train.SessionRunValues(results.get(hook), options, metadata),
             )
-        self.should_stop = self.should_stop or context.stop_requested
+        self._is_asked_to_stop = self._is_asked_to_stop or context.stop_requested
+        if self._coordinator.should_stop():
+            self._coordinator.raise_requested_exception()
         return results["ours"]
 
     def schedules(self) -> list[Schedule]:
@@ -182,7 +195,7 @@ class HookedSession:
         """Asks the hooks that want to be asked besides their `after_run`."""
         for hook in self._hooks:
             if isinstance(hook, ScheduledHook) and hook.should_stop_at(step):
-                self.should_stop = True
+                self._is_asked_to_stop = True
 
     def end(self) -> None:
         """Tells the hooks that the last call was made."""

@@ -15,7 +15,8 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.checkpoint import files
 from estimator.checkpoint.old_model import OldModel
-from estimator.checkpoint.warm_start import build_warm_start
+from estimator.checkpoint.saver_ops import restored_names
+from estimator.checkpoint.warm_start import WarmStart, build_warm_start
 from estimator.graph.model import BUILD_LOCK
 from estimator.graph.workers import Workers, build_broadcast
 from estimator.session.team import Team
@@ -87,57 +88,92 @@ def _check_ready(session: tf.compat.v1.Session, name: str, op: tf.Tensor | None)
         )
 
 
-def build_setup(
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Where a model's first values come from, chosen before hooks add to the graph in `begin`.
+
+    Attributes:
+      graph: of the program.
+      scaffold: the model's.
+      saver: the scaffold's, or ours, which is not built yet and will be of hooks' variables too.
+      is_saver_ours: whether it is not the scaffold's.
+      warm_start: what loads an old model; None without one.
+    """
+
+    graph: tf.Graph
+    scaffold: tf.compat.v1.train.Scaffold
+    saver: tf.compat.v1.train.Saver
+    is_saver_ours: bool
+    warm_start: WarmStart | None
+
+
+def build_start(
     graph: tf.Graph,
     scaffold: tf.compat.v1.train.Scaffold,
-    saver: Callable[..., tf.compat.v1.train.Saver],
-    config: tf.compat.v1.ConfigProto,
-    more_local_init: Sequence[tf.Operation] = (),
+    make_saver: Callable[..., tf.compat.v1.train.Saver],
     old_model: OldModel | None = None,
-    is_evaluation: bool = False,
-    may_lack: Sequence[tf.Variable] = (),
-) -> Setup:
-    """Adds the initializers to a graph; what the model's scaffold names goes first.
+) -> Start:
+    """Chooses the saver, and adds the op that loads an old model to the graph.
 
     Args:
-      graph: of the program.
-      scaffold: the model's; it is given the saver.
-      saver: makes the saver if the scaffold has none, or of a tf.train.Checkpoint that it has.
-      config: of the session.
-      more_local_init: run with the local initializers.
+      graph: of the program; hooks of the user find the saver among its SAVERS.
+      scaffold: the model's.
+      make_saver: makes the saver if the scaffold has none, or of a tf.train.Checkpoint that it has.
       old_model: what to start from if there is no checkpoint, or None.
-      is_evaluation: whether metrics are to be set to zero too, whatever the scaffold says.
-      may_lack: what is initialized if a checkpoint does not have it.
 
     Raises:
       ValueError: `old_model` does not fit the model.
     """
     v1 = tf.compat.v1
     with graph.as_default():
-        initializers = _build_initializers(scaffold, old_model)
-        local_init_ops = _build_local_init_ops(scaffold, is_evaluation, more_local_init)
-        own_saver = scaffold.saver
-        if isinstance(own_saver, tf.train.Checkpoint):
-            own_saver = saver(own_saver)
-        elif isinstance(own_saver, v1.train.Saver):
-            with BUILD_LOCK, _tf.savers_apart():
-                own_saver.build()  # Unless it was not deferred.
-        chosen_saver = own_saver or saver()
+        saver = scaffold.saver
+        if saver is None:
+            saver = make_saver(defer_build=True)
+        elif isinstance(saver, tf.train.Checkpoint):
+            saver = make_saver(saver)
         if not v1.get_collection(v1.GraphKeys.SAVERS):
             # Where a CheckpointSaverHook of the user looks for one.
-            v1.add_to_collection(v1.GraphKeys.SAVERS, chosen_saver)
+            v1.add_to_collection(v1.GraphKeys.SAVERS, saver)
+        warm_start = None if old_model is None else build_warm_start(old_model)
+        return Start(graph, scaffold, saver, scaffold.saver is None, warm_start)
+
+
+def build_setup(
+    start: Start,
+    config: tf.compat.v1.ConfigProto,
+    more_local_init: Sequence[tf.Operation] = (),
+    is_evaluation: bool = False,
+    may_lack: Sequence[tf.Variable] = (),
+) -> Setup:
+    """Adds the initializers to a graph; what the model's scaffold names goes first.
+
+    Args:
+      start: of the graph; its scaffold is given its saver.
+      config: of the session.
+      more_local_init: run with the local initializers.
+      is_evaluation: whether metrics are to be set to zero too, whatever the scaffold says.
+      may_lack: what is initialized if a checkpoint does not have it.
+    """
+    v1 = tf.compat.v1
+    graph, scaffold, saver = start.graph, start.scaffold, start.saver
+    with graph.as_default():
+        initializers = _build_initializers(scaffold, start.warm_start)
+        local_init_ops = _build_local_init_ops(scaffold, is_evaluation, more_local_init)
+        if isinstance(saver, v1.train.Saver):
+            with BUILD_LOCK, _tf.savers_apart():
+                saver.build()  # Unless it was not deferred.
         has_own_local_init = scaffold.local_init_op is not None
-        is_ours = own_saver is None and scaffold.init_op is None and not has_own_local_init
+        is_ours = start.is_saver_ours and scaffold.init_op is None and not has_own_local_init
         if scaffold.ready_op is None and not is_ours:
             # The identity counts as a use: TensorFlow logs an error if there is none.
             ready_op = tf.identity(v1.report_uninitialized_variables())
             _tf.set_scaffold_parts(scaffold, {"ready_op": ready_op})
         # For its `init_fn`, and for hooks that were made with it.
-        _tf.set_scaffold_parts(scaffold, {"saver": chosen_saver})
+        _tf.set_scaffold_parts(scaffold, {"saver": saver})
         return Setup(
             graph=graph,
-            saver=chosen_saver,
-            is_saver_ours=own_saver is None,
+            saver=saver,
+            is_saver_ours=start.is_saver_ours,
             initializers=initializers,
             local_init_ops=local_init_ops,
             scaffold=scaffold,
@@ -161,14 +197,13 @@ def _build_local_init_ops(
 
 
 def _build_initializers(
-    scaffold: tf.compat.v1.train.Scaffold, old_model: OldModel | None
+    scaffold: tf.compat.v1.train.Scaffold, warm_start: WarmStart | None
 ) -> list[Callable[[tf.compat.v1.Session], Any]]:
     """What gives the variables of the default graph their first values, in order."""
     v1 = tf.compat.v1
     variables = v1.global_variables()
     warm_starts: list[Callable[[tf.compat.v1.Session], Any]] = []
-    if old_model is not None:
-        warm_start = build_warm_start(old_model)
+    if warm_start is not None:
         warm_starts = [warm_start.run]
         variables = warm_start.without_loaded(variables)
     is_ours = scaffold.init_op is None
@@ -257,9 +292,13 @@ def restore_first(
       ValueError: a checkpoint is another model's, or none of those given is whole.
     """
     for path in checkpoint_paths:
+        if not files.is_readable(path):
+            continue
         try:
             _restore(setup, session, path)
         except (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError) as e:
+            if isinstance(e, tf.errors.NotFoundError):
+                files.check_complete(path, e)
             _log.warning(
                 "The checkpoint %s is damaged (%s); trying the one before.",
                 path,
@@ -285,5 +324,44 @@ def _restore(setup: Setup, session: tf.compat.v1.Session, path: str) -> None:
             variables = [v for v in tf.compat.v1.global_variables() if v.name not in names]
             files.check_matches(path, variables)
             saver = tf.compat.v1.train.Saver(variables) if lacking else saver
+        elif isinstance(saver, tf.compat.v1.train.Saver) and saver.saver_def is not None:
+            files.check_names(path, restored_names(setup.graph, saver))
         saver.restore(session, path)
         session.run([variable.initializer for variable in lacking])
+
+
+def needs_values() -> list[tf.Variable | tf.Operation]:
+    """The variables and the initializers of tables that are in the default graph so far."""
+    v1 = tf.compat.v1
+    return [
+        *v1.global_variables(),
+        *v1.local_variables(),
+        *v1.get_collection(v1.GraphKeys.TABLE_INITIALIZERS),
+    ]
+
+
+def start_new(
+    session: tf.compat.v1.Session, before: Sequence[tf.Variable | tf.Operation], path: str | None
+) -> None:
+    """Gives values to what was added to the default graph since, in a session that is open.
+
+    Args:
+      session: restored from the checkpoint, or not.
+      before: what `needs_values` returned then.
+      path: of the checkpoint; variables that it does not hold are initialized.
+
+    Raises:
+      ValueError: the checkpoint holds one of the variables in another shape.
+    """
+    known = {id(thing) for thing in before}
+    new = [thing for thing in needs_values() if id(thing) not in known]
+    variables = [thing for thing in new if isinstance(thing, tf.Variable)]
+    globals_ = {id(variable) for variable in tf.compat.v1.global_variables()}
+    saved = [variable for variable in variables if id(variable) in globals_]
+    lacking = saved if path is None else files.missing_variables(path, saved)
+    fresh = {id(v) for v in [*lacking, *(v for v in variables if id(v) not in globals_)]}
+    if path is not None and (restored := [v for v in saved if id(v) not in fresh]):
+        files.check_matches(path, restored)
+        tf.compat.v1.train.Saver(restored).restore(session, path)
+    session.run([v.initializer for v in variables if id(v) in fresh])
+    session.run([thing for thing in new if not isinstance(thing, tf.Variable)])

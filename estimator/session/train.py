@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import logging
 from collections.abc import Iterator, Sequence
@@ -19,12 +20,14 @@ from estimator.checkpoint.position import (
 )
 from estimator.checkpoint.writer import CheckpointWriter, build_saver
 from estimator.config.loop import parse_loop_length
+from estimator.graph.building import extending
 from estimator.graph.program import TrainProgram
+from estimator.graph.summary import build_summary_with_new, summaries_so_far
 from estimator.session.alike import describe_variables
 from estimator.session.finite import WeightsCheck, WeightsListener
-from estimator.session.hooks import Hook, HookedSession
+from estimator.session.hooks import HookedSession
 from estimator.session.hooks_in_loops import saver_hooks
-from estimator.session.open import Setup, build_setup, opened, with_broadcast
+from estimator.session.open import Setup, Start, build_setup, build_start, opened, with_broadcast
 from estimator.session.peers import Peers
 from estimator.session.request import TrainRequest, TrainResult
 from estimator.session.run import TrainRun
@@ -54,20 +57,18 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
     team = Team(program, board)
     model_dir = str(config.model_dir)
     paths = files.checkpoints_newest_first(model_dir)
-    setup = _build_setup(program, request)
+    start = _build_start(program, request)
     position = _build_position(program, request)
-    checkpoints = _make_checkpoint_writer(request, setup, position, team)
     weights = WeightsCheck(program.graph)
-    graph = program.graph if config.checkpoint_save_graph_def else None
-    events = EventWriter(model_dir, graph)
     _tell_loop_length(request)
-    hooks = team.own_hooks(request.hooks)
     with contextlib.ExitStack() as stack:
         _watch_saver_hooks(request, position, weights, stack)
-        hooked = _begin_hooks(hooks, program)
-        if checkpoints is not None:
-            with program.graph.as_default():
-                checkpoints.begin()
+        # First: what they add to the graph is initialized, saved and recorded like the model's.
+        hooked, program = _begin_hooks(program, request, team)
+        setup = _build_setup(program, request, start)
+        checkpoints = _make_checkpoint_writer(request, setup, position, team)
+        graph = program.graph if config.checkpoint_save_graph_def else None
+        events = EventWriter(model_dir, graph)
         stop = stack.enter_context(stop_signals())
         tpu = start_tpu(program.strategy)
         peers, replaceable = stack.enter_context(_joined(program, request, stop))
@@ -88,20 +89,22 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         return run.run(is_resumed, path, peers, replaceable)
 
 
-def _build_setup(program: TrainProgram, request: TrainRequest) -> Setup:
+def _build_start(program: TrainProgram, request: TrainRequest) -> Start:
+    """What saves and what warm-starts the program."""
+    make_saver = functools.partial(
+        build_saver,
+        keep_checkpoint_max=request.config.keep_checkpoint_max,
+        keep_checkpoint_every_n_hours=request.config.keep_checkpoint_every_n_hours,
+    )
+    return build_start(program.graph, program.spec.scaffold, make_saver, request.old_model)
+
+
+def _build_setup(program: TrainProgram, request: TrainRequest, start: Start) -> Setup:
     """What initializes or restores a session on the program."""
-    config = request.config
     setup = build_setup(
-        program.graph,
-        program.spec.scaffold,
-        functools.partial(
-            build_saver,
-            keep_checkpoint_max=config.keep_checkpoint_max,
-            keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
-        ),
+        start,
         request.session_config,
         program.initializers,
-        request.old_model,
         # A run may begin to accumulate.
         may_lack=program.window.variables if program.window is not None else (),
     )
@@ -116,14 +119,26 @@ def _tell_loop_length(request: TrainRequest) -> None:
             _tf.set_steps_per_run(hook, loop_steps)
 
 
-def _begin_hooks(hooks: Sequence[Hook], program: TrainProgram) -> HookedSession:
+def _begin_hooks(
+    program: TrainProgram, request: TrainRequest, team: Team
+) -> tuple[HookedSession, TrainProgram]:
+    """Calls `begin` of hooks and listeners; returns the program with what they have it record."""
     stand_ins = {id(inside): outside for inside, outside in program.stand_ins}
-    return HookedSession(
-        program.graph,
-        hooks,
-        stand_ins=None if program.num_steps is None else stand_ins,
-        step=program.global_step,
-    )
+    with extending(program.graph, program.place):
+        before = summaries_so_far()
+        hooked = HookedSession(
+            program.graph,
+            team.own_hooks(request.hooks),
+            stand_ins=None if program.num_steps is None else stand_ins,
+            step=program.global_step,
+        )
+        if team.is_chief and not saver_hooks(request.hooks):  # Else the first of these calls them.
+            for listener in request.listeners:
+                listener.begin()
+        if program.has_own_summary:
+            return hooked, program
+        summary = build_summary_with_new(program.summary, before)
+        return hooked, dataclasses.replace(program, summary=summary)
 
 
 # What decides what a session call runs, and how long training goes on.

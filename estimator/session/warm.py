@@ -14,10 +14,11 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.checkpoint import files
 from estimator.checkpoint.in_memory import State, load_state
+from estimator.graph.building import extending
 from estimator.graph.program import EvalProgram, PredictProgram
 from estimator.session.hooks import Hook, HookedSession
 from estimator.session.host_input import HostInput, OpenInput, SessionOfBoth
-from estimator.session.open import Setup, restore_first
+from estimator.session.open import Setup, needs_values, restore_first, start_new
 from estimator.session.padded import limited, padded
 from estimator.session.peers import Peers
 from estimator.session.server import Connection, check_runs_there
@@ -71,6 +72,7 @@ class WarmSession:
         self.session = _tf.open_session(target, setup.graph, setup.config, wait)
         self._end = weakref.finalize(self, _end_session, self.session, self._peers)
         self._setup = setup
+        self._version_as_built = setup.graph.version
         self._restored: tuple | None = None
         self._predictions: weakref.WeakSet[Generator] = weakref.WeakSet()
         self._run = HookedSession(setup.graph, [])
@@ -103,6 +105,11 @@ class WarmSession:
         return self._restored == files.checkpoint_identity(checkpoint_path)
 
     @property
+    def is_as_built(self) -> bool:
+        """Whether no hook has added to the graph, which would take up memory and names for good."""
+        return self._setup.graph.version == self._version_as_built
+
+    @property
     def is_predicting(self) -> bool:
         """Whether the weights must stay, for a prediction that may go on."""
         states = map(inspect.getgeneratorstate, self._predictions)
@@ -129,7 +136,12 @@ class WarmSession:
         """A way to make calls with hooks around them; without hooks, always the same."""
         if not hooks:
             return self._run
-        hooked = HookedSession(self._setup.graph, hooks)
+        graph = self._setup.graph
+        with extending(graph, None):
+            made_before = needs_values()
+            hooked = HookedSession(graph, hooks)
+            path = None if self._restored is None else self._restored[0]
+            start_new(self.session, made_before, path)
         both = SessionOfBoth(self.session, source.session)
         hooked.start(self.session, tf.train.Coordinator(), both)
         return hooked

@@ -1,4 +1,4 @@
-"""What `evaluate` and `predict` run: the session of the last call, or a new one."""
+"""What `evaluate` and `predict` run: the session of an earlier call, or a new one."""
 
 from __future__ import annotations
 
@@ -15,20 +15,24 @@ from estimator.graph import program as programs
 from estimator.graph.model import Model
 from estimator.graph.padded import build_padded_eval_program, build_padded_predict_program
 from estimator.session.host_input import HostInput
-from estimator.session.open import build_setup
+from estimator.session.open import build_setup, build_start
 from estimator.session.server import Connection, connect_to_existing
 from estimator.session.warm import WarmSession
 from estimator.spec import ModeKeys
 from estimator.verbs import smoke
 from estimator.verbs.batches import Batches
 
+# For each mode. A model may depend on static shapes, and inputs of a few, such as two batch sizes,
+# take turns; each session has a copy of the weights.
+_MOST_KEPT = 4
+
 
 class WarmSessions:
-    """The sessions that stay open from call to call, one a mode."""
+    """The sessions that stay open from call to call: for each mode, those of a few input kinds."""
 
     def __init__(self) -> None:
         """Opens none yet."""
-        self._by_mode: dict[str, WarmSession] = {}
+        self._kept: dict[str, dict[tuple, WarmSession]] = {}
 
     def take(
         self,
@@ -38,26 +42,40 @@ class WarmSessions:
         host_input: HostInput,
         paths: Sequence[str],
     ) -> WarmSession:
-        """The mode's session, free to restore one of `paths`.
+        """The session of the mode and the kind of input, free to restore one of `paths`.
 
-        It is another than before if the input is of another kind, or if a prediction goes on whose
-        weights must stay.
+        It is another than before if a hook has added to the graph, or if a prediction goes on
+        whose weights must stay. The one that was not used for the longest time makes room for it.
         """
-        old = warm = self._by_mode.get(mode)
-        if warm is None or warm.key != host_input.key or warm.is_lost:
+        kept = self._kept.setdefault(mode, {})
+        old = warm = kept.get(host_input.key)
+        if warm is None or not warm.is_as_built or warm.is_lost:
             warm = _open(mode, model, strategy, host_input)
         elif warm.is_predicting and not warm.has_weights_of(paths[0]):
             warm = warm.twin()
-        if old is not None and warm is not old and not old.is_predicting:
-            old.close()  # Else its predictions keep it until they end.
-        self._by_mode[mode] = warm
+        if old is not None and warm is not old:
+            _let_go(old)
+        kept.pop(host_input.key, None)
+        kept[host_input.key] = warm  # The last is the one used last.
+        if len(kept) > _MOST_KEPT:
+            _let_go(kept.pop(next(iter(kept))))
         return warm
 
     def close(self) -> None:
         """Frees graphs and sessions."""
-        for warm in self._by_mode.values():
+        for warm in self.all():
             warm.close()
-        self._by_mode.clear()
+        self._kept.clear()
+
+    def all(self) -> list[WarmSession]:
+        """Those that are open."""
+        return [warm for kept in self._kept.values() for warm in kept.values()]
+
+
+def _let_go(warm: WarmSession) -> None:
+    """Closes it, unless predictions go on, which then keep it until they end."""
+    if not warm.is_predicting:
+        warm.close()
 
 
 def make_host_input(
@@ -86,9 +104,7 @@ def _open(
     program = build(model, host_input.element, strategy, model.config.tf_random_seed)
     with strategy.scope():
         setup = build_setup(
-            program.graph,
-            program.spec.scaffold,
-            build_saver,
+            build_start(program.graph, program.spec.scaffold, build_saver),
             session_config,
             is_evaluation=mode == ModeKeys.EVAL,
         )

@@ -3,6 +3,7 @@
 import glob
 import logging
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import tensorflow as tf
 
 import estimator as est
 from estimator.checkpoint import files
+from estimator.session.following import checkpoints_oldest_first
 from tests.toy import Model, checkpoint_steps, ids_model_fn, ids_of, numbers, weight_after
 
 NEWEST = "model.ckpt-6"
@@ -346,3 +348,135 @@ def test_a_scaffold_may_have_a_tf_train_checkpoint_for_its_saver(make):
     assert "weight/.ATTRIBUTES/VARIABLE_VALUE" in trained.get_variable_names()
     assert next(trained.predict(numbers(start=1))) == w6
     assert trained.evaluate(numbers(1))["global_step"] == 6
+
+
+def test_another_model_with_a_saver_of_its_own_is_not_taken_back_to_an_older_checkpoint(make):
+    def with_extra(features, labels, mode):
+        tf.compat.v1.get_variable("extra", [2])
+        return saved_by(lambda w: tf.compat.v1.train.Saver(save_relative_paths=True))(
+            features, labels, mode
+        )
+
+    plain = saved_by(lambda w: tf.compat.v1.train.Saver(save_relative_paths=True))
+    make(with_extra).train(numbers(), steps=2)
+    make_plain = make(plain)
+    make_plain.train(numbers(), steps=2)
+    again = make(with_extra)
+    for verb in (again.evaluate, lambda input_fn: again.train(input_fn, steps=1)):
+        with pytest.raises(ValueError, match=r"(?s)ckpt-4 is another model's.*: extra$"):
+            verb(numbers(1))
+    assert checkpoint_steps(again.model_dir) == [2, 4]
+    assert make_plain.evaluate(numbers(1))["global_step"] == 4
+
+
+@pytest.mark.parametrize("damage", [delete_data, truncate_data])
+def test_a_saver_of_the_model_passes_over_a_damaged_checkpoint_too(make, damage):
+    trained = make(saved_by(lambda w: tf.compat.v1.train.Saver(save_relative_paths=True)))
+    trained.train(numbers(), steps=6)
+    damage(trained.model_dir)
+    assert trained.evaluate(numbers(1))["global_step"] == 4
+
+
+def test_a_saver_that_does_not_say_what_it_wants_is_no_sign_of_damage(make):
+    class Strict:
+        """Not a v1 Saver, and it wants what is not there."""
+
+        def __init__(self, saver):
+            self.saver = saver
+
+        def restore(self, session, path):
+            raise tf.errors.NotFoundError(None, None, "Key extra not found in checkpoint")
+
+        def __getattr__(self, name):
+            return getattr(self.saver, name)
+
+    model_fn = saved_by(lambda w: Strict(tf.compat.v1.train.Saver(save_relative_paths=True)))
+    trained = make(model_fn)
+    trained.train(numbers(), steps=4)
+    with pytest.raises(ValueError, match=r"(?s)ckpt-4 is another model's.*Key extra not found"):
+        trained.evaluate(numbers(1))
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The steps of the checkpoints that were opened, in order."""
+    steps = []
+    load_checkpoint = tf.train.load_checkpoint
+
+    def counted(path):
+        steps.append(files.checkpoint_step(path))
+        return load_checkpoint(path)
+
+    monkeypatch.setattr(tf.train, "load_checkpoint", counted)
+    return steps
+
+
+def test_a_warm_call_opens_one_checkpoint_however_many_there_are(make, opened):
+    trained = make(keep_checkpoint_max=0)
+    trained.train(numbers(), steps=20)
+    list(trained.predict(numbers(1)))
+    trained.evaluate(numbers(1))
+    opened.clear()
+    list(trained.predict(numbers(1)))
+    assert opened == [20]
+    trained.evaluate(numbers(1))
+    assert opened == [20, 20]
+    assert trained.latest_checkpoint().endswith("-20")
+    assert opened == [20, 20, 20]
+    assert [step for step, _ in checkpoints_oldest_first(trained.model_dir)] == [*range(2, 21, 2)]
+    assert opened == [20, 20, 20, 20]
+
+
+@pytest.mark.parametrize("damage", [empty_index, truncate_index, garble_index])
+def test_a_restore_passes_over_an_index_that_is_damaged_behind_the_newest(make, damage, caplog):
+    """Step 8 has damaged data, step 6 a damaged index, which is found out when 8 has failed."""
+    trained = make()
+    trained.train(numbers(), steps=8)
+    damage(trained.model_dir)
+    (data,) = glob.glob(os.path.join(trained.model_dir, "model.ckpt-8.data-*"))
+    os.truncate(data, 1)
+    with caplog.at_level(logging.WARNING, "estimator"):
+        assert make().evaluate(numbers(1))["global_step"] == 4
+    assert ["-8 is damaged" in m or "-6 is not whole" in m for m in warnings_of(caplog)] == [
+        True
+    ] * 2
+
+
+def plain_saver(w):
+    return tf.compat.v1.train.Saver(max_to_keep=2)
+
+
+def test_training_in_a_copy_leaves_the_checkpoints_of_the_original_alone(make, tmp_path, caplog):
+    """A plain Saver writes absolute paths, which in the copy are still those of the original."""
+    original = make(saved_by(plain_saver)).train(numbers(), steps=4)
+    copy = str(tmp_path) + "_copy"
+    shutil.copytree(tmp_path, copy)
+    copied = est.Estimator(original._model_fn, copy, original.config.replace(model_dir=copy))
+    assert copied.latest_checkpoint() == os.path.join(copy, "model.ckpt-4")
+    copied.train(numbers(), steps=4)
+    assert checkpoint_steps(original.model_dir) == [2, 4]
+    assert checkpoint_steps(copy) == [6, 8]
+    assert original.evaluate(numbers(1))["global_step"] == 4
+
+
+def test_a_checkpoint_elsewhere_that_the_file_names_is_restored_and_never_removed(make, tmp_path):
+    there = make(saved_by(plain_saver)).train(numbers(), steps=4)
+    model_dir = str(tmp_path) + "_new"
+    os.makedirs(model_dir)
+    shutil.copy(os.path.join(there.model_dir, "checkpoint"), model_dir)
+    new = est.Estimator(there._model_fn, model_dir, there.config.replace(model_dir=model_dir))
+    new.train(numbers(), steps=6)
+    assert new.train_result.global_step == 10
+    assert checkpoint_steps(there.model_dir) == [2, 4]
+    assert checkpoint_steps(model_dir) == [8, 10]
+
+
+@pytest.mark.parametrize("is_relative", [False, True])
+def test_absolute_paths_of_a_plain_saver_name_no_checkpoint_twice(
+    make, tmp_path, is_relative, monkeypatch
+):
+    trained = make(saved_by(plain_saver)).train(numbers(), steps=4)
+    monkeypatch.chdir(tmp_path.parent)
+    directory = tmp_path.name if is_relative else trained.model_dir
+    found = files.checkpoints_newest_first(directory)
+    assert found == [os.path.join(directory, f"model.ckpt-{step}") for step in (4, 2)]

@@ -156,6 +156,56 @@ def test_request_stop_ends_training_after_the_session_call(tmp_path, iterations_
     assert checkpoint_steps(trained.model_dir) == [iterations_per_loop]
 
 
+class StopsCoordinator(v1.train.SessionRunHook):
+    """Asks the coordinator to stop after the first call, because of an error or of none."""
+
+    def __init__(self, error=None):
+        self.error = error
+        self.calls = 0
+
+    def after_create_session(self, session, coord):
+        self.coordinator = coord
+
+    def after_run(self, run_context, run_values):
+        self.calls += 1
+        try:
+            if self.error is not None:
+                raise self.error
+            self.coordinator.request_stop()
+        except ZeroDivisionError as error:
+            self.coordinator.request_stop(error)
+
+
+@LOOPS
+def test_request_stop_of_the_coordinator_ends_training_likewise(tmp_path, iterations_per_loop):
+    trained = make(tmp_path, iterations_per_loop)
+    trained.train(numbers(), hooks=[StopsCoordinator()], max_steps=20)
+    assert trained.train_result.global_step == iterations_per_loop
+    assert trained.train_result.reason == "hook"
+    assert checkpoint_steps(trained.model_dir) == [iterations_per_loop]
+    trained.train(numbers(), max_steps=20)  # A coordinator is one training's.
+    assert trained.train_result.global_step == 20
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "predict"])
+def test_request_stop_of_the_coordinator_ends_evaluation_and_prediction(tmp_path, verb):
+    trained = make(tmp_path).train(numbers(), steps=1)
+    hook = StopsCoordinator()
+    list(getattr(trained, verb)(numbers(5), hooks=[hook]))
+    assert hook.calls == 1
+
+
+@LOOPS
+def test_an_error_that_the_coordinator_is_told_of_is_raised_and_not_saved(
+    tmp_path, iterations_per_loop
+):
+    with pytest.raises(ZeroDivisionError):
+        make(tmp_path, iterations_per_loop).train(
+            numbers(), hooks=[StopsCoordinator(ZeroDivisionError())], steps=20
+        )
+    assert checkpoint_steps(str(tmp_path)) == []
+
+
 @pytest.mark.parametrize("strategy", [None, "mirrored"])
 @pytest.mark.parametrize(
     ("iterations_per_loop", "expected"),

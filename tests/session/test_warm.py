@@ -141,12 +141,48 @@ def test_a_generator_leaves_the_callers_default_graph_alone(trained):
     assert tf.compat.v1.get_default_session() is None
 
 
-def test_predictions_of_another_shape_build_once_more_and_hold_one_session(trained):
+def predict_shape(trained, shape):
+    array = np.ones((1, *shape), np.float32)
+    return list(trained.predict(lambda: tf.data.Dataset.from_tensors(array)))
+
+
+def batches_of(size):
+    """An input_fn of 0..15 in batches of a static size."""
+    return lambda: tf.data.Dataset.range(16).batch(size, drop_remainder=True)
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "predict"])
+def test_two_batch_sizes_in_turn_build_once_each(trained, restores, verb):
+    for _ in range(3):
+        for size in (4, 8):
+            result = getattr(trained, verb)(batches_of(size))
+            if verb == "evaluate":
+                assert result["mean"] == 7.5
+            else:
+                np.testing.assert_array_equal(list(result), W5 * np.arange(16, dtype=np.float32))
+    assert len(trained._model_fn.modes) == 3  # "train" and two.
+    assert restores == ["model.ckpt-5"] * 2
+
+
+def test_a_new_checkpoint_reaches_the_sessions_of_all_shapes(trained):
+    for _ in range(2):
+        steps = [trained.evaluate(batches_of(size))["global_step"] for size in (4, 8)]
+        assert steps[0] == steps[1] == trained.train_result.global_step
+        trained.train(numbers(), steps=5)
+
+
+def test_the_sessions_of_the_last_four_shapes_stay(trained):
     sessions = live(tf.compat.v1.Session)
-    for shape in ((), (2,), (), (2,)):
-        array = np.ones((1, *shape), np.float32)
-        list(trained.predict(lambda array=array: tf.data.Dataset.from_tensors(array)))
-    assert len(live(tf.compat.v1.Session) - sessions) == 1
+    for size in (1, 2, 3, 4, 5, 6):
+        predict_shape(trained, (size,))
+        predict_shape(trained, (1,))  # Used again and again, it stays.
+    assert len(trained._model_fn.modes) == 1 + 6
+    assert len(live(tf.compat.v1.Session) - sessions) == 4
+    for size in (4, 5, 6, 1):
+        predict_shape(trained, (size,))
+    assert len(trained._model_fn.modes) == 1 + 6
+    predict_shape(trained, (3,))
+    assert len(trained._model_fn.modes) == 1 + 7
 
 
 def test_abandoned_generators_leave_no_graph_no_session_and_no_thread(trained):
@@ -184,7 +220,7 @@ def use(model_dir):
     used.train(numbers(), steps=2)
     used.evaluate(numbers(2))
     list(used.predict(numbers(2)))
-    warm_sessions = used._warm._by_mode.values()
+    warm_sessions = used._warm.all()
     kept = [thing for warm in warm_sessions for thing in (warm.program.graph, warm.session)]
     assert len(kept) == 4
     return used, [weakref.ref(thing) for thing in kept]
@@ -220,7 +256,7 @@ def test_close_frees_and_the_next_call_builds_anew(tmp_path):
 def test_the_context_manager_frees_after_an_error_too(tmp_path):
     def run():
         with use(tmp_path)[0] as used:
-            references = [weakref.ref(warm.session) for warm in used._warm._by_mode.values()]
+            references = [weakref.ref(warm.session) for warm in used._warm.all()]
             raise KeyError(references)
 
     with pytest.raises(KeyError) as error:
