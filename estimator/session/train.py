@@ -21,6 +21,7 @@ from estimator.checkpoint.writer import CheckpointWriter, build_saver
 from estimator.config.loop import parse_loop_length
 from estimator.graph.program import TrainProgram
 from estimator.session.alike import describe_variables
+from estimator.session.endings import exit_status
 from estimator.session.finite import WeightsCheck, WeightsListener
 from estimator.session.hooks import Hook, HookedSession
 from estimator.session.hooks_in_loops import saver_hooks
@@ -221,7 +222,7 @@ def _guarded(
                 board.say_result(session, 1)
         raise
     if board is not None:
-        board.say_result(session, 0 if stop.received is None else 128 + stop.received)
+        board.say_result(session, exit_status(stop.received))
 
 
 def _make_board(program: TrainProgram, request: TrainRequest) -> Noticeboard:

@@ -1,0 +1,43 @@
+"""R5, R13: training ends, or has nothing to do, in every task; real processes."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+import estimator as est
+from estimator.config.cluster import parse_tf_config
+from estimator.session.following import read_end
+from estimator.summary.reader import read_evaluations
+from tests.integration import ending_run, lost_run
+from tests.integration.cluster import LIMIT_SECS, ROOT, Cluster, tf_config
+from tests.integration.worker_run import average_model_fn, numbers
+from tests.toy import checkpoint_steps
+
+PROGRAM = ending_run.__file__
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "batches", "status"), [("TERM", 0, 143), ("INT", 20, 130)])
+def test_a_chief_that_gets_a_signal_saves_and_all_end_with_it(tmp_path, number, batches, status):
+    number = getattr(signal, f"SIG{number}")
+    roles = {"chief": 1, "worker": 2, "ps": 1}
+    with Cluster(PROGRAM, "drained", tmp_path, batches, **roles) as cluster:
+        chief = cluster["chief", 0]
+        chief.wait_for("trains\n" * 20)  # Of an input of 20 batches it now waits for the others.
+        for worker in (0, 1):
+            cluster["worker", worker].wait_for("trains")
+        # The others can do without a worker, which may come back.
+        cluster["worker", 1].send(signal.SIGTERM)
+        assert cluster["worker", 1].status() == 143
+        other = cluster["worker", 0]
+        other.wait_for("trains\n" * (5 + other.out.count("trains")))
+        chief.send(number)
+        statuses = [s if s >= 0 else 128 - s for s in cluster.statuses()]
+        assert statuses == [status, status, 143, status], other.err[-3000:]
+    (step,) = checkpoint_steps(tmp_path)
+    assert step > 20
