@@ -22,6 +22,17 @@ PROGRAM = ending_run.__file__
 
 
 @pytest.mark.slow
+def test_workers_beside_a_ps_end_at_the_step_of_a_hook(tmp_path):
+    with Cluster(PROGRAM, "beside_ps", tmp_path, chief=1, worker=1, ps=1) as cluster:
+        assert cluster.statuses() == [0, 0, 0], cluster["chief", 0].err[-3000:]
+        told = [cluster[role, 0].results for role in ("chief", "worker")]
+    for stopped, finished in told:
+        assert (stopped["reason"], finished["reason"]) == ("hook", "max_steps")
+        assert 20 <= stopped["step"] <= finished["step"] < 30
+    assert len(checkpoint_steps(tmp_path)) == 1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "batches", "status"), [("TERM", 0, 143), ("INT", 20, 130)])
 def test_a_chief_that_gets_a_signal_saves_and_all_end_with_it(tmp_path, number, batches, status):
     number = getattr(signal, f"SIG{number}")
