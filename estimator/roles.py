@@ -17,6 +17,7 @@ from estimator.session.following import (
     ChiefWatch,
     checkpoints_oldest_first,
     clear_end,
+    EndWatch,
     read_end,
     write_end,
 )
@@ -35,8 +36,6 @@ from estimator.train_and_evaluate import (
 
 _log = logging.getLogger("estimator")
 _POLL_SECS = 0.5
-# How long an evaluator that finds the end of an earlier training waits for a new one to begin.
-_OLD_END_SECS = 10.0
 
 
 def train_and_evaluate(
@@ -172,12 +171,14 @@ def _follow(
     sleep: Callable[[float], None],
     watch: ChiefWatch,
 ) -> TrainAndEvaluateResult:
-    started_at, old_end = clock(), read_end(model.model_dir)
+    started_at, ending = clock(), EndWatch(model.model_dir)
+    # After that, an end that is older than this process is that of no other training than this.
+    old_secs = model.config.session_creation_timeout_secs
     delay = min(spec.start_delay_secs for spec in specs)
     following = [_Following(model, spec, clock) for spec in specs]
     while True:
         # In this order: when training has ended, no checkpoint comes after it.
-        end = read_end(model.model_dir)
+        end = ending.read()
         checkpoints = checkpoints_oldest_first(model.model_dir)
         waited = clock() - started_at
         is_at_max = (
@@ -185,8 +186,8 @@ def _follow(
             and bool(checkpoints)
             and checkpoints[-1][0] >= train_spec.max_steps
         )
-        is_new = end is not None and (end != old_end or waited >= max(delay, _OLD_END_SECS))
-        is_last = is_new or is_at_max
+        is_old = not ending.is_new(end) and waited < max(delay, old_secs)
+        is_last = is_at_max or (end is not None and not is_old)
         if waited >= delay or is_last:
             for one in following:
                 one.run(checkpoints, is_last)
