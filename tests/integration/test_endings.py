@@ -33,6 +33,19 @@ def test_workers_beside_a_ps_end_at_the_step_of_a_hook(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_ps_ends_with_a_chief_that_fails_before_it_has_a_server(tmp_path):
+    only = [("chief", 0), ("ps", 0)]
+    cluster = Cluster(lost_run.__file__, "endless", tmp_path, 600, only=only, chief=1, ps=1)
+    with socket.socket() as taken:
+        host, _, port = cluster.addresses["chief"][0].partition(":")
+        taken.bind((host, int(port)))
+        taken.listen()
+        with cluster:
+            assert cluster.statuses() == [1, 1]
+            assert "cannot listen" in cluster["chief", 0].err
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "batches", "status"), [("TERM", 0, 143), ("INT", 20, 130)])
 def test_a_chief_that_gets_a_signal_saves_and_all_end_with_it(tmp_path, number, batches, status):
     number = getattr(signal, f"SIG{number}")
