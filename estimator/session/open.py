@@ -17,7 +17,7 @@ from estimator.checkpoint import files
 from estimator.checkpoint.old_model import OldModel
 from estimator.checkpoint.warm_start import build_warm_start
 from estimator.graph.model import BUILD_LOCK
-from estimator.graph.workers import Workers, build_broadcast
+from estimator.graph.workers import Workers, build_broadcast, build_minimum
 from estimator.session.team import Team
 
 _log = logging.getLogger("estimator")
@@ -68,6 +68,19 @@ class Setup:
             _check_ready(session, "ready_op", scaffold.ready_op)
 
 
+@dataclasses.dataclass(frozen=True)
+class FirstValues:
+    """What variables start from if there is no checkpoint.
+
+    Attributes:
+      old_model: what a warm start loads, or None.
+      sharing: the workers of which the chief alone has the `old_model`; None without a warm start.
+    """
+
+    old_model: OldModel | None = None
+    sharing: Workers | None = None
+
+
 def with_broadcast(setup: Setup, workers: Workers) -> Setup:
     """The setup with what gives all of several workers the chief's variables."""
     if workers.count == 1:
@@ -93,7 +106,7 @@ def build_setup(
     saver: Callable[..., tf.compat.v1.train.Saver],
     config: tf.compat.v1.ConfigProto,
     more_local_init: Sequence[tf.Operation] = (),
-    old_model: OldModel | None = None,
+    first_values: FirstValues = FirstValues(),
     is_evaluation: bool = False,
     may_lack: Sequence[tf.Variable] = (),
 ) -> Setup:
@@ -105,16 +118,16 @@ def build_setup(
       saver: makes the saver if the scaffold has none, or of a tf.train.Checkpoint that it has.
       config: of the session.
       more_local_init: run with the local initializers.
-      old_model: what to start from if there is no checkpoint, or None.
+      first_values: what to start from if there is no checkpoint.
       is_evaluation: whether metrics are to be set to zero too, whatever the scaffold says.
       may_lack: what is initialized if a checkpoint does not have it.
 
     Raises:
-      ValueError: `old_model` does not fit the model.
+      ValueError: the old model does not fit the model.
     """
     v1 = tf.compat.v1
     with graph.as_default():
-        initializers = _build_initializers(scaffold, old_model)
+        initializers = _build_initializers(scaffold, first_values)
         local_init_ops = _build_local_init_ops(scaffold, is_evaluation, more_local_init)
         own_saver = scaffold.saver
         if isinstance(own_saver, tf.train.Checkpoint):
@@ -161,14 +174,14 @@ def _build_local_init_ops(
 
 
 def _build_initializers(
-    scaffold: tf.compat.v1.train.Scaffold, old_model: OldModel | None
+    scaffold: tf.compat.v1.train.Scaffold, first_values: FirstValues
 ) -> list[Callable[[tf.compat.v1.Session], Any]]:
     """What gives the variables of the default graph their first values, in order."""
     v1 = tf.compat.v1
-    variables = v1.global_variables()
+    variables = everything = v1.global_variables()
     warm_starts: list[Callable[[tf.compat.v1.Session], Any]] = []
-    if old_model is not None:
-        warm_start = build_warm_start(old_model)
+    if first_values.old_model is not None:
+        warm_start = build_warm_start(first_values.old_model)
         warm_starts = [warm_start.run]
         variables = warm_start.without_loaded(variables)
     is_ours = scaffold.init_op is None
@@ -178,12 +191,45 @@ def _build_initializers(
             v1.variables_initializer(variables), *v1.get_collection("resources_init")
         )
 
+    sharing = first_values.sharing if is_ours else None
+    if sharing is not None:
+        choose = _build_choice_of_chief(sharing, everything, variables)
+        resources = v1.get_collection("resources_init")
+
     def initialize(session: tf.compat.v1.Session) -> None:
-        session.run(init_op, feed_dict=scaffold.init_feed_dict)
+        if sharing is not None:
+            session.run([*choose(session), *resources])
+        else:
+            session.run(init_op, feed_dict=scaffold.init_feed_dict)
 
     # An op of the scaffold's own initializes all variables, also those that are loaded.
     in_order = [*warm_starts, initialize] if is_ours else [initialize, *warm_starts]
     return in_order if scaffold.init_fn is None else [*in_order, scaffold.init_fn]
+
+
+def _build_choice_of_chief(
+    workers: Workers, everything: Sequence[tf.Variable], chosen: Sequence[tf.Variable]
+) -> Callable[[tf.compat.v1.Session], list[tf.Operation]]:
+    """What gives the initializers of the variables that the chief has chosen.
+
+    Initial values of workers that train together come from the chief, by collectives that all must
+    run, or none.
+
+    Args:
+      workers: all of them; every one must make the call.
+      everything: the variables of the graph.
+      chosen: those of them that this worker would initialize; the chief's count.
+    """
+    names = {variable.name for variable in chosen}
+    mine = [int(not workers.is_chief or variable.name in names) for variable in everything]
+    given = tf.compat.v1.placeholder(tf.int32, [len(mine)])
+    chiefs = build_minimum(workers, given)
+
+    def choose(session: tf.compat.v1.Session) -> list[tf.Operation]:
+        is_chosen = session.run(chiefs, {given: mine})
+        return [v.initializer for v, is_in in zip(everything, is_chosen, strict=True) if is_in]
+
+    return choose
 
 
 @contextlib.contextmanager

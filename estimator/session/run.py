@@ -18,7 +18,7 @@ from estimator.session.hooks_in_loops import first_stop
 from estimator.session.peers import Peers
 from estimator.session.profile import ProfileWindow
 from estimator.session.report import Span, TrainReport
-from estimator.session.request import TrainRequest, TrainResult
+from estimator.session.request import TrainRequest, TrainResult, warn_of_no_steps
 from estimator.session.schedule import Schedule, loop_length
 from estimator.session.shared import Noticeboard, Standstill
 from estimator.session.signals import StopSignal
@@ -118,7 +118,7 @@ class TrainRun:
             return self._run(is_input_resumed, peers, replaceable)
 
     def _run(self, is_input_resumed: bool, peers: Peers, replaceable: Peers) -> TrainResult:
-        reason = None if self._has_input(is_input_resumed) else "end of input"
+        reason = self._reason_not_to_begin(is_input_resumed)
         self._session.ask_to_stop(self._step)
         while reason is None:
             reason = self._reason_to_stop() or self._run_finite_loop()
@@ -204,6 +204,15 @@ class TrainRun:
         except BadWeightsError as error:
             return self._stop_on_nan(str(error))
         return reason
+
+    def _reason_not_to_begin(self, is_input_resumed: bool) -> str | None:
+        """Why no step is made; in a cluster all find the same, for they have the chief's step."""
+        max_steps = self._request.max_steps
+        if max_steps is not None and self._step >= max_steps:
+            if self._team.is_chief:
+                warn_of_no_steps(self._step, max_steps)
+            return "max_steps"
+        return None if self._has_input(is_input_resumed) else "end of input"
 
     def _has_input(self, is_resumed: bool) -> bool:
         """Whether all workers have input for the first step; one finds out by running it."""

@@ -25,7 +25,7 @@ from estimator.session.endings import exit_status
 from estimator.session.finite import WeightsCheck, WeightsListener
 from estimator.session.hooks import Hook, HookedSession
 from estimator.session.hooks_in_loops import saver_hooks
-from estimator.session.open import Setup, build_setup, opened, with_broadcast
+from estimator.session.open import FirstValues, Setup, build_setup, opened, with_broadcast
 from estimator.session.peers import Peers
 from estimator.session.request import TrainRequest, TrainResult
 from estimator.session.run import TrainRun
@@ -102,7 +102,10 @@ def _build_setup(program: TrainProgram, request: TrainRequest) -> Setup:
         ),
         request.session_config,
         program.initializers,
-        request.old_model,
+        FirstValues(
+            request.old_model,
+            program.workers if request.is_warm_start and program.workers.count > 1 else None,
+        ),
         # A run may begin to accumulate.
         may_lack=program.window.variables if program.window is not None else (),
     )

@@ -22,6 +22,23 @@ PROGRAM = ending_run.__file__
 
 
 @pytest.mark.slow
+def test_workers_end_at_the_step_of_a_hook_and_need_nobody_elses_files(tmp_path):
+    with Cluster(PROGRAM, "together", tmp_path, worker=2) as cluster:
+        cluster.check_all_succeed()
+        told = [task.results for task in cluster.tasks.values()]
+    for results in told:
+        assert [(r["case"], r["step"], r["reason"]) for r in results[:4]] == [
+            ("stopped", 4, "hook"),
+            ("finished", 4, "max_steps"),
+        ] * 2
+        # Four steps of 0, 1, 2, 3 end at 2.125; the step that goes on from there sees a 0.
+        assert results[4]["weights"] == [[1.0625]]
+    for loop in (1, 5):
+        assert checkpoint_steps(tmp_path / f"0/loop{loop}") == [4]
+        assert checkpoint_steps(tmp_path / f"1/loop{loop}") == []
+
+
+@pytest.mark.slow
 def test_workers_beside_a_ps_end_at_the_step_of_a_hook(tmp_path):
     with Cluster(PROGRAM, "beside_ps", tmp_path, chief=1, worker=1, ps=1) as cluster:
         assert cluster.statuses() == [0, 0, 0], cluster["chief", 0].err[-3000:]
@@ -30,6 +47,16 @@ def test_workers_beside_a_ps_end_at_the_step_of_a_hook(tmp_path):
         assert (stopped["reason"], finished["reason"]) == ("hook", "max_steps")
         assert 20 <= stopped["step"] <= finished["step"] < 30
     assert len(checkpoint_steps(tmp_path)) == 1
+
+
+@pytest.mark.slow
+def test_a_training_that_is_finished_ends_every_task_again(tmp_path):
+    with est.Estimator(average_model_fn, str(tmp_path)) as model:
+        model.train(numbers(None), max_steps=4)
+    roles = {"chief": 1, "worker": 1, "ps": 1, "evaluator": 1}
+    with Cluster(PROGRAM, "finished", tmp_path, 4, **roles) as cluster:
+        assert cluster.statuses() == [0, 0, 0, 0], cluster["chief", 0].err[-3000:]
+        assert [task.out.splitlines()[-1] for task in cluster.tasks.values()] == ["4 max_steps"] * 4
 
 
 @pytest.mark.slow
