@@ -16,6 +16,7 @@ from estimator._tf.data import ops_of_datasets_in
 from estimator._tf.distribute import (
     copies,
     has_started_server,
+    is_for_workers,
     is_multi_worker,
     make_multi_worker_mirrored,
     make_parameter_server,

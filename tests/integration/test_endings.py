@@ -92,3 +92,42 @@ def test_a_chief_that_gets_a_signal_saves_and_all_end_with_it(tmp_path, number, 
         assert statuses == [status, status, 143, status], other.err[-3000:]
     (step,) = checkpoint_steps(tmp_path)
     assert step > 20
+
+
+@pytest.mark.slow
+def test_the_launchers_evaluator_evaluates_for_the_one_that_trains(tmp_path):
+    launched = subprocess.run(
+        [sys.executable, "-m", "estimator.launch", "--evaluator", "--", PROGRAM, "alone", tmp_path],
+        env={**os.environ, "PYTHONPATH": ROOT, "CUDA_VISIBLE_DEVICES": ""},
+        check=False,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECS,
+    )
+    assert launched.returncode == 0, launched.stderr[-3000:]
+    lines = launched.stdout.splitlines()
+    told = [json.loads(line[line.index("{") :]) for line in lines if '"role"' in line]
+    ended = {"reason": "end of input"}
+    assert sorted(told, key=lambda result: result["role"]) == [
+        {"role": "evaluator", "is_evaluated": True, **ended},
+        {"role": "worker", "is_evaluated": False, **ended},
+    ]
+    pattern = os.path.join(tmp_path, "eval", "*tfevents*")
+    assert max(read_evaluations(pattern)) == 25
+    assert len(os.listdir(tmp_path / "eval")) == 1  # One process's file.
+
+
+def test_one_task_that_knows_of_no_evaluator_leaves_word_for_one(tmp_path):
+    cluster = parse_tf_config(tf_config({"chief": ["127.0.0.1:1"]}, "chief", 0))
+    config = est.RunConfig(str(tmp_path), cluster=cluster)
+    eval_spec = est.EvalSpec(numbers(4))
+    with est.Estimator(average_model_fn, config=config) as model:
+        result = est.train_and_evaluate(model, est.TrainSpec(numbers(9), 1000), eval_spec)
+        assert result.metrics["global_step"] == 9
+        end = read_end(str(tmp_path))
+        assert (end["exit_status"], end["reason"]) == (0, "end of input")
+        with pytest.raises(ValueError, match="gave no batch"):
+            est.train_and_evaluate(model, est.TrainSpec(numbers(0), 1000), eval_spec)
+        end = read_end(str(tmp_path))
+        assert (end["exit_status"], end["reason"]) == (1, "signal or error")
