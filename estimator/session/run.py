@@ -171,11 +171,18 @@ class TrainRun:
         board.say_done(session)
         if board.is_chief:
             if ending.patience_secs is None:
-                self._wait_for_workers(board, replaceable, lambda: self._stop.received is not None)
+                self._wait_for_workers(board, replaceable, lambda: self._is_signalled(board))
                 if self._stop.received is not None:
                     return self._part("signal", replaceable)
             self._step = self._read_step()
         return reason
+
+    def _is_signalled(self, board: Noticeboard) -> bool:
+        """Whether a signal came here, or to a ps task."""
+        told = board.stop_reason(board.stop.read(self._session.session))
+        if self._stop.received is None and told is not None and ENDINGS[told].exit_status:
+            self._stop.received = signal.Signals[told]
+        return self._stop.received is not None
 
     def _wait_for_workers(
         self, board: Noticeboard, replaceable: Peers, is_enough: Callable[[], bool]

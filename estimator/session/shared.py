@@ -75,6 +75,36 @@ class SharedText:
         session.run(self._write, {self._value: value})
 
 
+def _stop_number(count: int, reason: str) -> int:
+    """What `Noticeboard.stop` holds when this training is to stop for this reason."""
+    return count * len(_REASONS) + _REASONS.index(reason)
+
+
+class BoardOfPs:
+    """What a ps task reads and says.
+
+    Attributes:
+      result: how training ended: 1 more than the status to exit with.
+    """
+
+    def __init__(self, ps: int) -> None:
+        """Adds its ops to the default graph."""
+        self.result = SharedNumber("result", ps)
+        self._ready, self._stop = SharedNumber("ready", 0), SharedNumber("stop", 0)
+
+    def say_stop(self, session: tf.compat.v1.Session, reason: str) -> bool:
+        """Stops the training that goes on; returns whether one does.
+
+        Args:
+          session: that reaches the first ps task.
+          reason: one of `ENDINGS`.
+        """
+        count = self._ready.read(session)
+        if count:
+            self._stop.write(session, _stop_number(count, reason))
+        return count > 0
+
+
 class Standstill:
     """Whether a step that others advance has stood still for long, so that they may be gone."""
 
@@ -166,7 +196,7 @@ class Noticeboard:
         """
         told = self.stop_reason(self.stop.read(session))
         if told is None or (ENDINGS[reason].exit_status and not ENDINGS[told].exit_status):
-            self.stop.write(session, self._count * len(_REASONS) + _REASONS.index(reason))
+            self.stop.write(session, _stop_number(self._count, reason))
 
     def say_done(self, session: tf.compat.v1.Session) -> None:
         """This worker changes no variable any more."""

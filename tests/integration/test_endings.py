@@ -73,8 +73,19 @@ def test_a_ps_ends_with_a_chief_that_fails_before_it_has_a_server(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "batches", "status"), [("TERM", 0, 143), ("INT", 20, 130)])
-def test_a_chief_that_gets_a_signal_saves_and_all_end_with_it(tmp_path, number, batches, status):
+@pytest.mark.parametrize(
+    ("whom", "number", "batches", "status"),
+    [
+        (["chief"], "TERM", 0, 143),
+        (["chief"], "INT", 20, 130),
+        (["ps"], "TERM", 20, 143),
+        (["ps", "worker", "chief"], "TERM", 0, 143),
+    ],
+    ids=["chief", "waiting chief", "ps", "all"],
+)
+def test_a_chief_or_a_ps_that_gets_a_signal_ends_all_and_saves(
+    tmp_path, whom, number, batches, status
+):
     number = getattr(signal, f"SIG{number}")
     roles = {"chief": 1, "worker": 2, "ps": 1}
     with Cluster(PROGRAM, "drained", tmp_path, batches, **roles) as cluster:
@@ -87,7 +98,8 @@ def test_a_chief_that_gets_a_signal_saves_and_all_end_with_it(tmp_path, number, 
         assert cluster["worker", 1].status() == 143
         other = cluster["worker", 0]
         other.wait_for("trains\n" * (5 + other.out.count("trains")))
-        chief.send(number)
+        for role in whom:
+            cluster[role, 0].send(number)
         statuses = [s if s >= 0 else 128 - s for s in cluster.statuses()]
         assert statuses == [status, status, 143, status], other.err[-3000:]
     (step,) = checkpoint_steps(tmp_path)
