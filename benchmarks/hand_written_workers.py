@@ -37,8 +37,9 @@ def train_hand_written_workers(
 ) -> None:
     """Trains until `report(steps of the last call)` returns False.
 
-    With one replica a worker its input may be a plain iterator, as here, or the distributed one
-    that the guides show, which takes longer.
+    With one replica a worker its input may be a plain iterator, which ends well only if all workers
+    have equally many batches, or the distributed one that TensorFlow's guides show: its workers ask
+    each other in each step whether there are batches, as ours do, and it takes longer.
     """
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     batch_size = workload.batch_size // num_workers

@@ -12,8 +12,9 @@ from estimator._tf.checkpoint import (
     savers_apart,
     slice_of,
 )
-from estimator._tf.data import ops_of_datasets_in
+from estimator._tf.data import map_in_line, ops_of_datasets_in
 from estimator._tf.distribute import (
+    Seat,
     copies,
     has_started_server,
     is_for_workers,
@@ -21,6 +22,7 @@ from estimator._tf.distribute import (
     make_multi_worker_mirrored,
     make_parameter_server,
     replica_reaches_outer_graphs,
+    seats_in_all_reduces,
 )
 from estimator._tf.gradients import gradient_reduction, last_loss_reduction, mean_gradients, scaled
 from estimator._tf.graph import (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy as _multi_worker
+from tensorflow.python.distribute import cross_device_utils as _cross_device
 
 from estimator._tf.graph import outer_graphs
 
@@ -108,3 +109,50 @@ def has_started_server(strategy: tf.distribute.Strategy) -> bool:
     Made in a graph, or after `disable_v2_behavior`, it has not. 2.16 to 2.21.
     """
     return bool(getattr(strategy.extended, "_std_server_started", False))
+
+
+class Seat(NamedTuple):
+    """Room for a vector in an all-reduce that a strategy makes.
+
+    Attributes:
+      entry: its first input is the vector that goes along: zeros, unless it is replaced.
+      reduction: comes after the all-reduce.
+      total: the sum of the vectors over all replicas.
+    """
+
+    entry: tf.Operation
+    reduction: tf.Operation
+    total: tf.Tensor
+
+
+@contextlib.contextmanager
+def seats_in_all_reduces(size: int) -> Iterator[list[Seat]]:
+    """Inside, each batch of float32 that replicas reduce over workers has room for `size` more.
+
+    A strategy packs gradients into one tensor, and nothing public lets anything else into it. The
+    place is a method of TensorFlow's, replaced while one graph is built (builds hold a lock). What
+    is reduced in a branch or a loop of the model's has no room: it may not run.
+    `batch_all_reduce` of CollectiveReplicaLauncher, and `_get_control_flow_context`, 2.16 to 2.21.
+    """
+    home, seats = tf.compat.v1.get_default_graph(), []
+    launcher: Any = _cross_device.CollectiveReplicaLauncher
+    original = launcher.batch_all_reduce
+
+    def batch_all_reduce(self: Any, packs: list, options: Any = None) -> list:
+        graph = tf.compat.v1.get_default_graph()
+        is_in_step = graph is home and graph._get_control_flow_context() is None
+        if not is_in_step or not packs or {t.dtype for t in packs[0]} != {tf.float32}:
+            return original(self, packs, options)
+        with tf.device(self._device):
+            entry = tf.identity(tf.zeros([size]), "training/seat")
+        # Behind the others: they keep their places, and with them how they are aligned.
+        sums = list(original(self, [[*packs[0], entry], *packs[1:]], options))
+        total = sums.pop(len(packs[0]))
+        seats.append(Seat(entry.op, total.op.inputs[0].op, total))
+        return sums
+
+    launcher.batch_all_reduce = batch_all_reduce
+    try:
+        yield seats
+    finally:
+        launcher.batch_all_reduce = original

@@ -8,14 +8,18 @@ its length too, and the loop is empty if somebody wants to stop; a single step d
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
-from estimator.graph.workers import Workers, build_minimum, build_sum
+from estimator import _tf
+from estimator.graph.workers import Workers, build_minimum, build_sum_in_seat
 
 # Why to stop, the weightiest first, and last to save, after which training goes on.
 WISHES = ("SIGTERM", "SIGINT", "hook", "listener", "max_time", "save")
 _NUM_REASONS = len(WISHES) - 1
+# The numbers of a report: the loss, whether there is more input, the wishes.
+REPORT_SIZE = 2 + len(WISHES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +58,11 @@ def build_ballot(workers: Workers, num_steps: tf.Tensor) -> Ballot:
 
 
 def build_report(
-    ballot: Ballot, loss: tf.Tensor, has_more: tf.Tensor | None
+    ballot: Ballot,
+    loss: tf.Tensor,
+    has_more: tf.Tensor | None,
+    seats: Sequence[_tf.Seat] = (),
+    step_ops: Iterable[tf.Operation] = (),
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """What a step tells all workers, while it runs.
 
@@ -62,6 +70,8 @@ def build_report(
       ballot: of the graph around the step.
       loss: this worker's part of the loss: scalar, float32.
       has_more: whether it has input for another step: scalar, bool; None if it cannot tell.
+      seats: of all-reduces that may take the report along, each of REPORT_SIZE.
+      step_ops: what each step runs.
 
     Returns:
       The sum of the losses, whether all have input for another step, and what anybody wishes
@@ -70,6 +80,6 @@ def build_report(
     with tf.device("/cpu:0"):
         more = tf.constant(1.0) if has_more is None else tf.cast(has_more, tf.float32)
         mine = tf.concat([[loss, more], tf.cast(ballot.wishes, tf.float32)], axis=0)
-        everyones = build_sum(ballot.workers, mine)
+        everyones = build_sum_in_seat(ballot.workers, mine, seats, step_ops)
         all_have_more = everyones[1] > ballot.workers.count - 0.5
         return everyones[0], all_have_more, tf.cast(everyones[2:] > 0.5, tf.int32)

@@ -45,9 +45,11 @@ def pack_messages(ops: Sequence[tf.Operation]) -> None:
             source = tensor.op
             if homes.get(source, homes[op]) == homes[op]:
                 continue
+            if not _is_small(tensor):
+                continue
             if source.type == "Const":
                 _read_copy(tensor, op, i, homes[op])
-            elif _is_small(tensor):
+            else:
                 way = (homes[source], homes[op], levels[source], tensor.dtype)
                 together[way].setdefault(tensor.ref(), []).append((op, i))
     for (home, other, _, _), readers in together.items():

@@ -11,7 +11,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.config.tpu import is_tpu
 from estimator.graph import accumulate, host_call, input, reduce, summary, tpu, updates
-from estimator.graph.agreement import Ballot, build_report
+from estimator.graph.agreement import REPORT_SIZE, Ballot, build_report
 from estimator.graph.building import primary
 from estimator.graph.copy import build_copy, runs_each_time
 from estimator.graph.last_value import LastValue
@@ -80,6 +80,7 @@ class TrainStep:
         self._ballot = ballot
         self._workers = ONE_WORKER if ballot is None else ballot.workers
         self._wished: tf.Tensor | None = None
+        self._seats: Sequence[_tf.Seat] = ()
         self._step_before = step_before
         self._strategy = strategy
         self._model = model
@@ -125,7 +126,9 @@ class TrainStep:
         losses = [output.spec.loss for output in replicas.outputs]
         loss = reduce.build_mean_loss(losses, len(losses) * self._workers.count)
         if self._ballot is not None:
-            loss, has_more, self._wished = build_report(self._ballot, loss, has_more)
+            loss, has_more, self._wished = build_report(
+                self._ballot, loss, has_more, self._seats, _as_ops(done)
+            )
         step_ops = _ops_behind(done, replicas.new_ops)
         if self._window is not None:
             loss, kept = build_window_loss(self._window, loss)
@@ -224,7 +227,8 @@ class TrainStep:
         ):
             if is_tpu(self._strategy):
                 return self._build_tpu_program(model, batches, moment, windows)
-            replicas = build_replicas(self._strategy, model, batches, ModeKeys.TRAIN)
+            with self._seats_for_report() as self._seats:
+                replicas = build_replicas(self._strategy, model, batches, ModeKeys.TRAIN)
         check_global_step_advances(replicas.new_ops, self._global_step, windows)
         assigned = updates.assignments(replicas.new_ops)
         self._windows = windows
@@ -233,6 +237,12 @@ class TrainStep:
             # The batches of a step differ in their random numbers, too.
             _tf.set_input(moment.op, step + self._window.before * 2**40)
         return replicas
+
+    def _seats_for_report(self) -> contextlib.AbstractContextManager[Sequence[_tf.Seat]]:
+        """Inside, what reduces gradients can take along what workers tell each other."""
+        if self._ballot is None:
+            return contextlib.nullcontext(())
+        return _tf.seats_in_all_reduces(REPORT_SIZE)
 
     def _build_tpu_program(
         self,
@@ -300,7 +310,7 @@ def check_global_step_advances(
 def _ops_behind(values: Sequence[Any], among: Sequence[tf.Operation]) -> list[tf.Operation]:
     """Those of some ops that run for `values`; a saver's and others' do not."""
     remaining = set(among)
-    stack = [getattr(value, "op", value) for value in _ops(values)]
+    stack = _as_ops(values)
     while stack:
         op = stack.pop()
         if op in remaining:
@@ -354,6 +364,10 @@ def _read_behind(step: tf.Tensor) -> tf.Operation:
     while op.type != "ReadVariableOp" and op.inputs:
         op = op.inputs[0].op
     return op if op.type == "ReadVariableOp" else step.op
+
+
+def _as_ops(values: Sequence[Any]) -> list[tf.Operation]:
+    return [getattr(value, "op", value) for value in _ops(values)]
 
 
 def _ops(values: Sequence[Any]) -> list[Any]:

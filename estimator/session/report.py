@@ -163,7 +163,8 @@ class TrainReport:
         parts = [*_loss(loss), f"{_short(steps_per_sec)} steps/s"]
         if last_step is None:
             return f"step {step:,}: {', '.join(parts)}"
-        if steps_per_sec > 0:
+        # Workers that share variables on ps tasks may each make one step more than the last.
+        if steps_per_sec > 0 and step <= last_step:
             parts.append(f"{_clock_time((last_step - step) / steps_per_sec)} left")
         return f"step {step:,} of {last_step:,}: {', '.join(parts)}"
 

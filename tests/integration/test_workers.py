@@ -109,6 +109,21 @@ def test_three_workers_of_the_public_object_with_a_chief(tmp_path):
 
 
 @pytest.mark.slow
+def test_what_workers_tell_each_other_needs_no_gradients_of_float32(tmp_path):
+    """A loss that is itself reduced, and weights of float64; one of the inputs is shorter."""
+    with Cluster(PROGRAM, "reduced", tmp_path, worker=2) as cluster:
+        cluster.check_all_succeed()
+        for case in (f"{dtype} {loop}" for dtype in ("float32", "float64") for loop in LOOPS):
+            for task in TWO:
+                # Of 0, 1 and 2; the last loss is that of 2 before the step.
+                (result,) = results(cluster[task], case)
+                assert result["weights"] == [[0.5 * 2 + 0.25 * 1]]
+                (end,) = results(cluster[task], f"{case} end")
+                assert (end["step"], end["reason"]) == (3, "end of input")
+                assert end["loss"] == (0.5 - 2) ** 2 / 2
+
+
+@pytest.mark.slow
 def test_several_devices_a_worker_and_keras_layers(tmp_path):
     with Cluster(PROGRAM, "kinds", tmp_path, "devices", "keras", worker=2) as cluster:
         w, _, _ = reference(tmp_path / "one")

@@ -210,6 +210,32 @@ def stops(model_dir):
         run("cut by one", average_model_fn, numbers(None), loop, hooks, save_summary_steps=5)
 
 
+def reduced_model_fn(features, labels, mode, params):
+    """The same weights as `average_model_fn`, by other collectives."""
+    features = tf.cast(features, params["dtype"])
+    w = v1.get_variable("w", [], features.dtype, v1.zeros_initializer())
+    loss = tf.reduce_mean(tf.square(w - features)) / 2
+    if params["shares_loss"]:
+        context = tf.distribute.get_replica_context()
+        loss = context.all_reduce(tf.distribute.ReduceOp.MEAN, loss)
+    train_op = v1.train.GradientDescentOptimizer(0.5).minimize(loss, v1.train.get_global_step())
+    return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def reduced(model_dir):
+    """Gradients that leave no room for a report, and a loss that needs one to be reduced."""
+    base = est.RunConfig(strategy="multi_worker_mirrored")
+    for dtype, shares_loss in (("float32", True), ("float64", False)):
+        for loop in (1, 100):
+            case = f"{dtype} {loop}"
+            config = base.replace(model_dir=f"{model_dir}/{case}", iterations_per_loop=loop)
+            params = {"dtype": dtype, "shares_loss": shares_loss}
+            with est.Estimator(reduced_model_fn, config=config, params=params) as model:
+                model.train(numbers(5 - 2 * config.task_id), hooks=[Weights(case)])
+                end = model.train_result
+                say(case=f"{case} end", loss=end.loss, step=end.global_step, reason=end.reason)
+
+
 def average_model_fn(features, labels, mode):
     """Pulls `w` halfway to the mean of the features of all replicas."""
     w = v1.get_variable("w", [], initializer=v1.zeros_initializer())

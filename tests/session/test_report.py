@@ -121,6 +121,14 @@ def test_without_a_last_step_there_is_no_time_left(tmp_path, said):
     assert said[1] == "step 300: loss 0.5, 150 steps/s"
 
 
+def test_beyond_the_last_step_there_is_no_time_left(tmp_path, said):
+    clock = Clock()
+    with make_report(tmp_path, clock, last_step=300) as told:
+        clock.now = 2.0
+        told.tell(301, 0.5)
+    assert said[1] == "step 301 of 300: loss 0.5, 150 steps/s"
+
+
 @pytest.mark.parametrize(
     ("secs", "words"),
     [(0.04, "0.0 s"), (9.9, "9.9 s"), (9.99, "0:10"), (75, "1:15"), (3600, "1:00:00")],
