@@ -27,7 +27,7 @@ from estimator.graph.program import PredictProgram
 from estimator.session.export import run_export
 from estimator.session.hooks import Hook, check_hooks
 from estimator.session.host_input import HostInput
-from estimator.session.request import TrainRequest, TrainResult
+from estimator.session.request import TrainRequest, TrainResult, warn_of_no_steps
 from estimator.session.server import connect
 from estimator.session.train import run_train
 from estimator.session.warm import WarmSession, run_evaluation
@@ -213,17 +213,17 @@ class Estimator:
         start = files.checkpoint_step(found[0]) if found else 0
         if self._config.smoke:
             steps, max_steps = smoke.limit_training(steps, max_steps, start or 0)
-        if max_steps is not None and start is not None and start >= max_steps:
-            _log.warning(
-                "Nothing to train: the global step is %d, and `max_steps` is %d.", start, max_steps
-            )
+        # Of a cluster the chief alone knows where training stands, and the others wait for it.
+        is_alone = self._config.cluster.is_alone
+        if is_alone and max_steps is not None and start is not None and start >= max_steps:
+            warn_of_no_steps(start, max_steps)
             self._train_result = TrainResult(start, None, "max_steps")
             return self
         arguments.check_writable(self.model_dir)
-        old_model = training.find_start(self._warm_start, found)
         strategy = training.make_training_strategy(self._config)
         session_config = make_session_config(self._config, strategy)
         connection = connect(strategy, self._config, session_config)
+        old_model = training.find_start(self._warm_start, found, self._config)
         model = self._model_in(ModeKeys.TRAIN, strategy)
         program = training.build_program(model, input_fn, strategy, self._batches)
         self._trained_on = program.input.element[0]
@@ -236,6 +236,7 @@ class Estimator:
             listeners=listeners,
             is_same_input=self._is_same_input(input_fn),
             old_model=old_model,
+            is_warm_start=self._warm_start is not None,
             connection=connection,
             equal={"the number of replicas": strategy.num_replicas_in_sync},
             batch=self._batches.in_words(ModeKeys.TRAIN, strategy),

@@ -6,15 +6,18 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
 from estimator.checkpoint.files import checkpoint_step, is_readable
+from estimator.config.cluster import EVALUATOR, PS
 from estimator.config.strategy import check_fits_cluster, check_roles, make_strategy
 from estimator.estimator import Estimator
+from estimator.session.endings import ENDINGS
 from estimator.session.following import (
     ChiefWatch,
+    EndWatch,
     checkpoints_oldest_first,
     clear_end,
     read_end,
@@ -35,8 +38,6 @@ from estimator.train_and_evaluate import (
 
 _log = logging.getLogger("estimator")
 _POLL_SECS = 0.5
-# How long an evaluator that finds the end of an earlier training waits for a new one to begin.
-_OLD_END_SECS = 10.0
 
 
 def train_and_evaluate(
@@ -52,10 +53,14 @@ def train_and_evaluate(
 
     In a cluster that TF_CONFIG describes it is called in every task. The chief and the workers
     train, ps tasks hold variables until the chief has ended, and only the evaluator evaluates and
-    exports: with a `throttle_secs` of 0 or with `every_steps` each checkpoint in its order, those
-    too that were there before it came, else the newest; the last one in any case, and none that an
-    evaluation of that name has in its directory. It ends when it has evaluated the last checkpoint
-    of a training that has ended or has reached `max_steps`.
+    exports (one task that trains without others, and with no evaluator in TF_CONFIG's cluster, does
+    both, and leaves word of the end for an evaluator all the same): with a `throttle_secs` of 0 or
+    with `every_steps` each checkpoint in its order, those too that were there before it came, else
+    the newest; the last one in any case, and none that an evaluation of that name has in its
+    directory. It ends when it has evaluated the last checkpoint of a training that has ended or has
+    reached `max_steps`. A training that ended before the evaluator was started, and short of
+    `max_steps`, may be about to go on: that is waited for, for the config's
+    `session_creation_timeout_secs`.
 
     Args:
       estimator: what to train.
@@ -75,14 +80,17 @@ def train_and_evaluate(
     """
     specs = checked_specs(estimator, train_spec, eval_spec)
     cluster = estimator.config.cluster
-    if cluster.task_type in ("evaluator", "ps"):
+    if cluster.task_type in (EVALUATOR, PS):
         # They would wait for others, which such a mistake ends at once.
         check_roles(estimator.config)
-    if cluster.task_type == "evaluator":
+    if cluster.task_type == EVALUATOR:
         return run_evaluator(estimator, train_spec, specs)
-    if sum(map(len, cluster.addresses.values())) <= 1:
+    if not cluster.addresses:
         return run_local(estimator, train_spec, specs)
-    if cluster.task_type == "ps":
+    if cluster.is_alone and EVALUATOR not in cluster.addresses:
+        with _leaving_word(estimator):
+            return run_local(estimator, train_spec, specs)
+    if cluster.task_type == PS:
         return _run_ps(estimator, specs)
     return _run_training(estimator, train_spec, specs)
 
@@ -93,28 +101,34 @@ def _run_training(
     """The chief and the workers; the chief leaves word for the evaluator."""
     is_chief = model.config.is_chief
     check_fits_cluster(model.config, make_strategy(model.config, ModeKeys.TRAIN))
-    if is_chief:
-        clear_end(model.model_dir)
-    exit_status = 1
-    try:
+    with _leaving_word(model) if is_chief else contextlib.nullcontext():
         model.train(
             train_spec.input_fn,
             hooks=list(train_spec.hooks or ()),
             max_steps=train_spec.max_steps,
             saving_listeners=list(train_spec.saving_listeners or ()) if is_chief else None,
         )
-        exit_status = 0
+    assert model.train_result is not None
+    return _without_metrics(specs, model.train_result)
+
+
+@contextlib.contextmanager
+def _leaving_word(model: Estimator) -> Iterator[None]:
+    """Inside, training goes on for those who read the model's directory; then it has ended."""
+    clear_end(model.model_dir)
+    exit_status, reason = 1, "signal or error"
+    try:
+        yield
+        assert model.train_result is not None
+        exit_status, reason = 0, model.train_result.reason
+    except KeyboardInterrupt:
+        exit_status = ENDINGS["SIGINT"].exit_status
+        raise
     except SystemExit as stopped:
         exit_status = stopped.code if isinstance(stopped.code, int) else 1
         raise
     finally:
-        if is_chief:
-            result = model.train_result
-            is_new = exit_status == 0 and result is not None
-            reason = result.reason if is_new and result is not None else "signal or error"
-            write_end(model.model_dir, exit_status=exit_status, reason=reason)
-    assert model.train_result is not None
-    return _without_metrics(specs, model.train_result)
+        write_end(model.model_dir, exit_status=exit_status, reason=reason)
 
 
 def _run_ps(model: Estimator, specs: Sequence[EvalSpec]) -> TrainAndEvaluateResult:
@@ -172,12 +186,14 @@ def _follow(
     sleep: Callable[[float], None],
     watch: ChiefWatch,
 ) -> TrainAndEvaluateResult:
-    started_at, old_end = clock(), read_end(model.model_dir)
+    started_at, ending = clock(), EndWatch(model.model_dir)
+    # After that, an end that is older than this process is that of no other training than this.
+    old_secs = model.config.session_creation_timeout_secs
     delay = min(spec.start_delay_secs for spec in specs)
     following = [_Following(model, spec, clock) for spec in specs]
     while True:
         # In this order: when training has ended, no checkpoint comes after it.
-        end = read_end(model.model_dir)
+        end = ending.read()
         checkpoints = checkpoints_oldest_first(model.model_dir)
         waited = clock() - started_at
         is_at_max = (
@@ -185,8 +201,8 @@ def _follow(
             and bool(checkpoints)
             and checkpoints[-1][0] >= train_spec.max_steps
         )
-        is_new = end is not None and (end != old_end or waited >= max(delay, _OLD_END_SECS))
-        is_last = is_new or is_at_max
+        is_old = not ending.is_new(end) and waited < max(delay, old_secs)
+        is_last = is_at_max or (end is not None and not is_old)
         if waited >= delay or is_last:
             for one in following:
                 one.run(checkpoints, is_last)

@@ -46,7 +46,10 @@ def model_dir(tmp_path):
 
 def evaluate(model_dir, time, max_steps=None, **spec):
     config = est.RunConfig(
-        model_dir, cluster=parse_tf_config(json.dumps(TF_CONFIG)), save_checkpoints_steps=5
+        model_dir,
+        cluster=parse_tf_config(json.dumps(TF_CONFIG)),
+        save_checkpoints_steps=5,
+        session_creation_timeout_secs=900,
     )
     eval_spec = est.EvalSpec(numbers(3), **{"start_delay_secs": 0, "throttle_secs": 0, **spec})
     with est.Estimator(Model(), config=config) as model:
@@ -95,7 +98,7 @@ def test_it_waits_for_the_end_of_training(model_dir):
 
 
 def test_the_end_of_an_earlier_training_is_not_that_of_this_one(model_dir):
-    write_end(model_dir, exit_status=0, reason="end of input")
+    write_end(model_dir, at=0, exit_status=0, reason="end of input")
     time = Time(
         t1=lambda: clear_end(model_dir),
         t50=lambda: write_end(model_dir, exit_status=0, reason="max_time"),
@@ -103,6 +106,40 @@ def test_the_end_of_an_earlier_training_is_not_that_of_this_one(model_dir):
     result, _ = evaluate(model_dir, time)
     assert result.train_result.reason == "max_time"
     assert read_end(model_dir)["reason"] == "max_time"
+
+
+@pytest.mark.parametrize("max_steps", [50, None])
+def test_a_chief_that_comes_late_goes_on_with_a_training_that_had_ended(model_dir, max_steps):
+    write_end(model_dir, at=0, exit_status=0, reason="max_steps")
+
+    def go_on():
+        config = est.RunConfig(model_dir, save_checkpoints_steps=5)
+        with est.Estimator(Model(), config=config) as trained:
+            trained.train(numbers(), max_steps=50)
+        write_end(model_dir, exit_status=0, reason="max_steps")
+
+    time = Time(t500=lambda: clear_end(model_dir), t600=go_on)
+    result, evaluated = evaluate(model_dir, time, max_steps)
+    assert evaluated[-2:] == [45, 50]
+    assert result.train_result.global_step == 50
+    assert time.now == pytest.approx(600, abs=1)
+
+
+def test_an_end_that_is_older_than_the_evaluator_is_taken_for_the_end_at_last(model_dir):
+    write_end(model_dir, at=0, exit_status=0, reason="hook")
+    time = Time()
+    result, evaluated = evaluate(model_dir, time, max_steps=50)
+    assert evaluated[-1] == 40
+    assert result.train_result.reason == "hook"
+    assert time.now == pytest.approx(900, abs=1)
+
+
+def test_the_end_of_a_training_that_was_quicker_than_the_evaluator_is_not_old(model_dir):
+    write_end(model_dir, exit_status=0, reason="hook")
+    time = Time()
+    _, evaluated = evaluate(model_dir, time, max_steps=50)
+    assert evaluated[-1] == 40
+    assert time.now == 0
 
 
 def test_a_training_that_failed_is_evaluated_and_then_fails_the_evaluator(model_dir):

@@ -17,6 +17,7 @@ from estimator._tf.distribute import (
     Seat,
     copies,
     has_started_server,
+    is_for_workers,
     is_multi_worker,
     make_multi_worker_mirrored,
     make_parameter_server,

@@ -46,12 +46,17 @@ _MULTI_WORKER_TYPES = (
 )
 
 
-def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
-    """Whether it is a MultiWorkerMirroredStrategy of several workers, of v1 or of v2.
+def is_for_workers(strategy: Any) -> bool:
+    """Whether it is a MultiWorkerMirroredStrategy; in an evaluator one has that process alone.
 
     The public classes have no base in common; 2.16 to 2.21.
     """
-    if not isinstance(strategy, _MULTI_WORKER_TYPES):
+    return isinstance(strategy, _MULTI_WORKER_TYPES)
+
+
+def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
+    """Whether it is a MultiWorkerMirroredStrategy of several workers, of v1 or of v2."""
+    if not is_for_workers(strategy):
         return False
     return strategy.num_replicas_in_sync > len(strategy.extended.worker_devices)
 

@@ -60,6 +60,11 @@ class Cluster:
         return self.task_type == WORKER and self.task_id == 0 and CHIEF not in self.addresses
 
     @property
+    def is_alone(self) -> bool:
+        """Whether no other task trains with this one, nor holds its variables."""
+        return sum(map(len, self.cluster_spec.values())) <= 1
+
+    @property
     def num_ps_replicas(self) -> int:
         """Tasks that hold variables."""
         return len(self.cluster_spec.get(PS, ()))
@@ -79,10 +84,9 @@ class Cluster:
             return ""
         if self.session_master is not None:
             return self.session_master
-        spec = self.cluster_spec
-        if sum(map(len, spec.values())) <= 1:
+        if self.is_alone:
             return ""
-        return f"grpc://{spec[self.task_type][self.task_id]}"
+        return f"grpc://{self.cluster_spec[self.task_type][self.task_id]}"
 
     @property
     def evaluation_master(self) -> str:

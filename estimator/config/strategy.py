@@ -173,7 +173,9 @@ def check_roles(config: RunConfig) -> None:
             "variables on the workers. Leave the ps out of TF_CONFIG."
         )
     is_together = choice == "multi_worker_mirrored" or (
-        isinstance(choice, STRATEGY_TYPES) and _tf.is_multi_worker(choice)
+        _tf.is_for_workers(choice)
+        if config.cluster.task_type == EVALUATOR
+        else isinstance(choice, STRATEGY_TYPES) and _tf.is_multi_worker(choice)
     )
     if sum(tasks.values()) > 1 and not is_together:
         raise ValueError(

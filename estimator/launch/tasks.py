@@ -43,13 +43,13 @@ def make_tasks(num_workers: int, num_ps: int, has_chief: bool, has_evaluator: bo
 
 
 def make_tf_configs(tasks: Sequence[Task]) -> dict[Task, str]:
-    """TF_CONFIG for each task, with a free port for each that trains.
+    """TF_CONFIG for each task, with a free port for each.
 
-    An evaluator stands outside of the training cluster and is no part of the addresses.
+    An evaluator stands outside of the training cluster and does not listen. It is listed because
+    a task that trains alone cannot know otherwise that it need not evaluate.
     """
-    training = [task for task in tasks if task.role != EVALUATOR]
     addresses: dict[str, list[str]] = {}
-    for task, port in zip(training, _find_ports(len(training)), strict=True):
+    for task, port in zip(tasks, _find_ports(len(tasks)), strict=True):
         addresses.setdefault(task.role, []).append(f"{_HOST}:{port}")
     return {task: format_tf_config(addresses, task.role, task.index) for task in tasks}
 

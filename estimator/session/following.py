@@ -1,10 +1,11 @@
-"""What an evaluator, outside of the training cluster, knows of training: the files it leaves."""
+"""What tasks that do not train know of the end of training: the files that the chief leaves."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from estimator.session.peers import Peers
 from estimator.session.server import task_name
 
 _NAME = "training-ended.json"
+_IMPORTED_AT = time.time()
 
 
 class ChiefWatch:
@@ -67,6 +69,44 @@ class ChiefWatch:
         self._peers.close()
 
 
+class EndWatch:
+    """Tells the end of this training from that of an earlier one in the same directory."""
+
+    def __init__(self, model_dir: str | None) -> None:
+        """Takes an end that is older than this process for that of an earlier training.
+
+        All tasks are started together, more or less, so what is written later is of this training;
+        of what is older one cannot know: the chief may have ended, or not come yet.
+
+        Args:
+          model_dir: where the chief leaves word; None if that is not known.
+        """
+        self._model_dir = model_dir
+        end = self.read()
+        self._old = end if end is not None and end.get("at", 0.0) < _started_at() else None
+
+    def read(self) -> dict[str, Any] | None:
+        """What the chief said last; None if training goes on."""
+        return None if self._model_dir is None else read_end(self._model_dir)
+
+    def is_new(self, end: dict[str, Any] | None) -> bool:
+        """Whether what `read` returned is not of an earlier training, as far as one can tell."""
+        if end != self._old:
+            self._old = None
+        return end is not None and self._old is None
+
+
+def _started_at() -> float:
+    """When this process was started, in seconds since the epoch, as far as one can tell."""
+    try:
+        with open("/proc/self/stat") as file:
+            ticks = float(file.read().rpartition(")")[2].split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError):  # Not on Linux.
+        return _IMPORTED_AT
+    return time.time() - age
+
+
 def clear_end(model_dir: str) -> None:
     """Training begins: it has not ended yet."""
     with contextlib.suppress(tf.errors.NotFoundError):
@@ -78,7 +118,7 @@ def write_end(model_dir: str, **facts: Any) -> None:
     tf.io.gfile.makedirs(model_dir)
     path = os.path.join(model_dir, _NAME)
     with tf.io.gfile.GFile(path + ".tmp", "w") as file:
-        file.write(json.dumps(facts))
+        file.write(json.dumps({"at": time.time(), **facts}))
     tf.io.gfile.rename(path + ".tmp", path, overwrite=True)
 
 

@@ -18,7 +18,7 @@ from estimator.checkpoint.old_model import OldModel
 from estimator.checkpoint.saver_ops import restored_names
 from estimator.checkpoint.warm_start import WarmStart, build_warm_start
 from estimator.graph.model import BUILD_LOCK
-from estimator.graph.workers import Workers, build_broadcast
+from estimator.graph.workers import Workers, build_broadcast, build_minimum
 from estimator.session.team import Team
 
 _log = logging.getLogger("estimator")
@@ -98,6 +98,7 @@ class Start:
       saver: the scaffold's, or ours, which is not built yet and will be of hooks' variables too.
       is_saver_ours: whether it is not the scaffold's.
       warm_start: what loads an old model; None without one.
+      sharing: the workers of which the chief alone has that old model; None if none is to be.
     """
 
     graph: tf.Graph
@@ -105,6 +106,7 @@ class Start:
     saver: tf.compat.v1.train.Saver
     is_saver_ours: bool
     warm_start: WarmStart | None
+    sharing: Workers | None
 
 
 def build_start(
@@ -112,6 +114,7 @@ def build_start(
     scaffold: tf.compat.v1.train.Scaffold,
     make_saver: Callable[..., tf.compat.v1.train.Saver],
     old_model: OldModel | None = None,
+    sharing: Workers | None = None,
 ) -> Start:
     """Chooses the saver, and adds the op that loads an old model to the graph.
 
@@ -120,9 +123,10 @@ def build_start(
       scaffold: the model's.
       make_saver: makes the saver if the scaffold has none, or of a tf.train.Checkpoint that it has.
       old_model: what to start from if there is no checkpoint, or None.
+      sharing: the workers of which the chief alone has the `old_model`; None without a warm start.
 
     Raises:
-      ValueError: `old_model` does not fit the model.
+      ValueError: the old model does not fit the model.
     """
     v1 = tf.compat.v1
     with graph.as_default():
@@ -135,7 +139,7 @@ def build_start(
             # Where a CheckpointSaverHook of the user looks for one.
             v1.add_to_collection(v1.GraphKeys.SAVERS, saver)
         warm_start = None if old_model is None else build_warm_start(old_model)
-        return Start(graph, scaffold, saver, scaffold.saver is None, warm_start)
+        return Start(graph, scaffold, saver, scaffold.saver is None, warm_start, sharing)
 
 
 def build_setup(
@@ -157,7 +161,7 @@ def build_setup(
     v1 = tf.compat.v1
     graph, scaffold, saver = start.graph, start.scaffold, start.saver
     with graph.as_default():
-        initializers = _build_initializers(scaffold, start.warm_start)
+        initializers = _build_initializers(scaffold, start)
         local_init_ops = _build_local_init_ops(scaffold, is_evaluation, more_local_init)
         if isinstance(saver, v1.train.Saver):
             with BUILD_LOCK, _tf.savers_apart():
@@ -197,13 +201,13 @@ def _build_local_init_ops(
 
 
 def _build_initializers(
-    scaffold: tf.compat.v1.train.Scaffold, warm_start: WarmStart | None
+    scaffold: tf.compat.v1.train.Scaffold, start: Start
 ) -> list[Callable[[tf.compat.v1.Session], Any]]:
     """What gives the variables of the default graph their first values, in order."""
     v1 = tf.compat.v1
-    variables = v1.global_variables()
+    variables = everything = v1.global_variables()
     warm_starts: list[Callable[[tf.compat.v1.Session], Any]] = []
-    if warm_start is not None:
+    if (warm_start := start.warm_start) is not None:
         warm_starts = [warm_start.run]
         variables = warm_start.without_loaded(variables)
     is_ours = scaffold.init_op is None
@@ -213,12 +217,45 @@ def _build_initializers(
             v1.variables_initializer(variables), *v1.get_collection("resources_init")
         )
 
+    sharing = start.sharing if is_ours else None
+    if sharing is not None:
+        choose = _build_choice_of_chief(sharing, everything, variables)
+        resources = v1.get_collection("resources_init")
+
     def initialize(session: tf.compat.v1.Session) -> None:
-        session.run(init_op, feed_dict=scaffold.init_feed_dict)
+        if sharing is not None:
+            session.run([*choose(session), *resources])
+        else:
+            session.run(init_op, feed_dict=scaffold.init_feed_dict)
 
     # An op of the scaffold's own initializes all variables, also those that are loaded.
     in_order = [*warm_starts, initialize] if is_ours else [initialize, *warm_starts]
     return in_order if scaffold.init_fn is None else [*in_order, scaffold.init_fn]
+
+
+def _build_choice_of_chief(
+    workers: Workers, everything: Sequence[tf.Variable], chosen: Sequence[tf.Variable]
+) -> Callable[[tf.compat.v1.Session], list[tf.Operation]]:
+    """What gives the initializers of the variables that the chief has chosen.
+
+    Initial values of workers that train together come from the chief, by collectives that all must
+    run, or none.
+
+    Args:
+      workers: all of them; every one must make the call.
+      everything: the variables of the graph.
+      chosen: those of them that this worker would initialize; the chief's count.
+    """
+    names = {variable.name for variable in chosen}
+    mine = [int(not workers.is_chief or variable.name in names) for variable in everything]
+    given = tf.compat.v1.placeholder(tf.int32, [len(mine)])
+    chiefs = build_minimum(workers, given)
+
+    def choose(session: tf.compat.v1.Session) -> list[tf.Operation]:
+        is_chosen = session.run(chiefs, {given: mine})
+        return [v.initializer for v, is_in in zip(everything, is_chosen, strict=True) if is_in]
+
+    return choose
 
 
 @contextlib.contextmanager

@@ -161,9 +161,14 @@ class Peers:
         """Whether one of them is gone now, or another than it was when it was waited for."""
         return any(map(self._is_away, self._channels))
 
-    def wait_until_lost(self) -> None:
-        """Waits, while they are watched, until one of them is gone."""
-        self._is_lost.wait()
+    def wait_until_lost(self, check: Callable[[], None] = _never) -> None:
+        """Waits, while they are watched, until one of them is gone.
+
+        Args:
+          check: called again and again; what it raises ends the waiting.
+        """
+        while not self._is_lost.wait(_POLL_SECS):
+            check()
 
     def release(self) -> None:
         """From now on tasks may end."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from typing import Any
 
 import tensorflow as tf
 
 from estimator.config.run_config import RunConfig
-from estimator.session.following import read_end
+from estimator.session.following import EndWatch
 from estimator.session.peers import Peers
 from estimator.session.server import start_server, task_addresses
-from estimator.session.shared import SharedNumber
+from estimator.session.shared import BoardOfPs
+from estimator.session.signals import StopSignal, stop_signals
 
 _RETURN_SECS = 30.0
 _log = logging.getLogger("estimator")
@@ -21,7 +23,11 @@ def serve_parameters(config: RunConfig) -> int:
     """Serves until the chief's process has ended.
 
     A chief that ends without having said how its training ended, nor left word of a failure in
-    `model_dir`, may come back: it is waited for for half a minute.
+    `model_dir`, may come back: it is waited for for half a minute. Of one that fails before it
+    comes at all, the word that it leaves is all there is.
+
+    SIGTERM and SIGINT stop the training, whose chief then saves what is here; this task ends after
+    it, and at once if there is no chief or the signal comes again.
 
     Args:
       config: of this ps task.
@@ -32,38 +38,86 @@ def serve_parameters(config: RunConfig) -> int:
     Raises:
       TimeoutError: the chief did not come at all.
       ValueError: this task's port is in use.
+      KeyboardInterrupt, SystemExit: the signal; see `stop_signals`.
     """
-    cluster = config.cluster
-    session_config = tf.compat.v1.ConfigProto()
-    if config.session_config is not None:
-        session_config.CopyFrom(config.session_config)
-    start_server(cluster, session_config, config.protocol)
-    chief = task_addresses(cluster, "chief") or {
-        "worker 0": task_addresses(cluster, "worker")["worker 0"]
-    }
-    own = f"/job:ps/task:{cluster.task_id}"
-    with tf.Graph().as_default() as graph:
-        result = SharedNumber("result", cluster.task_id)
-        session_config.device_filters.append(own)
-        with tf.compat.v1.Session(cluster.master, graph=graph, config=session_config) as session:
-            timeout_secs = config.session_creation_timeout_secs
-            _wait_until_gone(chief, timeout_secs)
-            with contextlib.suppress(TimeoutError):
-                while (told := result.read(session)) == 0:
-                    # It may have failed before it had a session, by which it would have said so.
-                    end = read_end(config.model_dir) if config.model_dir else None
-                    if end is not None and end.get("exit_status"):
-                        return int(end["exit_status"])
-                    _log.warning("The chief is gone, and has not said why: waiting for it.")
-                    _wait_until_gone(chief, min(timeout_secs, _RETURN_SECS))
-                return told - 1
-            _log.error("The chief did not come back.")
-            return 1
+    with stop_signals() as stop, tf.Graph().as_default() as graph:
+        try:
+            return _Service(config, graph, stop).run()
+        except _EndedError as ended:
+            return ended.exit_status
 
 
-def _wait_until_gone(chief: dict[str, str], timeout_secs: float) -> None:
-    peers = Peers(chief)
-    with contextlib.closing(peers):
-        peers.wait(timeout_secs)
-        with peers.watched():
-            peers.wait_until_lost()
+class _Service:
+    """What a ps task does while it serves: it watches the chief, and for signals."""
+
+    def __init__(self, config: RunConfig, graph: tf.Graph, stop: StopSignal) -> None:
+        """Starts the server."""
+        self._cluster, self._graph, self._stop = config.cluster, graph, stop
+        self._session_config = tf.compat.v1.ConfigProto()
+        if config.session_config is not None:
+            self._session_config.CopyFrom(config.session_config)
+        start_server(self._cluster, self._session_config, config.protocol)
+        self._chief = task_addresses(self._cluster, "chief") or {
+            "worker 0": task_addresses(self._cluster, "worker")["worker 0"]
+        }
+        self._board = BoardOfPs(self._cluster.task_id)
+        self._ending = EndWatch(config.model_dir)
+        self._timeout_secs = config.session_creation_timeout_secs
+        self._has_told = False
+
+    def run(self) -> int:
+        """Waits for the end of the chief; returns the status to exit with."""
+        self._wait_until_gone(self._timeout_secs)
+        with contextlib.suppress(TimeoutError):
+            while (told := self._read_result()) == 0:
+                # It may have failed before it had a session, by which it would have said so.
+                end = self._ending.read()
+                if _exit_status(end):
+                    return _exit_status(end)
+                _log.warning("The chief is gone, and has not said why: waiting for it.")
+                self._wait_until_gone(min(self._timeout_secs, _RETURN_SECS))
+            return told - 1
+        _log.error("The chief did not come back.")
+        return 1
+
+    def _wait_until_gone(self, timeout_secs: float) -> None:
+        peers = Peers(self._chief)
+        with contextlib.closing(peers):
+            peers.wait(timeout_secs, self._check_absent)
+            with peers.watched():
+                peers.wait_until_lost(self._check_present)
+
+    def _check_absent(self) -> None:
+        """Ends the waiting for a chief that does not come: by a signal, or by word of it."""
+        self._stop.end_process()
+        end = self._ending.read()
+        if self._ending.is_new(end):
+            raise _EndedError(_exit_status(end))
+
+    def _check_present(self) -> None:
+        """Tells the chief, once it trains, of a signal that came to this task."""
+        if self._stop.received is not None and not self._has_told:
+            with self._open("/job:ps/task:0") as session:
+                self._has_told = self._board.say_stop(session, self._stop.received.name)
+
+    def _read_result(self) -> int:
+        with self._open() as session:
+            return self._board.result.read(session)
+
+    def _open(self, *devices: str) -> tf.compat.v1.Session:
+        config = tf.compat.v1.ConfigProto()
+        config.CopyFrom(self._session_config)
+        config.device_filters.extend([f"/job:ps/task:{self._cluster.task_id}", *devices])
+        return tf.compat.v1.Session(self._cluster.master, graph=self._graph, config=config)
+
+
+class _EndedError(Exception):
+    """Training has ended before the chief has come, or come back."""
+
+    def __init__(self, exit_status: int) -> None:
+        super().__init__()
+        self.exit_status = exit_status
+
+
+def _exit_status(end: dict[str, Any] | None) -> int:
+    return 0 if end is None else int(end.get("exit_status", 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,8 @@ from estimator.checkpoint.old_model import OldModel
 from estimator.config.run_config import RunConfig
 from estimator.session.hooks import Hook
 from estimator.session.server import Connection
+
+_log = logging.getLogger("estimator")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +48,9 @@ class TrainRequest:
       hooks: the caller's and the model's.
       listeners: told of every checkpoint.
       is_same_input: whether the input is the one that the newest checkpoint's position is in.
-      old_model: what to start from if there is no checkpoint, or None.
+      old_model: what to start from if there is no checkpoint, or None. In a cluster the
+        chief alone has it.
+      is_warm_start: whether the chief may have one.
       connection: how the session reaches the cluster.
       equal: what must be equal on all workers besides the model and the config, by name.
       batch: how many examples the replicas take at a time, in words, if the caller says.
@@ -60,7 +65,13 @@ class TrainRequest:
     listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener]
     is_same_input: bool
     old_model: OldModel | None = None
+    is_warm_start: bool = False
     connection: Connection = Connection()
     equal: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     batch: str = ""
     clock: Callable[[], float] = time.monotonic
+
+
+def warn_of_no_steps(step: int, max_steps: int) -> None:
+    """Says that a call of `train` makes no step."""
+    _log.warning("Nothing to train: the global step is %d, and `max_steps` is %d.", step, max_steps)

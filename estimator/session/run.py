@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import logging
 import signal
+from collections.abc import Callable
 
 import tensorflow as tf
 
 from estimator.checkpoint.writer import CheckpointWriter
 from estimator.config.loop import parse_loop_length
 from estimator.graph.program import TrainProgram
+from estimator.session.endings import ENDINGS, Ending, ending_name
 from estimator.session.finite import BadWeightsError, NanLossError, WeightsCheck
 from estimator.session.hooks import HookedSession
 from estimator.session.hooks_in_loops import first_stop
 from estimator.session.peers import Peers
 from estimator.session.profile import ProfileWindow
 from estimator.session.report import Span, TrainReport
-from estimator.session.request import TrainRequest, TrainResult
+from estimator.session.request import TrainRequest, TrainResult, warn_of_no_steps
 from estimator.session.schedule import Schedule, loop_length
-from estimator.session.shared import Standstill
+from estimator.session.shared import Noticeboard, Standstill
 from estimator.session.signals import StopSignal
 from estimator.session.steps import Steps
 from estimator.session.team import Team
@@ -116,7 +118,7 @@ class TrainRun:
             return self._run(is_input_resumed, peers, replaceable)
 
     def _run(self, is_input_resumed: bool, peers: Peers, replaceable: Peers) -> TrainResult:
-        reason = None if self._has_input(is_input_resumed) else "end of input"
+        reason = self._reason_not_to_begin(is_input_resumed)
         self._session.ask_to_stop(self._step)
         while reason is None:
             reason = self._reason_to_stop() or self._run_finite_loop()
@@ -129,31 +131,66 @@ class TrainRun:
                 "`input_fn` gave no batch for every replica: its dataset is empty, or smaller than "
                 "one global batch. Check its files and filters, or drop_remainder."
             )
-        self._part(reason, replaceable)
-        peers.release()
-        if reason != "nan loss":
-            reason = self._finish(reason)
+        reason = self._end(reason, peers, replaceable)
         if self._team.is_chief:
             self._events.flush()
         self._report.end(self._step, self._loss, reason)
         return TrainResult(self._step, self._loss, reason, self._count_skipped())
 
-    def _part(self, reason: str, replaceable: Peers) -> None:
-        """Tells the others that this worker stops; the chief waits for all."""
+    def _end(self, reason: str, peers: Peers, replaceable: Peers) -> str:
+        """Parts from the others and saves; returns why training stopped after all."""
+        reason = self._part(reason, replaceable)
+        board = self._team.board
+        if board is None or not board.is_chief:
+            peers.release()  # The chief's are ps tasks, which it still needs.
+        if reason != "nan loss":
+            reason = self._finish(reason)
+        patience_secs = self._ending(reason).patience_secs
+        if board is not None and board.is_chief and patience_secs is not None:
+            end = self._clock() + patience_secs
+            self._wait_for_workers(board, replaceable, lambda: self._clock() >= end)
+        peers.release()
+        return reason
+
+    def _ending(self, reason: str) -> Ending:
+        return ENDINGS[ending_name(reason, self._stop.received)]
+
+    def _part(self, reason: str, replaceable: Peers) -> str:
+        """Tells the others that this worker stops; the chief waits for all, unless it hurries.
+
+        Returns:
+          Why it stops: a signal may have come meanwhile.
+        """
         session, board = self._session.session, self._team.board
         self._team.meet(session)
         if board is None:
-            return
-        if reason in ("hook", "listener", "max_time"):
-            board.say_stop(session)
+            return reason
+        ending = self._ending(reason)
+        if ending.is_told_by(board.is_chief):
+            board.say_stop(session, ending_name(reason, self._stop.received))
         board.say_done(session)
         if board.is_chief:
-            still = Standstill(self._read_step, self._clock)
-            # Servers that go on without their workers do not tell that one is gone.
-            board.wait_for_workers(
-                session, replaceable.is_gone if replaceable else lambda name: still.is_long()
-            )
+            if ending.patience_secs is None:
+                self._wait_for_workers(board, replaceable, lambda: self._is_signalled(board))
+                if self._stop.received is not None:
+                    return self._part("signal", replaceable)
             self._step = self._read_step()
+        return reason
+
+    def _is_signalled(self, board: Noticeboard) -> bool:
+        """Whether a signal came here, or to a ps task."""
+        told = board.stop_reason(board.stop.read(self._session.session))
+        if self._stop.received is None and told is not None and ENDINGS[told].exit_status:
+            self._stop.received = signal.Signals[told]
+        return self._stop.received is not None
+
+    def _wait_for_workers(
+        self, board: Noticeboard, replaceable: Peers, is_enough: Callable[[], bool]
+    ) -> None:
+        still = Standstill(self._read_step, self._clock)
+        # Servers that go on without their workers do not tell that one is gone.
+        is_lost = replaceable.is_gone if replaceable else lambda name: still.is_long()
+        board.wait_for_workers(self._session.session, is_lost, is_enough)
 
     def _read_step(self) -> int:
         return int(self._session.session.run(self._program.current_step))
@@ -174,6 +211,15 @@ class TrainRun:
         except BadWeightsError as error:
             return self._stop_on_nan(str(error))
         return reason
+
+    def _reason_not_to_begin(self, is_input_resumed: bool) -> str | None:
+        """Why no step is made; in a cluster all find the same, for they have the chief's step."""
+        max_steps = self._request.max_steps
+        if max_steps is not None and self._step >= max_steps:
+            if self._team.is_chief:
+                warn_of_no_steps(self._step, max_steps)
+            return "max_steps"
+        return None if self._has_input(is_input_resumed) else "end of input"
 
     def _has_input(self, is_resumed: bool) -> bool:
         """Whether all workers have input for the first step; one finds out by running it."""

@@ -16,10 +16,12 @@ import tensorflow as tf
 
 from estimator.config.cluster import Cluster
 from estimator.session.alike import check_like_chief, encode
+from estimator.session.endings import ENDINGS
 from estimator.session.server import task_name
 
 _POLL_SECS = 0.1
 _STANDSTILL_SECS = 30.0
+_REASONS = tuple(ENDINGS)
 _counts = itertools.count(1)
 
 
@@ -73,6 +75,36 @@ class SharedText:
         session.run(self._write, {self._value: value})
 
 
+def _stop_number(count: int, reason: str) -> int:
+    """What `Noticeboard.stop` holds when this training is to stop for this reason."""
+    return count * len(_REASONS) + _REASONS.index(reason)
+
+
+class BoardOfPs:
+    """What a ps task reads and says.
+
+    Attributes:
+      result: how training ended: 1 more than the status to exit with.
+    """
+
+    def __init__(self, ps: int) -> None:
+        """Adds its ops to the default graph."""
+        self.result = SharedNumber("result", ps)
+        self._ready, self._stop = SharedNumber("ready", 0), SharedNumber("stop", 0)
+
+    def say_stop(self, session: tf.compat.v1.Session, reason: str) -> bool:
+        """Stops the training that goes on; returns whether one does.
+
+        Args:
+          session: that reaches the first ps task.
+          reason: one of `ENDINGS`.
+        """
+        count = self._ready.read(session)
+        if count:
+            self._stop.write(session, _stop_number(count, reason))
+        return count > 0
+
+
 class Standstill:
     """Whether a step that others advance has stood still for long, so that they may be gone."""
 
@@ -100,7 +132,7 @@ class Noticeboard:
     Attributes:
       is_chief: whether this task says when to begin and to end.
       num_workers: the tasks that train, the chief among them.
-      stop: the count of the last training that somebody stopped.
+      stop: of which training somebody said last that all stop, and why; see `stop_reason`.
     """
 
     def __init__(self, graph: tf.Graph, cluster: Cluster, described: Mapping[str, Any]) -> None:
@@ -157,20 +189,28 @@ class Noticeboard:
         chief = "the chief" if self._is_first_chief else "worker 0"
         check_like_chief(self._chiefs.read(session), chief, self._described, self._own_name)
 
-    def say_stop(self, session: tf.compat.v1.Session) -> None:
-        """All tasks stop after their loops."""
-        self.stop.write(session, self._count)
+    def say_stop(self, session: tf.compat.v1.Session, reason: str) -> None:
+        """All tasks stop after their loops; `reason` is one of `ENDINGS`.
+
+        The first reason holds, but for one that decides what all exit with.
+        """
+        told = self.stop_reason(self.stop.read(session))
+        if told is None or (ENDINGS[reason].exit_status and not ENDINGS[told].exit_status):
+            self.stop.write(session, _stop_number(self._count, reason))
 
     def say_done(self, session: tf.compat.v1.Session) -> None:
         """This worker changes no variable any more."""
         self._done[self._own].write(session, self._count)
 
     def wait_for_workers(
-        self, session: tf.compat.v1.Session, is_lost: Callable[[str], bool]
+        self,
+        session: tf.compat.v1.Session,
+        is_lost: Callable[[str], bool],
+        is_enough: Callable[[], bool],
     ) -> None:
-        """The chief waits until every worker is done, or gone."""
+        """The chief waits until every worker is done, or gone, or until it is enough."""
         others = [i for i in range(self.num_workers) if i != self._own]
-        while others:
+        while others and not is_enough():
             others = [
                 i
                 for i in others
@@ -179,9 +219,10 @@ class Noticeboard:
             if others:
                 time.sleep(_POLL_SECS)
 
-    def is_stopped(self, value: int) -> bool:
-        """Whether what `stop` holds is of this training."""
-        return value >= self._count
+    def stop_reason(self, value: int) -> str | None:
+        """Why this training is to stop, as `stop` holds it; None if nobody has said so."""
+        count, reason = divmod(value, len(_REASONS))
+        return _REASONS[reason] if count >= self._count else None
 
     def _name(self, number: int) -> str:
         return task_name("worker", number - self._is_first_chief)

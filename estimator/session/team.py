@@ -66,7 +66,7 @@ class Team:
 
     @property
     def stop(self) -> str | None:
-        """Why somebody wanted to stop: a signal's name, "hook" or "listener"."""
+        """Why somebody wanted to stop: the name of a signal, or the reason of a `TrainResult`."""
         return next((wish for wish in self.agreed if wish != "save"), None)
 
     @property
@@ -89,7 +89,8 @@ class Team:
     def take_in(self, outcome: np.ndarray) -> None:
         """Notes what was agreed on."""
         if self.board is not None:
-            self.agreed = ["hook"] if self.board.is_stopped(int(outcome)) else []
+            told = self.board.stop_reason(int(outcome))
+            self.agreed = [] if told is None else [told]
             return
         self.has_more = bool(outcome[0])
         self.agreed = [

@@ -24,6 +24,7 @@ from estimator.graph.building import extending
 from estimator.graph.program import TrainProgram
 from estimator.graph.summary import build_summary_with_new, summaries_so_far
 from estimator.session.alike import describe_variables
+from estimator.session.endings import exit_status
 from estimator.session.finite import WeightsCheck, WeightsListener
 from estimator.session.hooks import HookedSession
 from estimator.session.hooks_in_loops import saver_hooks
@@ -96,7 +97,14 @@ def _build_start(program: TrainProgram, request: TrainRequest) -> Start:
         keep_checkpoint_max=request.config.keep_checkpoint_max,
         keep_checkpoint_every_n_hours=request.config.keep_checkpoint_every_n_hours,
     )
-    return build_start(program.graph, program.spec.scaffold, make_saver, request.old_model)
+    workers = program.workers
+    return build_start(
+        program.graph,
+        program.spec.scaffold,
+        make_saver,
+        request.old_model,
+        workers if request.is_warm_start and workers.count > 1 else None,
+    )
 
 
 def _build_setup(program: TrainProgram, request: TrainRequest, start: Start) -> Setup:
@@ -236,7 +244,7 @@ def _guarded(
                 board.say_result(session, 1)
         raise
     if board is not None:
-        board.say_result(session, 0 if stop.received is None else 128 + stop.received)
+        board.say_result(session, exit_status(stop.received))
 
 
 def _make_board(program: TrainProgram, request: TrainRequest) -> Noticeboard:

@@ -30,9 +30,14 @@ def make_training_strategy(config: RunConfig) -> tf.distribute.Strategy:
     return strategy
 
 
-def find_start(warm_start: WarmStartSettings | None, found: Sequence[str]) -> OldModel | None:
-    """What training starts from; None if nothing, or if checkpoints of its own are found."""
-    if warm_start is None:
+def find_start(
+    warm_start: WarmStartSettings | None, found: Sequence[str], config: RunConfig
+) -> OldModel | None:
+    """What training starts from; None if nothing, or if checkpoints of its own are found.
+
+    In a cluster it is the chief that gives the variables their values, and its files that count.
+    """
+    if warm_start is None or not (config.is_chief or config.cluster.is_alone):
         return None
     if found:
         say("`warm_start_from` is not used: training goes on from %s.", found[0])

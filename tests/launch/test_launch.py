@@ -34,7 +34,7 @@ def test_each_task_has_its_own_tf_config_of_one_cluster(tmp_path):
     assert set(texts) >= {"chief 0", "worker 0", "worker 1", "evaluator 0"}
     (addresses,) = {json.dumps(json.loads(text)["cluster"]) for text in texts.values()}
     counts = {role: len(listed) for role, listed in json.loads(addresses).items()}
-    assert counts == {"chief": 1, "worker": 2, "ps": 2}
+    assert counts == {"chief": 1, "worker": 2, "ps": 2, "evaluator": 1}
     for name, text in texts.items():
         cluster = parse_tf_config(text)
         assert f"{cluster.task_type} {cluster.task_id}" == name

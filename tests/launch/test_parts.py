@@ -42,7 +42,7 @@ def test_no_port_is_given_twice_and_each_is_free():
     assert list(configs) == tasks
     cluster = parse_tf_config(configs[Task("ps", 19)])
     addresses = [address for listed in cluster.addresses.values() for address in listed]
-    assert len(set(addresses)) == len(addresses) == 121
+    assert len(set(addresses)) == len(addresses) == 122
     for address in addresses:
         host, port = address.split(":")
         with socket.create_server((host, int(port))):
@@ -53,4 +53,7 @@ def test_an_evaluator_is_outside_the_training_cluster():
     tasks = make_tasks(num_workers=1, num_ps=0, has_chief=False, has_evaluator=True)
     cluster = parse_tf_config(make_tf_configs(tasks)[Task("evaluator", 0)])
     assert (cluster.task_type, cluster.cluster_spec) == ("evaluator", {})
-    assert {role: len(listed) for role, listed in cluster.addresses.items()} == {"worker": 1}
+    assert {role: len(listed) for role, listed in cluster.addresses.items()} == {
+        "worker": 1,
+        "evaluator": 1,
+    }

@@ -12,7 +12,6 @@ import estimator as est
 from estimator.config.cluster import parse_tf_config
 from estimator.session.early_stopping import EarlyStoppingHook
 from estimator.session.schedule import Schedule
-from estimator.session.stop_at_checkpoint import StopAtCheckpointStepHook
 from estimator.summary.writer import EventWriter, close_event_files
 from tests.conformance.cases import STRATEGIES
 from tests.toy import Clock, Model, Scripted, checkpoint_steps, events, numbers
@@ -279,27 +278,6 @@ WORKER = json.dumps(
         "task": {"type": "worker", "index": 0},
     }
 )
-
-
-def test_another_task_waits_for_the_checkpoint_of_the_step(make, tmp_path):
-    chief, waits = make(save_checkpoints_steps=None), []
-
-    def sleep(seconds):
-        waits.append(seconds)
-        if len(waits) in (2, 4):  # The chief writes of step 3, then of step 6.
-            chief.train(numbers(), steps=3)
-
-    hook = StopAtCheckpointStepHook(chief.model_dir, 5, 30, sleep)
-    with est.Estimator(Model(), str(tmp_path / "worker")) as worker:
-        worker.train(numbers(), [hook], max_steps=100)
-        assert worker.train_result.global_step == 5
-    assert waits == [30] * 4
-
-
-def test_a_worker_gets_the_hook_that_waits(make):
-    model = make(cluster=parse_tf_config(WORKER))
-    hook = experimental.make_stop_at_checkpoint_step_hook(model, 5, 7)
-    assert isinstance(hook, StopAtCheckpointStepHook)
 
 
 def test_in_a_cluster_the_chiefs_hook_alone_asks(make):

@@ -1,0 +1,63 @@
+"""What the tasks of a cluster run whose training ends, or does not begin.
+
+python ending_run.py SCENARIO MODEL_DIR [ARGUMENT]
+"""
+
+import sys
+
+import estimator as est
+from tests.integration.lost_run import Say, make_model, run
+from tests.integration.worker_run import Weights, average_model_fn, numbers, say
+
+
+def stop_at_step(model, step):
+    hook = est.experimental.make_stop_at_checkpoint_step_hook(model, step, 1)
+    model.train(numbers(None), [hook], max_steps=5000)
+    say(case="stopped", step=model.train_result.global_step, reason=model.train_result.reason)
+    model.train(numbers(None), max_steps=step)
+    say(case="finished", step=model.train_result.global_step, reason=model.train_result.reason)
+
+
+def together(model_dir):
+    """Workers that wait for each other, each with a directory that no other sees."""
+    own = f"{model_dir}/{est.RunConfig().task_id}"
+    changes = {"strategy": "multi_worker_mirrored", "save_checkpoints_steps": None}
+    for loop in (1, 5):
+        model = make_model(f"{own}/loop{loop}", iterations_per_loop=loop, **changes)
+        stop_at_step(model, 4)
+    config = model.config.replace(model_dir=f"{own}/warm")
+    warm = est.Estimator(average_model_fn, config=config, warm_start_from=f"{own}/loop1")
+    warm.train(numbers(None), [Weights("warm")], max_steps=1)
+
+
+def beside_ps(model_dir):
+    model = make_model(model_dir, iterations_per_loop=5, save_checkpoints_steps=None)
+    if model.config.task_type == "ps":
+        run(model)
+    else:
+        stop_at_step(model, 20)
+
+
+def finished(model_dir, max_steps):
+    """Nothing is left to train."""
+    run(make_model(model_dir), int(max_steps))
+
+
+def drained(model_dir, chiefs_batches):
+    """Training that ends by a signal; the chief's input may end before."""
+    model = make_model(model_dir, save_checkpoints_steps=None)
+    batches = int(chiefs_batches) if model.config.is_chief else 0
+    run(model, input_fn=numbers(batches or None))
+
+
+def alone(model_dir):
+    """One task trains, to the end of its input."""
+    model = make_model(model_dir)
+    spec = est.EvalSpec(numbers(4), steps=None, start_delay_secs=0, throttle_secs=0)
+    result = est.train_and_evaluate(model, est.TrainSpec(numbers(25), 1000, [Say()]), spec)
+    is_evaluated = result.metrics is not None
+    say(role=model.config.task_type, is_evaluated=is_evaluated, reason=result.train_result.reason)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,145 @@
+"""R5, R13: training ends, or has nothing to do, in every task; real processes."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+import estimator as est
+from estimator.config.cluster import parse_tf_config
+from estimator.session.following import read_end
+from estimator.summary.reader import read_evaluations
+from tests.integration import ending_run, lost_run
+from tests.integration.cluster import LIMIT_SECS, ROOT, Cluster, tf_config
+from tests.integration.worker_run import average_model_fn, numbers
+from tests.toy import checkpoint_steps
+
+PROGRAM = ending_run.__file__
+
+
+@pytest.mark.slow
+def test_workers_end_at_the_step_of_a_hook_and_need_nobody_elses_files(tmp_path):
+    with Cluster(PROGRAM, "together", tmp_path, worker=2) as cluster:
+        cluster.check_all_succeed()
+        told = [task.results for task in cluster.tasks.values()]
+    for results in told:
+        assert [(r["case"], r["step"], r["reason"]) for r in results[:4]] == [
+            ("stopped", 4, "hook"),
+            ("finished", 4, "max_steps"),
+        ] * 2
+        # Four steps of 0, 1, 2, 3 end at 2.125; the step that goes on from there sees a 0.
+        assert results[4]["weights"] == [[1.0625]]
+    for loop in (1, 5):
+        assert checkpoint_steps(tmp_path / f"0/loop{loop}") == [4]
+        assert checkpoint_steps(tmp_path / f"1/loop{loop}") == []
+
+
+@pytest.mark.slow
+def test_workers_beside_a_ps_end_at_the_step_of_a_hook(tmp_path):
+    with Cluster(PROGRAM, "beside_ps", tmp_path, chief=1, worker=1, ps=1) as cluster:
+        assert cluster.statuses() == [0, 0, 0], cluster["chief", 0].err[-3000:]
+        told = [cluster[role, 0].results for role in ("chief", "worker")]
+    for stopped, finished in told:
+        assert (stopped["reason"], finished["reason"]) == ("hook", "max_steps")
+        assert 20 <= stopped["step"] <= finished["step"] < 30
+    assert len(checkpoint_steps(tmp_path)) == 1
+
+
+@pytest.mark.slow
+def test_a_training_that_is_finished_ends_every_task_again(tmp_path):
+    with est.Estimator(average_model_fn, str(tmp_path)) as model:
+        model.train(numbers(None), max_steps=4)
+    roles = {"chief": 1, "worker": 1, "ps": 1, "evaluator": 1}
+    with Cluster(PROGRAM, "finished", tmp_path, 4, **roles) as cluster:
+        assert cluster.statuses() == [0, 0, 0, 0], cluster["chief", 0].err[-3000:]
+        assert [task.out.splitlines()[-1] for task in cluster.tasks.values()] == ["4 max_steps"] * 4
+
+
+@pytest.mark.slow
+def test_a_ps_ends_with_a_chief_that_fails_before_it_has_a_server(tmp_path):
+    only = [("chief", 0), ("ps", 0)]
+    cluster = Cluster(lost_run.__file__, "endless", tmp_path, 600, only=only, chief=1, ps=1)
+    with socket.socket() as taken:
+        host, _, port = cluster.addresses["chief"][0].partition(":")
+        taken.bind((host, int(port)))
+        taken.listen()
+        with cluster:
+            assert cluster.statuses() == [1, 1]
+            assert "cannot listen" in cluster["chief", 0].err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("whom", "number", "batches", "status"),
+    [
+        (["chief"], "TERM", 0, 143),
+        (["chief"], "INT", 20, 130),
+        (["ps"], "TERM", 20, 143),
+        (["ps", "worker", "chief"], "TERM", 0, 143),
+    ],
+    ids=["chief", "waiting chief", "ps", "all"],
+)
+def test_a_chief_or_a_ps_that_gets_a_signal_ends_all_and_saves(
+    tmp_path, whom, number, batches, status
+):
+    number = getattr(signal, f"SIG{number}")
+    roles = {"chief": 1, "worker": 2, "ps": 1}
+    with Cluster(PROGRAM, "drained", tmp_path, batches, **roles) as cluster:
+        chief = cluster["chief", 0]
+        chief.wait_for("trains\n" * 20)  # Of an input of 20 batches it now waits for the others.
+        for worker in (0, 1):
+            cluster["worker", worker].wait_for("trains")
+        # The others can do without a worker, which may come back.
+        cluster["worker", 1].send(signal.SIGTERM)
+        assert cluster["worker", 1].status() == 143
+        other = cluster["worker", 0]
+        other.wait_for("trains\n" * (5 + other.out.count("trains")))
+        for role in whom:
+            cluster[role, 0].send(number)
+        statuses = [s if s >= 0 else 128 - s for s in cluster.statuses()]
+        assert statuses == [status, status, 143, status], other.err[-3000:]
+    (step,) = checkpoint_steps(tmp_path)
+    assert step > 20
+
+
+@pytest.mark.slow
+def test_the_launchers_evaluator_evaluates_for_the_one_that_trains(tmp_path):
+    launched = subprocess.run(
+        [sys.executable, "-m", "estimator.launch", "--evaluator", "--", PROGRAM, "alone", tmp_path],
+        env={**os.environ, "PYTHONPATH": ROOT, "CUDA_VISIBLE_DEVICES": ""},
+        check=False,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECS,
+    )
+    assert launched.returncode == 0, launched.stderr[-3000:]
+    lines = launched.stdout.splitlines()
+    told = [json.loads(line[line.index("{") :]) for line in lines if '"role"' in line]
+    ended = {"reason": "end of input"}
+    assert sorted(told, key=lambda result: result["role"]) == [
+        {"role": "evaluator", "is_evaluated": True, **ended},
+        {"role": "worker", "is_evaluated": False, **ended},
+    ]
+    pattern = os.path.join(tmp_path, "eval", "*tfevents*")
+    assert max(read_evaluations(pattern)) == 25
+    assert len(os.listdir(tmp_path / "eval")) == 1  # One process's file.
+
+
+def test_one_task_that_knows_of_no_evaluator_leaves_word_for_one(tmp_path):
+    cluster = parse_tf_config(tf_config({"chief": ["127.0.0.1:1"]}, "chief", 0))
+    config = est.RunConfig(str(tmp_path), cluster=cluster)
+    eval_spec = est.EvalSpec(numbers(4))
+    with est.Estimator(average_model_fn, config=config) as model:
+        result = est.train_and_evaluate(model, est.TrainSpec(numbers(9), 1000), eval_spec)
+        assert result.metrics["global_step"] == 9
+        end = read_end(str(tmp_path))
+        assert (end["exit_status"], end["reason"]) == (0, "end of input")
+        with pytest.raises(ValueError, match="gave no batch"):
+            est.train_and_evaluate(model, est.TrainSpec(numbers(0), 1000), eval_spec)
+        end = read_end(str(tmp_path))
+        assert (end["exit_status"], end["reason"]) == (1, "signal or error")
