@@ -13,11 +13,10 @@ from estimator.session.hooks import Hook, config_of
 def make_stop_at_checkpoint_step_hook(
     estimator: Any, last_step: int, wait_after_file_check_secs: float = 30
 ) -> Hook:
-    """A hook for `train` that stops at a step, once every task of a cluster is there.
+    """A hook for `train` that stops every task of a training at a step; the chief then saves it.
 
-    The end of a training is agreed on: all workers stop at the step, the chief saves it, and none
-    is left alone with the last steps. So no task needs to look for the checkpoint, which the chief
-    writes only when the others have stopped.
+    No task looks for the checkpoint, nor needs to: the chief waits for the others before it writes,
+    so none is left alone with the last steps.
 
     Args:
       estimator: the Estimator that is trained.
