@@ -3,6 +3,7 @@
 python ending_run.py SCENARIO MODEL_DIR [ARGUMENT]
 """
 
+import signal
 import sys
 
 import estimator as est
@@ -60,4 +61,6 @@ def alone(model_dir):
 
 
 if __name__ == "__main__":
+    # A process that a shell started with `&` ignores SIGINT, and so do its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     globals()[sys.argv[1]](*sys.argv[2:])
