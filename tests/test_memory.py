@@ -71,7 +71,8 @@ def test_cycles_of_the_three_verbs_keep_nothing(tmp_path, iterations_per_loop):
         for _ in range(CYCLES):
             run_cycle(trained)
             now = what_is_open(process)
-            assert now == before
+            # Less, if what another test left goes away just then.
+            assert {kind: number for kind, number in now.items() if number > before[kind]} == {}
             sizes.append(process.memory_info().rss)
     growth = np.polyfit(np.arange(CYCLES), sizes, 1)[0]
     assert growth < LEAKED_GRAPH_BYTES / 2

@@ -40,9 +40,9 @@ def serve_parameters(config: RunConfig) -> int:
       ValueError: this task's port is in use.
       KeyboardInterrupt, SystemExit: the signal; see `stop_signals`.
     """
-    with stop_signals() as stop, tf.Graph().as_default() as graph:
+    with stop_signals() as stop:
         try:
-            return _Service(config, graph, stop).run()
+            return _Service(config, stop).run()
         except _EndedError as ended:
             return ended.exit_status
 
@@ -50,9 +50,9 @@ def serve_parameters(config: RunConfig) -> int:
 class _Service:
     """What a ps task does while it serves: it watches the chief, and for signals."""
 
-    def __init__(self, config: RunConfig, graph: tf.Graph, stop: StopSignal) -> None:
+    def __init__(self, config: RunConfig, stop: StopSignal) -> None:
         """Starts the server."""
-        self._cluster, self._graph, self._stop = config.cluster, graph, stop
+        self._cluster, self._stop = config.cluster, stop
         self._session_config = tf.compat.v1.ConfigProto()
         if config.session_config is not None:
             self._session_config.CopyFrom(config.session_config)
@@ -97,18 +97,18 @@ class _Service:
     def _check_present(self) -> None:
         """Tells the chief, once it trains, of a signal that came to this task."""
         if self._stop.received is not None and not self._has_told:
-            with self._open("/job:ps/task:0") as session:
+            with self._open(self._board.first_graph, "/job:ps/task:0") as session:
                 self._has_told = self._board.say_stop(session, self._stop.received.name)
 
     def _read_result(self) -> int:
-        with self._open() as session:
+        with self._open(self._board.own_graph) as session:
             return self._board.result.read(session)
 
-    def _open(self, *devices: str) -> tf.compat.v1.Session:
+    def _open(self, graph: tf.Graph, *devices: str) -> tf.compat.v1.Session:
         config = tf.compat.v1.ConfigProto()
         config.CopyFrom(self._session_config)
         config.device_filters.extend([f"/job:ps/task:{self._cluster.task_id}", *devices])
-        return tf.compat.v1.Session(self._cluster.master, graph=self._graph, config=config)
+        return tf.compat.v1.Session(self._cluster.master, graph=graph, config=config)
 
 
 class _EndedError(Exception):

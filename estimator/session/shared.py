@@ -83,20 +83,28 @@ def _stop_number(count: int, reason: str) -> int:
 class BoardOfPs:
     """What a ps task reads and says.
 
+    A session places all of its graph, so what lies on this ps has a graph without what lies on the
+    first, which this one need not reach.
+
     Attributes:
+      own_graph: of the result.
       result: how training ended: 1 more than the status to exit with.
+      first_graph: of what the first ps tells.
     """
 
     def __init__(self, ps: int) -> None:
-        """Adds its ops to the default graph."""
-        self.result = SharedNumber("result", ps)
-        self._ready, self._stop = SharedNumber("ready", 0), SharedNumber("stop", 0)
+        """Makes the graphs."""
+        self.own_graph, self.first_graph = tf.Graph(), tf.Graph()
+        with self.own_graph.as_default():
+            self.result = SharedNumber("result", ps)
+        with self.first_graph.as_default():
+            self._ready, self._stop = SharedNumber("ready", 0), SharedNumber("stop", 0)
 
     def say_stop(self, session: tf.compat.v1.Session, reason: str) -> bool:
         """Stops the training that goes on; returns whether one does.
 
         Args:
-          session: that reaches the first ps task.
+          session: on `first_graph`; it reaches the first ps task.
           reason: one of `ENDINGS`.
         """
         count = self._ready.read(session)

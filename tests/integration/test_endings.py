@@ -87,7 +87,8 @@ def test_a_chief_or_a_ps_that_gets_a_signal_ends_all_and_saves(
     tmp_path, whom, number, batches, status
 ):
     number = getattr(signal, f"SIG{number}")
-    roles = {"chief": 1, "worker": 2, "ps": 1}
+    # A signal comes to the second ps, which has to reach the first.
+    roles = {"chief": 1, "worker": 2, "ps": 2}
     with Cluster(PROGRAM, "drained", tmp_path, batches, **roles) as cluster:
         chief = cluster["chief", 0]
         chief.wait_for("trains\n" * 20)  # Of an input of 20 batches it now waits for the others.
@@ -99,9 +100,9 @@ def test_a_chief_or_a_ps_that_gets_a_signal_ends_all_and_saves(
         other = cluster["worker", 0]
         other.wait_for("trains\n" * (5 + other.out.count("trains")))
         for role in whom:
-            cluster[role, 0].send(number)
+            cluster[role, int(role == "ps")].send(number)
         statuses = [s if s >= 0 else 128 - s for s in cluster.statuses()]
-        assert statuses == [status, status, 143, status], other.err[-3000:]
+        assert statuses == [status, status, 143, status, status], other.err[-3000:]
     (step,) = checkpoint_steps(tmp_path)
     assert step > 20
 
