@@ -17,7 +17,7 @@ from estimator.graph.copy import build_copy, runs_each_time
 from estimator.graph.last_value import LastValue
 from estimator.graph.lift import without_waits
 from estimator.graph.model import Model, Replicas, VariableWatch, build_replicas
-from estimator.graph.order import in_order, waits_of
+from estimator.graph.order import in_order, ops_behind, waits_of
 from estimator.graph.packing import pack_messages, task_of
 from estimator.graph.random import drawing_by_step
 from estimator.graph.skip import build_snapshot, build_take_back
@@ -311,15 +311,8 @@ def check_global_step_advances(
 
 def _ops_behind(values: Sequence[Any], among: Sequence[tf.Operation]) -> list[tf.Operation]:
     """Those of some ops that run for `values`; a saver's and others' do not."""
-    remaining = set(among)
-    stack = _as_ops(values)
-    while stack:
-        op = stack.pop()
-        if op in remaining:
-            remaining.remove(op)
-            stack.extend([tensor.op for tensor in op.inputs])
-            stack.extend(op.control_inputs)
-    return [op for op in among if op not in remaining]
+    behind = ops_behind((getattr(value, "op", value) for value in _ops(values)), set(among))
+    return [op for op in among if op in behind]
 
 
 def _without_ops_for_sessions(replicas: Replicas) -> list[tf.Operation]:

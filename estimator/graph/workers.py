@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.graph.order import ops_behind
 
 # Strategies count their groups up from 1, and this one is of the host devices, one a worker.
 _GROUP_KEY = 2**30
@@ -96,8 +97,8 @@ def build_sum_in_seat(
       seats: of all-reduces that may have it.
       step_ops: what each step runs; an all-reduce behind it runs too.
     """
-    running = _ops_behind(step_ops)
-    before = _ops_behind([values.op])
+    running = ops_behind(step_ops)
+    before = ops_behind([values.op])
     for entry, reduction, total in reversed(seats):
         if reduction in running and reduction not in before:
             _tf.set_input(entry, values)
@@ -202,17 +203,4 @@ def _build_broadcast_of(workers: Workers, variable: tf.Variable) -> list[tf.Oper
 
 def collective_ops_behind(op: tf.Operation) -> list[tf.Operation]:
     """The collectives that run when `op` runs: all workers must run them, or none."""
-    return [found for found in _ops_behind([op]) if found.type.startswith("Collective")]
-
-
-def _ops_behind(ops: Iterable[tf.Operation]) -> dict[tf.Operation, None]:
-    """What runs when `ops` run, themselves included, in the order it was found."""
-    found = dict.fromkeys(ops)
-    stack = list(found)
-    while stack:
-        current = stack.pop()
-        for other in (*(tensor.op for tensor in current.inputs), *current.control_inputs):
-            if other not in found:
-                found[other] = None
-                stack.append(other)
-    return found
+    return [found for found in ops_behind([op]) if found.type.startswith("Collective")]

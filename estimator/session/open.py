@@ -98,7 +98,7 @@ class Start:
       saver: the scaffold's, or ours, which is not built yet and will be of hooks' variables too.
       is_saver_ours: whether it is not the scaffold's.
       warm_start: what loads an old model; None without one.
-      sharing: the workers of which the chief alone has that old model; None if none is to be.
+      sharing: as `build_start` has it.
     """
 
     graph: tf.Graph

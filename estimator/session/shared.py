@@ -25,54 +25,51 @@ _REASONS = tuple(ENDINGS)
 _counts = itertools.count(1)
 
 
-class SharedNumber:
-    """A number (int64) on a ps task, 0 until it is written."""
+class _Shared:
+    """A variable on a ps task; every task that names it has the same one."""
 
-    def __init__(self, name: str, ps: int) -> None:
-        """Adds its ops to the default graph; every task that names it has the same one."""
+    def __init__(self, name: str, ps: int, dtype: tf.DType) -> None:
+        """Adds its ops to the default graph."""
         with tf.device(f"/job:ps/task:{ps}/cpu:0"):
             handle = tf.raw_ops.VarHandleOp(
-                dtype=tf.int64, shape=[], shared_name=f"estimator/{name}", name="shared_number"
+                dtype=dtype, shape=[], shared_name=f"estimator/{name}", name="shared"
             )
-            self._value = tf.compat.v1.placeholder(tf.int64, [])
+            self._value = tf.compat.v1.placeholder(dtype, [])
             self._write = tf.raw_ops.AssignVariableOp(resource=handle, value=self._value)
             self._is_there = tf.raw_ops.VarIsInitializedOp(resource=handle)
-            self._number = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64)
+            self.tensor = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 
-    @property
-    def tensor(self) -> tf.Tensor:
-        """Reads it; only for one that was written."""
-        return self._number
+    def write(self, session: tf.compat.v1.Session, value: int | bytes) -> None:
+        """Tells all tasks."""
+        session.run(self._write, {self._value: value})
+
+
+class SharedNumber(_Shared):
+    """A number (int64), 0 until it is written.
+
+    Attributes:
+      tensor: reads it; only for one that was written.
+    """
+
+    def __init__(self, name: str, ps: int) -> None:
+        """Adds its ops to the default graph."""
+        super().__init__(name, ps, tf.int64)
 
     def read(self, session: tf.compat.v1.Session) -> int:
         """What was written last."""
-        return int(session.run(self._number)) if session.run(self._is_there) else 0
-
-    def write(self, session: tf.compat.v1.Session, value: int) -> None:
-        """Tells all tasks."""
-        session.run(self._write, {self._value: value})
+        return int(session.run(self.tensor)) if session.run(self._is_there) else 0
 
 
-class SharedText:
-    """Bytes on a ps task, to be read only once they are written."""
+class SharedText(_Shared):
+    """Bytes, to be read only once they are written."""
 
     def __init__(self, name: str, ps: int) -> None:
-        """Adds its ops to the default graph; every task that names it has the same one."""
-        with tf.device(f"/job:ps/task:{ps}/cpu:0"):
-            handle = tf.raw_ops.VarHandleOp(
-                dtype=tf.string, shape=[], shared_name=f"estimator/{name}", name="shared_text"
-            )
-            self._value = tf.compat.v1.placeholder(tf.string, [])
-            self._write = tf.raw_ops.AssignVariableOp(resource=handle, value=self._value)
-            self._text = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.string)
+        """Adds its ops to the default graph."""
+        super().__init__(name, ps, tf.string)
 
     def read(self, session: tf.compat.v1.Session) -> bytes:
         """What was written last."""
-        return bytes(session.run(self._text))
-
-    def write(self, session: tf.compat.v1.Session, value: bytes) -> None:
-        """Tells all tasks."""
-        session.run(self._write, {self._value: value})
+        return bytes(session.run(self.tensor))
 
 
 def _stop_number(count: int, reason: str) -> int:
