@@ -48,9 +48,12 @@ def test_a_killed_ps_is_named_by_all_that_wait_for_it(tmp_path, scenario):
         for task in (chief, worker):
             assert task.status() == 1
             address = cluster.addresses["ps"][0]
-            # The worker may find that the chief has ended as well, or that the ps never came.
-            assert f"Error: Ps 0 ({address})" in task.err.splitlines()[-1]
-            assert "gone, so training cannot go on" in task.err.splitlines()[-1]
+            last_line = task.err.splitlines()[-1]
+            # The worker may find that the chief has ended as well.
+            assert f"Error: Ps 0 ({address})" in last_line
+            # On a busy machine it may begin to look for the ps only when that is killed.
+            is_late = task is worker and scenario == "slow_start" and "did not come" in last_line
+            assert is_late or "gone, so training cannot go on" in last_line
             assert "failed to close" not in task.err  # TensorFlow gives up after 30 seconds.
 
 
