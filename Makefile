@@ -11,13 +11,14 @@ INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --editable
 CHECK_VERSION := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 
 .DEFAULT_GOAL := help
-.PHONY: help mnist test lint bench
+.PHONY: help mnist test test-full lint bench
 
 help:
-	@echo "make mnist   train, evaluate, predict and export the CNN on real MNIST digits"
-	@echo "make test    format, lint, types and all tests"
-	@echo "make lint    format, lint and types only"
-	@echo "make bench   measure against a hand-written loop and Keras"
+	@echo "make mnist       train, evaluate, predict and export the CNN on real MNIST digits"
+	@echo "make test        format, lint, types and all tests"
+	@echo "make test-full   all tests and every case of the large tables"
+	@echo "make lint        format, lint and types only"
+	@echo "make bench       measure against a hand-written loop and Keras"
 	@echo "Flags for the program go in ARGS: make mnist ARGS='--model=mnist_mlp'"
 
 mnist: $(VENV)/.installed
@@ -25,6 +26,9 @@ mnist: $(VENV)/.installed
 
 test: lint
 	$(RUN) -m pytest --numprocesses 2 $(ARGS)
+
+test-full: lint
+	$(RUN) -m pytest --numprocesses 2 -m '' $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(RUN) -m ruff format --check .
