@@ -5,18 +5,22 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+# Another interpreter that has TensorFlow 2.15.1 already: make contract-peer PEER_PYTHON=...
+PEER_VENV ?= .venv-peer
+PEER_PYTHON ?= $(PEER_VENV)/bin/python
 
 RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --editable
 CHECK_VERSION := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 
 .DEFAULT_GOAL := help
-.PHONY: help mnist test test-full lint bench
+.PHONY: help mnist test test-full contract-peer lint bench
 
 help:
 	@echo "make mnist       train, evaluate, predict and export the CNN on real MNIST digits"
 	@echo "make test        format, lint, types and all tests"
 	@echo "make test-full   all tests and every case of the large tables"
+	@echo "make contract-peer  tests/contract/ on TensorFlow 2.15.1 with its own tf.estimator"
 	@echo "make lint        format, lint and types only"
 	@echo "make bench       measure against a hand-written loop and Keras"
 	@echo "Flags for the program go in ARGS: make mnist ARGS='--model=mnist_mlp'"
@@ -29,6 +33,9 @@ test: lint
 
 test-full: lint
 	$(RUN) -m pytest --numprocesses 2 -m '' $(ARGS)
+
+contract-peer: $(PEER_PYTHON)
+	$(PEER_PYTHON) -m pytest --numprocesses 2 $(ARGS) tests/contract
 
 lint: $(VENV)/.installed-dev
 	$(RUN) -m ruff format --check .
@@ -54,3 +61,11 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	$(INSTALL) '.[dev]'
 	@touch $@ $(VENV)/.installed
+
+# TensorFlow 2.15 is the last version that has tf.estimator; it needs Python 3.9 to 3.11.
+$(PEER_VENV)/bin/python:
+	python3.11 -m venv $(PEER_VENV).new
+	$(PEER_VENV).new/bin/python -m pip install --quiet --disable-pip-version-check \
+	  'tensorflow==2.15.1' 'pandas<3' pytest pytest-timeout pytest-xdist
+	@# A venv that is moved finds its packages by its interpreter's place.
+	mv $(PEER_VENV).new $(PEER_VENV)
