@@ -15,6 +15,7 @@ from estimator.config.cluster import PS
 from estimator.launch.output import Output
 from estimator.launch.process import TaskProcess
 from estimator.launch.tasks import Task, make_tf_configs
+from estimator.launch.watchdog import Watchdog
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # How often to look whether those that were told to end have done so.
@@ -50,15 +51,15 @@ def run_job(job: Job, output: Output) -> int:
     """Runs the job, again after a failure as often as it may be, and leaves no process behind.
 
     A job is done when all tasks but the ps have ended with 0; the ps are then told to end. The
-    first other exit code ends all tasks, as a signal to this process does.
+    first other exit code ends all tasks, as a signal to this process does, SIGKILL included.
 
     Returns:
       0, the exit code of the first task that failed, or 128 + n for the signal n.
     """
     events: queue.SimpleQueue[TaskProcess | signal.Signals] = queue.SimpleQueue()
-    with _signals_to(events):
+    with _signals_to(events), contextlib.closing(Watchdog(job.grace_secs)) as watchdog:
         for num_left in reversed(range(job.num_restarts + 1)):
-            end = _Attempt(job, output, events).run()
+            end = _Attempt(job, output, events, watchdog).run()
             if end.status == 0 or end.is_stopped or num_left == 0:
                 break
             output.say(f"Starting all tasks again ({num_left} of {job.num_restarts} restarts left)")
@@ -87,10 +88,13 @@ def _signals_to(events: queue.SimpleQueue) -> Iterator[None]:
 class _Attempt:
     """All tasks, started once."""
 
-    def __init__(self, job: Job, output: Output, events: queue.SimpleQueue) -> None:
+    def __init__(
+        self, job: Job, output: Output, events: queue.SimpleQueue, watchdog: Watchdog
+    ) -> None:
         self._job = job
         self._output = output
         self._events = events
+        self._watchdog = watchdog
         self._processes: list[TaskProcess] = []
 
     def run(self) -> _End:
@@ -107,7 +111,14 @@ class _Attempt:
     def _start(self) -> None:
         for task, tf_config in make_tf_configs(self._job.tasks).items():
             self._processes.append(
-                TaskProcess(task, self._job.command, tf_config, self._output, self._events.put)
+                TaskProcess(
+                    task,
+                    self._job.command,
+                    tf_config,
+                    self._output,
+                    self._events.put,
+                    self._watchdog,
+                )
             )
         names = ", ".join(f"{process.task} (pid {process.pid})" for process in self._processes)
         self._output.say(f"Started {names}")
@@ -143,6 +154,7 @@ class _Attempt:
                     last_signal = event
         for process in self._processes:
             process.drain()
+            process.close()
         return last_signal
 
     def _kill(self) -> None:

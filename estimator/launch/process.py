@@ -16,6 +16,7 @@ from typing import IO, Any
 from estimator.config.cluster import environment_with
 from estimator.launch.output import Output
 from estimator.launch.tasks import Task
+from estimator.launch.watchdog import Watchdog
 
 # How long to wait for the last lines of a process that has ended: they are in the pipes already,
 # but a process that it left behind may keep these open.
@@ -33,6 +34,7 @@ class TaskProcess:
         tf_config: str,
         output: Output,
         report: Callable[[TaskProcess | signal.Signals], None],
+        watchdog: Watchdog,
     ) -> None:
         """Starts it.
 
@@ -43,12 +45,14 @@ class TaskProcess:
           output: where its lines go.
           report: called, in another thread, with this object when the process has ended; and with
             SIGPIPE if its output cannot be written.
+          watchdog: ends the process if this one is killed.
 
         Raises:
           OSError: it cannot be started.
         """
         self.task = task
         self._report = report
+        self._watchdog = watchdog
         self._is_group_gone = False
         self._process = subprocess.Popen(
             command,
@@ -61,7 +65,10 @@ class TaskProcess:
             start_new_session=True,
         )
         self.pid = self._process.pid
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
         streams = (self._process.stdout, output.stdout), (self._process.stderr, output.stderr)
+        watchdog.watch(self.pid, [pipe.fileno() for pipe, _ in streams])
         self._copiers = [
             self._start_thread(self._copy, output, pipe, stream) for pipe, stream in streams
         ]
@@ -96,6 +103,7 @@ class TaskProcess:
             os.killpg(self._process.pid, number)
         except (ProcessLookupError, PermissionError):  # The latter on macOS, for the dead.
             self._is_group_gone = True
+            self._watchdog.forget(self.pid)
         return not self._is_group_gone
 
     def kill(self) -> None:
@@ -109,6 +117,11 @@ class TaskProcess:
         deadline = time.monotonic() + _DRAIN_SECS
         for copier in self._copiers:
             copier.join(max(0.0, deadline - time.monotonic()))
+
+    def close(self) -> None:
+        """Parts with a process that has ended, and with the zombies that it may have left."""
+        self._is_group_gone = True
+        self._watchdog.forget(self.pid)
 
     def _start_thread(self, target: Callable, *args: Any) -> threading.Thread:
         # A daemon: the program ends although a process that left the group keeps a pipe open.

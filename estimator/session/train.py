@@ -18,6 +18,7 @@ from estimator.checkpoint.position import (
     build_input_position,
     remove_positions,
 )
+from estimator.checkpoint.trainer_lock import trainer_lock
 from estimator.checkpoint.writer import CheckpointWriter, build_saver
 from estimator.config.loop import parse_loop_length
 from estimator.graph.building import extending
@@ -41,6 +42,10 @@ from estimator.summary.writer import EventWriter
 
 _log = logging.getLogger("estimator")
 
+# How long to wait for another trainer: its job may have been told to end, and still be saving. The
+# lock of a machine that is gone outlives it on NFS, for 90 seconds as a rule.
+_LOCK_PATIENCE_SECS = 120.0
+
 
 def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
     """Opens a session, trains until something says stop, and saves the last step.
@@ -51,18 +56,22 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
       ValueError: the input had no batch at all, or the checkpoint or the old model does not fit.
       KeyboardInterrupt, SystemExit: a signal came; the last step is saved. See `stop_signals`.
       TimeoutError, tf.errors.UnavailableError: another worker did not come, or is gone.
+      RuntimeError: another process trains in the same `model_dir`.
     """
     config = request.config
     check_runs_there(program.graph, request.connection)
     board = _make_board(program, request) if config.num_ps_replicas else None
     team = Team(program, board)
     model_dir = str(config.model_dir)
-    paths = files.checkpoints_newest_first(model_dir)
     start = _build_start(program, request)
     position = _build_position(program, request)
     weights = WeightsCheck(program.graph)
     _tell_loop_length(request)
     with contextlib.ExitStack() as stack:
+        if team.is_chief:
+            patience_secs = min(_LOCK_PATIENCE_SECS, config.session_creation_timeout_secs)
+            stack.enter_context(trainer_lock(model_dir, patience_secs))
+        paths = files.checkpoints_newest_first(model_dir)
         _watch_saver_hooks(request, position, weights, stack)
         # First: what they add to the graph is initialized, saved and recorded like the model's.
         hooked, program = _begin_hooks(program, request, team)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from estimator.config.cluster import parse_tf_config
@@ -188,6 +189,36 @@ def test_a_second_signal_kills_at_once(tmp_path):
         process.communicate(timeout=60)
     assert process.returncode == 130
     assert living(pids.values()) == []
+
+
+@pytest.mark.parametrize("grace_secs", [1000, 0.2], ids=["polite", "ignores SIGTERM"])
+def test_tasks_and_what_they_started_end_with_a_launcher_that_is_killed(tmp_path, grace_secs):
+    program = write_program(
+        tmp_path,
+        f"""
+        def save():
+            with open(f"{tmp_path}/saved {{os.getpid()}}", "w"):
+                pass
+            if {grace_secs} == 1000:
+                sys.exit(0)
+
+        on_sigterm(save)
+        os.fork()
+        print("waiting", os.getpid(), flush=True)
+        while True:
+            signal.pause()
+        """,
+    )
+    flags = ("--workers=2", f"--grace_secs={grace_secs}")
+    with started(*flags, "--", program) as process:
+        pids = [int(process.stdout.readline().split()[-1]) for _ in range(4)]
+        tasks = [psutil.Process(pid) for pid in pids]
+        process.kill()
+        _, err = process.communicate(timeout=60)
+        psutil.wait_procs(tasks, timeout=60)
+    assert living(pids) == []
+    assert {int(path.name.split()[1]) for path in tmp_path.glob("saved *")} == set(pids)
+    assert lines_of(err, "launch")[1:] == ["the launcher is gone: ending all tasks"]
 
 
 @pytest.mark.parametrize("child", ["sys.exit(0)", "None"], ids=["polite", "ignores SIGTERM"])

@@ -57,14 +57,15 @@ def test_a_crash_without_restarts_is_the_exit_code(tmp_path):
 
 
 @pytest.mark.slow
-def test_sigterm_saves_one_checkpoint_and_the_next_run_goes_on(tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
+def test_a_signal_to_the_launcher_saves_and_the_next_run_goes_on(tmp_path, monkeypatch, number):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
     with started("--workers=2", "--grace_secs=60", *PROGRAM, str(tmp_path), "0") as process:
         assert process.stdout.readline().endswith("trains\n")
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         _, err = process.communicate(timeout=120)
-    assert process.returncode == 143
+    assert process.returncode == (143 if number == signal.SIGTERM else -number)
     assert "SIGKILL" not in err
     step = checkpoint_steps(tmp_path)[-1]
     finished = launch("--workers=2", *PROGRAM, str(tmp_path), str(step + 10))

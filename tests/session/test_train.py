@@ -67,9 +67,12 @@ def test_weights_that_are_nan_before_the_loss_is_are_not_saved_either(
         w = v1.get_variable("w", [], initializer=v1.ones_initializer())
         step = v1.train.get_global_step()
         factor = tf.where(tf.equal(step, 2), np.nan, 1.0)  # In the third step.
-        with tf.control_dependencies([w.assign(w * factor)]):
+        loss = w.read_value() * 1.0
+        with tf.control_dependencies([loss]):
+            assigned = w.assign(w * factor)
+        with tf.control_dependencies([assigned]):
             train_op = step.assign_add(1)
-        return est.EstimatorSpec(mode, loss=w.read_value() * 1.0, train_op=train_op)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
     trained = make(tmp_path, iterations_per_loop, model_fn, save_checkpoints_steps=3)
     with pytest.raises(v1.train.NanLossDuringTrainingError, match=r"step 3 .*\['w'\]"):

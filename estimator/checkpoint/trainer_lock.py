@@ -1,0 +1,118 @@
+"""Keeps two trainers from writing checkpoints into one directory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from estimator import console
+
+try:
+    import fcntl
+except ImportError:  # Not on Windows, where trainers do not see each other.
+    fcntl = None  # type: ignore[assignment]
+
+FILE_NAME = "training.lock"
+_POLL_SECS = 0.2
+
+
+@contextlib.contextmanager
+def trainer_lock(
+    model_dir: str,
+    patience_secs: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[None]:
+    """Inside, no other process trains in `model_dir`, which is made if it is not there.
+
+    The kernel releases the lock when its process ends, however that happens. There is none on file
+    systems that are not local or have no locks.
+
+    Args:
+      model_dir: of the training.
+      patience_secs: how long to wait for another trainer, which may be saving its last step.
+      clock: seconds from any fixed moment.
+      sleep: waits for so many seconds.
+
+    Raises:
+      RuntimeError: another trainer holds the lock, and goes on for longer than `patience_secs`; or
+        this process does.
+    """
+    if "://" in model_dir or fcntl is None:
+        yield
+        return
+    is_new = not os.path.isdir(model_dir)
+    os.makedirs(model_dir, exist_ok=True)
+    path = os.path.join(model_dir, FILE_NAME)
+    descriptor = _wait_for_lock(path, clock() + patience_secs, clock, sleep)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(FileNotFoundError):  # The program has removed the directory.
+            os.unlink(path)
+        os.close(descriptor)
+        if is_new:
+            with contextlib.suppress(OSError):  # It is not empty.
+                os.rmdir(model_dir)
+
+
+def _wait_for_lock(
+    path: str, deadline: float, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> int:
+    """Returns the descriptor of the file, which holds the lock."""
+    is_waiting = False
+    while (descriptor := _try_lock(path)) is None:
+        owner = _read_owner(path)
+        where = f"{os.path.dirname(path)} is being trained in by {_describe(owner)}"
+        if clock() >= deadline or owner == _myself():
+            raise RuntimeError(
+                f"`model_dir` {where}. Two trainings would overwrite each other's checkpoints: end "
+                "that one first, or train in another `model_dir`."
+            )
+        if not is_waiting:
+            console.say("%s: waiting for it to end", where)
+        is_waiting = True
+        sleep(_POLL_SECS)
+    return descriptor
+
+
+def _try_lock(path: str) -> int | None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Its owner may have removed the file since it was opened.
+        is_current = os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except BlockingIOError:
+        is_current = False
+    except OSError:  # This file system has no locks.
+        return descriptor
+    if not is_current:
+        os.close(descriptor)
+        return None
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, json.dumps(_myself()).encode())
+    return descriptor
+
+
+def _read_owner(path: str) -> dict[str, Any]:
+    """Who holds the lock; empty while that is being written."""
+    try:
+        with open(path) as file:
+            return dict(json.load(file))
+    except (OSError, ValueError):
+        return {}
+
+
+def _describe(owner: dict[str, Any]) -> str:
+    if owner == _myself():
+        return "this process already"
+    return "process {pid} on {host}".format(**owner) if owner else "another process"
+
+
+def _myself() -> dict[str, Any]:
+    return {"host": socket.gethostname(), "pid": os.getpid()}
