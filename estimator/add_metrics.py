@@ -67,7 +67,7 @@ def _with_metrics(spec: Any, metric_fn: Callable, arguments: dict[str, Any]) -> 
     if not isinstance(spec, EstimatorSpec):
         return spec  # The estimator says what is wrong with it.
     more = _checked_metrics(metric_fn(**arguments))
-    return spec.replace(eval_metric_ops={**(spec.eval_metric_ops or {}), **more})
+    return spec.replace(eval_metric_ops={**spec.eval_metric_ops, **more})
 
 
 def _with_eval_metrics(

@@ -1,12 +1,5 @@
 """Serving: what a SavedModel takes, what it gives, and how it is written."""
 
-from estimator.export.outputs import (
-    ClassificationOutput,
-    EvalOutput,
-    ExportOutput,
-    PredictOutput,
-    RegressionOutput,
-)
 from estimator.export.receivers import (
     ServingInputReceiver,
     SupervisedInputReceiver,
@@ -23,6 +16,13 @@ from estimator.export.saved_model import write_saved_model as write_saved_model
 from estimator.export.saved_model import write_saved_models as write_saved_models
 from estimator.export.signatures import make_signatures as make_signatures
 from estimator.export.signatures import make_supervised_signatures as make_supervised_signatures
+from estimator.spec.outputs import (
+    ClassificationOutput,
+    EvalOutput,
+    ExportOutput,
+    PredictOutput,
+    RegressionOutput,
+)
 
 __all__ = [
     "ClassificationOutput",

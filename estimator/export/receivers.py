@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from estimator.config.checks import check_takes_nothing
-from estimator.export.named import check_tensor, is_tensor, make_named_tensors
 from estimator.spec import ModeKeys
+from estimator.spec.named import check_tensor, is_tensor, make_named_tensors
 
 _FEATURE, _LABEL, _INPUT = "feature", "label", "input"  # names of single tensors
 

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.console import no_internal_deprecations
-from estimator.export.outputs import ExportOutput, PredictOutput, SupervisedOutput
+from estimator.spec.outputs import ExportOutput, PredictOutput, SupervisedOutput
 
 _log = logging.getLogger("estimator")
 _saved_model = tf.compat.v1.saved_model

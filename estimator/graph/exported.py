@@ -79,7 +79,7 @@ def build_export_program(
 def _build_metrics(replicas: Replicas) -> dict[str, tuple[Any, Any]]:
     """The model's pairs as they are, and such a pair for each Keras metric."""
     pairs = {}
-    for name, metric in (replicas.outputs[0].spec.eval_metric_ops or {}).items():
+    for name, metric in replicas.outputs[0].spec.eval_metric_ops.items():
         if isinstance(metric, tuple | list):
             pairs[name] = tuple(metric)
             continue

@@ -199,7 +199,7 @@ def build_replicas(
             build_table_initializers(lift)
     apart = set(saver_ops)
     for replica in replicas:
-        keep_metrics_local(replica.spec.eval_metric_ops or {})
+        keep_metrics_local(replica.spec.eval_metric_ops)
     return Replicas(
         outputs=replicas,
         new_ops=[op for op in watch.new_ops() if op not in apart],

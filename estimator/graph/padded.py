@@ -26,7 +26,7 @@ from estimator.graph.building import (
 from estimator.graph.model import Model, Replica
 from estimator.graph.padding import Padding
 from estimator.graph.program import EvalProgram, PredictProgram, build_feeds
-from estimator.graph.reduce import build_metrics, keep_metrics_local
+from estimator.graph.reduce import build_metrics, check_metric_names, keep_metrics_local
 from estimator.graph.tpu import build_program, check_static
 from estimator.spec import ModeKeys
 
@@ -199,7 +199,8 @@ def _build_host_metrics(
     is_named = isinstance(tensors, Mapping)
     metrics = metric_fn(**tensors) if is_named else metric_fn(*tensors)
     # Checked as those of any other model are.
-    metrics = replicas[0].spec.replace(eval_metric_ops=metrics).eval_metric_ops or {}
+    metrics = replicas[0].spec.replace(eval_metric_ops=metrics).eval_metric_ops
+    check_metric_names(metrics)
     keep_metrics_local(metrics)
     return dict(metrics)
 

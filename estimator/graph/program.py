@@ -258,8 +258,9 @@ def build_eval_program(
         feeds, batches = build_feeds(element, strategy.num_replicas_in_sync)
         replicas = build_replicas(strategy, model, batches, ModeKeys.EVAL)
         specs = [output.spec for output in replicas.outputs]
+        reduce.check_metric_names(specs[0].eval_metric_ops)
         metrics = reduce.build_metrics(
-            [dict(spec.eval_metric_ops or {}) for spec in specs], replicas.new_ops
+            [dict(spec.eval_metric_ops) for spec in specs], replicas.new_ops
         )
         return EvalProgram(
             graph=graph,

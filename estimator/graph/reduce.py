@@ -11,6 +11,9 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.graph import updates
 
+# What `evaluate` returns besides the metrics.
+_RESULTS = ("loss", "global_step")
+
 
 @dataclasses.dataclass(frozen=True)
 class Metrics:
@@ -69,6 +72,16 @@ def build_metrics(metric_ops: Sequence[dict[str, Any]], new_ops: Sequence[tf.Ope
                     )
                 update_ops[replica].extend(assignments)
     return Metrics(values, update_ops)
+
+
+def check_metric_names(metric_ops: Mapping[str, Any]) -> None:
+    """Raises if `evaluate` would return something else under the name of a metric."""
+    for name in _RESULTS:
+        if name in metric_ops:
+            raise ValueError(
+                f"`eval_metric_ops` has the name {name!r}, under which `evaluate` returns its own "
+                f"result. Rename it, as in 'my_{name}'."
+            )
 
 
 def keep_metrics_local(metric_ops: Mapping[str, Any]) -> None:

@@ -12,10 +12,10 @@ from estimator import export
 from estimator.checkpoint import files
 from estimator.checkpoint.saver_ops import restored_names, saved_names
 from estimator.checkpoint.writer import build_saver
-from estimator.export.outputs import EvalOutput, SupervisedOutput, TrainOutput
 from estimator.graph.exported import ExportProgram
 from estimator.session.open import Setup, build_setup, build_start, opened
 from estimator.spec import ModeKeys
+from estimator.spec.outputs import EvalOutput, SupervisedOutput, TrainOutput
 
 _SUPERVISED: Mapping[str, type[SupervisedOutput]] = {
     ModeKeys.EVAL: EvalOutput,

@@ -220,7 +220,8 @@ def run_evaluation(
         results = {name: _in_numpy(value) for name, value in values.items()}
         if hooks:
             session.end()
-    return {**results, "loss": np.float32(total / weight)}
+    results["loss"] = np.float32(total / weight)
+    return {name: results[name] for name in sorted(results)}
 
 
 def run_prediction(

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from estimator import export
-from estimator.export.outputs import TrainOutput
+from estimator.spec.outputs import TrainOutput
 
 PREDICT = "tensorflow/serving/predict"
 

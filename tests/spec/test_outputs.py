@@ -2,7 +2,7 @@ import pytest
 import tensorflow as tf
 
 from estimator import export
-from estimator.export.outputs import TrainOutput
+from estimator.spec.outputs import TrainOutput
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.export.named import check_tensor, make_name, make_named_tensors
+from estimator.spec.named import check_tensor, make_name, make_named_tensors
 
 _saved_model = tf.compat.v1.saved_model
 
@@ -233,6 +233,8 @@ def _examples_of(receiver_tensors: dict[str, Any], kind: str) -> Any:
 
 
 def _make_prefixed(tensors: Any, prefix: str) -> dict[str, Any]:
+    if isinstance(tensors, Mapping) and not tensors:
+        return {}  # A spec without predictions.
     named = make_named_tensors(tensors, prefix, prefix)
     return {_prefixed(name, prefix): tensor for name, tensor in named.items()}
 

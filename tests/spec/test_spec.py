@@ -1,6 +1,7 @@
-import dataclasses
+import copy
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -40,8 +41,40 @@ def test_the_modes_are_those_of_tf_estimator():
 def test_what_is_not_given_is_none_or_empty(spec_type, mode):
     spec = spec_type(mode, **valid(mode))
     assert spec.mode == mode
-    assert spec.export_outputs is None
     assert spec.training_hooks == spec.evaluation_hooks == spec.prediction_hooks == ()
+    if mode != PREDICT:
+        assert spec.predictions == {}
+        assert spec.export_outputs is None
+    if spec_type is EstimatorSpec:
+        assert spec.eval_metric_ops == {}
+
+
+@pytest.mark.parametrize("spec_type", SPECS)
+def test_what_is_predicted_is_served_by_default(spec_type):
+    predictions = {"p": tf.constant([1.0])}
+    spec = spec_type(PREDICT, predictions=predictions)
+    assert list(spec.export_outputs) == ["serving_default"]
+    assert spec.export_outputs["serving_default"].outputs == predictions
+    # A program may go on with what the spec has made.
+    spec.export_outputs["other"] = PredictOutput(predictions)
+    assert list(spec.replace(predictions=tf.constant([2.0])).export_outputs) == [
+        "serving_default",
+        "other",
+    ]
+
+
+@pytest.mark.parametrize("spec_type", SPECS)
+def test_a_single_output_is_the_default_and_of_several_one_must_be(spec_type):
+    output = PredictOutput(tf.constant([1.0]))
+    predictions = tf.constant([1.0])
+    given = {"a": output}
+    assert spec_type(PREDICT, predictions, export_outputs=given).export_outputs is given
+    assert given == {"a": output, "serving_default": output}
+    with pytest.raises(ValueError, match="one of several must be 'serving_default'"):
+        spec_type(PREDICT, predictions, export_outputs={"a": output, "b": output})
+    untouched = {"a": output, "b": output}
+    loss = tf.constant(1.0)
+    assert spec_type(EVAL, loss=loss, export_outputs=untouched).export_outputs is untouched
 
 
 @pytest.mark.parametrize("spec_type", SPECS)
@@ -56,17 +89,28 @@ def test_what_the_mode_needs_must_be_there(spec_type, mode, argument):
 
 
 @pytest.mark.parametrize("spec_type", SPECS)
-@pytest.mark.parametrize("shape", [[], [1]])
-def test_a_training_loss_of_one_number_becomes_a_scalar(spec_type, shape):
-    loss = tf.fill(shape, 3.0)
-    spec = spec_type(TRAIN, loss=loss, train_op=tf.no_op())
+@pytest.mark.parametrize("mode", [TRAIN, EVAL])
+@pytest.mark.parametrize("shape", [[], [1], [1, 1], [None, 1], [1, None, 1], [None, None]])
+def test_a_loss_of_one_number_becomes_a_scalar(spec_type, mode, shape):
+    loss = v1.placeholder_with_default(np.full([1] * len(shape), 3.0), shape)
+    spec = spec_type(mode, loss=loss, train_op=tf.no_op())
     assert spec.loss.shape == []
     with v1.Session() as session:
         assert session.run(spec.loss) == 3.0
 
 
+def test_a_training_loss_of_unknown_length_must_turn_out_to_be_one_number():
+    loss = v1.placeholder(tf.float32, [None])
+    spec = EstimatorSpec(TRAIN, loss=loss, train_op=tf.no_op())
+    assert spec.loss.shape == []
+    with v1.Session() as session:
+        assert session.run(spec.loss, {loss: [3.0]}) == 3.0
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            session.run(spec.loss, {loss: [3.0, 4.0]})
+
+
 @pytest.mark.parametrize("spec_type", SPECS)
-@pytest.mark.parametrize("shape", [[], [1], [8], [None]])
+@pytest.mark.parametrize("shape", [[], [8], [None]])
 def test_an_evaluation_loss_may_be_one_an_example(spec_type, shape):
     loss = v1.placeholder(tf.float32, shape)
     assert spec_type(EVAL, loss=loss).loss is loss
@@ -81,10 +125,9 @@ def test_a_loss_of_unknown_rank_is_left_alone():
 @pytest.mark.parametrize(
     ("mode", "shape", "rule"),
     [
-        (TRAIN, [8], "must be a scalar. Reduce it with tf.reduce_mean"),
-        (TRAIN, [None], "must be a scalar"),
-        (TRAIN, [1, 1], "must be a scalar"),
-        (EVAL, [8, 1], "must be a scalar or of rank 1, one loss an example"),
+        (TRAIN, [8], "must be one number. Reduce it with tf.reduce_mean"),
+        (TRAIN, [2, None], "must be one number"),
+        (EVAL, [8, 1], "must be one number or of rank 1, one an example"),
     ],
 )
 def test_a_loss_of_too_high_a_rank_is_an_error(spec_type, mode, shape, rule):
@@ -127,9 +170,10 @@ def test_the_values_of_replicas_are_a_train_op():
         (PREDICT, "export_outputs", [1], "`export_outputs` .* must be a dict"),
         (PREDICT, "export_outputs", {"a": 1}, r"`export_outputs\['a'\]` .* an ExportOutput"),
         (TRAIN, "training_hooks", Hook(), "`training_hooks` .* must be a list of hooks"),
+        (EVAL, "evaluation_hooks", 3, "`evaluation_hooks` .* must be a list of hooks"),
         (TRAIN, "training_hooks", [Hook], "`training_hooks` holds .*, which is no instance of"),
         (EVAL, "evaluation_hooks", ["hook"], "`evaluation_hooks` holds 'hook'"),
-        (PREDICT, "prediction_hooks", {}, "`prediction_hooks`"),
+        (PREDICT, "prediction_hooks", {"a": 1}, "`prediction_hooks` holds 'a'"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_an_error(spec_type, mode, argument, value, message):
@@ -219,13 +263,66 @@ def test_a_function_sees_the_graph_around_it_and_not_the_other_way_round():
 @pytest.mark.parametrize("spec_type", SPECS)
 def test_a_spec_is_frozen_and_replace_checks_again(spec_type):
     spec = spec_type(EVAL, loss=tf.constant(1.0))
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         spec.loss = None
     other = spec.replace(loss=tf.constant([1.0, 2.0]))
     assert other.loss.shape == [2]
+    assert type(spec._replace(loss=other.loss)) is spec_type
     assert spec._replace(loss=other.loss).loss is other.loss
     with pytest.raises(ValueError, match="`loss` is missing"):
         spec.replace(loss=None)
+    with pytest.raises(ValueError, match="no field 'losses' to replace. The fields are mode, pred"):
+        spec.replace(losses=None)
+
+
+def test_the_mode_of_an_estimator_spec_does_not_change():
+    spec = EstimatorSpec(EVAL, loss=tf.constant(1.0))
+    assert spec._replace(mode=EVAL).mode == EVAL
+    with pytest.raises(ValueError, match="`mode` .'train'. of an EstimatorSpec cannot change"):
+        spec._replace(mode=TRAIN)
+
+
+def test_the_fields_are_in_the_order_that_they_always_had():
+    assert EstimatorSpec._fields == (
+        *("mode", "predictions", "loss", "train_op", "eval_metric_ops", "export_outputs"),
+        *("training_chief_hooks", "training_hooks", "scaffold"),
+        *("evaluation_hooks", "prediction_hooks"),
+    )
+    assert TPUEstimatorSpec._fields == (
+        *("mode", "predictions", "loss", "train_op", "eval_metrics", "export_outputs"),
+        *("scaffold_fn", "host_call", "training_hooks", "evaluation_hooks", "prediction_hooks"),
+    )
+
+
+@pytest.mark.parametrize("spec_type", SPECS)
+def test_a_spec_is_a_named_tuple(spec_type):
+    loss, predictions = tf.constant(1.0), {"p": tf.constant([1.0])}
+    spec = spec_type(EVAL, predictions, loss)
+    assert isinstance(spec, tuple)
+    mode, given, third, *rest = spec
+    assert (mode, given, len(spec), len(rest)) == (EVAL, predictions, 11, 8)
+    assert third is spec[2] is spec.loss is loss
+    assert spec[-1] == spec.prediction_hooks == ()
+    assert list(spec._asdict()) == list(spec_type._fields)
+    assert spec_type(**spec._asdict()) == spec == tuple(spec)
+    for same in (spec_type._make(spec), copy.copy(spec)):
+        assert same == spec
+        assert type(same) is spec_type
+    assert spec != spec_type(EVAL, predictions, loss + 1)
+    assert repr(spec).startswith(f"{spec_type.__name__}(mode='eval', predictions={{")
+    # TensorFlow sees into a named tuple.
+    assert [part is loss for part in tf.nest.flatten(spec)].count(True) == 1
+    assert type(tf.nest.map_structure(lambda part: part, spec)) is spec_type
+
+
+@pytest.mark.parametrize("spec_type", SPECS)
+def test_a_subclass_with_more_is_made_of_the_same_fields(spec_type):
+    class Mine(spec_type):
+        @property
+        def double(self):
+            return self.loss * 2
+
+    assert Mine(EVAL, loss=tf.constant(1.0)).double.shape == []
 
 
 @pytest.mark.parametrize("spec_type", SPECS)
@@ -233,7 +330,7 @@ def test_export_outputs_may_be_added_later(spec_type):
     outputs = {"a": PredictOutput(tf.constant([1.0]))}
     spec = spec_type(PREDICT, predictions=tf.constant([1.0]), export_outputs=outputs)
     spec.export_outputs["b"] = outputs["a"]
-    assert sorted(outputs) == ["a", "b"]
+    assert sorted(outputs) == ["a", "b", "serving_default"]
 
 
 @pytest.mark.parametrize("spec_type", SPECS)
@@ -269,7 +366,7 @@ def test_as_an_estimator_spec_the_metrics_are_built(named):
 @pytest.mark.parametrize("mode", [TRAIN, PREDICT])
 def test_metrics_are_built_only_to_evaluate(mode):
     tpu = TPUEstimatorSpec(mode, **valid(mode), eval_metrics=(metric_fn, [tf.constant(1.0)] * 2))
-    assert tpu.as_estimator_spec().eval_metric_ops is None
+    assert tpu.as_estimator_spec().eval_metric_ops == {}
     assert not v1.get_collection(v1.GraphKeys.METRIC_VARIABLES)
 
 
