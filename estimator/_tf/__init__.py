@@ -78,6 +78,8 @@ from estimator._tf.tpu import (
     free_tpu_handles,
     is_in_tpu_program,
     is_initialized_tpu,
+    note_initialized_tpu,
     per_replica,
+    tpu_name,
     tpu_resolver,
 )

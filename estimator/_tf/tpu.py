@@ -45,4 +45,23 @@ def tpu_resolver(strategy: tf.distribute.Strategy) -> Any:
 
 def is_initialized_tpu(resolver: Any) -> bool:
     """Whether this process has initialized that TPU already, by whatever program (2.16 to 2.21)."""
-    return str(resolver._tpu) in map(str, _tpu_strategy_util.get_initialized_tpu_systems())
+    return tpu_name(resolver) in map(str, _tpu_strategy_util.get_initialized_tpu_systems())
+
+
+def note_initialized_tpu(resolver: Any, topology: bytes) -> None:
+    """Tells TensorFlow that the TPU has been initialized, as its own function does.
+
+    That function cannot say what a failed compilation is to do. 2.16 to 2.21.
+
+    Args:
+      resolver: of the TPU.
+      topology: what `tf.compat.v1.tpu.initialize_system` gave, a serialized TopologyProto.
+    """
+    resolver.set_tpu_topology(topology)
+    systems = _tpu_strategy_util._INITIALIZED_TPU_SYSTEMS
+    systems[resolver._tpu] = tf.tpu.experimental.Topology(serialized=topology)
+
+
+def tpu_name(resolver: Any) -> str:
+    """What TensorFlow calls that TPU: its name, its address or "local" (2.16 to 2.21)."""
+    return str(resolver._tpu)

@@ -140,6 +140,11 @@ def format_tf_config(addresses: Mapping[str, Sequence[str]], task_type: str, tas
     return json.dumps({"cluster": cluster, "task": {"type": task_type, "index": task_id}})
 
 
+def read_tpu_name() -> str:
+    """The TPU that the environment variable TPU_NAME names; "" if it names none."""
+    return os.environ.get("TPU_NAME", "")
+
+
 def environment_with(**variables: str) -> dict[str, str]:
     """The environment of this process with other variables, for a process to be started."""
     return {**os.environ, **variables}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.config.cluster import read_tpu_name
 from estimator.spec import ModeKeys
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ _TPU_TYPES = (
 )
 # TensorFlow itself asks a TPU that does not answer again and again, for a day.
 _MOST_SECS_TO_FIND = 60.0
+# What TensorFlow raises: it asks a metadata server for a name, and the TPU for its cores.
+_NOT_FOUND = (tf.errors.OpError, OSError, ValueError, RuntimeError, ImportError)
 _WAY_OUT = (
     "Name the TPU: est.tpu.RunConfig(cluster=tf.distribute.cluster_resolver.TPUClusterResolver("
     'tpu="name", zone=..., project=...)) or (master="grpc://address:8470"); on a machine with a '
@@ -53,7 +56,7 @@ def make_tpu_strategy(config: RunConfig, mode: str) -> tf.distribute.TPUStrategy
     if resolver is None:
         is_training = mode == ModeKeys.TRAIN
         address = config.master if is_training else config.evaluation_master
-        resolver = _resolver_of(address or "")
+        resolver = _resolver_of(address or read_tpu_name())
     wait_secs = min(config.session_creation_timeout_secs, _MOST_SECS_TO_FIND)
     strategy = _strategy_on(resolver, wait_secs)
     num_cores = strategy.num_replicas_in_sync
@@ -129,14 +132,18 @@ def _check_whole_cores(tpu_config: Any) -> None:
 
 @functools.lru_cache(maxsize=8)
 def _resolver_of(address: str) -> Any:
-    """The resolver of an address or a name; "" is the TPU that the environment names, or ours."""
+    """The resolver of an address or a name; "" is the TPU that the environment names, or ours.
+
+    Raises:
+      ValueError: nobody knows the name.
+    """
     make_resolver = tf.distribute.cluster_resolver.TPUClusterResolver
     try:
         return make_resolver(tpu=address)
-    except ValueError:
-        if address:
-            raise
-        return make_resolver(tpu="local")
+    except _NOT_FOUND as error:
+        if not address and isinstance(error, ValueError):
+            return make_resolver(tpu="local")
+        raise _not_found_error(f"The TPU {address!r}", error) from error
 
 
 # One for each TPU in this process: their variables and programs belong together.
@@ -155,16 +162,17 @@ def _make_strategy_on(resolver: Any, wait_secs: float) -> tf.distribute.TPUStrat
         try:
             _check_answers(resolver, wait_secs)
             num_cores = resolver.get_tpu_system_metadata().num_cores
-        except (tf.errors.OpError, OSError, ValueError, RuntimeError, ImportError) as error:
-            message = str(error).strip().split("\n")[0]
-            raise ValueError(
-                f"The TPU of the RunConfig cannot be found ({type(error).__name__}: {message}). "
-                f"{_WAY_OUT}"
-            ) from error
+        except _NOT_FOUND as error:
+            raise _not_found_error("The TPU of the RunConfig", error) from error
         if not num_cores:
             where = resolver.master() or "this machine"
             raise ValueError(f"There is no TPU: {where} has none. {_WAY_OUT}")
         return tf.distribute.TPUStrategy(resolver)
+
+
+def _not_found_error(what: str, error: Exception) -> ValueError:
+    message = str(error).strip().split("\n")[0]
+    return ValueError(f"{what} cannot be found ({type(error).__name__}: {message}). {_WAY_OUT}")
 
 
 def _check_answers(resolver: Any, wait_secs: float) -> None:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.config.cluster import Cluster
 from estimator.config.run_config import RunConfig
-from estimator.config.tpu import is_tpu
+from estimator.config.tpu import is_tpu, tpu_resolver
 from estimator.graph.workers import workers_of
 from estimator.spec import ModeKeys
 
@@ -49,6 +49,8 @@ def connect(
       ValueError: this task's port is in use, or the server that the config names is no address, or
         of no use to workers that train together.
     """
+    if is_tpu(strategy):
+        return connect_to_tpu(strategy, session_config)
     cluster = config.cluster
     existing = connect_to_existing(config, ModeKeys.TRAIN, session_config)
     if existing is not None and workers_of(strategy).count > 1:
@@ -58,23 +60,8 @@ def connect(
             'it out, or train with ps tasks: RunConfig(strategy="parameter_server").'
         )
     if cluster.num_ps_replicas:
-        needed = task_addresses(cluster, "ps")
-        chief, workers = task_addresses(cluster, "chief"), task_addresses(cluster, "worker")
-        if not chief:
-            chief = {"worker 0": workers.pop("worker 0", "")} if not cluster.is_chief else {}
-        if not session_config.device_filters:
-            # A worker that is gone holds nobody up.
-            own = f"/job:{cluster.task_type}/task:{cluster.task_id}"
-            session_config.device_filters.extend(["/job:ps", own])
-        if existing is not None:
-            # Servers that go on when a worker is gone tell nothing of it: there is nobody to watch.
-            tasks = {**existing.needed, **needed}
-            return Connection(existing.target, session_config, tasks, is_elsewhere=True)
-        start_server(cluster, session_config, config.protocol)
-        if cluster.is_chief:
-            return Connection(config.master, session_config, needed, workers)
-        return Connection(config.master, session_config, {**needed, **chief})
-    if existing is not None and not is_tpu(strategy):
+        return _connect_to_ps(config, session_config, existing)
+    if existing is not None:
         return existing
     if workers_of(strategy).count == 1:
         return Connection(config.master, session_config)
@@ -83,6 +70,46 @@ def connect(
     address = cluster.cluster_spec[cluster.task_type][cluster.task_id]
     others = {**task_addresses(cluster, "chief"), **task_addresses(cluster, "worker")}
     return Connection(f"{config.protocol or 'grpc'}://{address}", session_config, others)
+
+
+def _connect_to_ps(
+    config: RunConfig, session_config: tf.compat.v1.ConfigProto, existing: Connection | None
+) -> Connection:
+    """How a chief or a worker trains beside ps tasks."""
+    cluster = config.cluster
+    needed = task_addresses(cluster, "ps")
+    chief, workers = task_addresses(cluster, "chief"), task_addresses(cluster, "worker")
+    if not chief:
+        chief = {"worker 0": workers.pop("worker 0", "")} if not cluster.is_chief else {}
+    if not session_config.device_filters:
+        # A worker that is gone holds nobody up.
+        own = f"/job:{cluster.task_type}/task:{cluster.task_id}"
+        session_config.device_filters.extend(["/job:ps", own])
+    if existing is not None:
+        # Servers that go on when a worker is gone tell nothing of it: there is nobody to watch.
+        tasks = {**existing.needed, **needed}
+        return Connection(existing.target, session_config, tasks, is_elsewhere=True)
+    start_server(cluster, session_config, config.protocol)
+    if cluster.is_chief:
+        return Connection(config.master, session_config, needed, workers)
+    return Connection(config.master, session_config, {**needed, **chief})
+
+
+def connect_to_tpu(
+    strategy: tf.distribute.Strategy, session_config: tf.compat.v1.ConfigProto | None = None
+) -> Connection:
+    """How sessions reach the TPU of a strategy; without its host they cannot go on."""
+    resolver = tpu_resolver(strategy)
+    target = resolver.master()
+    if not target:
+        return Connection(session_config=session_config)
+    spec = resolver.cluster_spec()
+    needed = {
+        f"the TPU's {job} {index}": spec.task_address(job, index)
+        for job in (spec.jobs if spec else ())
+        for index in spec.task_indices(job)
+    } or {"the TPU": target.partition("://")[2]}
+    return Connection(target, session_config, needed, is_elsewhere=True)
 
 
 def connect_to_existing(

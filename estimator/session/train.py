@@ -37,7 +37,7 @@ from estimator.session.server import check_runs_there
 from estimator.session.shared import Noticeboard
 from estimator.session.signals import StopSignal, stop_signals
 from estimator.session.team import Team, collectives_of_save, joined
-from estimator.session.tpu import start_tpu
+from estimator.session.tpu import restarting_after_failure, start_tpu
 from estimator.summary.writer import EventWriter
 
 _log = logging.getLogger("estimator")
@@ -81,6 +81,7 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         events = EventWriter(model_dir, graph)
         stop = stack.enter_context(stop_signals())
         tpu = start_tpu(program.strategy)
+        stack.enter_context(restarting_after_failure(program.strategy))
         peers, replaceable = stack.enter_context(_joined(program, request, stop))
         session, path = stack.enter_context(_opened(setup, paths, request, team, peers, stop, tpu))
         stack.enter_context(_guarded(peers, team, session, stop, request))

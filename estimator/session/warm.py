@@ -22,7 +22,7 @@ from estimator.session.open import Setup, needs_values, restore_first, start_new
 from estimator.session.padded import limited, padded
 from estimator.session.peers import Peers
 from estimator.session.server import Connection, check_runs_there
-from estimator.session.tpu import start_tpu
+from estimator.session.tpu import num_failures, restarting_after_failure, start_tpu
 
 _WITHOUT_SERVER = (
     "the call cannot go on. Its own log says why. Start it again, and make the call again."
@@ -66,6 +66,7 @@ class WarmSession:
         self.key = key
         self._connection, self._timeout_secs = connection, timeout_secs
         target = start_tpu(program.strategy) or connection.target
+        self._num_failures = num_failures(program.strategy)
         self._peers = Peers(connection.needed, _WITHOUT_SERVER)
         self._peers.wait(timeout_secs)
         wait = self._peers.wait_for if self._peers else None
@@ -97,8 +98,9 @@ class WarmSession:
 
     @property
     def is_lost(self) -> bool:
-        """Whether its server is gone, or has been started again, and with it all that it had."""
-        return self._peers.is_any_away()
+        """Whether its server is gone or was started again, with all that it had; or its TPU is."""
+        has_failed = num_failures(self.program.strategy) != self._num_failures
+        return has_failed or self._peers.is_any_away()
 
     def has_weights_of(self, checkpoint_path: str) -> bool:
         """Whether it restored this checkpoint last, and the files are still the same ones."""
@@ -197,7 +199,7 @@ def run_evaluation(
     warm.reset_metrics()
     must_end = steps is None and not hooks
     total, weight = 0.0, 0.0
-    with host_input.opened(must_end) as source:
+    with restarting_after_failure(program.strategy), host_input.opened(must_end) as source:
         session = warm.hooked(hooks, source)
         for group in _groups(limited(source.batches, steps, len(program.feeds)), program):
             fetches, feeds, values = _eval_call(program, group)
@@ -234,7 +236,7 @@ def run_prediction(
     program = warm.program
     assert isinstance(program, PredictProgram)
     wanted = [_only(predictions, keys) for predictions in program.predictions]
-    with host_input.opened() as source:
+    with restarting_after_failure(program.strategy), host_input.opened() as source:
         session = warm.hooked(hooks, source)
         for group in _groups(source.batches, program):
             used = range(len(group))

@@ -16,7 +16,7 @@ from estimator.graph.model import Model
 from estimator.graph.padded import build_padded_eval_program, build_padded_predict_program
 from estimator.session.host_input import HostInput
 from estimator.session.open import build_setup, build_start
-from estimator.session.server import Connection, connect_to_existing
+from estimator.session.server import Connection, connect_to_existing, connect_to_tpu
 from estimator.session.warm import WarmSession
 from estimator.spec import ModeKeys
 from estimator.verbs import smoke
@@ -97,9 +97,10 @@ def _open(
     mode: str, model: Model, strategy: tf.distribute.Strategy, host_input: HostInput
 ) -> WarmSession:
     session_config = make_session_config(model.config, strategy)
-    connection = Connection()
-    if not is_tpu(strategy):
-        connection = connect_to_existing(model.config, mode, session_config) or connection
+    if is_tpu(strategy):
+        connection = connect_to_tpu(strategy)
+    else:
+        connection = connect_to_existing(model.config, mode, session_config) or Connection()
     build = _program_builder(mode, strategy, model.params.get("batch_size"))
     program = build(model, host_input.element, strategy, model.config.tf_random_seed)
     with strategy.scope():

@@ -170,6 +170,22 @@ def test_train_and_evaluate_evaluates_each_checkpoint_while_training_goes_on(tmp
     assert metrics["rows"] == 100
 
 
+def test_after_an_operation_has_failed_evaluation_takes_a_new_session(tmp_path, on_cpus):
+    class Fail(v1.train.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            raise tf.errors.InternalError(None, None, "Core halted unexpectedly")
+
+    with make(tmp_path, 2) as model:
+        model.train(train_input, max_steps=20)
+        expected = model.evaluate(eval_input(100))
+        (before,) = model._warm.all()
+        with pytest.raises(tf.errors.InternalError):
+            model.evaluate(eval_input(100), hooks=[Fail()])
+        assert model.evaluate(eval_input(100)) == expected
+        (after,) = model._warm.all()
+        assert after is not before
+
+
 def serving_input_receiver():
     x = v1.placeholder(tf.float32, [None, 3])
     return est.export.TensorServingInputReceiver(x, {"x": x})
