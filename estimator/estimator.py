@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import reprlib
@@ -54,7 +55,7 @@ class Estimator:
         model_fn: Callable,
         model_dir: str | os.PathLike | None = None,
         config: RunConfig | None = None,
-        params: Mapping[str, Any] | None = None,
+        params: Any = None,
         warm_start_from: str | bytes | os.PathLike | WarmStartSettings | None = None,
     ) -> None:
         """Checks its arguments; builds nothing and writes nothing.
@@ -64,7 +65,7 @@ class Estimator:
             `params`, `config`.
           model_dir: for checkpoints and event files; else the config's, else a temporary one.
           config: how to run; the default RunConfig if None.
-          params: passed on to `model_fn` and `input_fn`.
+          params: a dict, or any object; each call of `model_fn` and `input_fn` gets a deep copy.
           warm_start_from: where first values come from if `train` finds no checkpoint in
             `model_dir`: WarmStartSettings, or for all trainable variables the path of a
             checkpoint, of a directory of checkpoints, or of a SavedModel. Read only then.
@@ -74,7 +75,6 @@ class Estimator:
         """
         self._assert_members_are_not_overridden()
         check_model_fn(model_fn)
-        arguments.check_params(params)
         self._config = arguments.checked_config(config)
         self._warm_start = checked_warm_start(warm_start_from)
         self._model_dir = given = arguments.checked_model_dir(model_dir, self._config.model_dir)
@@ -88,7 +88,7 @@ class Estimator:
         self._checkpoint_dirs = list(dict.fromkeys(filter(None, [self._model_dir, given])))
         self._config = self._config.replace(model_dir=self._model_dir)
         self._model_fn = model_fn
-        self._params = dict(params or {})
+        self._params = copy.deepcopy(params or {})
         self._batches = Batches(self._config, self._params)
         self._warm = WarmSessions()
         self._event_dirs = {self.model_dir}
@@ -124,9 +124,9 @@ class Estimator:
         return self._config
 
     @property
-    def params(self) -> dict[str, Any]:
-        """A copy of what `model_fn` and `input_fn` are given."""
-        return dict(self._params)
+    def params(self) -> Any:
+        """A deep copy of what the constructor was given; {} if nothing."""
+        return copy.deepcopy(self._params)
 
     @property
     def train_result(self) -> TrainResult | None:
@@ -486,7 +486,7 @@ class Estimator:
     def _model_in(self, mode: str, strategy: tf.distribute.Strategy) -> Model:
         return self._model_with(self._batches.model_params(mode, strategy))
 
-    def _model_with(self, params: dict[str, Any]) -> Model:
+    def _model_with(self, params: Any) -> Model:
         return Model(self._model_fn, params, self._config, self._trained_on)
 
     def _warm_session(

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import types
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -69,7 +69,7 @@ def build_input(
     input_fn: Callable,
     *,
     mode: str,
-    params: dict[str, Any],
+    params: Any,
     config: Any,
     input_context: tf.distribute.InputContext,
     lookahead: int | None = None,
@@ -95,7 +95,7 @@ def build_input(
             with _tf.ops_of_datasets_in("input"):
                 result = input_fn(**{name: given[name] for name in input_arguments(input_fn)})
         except KeyError as error:
-            if error.args != ("batch_size",) or "batch_size" in params:
+            if error.args != ("batch_size",) or not _lacks_batch_size(params):
                 raise
             raise ValueError(
                 '`input_fn` asks for params["batch_size"], which is not there. Pass '
@@ -105,6 +105,10 @@ def build_input(
         if isinstance(result, tf.data.Dataset | tf.compat.v1.data.Dataset):
             return _build_dataset_input(result, mode, lookahead)
     return _build_tensor_input(result)
+
+
+def _lacks_batch_size(params: Any) -> bool:
+    return isinstance(params, Mapping) and "batch_size" not in params
 
 
 def build_replica_batches(

@@ -39,7 +39,7 @@ class Model:
     """
 
     model_fn: Callable
-    params: dict[str, Any]
+    params: Any
     config: Any
     trained_on: Any = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -73,12 +73,6 @@ def check_window(window: Any, config: RunConfig) -> None:
             f"`accumulate_steps` ({window.size}) cannot be used with ps tasks: all workers would "
             'add to one sum. Use larger batches, or RunConfig(strategy="multi_worker_mirrored").'
         )
-
-
-def check_params(params: Any) -> None:
-    """Raises unless `params` is None or a mapping."""
-    if params is not None and not isinstance(params, Mapping):
-        raise TypeError(f"`params` ({params!r}) must be a dict, or None.")
 
 
 def checked_config(config: Any) -> RunConfig:
@@ -251,6 +245,10 @@ def check_tpu_arguments(
     """Raises if an argument that only TPUEstimator has is wrong."""
     if use_tpu is not None:
         check_bool("use_tpu", use_tpu)
+    if params is not None and not isinstance(params, MutableMapping):
+        raise TypeError(
+            f"`params` ({params!r}) must be a dict, or None: its batch size is filled in."
+        )
     if isinstance(params, Mapping) and "batch_size" in params:
         raise ValueError(
             f'`params` must not hold "batch_size" ({params["batch_size"]!r}): it is filled in '

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -29,21 +30,21 @@ class Batches:
     """
 
     config: RunConfig
-    params: Mapping[str, Any]
+    params: Any
     batch_axis: Sequence[int] | None = None
 
-    def model_params(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
+    def model_params(self, mode: str, strategy: tf.distribute.Strategy) -> Any:
         """What `model_fn` gets as `params` in this mode."""
         del mode, strategy
-        return dict(self.params)
+        return copy.deepcopy(self.params)
 
-    def export_params(self, mode: str) -> dict[str, Any]:
+    def export_params(self, mode: str) -> Any:
         """What `model_fn` gets when it is exported."""
         return self.model_params(mode, make_no_strategy())
 
     def input_params(
         self, mode: str, strategy: tf.distribute.Strategy, input_context: tf.distribute.InputContext
-    ) -> dict[str, Any]:
+    ) -> Any:
         """What this call of `input_fn` gets."""
         del input_context
         return self.model_params(mode, strategy)

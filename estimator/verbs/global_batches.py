@@ -60,7 +60,7 @@ class GlobalBatches(Batches):
         params = super().model_params(mode, strategy)
         params.update(use_tpu=is_tpu(strategy), context=self._make_context(mode, strategy))
         batch_size = self._model_batch_size(mode, strategy)
-        return params if batch_size is None else {**params, "batch_size": batch_size}
+        return _with_batch_size(params, batch_size)
 
     def export_params(self, mode: str) -> dict[str, Any]:
         """Without a `batch_size`: what is exported takes batches of any."""
@@ -77,7 +77,7 @@ class GlobalBatches(Batches):
         # Only to `model_fn` it always says what is so.
         params["use_tpu"] = self.params.get("use_tpu", False)
         batch_size = self._input_batch_size(mode, strategy)
-        return params if batch_size is None else {**params, "batch_size": batch_size}
+        return _with_batch_size(params, batch_size)
 
     def in_words(self, mode: str, strategy: tf.distribute.Strategy) -> str:
         """How many examples the replicas take at a time; "" if that was not said."""
@@ -132,3 +132,10 @@ class GlobalBatches(Batches):
 
     def _is_broadcast(self, mode: str) -> bool:
         return mode == ModeKeys.TRAIN and self.pipeline(mode) == InputPipelineConfig.BROADCAST
+
+
+def _with_batch_size(params: Any, batch_size: int | None) -> Any:
+    """These params, whatever their class, with a batch size if there is one."""
+    if batch_size is not None:
+        params["batch_size"] = batch_size
+    return params

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -101,7 +102,7 @@ def _open(
         connection = connect_to_tpu(strategy)
     else:
         connection = connect_to_existing(model.config, mode, session_config) or Connection()
-    build = _program_builder(mode, strategy, model.params.get("batch_size"))
+    build = _program_builder(mode, strategy, _batch_size_of(model.params))
     program = build(model, host_input.element, strategy, model.config.tf_random_seed)
     with strategy.scope():
         setup = build_setup(
@@ -122,3 +123,8 @@ def _program_builder(
         build = build_padded_eval_program if is_eval else build_padded_predict_program
         return functools.partial(build, batch_size=batch_size)
     return programs.build_eval_program if is_eval else programs.build_predict_program
+
+
+def _batch_size_of(params: Any) -> int | None:
+    """What the params say of a batch's size; they may be an object of any class."""
+    return params.get("batch_size") if isinstance(params, Mapping) else None

@@ -40,11 +40,6 @@ CONSTRUCTION = {
         "`model_fn` takes unknown arguments (rate) ... any of features, labels, mode, params, "
         "config ... functools.partial",
     ),
-    "params is a list": (
-        lambda s: s.model(params=[0.1]),
-        TypeError,
-        "`params` ([0.1]) must be a dict, or None",
-    ),
     "config is a dict": (
         lambda s: s.model(config={"tf_random_seed": 1}),
         TypeError,
