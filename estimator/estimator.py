@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import logging
 import os
 import reprlib
@@ -19,7 +20,12 @@ from estimator.checkpoint.in_memory import State
 from estimator.config.checks import check_bool, check_choice
 from estimator.config.frozen import call_in_words, show
 from estimator.config.run_config import RunConfig
-from estimator.config.strategy import make_no_strategy, make_session_config, make_strategy
+from estimator.config.strategy import (
+    check_task_trains,
+    make_no_strategy,
+    make_session_config,
+    make_strategy,
+)
 from estimator.config.warm_start import WarmStartSettings, checked_warm_start
 from estimator.console import no_internal_deprecations
 from estimator.graph.input import check_input_fn, is_same_input
@@ -86,7 +92,8 @@ class Estimator:
             _log.warning("No `model_dir` is given; using the temporary %s", self._model_dir)
         # A smoke run evaluates what was trained before, until it has trained itself.
         self._checkpoint_dirs = list(dict.fromkeys(filter(None, [self._model_dir, given])))
-        self._config = self._config.replace(model_dir=self._model_dir)
+        cluster = dataclasses.replace(self._config.obeyed_cluster(), model_dir=None)
+        self._config = self._config.replace(model_dir=self._model_dir, cluster=cluster)
         self._model_fn = model_fn
         self._params = copy.deepcopy(params or {})
         self._batches = Batches(self._config, self._params)
@@ -202,9 +209,10 @@ class Estimator:
           tf.compat.v1.train.NanLossDuringTrainingError: by default, if the loss is not finite.
           KeyboardInterrupt: on SIGINT, after the loop that runs has ended and its step is saved.
           SystemExit: on SIGTERM likewise; the code is 143.
-          ValueError: an argument is wrong, or what `warm_start_from` names is not there or does
-            not fit the model.
+          ValueError: an argument is wrong, this task of a cluster does not train, or what
+            `warm_start_from` names is not there or does not fit the model.
         """
+        check_task_trains(self._config.cluster)
         check_input_fn(input_fn)
         all_hooks = check_hooks(hooks)
         listeners = arguments.checked_listeners(saving_listeners)

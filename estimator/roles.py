@@ -11,8 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 import tensorflow as tf
 
 from estimator.checkpoint.files import checkpoint_step, is_readable
-from estimator.config.cluster import EVALUATOR, PS
-from estimator.config.strategy import check_fits_cluster, check_roles, make_strategy
+from estimator.config.cluster import CHIEF, EVALUATOR, MASTER, PS, WORKER
+from estimator.config.strategy import (
+    check_fits_cluster,
+    check_roles,
+    check_task_trains,
+    make_strategy,
+)
 from estimator.estimator import Estimator
 from estimator.session.endings import ENDINGS
 from estimator.session.following import (
@@ -53,14 +58,16 @@ def train_and_evaluate(
 
     In a cluster that TF_CONFIG describes it is called in every task. The chief and the workers
     train, ps tasks hold variables until the chief has ended, and only the evaluator evaluates and
-    exports (one task that trains without others, and with no evaluator in TF_CONFIG's cluster, does
-    both, and leaves word of the end for an evaluator all the same): with a `throttle_secs` of 0 or
-    with `every_steps` each checkpoint in its order, those too that were there before it came, else
-    the newest; the last one in any case, and none that an evaluation of that name has in its
-    directory. It ends when it has evaluated the last checkpoint of a training that has ended or has
-    reached `max_steps`. A training that ended before the evaluator was started, and short of
-    `max_steps`, may be about to go on: that is waited for, for the config's
-    `session_creation_timeout_secs`.
+    exports. Two kinds of chief do so themselves: one that TF_CONFIG calls "master", and one that
+    trains without others and without an evaluator in TF_CONFIG's cluster (it leaves word of the
+    end for an evaluator all the same).
+
+    With a `throttle_secs` of 0 or with `every_steps`, an evaluator evaluates each checkpoint in its
+    order, those too that were there before it came, else the newest; the last one in any case, and
+    none that an evaluation of that name has in its directory. It ends when it has evaluated the
+    last checkpoint of a training that has ended or has reached `max_steps`. A training that ended
+    before the evaluator was started, and short of `max_steps`, may be about to go on: that is
+    waited for, for the config's `session_creation_timeout_secs`.
 
     Args:
       estimator: what to train.
@@ -92,15 +99,20 @@ def train_and_evaluate(
             return run_local(estimator, train_spec, specs)
     if cluster.task_type == PS:
         return _run_ps(estimator, specs)
+    if cluster.task_type not in (CHIEF, WORKER):
+        check_task_trains(cluster)
     return _run_training(estimator, train_spec, specs)
 
 
 def _run_training(
     model: Estimator, train_spec: TrainSpec, specs: Sequence[EvalSpec]
 ) -> TrainAndEvaluateResult:
-    """The chief and the workers; the chief leaves word for the evaluator."""
-    is_chief = model.config.is_chief
+    """The chief and the workers; the chief leaves word for the evaluator, or is it."""
+    is_chief, cluster = model.config.is_chief, model.config.cluster
     check_fits_cluster(model.config, make_strategy(model.config, ModeKeys.TRAIN))
+    if cluster.task_type == CHIEF and cluster.chief_name == MASTER:
+        with _leaving_word(model):
+            return run_local(model, train_spec, specs)
     with _leaving_word(model) if is_chief else contextlib.nullcontext():
         model.train(
             train_spec.input_fn,

@@ -173,3 +173,53 @@ def test_every_task_gets_the_results_and_the_chief_and_the_evaluator_write_them(
     written = [list(read_evaluations(os.path.join(path, "*tfevents*"))) for path in directories]
     assert written == [[], [], [5], [5]]
     assert not os.path.exists(directories[0])
+
+
+def task_config(model_dir, task_type, task_id=0):
+    addresses = {**TF_CONFIG["cluster"], "ps": ["127.0.0.1:3"], "data": ["127.0.0.1:4"]}
+    task = {"type": task_type, "index": task_id}
+    cluster = parse_tf_config(json.dumps({"cluster": addresses, "task": task}))
+    return est.RunConfig(str(model_dir), cluster=cluster)
+
+
+@pytest.mark.parametrize(
+    ("task_type", "part"),
+    [
+        ("evaluator", "evaluates what the others train"),
+        ("ps", "holds variables"),
+        ("data", "takes no part in training"),
+    ],
+)
+def test_train_is_an_error_in_a_task_that_does_not_train(tmp_path, task_type, part):
+    model = est.Estimator(Model(), config=task_config(tmp_path / "model", task_type))
+    with pytest.raises(ValueError, match=f"This task is {task_type} 0 of TF_CONFIG.* {part}"):
+        model.train(numbers(), steps=1)
+    assert not os.path.exists(tmp_path / "model")
+
+
+def test_a_job_of_another_name_has_no_part_in_train_and_evaluate(tmp_path):
+    model = est.Estimator(Model(), config=task_config(tmp_path, "data"))
+    specs = est.TrainSpec(numbers(), 1), est.EvalSpec(numbers(3))
+    with pytest.raises(ValueError, match="This task is data 0 .* a role that takes no part"):
+        est.train_and_evaluate(model, *specs)
+
+
+def test_a_cluster_whose_ports_are_open_is_an_error_once_it_must_be_reached(tmp_path):
+    addresses = {"chief": ["127.0.0.1:0"], "worker": ["127.0.0.1:0"], "ps": ["127.0.0.1:0"]}
+    tf_config = {"cluster": addresses, "task": {"type": "chief", "index": 0}}
+    config = est.RunConfig(str(tmp_path), cluster=parse_tf_config(json.dumps(tf_config)))
+    with pytest.raises(ValueError, match="gives port 0 to chief 0, worker 0, ps 0, so the tasks"):
+        est.Estimator(Model(), config=config).train(numbers(), steps=1)
+
+
+def test_a_process_that_is_not_to_be_chief_trains_and_writes_nothing(tmp_path):
+    class Config(est.RunConfig):
+        is_chief = property(lambda self: False)
+
+    chief = est.Estimator(Model(), config=est.RunConfig(str(tmp_path)))
+    chief.train(numbers(), steps=1)
+    before = sorted(os.listdir(tmp_path))
+    other = est.Estimator(Model(), config=Config(str(tmp_path), save_summary_steps=1))
+    other.train(numbers(), steps=2)
+    assert other.train_result.global_step == 3
+    assert sorted(os.listdir(tmp_path)) == before

@@ -15,8 +15,8 @@ CHIEF = "chief"
 WORKER = "worker"
 PS = "ps"
 EVALUATOR = "evaluator"
-# Programs written before TensorFlow 1.4 call the chief "master".
-_OLD_CHIEF = "master"
+# Programs written before TensorFlow 1.4 call the chief so; there it evaluates, too.
+MASTER = "master"
 _ROLES = (CHIEF, WORKER, PS, EVALUATOR)
 # The order in which tasks are counted, and the roles that train together.
 _TRAINING_ROLES = (CHIEF, WORKER, PS)
@@ -31,8 +31,19 @@ _EXAMPLE = (
 class Cluster:
     """The addresses of every task, and the task of this process.
 
-    `Cluster()` is the one local task: a chief without a network. `model_dir` and `service` are what
-    TF_CONFIG says of them; a platform may say anything of its service.
+    `Cluster()` is the one local task: a chief without a network.
+
+    Attributes:
+      addresses: by role; the chief's under "chief", whatever TF_CONFIG calls it. There may be jobs
+        of other names, which take no part in training.
+      task_type: the role of this process, or the name of such a job.
+      task_id: its index among the tasks of its role.
+      session_master: the target of sessions that train, if TF_CONFIG names one.
+      eval_session_master: likewise of those that evaluate.
+      model_dir: what TF_CONFIG says of it.
+      service: likewise; a platform may say anything.
+      chief_name: what TF_CONFIG calls the chief: "chief" or "master".
+      writes: whether this task is the chief, if a RunConfig says so; else its role does.
     """
 
     addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
@@ -42,6 +53,8 @@ class Cluster:
     eval_session_master: str | None = None
     model_dir: str | None = None
     service: Mapping[str, Any] | None = field(default=None, hash=False)
+    chief_name: str = CHIEF
+    writes: bool | None = None
 
     @property
     def cluster_spec(self) -> dict[str, list[str]]:
@@ -53,8 +66,36 @@ class Cluster:
         }
 
     @property
+    def named_cluster_spec(self) -> dict[str, list[str]]:
+        """As TF_CONFIG names them: `cluster_spec` and the jobs that take no part in training."""
+        if self.task_type == EVALUATOR:
+            return {}
+        return {
+            self.chief_name if job == CHIEF else job: list(listed)
+            for job, listed in self.addresses.items()
+            if job != EVALUATOR
+        }
+
+    @property
+    def named_task_type(self) -> str:
+        """What TF_CONFIG calls the role of this task."""
+        return self.chief_name if self.task_type == CHIEF else self.task_type
+
+    @property
+    def default_device_filters(self) -> list[str]:
+        """The jobs that a session of this task sees, by TensorFlow's default for ps tasks."""
+        if not self.addresses or self.task_type not in _TRAINING_ROLES:
+            return []
+        if self.task_type == PS:
+            return [f"/job:{job}" for job in (PS, WORKER, CHIEF, MASTER)]
+        task = f"/task:{self.task_id}" if self.task_type == WORKER else ""
+        return [f"/job:{PS}", f"/job:{self.named_task_type}{task}"]
+
+    @property
     def is_chief(self) -> bool:
         """Whether this task writes: the chief, or worker 0 of a cluster that names no chief."""
+        if self.writes is not None:
+            return self.writes
         if self.task_type == CHIEF:
             return True
         return self.task_type == WORKER and self.task_id == 0 and CHIEF not in self.addresses
@@ -86,7 +127,7 @@ class Cluster:
             return self.session_master
         if self.is_alone:
             return ""
-        return f"grpc://{self.cluster_spec[self.task_type][self.task_id]}"
+        return f"grpc://{self.addresses[self.task_type][self.task_id]}"
 
     @property
     def evaluation_master(self) -> str:
@@ -96,12 +137,27 @@ class Cluster:
 
     @property
     def global_id_in_cluster(self) -> int | None:
-        """The place of this task in chief, workers, ps; 0 when local, None for an evaluator."""
+        """The place of this task among all; 0 when local, None for an evaluator.
+
+        The chief comes first, then the workers, in the alphabet's order among jobs of other names,
+        then ps tasks.
+        """
         if self.task_type == EVALUATOR:
             return None
-        spec = self.cluster_spec
-        before = _TRAINING_ROLES[: _TRAINING_ROLES.index(self.task_type)] if spec else ()
-        return sum(len(spec.get(role, ())) for role in before) + self.task_id
+        others = sorted(set(self.addresses) - {CHIEF, PS, EVALUATOR})
+        order = [job for job in (CHIEF, *others, PS) if job in self.addresses]
+        before = order[: order.index(self.task_type)] if order else []
+        return sum(len(self.addresses[job]) for job in before) + self.task_id
+
+    @property
+    def unreachable(self) -> dict[str, str]:
+        """The tasks that train and whose addresses say no port, by name."""
+        return {
+            f"{role} {index}": address
+            for role, listed in self.cluster_spec.items()
+            for index, address in enumerate(listed)
+            if _port(address) == 0
+        }
 
 
 def read_cluster() -> Cluster:
@@ -113,8 +169,8 @@ def parse_tf_config(text: str | None) -> Cluster:
     """Reads the JSON of TF_CONFIG; nothing, or no cluster in it, is one local task.
 
     Raises:
-      ValueError: it is not JSON of the expected form, names an unknown role, gives an address
-        twice, or describes no task that the cluster has.
+      ValueError: it is not JSON of the expected form, gives an address twice, or describes no task
+        that the cluster has.
     """
     if not text or not text.strip():
         return Cluster()
@@ -124,13 +180,16 @@ def parse_tf_config(text: str | None) -> Cluster:
         name: config.get(name)
         for name in ("session_master", "eval_session_master", "model_dir", "service")
     }
-    addresses = _parse_addresses(config.get("cluster") or {})
+    cluster = config.get("cluster") or {}
+    addresses = _parse_addresses(cluster)
+    if MASTER in cluster:
+        rest["chief_name"] = MASTER
     task = config.get("task") or {}
     if not isinstance(task, dict):
         raise _error("task", task, 'must be a dictionary {"type": ..., "index": ...}')
     if not addresses and task.get("type") != EVALUATOR:
         return Cluster(**rest)
-    task_type, task_id = _parse_task(task, addresses)
+    task_type, task_id = _parse_task(task, addresses, rest.get("chief_name", CHIEF))
     return Cluster(addresses, task_type, task_id, **rest)
 
 
@@ -177,19 +236,19 @@ def _check_rest(config: dict[str, Any]) -> None:
 def _parse_addresses(cluster: Any) -> dict[str, tuple[str, ...]]:
     if not isinstance(cluster, dict):
         raise _error("cluster", cluster, "must be a dictionary from role to a list of addresses")
-    if CHIEF in cluster and _OLD_CHIEF in cluster:
+    if CHIEF in cluster and MASTER in cluster:
         raise _error("cluster", cluster, 'names both "chief" and "master", the same role. Keep one')
     addresses: dict[str, tuple[str, ...]] = {}
     owners: dict[str, str] = {}
     for name, listed in cluster.items():
-        role = _parse_role("cluster", name)
+        role = CHIEF if name == MASTER else name
         if not isinstance(listed, list) or not listed:
             raise _error(f"cluster.{name}", listed, 'must be a list of "host:port", not empty')
         for index, address in enumerate(listed):
             place = f"cluster.{name}[{index}]"
             if not _is_address(address):
                 raise _error(place, address, 'must be an address "host:port"')
-            if address in owners:
+            if address in owners and _port(address):
                 other = owners[address]
                 rule = f"is the address of {other} too. Each task needs a server of its own"
                 raise _error(place, address, rule)
@@ -202,28 +261,38 @@ def _parse_addresses(cluster: Any) -> dict[str, tuple[str, ...]]:
     return addresses
 
 
-def _parse_task(task: dict[str, Any], addresses: dict[str, tuple[str, ...]]) -> tuple[str, int]:
+def _parse_task(
+    task: dict[str, Any], addresses: dict[str, tuple[str, ...]], chief_name: str
+) -> tuple[str, int]:
     if "type" not in task:
         raise _error("task", task, f'lacks "type": one of {_quote(addresses)}')
-    role = _parse_role("task.type", task["type"])
+    role = CHIEF if task["type"] == MASTER else task["type"]
     index = _parse_index(task.get("index", 0))
-    if role == EVALUATOR and role not in addresses:
+    if role == EVALUATOR:
         # An evaluator stands outside the training cluster and need not be listed in it.
-        num_tasks = 1
-    elif role not in addresses:
-        raise _error("task.type", task["type"], f"is not in the cluster: {_quote(addresses)}")
-    else:
-        num_tasks = len(addresses[role])
+        _check_has_evaluator(chief_name)
+        if index < 0:
+            raise _error("task.index", index, "must not be negative")
+        return role, index
+    if role not in addresses:
+        rule = f"is not in the cluster: {_quote(addresses)}"
+        if role not in _ROLES:
+            rule += f". The roles of training and evaluation are {_quote(_ROLES)}"
+        raise _error("task.type", task["type"], rule)
+    num_tasks = len(addresses[role])
     if not 0 <= index < num_tasks:
         raise _error("task.index", index, f"must be between 0 and {num_tasks - 1} for {role!r}")
     return role, index
 
 
-def _parse_role(place: str, name: Any) -> str:
-    role = CHIEF if name == _OLD_CHIEF else name
-    if role not in _ROLES:
-        raise _error(place, name, f"is an unknown role. The roles are {_quote(_ROLES)}")
-    return role
+def _check_has_evaluator(chief_name: str) -> None:
+    if chief_name == MASTER:
+        raise _error(
+            "task.type",
+            EVALUATOR,
+            'has nothing to do: a cluster with a "master" is evaluated by that. Call the "master" '
+            '"chief" in the TF_CONFIG of all tasks, or start no evaluator',
+        )
 
 
 def _parse_index(index: Any) -> int:
@@ -239,7 +308,12 @@ def _is_address(address: Any) -> bool:
     if not isinstance(address, str):
         return False
     host, _, port = address.rpartition(":")
-    return bool(host) and port.isdecimal() and 0 < int(port) < 65536
+    return bool(host) and port.isdecimal() and int(port) < 65536
+
+
+def _port(address: str) -> int:
+    """The port of an address; 0 stands for one that is not known yet."""
+    return int(address.rpartition(":")[2])
 
 
 def _quote(names: Any) -> str:

@@ -16,9 +16,33 @@ _LINE_LENGTH = 100
 
 
 def write_fields(config: Any, **values: Any) -> None:
-    """Writes to fields; only while `config` is being made, after which it is frozen."""
-    for name, value in values.items():
-        object.__setattr__(config, name, value)
+    """Writes to fields; only while `config` is being made, after which it is frozen.
+
+    Also where a subclass has a property of the same name, which is what is read then.
+    """
+    vars(config).update(values)
+
+
+class FrozenFields:
+    """A base of dataclasses whose fields are written once; other attributes may be added."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Writes a field that has no value yet, or any attribute that is no field."""
+        if name not in {field.name for field in dataclasses.fields(self)}:  # type: ignore[arg-type]
+            object.__setattr__(self, name, value)
+        elif name in vars(self):
+            raise dataclasses.FrozenInstanceError(
+                f"`{name}` of a {_shown_name(self)} cannot be changed. Make another one with "
+                f"`replace({name}=...)`."
+            )
+        else:
+            write_fields(self, **{name: value})
+
+    def __delattr__(self, name: str) -> None:
+        """Deletes an attribute that is no field."""
+        if name in {field.name for field in dataclasses.fields(self)}:  # type: ignore[arg-type]
+            raise dataclasses.FrozenInstanceError(f"`{name}` cannot be deleted.")
+        object.__delattr__(self, name)
 
 
 def check_fields(config: Any, names: Iterable[str]) -> None:

@@ -20,8 +20,8 @@ from estimator.config.checks import (
     checked_window,
     parameters_of,
 )
-from estimator.config.cluster import Cluster, read_cluster
-from estimator.config.frozen import check_fields, short_repr, write_fields
+from estimator.config.cluster import CHIEF, MASTER, Cluster, read_cluster
+from estimator.config.frozen import FrozenFields, check_fields, short_repr, write_fields
 from estimator.config.loop import checked_loop_length
 from estimator.config.strategy import STRATEGY_TYPES, check_strategy_name
 from estimator.spec import ModeKeys
@@ -40,11 +40,13 @@ _NEVER_IF_ZERO = (*_STEPS, "save_checkpoints_secs", "keep_checkpoint_max")
 _NOT_NAMED: Any = type("_NotNamed", (), {"__repr__": lambda self: "<not named>"})()
 
 
-@dataclass(frozen=True, repr=False)
-class RunConfig:
+@dataclass(unsafe_hash=True, repr=False)
+class RunConfig(FrozenFields):
     """How a model is run; every field that tf.estimator 2.15 had, and those after the `_`.
 
     An interval of 0 or None means never; it reads back as None. Equal configs have equal hashes.
+    Fields cannot be changed; a program may add attributes of its own. A subclass may have a
+    property in the place of one that is here, or of a field, and that is what counts.
 
     Attributes:
       model_dir: where checkpoints and event files go; that of TF_CONFIG if it names one.
@@ -53,7 +55,8 @@ class RunConfig:
       save_checkpoints_steps: steps from one checkpoint to the next.
       save_checkpoints_secs: seconds from one checkpoint to the next, 600 if neither is named;
         naming both is an error. Where both are never, only the end of training saves.
-      session_config: a `tf.compat.v1.ConfigProto`.
+      session_config: a `tf.compat.v1.ConfigProto`; None is the default, with device filters in a
+        task of a cluster.
       keep_checkpoint_max: how many of the newest checkpoints to keep; 0 or None keeps all.
       keep_checkpoint_every_n_hours: one checkpoint in so many hours is kept for good.
       log_step_count_steps: steps from one log of the speed and the loss to the next; None shows
@@ -148,6 +151,8 @@ class RunConfig:
         for name in ("train_distribute", "eval_distribute"):
             if getattr(self, name) is None:
                 write_fields(self, **{name: getattr(self.experimental_distribute, name, None)})
+        if self.session_config is None:
+            write_fields(self, session_config=_default_session_config(self.cluster))
         self._check()
 
     def replace(self, **changes: Any) -> Any:
@@ -165,15 +170,34 @@ class RunConfig:
             changes.setdefault("save_checkpoints_steps", None)
         if "model_dir" in changes:  # Only a config that is made anew must agree with TF_CONFIG.
             changes.setdefault("cluster", dataclasses.replace(self.cluster, model_dir=None))
+        if "cluster" in changes and self.session_config == _default_session_config(self.cluster):
+            changes.setdefault("session_config", None)
         changed = copy.copy(self)
         write_fields(changed, **changes)
         changed.__post_init__()
         return changed
 
+    def obeyed_cluster(self) -> Cluster:
+        """The cluster as the properties tell it, which a subclass may override."""
+        told = self.cluster_spec.as_dict()
+        changes: dict[str, Any] = {}
+        if told != tf.train.ClusterSpec(self.cluster.named_cluster_spec).as_dict():
+            chief_name = MASTER if MASTER in told else CHIEF
+            addresses = {CHIEF if job == MASTER else job: (*at,) for job, at in told.items()}
+            changes.update(addresses=addresses, chief_name=chief_name)
+        if self.task_type != self.cluster.named_task_type:
+            changes["task_type"] = CHIEF if self.task_type == MASTER else self.task_type
+        if self.task_id != self.cluster.task_id:
+            changes["task_id"] = self.task_id
+        cluster = dataclasses.replace(self.cluster, **changes)
+        if self.is_chief != cluster.is_chief:
+            cluster = dataclasses.replace(cluster, writes=self.is_chief)
+        return cluster
+
     @property
     def cluster_spec(self) -> tf.train.ClusterSpec:
         """The tasks that train together; empty when local, and for an evaluator."""
-        return tf.train.ClusterSpec(self.cluster.cluster_spec)
+        return tf.train.ClusterSpec(self.cluster.named_cluster_spec)
 
     @property
     def master(self) -> str:
@@ -191,14 +215,17 @@ class RunConfig:
         A cluster's tasks evaluate and predict in their own processes.
         """
         if mode == ModeKeys.EVAL:
-            return self.cluster.evaluation_master
+            is_other = self._is_overridden("evaluation_master")
+            return self.evaluation_master if is_other else self.cluster.evaluation_master
+        if mode == ModeKeys.TRAIN and self._is_overridden("master"):
+            return self.master
         is_alone = not self.cluster.addresses
         return self.cluster.session_master if mode == ModeKeys.TRAIN or is_alone else None
 
     @property
     def task_type(self) -> str:
-        """The role of this process: "chief", "worker", "ps" or "evaluator"."""
-        return self.cluster.task_type
+        """The role of this process: "chief" (or "master"), "worker", "ps" or "evaluator"."""
+        return self.cluster.named_task_type
 
     @property
     def task_id(self) -> int:
@@ -234,8 +261,17 @@ class RunConfig:
         """Only what differs from the default."""
         secs = DEFAULT_SAVE_CHECKPOINTS_SECS if self.save_checkpoints_steps is None else None
         return short_repr(
-            self, save_checkpoints_steps=None, save_checkpoints_secs=secs, cluster=Cluster()
+            self,
+            save_checkpoints_steps=None,
+            save_checkpoints_secs=secs,
+            cluster=Cluster(),
+            session_config=_default_session_config(self.cluster),
         )
+
+    def _is_overridden(self, name: str) -> bool:
+        """Whether a program's subclass has a property of its own in the place of one from here."""
+        owner = next(one for one in type(self).__mro__ if name in vars(one))
+        return not owner.__module__.startswith("estimator.")
 
     def _checkpoint_intervals(self) -> dict[str, Any]:
         steps, secs = self.save_checkpoints_steps, self.save_checkpoints_secs
@@ -355,3 +391,11 @@ class RunConfig:
                 f"{given} must be 1 under `strategy` ({self.strategy!r}). For several replicas "
                 'pass strategy="mirrored".'
             )
+
+
+def _default_session_config(cluster: Any) -> tf.compat.v1.ConfigProto | None:
+    """What a task of a cluster may see; None for a process of its own."""
+    filters = getattr(cluster, "default_device_filters", None)
+    if not filters:
+        return None
+    return tf.compat.v1.ConfigProto(allow_soft_placement=True, device_filters=filters)

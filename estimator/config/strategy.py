@@ -10,12 +10,13 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.checks import check_choice
-from estimator.config.cluster import CHIEF, EVALUATOR, PS, WORKER
+from estimator.config.cluster import CHIEF, EVALUATOR, MASTER, PS, WORKER
 from estimator.config.least_bytes import LeastBytes
 from estimator.config.tpu import is_tpu, make_tpu_strategy
 from estimator.spec import ModeKeys
 
 if TYPE_CHECKING:
+    from estimator.config.cluster import Cluster
     from estimator.config.run_config import RunConfig
 
 _PS_TYPE = tf.compat.v1.distribute.experimental.ParameterServerStrategy
@@ -108,6 +109,11 @@ def make_session_config(
     session_config = tf.compat.v1.ConfigProto()
     if config.session_config is not None:
         session_config.CopyFrom(config.session_config)
+    # TensorFlow's strategies know no "master", so the job is called "chief" on servers.
+    filters = [
+        one.replace(f"/job:{MASTER}", f"/job:{CHIEF}") for one in session_config.device_filters
+    ]
+    session_config.device_filters[:] = list(dict.fromkeys(filters))
     session_config.allow_soft_placement = True
     session_config.device_count["CPU"] = max(
         session_config.device_count.get("CPU", 0), _num_cpus(strategy)
@@ -131,22 +137,34 @@ def check_fits_cluster(config: RunConfig, strategy: tf.distribute.Strategy) -> N
     cluster = config.cluster
     if _tf.is_multi_worker(strategy):
         told = tf.train.ClusterSpec(strategy.cluster_resolver.cluster_spec()).as_dict()
-        theirs = {"chief" if role == "master" else role: given for role, given in told.items()}
-        theirs.pop("evaluator", None)
+        theirs = {CHIEF if role == MASTER else role: given for role, given in told.items()}
+        theirs = {role: theirs[role] for role in (CHIEF, WORKER, PS) if role in theirs}
         if theirs != cluster.cluster_spec:
             raise ValueError(
                 f"The strategy's cluster ({theirs}) is not that of the RunConfig "
                 f"({cluster.cluster_spec}). Set TF_CONFIG before both are made, or pass "
                 "RunConfig(cluster=parse_tf_config(...))."
             )
-    if cluster.task_type == EVALUATOR:
-        return  # It trains for itself.
     check_roles(config)
-    if cluster.task_type == PS:
-        raise ValueError(
-            f"This task is ps {cluster.task_id} of TF_CONFIG, which holds variables and does not "
-            "train. Call `train_and_evaluate` in it, as in all tasks."
-        )
+
+
+def check_task_trains(cluster: Cluster) -> None:
+    """Raises unless it is this task's part to train.
+
+    Raises:
+      ValueError: says what its part is, and what to call.
+    """
+    if not cluster.addresses and cluster.task_type != EVALUATOR:
+        return
+    if cluster.task_type in (CHIEF, WORKER):
+        return
+    parts = {PS: "holds variables", EVALUATOR: "evaluates what the others train"}
+    part = parts.get(cluster.task_type, "has a role that takes no part in training")
+    raise ValueError(
+        f"This task is {cluster.task_type} {cluster.task_id} of TF_CONFIG, which {part}: `train` "
+        "cannot be called in it. Call `train_and_evaluate`, as in all tasks, or start this one "
+        'as a "chief" or a "worker".'
+    )
 
 
 def check_roles(config: RunConfig) -> None:

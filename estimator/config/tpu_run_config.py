@@ -12,7 +12,7 @@ from estimator.config.tpu_config import TPUConfig
 from estimator.spec import ModeKeys
 
 
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(unsafe_hash=True, init=False, repr=False)
 class TPURunConfig(RunConfig):
     """`estimator.tpu.RunConfig`: a RunConfig whose loop is as long as its `tpu_config` says.
 

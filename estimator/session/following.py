@@ -26,6 +26,8 @@ class ChiefWatch:
     def __init__(self, config: RunConfig, clock: Callable[[], float]) -> None:
         """Watches nobody if the chief trains alone: it has no server that would answer.
 
+        Nor if its port is not known here.
+
         Args:
           config: of the evaluator.
           clock: seconds from any fixed moment.
@@ -33,6 +35,7 @@ class ChiefWatch:
         tasks = config.cluster.addresses
         role = "chief" if "chief" in tasks else "worker"
         is_alone = sum(len(tasks.get(name, ())) for name in ("chief", "worker", "ps")) < 2
+        is_alone = is_alone or tasks[role][0].endswith(":0")
         self._name = task_name(role, 0)
         self._address = "" if is_alone else tasks[role][0]
         self._peers = Peers({} if is_alone else {self._name: self._address})

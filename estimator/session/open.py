@@ -309,8 +309,8 @@ def _start_variables(
     team: Team | None,
 ) -> str | None:
     """Restores or initializes the variables; returns the checkpoint's path, None if without."""
-    is_chief = team is None or team.is_chief
-    path = restore_first(setup, session, checkpoint_paths) if is_chief else None
+    is_first = team is None or team.has_values
+    path = restore_first(setup, session, checkpoint_paths) if is_first else None
     is_restored = path is not None
     if team is not None:
         is_restored = bool(team.tell(session, int(is_restored)))

@@ -107,7 +107,7 @@ class _Service:
     def _open(self, graph: tf.Graph, *devices: str) -> tf.compat.v1.Session:
         config = tf.compat.v1.ConfigProto()
         config.CopyFrom(self._session_config)
-        config.device_filters.extend([f"/job:ps/task:{self._cluster.task_id}", *devices])
+        config.device_filters[:] = [f"/job:ps/task:{self._cluster.task_id}", *devices]
         return tf.compat.v1.Session(self._cluster.master, graph=graph, config=config)
 
 

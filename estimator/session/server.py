@@ -169,8 +169,13 @@ def start_server(
     """The server of this task; the same one in each call.
 
     Raises:
-      ValueError: its port is in use.
+      ValueError: its port is in use, or some task's is not known.
     """
+    if cluster.unreachable:
+        raise ValueError(
+            f"`TF_CONFIG` gives port 0 to {', '.join(cluster.unreachable)}, so the tasks could not "
+            "find each other. Give each a port of its own, in the TF_CONFIG of all tasks."
+        )
     address = cluster.cluster_spec[cluster.task_type][cluster.task_id]
     if address in _servers:
         return _servers[address]

@@ -34,18 +34,23 @@ class Team:
 
     Attributes:
       workers: all of them.
+      is_chief: whether this worker writes.
       has_more: whether all have input for another step.
       agreed: what anybody wished, of `WISHES`.
     """
 
-    def __init__(self, program: TrainProgram, board: Noticeboard | None = None) -> None:
+    def __init__(
+        self, program: TrainProgram, board: Noticeboard | None = None, is_chief: bool = True
+    ) -> None:
         """Adds nothing to the program.
 
         Args:
           program: that they run.
           board: for workers that do not wait for each other, but share variables on ps tasks.
+          is_chief: whether this worker writes.
         """
         self.board = board
+        self.is_chief = is_chief
         self.workers = program.workers
         self._ballot = program.ballot
         self._outcome = program.outcome
@@ -55,9 +60,14 @@ class Team:
         self.agreed: list[str] = []
 
     @property
-    def is_chief(self) -> bool:
-        """Whether this worker writes."""
+    def has_values(self) -> bool:
+        """Whether the variables' first values are this worker's, which gives them to the others."""
         return self.workers.is_chief if self.board is None else self.board.is_chief
+
+    @property
+    def saves_input(self) -> bool:
+        """Whether this worker saves where its input stands: each does that trains with others."""
+        return self.is_chief or self.workers.count > 1
 
     @property
     def is_one(self) -> bool:
@@ -107,7 +117,7 @@ class Team:
 
     def tell(self, session: tf.compat.v1.Session, number: int) -> int:
         """The chief's number, which all get; every worker makes this call."""
-        return self.meet(session, number if self.is_one or self.is_chief else _LARGEST)
+        return self.meet(session, number if self.is_one or self.workers.is_chief else _LARGEST)
 
     def own_hooks(self, hooks: Sequence[Hook]) -> list[Hook]:
         """Those that this worker runs: the chief's alone write to the model's directory."""

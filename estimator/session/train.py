@@ -61,7 +61,7 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
     config = request.config
     check_runs_there(program.graph, request.connection)
     board = _make_board(program, request) if config.num_ps_replicas else None
-    team = Team(program, board)
+    team = Team(program, board, config.is_chief)
     model_dir = str(config.model_dir)
     start = _build_start(program, request)
     position = _build_position(program, request)
@@ -87,7 +87,7 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         stack.enter_context(_guarded(peers, team, session, stop, request))
         # Not before: until the checkpoint has turned out to be this model's, nothing is touched.
         tf.io.gfile.makedirs(model_dir)
-        if position is None or not request.is_same_input:
+        if team.saves_input and (position is None or not request.is_same_input):
             remove_positions(model_dir, program.workers)
         saved_step = _tell_saved_step(session, team, path)
         if checkpoints is not None and path is not None:
@@ -352,7 +352,7 @@ def _make_checkpoint_writer(
     return CheckpointWriter(
         str(request.config.model_dir),
         setup.saver,
-        position=position,
+        position=position if team.saves_input else None,
         listeners=request.listeners if team.is_chief else (),
         save_graph_def=request.config.checkpoint_save_graph_def,
         save_on=save_on,

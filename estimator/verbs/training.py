@@ -66,8 +66,7 @@ def build_program(
 
 def hooks_of_model(program: TrainProgram, config: RunConfig) -> tuple:
     """Those that the model wants around training in this task."""
-    is_chief = config.is_chief if config.num_ps_replicas else program.workers.is_chief
-    return training_hooks(program.spec, is_chief)
+    return training_hooks(program.spec, config.is_chief)
 
 
 def _make_device_fn(config: RunConfig, strategy: tf.distribute.Strategy) -> Callable | None:

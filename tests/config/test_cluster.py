@@ -74,12 +74,43 @@ def test_an_evaluator_is_not_counted_by_those_who_train():
     assert cluster.num_worker_replicas == 3
 
 
-def test_master_is_the_old_name_of_chief():
-    addresses = {"master": ["a:1"], "worker": ["b:1"]}
+def test_a_chief_called_master_is_chief_and_keeps_its_name():
+    addresses = {"master": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
     master = parse_tf_config(tf_config("master", 0, addresses))
-    chief = parse_tf_config(tf_config("chief", 0, {"chief": ["a:1"], "worker": ["b:1"]}))
-    assert master == chief
     assert master.is_chief
+    assert (master.named_task_type, master.named_cluster_spec) == ("master", addresses)
+    assert (master.master, master.global_id_in_cluster) == ("grpc://a:1", 0)
+    assert master.num_worker_replicas == 2
+    worker = parse_tf_config(tf_config("worker", 0, addresses))
+    assert not worker.is_chief
+    assert worker.named_cluster_spec == addresses
+    with pytest.raises(ValueError, match='with a "master" is evaluated by that. Call the "master"'):
+        parse_tf_config(tf_config("evaluator", 0, addresses))
+
+
+@pytest.mark.parametrize(
+    ("task", "global_id", "master"),
+    [("worker", 3, "grpc://b:1"), ("ps", 5, "grpc://c:1"), ("data", 1, "grpc://d:1")],
+)
+def test_jobs_of_other_names_are_there_and_take_no_part(task, global_id, master):
+    cluster = parse_tf_config(tf_config(task, 0, {**ADDRESSES, "data": ["d:1", "d:2"]}))
+    assert cluster.named_cluster_spec == {**ADDRESSES, "data": ["d:1", "d:2"]}
+    assert cluster.cluster_spec == ADDRESSES
+    assert (cluster.global_id_in_cluster, cluster.master) == (global_id, master)
+    assert (cluster.num_worker_replicas, cluster.num_ps_replicas) == (3, 3)
+
+
+def test_ports_may_be_left_open():
+    addresses = {"chief": ["a:1"], "worker": ["a:0", "a:0"]}
+    cluster = parse_tf_config(tf_config("chief", 0, addresses))
+    assert cluster.named_cluster_spec == addresses
+    assert list(cluster.unreachable) == ["worker 0", "worker 1"]
+
+
+@pytest.mark.parametrize("listed", [{}, {"evaluator": ["d:1"]}])
+def test_there_may_be_several_evaluators(listed):
+    cluster = parse_tf_config(tf_config("evaluator", 2, {**ADDRESSES, **listed}))
+    assert (cluster.task_type, cluster.task_id) == ("evaluator", 2)
 
 
 @pytest.mark.parametrize(("task_id", "is_chief"), [(0, True), (1, False)])
@@ -114,7 +145,7 @@ def test_a_named_session_master_is_for_training_or_for_evaluation(task, masters)
         ("{", "`TF_CONFIG` .* is not JSON: .* A valid one: "),
         ("[]", "must be a dictionary, such as "),
         (tf_config("chief", 0, ["a:1"]), "cluster .* must be a dictionary from role"),
-        (tf_config("chief", 0, {"boss": ["a:1"]}), '"boss".* is an unknown role. .*"chief", "wor'),
+        (tf_config("boss", 0, {"boss": ["a:1"]}), 'has nobody that trains. Name a "chief"'),
         (tf_config("chief", 0, {"chief": "a:1"}), 'cluster.chief .* must be a list of "host:port"'),
         (tf_config("chief", 0, {"chief": []}), "cluster.chief .* not empty"),
         (tf_config("chief", 0, {"chief": ["a"]}), r"cluster.chief\[0\] .*\"a\".* an address"),
@@ -138,13 +169,13 @@ def test_a_named_session_master_is_for_training_or_for_evaluation(task, masters)
             "session_master .3. must be a session target such as",
         ),
         (tf_config(), 'lacks "type": one of "chief", "worker", "ps"'),
-        (tf_config("boss", 0), '"boss".* is an unknown role'),
+        (tf_config("boss", 0), '"boss".* not in the cluster: .* The roles of .*"evaluator"'),
         (tf_config("ps", 0, {"chief": ["a:1"]}), 'task.type .*"ps".* is not in the cluster'),
         (tf_config("worker", 2), "task.index .2. must be between 0 and 1 for 'worker'"),
         (tf_config("worker", -1), "task.index .-1. must be between 0 and 1"),
         (tf_config("worker", True), "task.index .true. must be an integer"),
         (tf_config("worker", 0.5), "task.index .0.5. must be an integer"),
-        (tf_config("evaluator", 1), "task.index .1. must be between 0 and 0"),
+        (tf_config("evaluator", -1), "task.index .-1. must not be negative"),
         (json.dumps({"cluster": ADDRESSES, "task": "chief"}), "task .* must be a dictionary"),
         (json.dumps({"cluster": ADDRESSES}), 'lacks "type"'),
         (json.dumps({"model_dir": ""}), "model_dir .* must be a path, not empty"),

@@ -118,8 +118,71 @@ def test_a_config_is_frozen_and_replace_leaves_it_alone():
     config = RunConfig(model_dir="a")
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.model_dir = "b"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        del config.model_dir
+    with pytest.raises(AttributeError):
+        config.is_chief = False
     assert config.replace(model_dir="b").model_dir == "b"
     assert config.model_dir == "a"
+
+
+@pytest.mark.parametrize("config", [RunConfig("a"), TPURunConfig(TPUConfig(7), model_dir="a")])
+def test_a_program_may_add_attributes_which_copies_have_too(config):
+    config.hparams = {"rate": 0.1}
+    for copied in (config.replace(model_dir="b"), copy.deepcopy(config)):
+        assert copied.hparams == {"rate": 0.1}
+    config.hparams = None
+    del config.hparams
+    assert not hasattr(config, "hparams")
+
+
+def test_properties_of_a_subclass_count():
+    class Config(RunConfig):
+        is_chief = property(lambda self: False)
+        model_dir = property(lambda self: "mine")
+        task_id = property(lambda self: 3)
+        master = property(lambda self: "grpc://other:1")
+
+    config = Config(tf_random_seed=1)
+    assert config.replace(tf_random_seed=2).model_dir == config.model_dir == "mine"
+    cluster = config.obeyed_cluster()
+    assert (cluster.is_chief, cluster.task_id, cluster.task_type) == (False, 3, "worker")
+    assert config.named_master("train") == "grpc://other:1"
+
+
+def test_properties_of_a_subclass_may_describe_a_cluster():
+    spec = tf.train.ClusterSpec({"master": ["a:1"], "ps": ["b:1"], "worker": ["c:1", "c:2"]})
+
+    class Config(RunConfig):
+        cluster_spec = property(lambda self: spec)
+        task_type = property(lambda self: "master")
+
+    cluster = Config().obeyed_cluster()
+    assert cluster.named_cluster_spec == spec.as_dict()
+    assert (cluster.named_task_type, cluster.is_chief) == ("master", True)
+    assert (cluster.num_ps_replicas, cluster.num_worker_replicas) == (1, 3)
+    assert RunConfig().obeyed_cluster() == Cluster()
+
+
+@pytest.mark.parametrize(
+    ("task", "filters"),
+    [
+        (("chief", 0), ["/job:ps", "/job:chief"]),
+        (("worker", 1), ["/job:ps", "/job:worker/task:1"]),
+        (("ps", 0), ["/job:ps", "/job:worker", "/job:chief", "/job:master"]),
+    ],
+)
+def test_a_task_of_a_cluster_has_device_filters_by_default(task, filters):
+    addresses = {"chief": ["a:1"], "worker": ["b:1", "b:2"], "ps": ["c:1"]}
+    tf_config = {"cluster": addresses, "task": {"type": task[0], "index": task[1]}}
+    cluster = parse_tf_config(json.dumps(tf_config))
+    config = RunConfig(cluster=cluster)
+    assert config.session_config.device_filters == filters
+    assert config.session_config.allow_soft_placement
+    assert "session_config" not in repr(config)
+    assert config.replace(cluster=Cluster()).session_config is None
+    given = tf.compat.v1.ConfigProto(log_device_placement=True)
+    assert RunConfig(cluster=cluster, session_config=given).session_config == given
 
 
 @pytest.mark.parametrize("config", [RunConfig("a"), TPURunConfig(TPUConfig(7), model_dir="a")])

@@ -248,9 +248,15 @@ def test_parameter_servers_need_no_strategy_object(strategy):
     made = make_strategy(config, ModeKeys.TRAIN)
     check_fits_cluster(config, made)
     assert made.num_replicas_in_sync == 1
-    ps = config.replace(cluster=clustered("ps", 1, chief=1, worker=1, ps=2))
-    with pytest.raises(ValueError, match="This task is ps 1 of TF_CONFIG, which holds variables"):
-        check_fits_cluster(ps, made)
+
+
+def test_sessions_see_the_job_of_a_master_under_the_name_that_strategies_know():
+    cluster = {"cluster": {"master": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"]}}
+    cluster["task"] = {"type": "master", "index": 0}
+    config = RunConfig(cluster=parse_tf_config(json.dumps(cluster)))
+    assert config.session_config.device_filters == ["/job:ps", "/job:master"]
+    made = make_session_config(config, make_strategy(config, ModeKeys.TRAIN))
+    assert made.device_filters == ["/job:ps", "/job:chief"]
 
 
 @pytest.mark.usefixtures("_no_gpu")

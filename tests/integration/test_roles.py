@@ -43,3 +43,16 @@ def test_a_training_that_fails_ends_the_evaluator_with_its_status(tmp_path):
     with Cluster(PROGRAM, "roles", *arguments, chief=1, worker=1, evaluator=1) as cluster:
         assert cluster.statuses() == [1, 1, 1]
         assert "RuntimeError: the model is bad" in cluster["chief", 0].err
+
+
+@pytest.mark.slow
+def test_a_master_trains_evaluates_and_exports(tmp_path):
+    arguments = (tmp_path, "parameter_server", "max_steps")
+    with Cluster(PROGRAM, "roles", *arguments, master=1, worker=1, ps=1) as cluster:
+        assert cluster.statuses() == [0, 0, 0], cluster["master", 0].err[-3000:]
+        told = {role: cluster[role, 0].results[0] for role in ("master", "worker", "ps")}
+    assert told["master"]["task_type"] == "master"
+    assert told["master"]["metrics"]["global_step"] == told["master"]["step"] >= 60
+    assert told["master"]["exports"] == 1
+    assert told["worker"]["metrics"] is told["ps"]["metrics"] is None
+    assert max(read_evaluations(os.path.join(tmp_path, "eval", "*tfevents*"))) >= 60

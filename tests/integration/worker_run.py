@@ -505,6 +505,7 @@ def roles(model_dir, strategy, ending):
     metrics = result.metrics and {k: float(v) for k, v in result.metrics.items()}
     say(
         case="role",
+        task_type=config.task_type,
         metrics=metrics,
         exports=len([path for path in result.export_results if path]),
         step=result.train_result.global_step,
