@@ -33,32 +33,11 @@ NOT_YET: dict[str, dict[str, list[str]]] = {
             "test_wrong_value_is_a_value_error[replaced-worker delay of 1.5]",
             "test_wrong_value_is_a_value_error[replaced-device_fn in text]",
         ],
-        "further attributes of RunConfig": [
-            "test_further_attributes_are_kept",
-            "test_further_attributes_survive_replace",
-        ],
         "RunConfig: small": [
             "test_none_is_accepted[keep_checkpoint_every_n_hours]",
         ],
     },
     "test_tf_config.py": {
-        "a task of type master": [
-            "test_task_beside_a_master[master-0-cluster_spec]",
-            "test_task_beside_a_master[master-0-task_type]",
-            "test_task_beside_a_master[worker-1-cluster_spec]",
-            "test_task_beside_a_master[ps-0-cluster_spec]",
-        ],
-        "default device filters": [
-            "test_device_filters[chief]",
-            "test_device_filters[worker]",
-            "test_device_filters[ps]",
-        ],
-        "TF_CONFIG: port 0, unknown jobs, evaluators above 0": [
-            "test_in_a_cluster[evaluator 3]",
-            "test_in_a_cluster[port 0]",
-            "test_in_a_cluster[an unknown job]",
-            "test_in_a_cluster[a task of an unknown job]",
-        ],
         "errors of the documented type": [
             "test_service_must_be_a_dict",
         ],
@@ -78,9 +57,6 @@ NOT_YET: dict[str, dict[str, list[str]]] = {
             "test_model_fn_that_returns_no_spec_is_a_value_error[None]",
             "test_model_fn_that_returns_no_spec_is_a_value_error[{'loss': 1}]",
             "test_model_fn_that_returns_no_spec_is_a_value_error[3]",
-        ],
-        "train in an evaluator": [
-            "test_training_in_a_task_that_does_not_train_is_a_value_error[evaluator]",
         ],
         "small points": [
             "test_input_fn_may_return[plain lists]",
