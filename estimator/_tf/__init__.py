@@ -43,6 +43,7 @@ from estimator._tf.graph import (
 )
 from estimator._tf.hooks import (
     final_ops,
+    forget_request,
     last_step_of,
     listening,
     logging_hook_tensors,

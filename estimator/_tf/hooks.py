@@ -54,6 +54,11 @@ def set_steps_per_run(hook: tf.compat.v1.train.SessionRunHook, steps: int) -> No
         hook._set_steps_per_run(steps)
 
 
+def forget_request(hook: tf.compat.v1.train.SummarySaverHook) -> None:
+    """Keeps a SummarySaverHook from writing after the session call that it asked for (2.16)."""
+    hook._request_summary = False
+
+
 def step_timer(hook: tf.compat.v1.train.SessionRunHook) -> tuple[int, int | None] | None:
     """How many steps a stock hook lets pass, and the step at which it last acted (2.16 to 2.21).
 

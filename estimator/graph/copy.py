@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,22 +10,29 @@ import tensorflow as tf
 from estimator import _tf
 
 
-def build_copy(value: Any, should_copy: Callable[[tf.Operation], bool]) -> Any:
+def build_copy(
+    value: Any,
+    should_copy: Callable[[tf.Operation], bool],
+    made: Mapping[tf.Operation, tf.Operation] | None = None,
+) -> Any:
     """Makes `value` again in the default graph, with the ops before it that `should_copy` admits.
 
     Args:
       value: a nested structure of tensors of this graph or of one around it.
       should_copy: which ops to make again; the others' outputs are used as they are.
+      made: what stands for an op instead of a copy, with outputs like its own.
 
     Returns:
       The same structure, of new tensors.
     """
-    copies: dict[tf.Operation, tf.Operation] = {}
-    flat = tf.nest.flatten(value, expand_composites=True)
-    for op in ops_before(flat, should_copy):
+    copies = dict(made or {})
+    given = frozenset(copies)
+    flat = [t for t in tf.nest.flatten(value, expand_composites=True) if t is not None]
+    for op in ops_before(flat, lambda op: op not in given and should_copy(op)):
         copies[op] = _tf.copy_op(op, [_copied(tensor, copies) for tensor in op.inputs])
-    new = [_copied(tensor, copies) for tensor in flat]
-    return tf.nest.pack_sequence_as(value, new, expand_composites=True)
+    return tf.nest.map_structure(
+        lambda t: None if t is None else _copied(t, copies), value, expand_composites=True
+    )
 
 
 def ops_before(

@@ -28,6 +28,10 @@ class LastValue:
         """Reads what was written last; before any write, the value that it was made with."""
         return tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtype)
 
+    def build_write(self, value: tf.Tensor) -> tf.Operation:
+        """Replaces what is there."""
+        return tf.raw_ops.AssignVariableOp(resource=self.handle, value=value)
+
     def build_add(self, value: tf.Tensor) -> tf.Operation:
         """Adds to what is there."""
         return tf.raw_ops.AssignAddVariableOp(resource=self.handle, value=value)

@@ -6,7 +6,7 @@ A session sees a program, never an `input_fn` or a `model_fn`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -21,8 +21,9 @@ from estimator.graph.padding import Padding
 from estimator.graph.seed import separate_step_seeds
 from estimator.graph.skip import build_skip_counter
 from estimator.graph.step import TrainStep
+from estimator.graph.turns import build_loop_input
 from estimator.graph.window import StepWindow
-from estimator.graph.workers import ONE_WORKER, Workers, workers_of
+from estimator.graph.workers import ONE_WORKER, Workers, num_local_replicas, workers_of
 from estimator.spec import EstimatorSpec, ModeKeys
 
 
@@ -55,10 +56,12 @@ class TrainProgram:
       window: how batches make a step where gradients are accumulated; None if each is one.
       end: scalar, int64, fed: a loop ends when the global step is there, which other workers count
         too. None unless it is a loop beside ps tasks.
+      loss_so_far: scalar, float32: the loss of the last step that was made, also of a loop that
+        failed. None unless it is a loop whose input tells of its end by an error.
       place: gives the device of each op, also of those that are added; None if nothing does.
       has_own_summary: whether the model's Scaffold says what is recorded, and nothing else is.
-      is_whole: scalar, bool: whether a loop had all of its steps, the last with its summaries.
-        None where `end` is.
+      num_run: scalar, int32: how many batches a replica took in a loop, which ends before
+        `num_steps` of them with its input. None if a call is always one batch.
     """
 
     graph: tf.Graph
@@ -80,7 +83,8 @@ class TrainProgram:
     first_news: tf.Tensor | None = None
     window: StepWindow | None = None
     end: tf.Tensor | None = None
-    is_whole: tf.Tensor | None = None
+    num_run: tf.Tensor | None = None
+    loss_so_far: tf.Tensor | None = None
     place: Callable[[tf.Operation], str] | None = None
     has_own_summary: bool = False
 
@@ -175,10 +179,13 @@ def build_train_program(
         ballot = None if workers.count == 1 else build_ballot(workers, num_steps)
         skips = build_skip_counter()
         is_loop = iterations_per_loop != 1 or is_tpu(strategy)
+        turns = None
+        if is_loop and source.build_step is None:
+            turns = build_loop_input(source, num_local_replicas(strategy))
         step = TrainStep(
             strategy,
             model,
-            source,
+            turns or source,
             ballot.build_is_whole(is_recording) if is_loop and ballot else is_recording,
             step_before,
             skips=skips if nan_policy == "skip" else None,
@@ -186,7 +193,8 @@ def build_train_program(
             host_call_steps=host_call_steps,
         )
         fed_steps = num_steps if is_loop else None
-        num_run, loss, has_more = _build_steps(step, step_before, fed_steps, ballot, nan_policy)
+        before = [step_before] if turns is None else [step_before, turns.first]
+        num_run, loss, has_more = _build_steps(step, before, fed_steps, ballot, nan_policy)
         with tf.control_dependencies([loss]):
             step_after = tf.identity(primary(global_step).read_value(), "global_step_after")
             merged = step.build_summary_outside()
@@ -204,7 +212,7 @@ def build_train_program(
             is_recording=is_recording,
             summary=merged,
             skipped_steps=skips.build_read(),
-            initializers=[place.initializer for place in [skips, *step.report.places()]],
+            initializers=[place.initializer for place in [skips, *step.places()]],
             strategy=strategy,
             stand_ins=[(spec.loss, loss), *stand_ins],
             workers=workers,
@@ -213,7 +221,8 @@ def build_train_program(
             first_news=input.build_first_news(source),
             window=window,
             end=step.end,
-            is_whole=None if step.end is None else tf.equal(num_run, num_steps),
+            num_run=num_run if is_loop else None,
+            loss_so_far=step.build_loss_so_far(),
             place=place,
             has_own_summary=step.has_own_summary,
         )
@@ -221,16 +230,20 @@ def build_train_program(
 
 def _build_steps(
     step: TrainStep,
-    step_before: tf.Tensor,
+    before: Sequence[tf.Operation | tf.Tensor],
     num_steps: tf.Tensor | None,
     ballot: Ballot | None,
     nan_policy: str,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-    """A loop of `num_steps` steps, or just one; returns what `build_loop` does."""
+    """A loop of `num_steps` steps, after what is `before` it, or just one step.
+
+    Returns:
+      What `build_loop` does.
+    """
     if num_steps is None:
         with separate_step_seeds(tf.compat.v1.get_default_graph()):
             return tf.constant(1), *step.build(tf.constant(True))
-    with tf.control_dependencies([step_before]):
+    with tf.control_dependencies(before):
         return build_loop(
             step.build,
             tf.identity(num_steps) if ballot is None else ballot.build_num_steps(),

@@ -14,13 +14,15 @@ from estimator.graph import accumulate, host_call, input, reduce, summary, tpu, 
 from estimator.graph.agreement import REPORT_SIZE, Ballot, build_report
 from estimator.graph.building import primary
 from estimator.graph.copy import build_copy, runs_each_time
-from estimator.graph.last_value import LastValue
+from estimator.graph.last_value import LastValue, build_last_value
 from estimator.graph.lift import without_waits
 from estimator.graph.model import Model, Replicas, VariableWatch, build_replicas
-from estimator.graph.order import in_order, ops_behind, waits_of
+from estimator.graph.order import ops_behind
 from estimator.graph.packing import pack_messages, task_of
 from estimator.graph.random import drawing_by_step
 from estimator.graph.skip import build_snapshot, build_take_back
+from estimator.graph.step_order import order_assignments
+from estimator.graph.turns import LoopInput
 from estimator.graph.window import (
     StepWindow,
     build_step_window,
@@ -58,7 +60,7 @@ class TrainStep:
         self,
         strategy: tf.distribute.Strategy,
         model: Model,
-        source: input.Input,
+        source: input.Input | LoopInput,
         is_recording: tf.Tensor,
         step_before: tf.Tensor,
         skips: LastValue | None,
@@ -70,7 +72,7 @@ class TrainStep:
         Args:
           strategy: where the replicas run.
           model: of each replica.
-          source: the input.
+          source: the input, or what the turns of a loop take from it.
           is_recording: scalar, bool: whether the last step's summaries are wanted.
           step_before: scalar, int64: the global step before the session call.
           skips: counts the steps that are taken back; None takes none back.
@@ -97,28 +99,32 @@ class TrainStep:
         self._is_in_loop = False
         self.end: tf.Tensor | None = None
         self.has_own_summary = False
+        self._last_loss: LastValue | None = None
 
     @property
     def can_end(self) -> bool:
         """Whether a step says that no other may follow."""
-        return self._ballot is not None or self._model.config.num_ps_replicas > 0
+        is_shared = self._ballot is not None or self._model.config.num_ps_replicas > 0
+        return is_shared or isinstance(self._source, LoopInput)
 
     def build(self, is_last: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Adds the step.
 
+        Args:
+          is_last: scalar, bool: no other is asked for.
+
         Returns:
           Its loss, which depends on all that the step does, and whether another may follow: all
-          workers have input for it, or have not made the last step (None for one worker).
+          workers have input for it, or have not made the last step (None if it cannot tell).
         """
         graph = tf.compat.v1.get_default_graph()
         is_in_loop = _tf.is_loop_body(graph)
         step = primary(self._global_step).read_value() if is_in_loop else self._step_before
-        num_replicas = num_local_replicas(self._strategy)
-        batches, has_more = input.build_replica_batches(self._source, num_replicas)
+        batches, has_more, is_last = self._build_batches(is_last)
         summaries_before = summary.summaries_so_far()
         # For tf.summary with a writer of the model's: it writes by itself, when it is asked to.
         refused: contextlib.AbstractContextManager = contextlib.nullcontext()
-        if self._model.config.num_ps_replicas and (is_in_loop or num_replicas > 1):
+        if self._model.config.num_ps_replicas and (is_in_loop or len(batches) > 1):
             refused = _tf.sync_replicas_refused(_NO_LOOP if is_in_loop else _ONE_REPLICA)
         with tf.summary.record_if(self._build_is_writing(is_last)), refused:
             replicas = self._build_replicas(step, batches)
@@ -134,7 +140,7 @@ class TrainStep:
         if self._window is not None:
             loss, kept = build_window_loss(self._window, loss)
             step_ops, done = step_ops + kept, done + kept
-        _order_assignments(step_ops, step, self._global_step, batches)
+        order_assignments(step_ops, step, self._global_step, self._uncertain(batches))
         if is_in_loop:
             _tf.forget_waits(graph, without_waits(replicas.waits, step_ops))
         merged = self._build_summary(summaries_before)
@@ -155,9 +161,44 @@ class TrainStep:
         if self._model.config.num_ps_replicas:
             pack_messages(_ops_behind([*done, loss], replicas.new_ops))
         if is_in_loop and self._model.config.num_ps_replicas:
-            done, has_more = self._build_is_before_end(done, step_ops)
+            done, is_before_end = self._build_is_before_end(done, step_ops, has_more)
+            has_more = (
+                is_before_end if has_more is None else tf.logical_and(has_more, is_before_end)
+            )
         with tf.device("/cpu:0"), tf.control_dependencies([tf.group(*_ops(done))]):
-            return tf.identity(loss, "loss_of_step"), has_more
+            loss = tf.identity(loss, "loss_of_step")
+        return self._build_kept(loss, is_in_loop), has_more
+
+    def _build_kept(self, loss: tf.Tensor, is_in_loop: bool) -> tf.Tensor:
+        """Keeps the loss if it may be that the next turn finds no batch, which is an error."""
+        if not is_in_loop or self.can_end:
+            return loss
+        with tf.init_scope():
+            zero = tf.zeros([])
+        self._last_loss = build_last_value(tf.float32, "last_loss", zero)
+        with tf.device("/cpu:0"), tf.control_dependencies([self._last_loss.build_write(loss)]):
+            return tf.identity(loss)
+
+    def build_loss_so_far(self) -> tf.Tensor | None:
+        """What `_build_kept` keeps; None if the input tells of its end in time."""
+        return None if self._last_loss is None else self._last_loss.build_read()
+
+    def places(self) -> list[LastValue]:
+        """What the last step of a loop leaves its values in."""
+        return [*self.report.places(), *([self._last_loss] if self._last_loss else [])]
+
+    def _build_batches(self, is_last: tf.Tensor) -> tuple[list[Any], tf.Tensor | None, tf.Tensor]:
+        """The batches, whether others follow if that is known, and whether no other does."""
+        if not isinstance(self._source, LoopInput):
+            num_replicas = num_local_replicas(self._strategy)
+            return *input.build_replica_batches(self._source, num_replicas), is_last
+        batches = self._source.build_batches()
+        has_more = self._source.build_next(tf.logical_not(is_last), batches)
+        return batches, has_more, tf.logical_not(has_more)
+
+    def _uncertain(self, batches: list[Any]) -> list[Any]:
+        """Those that may turn out not to be there: a loop makes no turn that it has none for."""
+        return [] if isinstance(self._source, LoopInput) else batches
 
     def _build_done(
         self, replicas: Replicas, step: tf.Tensor, summaries_before: set[int]
@@ -179,7 +220,7 @@ class TrainStep:
         return done
 
     def _build_is_before_end(
-        self, done: list[Any], step_ops: Sequence[tf.Operation]
+        self, done: list[Any], step_ops: Sequence[tf.Operation], has_batch: tf.Tensor | None
     ) -> tuple[list[Any], tf.Tensor]:
         """Whether the workers, each at its own pace, have yet to make the last step.
 
@@ -196,7 +237,10 @@ class TrainStep:
             made += updates.writes_to(updates.assignments(step_ops), self._global_step)
         with tf.control_dependencies(_ops(made)):
             step = counter.read_value()
-        return [*elsewhere, step], step < self.end
+        has_more = step < self.end
+        if has_batch is not None:
+            has_more = tf.logical_and(has_more, has_batch)
+        return [*elsewhere, step], has_more
 
     def _build_is_writing(self, is_last: tf.Tensor) -> tf.Tensor:
         """Whether writers of the model's write in this step; the chief's alone do."""
@@ -326,39 +370,6 @@ def _without_ops_for_sessions(replicas: Replicas) -> list[tf.Operation]:
         steps = [*wired, *(value for spec in specs for value in (spec.train_op, spec.loss))]
         alone.difference_update(_ops_behind(steps, replicas.new_ops))
     return [op for op in replicas.new_ops if op not in alone]
-
-
-def _order_assignments(
-    step_ops: Sequence[tf.Operation], step: tf.Tensor, global_step: tf.Variable, batches: Any
-) -> None:
-    """No variable changes before every replica has its batch: the input may be at its end.
-
-    And the global step does not change before it was read.
-    """
-    assigning = updates.assignments(step_ops)
-    for op in updates.writes_to(assigning, global_step):
-        _tf.add_control_inputs(op, [_read_behind(step)])
-    graph = tf.compat.v1.get_default_graph()
-    # What is made outside of the loop, as constants are, is there before the loop starts.
-    taken = {tensor.op for tensor in input.batch_tensors(batches) if tensor.graph is graph}
-    # What an op waits for anyway is left out: from one task to another, each wait is a message.
-    waited_for: dict[tf.Operation, set[tf.Operation]] = {}
-    ends = set(assigning)
-    for op in in_order(step_ops):
-        before = waits_of(op)
-        known = taken.intersection(before).union(*(waited_for.get(o, ()) for o in before))
-        if op in ends:
-            _tf.add_control_inputs(op, sorted(taken - known, key=lambda other: other.name))
-            known = taken
-        waited_for[op] = known
-
-
-def _read_behind(step: tf.Tensor) -> tf.Operation:
-    """What reads the variable, on the task that has it."""
-    op = step.op
-    while op.type != "ReadVariableOp" and op.inputs:
-        op = op.inputs[0].op
-    return op if op.type == "ReadVariableOp" else step.op
 
 
 def _as_ops(values: Sequence[Any]) -> list[tf.Operation]:

@@ -126,7 +126,8 @@ def _build_again(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return source
 
     for op in ops_before(tensors, lambda op: not _is_given(op)):
-        if op.op_def.is_stateful and op.type != "ReadVariableOp":
+        is_batch = op.type == "OptionalGetValue"  # That of a loop's turn.
+        if is_batch or (op.op_def.is_stateful and op.type != "ReadVariableOp"):
             raise _NeedsBatchError
         copies[op] = _tf.copy_op(op, [resolve(tensor) for tensor in op.inputs])
     return [resolve(tensor) for tensor in tensors]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -162,21 +162,27 @@ class HookedSession:
         feeds: Sequence[tf.Tensor],
         values: Sequence[Any],
         hooks: Sequence[Hook] | None = None,
+        before_hooks: Callable[[list], None] = lambda results: None,
     ) -> list:
         """Runs `fetches` with `values` for `feeds`; hooks, else all, may fetch and feed more.
+
+        `before_hooks` is told the results before the hooks are.
 
         Raises:
           Exception: what a hook gave the coordinator as the reason to stop.
         """
         hooks = self._hooks if hooks is None else hooks
         if not hooks:
-            return self._callable(fetches, feeds)(*values)
+            results = self._callable(fetches, feeds)(*values)
+            before_hooks(results)
+            return results
         arguments = tf.compat.v1.train.SessionRunArgs(
             fetches, dict(zip(feeds, values, strict=True))
         )
         context = tf.compat.v1.train.SessionRunContext(arguments, self._for_hooks)
         asked = [(hook, hook.before_run(context)) for hook in hooks]
         results, metadata, options = self._run_asked(fetches, feeds, values, asked)
+        before_hooks(results["ours"])
         for hook, _ in asked:
             hook.after_run(
                 context,

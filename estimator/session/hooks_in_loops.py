@@ -63,6 +63,12 @@ class StockHooks:
         due = [1 if last is None else last + every_steps for every_steps, last in timers]
         return max(min(due), step + 1) if due else None
 
+    def cut(self, step: int, expected: int) -> None:
+        """Tells them that the last call has ended on `step`, with the input, not as expected."""
+        for hook in self._cutting:
+            if isinstance(hook, _train.SummarySaverHook) and step != expected:
+                _tf.forget_request(hook)
+
     def expect(self, step: int, num_steps: int) -> None:
         """Tells them that the next call goes on from `step`, by `num_steps`."""
         for hook in self._hooks:

@@ -6,8 +6,6 @@ import logging
 import signal
 from collections.abc import Callable
 
-import tensorflow as tf
-
 from estimator.checkpoint.writer import CheckpointWriter
 from estimator.config.loop import parse_loop_length
 from estimator.graph.program import TrainProgram
@@ -256,7 +254,7 @@ class TrainRun:
     def _complete(self) -> str:
         """At the end of the input: takes the step of the batches that do not make a whole one."""
         self._steps.complete()
-        self._step = self._steps.step
+        self._loss, self._step = self._steps.loss, self._steps.step
         return "end of input"
 
     def _elapsed(self) -> float:
@@ -285,30 +283,26 @@ class TrainRun:
         )
         before = self._step
         is_recording = self._summaries.is_due(before, before + num_steps)
-        try:
-            summary = self._call(num_steps, is_recording)
-        except tf.errors.OutOfRangeError as error:
-            if not self._team.is_one:
-                raise ValueError(
-                    "The input of this worker ended, and others may have more. An `input_fn` that "
-                    "ends must return a tf.data.Dataset, of which all workers are told in time."
-                ) from error
-            return self._complete()
+        summary = self._call(num_steps, is_recording)
         if self._steps.is_nan:
             step = self._steps.step_of_loss()
             return self._stop_on_nan(f"The loss of step {step} is {self._loss}")
-        agreed = self._agreed_reason()
+        agreed = self._complete() if self._steps.is_cut else self._agreed_reason()
         if agreed is not None and self._step == before:
-            return agreed  # Nobody began the loop.
+            return agreed  # Nobody began the loop, or the input ended within its first step.
         self._check_advanced(before)
         if self._team.is_chief:
-            # Another worker's hooks may have cut the loop before the step that was to be recorded.
-            if is_recording and (self._team.is_one or self._step == before + num_steps):
+            # The step that was to be recorded is not made if the input ends before it, or if
+            # another worker's hooks cut the loop.
+            is_whole = self._team.is_one and not self._steps.is_cut
+            if is_recording and (is_whole or self._step == before + num_steps):
                 self._write_summaries(summary)
             self._report.advance(self._step, self._loss)
             if self._logs.is_due(before, self._step):
                 self._report.tell(self._step, self._loss)
                 self._count_skipped()
+        if self._steps.is_cut:
+            return agreed  # Training ends, and then saves.
         return self._save_if_due(before) or agreed
 
     def _save_if_due(self, before: int) -> str | None:

@@ -26,6 +26,7 @@ class Steps:
     Attributes:
       step: the global step.
       loss: of the last step; None before the first.
+      is_cut: whether the input ended within the last call, or before it.
       num_waiting: how many batches `complete` found that no step has taken in.
       stock_hooks: which steps the stock ones among the hooks wait for.
     """
@@ -60,6 +61,7 @@ class Steps:
         self._clock = clock
         self.loss: float | None = None
         self.num_waiting = 0
+        self.is_cut = False
         self.step = self._read(program.current_step)
         self._num_taken = self._read_num_taken()
         self.stock_hooks = StockHooks(hooks, self.step)
@@ -76,9 +78,24 @@ class Steps:
           is_recording: whether its last step leaves summaries.
           end: the global step that no loop goes beyond, which other workers may count, too.
 
+        If `is_cut` after it, `complete` takes what the end of the input left.
+
         Raises:
-          tf.errors.OutOfRangeError: the input has ended; `complete` then takes what it left.
+          ValueError: the input of one of several workers ended, of which the others do not know.
         """
+        self.is_cut = False
+        try:
+            return self._run(num_steps, is_recording, end)
+        except tf.errors.OutOfRangeError as error:
+            if not self._team.is_one:
+                raise ValueError(
+                    "The input of this worker ended, and others may have more. An `input_fn` that "
+                    "ends must return a tf.data.Dataset, of which all workers are told in time."
+                ) from error
+            self.is_cut = True
+            return None
+
+    def _run(self, num_steps: int, is_recording: bool, end: int | None) -> bytes | None:
         window, started_at = self._program.window, self._clock()
         num_batches, before = num_steps, self.step
         if window is not None:
@@ -91,7 +108,8 @@ class Steps:
                 summary = self._call(is_recording and left == 0, int(left == 0))
                 if self.is_nan or not self._team.has_more:
                     break
-        self._num_taken = 0
+        if not self.is_cut:
+            self._num_taken = 0
         # Several workers run what the one runs that wants the fewest steps.
         num_run = num_steps if self._team.is_one else max(1, self.step - before)
         self._pace.record(num_run, self._clock() - started_at)
@@ -119,7 +137,9 @@ class Steps:
             self.num_waiting = num_taken - self._num_taken
         elif window is not None and num_taken:
             self._session.session.run(window.flushes)
-        self.step = self._read(self._program.current_step)
+        before, self.step = self.step, self._read(self._program.current_step)
+        if self._program.loss_so_far is not None and self.step > before:
+            self.loss = float(self._session.session.run(self._program.loss_so_far))
 
     def _call(
         self,
@@ -130,6 +150,8 @@ class Steps:
     ) -> bytes | None:
         """Makes a session call and takes in how it went; returns its summaries.
 
+        A place for summaries that a loop never wrote holds an empty array.
+
         Args:
           is_recording: whether its last batch leaves summaries.
           num_steps: it completes.
@@ -138,6 +160,8 @@ class Steps:
         """
         program = self._program
         fetches = [program.loss, program.global_step]
+        fetches += [] if program.num_run is None else [program.num_run]
+        num_fetches = len(fetches)
         feeds: list[tf.Tensor] = []
         values: list[Any] = []
         if program.num_steps is not None:
@@ -150,21 +174,35 @@ class Steps:
             feeds.append(program.is_recording)
             values.append(np.True_)
             fetches += [] if program.summary is None else [program.summary]
-            fetches += [] if program.is_whole is None else [program.is_whole]
         self.stock_hooks.expect(self.step, num_steps)
         hooks = self.stock_hooks.of_call(is_end_of_step=num_steps > 0)
         outcome, more_feeds, more_values = self._team.ballot()
-        loss, step, *rest = self._session.run(
-            [*fetches, *outcome], [*feeds, *more_feeds], [*values, *more_values], hooks
+
+        def take_in(results: list[Any]) -> None:
+            expected = self.step + num_steps
+            self._take_in(results, results[-1] if outcome else None, num_batches, end)
+            if self.is_cut:
+                self.stock_hooks.cut(self.step, expected)
+
+        results = self._session.run(
+            [*fetches, *outcome], [*feeds, *more_feeds], [*values, *more_values], hooks, take_in
         )
-        if outcome:
-            self._team.take_in(rest.pop())
+        summary = results[num_fetches : len(results) - len(outcome)]
+        return summary[0] if summary and isinstance(summary[0], bytes) else None
+
+    def _take_in(
+        self, results: list[Any], outcome: Any, num_batches: int | None, end: int | None
+    ) -> None:
+        """Takes in what a call gave that was to take so many batches, up to the step `end`."""
+        loss, step, *rest = results
+        if outcome is not None:
+            self._team.take_in(outcome)
         if not self._team.is_empty:
             self.loss = float(loss)
         self.step = int(step)
-        if is_recording and program.is_whole is not None and not rest.pop():
-            return None  # The step that was to be recorded was not made.
-        return _bytes(rest)
+        if num_batches is not None:
+            is_at_end = self.is_nan or (end is not None and self.step >= end)
+            self.is_cut = self._team.is_one and rest[0] < num_batches and not is_at_end
 
     def _read_num_taken(self) -> int:
         """How many batches the step in progress has taken, where a step has several."""
@@ -173,8 +211,3 @@ class Steps:
 
     def _read(self, tensor: tf.Tensor) -> int:
         return int(self._session.session.run(tensor))
-
-
-def _bytes(summary: list[Any]) -> bytes | None:
-    """The one summary that was fetched; a place that a loop never wrote holds an empty array."""
-    return summary[0] if summary and isinstance(summary[0], bytes) else None

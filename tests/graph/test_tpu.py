@@ -186,14 +186,14 @@ def test_a_step_is_one_program_for_all_cores_in_one_loop(num_cores, iterations_p
     # The input's batches, one a core, are taken by the loop's body around the program.
     body = next(f for f in graph.library.function if "train_loop_body" in f.signature.name)
     ops = [node.op for node in body.node_def]
-    assert ops.count("IteratorGetNext") == num_cores
+    assert ops.count("OptionalGetValue") == num_cores
     assert ops.count("TPUReplicateMetadata") == 1
     metadata = next(n for n in body.node_def if n.op == "TPUReplicateMetadata")
     assert metadata.attr["num_replicas"].i == num_cores
     assert metadata.attr["use_tpu"].b
     inside = {node.op for node in described_tpu.program_nodes(program.graph)}
     assert {"MatMul", "ResourceApplyGradientDescent", "AssignAddVariableOp"} & inside
-    assert not {"IteratorGetNext", "While", "Placeholder"} & inside
+    assert not {"IteratorGetNext", "OptionalGetValue", "While", "Placeholder"} & inside
     assert program.num_steps.dtype == tf.int32
 
 
