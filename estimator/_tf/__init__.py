@@ -40,6 +40,7 @@ from estimator._tf.graph import (
     outer_graphs,
     set_input,
     while_loop,
+    written_resources,
 )
 from estimator._tf.hooks import (
     final_ops,

@@ -117,12 +117,14 @@ class Replicas:
         the variables' initializers and what savers made.
       keras_variables: handles of the variables that Keras layers and optimizers made.
       waits: in a loop's body, which ops around the loop the new ops were told to wait for.
+      variables: those that they made.
     """
 
     outputs: list[Replica]
     new_ops: list[tf.Operation]
     keras_variables: list[tf.Tensor]
     waits: Waits = dataclasses.field(default_factory=dict)
+    variables: list[tf.Variable] = dataclasses.field(default_factory=list)
 
 
 def argument_names(model_fn: Callable) -> tuple[str, ...]:
@@ -205,6 +207,7 @@ def build_replicas(
         new_ops=[op for op in watch.new_ops() if op not in apart],
         keras_variables=watch.keras_variables,
         waits=waits,
+        variables=watch.variables,
     )
 
 
@@ -235,11 +238,13 @@ class VariableWatch:
 
     Attributes:
       keras_variables: handles of the variables that Keras layers and optimizers made.
+      variables: all that were made.
     """
 
     graph: tf.Graph
     num_ops_before: int
     keras_variables: list[tf.Tensor]
+    variables: list[tf.Variable]
     initializers: set[tf.Operation]
 
     def new_ops(self) -> list[tf.Operation]:
@@ -252,7 +257,7 @@ class VariableWatch:
 def watching_variables() -> Iterator[VariableWatch]:
     """Inside, variables are created as replicas need them, and what is made is noted."""
     graph = tf.compat.v1.get_default_graph()
-    watch = VariableWatch(graph, len(graph.get_operations()), [], set())
+    watch = VariableWatch(graph, len(graph.get_operations()), [], [], set())
 
     def create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
         kwargs["name"] = without_mark(kwargs.get("name"))
@@ -261,6 +266,7 @@ def watching_variables() -> Iterator[VariableWatch]:
         variable = _create_variable(next_creator, **kwargs)
         # Also those that the model replaces later, by values from a checkpoint.
         watch.initializers.update(copy.initializer for copy in _tf.copies(variable))
+        watch.variables.append(variable)
         if _tf.is_called_by_keras("metrics") and kwargs.get("collections") == []:
             # Of tf-keras, which initializes them itself: nothing else would.
             keep_local(_tf.copies(variable))

@@ -21,6 +21,7 @@ from estimator.graph.padding import Padding
 from estimator.graph.seed import separate_step_seeds
 from estimator.graph.skip import build_skip_counter
 from estimator.graph.step import TrainStep
+from estimator.graph.sums import check_sums, leaves_state
 from estimator.graph.turns import build_loop_input
 from estimator.graph.window import StepWindow
 from estimator.graph.workers import ONE_WORKER, Workers, num_local_replicas, workers_of
@@ -103,6 +104,7 @@ class EvalProgram:
       values: the metrics, by name.
       current_step: scalar, int64: the global step of the weights.
       padding: how batches are filled up if all must be of one size; else None.
+      leaves_state: whether a step changes what `reset` does not set back, such as a table.
     """
 
     graph: tf.Graph
@@ -115,6 +117,7 @@ class EvalProgram:
     values: dict[str, tf.Tensor]
     strategy: tf.distribute.Strategy
     padding: Padding | None = None
+    leaves_state: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,6 +268,9 @@ def build_eval_program(
       element: (features, labels) as type specs.
       strategy: where the replicas run.
       seed: of the graph.
+
+    Raises:
+      NotSummableError: a metric is not exact on several replicas.
     """
     with building(strategy, seed, of_unplaced(model.config.device_fn)) as (graph, global_step):
         current_step = build_step_before(global_step)
@@ -275,12 +281,15 @@ def build_eval_program(
         metrics = reduce.build_metrics(
             [dict(spec.eval_metric_ops) for spec in specs], replicas.new_ops
         )
+        if len(specs) > 1:
+            check_sums(metrics.values, replicas)
+        losses = [spec.loss for spec in specs]
         return EvalProgram(
             graph=graph,
             spec=specs[0],
             current_step=current_step,
             feeds=feeds,
-            losses=[spec.loss for spec in specs],
+            losses=losses,
             updates=[
                 [*updates, *host_call.build_host_call([output.host_call])]
                 for updates, output in zip(metrics.updates, replicas.outputs, strict=True)
@@ -289,6 +298,7 @@ def build_eval_program(
             reset=tf.group(tf.compat.v1.local_variables_initializer()),
             values=metrics.values,
             strategy=strategy,
+            leaves_state=leaves_state([losses, metrics.updates], replicas.new_ops),
         )
 
 

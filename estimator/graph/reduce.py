@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.graph import updates
+
+# TensorFlow does not say of it that it leaves a variable as it is.
+_QUESTION = "VarIsInitializedOp"
 
 # What `evaluate` returns besides the metrics.
 _RESULTS = ("loss", "global_step")
@@ -54,17 +57,19 @@ def build_metrics(metric_ops: Sequence[dict[str, Any]], new_ops: Sequence[tf.Ope
     """
     values: dict[str, tf.Tensor] = {}
     update_ops: list[list[Any]] = [[] for _ in metric_ops]
+    writes = _writes(metric_ops, new_ops)
     for name in metric_ops[0]:
         metrics = [ops[name] for ops in metric_ops]
         if isinstance(metrics[0], tuple | list):
-            values[name] = metrics[0][0]
+            # A variable is read where all replicas are in sight.
+            values[name] = tf.nest.map_structure(_as_tensor, metrics[0][0])
             for replica, (_, update) in enumerate(metrics):
                 update_ops[replica].append(update)
         else:
             # Read where all replicas are in sight, after whatever the session ran before.
             values[name] = tf.convert_to_tensor(metrics[0].result())
             for replica, metric in enumerate(metrics):
-                assignments = _assignments(metric, replica, new_ops)
+                assignments = _assignments(metric, replica, writes)
                 if not assignments:
                     raise ValueError(
                         f"`eval_metric_ops[{name!r}]` ({metric!r}) was not updated. Call its "
@@ -82,6 +87,10 @@ def check_metric_names(metric_ops: Mapping[str, Any]) -> None:
                 f"`eval_metric_ops` has the name {name!r}, under which `evaluate` returns its own "
                 f"result. Rename it, as in 'my_{name}'."
             )
+
+
+def _as_tensor(value: Any) -> tf.Tensor:
+    return tf.convert_to_tensor(value) if isinstance(value, tf.Variable) else value
 
 
 def keep_metrics_local(metric_ops: Mapping[str, Any]) -> None:
@@ -108,11 +117,27 @@ def keep_local(parts: Sequence[tf.Variable]) -> None:
     local.extend(part for part in parts if id(part) not in there)
 
 
-def _assignments(metric: Any, replica: int, new_ops: Sequence[tf.Operation]) -> list[tf.Operation]:
+def _writes(
+    metric_ops: Sequence[Mapping[str, Any]], new_ops: Sequence[tf.Operation]
+) -> dict[Any, list[tf.Operation]]:
+    """By the handle of a variable, the ops that change it, also those that run a function.
+
+    Only if there are Keras metrics, whose updates have to be found.
+    """
+    writes: dict[Any, list[tf.Operation]] = collections.defaultdict(list)
+    if all(isinstance(metric, tuple | list) for metric in metric_ops[0].values()):
+        return writes
+    for op in new_ops:
+        for handle in _tf.written_resources(op):
+            writes[_tf.capture_source(handle).ref()].append(op)
+    return writes
+
+
+def _assignments(
+    metric: Any, replica: int, writes: Mapping[Any, list[tf.Operation]]
+) -> list[tf.Operation]:
     """The ops with which `update_state` of a Keras metric changed its variables."""
-    handles = {parts[replica].handle.ref() for parts in _tf.metric_variables(metric)}
-    return [
-        op
-        for op in updates.assignments(new_ops)
-        if _tf.capture_source(op.inputs[0]).ref() in handles
-    ]
+    variables = [copies[replica] for copies in _tf.metric_variables(metric)]
+    initializers = {variable.initializer for variable in variables}
+    ops = [op for variable in variables for op in writes.get(variable.handle.ref(), [])]
+    return [op for op in dict.fromkeys(ops) if op not in initializers and op.type != _QUESTION]

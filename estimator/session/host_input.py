@@ -71,6 +71,7 @@ class HostInput:
 
     Attributes:
       element: (features, labels) as type specs; what a program is built for.
+      batches_per_step: how many are one global batch.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class HostInput:
         build: Callable[[], Input],
         seed: int | None,
         has_labels: bool,
+        batches_per_step: int = 1,
         num_slices: int = 1,
         batch_axis: Sequence[int] | None = None,
         max_batches: int | None = None,
@@ -88,10 +90,12 @@ class HostInput:
           build: builds the input in the default graph.
           seed: of the graph.
           has_labels: whether the labels are wanted; if not, they are never computed.
+          batches_per_step: how many are one global batch: one for each replica that is asked for.
           num_slices: how many parts each batch is cut into, which then are the batches.
           batch_axis: along which dimension of each tensor; None is the first.
           max_batches: it ends after so many, at the latest.
         """
+        self.batches_per_step = batches_per_step
         self._max_batches = max_batches
         self._graph = tf.Graph()
         with self._graph.as_default():

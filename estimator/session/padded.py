@@ -33,9 +33,9 @@ def padded(batches: Iterator[Batch], padding: Padding, num_replicas: int) -> Ite
             yield [*last[:-2], np.int32(0), np.float32(0)]
 
 
-def limited(batches: Iterator[Batch], steps: int | None, num_replicas: int) -> Iterator[Batch]:
+def limited(batches: Iterator[Batch], steps: int | None, batches_per_step: int) -> Iterator[Batch]:
     """The first batches: those of so many steps; all if None."""
-    return itertools.islice(batches, None if steps is None else steps * num_replicas)
+    return itertools.islice(batches, None if steps is None else steps * batches_per_step)
 
 
 def _full_batches(batch: Batch, padding: Padding) -> Iterator[Batch]:

@@ -38,6 +38,7 @@ class WarmSession:
       program: what it runs.
       session: on the program's graph.
       key: of the inputs that it can be fed with.
+      is_used_up: whether an evaluation left what cannot be set back, such as the rows of a table.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class WarmSession:
         self._setup = setup
         self._version_as_built = setup.graph.version
         self._restored: tuple | None = None
+        self.is_used_up = False
         self._predictions: weakref.WeakSet[Generator] = weakref.WeakSet()
         self._run = HookedSession(setup.graph, [])
         self._run.start(self.session, tf.train.Coordinator())
@@ -151,6 +153,7 @@ class WarmSession:
     def reset_metrics(self) -> None:
         """Sets local variables, the metrics' among them, to their first values."""
         assert isinstance(self.program, EvalProgram)
+        self.is_used_up = self.program.leaves_state
         self.session.run(self.program.reset)
         if self._setup.has_own_local_init:
             self._setup.run_local_init(self.session)
@@ -201,7 +204,7 @@ def run_evaluation(
     total, weight = 0.0, 0.0
     with restarting_after_failure(program.strategy), host_input.opened(must_end) as source:
         session = warm.hooked(hooks, source)
-        for group in _groups(limited(source.batches, steps, len(program.feeds)), program):
+        for group in _groups(limited(source.batches, steps, host_input.batches_per_step), program):
             fetches, feeds, values = _eval_call(program, group)
             losses = session.run(fetches, feeds, values)[: len(group)]
             for loss in losses:

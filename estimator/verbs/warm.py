@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator.checkpoint.writer import build_saver
-from estimator.config.strategy import make_session_config
+from estimator.config.strategy import make_no_strategy, make_session_config
 from estimator.config.tpu import is_tpu
 from estimator.config.tpu_config import InputPipelineConfig
 from estimator.graph import program as programs
 from estimator.graph.model import Model
 from estimator.graph.padded import build_padded_eval_program, build_padded_predict_program
+from estimator.graph.sums import NotSummableError
 from estimator.session.host_input import HostInput
 from estimator.session.open import build_setup, build_start
 from estimator.session.server import Connection, connect_to_existing, connect_to_tpu
@@ -22,6 +24,8 @@ from estimator.session.warm import WarmSession
 from estimator.spec import ModeKeys
 from estimator.verbs import smoke
 from estimator.verbs.batches import Batches
+
+_log = logging.getLogger("estimator")
 
 # For each mode. A model may depend on static shapes, and inputs of a few, such as two batch sizes,
 # take turns; each session has a copy of the weights.
@@ -34,6 +38,7 @@ class WarmSessions:
     def __init__(self) -> None:
         """Opens none yet."""
         self._kept: dict[str, dict[tuple, WarmSession]] = {}
+        self._has_sums = True  # Until a metric is found that several replicas cannot add up.
 
     def take(
         self,
@@ -51,8 +56,8 @@ class WarmSessions:
         kept = self._kept.setdefault(mode, {})
         old = warm = kept.get(host_input.key)
         if warm is None or not warm.is_as_built or warm.is_lost:
-            warm = _open(mode, model, strategy, host_input)
-        elif warm.is_predicting and not warm.has_weights_of(paths[0]):
+            warm = self._opened(mode, model, strategy, host_input)
+        elif warm.is_used_up or (warm.is_predicting and not warm.has_weights_of(paths[0])):
             warm = warm.twin()
         if old is not None and warm is not old:
             _let_go(old)
@@ -61,6 +66,24 @@ class WarmSessions:
         if len(kept) > _MOST_KEPT:
             _let_go(kept.pop(next(iter(kept))))
         return warm
+
+    def _opened(
+        self, mode: str, model: Model, strategy: tf.distribute.Strategy, host_input: HostInput
+    ) -> WarmSession:
+        """A new session, on one replica if a metric would be wrong on several."""
+        if mode != ModeKeys.EVAL or self._has_sums:
+            try:
+                return _open(mode, model, strategy, host_input)
+            except NotSummableError as error:
+                self._has_sums = False
+                _log.warning(
+                    "Evaluating on 1 replica instead of %d: %s. Only metrics that add something "
+                    "of each batch to variables, as those of tf.compat.v1.metrics and most of "
+                    "Keras do, are exact on several.",
+                    strategy.num_replicas_in_sync,
+                    error,
+                )
+        return _open(mode, model, make_no_strategy(), host_input)
 
     def close(self) -> None:
         """Frees graphs and sessions."""
@@ -88,6 +111,7 @@ def make_host_input(
         lambda: batches.build_input(input_fn, mode, strategy),
         batches.config.tf_random_seed,
         has_labels=mode == ModeKeys.EVAL,
+        batches_per_step=num_replicas,
         num_slices=num_replicas if batches.pipeline(mode) == InputPipelineConfig.SLICED else 1,
         batch_axis=batches.batch_axis,
         max_batches=smoke.STEPS * num_replicas if batches.config.smoke else None,
