@@ -37,7 +37,7 @@ from estimator.session.host_input import HostInput
 from estimator.session.request import TrainRequest, TrainResult, warn_of_no_steps
 from estimator.session.server import connect
 from estimator.session.train import run_train
-from estimator.session.warm import WarmSession, run_evaluation
+from estimator.session.warm import WarmSession, Weights, run_evaluation
 from estimator.spec import ModeKeys
 from estimator.summary.writer import close_event_files
 from estimator.verbs import arguments, exporting, smoke, training
@@ -267,21 +267,22 @@ class Estimator:
           input_fn: as for `train`.
           steps: at most this many global batches; None for all.
           hooks: called around each batch.
-          checkpoint_path: the newest if None.
+          checkpoint_path: the newest if None, and if nothing was saved yet, the initial values.
           name: of the evaluation, for its directory; see `eval_dir`.
 
         Returns:
           The metrics by name, "loss" and "global_step".
 
         Raises:
-          ValueError: there is no checkpoint, or the input is empty or never ends.
+          ValueError: there is no checkpoint at `checkpoint_path`, or the input is empty or never
+            ends.
         """
         check_input_fn(input_fn)
         all_hooks = check_hooks(hooks)
         arguments.check_limit("steps", steps)
         arguments.check_name(name)
-        paths = self._existing_checkpoints(checkpoint_path)
-        return self._evaluate(input_fn, steps, all_hooks, name, lambda warm: warm.restore(paths))
+        weights = self._weights(checkpoint_path)
+        return self._evaluate(input_fn, steps, all_hooks, name, weights)
 
     @no_internal_deprecations()
     def evaluate_state(
@@ -308,7 +309,7 @@ class Estimator:
           ValueError: `state` lacks a variable; and as `evaluate`.
         """
         all_hooks = check_hooks(hooks)
-        return self._evaluate(input_fn, steps, all_hooks, name, lambda warm: warm.load(state))
+        return self._evaluate(input_fn, steps, all_hooks, name, Weights(state=state))
 
     @no_internal_deprecations()
     def predict(
@@ -325,27 +326,27 @@ class Estimator:
           input_fn: as for `train`; labels are ignored.
           predict_keys: which of a dict of predictions; None for all.
           hooks: called around each batch.
-          checkpoint_path: the newest if None.
+          checkpoint_path: the newest if None, and if nothing was saved yet, the initial values.
           yield_single_examples: yield an example at a time; else batches as they come.
 
         Returns:
           A generator; arguments are checked and weights restored when this is called.
 
         Raises:
-          ValueError: there is no checkpoint, `predict_keys` names none of the predictions, or
-            they differ in their first dimension and examples are asked for.
+          ValueError: there is no checkpoint at `checkpoint_path`, `predict_keys` names none of the
+            predictions, or they differ in their first dimension and examples are asked for.
         """
         check_input_fn(input_fn)
         all_hooks = check_hooks(hooks)
         arguments.check_predict_keys(predict_keys)
-        paths = self._existing_checkpoints(checkpoint_path)
-        warm, host_input = self._warm_session(ModeKeys.PREDICT, input_fn, paths)
+        weights = self._weights(checkpoint_path)
+        warm, host_input = self._warm_session(ModeKeys.PREDICT, input_fn, weights)
         assert isinstance(warm.program, PredictProgram)
         keys = arguments.checked_predict_keys(predict_keys, warm.program.predictions[0])
-        is_told = warm.has_weights_of(paths[0])
-        path = warm.restore(paths)
+        is_told = warm.has(weights)
+        what = warm.restore(weights)
         if not is_told:
-            say_what_predicts(path, self._config)
+            say_what_predicts(what, self._config)
         spec_hooks = warm.program.spec.prediction_hooks or ()
         predictions = warm.predict(host_input, keys, [*all_hooks, *spec_hooks])
         return rows(predictions) if yield_single_examples else predictions
@@ -479,11 +480,10 @@ class Estimator:
         steps: int | None,
         hooks: list[Hook],
         name: str | None,
-        set_weights: Callable[[WarmSession], str],
+        weights: Weights,
     ) -> dict[str, Any]:
-        """Evaluates the weights that `set_weights` gives to the session; it returns their name."""
-        warm, host_input = self._warm_session(ModeKeys.EVAL, input_fn, [])
-        what = set_weights(warm)
+        warm, host_input = self._warm_session(ModeKeys.EVAL, input_fn, weights)
+        what = warm.restore(weights)
         hooks = [*hooks, *(warm.program.spec.evaluation_hooks or ())]
         results = run_evaluation(warm, host_input, steps, hooks)
         results["global_step"] = warm.global_step()
@@ -498,13 +498,13 @@ class Estimator:
         return Model(self._model_fn, params, self._config, self._trained_on)
 
     def _warm_session(
-        self, mode: str, input_fn: Callable, paths: Sequence[str]
+        self, mode: str, input_fn: Callable, weights: Weights
     ) -> tuple[WarmSession, HostInput]:
-        """The mode's session, free to restore one of `paths`, and this call's input."""
+        """The mode's session, free to restore `weights`, and this call's input."""
         strategy = make_strategy(self._config, mode)
         host_input = make_host_input(input_fn, mode, strategy, self._batches)
         model = self._model_in(mode, strategy)
-        return self._warm.take(mode, model, strategy, host_input, paths), host_input
+        return self._warm.take(mode, model, strategy, host_input, weights), host_input
 
     def _shown(self) -> dict[str, str]:
         """The arguments that matter, in words."""
@@ -557,6 +557,11 @@ class Estimator:
             as_text=as_text,
             strip_default_attrs=strip_default_attrs,
         )
+
+    def _weights(self, checkpoint_path: str | None) -> Weights:
+        """The checkpoint to evaluate or to predict with, or the initial values without one."""
+        paths = files.any_checkpoints(self._checkpoint_dirs, checkpoint_path)
+        return Weights(paths, warm_start=None if paths else self._warm_start)
 
     def _existing_checkpoints(self, checkpoint_path: str | None) -> list[str]:
         return files.existing_checkpoints(self._checkpoint_dirs, checkpoint_path)

@@ -35,15 +35,20 @@ def checkpoints_newest_first(model_dir: str) -> list[str]:
     The file `checkpoint` says which is the newest; if it is empty or wrong, the files' steps do.
     The first looks whole; the others were not opened, for there may be very many of them.
     """
-    if not tf.io.gfile.isdir(model_dir):
-        return []
-    steps = [int(m.group(1)) for name in tf.io.gfile.listdir(model_dir) if (m := _STEP.match(name))]
-    found = [os.path.join(model_dir, f"{PREFIX}-{step}") for step in sorted(steps, reverse=True)]
+    found = _saved_in(model_dir)
     named = _named_latest(model_dir)
     if named is not None:
         newer = [path for path in found if (checkpoint_step(path) or 0) > _step_or_zero(named)]
         found = [named, *(path for path in found if path != named and path not in newer), *newer]
     return list(itertools.dropwhile(lambda path: not is_readable(path), found))
+
+
+def _saved_in(model_dir: str) -> list[str]:
+    """Paths of the checkpoints in a directory, by their steps, whole or not."""
+    if not tf.io.gfile.isdir(model_dir):
+        return []
+    steps = [int(m.group(1)) for name in tf.io.gfile.listdir(model_dir) if (m := _STEP.match(name))]
+    return [os.path.join(model_dir, f"{PREFIX}-{step}") for step in sorted(steps, reverse=True)]
 
 
 def latest_checkpoint(model_dir: str) -> str | None:
@@ -61,15 +66,31 @@ def existing_checkpoints(directories: Sequence[str], path: Any = None) -> list[s
     Raises:
       TypeError, ValueError: there is none; the first directory is the `model_dir`.
     """
-    if path is not None:
-        return [checked_checkpoint(path)]
-    for directory in directories:
-        if paths := checkpoints_newest_first(directory):
-            return paths
+    if paths := any_checkpoints(directories, path):
+        return paths
     raise ValueError(
         f"There is no checkpoint in `model_dir` ({directories[0]}). Call `train` first, or "
         "pass a `checkpoint_path`."
     )
+
+
+def any_checkpoints(directories: Sequence[str], path: Any = None) -> list[str]:
+    """As `existing_checkpoints`, but no paths if nothing was saved yet.
+
+    Raises:
+      TypeError, ValueError: there is none at `path`, or those that are there cannot be read.
+    """
+    if path is not None and path != "":  # As an empty flag, it is no path.
+        return [checked_checkpoint(path)]
+    for directory in directories:
+        if paths := checkpoints_newest_first(directory):
+            return paths
+        if damaged := _saved_in(directory):
+            raise ValueError(
+                f"None of the checkpoints in `model_dir` ({directory}) can be read: "
+                f"{', '.join(damaged)}. Remove them to start anew."
+            )
+    return []
 
 
 def checkpoint_identity(path: str) -> tuple[str, bytes]:

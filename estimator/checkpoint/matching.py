@@ -20,8 +20,9 @@ def match(
       trainable: names of those that are trainable.
 
     Raises:
-      ValueError: the settings choose nothing, name variables that the model lacks or does not
-        choose, or the checkpoint lacks a variable that is chosen or holds another shape.
+      ValueError: the settings choose nothing or name variables that the model lacks, unless it is
+        a part of the model; they name variables that they do not choose; or the checkpoint lacks a
+        variable that is chosen or holds another shape.
     """
     chosen = _choose(old, everything, [name for name in everything if name in trainable])
     _check_named(old, chosen, everything)
@@ -38,13 +39,13 @@ def _choose(
     if choice is None:
         names = set(old.vocab_infos) & set(trainable)
     elif isinstance(choice, str):
-        names = set(_matches(choice, trainable, everything))
+        names = set(_matches(old, choice, trainable, everything))
     elif isinstance(choice[0], str):
-        names = {name for c in choice for name in _matches(c, list(everything), everything)}
+        names = {name for c in choice for name in _matches(old, c, list(everything), everything)}
     else:
         names = saved_variables(choice)
         for name in names:
-            if name not in everything:
+            if name not in everything and not old.is_for_part:
                 raise ValueError(
                     f"`vars_to_warm_start` has the variable {name!r}, which the model lacks. "
                     f"{near(name, everything)}"
@@ -53,7 +54,10 @@ def _choose(
 
 
 def _matches(
-    expression: str, candidates: Sequence[str], everything: Mapping[str, SavedVariable]
+    old: OldModel,
+    expression: str,
+    candidates: Sequence[str],
+    everything: Mapping[str, SavedVariable],
 ) -> list[str]:
     """Names whose beginning matches; also with the ":0" that variables' names end with."""
     pattern = re.compile(expression)
@@ -65,7 +69,7 @@ def _matches(
             for alias in (name, f"{name}:0", *(part.name for part in everything[name].parts))
         )
     ]
-    if found:
+    if found or old.is_for_part:
         return found
     others = [name for name in everything if name not in candidates and pattern.match(name)]
     if others:
@@ -87,7 +91,7 @@ def _check_named(
     names = [variable.name for variable in chosen]
     for argument in ("var_name_to_vocab_info", "var_name_to_prev_var_name"):
         for name in getattr(old.settings, argument) or ():
-            if name in names:
+            if name in names or (old.is_for_part and name not in everything):
                 continue
             if name in everything:
                 raise ValueError(

@@ -31,6 +31,8 @@ class OldModel:
       keys: variables' names to other keys, in an object-based checkpoint.
       vocab_infos: of variables that follow a vocabulary, by the new variable's name.
       old_vocab_sizes: how many entries of their old vocabularies are used, likewise.
+      is_for_part: whether the new model may lack what the settings name, because it evaluates or
+        predicts: it has no optimizer.
     """
 
     path: str
@@ -40,6 +42,7 @@ class OldModel:
     keys: dict[str, str]
     vocab_infos: Mapping[str, VocabInfo]
     old_vocab_sizes: dict[str, int]
+    is_for_part: bool = False
 
     def key_of(self, name: str) -> str | None:
         """Where the checkpoint holds the values for the new model's variable; None if nowhere."""
@@ -53,8 +56,12 @@ class OldModel:
         return sorted({*self.keys, *(key for key in self.shapes if key not in hidden)})
 
 
-def find_old_model(settings: WarmStartSettings) -> OldModel:
+def find_old_model(settings: WarmStartSettings, is_for_part: bool = False) -> OldModel:
     """Finds the checkpoint and the vocabularies of a warm start.
+
+    Args:
+      settings: the user's.
+      is_for_part: as OldModel's.
 
     Raises:
       ValueError: there is no checkpoint, it is damaged, it holds no variable of a name in
@@ -78,6 +85,7 @@ def find_old_model(settings: WarmStartSettings) -> OldModel:
         keys=_tf.object_graph_keys(object_graph),
         vocab_infos=settings.var_name_to_vocab_info or {},
         old_vocab_sizes=_old_vocab_sizes(settings.var_name_to_vocab_info or {}),
+        is_for_part=is_for_part,
     )
     for name, old_name in (settings.var_name_to_prev_var_name or {}).items():
         if old.key_of(name) is None:

@@ -132,6 +132,8 @@ def _build_values(
     """
     keys = sorted({key for _, key in sources})
     values, num_moved = [], {}
+    if not keys:
+        return [], {}
     with tf.device("/cpu:0"):
         tensors = tf.raw_ops.RestoreV2(
             prefix=old.path,

@@ -39,6 +39,7 @@ class Setup:
       config: of the session.
       broadcast: gives all workers the chief's variables; None for one worker.
       may_lack: what is initialized if a checkpoint does not have it.
+      has_warm_start: whether an old model's values are among the first ones.
       must_be_ready: whether all variables must have values; an export leaves out those without.
     """
 
@@ -51,6 +52,7 @@ class Setup:
     has_own_local_init: bool
     config: tf.compat.v1.ConfigProto
     may_lack: Sequence[tf.Variable] = ()
+    has_warm_start: bool = False
     must_be_ready: bool = True
     broadcast: tf.Operation | None = None
 
@@ -184,6 +186,7 @@ def build_setup(
             has_own_local_init=has_own_local_init,
             config=config,
             may_lack=may_lack,
+            has_warm_start=start.warm_start is not None,
         )
 
 

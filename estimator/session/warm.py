@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import itertools
 import weakref
@@ -14,6 +15,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.checkpoint import files
 from estimator.checkpoint.in_memory import State, load_state
+from estimator.config.warm_start import WarmStartSettings
 from estimator.graph.building import extending
 from estimator.graph.program import EvalProgram, PredictProgram
 from estimator.session.hooks import Hook, HookedSession
@@ -27,6 +29,25 @@ from estimator.session.tpu import num_failures, restarting_after_failure, start_
 _WITHOUT_SERVER = (
     "the call cannot go on. Its own log says why. Start it again, and make the call again."
 )
+
+
+# In place of the identity of one.
+_NO_CHECKPOINT = ("", b"")
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """What is evaluated or predicted with: without checkpoints and a state, the initial values.
+
+    Attributes:
+      paths: of checkpoints, the newest first.
+      state: what a checkpoint would hold, in memory.
+      warm_start: where the initial values come from, besides the initializers.
+    """
+
+    paths: Sequence[str] = ()
+    state: State | None = None
+    warm_start: WarmStartSettings | None = None
 
 
 class WarmSession:
@@ -81,22 +102,37 @@ class WarmSession:
         self._run = HookedSession(setup.graph, [])
         self._run.start(self.session, tf.train.Coordinator())
 
-    def restore(self, checkpoint_paths: Sequence[str]) -> str:
-        """Makes the first of the checkpoints that is whole the current one; returns its path."""
-        if not self.has_weights_of(checkpoint_paths[0]):
-            self._restored = None
-            path = restore_first(self._setup, self.session, checkpoint_paths)
-            self._setup.run_local_init(self.session)
-            self._restored = files.checkpoint_identity(str(path))
-        assert self._restored is not None
-        return str(self._restored[0])
+    def restore(self, weights: Weights) -> str:
+        """Gives the variables their values, if they have others; returns what these are, in words.
 
-    def load(self, state: State) -> str:
-        """Makes values that are in no checkpoint the current ones; returns what to call them."""
-        self._restored = None
-        load_state(self._setup.saver, self.session, state)
-        self._setup.run_local_init(self.session)
-        return "the weights in memory"
+        The first of the checkpoints that is whole is restored.
+        """
+        if not self.has(weights):
+            self._restored = None
+            self._restored = self._start(weights)
+            self._setup.run_local_init(self.session)
+        if weights.state is not None:
+            self._restored = None  # These have no name to know them by.
+            return "the weights in memory"
+        assert self._restored is not None
+        path = self._restored[0]
+        return path or "the initial values (there is no checkpoint yet)"
+
+    def _start(self, weights: Weights) -> tuple[str, bytes]:
+        """Gives the variables their values; returns the identity of the checkpoint they are of."""
+        if weights.state is not None:
+            load_state(self._setup.saver, self.session, weights.state)
+        elif weights.paths:
+            path = restore_first(self._setup, self.session, weights.paths)
+            return files.checkpoint_identity(str(path))
+        else:
+            for initialize in self._setup.initializers:
+                initialize(self.session)
+        return _NO_CHECKPOINT
+
+    def can_start(self, weights: Weights) -> bool:
+        """Whether its graph has the op of the warm start that the weights may need."""
+        return weights.warm_start is None or self._setup.has_warm_start
 
     @property
     def is_lost(self) -> bool:
@@ -104,9 +140,12 @@ class WarmSession:
         has_failed = num_failures(self.program.strategy) != self._num_failures
         return has_failed or self._peers.is_any_away()
 
-    def has_weights_of(self, checkpoint_path: str) -> bool:
-        """Whether it restored this checkpoint last, and the files are still the same ones."""
-        return self._restored == files.checkpoint_identity(checkpoint_path)
+    def has(self, weights: Weights) -> bool:
+        """Whether it restored them last, and a checkpoint's files are still the same ones."""
+        if weights.state is not None or self._restored is None:
+            return False
+        paths = weights.paths
+        return self._restored == (files.checkpoint_identity(paths[0]) if paths else _NO_CHECKPOINT)
 
     @property
     def is_as_built(self) -> bool:
@@ -145,7 +184,7 @@ class WarmSession:
             made_before = needs_values()
             hooked = HookedSession(graph, hooks)
             path = None if self._restored is None else self._restored[0]
-            start_new(self.session, made_before, path)
+            start_new(self.session, made_before, path or None)
         both = SessionOfBoth(self.session, source.session)
         hooked.start(self.session, tf.train.Coordinator(), both)
         return hooked

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from estimator.checkpoint.old_model import find_old_model
 from estimator.checkpoint.writer import build_saver
 from estimator.config.strategy import make_no_strategy, make_session_config
 from estimator.config.tpu import is_tpu
 from estimator.config.tpu_config import InputPipelineConfig
+from estimator.config.warm_start import WarmStartSettings
 from estimator.graph import program as programs
 from estimator.graph.model import Model
 from estimator.graph.padded import build_padded_eval_program, build_padded_predict_program
@@ -20,7 +22,7 @@ from estimator.graph.sums import NotSummableError
 from estimator.session.host_input import HostInput
 from estimator.session.open import build_setup, build_start
 from estimator.session.server import Connection, connect_to_existing, connect_to_tpu
-from estimator.session.warm import WarmSession
+from estimator.session.warm import WarmSession, Weights
 from estimator.spec import ModeKeys
 from estimator.verbs import smoke
 from estimator.verbs.batches import Batches
@@ -46,18 +48,18 @@ class WarmSessions:
         model: Model,
         strategy: tf.distribute.Strategy,
         host_input: HostInput,
-        paths: Sequence[str],
+        weights: Weights,
     ) -> WarmSession:
-        """The session of the mode and the kind of input, free to restore one of `paths`.
+        """The session of the mode and the kind of input, free to restore `weights`.
 
         It is another than before if a hook has added to the graph, or if a prediction goes on
         whose weights must stay. The one that was not used for the longest time makes room for it.
         """
         kept = self._kept.setdefault(mode, {})
         old = warm = kept.get(host_input.key)
-        if warm is None or not warm.is_as_built or warm.is_lost:
-            warm = self._opened(mode, model, strategy, host_input)
-        elif warm.is_used_up or (warm.is_predicting and not warm.has_weights_of(paths[0])):
+        if warm is None or not warm.is_as_built or warm.is_lost or not warm.can_start(weights):
+            warm = self._opened(mode, model, strategy, host_input, weights.warm_start)
+        elif warm.is_used_up or (warm.is_predicting and not warm.has(weights)):
             warm = warm.twin()
         if old is not None and warm is not old:
             _let_go(old)
@@ -68,12 +70,17 @@ class WarmSessions:
         return warm
 
     def _opened(
-        self, mode: str, model: Model, strategy: tf.distribute.Strategy, host_input: HostInput
+        self,
+        mode: str,
+        model: Model,
+        strategy: tf.distribute.Strategy,
+        host_input: HostInput,
+        warm_start: WarmStartSettings | None,
     ) -> WarmSession:
         """A new session, on one replica if a metric would be wrong on several."""
         if mode != ModeKeys.EVAL or self._has_sums:
             try:
-                return _open(mode, model, strategy, host_input)
+                return _open(mode, model, strategy, host_input, warm_start)
             except NotSummableError as error:
                 self._has_sums = False
                 _log.warning(
@@ -83,7 +90,7 @@ class WarmSessions:
                     strategy.num_replicas_in_sync,
                     error,
                 )
-        return _open(mode, model, make_no_strategy(), host_input)
+        return _open(mode, model, make_no_strategy(), host_input, warm_start)
 
     def close(self) -> None:
         """Frees graphs and sessions."""
@@ -119,8 +126,14 @@ def make_host_input(
 
 
 def _open(
-    mode: str, model: Model, strategy: tf.distribute.Strategy, host_input: HostInput
+    mode: str,
+    model: Model,
+    strategy: tf.distribute.Strategy,
+    host_input: HostInput,
+    warm_start: WarmStartSettings | None,
 ) -> WarmSession:
+    # Before anything is built.
+    old_model = None if warm_start is None else find_old_model(warm_start, is_for_part=True)
     session_config = make_session_config(model.config, strategy)
     if is_tpu(strategy):
         connection = connect_to_tpu(strategy)
@@ -130,7 +143,7 @@ def _open(
     program = build(model, host_input.element, strategy, model.config.tf_random_seed)
     with strategy.scope():
         setup = build_setup(
-            build_start(program.graph, program.spec.scaffold, build_saver),
+            build_start(program.graph, program.spec.scaffold, build_saver, old_model),
             session_config,
             is_evaluation=mode == ModeKeys.EVAL,
         )

@@ -8,21 +8,11 @@ import estimator as est
 from tests.bad_input.stage import V1, batches, dataset, renamed, spec_with, tpu_spec_with, with_bias
 
 UNTRAINED = {
-    "evaluate before train": (
-        lambda s: s.evaluate(),
-        ValueError,
-        "There is no checkpoint in `model_dir` (/ ... /model). Call `train` first, or pass a "
-        "`checkpoint_path`",
-    ),
-    "predict before train": (
-        lambda s: s.predict(),
-        ValueError,
-        "There is no checkpoint in `model_dir` (/ ... Call `train` first",
-    ),
     "export before train": (
         lambda s: s.export(),
         ValueError,
-        "There is no checkpoint in `model_dir` (/ ... Call `train` first",
+        "There is no checkpoint in `model_dir` (/ ... /model). Call `train` first, or pass a "
+        "`checkpoint_path`",
     ),
     "variables before train": (
         lambda s: s.model().get_variable_names(),
