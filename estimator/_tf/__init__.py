@@ -4,7 +4,7 @@ TensorFlow promises nothing about these names. Each entry says why the public AP
 since which version it is known to work, so that an upgrade of TensorFlow is checked in one folder.
 """
 
-from estimator._tf.callers import is_called_by_keras, is_made_by_keras
+from estimator._tf.callers import is_called_by_keras, is_made_by_keras, line_of
 from estimator._tf.checkpoint import (
     checkpoint_initializers_outside_loops,
     object_graph_keys,
@@ -77,6 +77,8 @@ from estimator._tf.session import (
 from estimator._tf.summary import close_file_writer, file_writer, summary_ops_replaced
 from estimator._tf.sync_replicas import sync_replicas_in_line, sync_replicas_refused
 from estimator._tf.tpu import (
+    TPU_PROGRAM,
+    compilable_ops,
     free_tpu_handles,
     is_in_tpu_program,
     is_initialized_tpu,

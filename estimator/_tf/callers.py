@@ -20,6 +20,15 @@ def is_made_by_keras(op: tf.Operation) -> bool:
     return bool(folders) and any(frame.filename.startswith(folders) for frame in op.traceback)
 
 
+def line_of(op: tf.Operation) -> str:
+    """The line of the program that made `op`, "file:number"; "" if none of its own did."""
+    inside = (_TENSORFLOW, _ESTIMATOR, *_keras_folders())
+    for frame in reversed(list(op.traceback)):
+        if not frame.filename.startswith(inside):
+            return f"{frame.filename}:{frame.lineno}"
+    return ""
+
+
 def is_called_by_keras(*parts: str) -> bool:
     """Whether Keras 3 or tf-keras code, or only these folders of it, is on this thread's stack."""
     folders = _keras_folders()

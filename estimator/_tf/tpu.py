@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.framework import kernels as _kernels
 from tensorflow.python.tpu import tpu_strategy_util as _tpu_strategy_util
 
 # The attribute of an op that is part of a TPU's program (2.16 to 2.21).
@@ -65,3 +67,17 @@ def note_initialized_tpu(resolver: Any, topology: bytes) -> None:
 def tpu_name(resolver: Any) -> str:
     """What TensorFlow calls that TPU: its name, its address or "local" (2.16 to 2.21)."""
     return str(resolver._tpu)
+
+
+@functools.cache
+def compilable_ops() -> frozenset[str]:
+    """The types of ops that XLA can compile, as far as this machine's CPU tells (2.16 to 2.21).
+
+    What else a TPU has a kernel for is there too.
+    """
+    # XLA lists its kernels when it first compiles something.
+    with tf.Graph().as_default() as graph, tf.compat.v1.Session(graph=graph) as session:
+        session.run(tf.function(lambda: tf.zeros([]) + 1, jit_compile=True, autograph=False)())
+    devices = ("XLA_CPU_JIT", "TPU", "TPU_SYSTEM")
+    listed = _kernels.get_all_registered_kernels().kernel
+    return frozenset(kernel.op for kernel in listed if kernel.device_type in devices)

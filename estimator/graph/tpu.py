@@ -18,6 +18,8 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.config.tpu import is_tpu
+from estimator.graph.compilable import warn_of_uncompilable_ops
 from estimator.graph.deferred import DeferredSummaries
 from estimator.graph.model import (
     Model,
@@ -81,6 +83,8 @@ def build_program(
         inputs = [_tf.per_replica(strategy, [tensors[i] for tensors in flat]) for i in places]
         outputs = strategy.run(build_one, args=tuple(inputs))
     _tf.free_tpu_handles(tf.compat.v1.get_default_graph())
+    if is_tpu(strategy):
+        warn_of_uncompilable_ops(tf.compat.v1.get_default_graph())
     per_output = [strategy.experimental_local_results(output) for output in outputs]
     replicas = [
         made[0].as_seen_outside([values[i] for values in per_output]) for i in range(len(batches))

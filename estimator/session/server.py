@@ -98,9 +98,9 @@ def _connect_to_ps(
 def connect_to_tpu(
     strategy: tf.distribute.Strategy, session_config: tf.compat.v1.ConfigProto | None = None
 ) -> Connection:
-    """How sessions reach the TPU of a strategy; without its host they cannot go on."""
+    """How sessions reach the TPU of a strategy, if it is remote: then its hosts are needed."""
     resolver = tpu_resolver(strategy)
-    target = resolver.master()
+    target = resolver.master() if resolver is not None else ""
     if not target:
         return Connection(session_config=session_config)
     spec = resolver.cluster_spec()

@@ -1,0 +1,88 @@
+"""Names the operations of a TPU's program that XLA cannot compile, and who made them."""
+
+from __future__ import annotations
+
+import collections
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+
+import tensorflow as tf
+
+from estimator import _tf
+
+_log = logging.getLogger("estimator")
+# What TensorFlow takes out of a program before it is compiled.
+_NOT_COMPILED = ("TPU", "Placeholder", "CrossReplicaSum", "AllToAll", "CollectivePermute", "Xla")
+_OUTSIDE = "_xla_outside_compilation"
+_MOST_SHOWN = 10
+
+
+def warn_of_uncompilable_ops(graph: tf.Graph) -> None:
+    """Logs the ops of a TPU's program in `graph` that XLA has no kernel for.
+
+    That is a warning: a TPU's compiler may know more than the one that is in this TensorFlow.
+    """
+    found = dict(_uncompilable_ops(graph))
+    if not found:
+        return
+    shown = [_describe(op, types) for op, types in list(found.items())[:_MOST_SHOWN]]
+    more = f" and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
+    _log.warning(
+        "XLA, which compiles `model_fn` for a TPU, cannot compile these operations: %s%s. Compute "
+        "them in `input_fn`, or in a `host_call` or a `metric_fn`, which run on the host; or wrap "
+        "them in tf.compat.v1.tpu.outside_compilation(function, ...).",
+        "; ".join(shown),
+        more,
+    )
+
+
+def _uncompilable_ops(graph: tf.Graph) -> Iterator[tuple[tf.Operation, list[str]]]:
+    """The ops of the program, each with the types that cannot be compiled: its own, or inside."""
+    functions: dict[str, tf.compat.v1.NodeDef] | None = None
+    for op in graph.get_operations():
+        node = op.node_def
+        if _tf.TPU_PROGRAM not in node.attr or _OUTSIDE in node.attr:
+            continue
+        called = list(_called(node))
+        if called and functions is None:
+            library = graph.as_graph_def().library.function
+            functions = {function.signature.name: function.node_def for function in library}
+        types = {t for node in _nodes_inside([node], functions or {}) for t in [_type(node)] if t}
+        if any(tensor.dtype == tf.string for tensor in op.outputs):
+            types.add(f"{op.type} of strings")
+        if types:
+            yield op, sorted(types)
+
+
+def _nodes_inside(
+    nodes: Iterable[tf.compat.v1.NodeDef], functions: Mapping[str, Iterable[tf.compat.v1.NodeDef]]
+) -> Iterator[tf.compat.v1.NodeDef]:
+    """The nodes, and those of the functions that they call."""
+    seen, left = set(), collections.deque(nodes)
+    while left:
+        node = left.popleft()
+        yield node
+        for name in _called(node):
+            if name not in seen:
+                seen.add(name)
+                left.extend(functions.get(name, ()))
+
+
+def _called(node: tf.compat.v1.NodeDef) -> Iterator[str]:
+    for attribute in node.attr.values():
+        if attribute.HasField("func"):
+            yield attribute.func.name
+        yield from (function.name for function in attribute.list.func)
+
+
+def _type(node: tf.compat.v1.NodeDef) -> str | None:
+    """The node's type, if XLA cannot compile it."""
+    if node.op.startswith(_NOT_COMPILED) or _OUTSIDE in node.attr:
+        return None
+    return None if node.op in _tf.compilable_ops() else node.op
+
+
+def _describe(op: tf.Operation, types: list[str]) -> str:
+    line = _tf.line_of(op)
+    where = f", made at {line}" if line else ""
+    return f"{', '.join(types)} ({op.name!r}{where})"
