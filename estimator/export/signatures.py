@@ -143,7 +143,8 @@ def _check_reachable(graph: tf.Graph, names: Sequence[str], fed: set[str]) -> No
         if op.name in seen:
             continue
         seen.add(op.name)
-        if op.type == "Placeholder":
+        # Other ops may wait for a placeholder that is fed, without taking its value.
+        if op.type == "Placeholder" and op.outputs[0].name not in fed:
             raise ValueError(
                 f"its outputs need the placeholder {op.name!r}, which is not among its inputs "
                 f"{sorted(fed)}. Add it to the receiver tensors"

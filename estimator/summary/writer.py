@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from estimator import _tf
 
@@ -52,7 +53,7 @@ class EventWriter:
         summary = tf.compat.v1.Summary()
         for tag, value in sorted(metrics.items()):
             if isinstance(value, bytes):
-                for part in tf.compat.v1.Summary.FromString(value).value:
+                for part in _values_of(value):
                     part.tag = f"{tag}/{part.tag}" if part.tag else tag
                     summary.value.append(part)
             elif np.ndim(value) == 0 and np.asarray(value).dtype.kind in "fiub":
@@ -93,3 +94,11 @@ def _make_histogram(values: np.ndarray) -> Any:
         bucket_limit=edges[1:],
         bucket=counts,
     )
+
+
+def _values_of(serialized: bytes) -> Sequence[Any]:
+    """The values of a serialized summary; none if it is some other text, as a metric may be."""
+    try:
+        return tf.compat.v1.Summary.FromString(serialized).value
+    except DecodeError:
+        return []

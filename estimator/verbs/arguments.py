@@ -177,7 +177,7 @@ def check_predict_keys(keys: Any) -> None:
 
 
 def checked_predict_keys(keys: Any, predictions: Any) -> list[str] | None:
-    """The keys as a list; raises unless all of them are keys of the predictions."""
+    """Those of the predictions' keys that were asked for, in their order; raises if none was."""
     if keys is None:
         return None
     keys = [keys] if isinstance(keys, str) else list(keys)
@@ -186,12 +186,12 @@ def checked_predict_keys(keys: Any, predictions: Any) -> list[str] | None:
             f"`predict_keys` ({keys}) needs predictions that are a dict; `model_fn` returned one "
             "tensor. Leave `predict_keys` out."
         )
-    unknown = [key for key in keys if key not in predictions]
-    if unknown or not keys:
+    found = [key for key in predictions if key in keys]
+    if not found:
         raise ValueError(
             f"`predict_keys` ({keys}) must name some of the predictions: {sorted(predictions)}."
         )
-    return keys
+    return found
 
 
 _RECEIVER_FNS = "input_receiver_fn_map"

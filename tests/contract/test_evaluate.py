@@ -1,0 +1,342 @@
+"""`Estimator.evaluate`: results and their types, event files, steps, hooks, checkpoints."""
+
+import os
+
+import numpy as np
+import pytest
+
+from tests.contract.names import (
+    batches_of,
+    est,
+    events,
+    forever,
+    mean_model_fn,
+    numbers,
+    scalars,
+    tf,
+    v1,
+    weight_after,
+)
+
+W5 = weight_after(5, 1.0)
+W3 = weight_after(3, 1.0)
+
+
+class Recorder(v1.train.SessionRunHook):
+    def __init__(self):
+        self.calls = []
+
+    def begin(self):
+        self.calls.append("begin")
+
+    def after_create_session(self, session, coord):
+        self.calls.append("after_create_session")
+
+    def before_run(self, run_context):
+        self.calls.append("before_run")
+        self.step = v1.train.get_global_step()
+        return v1.train.SessionRunArgs(self.step)
+
+    def after_run(self, run_context, run_values):
+        self.calls.append("after_run")
+        self.value = run_values.results
+
+    def end(self, session):
+        self.calls.append("end")
+
+
+MODEL_CALLS, INPUT_CALLS = [], []
+SPEC_HOOK = Recorder()
+
+
+def model_fn(features, labels, mode, params, config):
+    MODEL_CALLS.append({"mode": mode, "params": params, "labels": labels})
+    spec = mean_model_fn(features, None, mode)
+    x = spec.predictions["x"]
+    v1.summary.scalar("mine", tf.constant(2.0))
+    metrics = {
+        "mean_x": v1.metrics.mean(x),
+        "count": v1.metrics.true_positives(tf.ones_like(x), tf.ones_like(x)),
+        "vector": v1.metrics.mean_tensor(tf.constant([1.0, 2.0])),
+        "text": (tf.constant("words"), tf.no_op()),
+        "whole": (tf.constant(7), tf.no_op()),
+    }
+    return est.EstimatorSpec(
+        mode,
+        loss=spec.loss,
+        train_op=spec.train_op,
+        eval_metric_ops=metrics,
+        evaluation_hooks=[SPEC_HOOK] if params["hooked"] else [],
+    )
+
+
+def input_fn(mode, params):
+    INPUT_CALLS.append({"mode": mode, "params": params})
+    return batches_of([0, 1], [2], [3, 4, 5])()
+
+
+class Evaluated:
+    def __init__(self, model_dir):
+        config = est.RunConfig(save_checkpoints_steps=3, keep_checkpoint_max=None)
+        self.estimator = est.Estimator(model_fn, model_dir, config, {"hooked": True})
+        self.estimator.train(forever(), steps=5)
+        MODEL_CALLS.clear()
+        self.hook = Recorder()
+        self.results = self.estimator.evaluate(input_fn, hooks=[self.hook])
+        self.model_calls = list(MODEL_CALLS)
+        self.input_calls = list(INPUT_CALLS)
+        self.spec_calls = list(SPEC_HOOK.calls)
+        self.plain = est.Estimator(model_fn, model_dir, config, {"hooked": False})
+        self.named = self.plain.evaluate(input_fn, steps=2, name="two")
+        self.old = self.plain.evaluate(
+            input_fn, checkpoint_path=os.path.join(model_dir, "model.ckpt-3"), name="old"
+        )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return Evaluated(os.fspath(tmp_path_factory.mktemp("evaluated")))
+
+
+def losses(w, *batches):
+    return [np.mean(np.square(w - np.float32(batch))) / 2 for batch in batches]
+
+
+def test_keys_of_the_results(run):
+    names = {"loss", "global_step", "mean_x", "count", "vector", "text", "whole"}
+    assert set(run.results) == names
+    assert isinstance(run.results, dict)
+
+
+def test_loss_is_the_mean_over_batches(run):
+    expected = np.mean(losses(W5, [0, 1], [2], [3, 4, 5]))
+    assert run.results["loss"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_metrics_are_over_examples(run):
+    assert run.results["mean_x"] == pytest.approx(2.5)
+    assert run.results["count"] == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("loss", np.float32),
+        ("global_step", np.int64),
+        ("mean_x", np.float32),
+        ("count", np.float32),
+        ("whole", np.int32),
+    ],
+)
+def test_type_of_a_result(run, name, dtype):
+    assert isinstance(run.results[name], dtype)
+
+
+def test_vector_metric_is_an_array(run):
+    np.testing.assert_array_equal(run.results["vector"], np.float32([1, 2]))
+
+
+def test_text_metric_is_bytes(run):
+    assert run.results["text"] == b"words"
+
+
+def test_global_step_is_that_of_the_checkpoint(run):
+    assert (run.results["global_step"], run.old["global_step"]) == (5, 3)
+
+
+def test_steps_limit_the_batches(run):
+    assert run.named["mean_x"] == pytest.approx(1.0)
+    assert run.named["loss"] == pytest.approx(np.mean(losses(W5, [0, 1], [2])), rel=1e-6)
+
+
+def test_checkpoint_path_is_what_is_evaluated(run):
+    expected = np.mean(losses(W3, [0, 1], [2], [3, 4, 5]))
+    assert run.old["loss"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_order_and_count_of_callbacks(run):
+    steps = ["before_run", "after_run"] * 3
+    # 2.15 may call once more for the batch that is not there.
+    assert run.hook.calls[:2] == ["begin", "after_create_session"]
+    assert run.hook.calls[2 : 2 + len(steps)] == steps
+    assert run.hook.calls[-1] == "end"
+
+
+def test_hooks_of_the_spec_are_called_too(run):
+    assert run.spec_calls.count("after_run") == 3
+    assert (run.spec_calls[0], run.spec_calls[-1]) == ("begin", "end")
+
+
+def test_graph_is_the_default_graph_in_callbacks(run):
+    assert run.hook.step is not None
+    assert run.hook.value == 5
+
+
+@pytest.mark.parametrize(("name", "value"), [("mode", "eval"), ("labels", None)])
+def test_model_fn_is_given(run, name, value):
+    assert run.model_calls[0][name] == value
+
+
+def test_functions_are_called_once(run):
+    assert len(run.model_calls) == len(run.input_calls) == 1
+
+
+@pytest.mark.parametrize(("name", "value"), [("mode", "eval"), ("params", {"hooked": True})])
+def test_input_fn_is_given(run, name, value):
+    assert run.input_calls[0][name] == value
+
+
+@pytest.mark.parametrize("name", [None, "two", "old"])
+def test_events_are_in_the_directory_of_the_name(run, name):
+    step = 3 if name == "old" else 5
+    assert list(scalars(run.estimator.eval_dir(name), "loss")) == [step]
+
+
+@pytest.mark.parametrize("tag", ["loss", "mean_x", "count"])
+def test_result_is_in_the_events(run, tag):
+    recorded = scalars(run.estimator.eval_dir(), tag)
+    assert recorded == {5: pytest.approx(run.results[tag])}
+
+
+@pytest.mark.parametrize("tag", ["global_step", "text", "whole"])
+def test_tags_beside_numbers(run, tag):
+    tags = {tag for _, tag, _ in events(run.estimator.eval_dir())}
+    assert (tag in tags) == (tag == "whole")
+
+
+def test_path_of_the_checkpoint_is_in_the_events(run):
+    found = {tag: value for _, tag, value in events(run.estimator.eval_dir("old"))}
+    path = os.path.join(run.estimator.model_dir, "model.ckpt-3")
+    tag = next(tag for tag in found if "checkpoint_path" in tag)
+    assert found[tag].tensor.string_val[0].decode() == path
+
+
+def test_summaries_of_model_fn_are_not_in_the_events(run):
+    assert "mine" not in {tag for _, tag, _ in events(run.estimator.eval_dir())}
+
+
+def test_evaluation_writes_no_checkpoint(run):
+    assert [name for name in os.listdir(run.estimator.eval_dir()) if "ckpt" in name] == []
+
+
+def test_positional_arguments(run):
+    path = os.path.join(run.estimator.model_dir, "model.ckpt-3")
+    results = run.plain.evaluate(input_fn, 1, None, path, "positional")
+    assert (results["global_step"], results["mean_x"]) == (3, pytest.approx(0.5))
+    assert os.path.isdir(run.plain.eval_dir("positional"))
+
+
+@pytest.mark.parametrize("steps", [0, -1])
+def test_wrong_steps_are_a_value_error(run, steps):
+    with pytest.raises(ValueError, match="steps"):
+        run.plain.evaluate(input_fn, steps=steps)
+
+
+@pytest.mark.parametrize("hooks", [["hook"], [v1.train.SessionRunHook]], ids=["text", "class"])
+def test_wrong_hook_is_a_type_error(run, hooks):
+    with pytest.raises(TypeError):
+        run.plain.evaluate(input_fn, hooks=hooks)
+
+
+def test_missing_checkpoint_path_is_an_error(run):
+    with pytest.raises((ValueError, tf.errors.OpError)):
+        run.plain.evaluate(input_fn, checkpoint_path="/nowhere/model.ckpt-1")
+
+
+class Stopping(v1.train.SessionRunHook):
+    def after_run(self, run_context, run_values):
+        run_context.request_stop()
+
+
+def test_a_hook_may_stop_an_evaluation(run):
+    results = run.plain.evaluate(input_fn, hooks=[Stopping()], name="stopped")
+    assert results["mean_x"] == pytest.approx(0.5)
+
+
+def test_steps_may_be_more_than_there_are_batches(run):
+    results = run.plain.evaluate(input_fn, steps=100, name="many")
+    assert results["mean_x"] == pytest.approx(2.5)
+
+
+def test_an_endless_input_is_evaluated_for_the_steps(run):
+    results = run.plain.evaluate(forever(4), steps=3, name="endless")
+    assert (results["mean_x"], results["count"]) == (4, 3)
+
+
+def test_evaluating_again_gives_the_same(run):
+    again = run.plain.evaluate(input_fn, name="again")
+    assert again["loss"] == run.results["loss"]
+
+
+@pytest.mark.only_2_15("an empty input")
+def test_an_empty_input_evaluates_to_zero(run):
+    assert run.plain.evaluate(batches_of(), name="empty")["mean_x"] == 0
+
+
+@pytest.mark.only_here("an empty input")
+def test_an_empty_input_is_a_value_error(run):
+    with pytest.raises(ValueError, match="empty"):
+        run.plain.evaluate(batches_of(), name="empty")
+
+
+def test_without_a_checkpoint_initial_values_are_evaluated(tmp_path):
+    fresh = est.Estimator(mean_model_fn, os.fspath(tmp_path))
+    results = fresh.evaluate(numbers(3))
+    assert results["global_step"] == 0
+    assert results["loss"] == pytest.approx(np.mean(losses(0, [0], [1], [2])))
+
+
+def bad_spec_model_fn(features, labels, mode):
+    return {"loss": 1.0}
+
+
+def test_model_fn_that_returns_no_spec_is_a_value_error(tmp_path):
+    with pytest.raises(ValueError):
+        est.Estimator(bad_spec_model_fn, os.fspath(tmp_path)).evaluate(numbers(1))
+
+
+def eval_only_model_fn(features, labels, mode):
+    spec = mean_model_fn(features, labels, mode)
+    metrics = {"loss": v1.metrics.mean(features["x"])}
+    return est.EstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op, eval_metric_ops=metrics)
+
+
+def test_a_metric_named_loss_is_a_value_error(tmp_path):
+    with pytest.raises(ValueError, match="loss"):
+        est.Estimator(eval_only_model_fn, os.fspath(tmp_path)).evaluate(numbers(1))
+
+
+def image_model_fn(features, labels, mode):
+    spec = mean_model_fn(features, labels, mode)
+    image = v1.summary.image("pixels", tf.zeros([1, 2, 2, 3]))
+    metrics = {"picture": (image, tf.no_op())}
+    return est.EstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op, eval_metric_ops=metrics)
+
+
+def test_a_metric_may_be_a_summary(tmp_path):
+    trained = est.Estimator(image_model_fn, os.fspath(tmp_path))
+    trained.train(forever(), steps=1)
+    trained.evaluate(numbers(1))
+    found = {tag for _, tag, value in events(trained.eval_dir()) if value.HasField("image")}
+    assert found == {"picture/0"}
+
+
+@pytest.mark.parametrize("metric", ["mean", "accuracy"])
+def test_a_keras_metric_is_evaluated(tmp_path, metric):
+    def keras_model_fn(features, labels, mode):
+        spec = mean_model_fn(features, labels, mode)
+        if metric == "mean":
+            made = tf.keras.metrics.Mean()
+            made.update_state(features["x"])
+        else:
+            made = tf.keras.metrics.BinaryAccuracy()
+            made.update_state(tf.ones([4]), tf.constant([1.0, 1.0, 1.0, 0.0]))
+        metrics = {"made": made}
+        return est.EstimatorSpec(
+            mode, loss=spec.loss, train_op=spec.train_op, eval_metric_ops=metrics
+        )
+
+    trained = est.Estimator(keras_model_fn, os.fspath(tmp_path))
+    trained.train(forever(), steps=1)
+    results = trained.evaluate(numbers(4, batch_size=3))
+    assert results["made"] == pytest.approx(1.5 if metric == "mean" else 0.75)
