@@ -486,10 +486,10 @@ class Estimator:
         what = warm.restore(weights)
         hooks = [*hooks, *(warm.program.spec.evaluation_hooks or ())]
         results = run_evaluation(warm, host_input, steps, hooks)
-        results["global_step"] = np.int64(warm.global_step())
+        results["global_step"] = warm.global_step()
         self._event_dirs.add(self.eval_dir(name))
         write_evaluation(results, what, name, self.eval_dir(name), self._config)
-        return results
+        return {**results, "global_step": np.int64(results["global_step"])}
 
     def _model_in(self, mode: str, strategy: tf.distribute.Strategy) -> Model:
         return self._model_with(self._batches.model_params(mode, strategy))
