@@ -45,7 +45,7 @@ def start_tpu(strategy: tf.distribute.Strategy) -> str | None:
                 _initialize(resolver)
             except tf.errors.OpError as error:
                 raise ValueError(
-                    f"The TPU cannot be initialized: {error.message.strip().splitlines()[0]}. Is "
+                    f"The TPU cannot be initialized: {_first_line(error)}. Is "
                     "this TensorFlow built for TPUs (the package tensorflow-tpu), and does no "
                     "other process use it?"
                 ) from error
@@ -82,6 +82,13 @@ def _is_of_an_operation(error: BaseException | None) -> bool:
             return not isinstance(error, tf.errors.OutOfRangeError)
         error = error.__cause__ or error.__context__
     return False
+
+
+def _first_line(error: tf.errors.OpError) -> str:
+    """What went wrong, without where the program made the operation."""
+    lines = error.message.strip().splitlines()
+    node = next((place for place, line in enumerate(lines) if line.startswith("Node: ")), -1)
+    return "".join(lines[node + 1 : node + 2]).strip()
 
 
 def _initialize(resolver: Any) -> None:

@@ -238,6 +238,21 @@ def test_nothing_outside_is_marked_as_part_of_the_program():
     assert marked == []
 
 
+@pytest.mark.parametrize("num_cores", [1, 2])
+def test_tensorflow_s_own_bridge_to_tpus_makes_one_cluster_of_the_program(num_cores):
+    """The passes that find the program, check what it takes in, and cut it out for the compiler."""
+    strategy = described_tpu.make_strategy(num_cores)
+    for optimizer in ("adam", "keras adam", "keras (tf-keras) adam"):
+        graph = built(linear_model(optimizer), strategy, batches_of(8)).graph
+        bridge = tf.mlir.experimental
+        program = bridge.convert_graph_def(graph.as_graph_def(), "tf-standard-pipeline")
+        assert program.count("TPUReplicateMetadata") == 1
+        cut_out = bridge.run_pass_pipeline(program, "tf-replicated-clustering-bridge-v2")
+        assert cut_out.count("tf_device.cluster") == 1
+        assert cut_out.count("tf_device.replicate") == num_cores - 1
+        assert "TPUReplicateMetadata" not in cut_out
+
+
 def test_all_copies_are_restored_from_what_one_was_saved_as(tmp_path):
     program = built(linear_model("adam"), described_tpu.make_strategy(2), batches_of(4))
     with program.graph.as_default():
