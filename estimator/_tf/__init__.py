@@ -23,7 +23,9 @@ from estimator._tf.distribute import (
     make_parameter_server,
     replica_reaches_outer_graphs,
     seats_in_all_reduces,
+    variables_by_handle,
 )
+from estimator._tf.equality import keras_compares_values
 from estimator._tf.gradients import gradient_reduction, last_loss_reduction, mean_gradients, scaled
 from estimator._tf.graph import (
     add_control_inputs,
@@ -33,6 +35,7 @@ from estimator._tf.graph import (
     copy_op,
     forget_waits,
     hashable_tensors,
+    initialized_value,
     is_loop_body,
     is_ref,
     lift_to_graph,
@@ -40,7 +43,6 @@ from estimator._tf.graph import (
     outer_graphs,
     set_input,
     while_loop,
-    written_resources,
 )
 from estimator._tf.hooks import (
     final_ops,
@@ -62,6 +64,7 @@ from estimator._tf.keras import (
     metric_variables,
     tf_keras_names_by_thread,
 )
+from estimator._tf.optimizers import keras_optimizers_in_graphs
 from estimator._tf.random import (
     keras_seeds_replaced,
     loop_counters,
@@ -86,4 +89,12 @@ from estimator._tf.tpu import (
     per_replica,
     tpu_name,
     tpu_resolver,
+)
+from estimator._tf.variable_use import (
+    branches_noted,
+    keras_control_flow_v2,
+    runs_a_function,
+    variable_source,
+    written_handles,
+    written_resources,
 )

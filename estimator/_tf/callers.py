@@ -37,19 +37,24 @@ def is_called_by_keras(*parts: str) -> bool:
     return bool(folders) and is_on_stack(folders)
 
 
-def asks_keras() -> bool:
-    """Whether Keras itself calls TensorFlow here, and not a user's code that Keras calls."""
+def asks_keras(*names: str) -> bool:
+    """Whether Keras itself calls TensorFlow here, and not a user's code that Keras calls.
+
+    Either "keras" or "tf_keras", if only one is meant.
+    """
     inside = (_TENSORFLOW, _ESTIMATOR)
     frame: types.FrameType | None = sys._getframe()
     while frame is not None and frame.f_code.co_filename.startswith(inside):
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(_keras_folders() or ("?",))
+    return frame is not None and frame.f_code.co_filename.startswith(
+        _keras_folders(*names) or ("?",)
+    )
 
 
-def _keras_folders() -> tuple[str, ...]:
+def _keras_folders(*names: str) -> tuple[str, ...]:
     return tuple(
         os.path.dirname(sys.modules[name].__file__ or "") + os.sep
-        for name in ("keras", "tf_keras")
+        for name in names or ("keras", "tf_keras")
         if name in sys.modules
     )
 

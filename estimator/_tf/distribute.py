@@ -23,6 +23,15 @@ def copies(variable: tf.Variable) -> Sequence[tf.Variable]:
     return (getattr(variable, "_v", variable),)
 
 
+def variables_by_handle() -> dict[Any, tf.Variable]:
+    """All variables around the step, each replica's copy on its own, by a `ref` of its handle."""
+    keys = tf.compat.v1.GraphKeys
+    graph = outer_graphs(tf.compat.v1.get_default_graph())[-1]
+    collected = graph.get_collection(keys.GLOBAL_VARIABLES)
+    collected += graph.get_collection(keys.LOCAL_VARIABLES)
+    return {copy.handle.ref(): copy for v in collected for copy in copies(v)}
+
+
 @contextlib.contextmanager
 def replica_reaches_outer_graphs() -> Iterator[None]:
     """Inside, `tf.init_scope` in a loop's body leaves neither the replica nor variable creators.

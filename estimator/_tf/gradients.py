@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.distribute import mirrored_strategy as _mirrored
+from tensorflow.python.distribute import values as _values
 from tensorflow.python.training import optimizer as _v1_optimizer
 
 _thread = threading.local()
@@ -33,26 +37,114 @@ def mean_gradients(strategy: tf.distribute.Strategy) -> Iterator[None]:
     A plain optimizer in a `model_fn` knows nothing of replicas, so its gradients are scaled where
     they enter the sum. The places are methods of TensorFlow and Keras classes, replaced while one
     graph is built (builds hold a lock) and for the replicas of that one strategy only.
+
+    A v1 optimizer reduces first. A Keras optimizer may clip before, or reduce in a branch, where
+    replicas cannot wait for each other. So its gradients are reduced at the door, and behind it
+    each replica does what all the others do, to its own copies of the variables.
     Optimizer.apply_gradients 2.16 to 2.21; TFOptimizer since Keras 3.0; tf-keras 2.16 to 2.21.
     """
     num_replicas = strategy.num_replicas_in_sync
 
+    def is_on_replica() -> bool:
+        is_ours = tf.distribute.get_strategy() is strategy
+        return is_ours and not tf.distribute.in_cross_replica_context()
+
     def scale(grads_and_vars: Any) -> list:
         grads_and_vars = list(grads_and_vars)
-        is_ours = tf.distribute.get_strategy() is strategy
-        if num_replicas == 1 or not is_ours or tf.distribute.in_cross_replica_context():
+        if num_replicas == 1 or not is_on_replica():
             return grads_and_vars
         factor = 1.0 if _reduction() == "sum" else 1.0 / num_replicas
         return [(scaled(grad, factor), var) for grad, var in grads_and_vars]
 
+    def reduce(grads: Sequence[Any]) -> list:
+        there = [(grad, None) for grad in grads if grad is not None]
+        if num_replicas == 1 or not there:
+            return list(grads)
+        parts = [part for part, _ in scale(there)]
+        sums = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, parts)
+        left = iter(sums)
+        return [None if grad is None else next(left) for grad in grads]
+
     with contextlib.ExitStack() as stack:
-        for owner, name, is_method in _gradient_sums():
-            original = getattr(owner, name)
-            stack.callback(setattr, owner, name, original)
-            if owner is _v1_optimizer.Optimizer:
-                original = _also_across_replicas(original)
-            setattr(owner, name, _with_scaled_gradients(original, scale, is_method))
+        original = _v1_optimizer.Optimizer.apply_gradients
+        _replace(stack, _v1_optimizer.Optimizer, "apply_gradients", _scaled_first(original, scale))
+        for owner, name in _keras_sums():
+            _replace(stack, owner, name, _unless_reduced(getattr(owner, name), scale))
+        for owner, name in _keras_doors():
+            door = _reduced_first(owner.__dict__[name], reduce, is_on_replica)
+            _replace(stack, owner, name, door)
+        if isinstance(strategy.extended, _mirrored.MirroredExtended):
+            stack.enter_context(_replicas_apart(strategy))
         yield
+
+
+def _replace(stack: contextlib.ExitStack, owner: Any, name: str, new: Any) -> None:
+    stack.callback(setattr, owner, name, getattr(owner, name))
+    setattr(owner, name, new)
+
+
+@contextlib.contextmanager
+def _replicas_apart(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """Inside, behind the door of a Keras optimizer, no replica waits for another.
+
+    TensorFlow has such a mode for XLA, which Keras's optimizers know: each replica updates its own
+    copies. What goes to all copies is the same on each replica there, so none is broadcast.
+    `_use_merge_call` of the extended class and values.apply_aggregation_replica_context 2.16 to
+    2.21.
+    """
+    extended, broadcast = strategy.extended, _values.apply_aggregation_replica_context
+    merges = extended._use_merge_call
+
+    def aggregate(value: Any, aggregation: Any, destinations: Any) -> Any:
+        if _is_behind_door():
+            return value
+        return broadcast(value, aggregation, destinations)
+
+    extended._use_merge_call = lambda: not _is_behind_door() and merges()
+    _values.apply_aggregation_replica_context = aggregate
+    try:
+        yield
+    finally:
+        del extended._use_merge_call
+        _values.apply_aggregation_replica_context = broadcast
+
+
+def _is_behind_door() -> bool:
+    """Whether this thread is in a Keras optimizer whose gradients are reduced already."""
+    return getattr(_thread, "is_reduced", False)
+
+
+def _reduced_first(
+    original: Callable, reduce: Callable[[Sequence[Any]], list], is_on_replica: Callable[[], bool]
+) -> Callable:
+    """A Keras optimizer's method that applies gradients, given reduced ones."""
+
+    @functools.wraps(original)
+    def door(self: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
+        if _is_behind_door() or not is_on_replica():
+            return original(self, gradients, *args, **kwargs)
+        gradients = list(gradients)
+        if original.__name__ == "apply":
+            gradients = reduce(gradients)
+        elif not _is_told_to_skip(original, self, gradients, args, kwargs):
+            grads = reduce([grad for grad, _ in gradients])
+            gradients = [(g, var) for g, (_, var) in zip(grads, gradients, strict=True)]
+        _thread.is_reduced = True
+        try:
+            return original(self, gradients, *args, **kwargs)
+        finally:
+            _thread.is_reduced = False
+
+    return door
+
+
+def _is_told_to_skip(original: Callable, *given: Any) -> bool:
+    """Whether the caller of tf-keras's `apply_gradients` has reduced the gradients."""
+    self, gradients, args, kwargs = given
+    named = inspect.signature(original).bind(self, gradients, *args, **kwargs).arguments
+    named = {**named, **named.get("kwargs", {})}
+    skips = named.get("skip_gradients_aggregation", False)
+    return skips or not named.get("experimental_aggregate_gradients", True)
 
 
 def _also_across_replicas(apply_gradients: Callable) -> Callable:
@@ -95,26 +187,51 @@ def last_loss_reduction(graph: tf.Graph) -> str | None:
     return graph._last_loss_reduction
 
 
-def _gradient_sums() -> Iterator[tuple[Any, str, bool]]:
-    yield _v1_optimizer.Optimizer, "apply_gradients", True
+def _keras_sums() -> Iterator[tuple[Any, str]]:
+    """Where Keras sums gradients over replicas."""
     if keras := sys.modules.get("keras.src.backend.tensorflow.optimizer"):
-        yield keras.TFOptimizer, "_all_reduce_sum_gradients", True
+        yield keras.TFOptimizer, "_all_reduce_sum_gradients"
     if tf_keras := sys.modules.get("tf_keras.src.optimizers.utils"):
-        yield tf_keras, "all_reduce_sum_gradients", False
+        yield tf_keras, "all_reduce_sum_gradients"
 
 
-def _with_scaled_gradients(original: Callable, scale: Callable, is_method: bool) -> Callable:
-    if is_method:
+def _keras_doors() -> Iterator[tuple[Any, str]]:
+    """The methods that apply gradients, of all Keras optimizers and of what inherits from them."""
+    roots = (
+        ("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"),
+        ("tf_keras.src.optimizers.optimizer", "_BaseOptimizer", "apply_gradients"),
+        ("tf_keras.src.optimizers.legacy.optimizer_v2", "OptimizerV2", "apply_gradients"),
+    )
+    for module, root, name in roots:
+        if module in sys.modules:
+            owners = [getattr(sys.modules[module], root)]
+            for owner in owners:
+                owners.extend(set(owner.__subclasses__()).difference(owners))
+                if name in owner.__dict__:
+                    yield owner, name
 
-        def method(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-            return original(self, scale(grads_and_vars), *args, **kwargs)
 
-        return method
+def _scaled_first(original: Callable, scale: Callable) -> Callable:
+    original = _also_across_replicas(original)
 
-    def function(grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        return original(scale(grads_and_vars), *args, **kwargs)
+    @functools.wraps(original)
+    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(self, scale(grads_and_vars), *args, **kwargs)
 
-    return function
+    return apply_gradients
+
+
+def _unless_reduced(original: Callable, scale: Callable) -> Callable:
+    """A method or a function that sums gradients; the pairs are its last positional argument."""
+
+    @functools.wraps(original)
+    def all_reduce_sum_gradients(*args: Any, **kwargs: Any) -> Any:
+        *first, grads_and_vars = args
+        if _is_behind_door():
+            return list(grads_and_vars)
+        return original(*first, scale(grads_and_vars), **kwargs)
+
+    return all_reduce_sum_gradients
 
 
 def scaled(grad: Any, factor: float) -> Any:

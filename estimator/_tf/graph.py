@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import lift_to_graph as _lift_to_graph
-from tensorflow.python.framework import auto_control_deps_utils as _control_deps
 from tensorflow.python.ops import cond_v2, while_v2
 
 from estimator._tf.tpu import TPU_PROGRAM
@@ -21,6 +21,15 @@ while_loop = while_v2.while_loop
 def cond(predicate: tf.Tensor, true_fn: Callable, false_fn: Callable, name: str) -> Any:
     """`tf.cond` as one functional op, whatever v1 switches are set (2.16 to 2.21)."""
     return cond_v2.cond_v2(predicate, true_fn, false_fn, name=name)
+
+
+def initialized_value(variable: tf.Variable) -> tf.Tensor:
+    """What a variable holds, or what it is to hold if it is not initialized yet.
+
+    For initial values: all variables are initialized in one session call, in any order.
+    """
+    is_there = tf.compat.v1.is_variable_initialized(variable)
+    return cond(is_there, variable.read_value, lambda: variable.initial_value, "initialized")
 
 
 def lift_to_graph(tensor: tf.Tensor, graph: tf.Graph) -> tf.Tensor:
@@ -72,14 +81,6 @@ def control_outputs(op: tf.Operation) -> Sequence[tf.Operation]:
     return op._control_outputs
 
 
-def written_resources(op: tf.Operation) -> list[tf.Tensor]:
-    """The resources among the inputs of `op` that it may change, also inside a function.
-
-    TensorFlow orders the ops of a `tf.function` by it; nothing public tells. 2.16 to 2.21.
-    """
-    return list(_control_deps.get_read_write_resource_inputs(op)[1])
-
-
 def is_ref(tensor: tf.Tensor) -> bool:
     """Whether `tensor` is a reference to a v1 variable's or queue's buffer (2.16 to 2.21)."""
     return tensor.dtype._is_ref_dtype
@@ -104,13 +105,34 @@ def capture_source(tensor: tf.Tensor) -> tf.Tensor:
     Of what a TPU's program takes in, one for each core, it is the first core's.
     """
     while True:
-        captures = getattr(tensor.graph, "captures", None) or ()
-        outside = next((outer for outer, inner in captures if inner is tensor), None)
+        outside = _captured(tensor.graph).get(id(tensor))
         if outside is None and tensor.op.type == "TPUReplicatedInput":
             outside = tensor.op.inputs[0]
         if outside is None:
             return tensor
         tensor = outside
+
+
+# By function body: how many captures it had, and the outer tensor by the id of the inner one.
+_captures: weakref.WeakKeyDictionary[tf.Graph, tuple[int, dict[int, tf.Tensor]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _captured(graph: tf.Graph) -> dict[int, tf.Tensor]:
+    """What a function body takes from around it; a body of many variables is asked very often.
+
+    FuncGraph.captures is public and makes a list each time; `function_captures` 2.16 to 2.21.
+    """
+    captures = getattr(graph, "function_captures", None)
+    if captures is None:
+        return {}
+    count = len(captures.by_val_internal)
+    known = _captures.get(graph)
+    if known is None or known[0] != count:
+        known = count, {id(inner): outer for outer, inner in graph.captures}
+        _captures[graph] = known
+    return known[1]
 
 
 @contextlib.contextmanager

@@ -39,6 +39,8 @@ def building(
         _tf.mean_gradients(strategy),
         contextlib.nullcontext() if has_ps else _tf.sync_replicas_in_line(),
         _tf.hashable_tensors(),
+        _tf.keras_compares_values(),
+        _tf.keras_optimizers_in_graphs(),
         tf.variable_creator_scope(create_resource),
     ):
         tf.compat.v1.set_random_seed(seed)

@@ -13,12 +13,14 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.config.checks import arguments_taken, check_needs_only, parameters_of
 from estimator.graph.features import explaining_batch_size, explaining_failure
+from estimator.graph.initial_values import without_order
 from estimator.graph.lift import Lift, Waits, build_table_initializers
 from estimator.graph.names import marking_get_variable, without_mark
 from estimator.graph.precision import compiling, computing_in
 from estimator.graph.reduce import keep_local, keep_metrics_local
 from estimator.graph.scaffold import build_scaffold
 from estimator.graph.seed import python_seed
+from estimator.graph.updates import wiring_branches
 from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
 MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
@@ -186,7 +188,7 @@ def build_replicas(
             return Replica(plain, spec.host_call, spec.scaffold_fn)
 
     with (
-        watching_variables() as watch,
+        watching_variables(mode) as watch,
         # The policy of tf-keras is the process's: replicas would set it back under each other.
         computing_in(model.config.compute_dtype),
         compiling(model.config.jit_compile),
@@ -254,10 +256,17 @@ class VariableWatch:
 
 
 @contextlib.contextmanager
-def watching_variables() -> Iterator[VariableWatch]:
-    """Inside, variables are created as replicas need them, and what is made is noted."""
+def watching_variables(mode: str) -> Iterator[VariableWatch]:
+    """Inside, variables are created as replicas need them, and what is made is noted.
+
+    What Keras assigns in branches and loops runs in training; elsewhere only metrics do.
+    """
     graph = tf.compat.v1.get_default_graph()
     watch = VariableWatch(graph, len(graph.get_operations()), [], [], set())
+    metrics: set[Any] = set()
+
+    def is_wanted(handle: tf.Tensor) -> bool:
+        return mode == ModeKeys.TRAIN or handle.ref() in metrics
 
     def create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
         kwargs["name"] = without_mark(kwargs.get("name"))
@@ -267,14 +276,20 @@ def watching_variables() -> Iterator[VariableWatch]:
         # Also those that the model replaces later, by values from a checkpoint.
         watch.initializers.update(copy.initializer for copy in _tf.copies(variable))
         watch.variables.append(variable)
-        if _tf.is_called_by_keras("metrics") and kwargs.get("collections") == []:
-            # Of tf-keras, which initializes them itself: nothing else would.
-            keep_local(_tf.copies(variable))
+        if _tf.is_called_by_keras("metrics"):
+            metrics.update(copy.handle.ref() for copy in _tf.copies(variable))
+            if kwargs.get("collections") == []:
+                # Of tf-keras, which initializes them itself: nothing else would.
+                keep_local(_tf.copies(variable))
         if _tf.is_called_by_keras():
             watch.keras_variables.extend(copy.handle for copy in _tf.copies(variable))
         return variable
 
-    with tf.variable_creator_scope(create_variable):
+    with (
+        tf.variable_creator_scope(create_variable),
+        wiring_branches(watch.keras_variables, is_wanted),
+        _tf.keras_control_flow_v2(),
+    ):
         yield watch
 
 
@@ -300,7 +315,8 @@ def _create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
     value: Any = kwargs.get("initial_value")
     if tf.is_tensor(value) and hasattr(value, "op") and _tf.is_loop_body(value.graph):
         with tf.init_scope():
-            kwargs["initial_value"] = _tf.lift_to_graph(value, tf.compat.v1.get_default_graph())
+            value = _tf.lift_to_graph(value, tf.compat.v1.get_default_graph())
+    kwargs["initial_value"] = without_order(value)
     variable = next_creator(**kwargs)
     copies = {id(copy) for copy in _tf.copies(variable)}
     if copies != {id(variable)}:

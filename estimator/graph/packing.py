@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.graph.order import in_order, waits_of
-from estimator.graph.updates import runs_a_function
 
 # A larger tensor is not worth the copy, and would keep the others waiting.
 _MOST_BYTES = 64 * 1024
@@ -60,7 +59,7 @@ def pack_messages(ops: Sequence[tf.Operation]) -> None:
 def task_of(op: tf.Operation) -> str:
     """The task that runs an op; what reads or assigns a variable runs where that is."""
     device = op.device
-    if op.inputs and op.inputs[0].dtype == tf.resource and not runs_a_function(op):
+    if op.inputs and op.inputs[0].dtype == tf.resource and not _tf.runs_a_function(op):
         device = _tf.capture_source(op.inputs[0]).op.device
     spec = tf.DeviceSpec.from_string(device or "")
     return tf.DeviceSpec(job=spec.job, task=spec.task).to_string()

@@ -11,9 +11,6 @@ import tensorflow as tf
 
 from estimator import _tf
 
-# TensorFlow does not say of it that it leaves a variable as it is.
-_QUESTION = "VarIsInitializedOp"
-
 # What `evaluate` returns besides the metrics.
 _RESULTS = ("loss", "global_step")
 
@@ -128,8 +125,8 @@ def _writes(
     if all(isinstance(metric, tuple | list) for metric in metric_ops[0].values()):
         return writes
     for op in new_ops:
-        for handle in _tf.written_resources(op):
-            writes[_tf.capture_source(handle).ref()].append(op)
+        for handle in _tf.written_handles(op):
+            writes[_tf.variable_source(handle).ref()].append(op)
     return writes
 
 
@@ -140,4 +137,4 @@ def _assignments(
     variables = [copies[replica] for copies in _tf.metric_variables(metric)]
     initializers = {variable.initializer for variable in variables}
     ops = [op for variable in variables for op in writes.get(variable.handle.ref(), [])]
-    return [op for op in dict.fromkeys(ops) if op not in initializers and op.type != _QUESTION]
+    return [op for op in dict.fromkeys(ops) if op not in initializers]

@@ -40,12 +40,12 @@ def build_snapshot(step_ops: Sequence[tf.Operation], counters: Sequence[tf.Varia
       counters: left out, as the global step is. They count a step that is skipped too: its batch
         is used up, and schedules go on.
     """
-    variables = _variables_by_handle()
+    variables = _tf.variables_by_handle()
     for copy in [copy for counter in counters for copy in _tf.copies(counter)]:
         variables.pop(copy.handle.ref(), None)
     values: dict[Any, tf.Tensor] = {}
-    for op in [*updates.assignments(step_ops), *filter(updates.runs_a_function, step_ops)]:
-        for handle in [_tf.capture_source(tensor).ref() for tensor in op.inputs]:
+    for op in updates.assignments(step_ops):
+        for handle in [_tf.variable_source(handle).ref() for handle in _tf.written_handles(op)]:
             if handle not in variables:
                 continue
             if handle not in values:
@@ -87,12 +87,3 @@ def build_take_back(
             return tf.constant(True)
 
     return _tf.cond(is_bad, take_back, lambda: tf.constant(False), name="take_back").op
-
-
-def _variables_by_handle() -> dict[Any, tf.Variable]:
-    """All variables around the step, each replica's copy on its own."""
-    keys = tf.compat.v1.GraphKeys
-    graph = _tf.outer_graphs(tf.compat.v1.get_default_graph())[-1]
-    collected = graph.get_collection(keys.GLOBAL_VARIABLES)
-    collected += graph.get_collection(keys.LOCAL_VARIABLES)
-    return {copy.handle.ref(): copy for v in collected for copy in _tf.copies(v)}

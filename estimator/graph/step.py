@@ -276,7 +276,8 @@ class TrainStep:
             with self._seats_for_report() as self._seats:
                 replicas = build_replicas(self._strategy, model, batches, ModeKeys.TRAIN)
         check_global_step_advances(replicas.new_ops, self._global_step, windows)
-        assigned = updates.assignments(replicas.new_ops)
+        conditional = {window.update for window in windows}
+        assigned = [op for op in updates.assignments(replicas.new_ops) if op not in conditional]
         self._windows = windows
         self._window = counting_window(windows, assigned, self._global_step)
         if self._window is not None:

@@ -73,7 +73,7 @@ def build_program(
         for place, tensor in zip(places, tensors, strict=True):
             taken[place] = tensor
         features, labels = tf.nest.pack_sequence_as(batches[0], taken)
-        with watching_variables() as watch, _tf.replica_reaches_outer_graphs():
+        with watching_variables(mode) as watch, _tf.replica_reaches_outer_graphs():
             replica = _call(model, features, labels, mode)
             done = finish(replica.spec, watch)
         made.append(_leave(replica, mode, done, summaries))

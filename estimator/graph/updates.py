@@ -4,19 +4,24 @@ Keras layers and optimizers are written for eager order: they assign and return 
 that would mean that a session never runs the assignment, or runs it before a read that the Python
 code put first. `build_updates` finds these assignments and gives them the order they were written
 in. v1 layers put theirs in the collection UPDATE_OPS, which many a `model_fn` forgets to wire.
+
+A cond, a loop or a call of a `tf.function` that assigns is an assignment like any other. What runs
+inside is settled when it is made: all of a `tf.function` by TensorFlow, and what Keras assigns in a
+branch or in a loop by `wiring_branches`.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from estimator import _tf
 
 _READS = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd"}
-_WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStrided")
 
 
 def build_updates(
@@ -49,58 +54,104 @@ def build_updates(
     """
     unfed = _behind_placeholders(new_ops)
     new_ops = [op for op in new_ops if op not in unfed]
-    handles = {handle.ref() for handle in keras_variables}
-    assigned = [
-        op
-        for op in assignments(new_ops)
-        if _tf.is_made_by_keras(op) or _tf.capture_source(op.inputs[0]).ref() in handles
-    ]
-    counts = writes_to(assignments(new_ops), global_step)
-    if counting is not None:
-        counts = [op for op in counts if op in counting]
-    build_order(new_ops, {*counts, *assigned, *conditional})
-    wired = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+    assigning = assignments(new_ops)
+    assigned = _of_keras(assigning, {handle.ref() for handle in keras_variables})
     made = set(new_ops)
-    return assigned + [op for op in map(_as_op, wired) if op in made]
+    wired = [
+        op
+        for op in map(_as_op, tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS))
+        if op in made
+    ]
+    runs = made if counting is None else {*counting, *wired, *assigned, *conditional}
+    counts = [op for op in writes_to(assigning, global_step) if op in runs]
+    idle = {op for op in assigning if op not in runs}
+    build_order(new_ops, {*counts, *assigned, *conditional}, idle)
+    return assigned + wired
 
 
-def build_order(new_ops: Sequence[tf.Operation], writes: set[tf.Operation]) -> None:
+def wiring_branches(
+    keras_variables: Sequence[tf.Tensor], is_wanted: Callable[[tf.Tensor], bool]
+) -> contextlib.AbstractContextManager[None]:
+    """Inside, what Keras assigns in a branch of a cond or in a loop runs whenever that does.
+
+    In a v1 graph TensorFlow runs of a branch only what its outputs need.
+
+    Args:
+      keras_variables: handles of the variables that Keras made; it may still grow.
+      is_wanted: whether what assigns to the variable of a handle is to run.
+    """
+
+    def wire(branch: Any) -> None:
+        ops = branch.get_operations()
+        if not any(map(_tf.written_handles, ops)):
+            return
+        handles = {handle.ref() for handle in keras_variables}
+        assigned = [
+            op for op in _of_keras(assignments(ops), handles) if any(map(is_wanted, _written(op)))
+        ]
+        build_order(ops, set(assigned))
+        branch.control_outputs.extend(assigned)
+
+    return _tf.branches_noted(wire)
+
+
+def build_order(
+    new_ops: Sequence[tf.Operation],
+    writes: set[tf.Operation],
+    idle: Collection[tf.Operation] = frozenset(),
+) -> None:
     """Orders each of `writes` with the ops of the same variable as they were made.
 
     Args:
       new_ops: all that were made, in that order.
-      writes: those of them that assign, or, if they run a function, may.
+      writes: those of them that assign.
+      idle: those that would assign, but no step runs them: nothing waits for them.
     """
+    written = {op: {handle.ref() for handle in _tf.written_handles(op)} for op in writes}
     by_variable = collections.defaultdict(list)
     for op in new_ops:
-        if _reads_foreign_write(op, writes):
+        handles = {tensor.ref() for tensor in op.inputs if tensor.dtype == tf.resource}
+        if not handles or op in idle or _reads_foreign_write(op, handles, writes):
             continue  # No step may wait for what a saver or a hook may run one day.
-        for tensor in op.inputs:
-            if tensor.dtype == tf.resource:
-                by_variable[tensor.ref()].append(op)
+        for handle in handles:
+            by_variable[handle].append(op)
     made = {op: place for place, op in enumerate(new_ops)}
-    for ops in by_variable.values():
-        if not writes.isdisjoint(ops):
-            _add_order(ops, writes, made)
+    for handle, ops in by_variable.items():
+        assigning = {op for op in ops if handle in written.get(op, ())}
+        if assigning:
+            _add_order(ops, assigning, made)
 
 
 def writes_to(ops: Sequence[tf.Operation], variable: tf.Variable) -> list[tf.Operation]:
     """Those of some assignments that assign to `variable`."""
     handles = {copy.handle.ref() for copy in _tf.copies(variable)}
-    return [op for op in ops if _tf.capture_source(op.inputs[0]).ref() in handles]
+    return [op for op in ops if any(handle.ref() in handles for handle in _written(op))]
 
 
 def assignments(new_ops: Sequence[tf.Operation]) -> list[tf.Operation]:
-    """The ops among `new_ops` that change a variable in a step: no initializer, no restore."""
+    """The ops among `new_ops` that change a variable in a step: no initializer, no restore.
+
+    Conds, loops and calls whose functions do are among them.
+    """
     initializers = _initializers()
     return [
         op
         for op in new_ops
-        if op.type.startswith(_WRITES)
-        and op.inputs
-        and op.inputs[0].dtype == tf.resource
-        and op not in initializers
-        and not _is_restore(op)
+        if _tf.written_handles(op) and op not in initializers and not _is_restore(op)
+    ]
+
+
+def _written(op: tf.Operation) -> list[tf.Tensor]:
+    """The handles, in the outermost graph, of the variables that `op` changes."""
+    return [_tf.variable_source(handle) for handle in _tf.written_handles(op)]
+
+
+def _of_keras(assigning: Sequence[tf.Operation], handles: set[Any]) -> list[tf.Operation]:
+    """Those that Keras code made, and those of variables that it made."""
+    return [
+        op
+        for op in assigning
+        if _tf.is_made_by_keras(op) or any(handle.ref() in handles for handle in _written(op))
     ]
 
 
@@ -110,30 +161,27 @@ def _add_order(
     last_write: list[tf.Operation] = []
     reads_since: list[tf.Operation] = []
     for op in ops:
-        if op in writes:
-            place = made[op]
-            reads = [
-                end for read in reads_since for end in _ends(read) if made.get(end, place) < place
-            ]
-            _tf.add_control_inputs(op, [*last_write, *reads])
-            last_write, reads_since = _ends(op), []
-        elif op.type in _READS or runs_a_function(op):
-            _tf.add_control_inputs(op, last_write)
+        is_write = op in writes
+        if not is_write and op.type not in _READS and not _tf.runs_a_function(op):
+            continue
+        waits = [*last_write, *(reads_since if is_write else ())]
+        place = made[op]
+        ends = [end for before in waits for end in _ends(before) if made.get(end, place) < place]
+        if ends:
+            _tf.add_control_inputs(op, ends)
+        if is_write:
+            last_write, reads_since = [op], []
+        else:
             reads_since.append(op)
-
-
-def runs_a_function(op: tf.Operation) -> bool:
-    """Whether `op` may read the variable inside a function body: a cond, a loop or a call."""
-    return any(attribute.HasField("func") for attribute in op.node_def.attr.values())
 
 
 def _ends(op: tf.Operation) -> list[tf.Operation]:
     """What runs after all of `op`.
 
-    Who waits for a cond or a loop alone waits for its start, once a session has taken it apart;
-    its outputs come after what happens inside.
+    Who waits for a cond or a loop alone waits for its start, once a session has taken it apart,
+    unless it has control outputs; its outputs come after what happens inside.
     """
-    if not runs_a_function(op):
+    if not _tf.runs_a_function(op):
         return [op]
     return [op, *(c for out in op.outputs for c in out.consumers() if c.type == "Identity")]
 
@@ -160,19 +208,20 @@ def _behind_placeholders(new_ops: Sequence[tf.Operation]) -> set[tf.Operation]:
     return found
 
 
-def _reads_foreign_write(op: tf.Operation, writes: set[tf.Operation]) -> bool:
+def _reads_foreign_write(
+    op: tf.Operation, handles: set[Any], writes: Collection[tf.Operation]
+) -> bool:
     """Whether `op` is the read that follows an assignment that no step runs."""
     return any(
-        other.type.startswith(_WRITES)
-        and other not in writes
-        and other.inputs[0].ref() in {tensor.ref() for tensor in op.inputs}
+        other not in writes
+        and any(handle.ref() in handles for handle in _tf.written_handles(other))
         for other in op.control_inputs
     )
 
 
 def _is_restore(op: tf.Operation) -> bool:
     """Whether `op` assigns what a file holds: it belongs to a saver or is an initializer."""
-    if not op.type.startswith(_WRITES) or len(op.inputs) < 2:
+    if _tf.runs_a_function(op) or len(op.inputs) < 2:
         return False
     source = op.inputs[1].op
     while source.type == "Identity":

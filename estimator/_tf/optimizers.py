@@ -1,0 +1,161 @@
+"""Keras optimizers in a graph that is built once: what they leave to eager execution."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from estimator._tf.distribute import copies
+from estimator._tf.graph import initialized_value, set_input
+
+
+@contextlib.contextmanager
+def keras_optimizers_in_graphs() -> Iterator[None]:
+    """Inside, Keras optimizers take plain variables, and do in each step what is a step's.
+
+    - Muon and OptimizerMap ask a variable for its `path`, which only Keras's own variables have,
+      and Adafactor names its own after it, where a `/` is an error.
+    - Until it is built, LossScaleOptimizer scales by a Python number. Eagerly that is the first
+      step alone, but a graph would keep it.
+    - ScheduleFreeAdamW assigns where it is built; in a graph, each step would do so again.
+    - Nadam of tf-keras counts in Python how often it made what its variables share in a step.
+
+    Builds hold a lock. keras.src.optimizers since Keras 3.3 (Muon and OptimizerMap: 3.10,
+    ScheduleFreeAdamW: 3.13); tf-keras 2.16 to 2.21.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def replace(module: str, owner: str, name: str, make: Callable) -> None:
+            place: Any = sys.modules.get(
+                module if "." in module else f"keras.src.optimizers.{module}"
+            )
+            if owner:
+                place = getattr(place, owner, None)
+            original = getattr(place, name, None)
+            if original is not None:
+                setattr(place, name, make(original))
+                stack.callback(setattr, place, name, original)
+
+        waiting: dict[int, list[tf.Operation]] = {}
+        replace("base_optimizer", "BaseOptimizer", "add_variable", _of_any_name)
+        replace("adafactor", "", "backend", _Backend)
+        replace("muon", "Muon", "_should_use_adamw", _of_path)
+        replace("multi_optimizer", "OptimizerMap", "__call__", _of_path)
+        replace("loss_scale_optimizer", "LossScaleOptimizer", "scale_loss", _scaling(waiting))
+        replace("loss_scale_optimizer", "LossScaleOptimizer", "build", _building(waiting))
+        replace("schedule_free_adamw", "ScheduleFreeAdamW", "build", _starting_at_weights)
+        replace("tf_keras.src.optimizers.nadam", "Nadam", "build", _counting_in_graph)
+        yield
+
+
+def _starting_at_weights(original: Callable) -> Callable:
+    def build(self: Any, var_list: Any) -> None:
+        add = self.add_variable_from_reference
+
+        def add_variable(reference: Any, name: Any = None, initializer: Any = "zeros") -> Any:
+            if name == "momentum":
+                plain = reference if isinstance(reference, tf.Variable) else reference.value
+                first = copies(plain)[0]
+
+                def initializer(shape: Any, dtype: Any = None) -> tf.Tensor:
+                    del shape
+                    return tf.cast(initialized_value(first), dtype or first.dtype)
+
+            return add(reference, name=name, initializer=initializer)
+
+        object.__setattr__(self, "add_variable_from_reference", add_variable)
+        object.__setattr__(self, "assign", lambda variable, value: None)
+        try:
+            original(self, var_list)
+        finally:
+            object.__delattr__(self, "add_variable_from_reference")
+            object.__delattr__(self, "assign")
+
+    return build
+
+
+class _Made:
+    """In place of a count: whether what is made once a step was made yet."""
+
+    def __init__(self, is_made: bool) -> None:
+        self._is_made = is_made
+
+    def __eq__(self, other: object) -> Any:
+        return tf.constant(self._is_made)
+
+    def __add__(self, other: int) -> _Made:
+        return _Made(True)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _counting_in_graph(original: Callable) -> Callable:
+    def build(self: Any, var_list: Any) -> None:  # Each `apply_gradients` calls it.
+        original(self, var_list)
+        self._u_product_counter = _Made(False)
+
+    return build
+
+
+def _of_any_name(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def make_variable(*args: Any, name: str | None = None, **kwargs: Any) -> Any:
+        # As Keras names what it makes by `add_variable_from_reference`.
+        name = name and name.replace("/", "_").replace(":", "_")
+        return original(*args, name=name, **kwargs)
+
+    return make_variable
+
+
+class _Backend:
+    """Keras's backend, whose variables may be given any name."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+        self.Variable = _of_any_name(backend.Variable)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+
+def _of_path(original: Callable) -> Callable:
+    def of_path(self: Any, variable: Any) -> Any:
+        if isinstance(variable, tf.Variable):
+            path = variable.name.partition(":")[0]
+            variable = types.SimpleNamespace(path=path, shape=variable.shape)
+        return original(self, variable)
+
+    return of_path
+
+
+def _scaling(waiting: dict[int, list[tf.Operation]]) -> Callable:
+    def make(original: Callable) -> Callable:
+        def scale_loss(self: Any, loss: Any) -> Any:
+            if self.built or tf.executing_eagerly():
+                return original(self, loss)
+            scale = tf.identity(tf.constant(self.initial_scale, tf.float32), "loss_scale")
+            waiting.setdefault(id(self), []).append(scale.op)
+            return loss * tf.cast(scale, loss.dtype)
+
+        return scale_loss
+
+    return make
+
+
+def _building(waiting: dict[int, list[tf.Operation]]) -> Callable:
+    def make(original: Callable) -> Callable:
+        def build(self: Any, var_list: Any) -> None:
+            original(self, var_list)
+            for op in waiting.pop(id(self), []):
+                with op.graph.as_default(), tf.control_dependencies(None):
+                    set_input(op, tf.convert_to_tensor(self.dynamic_scale.value))
+
+        return build
+
+    return make

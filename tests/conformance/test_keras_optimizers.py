@@ -1,0 +1,70 @@
+"""Every Keras optimizer, with each option, does in a graph what it does in a plain eager loop."""
+
+import pytest
+
+from tests.conformance import keras_optimizers as table
+from tests.integration.cluster import Cluster
+
+LOCAL = [setting for setting in table.SETTINGS if setting != "workers_x2"]
+TWO = [("worker", 0), ("worker", 1)]
+
+
+@pytest.mark.parametrize("library", table.LIBRARIES)
+def test_each_public_optimizer_has_a_row(library):
+    rows = {name for row, name in table.ROWS if row == library}
+    public = table.optimizers_in(table.LIBRARIES[library])
+    assert public.difference(table.NOT_AN_OPTIMIZER) == rows
+
+
+@pytest.mark.parametrize("library", table.LIBRARIES)
+def test_the_selection_has_each_optimizer_in_each_setting_and_each_option(library):
+    rows = {name for row, name in table.ROWS if row == library}
+    of_settings = {
+        setting: [case for case in table.selection(setting) if case.library == library]
+        for setting in table.SETTINGS
+    }
+    for cases in of_settings.values():
+        assert {case.name for case in cases} == rows
+    assert {c.option for cases in of_settings.values() for c in cases} == set(
+        table.OPTIONS[library]
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", LOCAL)
+def test_the_selection_agrees_with_an_eager_loop(setting, tmp_path):
+    cases = table.selection(setting)
+    names = table.train(cases, setting, str(tmp_path))
+    assert table.disagreements(cases, names, str(tmp_path)) == {}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("group", table.all_groups())
+@pytest.mark.parametrize("setting", LOCAL)
+def test_all_agree_with_an_eager_loop(setting, group, tmp_path):
+    cases = table.group(group)
+    names = table.train(cases, setting, str(tmp_path))
+    assert table.disagreements(cases, names, str(tmp_path)) == {}
+
+
+def check_workers(groups, model_dir, limit_secs):
+    """Two processes train the groups, one after the other; both name all variables alike."""
+    with Cluster(table.__file__, model_dir, *groups, worker=2) as cluster:
+        assert cluster.statuses(limit_secs) == [0, 0], cluster[TWO[0]].err[-3000:]
+        of_each = [cluster[task].results for task in TWO]
+    assert of_each[0] == of_each[1]
+    assert [result["case"] for result in of_each[0]] == list(groups)
+    for number, (group, result) in enumerate(zip(groups, of_each[0], strict=True)):
+        found = table.disagreements(table.group(group), result["names"], model_dir / str(number))
+        assert found == {}, group
+
+
+@pytest.mark.slow
+def test_the_selection_agrees_on_two_workers(tmp_path):
+    check_workers(["selection workers_x2"], tmp_path, 240)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+def test_all_agree_on_two_workers(tmp_path):
+    check_workers(table.all_groups(), tmp_path, 3500)
