@@ -31,6 +31,7 @@ def test_the_selection_has_each_optimizer_in_each_setting_and_each_option(librar
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("setting", LOCAL)
 def test_the_selection_agrees_with_an_eager_loop(setting, tmp_path):
     cases = table.selection(setting)
@@ -60,8 +61,9 @@ def check_workers(groups, model_dir, limit_secs):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_selection_agrees_on_two_workers(tmp_path):
-    check_workers(["selection workers_x2"], tmp_path, 240)
+    check_workers(["selection workers_x2"], tmp_path, 800)
 
 
 @pytest.mark.full

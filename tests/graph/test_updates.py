@@ -1,0 +1,198 @@
+"""What Keras assigns runs once a step wherever it stands; what nobody wired in v1 code does not."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+import estimator as est
+
+V1 = tf.compat.v1
+NUM_STEPS = 7
+REPLICAS = {
+    "one": {},
+    "loop": {"iterations_per_loop": 3},
+    "mirrored": {"strategy": "mirrored", "num_replicas": 2, "iterations_per_loop": 3},
+}
+QUIET = {"save_summary_steps": None, "log_step_count_steps": None, "resume_input": False}
+
+
+def input_fn():
+    numbers = np.arange(1.0, 1 + 4 * NUM_STEPS, dtype=np.float32)[:, None]
+    return tf.data.Dataset.from_tensor_slices((numbers, 2 * numbers)).repeat().batch(2)
+
+
+def make_counter(library):
+    class Counter(library.layers.Layer):
+        """Counts its calls in each way that it can, and reads what it counted."""
+
+        def __init__(self):
+            super().__init__()
+            names = ("plain", "in_cond", "in_loop", "in_function", "in_both")
+            made = {
+                name: self.add_weight(name=name, initializer="zeros", trainable=False)
+                for name in names
+            }
+            self.counts = {k: v if library is tf_keras else v.value for k, v in made.items()}
+
+        @tf.function
+        def bump(self, name):
+            self.counts[name].assign_add(1.0)
+            return self.counts[name] * 1.0
+
+        def call(self, x):
+            counts = self.counts
+            counts["plain"].assign_add(1.0)
+            # Of each two numbers of a batch the sum is odd.
+            is_odd = tf.equal(tf.math.floormod(tf.reduce_sum(x), 2.0), 1.0)
+
+            def bump_and_read():
+                counts["in_cond"].assign_add(1.0)
+                return counts["in_cond"] * 1.0
+
+            seen = tf.cond(is_odd, bump_and_read, lambda: 0.0)
+            tf.while_loop(
+                lambda i: i < 3, lambda i: (counts["in_loop"].assign_add(1.0), i + 1)[1:], [0]
+            )
+            seen += self.bump("in_function")
+            tf.cond(is_odd, lambda: self.bump("in_both"), lambda: 0.0)
+            # All that was read is what this step wrote: twice the number of the step.
+            return x + 0.0 * seen, seen
+
+    return Counter()
+
+
+def make_model_fn(library, names):
+    def model_fn(features, labels, mode):
+        layer = make_counter(library)
+        output, seen = layer(features)
+        names.update({key: value.name.partition(":")[0] for key, value in layer.counts.items()})
+        w = V1.get_variable("w", [], initializer=V1.ones_initializer())
+        loss = tf.reduce_mean(tf.square(output * w - labels))
+        unwired = V1.get_variable("unwired", [], initializer=V1.zeros_initializer())
+        wired = V1.get_variable("wired", [], initializer=V1.zeros_initializer())
+
+        @tf.function
+        def forgotten():
+            return unwired.assign_add(1.0)
+
+        # As old code has it: in a v1 graph only what something waits for runs.
+        unwired.assign_add(1.0)
+        forgotten()
+        tf.cond(w > -1e9, lambda: unwired.assign_add(1.0), lambda: 0.0)
+        kept = tf.cond(w > -1e9, lambda: (unwired.assign_add(1.0), w * 2)[1], lambda: 0.0)
+        step = V1.train.get_global_step()
+        last = V1.get_variable("seen", [], initializer=V1.zeros_initializer())
+        done = [wired.assign_add(1.0 + 0.0 * kept), last.assign(seen)]
+        metrics = {"seen": (tf.identity(seen), tf.no_op())}
+        train_op = tf.group(V1.train.GradientDescentOptimizer(1e-4).minimize(loss, step), *done)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op, eval_metric_ops=metrics)
+
+    return model_fn
+
+
+@pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
+@pytest.mark.parametrize("replicas", REPLICAS)
+def test_a_layer_may_assign_in_a_cond_a_loop_and_a_function(replicas, library, tmp_path):
+    names = {}
+    config = est.RunConfig(str(tmp_path), **QUIET, **REPLICAS[replicas])
+    model = est.Estimator(make_model_fn(library, names), config=config)
+    model.train(input_fn, max_steps=NUM_STEPS)
+    values = {key: float(model.get_variable_value(name)) for key, name in names.items()}
+    times = {"plain": 1, "in_cond": 1, "in_loop": 3, "in_function": 1, "in_both": 1}
+    assert values == {key: NUM_STEPS * count for key, count in times.items()}
+    assert model.get_variable_value("seen") == 2 * NUM_STEPS
+    assert model.get_variable_value("wired") == NUM_STEPS
+    assert model.get_variable_value("unwired") == 0
+
+
+def make_scale_model_fn(optimizer):
+    def model_fn(features, labels, mode):
+        w = V1.get_variable("w", [1, 1], initializer=V1.ones_initializer())
+        loss = tf.reduce_mean(tf.square(features @ w - labels))
+        optimizer().apply_gradients([(tf.gradients(loss, w)[0], w)])
+        step = V1.train.get_global_step()
+        return est.EstimatorSpec(mode, loss=loss, train_op=step.assign_add(1))
+
+    return model_fn
+
+
+@pytest.mark.parametrize("loop", [1, 3])
+def test_a_step_that_is_skipped_takes_back_what_was_assigned_in_a_branch(loop, tmp_path):
+    def nan_input_fn():
+        numbers = np.ones([2 * NUM_STEPS, 1], np.float32)
+        numbers[5] = np.nan  # In the third batch, which is the first that is applied.
+        return tf.data.Dataset.from_tensor_slices((numbers, 2 * numbers)).batch(2)
+
+    def optimizer():
+        return keras.optimizers.SGD(0.1, gradient_accumulation_steps=3, name="sgd")
+
+    config = est.RunConfig(str(tmp_path), nan_policy="skip", iterations_per_loop=loop, **QUIET)
+    model = est.Estimator(make_scale_model_fn(optimizer), config=config)
+    model.train(nan_input_fn)
+    # The batches' gradients are all alike until the first update: -2 each. Two were added up.
+    assert model.train_result.skipped_steps == 1
+    assert model.get_variable_value("sgd/iteration") == NUM_STEPS - 1
+    # Updates by the batches 1, 2, 4 and by 5, 6, 7.
+    w = 1 + 0.1 * 2
+    w += 0.1 * 2 * (2 - w)
+    np.testing.assert_allclose(model.get_variable_value("w"), [[w]], rtol=1e-6)
+
+
+def test_evaluation_runs_no_update_of_a_layer_in_a_branch(tmp_path):
+    def model_fn(features, labels, mode):
+        norm = keras.layers.BatchNormalization(momentum=0.5)
+        # A model that forgets to say that it does not train.
+        output = tf.cond(
+            tf.reduce_sum(features) > -1e9, lambda: norm(features, training=True), lambda: features
+        )
+        metric = keras.metrics.Mean()
+        tf.cond(tf.reduce_sum(features) > -1e9, lambda: metric.update_state(labels), lambda: None)
+        loss = tf.reduce_mean(tf.square(output - labels))
+        metrics = {"moving": (tf.identity(norm.moving_mean.value[0]), tf.no_op()), "mean": metric}
+        step = V1.train.get_global_step()
+        minimize = V1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+        return est.EstimatorSpec(mode, loss=loss, train_op=minimize, eval_metric_ops=metrics)
+
+    model = est.Estimator(model_fn, str(tmp_path), est.RunConfig(**QUIET))
+    model.train(input_fn, max_steps=1)
+    moving = model.get_variable_value("batch_normalization/moving_mean")[0]
+    assert moving == pytest.approx(0.5 * 1.5)  # Of the numbers 1 and 2.
+    first, second = (model.evaluate(input_fn, steps=2) for _ in range(2))
+    assert first["moving"] == second["moving"] == pytest.approx(moving)
+    assert first["mean"] == second["mean"] == pytest.approx(2 * 2.5)  # Of 1, 2, 3, 4.
+
+
+def test_a_function_may_count_the_global_step(tmp_path):
+    def model_fn(features, labels, mode):
+        w = V1.get_variable("w", [1, 1], initializer=V1.ones_initializer())
+        step = V1.train.get_global_step()
+        loss = tf.reduce_mean(tf.square(features @ w - labels))
+
+        @tf.function
+        def train():
+            w.assign_sub([[0.1]])
+            return step.assign_add(1)
+
+        return est.EstimatorSpec(mode, loss=loss, train_op=train())
+
+    model = est.Estimator(model_fn, str(tmp_path), est.RunConfig(iterations_per_loop=3, **QUIET))
+    model.train(input_fn, max_steps=NUM_STEPS)
+    assert model.train_result.global_step == NUM_STEPS
+    assert model.get_variable_value("w")[0, 0] == pytest.approx(1 - 0.1 * NUM_STEPS)
+
+
+@pytest.mark.parametrize("options", [{"clipnorm": 0.1}, {"global_clipnorm": 0.1}, {"clipvalue": 1}])
+@pytest.mark.parametrize("strategy", ["mirrored", "central_storage"])
+def test_replicas_clip_the_gradient_that_they_reduced(strategy, options, tmp_path):
+    ends = []
+    for replicas in (1, 2):
+        config = est.RunConfig(
+            f"{tmp_path}/{replicas}", strategy=strategy, num_replicas=replicas, **QUIET
+        )
+        make = make_scale_model_fn(lambda: keras.optimizers.SGD(0.1, **options))
+        model = est.Estimator(make, config=config)
+        model.train(lambda n=replicas: input_fn().unbatch().batch(4 // n), max_steps=3)
+        ends.append(model.get_variable_value("w"))
+    np.testing.assert_allclose(*ends, rtol=1e-6)
