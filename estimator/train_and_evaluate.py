@@ -14,7 +14,7 @@ import tensorflow as tf
 from estimator.checkpoint.files import checkpoint_step
 from estimator.checkpoint.writer import LastSaveListener
 from estimator.config.checks import check_int, check_number
-from estimator.config.frozen import write_fields
+from estimator.config.frozen import TupleFields, write_fields
 from estimator.config.run_config import RunConfig
 from estimator.estimator import Estimator
 from estimator.export.exporters import Exporter, check_exporter_name
@@ -29,7 +29,7 @@ _log = logging.getLogger("estimator")
 
 
 @dataclass(frozen=True)
-class TrainSpec:
+class TrainSpec(TupleFields):
     """How to train.
 
     Attributes:
@@ -63,7 +63,7 @@ class TrainSpec:
 
 
 @dataclass(frozen=True)
-class EvalSpec:
+class EvalSpec(TupleFields):
     """How and when to evaluate, and what to export then.
 
     Evaluation needs a checkpoint, so it happens when one is written: those of the RunConfig's

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -43,6 +43,35 @@ class FrozenFields:
         if name in {field.name for field in dataclasses.fields(self)}:  # type: ignore[arg-type]
             raise dataclasses.FrozenInstanceError(f"`{name}` cannot be deleted.")
         object.__delattr__(self, name)
+
+
+class _Fields:
+    """The names of the fields that a dataclass takes by position, as `_fields` of a named tuple."""
+
+    def __get__(self, instance: Any, owner: Any) -> tuple[str, ...]:
+        return tuple(field.name for field in dataclasses.fields(owner) if not field.kw_only)
+
+
+class TupleFields:
+    """A base of dataclasses that were named tuples: iterated, indexed and unpacked as such."""
+
+    _fields = _Fields()
+
+    def _asdict(self) -> dict[str, Any]:
+        """The fields by name."""
+        return {name: getattr(self, name) for name in self._fields}
+
+    def __iter__(self) -> Iterator[Any]:
+        """The fields in order."""
+        return iter(self._asdict().values())
+
+    def __len__(self) -> int:
+        """How many fields there are."""
+        return len(self._fields)
+
+    def __getitem__(self, index: Any) -> Any:
+        """A field by its place, or a slice of them."""
+        return tuple(self)[index]
 
 
 def check_fields(config: Any, names: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from estimator.config.checks import check_bool, check_int, check_positive, check_type
-from estimator.config.frozen import check_fields, short_repr, write_fields
+from estimator.config.frozen import TupleFields, check_fields, short_repr, write_fields
 from estimator.config.loop import checked_loop_length
 
 _CORES_PER_REPLICA = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -36,7 +36,7 @@ class InputPipelineConfig:
 
 
 @dataclass(frozen=True, repr=False)
-class TPUConfig:
+class TPUConfig(TupleFields):
     """What `tf.compat.v1.estimator.tpu.TPUConfig` said.
 
     Attributes:

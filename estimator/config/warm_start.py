@@ -5,21 +5,21 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from estimator.config.checks import check_int
-from estimator.config.frozen import check_fields, short_repr, write_fields
+from estimator.config.frozen import TupleFields, check_fields, short_repr, write_fields
 
 # Keywords of both, which were named tuples.
 _Path: TypeAlias = str | os.PathLike
 
 
 @dataclass(frozen=True, repr=False)
-class VocabInfo:
+class VocabInfo(TupleFields):
     """How the rows of a variable, or its columns, follow the entries of a vocabulary.
 
     A vocabulary is a text file with an entry a line. The row of an entry of the new vocabulary is
@@ -86,7 +86,7 @@ class VocabInfo:
 
 
 @dataclass(frozen=True, repr=False)
-class WarmStartSettings:
+class WarmStartSettings(TupleFields):
     """Where the variables of a model that was not trained yet get their first values from.
 
     Names of variables are those in a checkpoint: without ":0", and of a partitioned variable as a
@@ -147,10 +147,6 @@ class WarmStartSettings:
 
     _replace = replace
 
-    def __iter__(self) -> Iterator[Any]:
-        """The fields in order: old programs call `tf.compat.v1.train.warm_start(*settings)`."""
-        return iter([getattr(self, field.name) for field in dataclasses.fields(self)])
-
     def __repr__(self) -> str:
         """Only what differs from the default."""
         return short_repr(self, var_name_to_vocab_info={}, var_name_to_prev_var_name={})
@@ -172,7 +168,7 @@ def checked_warm_start(warm_start_from: Any) -> WarmStartSettings | None:
 
 def checked_path(argument: str, path: Any, rule: str) -> str:
     """The path as a string, also if it is bytes, as `export_saved_model` returns."""
-    if not isinstance(path, str | bytes | os.PathLike):
+    if path is not None and not isinstance(path, str | bytes | os.PathLike):
         raise TypeError(f"`{argument}` ({path!r}) must be a path, {rule}.")
     if not path:
         raise ValueError(f"`{argument}` ({path!r}) must not be empty: it must be a path, {rule}.")
