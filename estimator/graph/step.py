@@ -21,7 +21,7 @@ from estimator.graph.order import ops_behind
 from estimator.graph.packing import pack_messages, task_of
 from estimator.graph.random import drawing_by_step
 from estimator.graph.skip import build_snapshot, build_take_back
-from estimator.graph.step_order import order_assignments
+from estimator.graph.step_order import order_assignments, order_reads
 from estimator.graph.turns import LoopInput
 from estimator.graph.window import (
     StepWindow,
@@ -137,10 +137,10 @@ class TrainStep:
                 self._ballot, loss, has_more, self._seats, _as_ops(done)
             )
         step_ops = _ops_behind(done, replicas.new_ops)
-        if self._window is not None:
-            loss, kept = build_window_loss(self._window, loss)
-            step_ops, done = step_ops + kept, done + kept
-        order_assignments(step_ops, step, self._global_step, self._uncertain(batches))
+        loss, kept = build_window_loss(self._window, loss)
+        step_ops, done = step_ops + kept, done + kept
+        seen = _as_ops([*losses, *summary.summaries_since(summaries_before)])
+        self._order(step_ops, step, batches, replicas.new_ops, seen)
         if is_in_loop:
             _tf.forget_waits(graph, without_waits(replicas.waits, step_ops))
         merged = self._build_summary(summaries_before)
@@ -196,9 +196,20 @@ class TrainStep:
         has_more = self._source.build_next(tf.logical_not(is_last), batches)
         return batches, has_more, tf.logical_not(has_more)
 
-    def _uncertain(self, batches: list[Any]) -> list[Any]:
-        """Those that may turn out not to be there: a loop makes no turn that it has none for."""
-        return [] if isinstance(self._source, LoopInput) else batches
+    def _order(
+        self,
+        step_ops: Sequence[tf.Operation],
+        step: tf.Tensor,
+        batches: list[Any],
+        new_ops: Sequence[tf.Operation],
+        results: Sequence[tf.Operation],
+    ) -> None:
+        """Has what changes a variable wait for what must not see the change."""
+        # A loop makes no turn that it has no batch for.
+        uncertain = [] if isinstance(self._source, LoopInput) else batches
+        branches = [window.update for window in self._windows if window.counts_step]
+        order_assignments(step_ops, step, self._global_step, uncertain, branches)
+        order_reads(new_ops, [*step_ops, *results])
 
     def _build_done(
         self, replicas: Replicas, step: tf.Tensor, summaries_before: set[int]

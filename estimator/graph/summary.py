@@ -45,8 +45,13 @@ def build_merged_summary(graph_before: set[int]) -> tf.Tensor | None:
     Args:
       graph_before: `id`s of the summaries that were there before `model_fn` was called.
     """
-    new = [s for s in tf.compat.v1.get_collection(_SUMMARIES) if id(s) not in graph_before]
+    new = summaries_since(graph_before)
     return tf.compat.v1.summary.merge(new, collections=[]) if new else None
+
+
+def summaries_since(graph_before: set[int]) -> list[tf.Tensor]:
+    """The v1 summaries in the default graph that are none of these `id`s."""
+    return [s for s in tf.compat.v1.get_collection(_SUMMARIES) if id(s) not in graph_before]
 
 
 def build_summary_with_new(summary: tf.Tensor | None, before: set[int]) -> tf.Tensor | None:

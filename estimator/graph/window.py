@@ -59,13 +59,17 @@ def counting_window(
     )
 
 
-def build_window_loss(window: Window, loss: tf.Tensor) -> tuple[tf.Tensor, list[tf.Operation]]:
+def build_window_loss(
+    window: Window | None, loss: tf.Tensor
+) -> tuple[tf.Tensor, list[tf.Operation]]:
     """The mean loss of the window's batches so far: scalar, float32; and what keeps it.
 
     Args:
-      window: that the batch is in.
+      window: that the batch is in; None if every batch is a step.
       loss: of the batch over all replicas: scalar, float32.
     """
+    if window is None:
+        return loss, []
     with tf.device("/cpu:0"):
         before = _primary(window.loss).read_value()
         is_first = tf.equal(window.added_before, 0)
