@@ -50,6 +50,7 @@ from estimator._tf.hooks import (
     last_step_of,
     listening,
     logging_hook_tensors,
+    name_logging_hook_tags,
     set_logging_hook_tensors,
     set_steps_per_run,
     set_summary_tensors,

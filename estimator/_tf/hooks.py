@@ -14,6 +14,15 @@ def logging_hook_tensors(hook: tf.compat.v1.train.LoggingTensorHook) -> dict[str
     return hook._tensors
 
 
+def name_logging_hook_tags(hook: tf.compat.v1.train.LoggingTensorHook) -> None:
+    """Makes tags that are tensors, of a hook that was given a list, what it logs in their place.
+
+    Tensors of a loop's body cannot be looked up in a dict. 2.16 to 2.21.
+    """
+    hook._tensors = {str(tag): tensor for tag, tensor in hook._tensors.items()}
+    hook._tag_order = [str(tag) for tag in hook._tag_order]
+
+
 def set_logging_hook_tensors(
     hook: tf.compat.v1.train.LoggingTensorHook, tensors: dict[str, tf.Tensor]
 ) -> None:

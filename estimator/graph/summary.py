@@ -106,6 +106,7 @@ def build_loop_report(
         ops.append(build_write_if(due, [summary], [report.summary], "summaries_if_due"))
     for hook in hooks:
         if isinstance(hook, tf.compat.v1.train.LoggingTensorHook):
+            _tf.name_logging_hook_tags(hook)
             named = {tag: hook_tensor(t) for tag, t in _tf.logging_hook_tensors(hook).items()}
             logged = {tag: tensor for tag, tensor in named.items() if not _is_outside(tensor)}
             places = {tag: build_last_value(t.dtype, "last_logged") for tag, t in logged.items()}

@@ -235,6 +235,7 @@ def _logged(hook: Any) -> dict[str, tf.Tensor]:
     """By tag, the tensors of the program that a hook logs."""
     if not isinstance(hook, _Logging):
         return {}
+    _tf.name_logging_hook_tags(hook)
     named = _tf.logging_hook_tensors(hook).items()
     tensors = {tag: hook_tensor(t) for tag, t in named if isinstance(t, str | tf.Tensor)}
     return {tag: tensor for tag, tensor in tensors.items() if _tf.is_in_tpu_program(tensor)}

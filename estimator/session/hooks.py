@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -176,6 +177,39 @@ class HookedSession:
             results = self._callable(fetches, feeds)(*values)
             before_hooks(results)
             return results
+        with self._is_default():
+            return self._run_hooked(fetches, feeds, values, hooks, before_hooks)
+
+    def schedules(self) -> list[Schedule]:
+        """Of the hooks that have one."""
+        return [hook.schedule for hook in self._hooks if isinstance(hook, ScheduledHook)]
+
+    def ask_to_stop(self, step: int) -> None:
+        """Asks the hooks that want to be asked besides their `after_run`."""
+        for hook in self._hooks:
+            if isinstance(hook, ScheduledHook) and hook.should_stop_at(step):
+                self._is_asked_to_stop = True
+
+    def end(self) -> None:
+        """Tells the hooks that the last call was made."""
+        with self._is_default():
+            for hook in self._hooks:
+                hook.end(self._for_hooks)
+
+    def _is_default(self) -> contextlib.AbstractContextManager:
+        """Inside, the graph is the default one: a hook may look for its global step."""
+        if tf.compat.v1.get_default_graph() is self._graph:
+            return contextlib.nullcontext()
+        return self._graph.as_default()
+
+    def _run_hooked(
+        self,
+        fetches: list[Any],
+        feeds: Sequence[tf.Tensor],
+        values: Sequence[Any],
+        hooks: Sequence[Hook],
+        before_hooks: Callable[[list], None],
+    ) -> list:
         arguments = tf.compat.v1.train.SessionRunArgs(
             fetches, dict(zip(feeds, values, strict=True))
         )
@@ -192,21 +226,6 @@ class HookedSession:
         if self._coordinator.should_stop():
             self._coordinator.raise_requested_exception()
         return results["ours"]
-
-    def schedules(self) -> list[Schedule]:
-        """Of the hooks that have one."""
-        return [hook.schedule for hook in self._hooks if isinstance(hook, ScheduledHook)]
-
-    def ask_to_stop(self, step: int) -> None:
-        """Asks the hooks that want to be asked besides their `after_run`."""
-        for hook in self._hooks:
-            if isinstance(hook, ScheduledHook) and hook.should_stop_at(step):
-                self._is_asked_to_stop = True
-
-    def end(self) -> None:
-        """Tells the hooks that the last call was made."""
-        for hook in self._hooks:
-            hook.end(self._for_hooks)
 
     def _callable(self, fetches: list[Any], feeds: Sequence[tf.Tensor]) -> Any:
         key = tuple(id(f) for f in fetches), tuple(id(f) for f in feeds)
@@ -233,7 +252,7 @@ class HookedSession:
             if arguments is None:
                 continue
             if arguments.fetches is not None:
-                everything[hook] = tf.nest.map_structure(self._fetchable, arguments.fetches)
+                everything[hook] = _map_fetches(self._fetchable, arguments.fetches)
                 _check_reachable(hook, everything[hook], self._graph)
             for key, value in (arguments.feed_dict or {}).items():
                 tensor = self._feedable(hook, key)
@@ -296,8 +315,24 @@ def check_hooks(hooks: Any, argument: str = "hooks") -> list[Hook]:
     return list(hooks)
 
 
-def _check_reachable(hook: Hook, tensors: Any, graph: tf.Graph) -> None:
-    for tensor in tf.nest.flatten(tensors):
+def _map_fetches(function: Callable[[Any], Any], fetches: Any) -> Any:
+    """The same structure of what `function` makes of each fetch.
+
+    As a session understands structures: the keys of a dict need not be sortable, as those of
+    `LoggingTensorHook([tensor, another])` are not.
+    """
+    if isinstance(fetches, Mapping):
+        return {key: _map_fetches(function, value) for key, value in fetches.items()}
+    if isinstance(fetches, list | tuple):
+        mapped = [_map_fetches(function, value) for value in fetches]
+        return type(fetches)(*mapped) if hasattr(fetches, "_fields") else type(fetches)(mapped)
+    return tf.nest.map_structure(function, fetches)
+
+
+def _check_reachable(hook: Hook, fetches: Any, graph: tf.Graph) -> None:
+    tensors: list[Any] = []
+    _map_fetches(tensors.append, fetches)
+    for tensor in tensors:
         home = getattr(tensor, "graph", graph)
         if home is graph:
             continue

@@ -261,7 +261,7 @@ def run_evaluation(
                 "filters."
             )
         values = warm.session.run(program.values)
-        results = {name: _in_numpy(value) for name, value in values.items()}
+        results = {name: tf.nest.map_structure(_in_numpy, v) for name, v in values.items()}
         if hooks:
             session.end()
     results["loss"] = np.float32(total / weight)

@@ -141,17 +141,23 @@ def _is_of(line: bytes, key: Mapping[str, Any]) -> bool:
 
 
 def _has_plain(value: Any) -> bool:
-    array = np.asarray(value)
-    return array.dtype.kind in "fiubU" and array.size <= _MAX_VALUES
+    return all(
+        np.asarray(part).dtype.kind in "fiubU" and np.size(part) <= _MAX_VALUES
+        for part in tf.nest.flatten(value)
+    )
 
 
 def _plain(value: Any) -> Any:
-    """A number, a string or lists of them, as JSON knows them."""
+    """A number, a string, or lists and objects of them, as JSON knows them."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
     if value is None or isinstance(value, str):
         return value
     listed = np.asarray(value).tolist()
     if isinstance(listed, list):
-        return [_plain(part) for part in listed]
+        return _plain(listed)
     return None if isinstance(listed, float) and not math.isfinite(listed) else listed
 
 
@@ -160,7 +166,9 @@ def metrics_in_words(metrics: Mapping[str, Any]) -> str:
     numbers = {
         name: value
         for name, value in metrics.items()
-        if np.ndim(value) == 0 and np.asarray(value).dtype.kind in "fiub"
+        if not tf.nest.is_nested(value)
+        and np.ndim(value) == 0
+        and np.asarray(value).dtype.kind in "fiub"
     }
     names = sorted(numbers, key=lambda name: (name != "global_step", name))
     return ", ".join(f"{name} = {numbers[name]:.6g}" for name in names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,11 +47,12 @@ class EventWriter:
 
         Args:
           metrics: scalars are written as such, `bytes` as serialized summaries under the metric's
-            name (images, say), the finite values of other arrays as histograms.
+            name (images, say) unless they are a text, the finite values of other arrays as
+            histograms. The parts of a list or a dict go under "name/0" or "name/key".
           step: the global step that was evaluated.
         """
         summary = tf.compat.v1.Summary()
-        for tag, value in sorted(metrics.items()):
+        for tag, value in _parts(sorted(metrics.items())):
             if isinstance(value, bytes):
                 for part in _values_of(value):
                     part.tag = f"{tag}/{part.tag}" if part.tag else tag
@@ -75,6 +76,17 @@ class EventWriter:
             _writers_with_graph.add(writer)
             writer.add_graph(self._graph)
         return writer
+
+
+def _parts(values: Iterable[tuple[Any, Any]], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Each value with its tag; those inside of lists and dicts, however deep."""
+    for key, value in values:
+        if isinstance(value, Mapping):
+            yield from _parts(value.items(), f"{prefix}{key}/")
+        elif isinstance(value, list | tuple):
+            yield from _parts(enumerate(value), f"{prefix}{key}/")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def close_event_files(directories: Iterable[str]) -> None:
