@@ -24,19 +24,11 @@ NOT_YET: dict[str, dict[str, list[str]]] = {
         "tags of images": [
             "test_a_metric_may_be_a_summary",
         ],
-        "the default graph in callbacks": [
-            "test_graph_is_the_default_graph_in_callbacks",
-        ],
         "checkpoint_path in the events of evaluations": [
             "test_path_of_the_checkpoint_is_in_the_events",
         ],
         "errors of the documented type": [
             "test_model_fn_that_returns_no_spec_is_a_value_error",
-        ],
-    },
-    "test_hooks.py": {
-        "LoggingTensorHook with a list of tensors": [
-            "test_logging_hook_takes_a_list_of_tensors",
         ],
     },
     "test_inputs.py": {
@@ -45,14 +37,6 @@ NOT_YET: dict[str, dict[str, list[str]]] = {
             "test_called_by_the_program_it_returns_tensors[pandas]",
             "test_an_input_fn_around_it[numpy]",
             "test_an_input_fn_around_it[pandas]",
-        ],
-    },
-    "test_predict.py": {
-        "the default graph in callbacks": [
-            "test_hooks_are_called_around_each_batch",
-        ],
-        "evaluate and predict without a checkpoint": [
-            "test_without_a_checkpoint_initial_values_predict",
         ],
     },
     "test_run_config.py": {
