@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import logging
 import os
 import reprlib
@@ -79,7 +80,11 @@ class Estimator:
         Raises:
           TypeError, ValueError: an argument is wrong.
         """
-        self._assert_members_are_not_overridden()
+        check: Callable[..., None] = self._assert_members_are_not_overridden
+        if inspect.ismethod(check):
+            check()
+        else:  # A staticmethod of a program, which takes the estimator.
+            check(self)
         check_model_fn(model_fn)
         self._config = arguments.checked_config(config)
         self._warm_start = checked_warm_start(warm_start_from)

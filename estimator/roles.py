@@ -39,6 +39,7 @@ from estimator.train_and_evaluate import (
     TrainSpec,
     checked_specs,
     run_local,
+    run_training,
 )
 
 _log = logging.getLogger("estimator")
@@ -114,14 +115,9 @@ def _run_training(
         with _leaving_word(model):
             return run_local(model, train_spec, specs)
     with _leaving_word(model) if is_chief else contextlib.nullcontext():
-        model.train(
-            train_spec.input_fn,
-            hooks=list(train_spec.hooks or ()),
-            max_steps=train_spec.max_steps,
-            saving_listeners=list(train_spec.saving_listeners or ()) if is_chief else None,
-        )
-    assert model.train_result is not None
-    return _without_metrics(specs, model.train_result)
+        listeners = list(train_spec.saving_listeners or ()) if is_chief else None
+        train_result = run_training(model, train_spec, listeners)
+    return _without_metrics(specs, train_result)
 
 
 @contextlib.contextmanager
@@ -131,8 +127,9 @@ def _leaving_word(model: Estimator) -> Iterator[None]:
     exit_status, reason = 1, "signal or error"
     try:
         yield
-        assert model.train_result is not None
-        exit_status, reason = 0, model.train_result.reason
+        # Without a result, a subclass had another estimator train.
+        exit_status = 0
+        reason = "max_steps" if model.train_result is None else model.train_result.reason
     except KeyboardInterrupt:
         exit_status = ENDINGS["SIGINT"].exit_status
         raise

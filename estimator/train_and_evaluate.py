@@ -148,6 +148,29 @@ class TrainAndEvaluateResult(_Pair):
         return self
 
 
+def run_training(
+    model: Estimator,
+    train_spec: TrainSpec,
+    listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener] | None,
+) -> TrainResult:
+    """Trains; says how it ended, also if a subclass's `train` has another estimator do it."""
+    before = model.train_result
+    trained = model.train(
+        train_spec.input_fn,
+        hooks=list(train_spec.hooks or ()),
+        max_steps=train_spec.max_steps,
+        saving_listeners=listeners,
+    )
+    for estimator in (model, trained):
+        result = getattr(estimator, "train_result", None)
+        if result is not None and result is not before:
+            return result
+    newest = model.latest_checkpoint()
+    step = (checkpoint_step(newest) if newest else None) or 0
+    is_at_max = train_spec.max_steps is not None and step >= train_spec.max_steps
+    return TrainResult(step, None, "max_steps" if is_at_max else "end of input")
+
+
 def run_local(
     model: Estimator,
     train_spec: TrainSpec,
@@ -159,14 +182,7 @@ def run_local(
     start = (checkpoint_step(newest) if newest else None) or 0
     evaluations = [Evaluation(model, spec, start, clock) for spec in eval_specs]
     listener = _EvaluationListener(evaluations, start, train_spec.max_steps)
-    model.train(
-        train_spec.input_fn,
-        hooks=list(train_spec.hooks or ()),
-        max_steps=train_spec.max_steps,
-        saving_listeners=[*(train_spec.saving_listeners or ()), listener],
-    )
-    train_result = model.train_result
-    assert train_result is not None
+    train_result = run_training(model, train_spec, [*(train_spec.saving_listeners or ()), listener])
     if model.latest_checkpoint() is None:
         _log.warning("Training stopped without a checkpoint, so nothing is evaluated.")
         return TrainAndEvaluateResult(

@@ -98,6 +98,72 @@ def test_a_subclass_that_insists_overrides_the_check(tmp_path, base):
 
 
 @BASES
+@pytest.mark.parametrize("kind", [staticmethod, lambda function: function])
+def test_the_check_may_be_a_staticmethod_of_one_argument(tmp_path, base, kind):
+    checked = []
+
+    class Mine(base):
+        @kind
+        def _assert_members_are_not_overridden(self):
+            checked.append(self)
+
+        def evaluate(self, *args, **kwargs):
+            return {**super().evaluate(*args, **kwargs), "mine": 1}
+
+    mine = Mine(Model(), str(tmp_path))
+    assert checked == [mine]
+    assert mine.train(numbers(), steps=1).evaluate(numbers(2))["mine"] == 1
+
+
+class Delegating(est.Estimator):
+    """Has another estimator of the same directory train."""
+
+    _assert_members_are_not_overridden = staticmethod(lambda model: None)
+    returned = "inner"
+
+    def __init__(self, model_dir):
+        self.inner = est.Estimator(Model(), model_dir)
+        super().__init__(Model(), model_dir)
+
+    def train(self, *args, **kwargs):
+        self.inner.train(*args, **kwargs)
+        return {"inner": self.inner, "self": self, "nothing": None}[self.returned]
+
+
+class Calling(est.Estimator):
+    """Trains in its own way, by the train of its base."""
+
+    def _assert_members_are_not_overridden(self):
+        pass
+
+    def __init__(self, model_dir):
+        super().__init__(Model(), model_dir)
+
+    def train(self, input_fn, **kwargs):
+        return super().train(input_fn, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "returned"),
+    [(Delegating, "inner"), (Delegating, "self"), (Delegating, "nothing"), (Calling, None)],
+)
+@pytest.mark.parametrize("max_steps", [4, 99])
+def test_a_train_that_delegates_works_in_train_and_evaluate(kind, returned, max_steps, tmp_path):
+    mine = kind(str(tmp_path))
+    mine.returned = returned
+    evaluated = est.train_and_evaluate(
+        mine,
+        est.TrainSpec(numbers(6), max_steps=max_steps),
+        est.EvalSpec(numbers(3), throttle_secs=0),
+    )
+    step = min(6, max_steps)
+    assert evaluated.metrics["global_step"] == step
+    assert evaluated.train_result.global_step == step
+    assert evaluated.train_result.reason == ("max_steps" if max_steps == 4 else "end of input")
+    mine.close()
+
+
+@BASES
 def test_a_class_between_is_not_looked_at(tmp_path, base):
     class Between(base):
         def train(self, input_fn):

@@ -16,9 +16,6 @@ NOT_YET: dict[str, dict[str, list[str]]] = {
             "test_wrong_model_fn_is_a_value_error[None]",
             "test_wrong_warm_start_is_a_value_error",
         ],
-        "subclasses": [
-            "test_a_subclass_may_switch_the_check_off[staticmethod]",
-        ],
     },
     "test_evaluate.py": {
         "tags of images": [

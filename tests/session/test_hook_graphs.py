@@ -153,7 +153,6 @@ def test_a_logging_hook_takes_a_list_of_tensors(iterations_per_loop, tmp_path, c
 def test_a_hook_may_ask_for_any_structure_that_a_session_knows(tmp_path):
     class Asking(v1.train.SessionRunHook):
         def before_run(self, run_context):
-            step = v1.train.get_global_step()
             a, b = (run_context.session.graph.get_tensor_by_name(n) for n in ("a:0", "b:0"))
             return v1.train.SessionRunArgs({a: [b, (a,)], b: {"z": b, 1: a}, 2: "b:0"})
 
