@@ -142,7 +142,7 @@ class Estimator:
 
     @property
     def train_result(self) -> TrainResult | None:
-        """Where the last `train` ended and why; None before the first."""
+        """Where the last `train` ended and why, also by a signal; None before, or if it failed."""
         return self._train_result
 
     def eval_dir(self, name: str | None = None) -> str:
@@ -254,8 +254,12 @@ class Estimator:
             equal={"the number of replicas": strategy.num_replicas_in_sync},
             batch=self._batches.in_words(ModeKeys.TRAIN, strategy),
         )
-        self._train_result = run_train(program, request)
+        self._train_result = None
+        run_train(program, request, self._note_result)
         return self
+
+    def _note_result(self, result: TrainResult) -> None:
+        self._train_result = result
 
     @no_internal_deprecations()
     def evaluate(

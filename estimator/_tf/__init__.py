@@ -48,6 +48,7 @@ from estimator._tf.hooks import (
     final_ops,
     forget_request,
     last_step_of,
+    listeners_of,
     listening,
     logging_hook_tensors,
     name_logging_hook_tags,

@@ -90,6 +90,13 @@ def tell_next_step(hook: tf.compat.v1.train.SessionRunHook, step: int) -> None:
         hook._next_step = step
 
 
+def listeners_of(
+    hook: tf.compat.v1.train.CheckpointSaverHook,
+) -> Sequence[tf.compat.v1.train.CheckpointSaverListener]:
+    """Whom a CheckpointSaverHook tells of its saves (2.16 to 2.21)."""
+    return hook._listeners
+
+
 @contextlib.contextmanager
 def listening(
     hook: tf.compat.v1.train.CheckpointSaverHook,

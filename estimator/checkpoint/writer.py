@@ -131,12 +131,13 @@ class CheckpointWriter:
             self._position.remove(self._model_dir)
         self._position = None
 
-    def end(self, session: tf.compat.v1.Session, step: int) -> None:
-        """Saves the last step and tells the listeners that it was the last."""
+    def end(self, session: tf.compat.v1.Session, step: int, is_saved: bool = True) -> None:
+        """Saves the last step, if it `is_saved`, and tells the listeners that it was the last."""
         for listener in self._listeners:
             if isinstance(listener, LastSaveListener):
                 listener.before_last_save()
-        self.save(session, step)
+        if is_saved:
+            self.save(session, step)
         for listener in self._listeners:
             listener.end(session, step)
 

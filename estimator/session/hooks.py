@@ -190,11 +190,20 @@ class HookedSession:
             if isinstance(hook, ScheduledHook) and hook.should_stop_at(step):
                 self._is_asked_to_stop = True
 
-    def end(self) -> None:
-        """Tells the hooks that the last call was made."""
+    def end(self, unsaved_step: int | None = None) -> None:
+        """Tells the hooks that the last call was made.
+
+        If the step that it led to is not to be saved, `unsaved_step`, hooks that would save it only
+        tell their listeners of the end.
+        """
         with self._is_default():
             for hook in self._hooks:
-                hook.end(self._for_hooks)
+                is_saver = isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)
+                if unsaved_step is None or not is_saver:
+                    hook.end(self._for_hooks)
+                    continue
+                for listener in _tf.listeners_of(hook):
+                    listener.end(self._for_hooks, unsaved_step)
 
     def _is_default(self) -> contextlib.AbstractContextManager:
         """Inside, the graph is the default one: a hook may look for its global step."""

@@ -141,8 +141,7 @@ class TrainRun:
         board = self._team.board
         if board is None or not board.is_chief:
             peers.release()  # The chief's are ps tasks, which it still needs.
-        if reason != "nan loss":
-            reason = self._finish(reason)
+        reason = self._finish(reason)
         patience_secs = self._ending(reason).patience_secs
         if board is not None and board.is_chief and patience_secs is not None:
             end = self._clock() + patience_secs
@@ -198,16 +197,21 @@ class TrainRun:
         return reason == "end of input" and is_at_start
 
     def _finish(self, reason: str) -> str:
-        """Saves the last step and ends the hooks; returns why training stopped after all."""
+        """Saves the last step and ends the hooks; returns why training stopped after all.
+
+        A state that is not finite is not saved, but all are told of the end.
+        """
         try:
-            self._check_weights()
-            if self._checkpoints is not None:
-                if reason == "end of input" or not self._team.has_more:
-                    self._checkpoints.forget_position()
-                self._checkpoints.end(self._session.session, self._step)
-            self._session.end()
+            if reason != "nan loss":
+                self._check_weights()
         except BadWeightsError as error:
-            return self._stop_on_nan(str(error))
+            reason = self._stop_on_nan(str(error))
+        is_saved = reason != "nan loss"
+        if self._checkpoints is not None:
+            if is_saved and (reason == "end of input" or not self._team.has_more):
+                self._checkpoints.forget_position()
+            self._checkpoints.end(self._session.session, self._step, is_saved=is_saved)
+        self._session.end(unsaved_step=None if is_saved else self._step)
         return reason
 
     def _reason_not_to_begin(self, is_input_resumed: bool) -> str | None:

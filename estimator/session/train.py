@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -47,8 +47,15 @@ _log = logging.getLogger("estimator")
 _LOCK_PATIENCE_SECS = 120.0
 
 
-def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
+def run_train(
+    program: TrainProgram, request: TrainRequest, note_result: Callable[[TrainResult], None]
+) -> None:
     """Opens a session, trains until something says stop, and saves the last step.
+
+    Args:
+      program: to train.
+      request: what is asked for.
+      note_result: told how training ended, also if a signal ends the process then.
 
     Raises:
       tf.compat.v1.train.NanLossDuringTrainingError: the loss or a weight is not finite and the
@@ -97,7 +104,7 @@ def run_train(program: TrainProgram, request: TrainRequest) -> TrainResult:
         is_resumed = _start_input(session, program, position, model_dir, saved_step)
         hooked.start(session, stack.enter_context(_coordinated(session)))
         run = TrainRun(program, hooked, request, checkpoints, events, weights, stop, team)
-        return run.run(is_resumed, path, peers, replaceable)
+        note_result(run.run(is_resumed, path, peers, replaceable))
 
 
 def _build_start(program: TrainProgram, request: TrainRequest) -> Start:

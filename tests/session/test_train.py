@@ -1,6 +1,7 @@
 """Why training stops, at which step, and what it leaves behind: R21, R24, the end of the input."""
 
 import logging
+import signal
 
 import numpy as np
 import pytest
@@ -94,6 +95,64 @@ def test_policy_stop_ends_training_without_an_error_or_a_save(
     assert np.isnan(trained.train_result.loss)
     assert checkpoint_steps(trained.model_dir) == [2]
     assert len([r for r in caplog.records if "step 3" in r.getMessage()]) == 1
+
+
+class NoteEnd(v1.train.SessionRunHook, v1.train.CheckpointSaverListener):
+    """Notes the calls of `end`, of a hook or of a listener."""
+
+    def __init__(self):
+        self.ends = []
+
+    def end(self, session, *step):
+        self.ends.append(step)
+
+
+@pytest.mark.parametrize("saves", ["library", "hook"])
+@pytest.mark.parametrize("values", [(1, 2, np.nan, 4), (1, 2, np.inf)])
+def test_policy_stop_tells_hooks_and_listeners_of_the_end(tmp_path, saves, values):
+    """The loss of a step, or only what it left in a weight, is not finite."""
+    hook, listener = NoteEnd(), NoteEnd()
+    trained = make(tmp_path, 1, nan_policy="stop", save_checkpoints_steps=2)
+    hooks = [hook]
+    if saves == "hook":
+        hooks.append(v1.train.CheckpointSaverHook(trained.model_dir, save_steps=2))
+    trained.train(values_of(*values), hooks, steps=3, saving_listeners=[listener])
+    assert trained.train_result.reason == "nan loss"
+    assert hook.ends == [()]
+    assert listener.ends == [(3,)]
+    assert checkpoint_steps(trained.model_dir)[-1] < 3
+
+
+@pytest.mark.parametrize(("number", "error"), [(2, KeyboardInterrupt), (15, SystemExit)])
+def test_the_result_of_a_training_that_a_signal_ended_can_be_seen(tmp_path, number, error):
+    class Raise(v1.train.SessionRunHook):
+        calls = 0
+
+        def after_run(self, run_context, run_values):
+            self.calls += 1
+            if self.calls == 3:
+                signal.raise_signal(number)
+
+    trained = make(tmp_path)
+    trained.train(numbers(), steps=2)
+    before = signal.signal(number, signal.default_int_handler if number == 2 else signal.SIG_DFL)
+    try:
+        with pytest.raises(error):
+            trained.train(numbers(), [Raise()], steps=10)
+    finally:
+        signal.signal(number, before)
+    result = trained.train_result
+    assert (result.reason, result.global_step) == ("signal", 5)
+    assert result.loss is not None
+    assert checkpoint_steps(trained.model_dir)[-1] == 5
+
+
+def test_a_training_that_failed_has_no_result(tmp_path):
+    trained = make(tmp_path)
+    trained.train(numbers(), steps=2)
+    with pytest.raises(v1.train.NanLossDuringTrainingError):
+        trained.train(values_of(np.nan), steps=2)
+    assert trained.train_result is None
 
 
 @LOOPS
