@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.config.checks import arguments_taken, check_needs_only
+from estimator.config.checks import WrongTypeError, arguments_taken, check_needs_only
 from estimator.estimator import Estimator
 from estimator.graph.model import argument_names
 from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
@@ -33,15 +33,16 @@ def add_metrics(estimator: Estimator, metric_fn: Callable) -> Estimator:
       ValueError: `metric_fn` takes other arguments.
     """
     if not isinstance(estimator, Estimator):
-        raise TypeError(f"`estimator` ({estimator!r}) must be an Estimator.")
+        raise WrongTypeError(f"`estimator` ({estimator!r}) must be an Estimator.")
     names = _checked_arguments(metric_fn)
     original = estimator.model_fn
     original_names = argument_names(original)  # A subclass may have a method of its own.
-    params = estimator.params
+    own_params = estimator.params
 
-    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+    def model_fn(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
+        del params  # `original` has them.
         given = {"features": features, "labels": labels, "config": config}
-        everything = {**given, "mode": mode, "params": params}
+        everything = {**given, "mode": mode, "params": own_params}
         spec = original(**{name: everything[name] for name in original_names})
         if mode != ModeKeys.EVAL:
             return spec
@@ -54,7 +55,7 @@ def add_metrics(estimator: Estimator, metric_fn: Callable) -> Estimator:
 def _checked_arguments(metric_fn: Any) -> tuple[str, ...]:
     """Which arguments it takes."""
     if not callable(metric_fn):
-        raise TypeError(
+        raise WrongTypeError(
             f"`metric_fn` ({metric_fn!r}) must be a function that returns a dict of metrics."
         )
     check_needs_only("metric_fn", metric_fn, _ARGUMENTS)
@@ -96,7 +97,7 @@ def _with_eval_metrics(
 
 def _checked_metrics(metrics: Any) -> Mapping[str, Any]:
     if not isinstance(metrics, Mapping):
-        raise TypeError(
+        raise WrongTypeError(
             f"`metric_fn` returned {metrics!r}. It must return a dict of name to (value tensor, "
             "update op), or to a Keras metric."
         )

@@ -17,8 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 from estimator.checkpoint import files
+from estimator.checkpoint.errors import CheckpointError
 from estimator.checkpoint.in_memory import State
-from estimator.config.checks import check_bool, check_choice
+from estimator.config.checks import check_bool, did_you_mean
 from estimator.config.frozen import call_in_words, show
 from estimator.config.run_config import RunConfig
 from estimator.config.strategy import (
@@ -30,7 +31,7 @@ from estimator.config.strategy import (
 from estimator.config.warm_start import WarmStartSettings, checked_warm_start
 from estimator.console import no_internal_deprecations
 from estimator.graph.input import check_input_fn, is_same_input
-from estimator.graph.model import Model, check_model_fn
+from estimator.graph.model import Model, check_model_fn, check_takes_params
 from estimator.graph.program import PredictProgram
 from estimator.session.export import run_export
 from estimator.session.hooks import Hook, check_hooks
@@ -86,6 +87,7 @@ class Estimator:
         else:  # A staticmethod of a program, which takes the estimator.
             check(self)
         check_model_fn(model_fn)
+        check_takes_params(model_fn, params)
         self._config = arguments.checked_config(config)
         self._warm_start = checked_warm_start(warm_start_from)
         self._model_dir = given = arguments.checked_model_dir(model_dir, self._config.model_dir)
@@ -158,8 +160,15 @@ class Estimator:
         return [name for name, _ in tf.train.list_variables(self._existing_checkpoints(None)[0])]
 
     def get_variable_value(self, name: str) -> np.ndarray:
-        """The value of a variable in the newest checkpoint."""
-        check_choice("name", name, self.get_variable_names())
+        """The value of a variable in the newest checkpoint.
+
+        Raises:
+          ValueError: there is no checkpoint, or no such variable (then it is a
+            tf.errors.NotFoundError, too).
+        """
+        names = self.get_variable_names()
+        if name not in names:
+            raise CheckpointError(f"`name` ({name!r}) is unknown. {did_you_mean(name, names)}")
         return tf.train.load_variable(self._existing_checkpoints(None)[0], name)
 
     def explain(self, *, steps: int | None = None, max_steps: int | None = None) -> None:
@@ -547,7 +556,7 @@ class Estimator:
         strip_default_attrs: bool = True,
     ) -> bytes:
         """Exports a graph for each mode; `receiver_fns` has what the user calls each function."""
-        arguments.check_export(export_dir_base, receiver_fns.values(), assets_extra, as_text)
+        arguments.check_export(export_dir_base, receiver_fns, assets_extra, as_text)
         if self._config.smoke:
             export_dir_base = smoke.make_export_dir(export_dir_base, self.model_dir)
         paths = exporting.checkpoints_to_export(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator.config.checks import check_int
+from estimator.config.checks import WrongTypeError, check_int
 
 # The class of what `tf.feature_column.numeric_column` makes has no public name.
 _make_numeric = tf.feature_column.numeric_column
@@ -86,7 +86,7 @@ def _make_spec(
     if label_key is None:
         raise ValueError("`label_key` (None) must be the name of the label in the examples.")
     if not isinstance(label_key, str):
-        raise TypeError(f"`label_key` ({label_key!r}) must be a string.")
+        raise WrongTypeError(f"`label_key` ({label_key!r}) must be a string.")
     dtype = _checked_dtype(label_dtype)
     default = _checked_default(label_default, dtype, label_dimension)
     weight = _checked_weight(weight_column)
@@ -103,7 +103,7 @@ def _make_spec(
 
 def _checked_columns(feature_columns: Any) -> list[Any]:
     if _is_column(feature_columns) or not isinstance(feature_columns, Iterable):
-        raise ValueError(
+        raise WrongTypeError(
             f"`feature_columns` ({feature_columns!r}) must be a list of feature columns. Pass one "
             "column as [column]."
         )
@@ -126,7 +126,7 @@ def _checked_dtype(dtype: Any) -> tf.DType:
     try:
         return tf.as_dtype(dtype)
     except TypeError as error:
-        raise TypeError(
+        raise WrongTypeError(
             f"`label_dtype` ({dtype!r}) must be a dtype, such as tf.int64, tf.float32 or tf.string."
         ) from error
 
@@ -137,7 +137,7 @@ def _checked_default(default: Any, dtype: tf.DType, dimension: int) -> Any:
     try:
         tf.make_tensor_proto(default, dtype)
     except (TypeError, ValueError) as error:
-        raise TypeError(
+        raise WrongTypeError(
             f"`label_default` ({default!r}) must be of `label_dtype` ({dtype.name})."
         ) from error
     if np.size(default) != dimension:

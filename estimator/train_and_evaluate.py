@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from estimator.checkpoint.files import checkpoint_step
 from estimator.checkpoint.writer import LastSaveListener
-from estimator.config.checks import check_int, check_number
+from estimator.config.checks import WrongTypeError, check_int, check_number
 from estimator.config.frozen import TupleFields, write_fields
 from estimator.config.run_config import RunConfig
 from estimator.estimator import Estimator
@@ -316,15 +316,15 @@ def _checked_exporters(exporters: Any) -> tuple[Exporter, ...]:
         return ()
     listed = (exporters,) if isinstance(exporters, Exporter) else exporters
     if not isinstance(listed, list | tuple):
-        raise TypeError(f"`exporters` ({exporters!r}) must be an Exporter or a list of them.")
+        raise WrongTypeError(f"`exporters` ({exporters!r}) must be an Exporter or a list of them.")
     for exporter in listed:
         if not isinstance(exporter, Exporter):
-            raise TypeError(
+            raise WrongTypeError(
                 f"`exporters` holds {exporter!r}, which is no estimator.Exporter. Derive its class "
                 "from that one."
             )
         if not isinstance(exporter.name, str):
-            raise TypeError(f"The `name` of an exporter ({exporter.name!r}) must be a string.")
+            raise WrongTypeError(f"The `name` of an exporter ({exporter.name!r}) must be a string.")
         check_exporter_name(exporter.name)
     _check_names([exporter.name for exporter in listed], "exporters")
     return tuple(listed)
@@ -333,12 +333,12 @@ def _checked_exporters(exporters: Any) -> tuple[Exporter, ...]:
 def checked_specs(model: Any, train_spec: Any, eval_spec: Any) -> list[EvalSpec]:
     """The EvalSpecs as a list; raises if an argument of `train_and_evaluate` is wrong."""
     if not isinstance(model, Estimator):
-        raise TypeError(f"`estimator` ({model!r}) must be an estimator.Estimator.")
+        raise WrongTypeError(f"`estimator` ({model!r}) must be an estimator.Estimator.")
     if not isinstance(train_spec, TrainSpec):
-        raise TypeError(f"`train_spec` ({train_spec!r}) must be an estimator.TrainSpec.")
+        raise WrongTypeError(f"`train_spec` ({train_spec!r}) must be an estimator.TrainSpec.")
     specs = list(eval_spec) if isinstance(eval_spec, list | tuple) else [eval_spec]
     if not specs or not all(isinstance(spec, EvalSpec) for spec in specs):
-        raise TypeError(
+        raise WrongTypeError(
             f"`eval_spec` ({eval_spec!r}) must be an estimator.EvalSpec or a list of them."
         )
     _check_names([spec.name for spec in specs], "eval_spec")

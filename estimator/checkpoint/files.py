@@ -11,8 +11,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator.checkpoint.errors import CheckpointError
 from estimator.checkpoint.variables import saved_variables
-from estimator.config.checks import check_no_pattern
+from estimator.config.checks import WrongTypeError, check_no_pattern
 
 PREFIX = "model.ckpt"
 _ENDING = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
@@ -108,7 +109,7 @@ def checkpoint_identity(path: str) -> tuple[str, bytes]:
 def checked_checkpoint(path: Any, argument: str = "checkpoint_path") -> str:
     """The path as a string; raises if there is no checkpoint at it."""
     if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"`{argument}` ({path!r}) must be a path, or None.")
+        raise WrongTypeError(f"`{argument}` ({path!r}) must be a path, or None.")
     path = os.fspath(path)
     check_no_pattern(argument, path)
     if tf.io.gfile.exists(path + ".index"):
@@ -154,7 +155,7 @@ def check_matches(path: str, variables: Iterable[tf.Variable]) -> None:
     lines = [f"  not in the checkpoint: {', '.join(sorted(missing))}"] if missing else []
     lines += [f"  other shape: {line}" for line in differing]
     lines += [f"  only in the checkpoint: {', '.join(unused)}"] if unused else []
-    raise ValueError("\n".join([_of_another_model(path), *lines]))
+    raise CheckpointError("\n".join([_of_another_model(path), *lines]))
 
 
 def check_names(path: str, names: Collection[str]) -> None:
@@ -172,7 +173,7 @@ def check_names(path: str, names: Collection[str]) -> None:
     lines = [f"  not in the checkpoint: {', '.join(missing)}"]
     if unused := sorted(set(there) - set(names)):
         lines.append(f"  only in the checkpoint: {', '.join(unused)}")
-    raise ValueError("\n".join([_of_another_model(path), *lines]))
+    raise CheckpointError("\n".join([_of_another_model(path), *lines]))
 
 
 def check_complete(path: str, error: tf.errors.NotFoundError) -> None:
@@ -184,7 +185,7 @@ def check_complete(path: str, error: tf.errors.NotFoundError) -> None:
     data = [match for name in _data_files(path) if (match := _DATA.search(name))]
     is_whole = data and len(data) == int(data[0].group(1))
     if is_whole and tf.io.gfile.exists(path + ".index"):
-        raise ValueError(f"{_of_another_model(path)}\n  {restore_error(error)}") from error
+        raise CheckpointError(f"{_of_another_model(path)}\n  {restore_error(error)}") from error
 
 
 def _of_another_model(path: str) -> str:

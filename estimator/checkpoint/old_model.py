@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
+from estimator.checkpoint.errors import CheckpointError
 from estimator.config.checks import check_no_pattern
 from estimator.config.warm_start import VocabInfo, WarmStartSettings
 
@@ -73,7 +74,7 @@ def find_old_model(settings: WarmStartSettings, is_for_part: bool = False) -> Ol
         shapes = reader.get_variable_to_shape_map()
         object_graph = reader.get_tensor(_OBJECT_GRAPH) if _OBJECT_GRAPH in shapes else b""
     except (tf.errors.OpError, ValueError) as error:
-        raise ValueError(
+        raise CheckpointError(
             f"`warm_start_from`: the checkpoint {path} is damaged ({files.restore_error(error)}). "
             "Pass another."
         ) from error
@@ -89,7 +90,7 @@ def find_old_model(settings: WarmStartSettings, is_for_part: bool = False) -> Ol
     )
     for name, old_name in (settings.var_name_to_prev_var_name or {}).items():
         if old.key_of(name) is None:
-            raise ValueError(
+            raise CheckpointError(
                 f"`var_name_to_prev_var_name[{name!r}]` ({old_name!r}) is not in the checkpoint "
                 f"{path}. {near(old_name, old.names)}"
             )
@@ -110,10 +111,12 @@ def find_checkpoint(path: str) -> str:
     if tf.io.gfile.isdir(path):
         newest = files.latest_checkpoint(path)
         if newest is None:
-            raise ValueError(f"`warm_start_from` ({path!r}) holds no checkpoint.{_inside(path)}")
+            raise CheckpointError(
+                f"`warm_start_from` ({path!r}) holds no checkpoint.{_inside(path)}"
+            )
         return newest
     files.check_is_no_part(path, "warm_start_from")
-    raise ValueError(
+    raise CheckpointError(
         f"`warm_start_from` ({path!r}) is not there: no directory, and no checkpoint, whose index "
         f"would be {path}.index. Pass a checkpoint's path, as in .../{files.PREFIX}-1000, a "
         "directory of checkpoints, or that of a SavedModel."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -160,7 +161,7 @@ def build_saver(
     checkpoint: tf.train.Checkpoint | None = None,
     *,
     keep_checkpoint_max: int | None = 5,
-    keep_checkpoint_every_n_hours: float = 10000,
+    keep_checkpoint_every_n_hours: float | None = 10000,
     defer_build: bool = False,
 ) -> tf.compat.v1.train.Saver:
     """A saver of everything in the default graph that a checkpoint holds, or of these objects.
@@ -172,7 +173,7 @@ def build_saver(
         defer_build=defer_build,
         sharded=checkpoint is not None,
         max_to_keep=keep_checkpoint_max or 0,
-        keep_checkpoint_every_n_hours=keep_checkpoint_every_n_hours,
+        keep_checkpoint_every_n_hours=keep_checkpoint_every_n_hours or math.inf,
         save_relative_paths=True,
         allow_empty=True,
     )

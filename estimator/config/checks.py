@@ -13,6 +13,13 @@ from typing import Any
 _OF_PATTERNS = "*?[\\"
 
 
+class WrongTypeError(TypeError, ValueError):
+    """A value of the wrong type; tf.estimator raised ValueError for some, TypeError for others.
+
+    So a program that catches either still does.
+    """
+
+
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """A sentence with the nearest known name, or with all of them if none is near."""
     known = list(known)
@@ -31,7 +38,7 @@ def check_choice(argument: str, value: Any, choices: Iterable[str]) -> None:
 def check_int(argument: str, value: Any, *, minimum: int | None = 1) -> None:
     """Raises unless `value` is an integer of at least `minimum`; a bool is none."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"`{argument}` ({value!r}) must be an integer.")
+        raise WrongTypeError(f"`{argument}` ({value!r}) must be an integer.")
     if minimum is not None and int(value) < minimum:
         raise ValueError(f"`{argument}` ({value}) must be at least {minimum}.")
 
@@ -39,7 +46,7 @@ def check_int(argument: str, value: Any, *, minimum: int | None = 1) -> None:
 def check_number(argument: str, value: Any, *, minimum: float | None = None) -> None:
     """Raises unless `value` is a number, of at least `minimum`; a bool is none."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"`{argument}` ({value!r}) must be a number.")
+        raise WrongTypeError(f"`{argument}` ({value!r}) must be a number.")
     if minimum is not None and not float(value) >= minimum:
         raise ValueError(f"`{argument}` ({value}) must be at least {minimum}.")
 
@@ -54,13 +61,13 @@ def check_positive(argument: str, value: Any) -> None:
 def check_bool(argument: str, value: Any) -> None:
     """Raises unless `value` is True or False."""
     if not isinstance(value, bool):
-        raise TypeError(f"`{argument}` ({value!r}) must be True or False.")
+        raise WrongTypeError(f"`{argument}` ({value!r}) must be True or False.")
 
 
 def check_type(argument: str, value: Any, types: Any, rule: str) -> None:
     """Raises unless `value` is None or one of `types`; `rule` says what it must be."""
     if value is not None and not isinstance(value, types):
-        raise TypeError(f"`{argument}` ({value!r}) must be {rule}.")
+        raise WrongTypeError(f"`{argument}` ({value!r}) must be {rule}.")
 
 
 def checked_window(argument: str, value: Any) -> tuple[int, int] | None:
@@ -69,10 +76,10 @@ def checked_window(argument: str, value: Any) -> tuple[int, int] | None:
         return None
     rule = "must be two global steps, the first below the second, as in (100, 110)"
     if not isinstance(value, tuple | list) or len(value) != 2:
-        raise TypeError(f"`{argument}` ({value!r}) {rule}.")
+        raise WrongTypeError(f"`{argument}` ({value!r}) {rule}.")
     for step in value:
         if isinstance(step, bool) or not isinstance(step, numbers.Integral):
-            raise TypeError(f"`{argument}` ({value!r}) {rule}; {step!r} is no integer.")
+            raise WrongTypeError(f"`{argument}` ({value!r}) {rule}; {step!r} is no integer.")
     first, last = map(int, value)
     if not 0 <= first < last:
         raise ValueError(f"`{argument}` ({value!r}) {rule}.")
@@ -84,7 +91,7 @@ def parameters_of(argument: str, function: Callable) -> Mapping[str, inspect.Par
     try:
         return inspect.signature(function).parameters
     except ValueError as error:
-        raise TypeError(
+        raise WrongTypeError(
             f"`{argument}` ({function!r}) is compiled code, of which Python cannot tell the "
             "arguments. Wrap it in a function or a lambda of your own."
         ) from error
@@ -128,7 +135,7 @@ def check_needs_only(argument: str, function: Callable, offered: Sequence[str]) 
     """Raises if a function must be given other arguments than those that are offered."""
     unknown = arguments_needed(argument, function, offered)
     if unknown:
-        raise ValueError(
+        raise WrongTypeError(
             f"`{argument}` takes unknown arguments ({', '.join(unknown)}). It may take any of "
             f"{', '.join(offered)}; bind others with functools.partial."
         )
@@ -138,7 +145,7 @@ def check_takes_nothing(argument: str, function: Callable) -> None:
     """Raises unless a function can be called without arguments."""
     needed = arguments_needed(argument, function)
     if needed:
-        raise TypeError(
+        raise WrongTypeError(
             f"`{argument}` takes arguments ({', '.join(needed)}), but it is called with none. Bind "
             "them with functools.partial."
         )
@@ -164,6 +171,6 @@ def check_name(name: Any) -> None:
     if name is None:
         return
     if not isinstance(name, str):
-        raise TypeError(f"`name` ({name!r}) must be a string, or None.")
+        raise WrongTypeError(f"`name` ({name!r}) must be a string, or None.")
     if os.path.isabs(name) or ".." in name.replace("\\", "/").split("/"):
         raise ValueError(f"`name` ({name!r}) must not lead out of `model_dir`.")

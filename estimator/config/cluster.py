@@ -230,7 +230,7 @@ def _check_rest(config: dict[str, Any]) -> None:
     if model_dir is not None and (not isinstance(model_dir, str) or not model_dir):
         raise _error("model_dir", model_dir, "must be a path, not empty. Leave it out for none")
     if service is not None and not isinstance(service, dict):
-        raise _error("service", service, "must be a dictionary")
+        raise _WrongTypeError(str(_error("service", service, "must be a dictionary")))
 
 
 def _parse_addresses(cluster: Any) -> dict[str, tuple[str, ...]]:
@@ -318,6 +318,10 @@ def _port(address: str) -> int:
 
 def _quote(names: Any) -> str:
     return ", ".join(f'"{name}"' for name in names)
+
+
+class _WrongTypeError(TypeError, ValueError):
+    """As that of `checks.py`, which would import TensorFlow here."""
 
 
 def _error(place: str, value: Any, rule: str) -> ValueError:

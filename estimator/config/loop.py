@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from estimator.config.checks import WrongTypeError
+
 AUTO = "auto"
 AUTO_SECS = 1.0
 _SECS = {"s": 1, "m": 60, "h": 3600}
@@ -51,7 +53,7 @@ def checked_loop_length(argument: str, value: Any) -> int | str:
       ValueError: it is below 1, or a string of another form.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral | str):
-        raise TypeError(f"`{argument}` ({value!r}) must be {_RULE}.")
+        raise WrongTypeError(f"`{argument}` ({value!r}) must be {_RULE}.")
     if isinstance(value, str):
         match = _TEXT.fullmatch(value)
         if match is None and value != AUTO:

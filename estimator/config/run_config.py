@@ -23,7 +23,8 @@ from estimator.config.checks import (
 from estimator.config.cluster import CHIEF, MASTER, Cluster, read_cluster
 from estimator.config.frozen import FrozenFields, check_fields, short_repr, write_fields
 from estimator.config.loop import checked_loop_length
-from estimator.config.strategy import STRATEGY_TYPES, check_strategy_name
+from estimator.config.session_config import default_session_config
+from estimator.config.strategy import STRATEGY_TYPES, check_is_for_graphs, check_strategy_name
 from estimator.spec import ModeKeys
 
 DEFAULT_SAVE_CHECKPOINTS_SECS: Final = 600
@@ -58,7 +59,8 @@ class RunConfig(FrozenFields):
       session_config: a `tf.compat.v1.ConfigProto`; None is the default, with device filters in a
         task of a cluster.
       keep_checkpoint_max: how many of the newest checkpoints to keep; 0 or None keeps all.
-      keep_checkpoint_every_n_hours: one checkpoint in so many hours is kept for good.
+      keep_checkpoint_every_n_hours: one checkpoint in so many hours is kept for good; None keeps
+        none.
       log_step_count_steps: steps from one log of the speed and the loss to the next; None shows
         no bar either.
       train_distribute: the `tf.distribute` strategy to train under.
@@ -109,7 +111,7 @@ class RunConfig(FrozenFields):
     save_checkpoints_secs: float | None = _NOT_NAMED
     session_config: tf.compat.v1.ConfigProto | None = field(default=None, hash=False)
     keep_checkpoint_max: int | None = 5
-    keep_checkpoint_every_n_hours: float = 10000
+    keep_checkpoint_every_n_hours: float | None = 10000
     log_step_count_steps: int | None = 100
     train_distribute: tf.distribute.Strategy | None = None
     device_fn: Callable | None = field(default=None, hash=False)
@@ -152,7 +154,7 @@ class RunConfig(FrozenFields):
             if getattr(self, name) is None:
                 write_fields(self, **{name: getattr(self.experimental_distribute, name, None)})
         if self.session_config is None:
-            write_fields(self, session_config=_default_session_config(self.cluster))
+            write_fields(self, session_config=default_session_config(self.cluster))
         self._check()
 
     def replace(self, **changes: Any) -> Any:
@@ -170,7 +172,7 @@ class RunConfig(FrozenFields):
             changes.setdefault("save_checkpoints_steps", None)
         if "model_dir" in changes:  # Only a config that is made anew must agree with TF_CONFIG.
             changes.setdefault("cluster", dataclasses.replace(self.cluster, model_dir=None))
-        if "cluster" in changes and self.session_config == _default_session_config(self.cluster):
+        if "cluster" in changes and self.session_config == default_session_config(self.cluster):
             changes.setdefault("session_config", None)
         changed = copy.copy(self)
         write_fields(changed, **changes)
@@ -265,7 +267,7 @@ class RunConfig(FrozenFields):
             save_checkpoints_steps=None,
             save_checkpoints_secs=secs,
             cluster=Cluster(),
-            session_config=_default_session_config(self.cluster),
+            session_config=default_session_config(self.cluster),
         )
 
     def _is_overridden(self, name: str) -> bool:
@@ -331,8 +333,7 @@ class RunConfig(FrozenFields):
         if self.experimental_max_worker_delay_secs is not None:
             delay = self.experimental_max_worker_delay_secs
             check_int("experimental_max_worker_delay_secs", delay, minimum=0)
-        check_positive("keep_checkpoint_every_n_hours", self.keep_checkpoint_every_n_hours)
-        for name in ("save_checkpoints_secs", "max_time_secs"):
+        for name in ("keep_checkpoint_every_n_hours", "save_checkpoints_secs", "max_time_secs"):
             if getattr(self, name) is not None:
                 check_positive(name, getattr(self, name))
 
@@ -367,6 +368,8 @@ class RunConfig(FrozenFields):
         check_type("strategy", self.strategy, (str, *STRATEGY_TYPES), "a name or a strategy object")
         if isinstance(self.strategy, str):
             check_strategy_name(self.strategy)
+        for name in ("strategy", "train_distribute", "eval_distribute"):
+            check_is_for_graphs(name, getattr(self, name))
         for name in ("train_distribute", "eval_distribute"):
             if self.strategy is not None and getattr(self, name) is not None:
                 raise ValueError(
@@ -391,11 +394,3 @@ class RunConfig(FrozenFields):
                 f"{given} must be 1 under `strategy` ({self.strategy!r}). For several replicas "
                 'pass strategy="mirrored".'
             )
-
-
-def _default_session_config(cluster: Any) -> tf.compat.v1.ConfigProto | None:
-    """What a task of a cluster may see; None for a process of its own."""
-    filters = getattr(cluster, "default_device_filters", None)
-    if not filters:
-        return None
-    return tf.compat.v1.ConfigProto(allow_soft_placement=True, device_filters=filters)

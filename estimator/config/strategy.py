@@ -47,6 +47,18 @@ def check_strategy_name(name: str) -> None:
         )
 
 
+def check_is_for_graphs(argument: str, strategy: Any) -> None:
+    """Raises if it is the strategy of parameter servers that works eagerly alone."""
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        raise ValueError(
+            f"`{argument}` is a tf.distribute.ParameterServerStrategy, which schedules eager "
+            "functions from one process, by a ClusterCoordinator. Start a process for each task "
+            'of TF_CONFIG, with "ps" tasks in its cluster, and pass '
+            'RunConfig(strategy="parameter_server"), or a '
+            "tf.compat.v1.distribute.experimental.ParameterServerStrategy."
+        )
+
+
 def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
     """The strategy that the config asks for in this mode.
 

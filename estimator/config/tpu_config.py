@@ -7,7 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from estimator.config.checks import check_bool, check_int, check_positive, check_type
+from estimator.config.checks import (
+    WrongTypeError,
+    check_bool,
+    check_int,
+    check_positive,
+    check_type,
+)
 from estimator.config.frozen import TupleFields, check_fields, short_repr, write_fields
 from estimator.config.loop import checked_loop_length
 
@@ -128,7 +134,9 @@ class TPUConfig(TupleFields):
             return
         given = f"`input_partition_dims` ({self.input_partition_dims!r})"
         if not isinstance(self.input_partition_dims, list | tuple):
-            raise TypeError(f"{given} must be a list: of the features' dims, and of the labels'.")
+            raise WrongTypeError(
+                f"{given} must be a list: of the features' dims, and of the labels'."
+            )
         if len(self.input_partition_dims) not in (1, 2):
             raise ValueError(f"{given} must have one or two parts: for features, and for labels.")
         if self.num_cores_per_replica is None:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from estimator.config.checks import check_int
+from estimator.config.checks import WrongTypeError, check_int
 from estimator.config.frozen import TupleFields, check_fields, short_repr, write_fields
 
 # Keywords of both, which were named tuples.
@@ -63,7 +63,7 @@ class VocabInfo(TupleFields):
                 f"`old_vocab` ({self.old_vocab!r})."
             )
         if self.backup_initializer is not None and not callable(self.backup_initializer):
-            raise TypeError(
+            raise WrongTypeError(
                 f"`backup_initializer` ({self.backup_initializer!r}) must be an initializer, such "
                 "as tf.compat.v1.truncated_normal_initializer(), or None for zeros."
             )
@@ -123,7 +123,7 @@ class WarmStartSettings(TupleFields):
         old_names = _checked_names(self, "var_name_to_prev_var_name")
         for name, old_name in old_names.items():
             if not isinstance(old_name, str):
-                raise TypeError(
+                raise WrongTypeError(
                     f"`var_name_to_prev_var_name[{name!r}]` ({old_name!r}) must be the name of a "
                     "variable in the checkpoint."
                 )
@@ -169,7 +169,7 @@ def checked_warm_start(warm_start_from: Any) -> WarmStartSettings | None:
 def checked_path(argument: str, path: Any, rule: str) -> str:
     """The path as a string, also if it is bytes, as `export_saved_model` returns."""
     if path is not None and not isinstance(path, str | bytes | os.PathLike):
-        raise TypeError(f"`{argument}` ({path!r}) must be a path, {rule}.")
+        raise WrongTypeError(f"`{argument}` ({path!r}) must be a path, {rule}.")
     if not path:
         raise ValueError(f"`{argument}` ({path!r}) must not be empty: it must be a path, {rule}.")
     return os.fsdecode(path)
@@ -180,7 +180,9 @@ def _checked_names(settings: WarmStartSettings, argument: str) -> dict[str, Any]
     if named is None:
         return {}
     if not isinstance(named, Mapping) or not all(isinstance(name, str) for name in named):
-        raise TypeError(f"`{argument}` ({named!r}) must be a dict from variables' names, or None.")
+        raise WrongTypeError(
+            f"`{argument}` ({named!r}) must be a dict from variables' names, or None."
+        )
     return dict(named)
 
 
@@ -189,7 +191,7 @@ def _checked_vocabulary(name: str, info: Any) -> VocabInfo:
     if isinstance(info, tf.compat.v1.train.VocabInfo):
         return VocabInfo(*info)
     if not isinstance(info, VocabInfo):
-        raise TypeError(f"`var_name_to_vocab_info[{name!r}]` ({info!r}) must be a VocabInfo.")
+        raise WrongTypeError(f"`var_name_to_vocab_info[{name!r}]` ({info!r}) must be a VocabInfo.")
     return info
 
 
@@ -206,7 +208,7 @@ def _checked_choice(choice: Any) -> Any:
         isinstance(c, tf.Variable) for c in choice
     )
     if not are_names and not are_variables:
-        raise TypeError(
+        raise WrongTypeError(
             f"`vars_to_warm_start` ({choice!r}) must be a regular expression, a list of them, a "
             f"list of tf.Variables, or None. {way_out}."
         )

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator.config.checks import check_no_pattern, parameters_of
+from estimator.config.checks import WrongTypeError, check_no_pattern, parameters_of
 from estimator.export.directory import make_extra_assets, numbered_dirs, remove_numbered_dir
 from estimator.export.receivers import check_receiver_fn
 from estimator.summary.reader import read_evaluations
@@ -75,7 +75,7 @@ class _SavedModelExporter(Exporter):
         exports_to_keep: int | None,
     ) -> None:
         if not isinstance(name, str):
-            raise TypeError(f"`name` ({name!r}) must be a string.")
+            raise WrongTypeError(f"`name` ({name!r}) must be a string.")
         check_exporter_name(name)
         check_receiver_fn(serving_input_receiver_fn)
         if RECORD_NAME in make_extra_assets(assets_extra):
@@ -85,7 +85,7 @@ class _SavedModelExporter(Exporter):
             )
         if exports_to_keep is not None:
             if isinstance(exports_to_keep, bool) or not isinstance(exports_to_keep, int):
-                raise TypeError(f"`exports_to_keep` ({exports_to_keep!r}) must be an integer.")
+                raise WrongTypeError(f"`exports_to_keep` ({exports_to_keep!r}) must be an integer.")
             if exports_to_keep < 1:
                 raise ValueError(
                     f"`exports_to_keep` ({exports_to_keep}) must be at least 1; None keeps all."
@@ -258,7 +258,7 @@ class BestExporter(_SavedModelExporter):
         """
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
         if event_file_pattern is not None and not isinstance(event_file_pattern, str):
-            raise TypeError(
+            raise WrongTypeError(
                 f"`event_file_pattern` ({event_file_pattern!r}) must be a pattern of paths in "
                 "`model_dir`, or None."
             )
@@ -355,7 +355,7 @@ def _check_compare_fn(compare_fn: Any) -> None:
         "current one is better"
     )
     if not callable(compare_fn):
-        raise TypeError(f"`compare_fn` ({compare_fn!r}) {rule}.")
+        raise WrongTypeError(f"`compare_fn` ({compare_fn!r}) {rule}.")
     parameters_of("compare_fn", compare_fn)
     signature = inspect.signature(compare_fn)
     try:

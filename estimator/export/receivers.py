@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from estimator.config.checks import check_takes_nothing
+from estimator.config.checks import WrongTypeError, check_takes_nothing
 from estimator.spec import ModeKeys
 from estimator.spec.named import check_tensor, is_tensor, make_named_tensors
 
@@ -232,6 +232,15 @@ def build_raw_supervised_input_receiver_fn(
     return supervised_input_receiver_fn
 
 
+_SERVING_WAY_OUT = (
+    "a ServingInputReceiver or TensorServingInputReceiver; build_parsing_serving_input_receiver_fn "
+    "and build_raw_serving_input_receiver_fn make functions"
+)
+_SUPERVISED_WAY_OUT = (
+    "a SupervisedInputReceiver; build_raw_supervised_input_receiver_fn makes functions"
+)
+
+
 def check_receiver_fn(
     receiver_fn: Any,
     argument: str = "serving_input_receiver_fn",
@@ -239,7 +248,9 @@ def check_receiver_fn(
 ) -> None:
     """Raises TypeError unless it is a function that can be called with no arguments."""
     if not callable(receiver_fn):
-        raise TypeError(f"`{argument}` ({receiver_fn!r}) must be a function that returns a {kind}.")
+        raise WrongTypeError(
+            f"`{argument}` ({receiver_fn!r}) must be a function that returns a {kind}."
+        )
     check_takes_nothing(argument, receiver_fn)
 
 
@@ -266,19 +277,10 @@ def check_input_receiver(value: Any, function_name: str, mode: str = ModeKeys.PR
         ValueError: if its receiver tensors are not of the default graph.
     """
     if not (hasattr(value, "features") and hasattr(value, "receiver_tensors")):
-        way_out = (
-            "a ServingInputReceiver or TensorServingInputReceiver; "
-            "build_parsing_serving_input_receiver_fn and build_raw_serving_input_receiver_fn make "
-            "functions that do."
-        )
-        if mode != ModeKeys.PREDICT:
-            way_out = (
-                "a SupervisedInputReceiver; build_raw_supervised_input_receiver_fn makes functions "
-                "that do."
-            )
-        raise TypeError(
+        is_serving = mode == ModeKeys.PREDICT
+        raise WrongTypeError(
             f"`{function_name}` returned {value!r}, a {type(value).__name__}. It must return "
-            f"{way_out}"
+            f"{_SERVING_WAY_OUT if is_serving else _SUPERVISED_WAY_OUT} that do."
         )
     tensors = (value.receiver_tensors, getattr(value, "receiver_tensors_alternatives", None) or {})
     for tensor in tf.nest.flatten(tensors, expand_composites=True):
@@ -323,14 +325,14 @@ def _make_alternatives(alternatives: Any) -> dict[str, dict[str, Any]] | None:
 def _check_batch_size(size: Any) -> None:
     if size is None or (isinstance(size, int) and not isinstance(size, bool) and size > 0):
         return
-    raise ValueError(
+    raise WrongTypeError(
         f"`default_batch_size` ({size!r}) must be a positive int, or None for any batch size."
     )
 
 
 def _check_feature_spec(feature_spec: Any) -> None:
     if not isinstance(feature_spec, Mapping) or not feature_spec:
-        raise ValueError(
+        raise WrongTypeError(
             f"`feature_spec` ({feature_spec!r}) must be a dict of name to tf.io.FixedLenFeature, "
             "tf.io.VarLenFeature and so on, with at least one entry."
         )

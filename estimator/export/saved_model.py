@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator.config.checks import WrongTypeError
 from estimator.console import say
 from estimator.export.directory import (
     make_base_path,
@@ -150,7 +151,7 @@ def _add_graph(
     with graph.as_default():
         saver = to_save.saver or tf.compat.v1.train.Saver(sharded=True, allow_empty=True)
         if not isinstance(saver, tf.compat.v1.train.Saver):
-            raise TypeError(
+            raise WrongTypeError(
                 f"`saver` ({saver!r}) must be a tf.compat.v1.train.Saver, or None to save all "
                 "variables."
             )

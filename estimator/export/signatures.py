@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator.config.checks import WrongTypeError
 from estimator.console import no_internal_deprecations
 from estimator.spec.outputs import ExportOutput, PredictOutput, SupervisedOutput
 
@@ -95,7 +96,7 @@ def _make_outputs(predictions: Any, export_outputs: Any) -> dict[str, ExportOutp
 def _check_export_outputs(export_outputs: Any) -> None:
     way_out = "Pass {name: PredictOutput(...)}."
     if not isinstance(export_outputs, Mapping):
-        raise TypeError(
+        raise WrongTypeError(
             f"`export_outputs` ({export_outputs!r}) must be a dict of name to ExportOutput. "
             f"{way_out}"
         )
@@ -105,9 +106,9 @@ def _check_export_outputs(export_outputs: Any) -> None:
         )
     for key, output in export_outputs.items():
         if not isinstance(key, str) or not key:
-            raise TypeError(f"`export_outputs` has the key {key!r}: keys must be strings.")
+            raise WrongTypeError(f"`export_outputs` has the key {key!r}: keys must be strings.")
         if not isinstance(output, ExportOutput):
-            raise TypeError(
+            raise WrongTypeError(
                 f"`export_outputs[{key!r}]` ({output!r}) must be an ExportOutput, not a "
                 f"{type(output).__name__}. {way_out}"
             )

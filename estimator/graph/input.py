@@ -12,9 +12,10 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.config.checks import arguments_named, check_needs_only
+from estimator.config.checks import WrongTypeError, arguments_named, check_needs_only
 from estimator.graph.copy import build_copy, runs_each_time
 from estimator.graph.lookahead import Lookahead
+from estimator.graph.plain_input import with_arrays, with_sortable_keys
 from estimator.spec import ModeKeys
 
 _BATCH_SIZES = {
@@ -158,7 +159,7 @@ def take_in_turn(builds: Sequence[Callable[[], tuple[Any, Any]]]) -> list[tuple[
 def check_input_fn(input_fn: Any, argument: str = "input_fn") -> None:
     """Raises if `input_fn` cannot be called as an input function."""
     if not callable(input_fn):
-        raise TypeError(
+        raise WrongTypeError(
             f"`{argument}` ({input_fn!r}) must be a function that returns a tf.data.Dataset or "
             "(features, labels). Make it in one: lambda: make_dataset()."
         )
@@ -275,7 +276,7 @@ def _check_element(element: Any) -> None:
     _split(element)
     for spec in tf.nest.flatten(element):
         if isinstance(spec, tf.data.DatasetSpec):
-            raise TypeError(
+            raise WrongTypeError(
                 f"The dataset of `input_fn` yields datasets ({spec}). Its elements must be "
                 "tensors. Take the inner ones apart with flat_map, or batch them."
             )
@@ -284,35 +285,37 @@ def _check_element(element: Any) -> None:
 def _check_tensors(result: Any) -> None:
     """Raises unless what an `input_fn` returned is (features, labels), or features alone."""
     if result is None:
-        raise TypeError(
+        raise WrongTypeError(
             "`input_fn` returned None. It must return a tf.data.Dataset or (features, labels). "
             "Does it lack a `return`?"
         )
     if callable(result):
-        raise TypeError(
+        raise WrongTypeError(
             f"`input_fn` returned {result!r}, a function. It must return a tf.data.Dataset or "
             "(features, labels). Pass that function as `input_fn`, or call it."
-        )
-    flat = tf.nest.flatten(result)
-    if any(isinstance(value, tf.data.Dataset) for value in flat):
-        raise TypeError(
-            f"`input_fn` returned {result!r}. Several datasets are made one with "
-            "tf.data.Dataset.zip((features, labels))."
-        )
-    if not flat or not all(_is_tensor_like(value) for value in flat if value is not None):
-        raise TypeError(
-            f"`input_fn` returned {result!r}. It must return a tf.data.Dataset, or (features, "
-            "labels) where each is a tensor or a dict, tuple or list of tensors."
         )
     if isinstance(result, tuple | list) and len(result) != 2:
         raise ValueError(
             f"`input_fn` returned a {type(result).__name__} of {len(result)} values. It must "
             "return (features, labels), or features alone as a tensor or a dict."
         )
+    flat = tf.nest.flatten(result)
+    if any(isinstance(value, tf.data.Dataset) for value in flat):
+        raise WrongTypeError(
+            f"`input_fn` returned {result!r}. Several datasets are made one with "
+            "tf.data.Dataset.zip((features, labels))."
+        )
+    if not flat or not all(_is_tensor_like(value) for value in flat if value is not None):
+        raise WrongTypeError(
+            f"`input_fn` returned {result!r}. It must return a tf.data.Dataset, or (features, "
+            "labels) where each is a tensor or a dict, tuple or list of tensors."
+        )
 
 
 def _build_tensor_input(result: Any) -> Input:
     """An input of bare tensors: each batch is another run of the ops behind them."""
+    if not isinstance(result, str | bytes):
+        result = with_arrays(with_sortable_keys(result))
     _check_tensors(result)
     tensors = tf.nest.map_structure(
         lambda v: v if v is None or _is_composite(v) else tf.convert_to_tensor(v), result

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.config.checks import arguments_needed, arguments_taken, parameters_of
+from estimator.config.checks import WrongTypeError, arguments_needed, arguments_taken, parameters_of
 
 _ARGUMENTS = ("features", "mode", "params", "config")
 
@@ -32,7 +32,7 @@ def call_logit_fn(
       ValueError: it takes other arguments, or returns something else.
     """
     if not callable(logit_fn):
-        raise TypeError(
+        raise WrongTypeError(
             f"`logit_fn` ({logit_fn!r}) must be a function that returns logits. Make it one of "
             "`features`, and of `mode`, `params` and `config` if it needs them."
         )

@@ -11,11 +11,12 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.config.checks import arguments_taken, check_needs_only, parameters_of
+from estimator.config.checks import WrongTypeError, arguments_taken, check_needs_only, parameters_of
 from estimator.graph.features import explaining_batch_size, explaining_failure
 from estimator.graph.initial_values import without_order
 from estimator.graph.lift import Lift, Waits, build_table_initializers
 from estimator.graph.names import marking_get_variable, without_mark
+from estimator.graph.plain_input import with_own_keys
 from estimator.graph.precision import compiling, computing_in
 from estimator.graph.reduce import keep_local, keep_metrics_local
 from estimator.graph.scaffold import build_scaffold
@@ -75,8 +76,8 @@ class Model:
         """
         self._check_labels(labels)
         given = {
-            "features": features,
-            "labels": labels,
+            "features": with_own_keys(features),
+            "labels": with_own_keys(labels),
             "mode": mode,
             "params": self.params,
             "config": self.config,
@@ -137,7 +138,7 @@ def argument_names(model_fn: Callable) -> tuple[str, ...]:
 def check_model_fn(model_fn: Any) -> None:
     """Raises if `model_fn` cannot be called as a model function."""
     if not callable(model_fn):
-        raise TypeError(
+        raise WrongTypeError(
             f"`model_fn` ({model_fn!r}) must be a function that returns an EstimatorSpec."
         )
     if "features" not in argument_names(model_fn):
@@ -146,11 +147,20 @@ def check_model_fn(model_fn: Any) -> None:
     check_needs_only("model_fn", model_fn, MODEL_FN_ARGUMENTS)
 
 
+def check_takes_params(model_fn: Callable, params: Any) -> None:
+    """Raises if there are `params` and `model_fn` would not see them."""
+    if params and "params" not in argument_names(model_fn):
+        raise ValueError(
+            f"`params` ({params!r}) are passed, and `model_fn` does not take them. Give it an "
+            "argument `params`, or leave them out."
+        )
+
+
 def check_spec(spec: Any, mode: str) -> None:
     """Raises unless `spec` is an EstimatorSpec or TPUEstimatorSpec for `mode`."""
     if not isinstance(spec, EstimatorSpec | TPUEstimatorSpec):
         hint = " Does it lack a `return`?" if spec is None else ""
-        raise TypeError(
+        raise WrongTypeError(
             f"`model_fn` returned {spec!r} in mode {mode!r}. It must return an EstimatorSpec or a "
             f"TPUEstimatorSpec.{hint}"
         )
@@ -226,7 +236,7 @@ def _with_one_scaffold(replicas: Sequence[Replica], lift: Lift | None) -> Replic
         with tf.init_scope():  # Outside of the loop and of the replicas: the session uses it.
             made = [first.scaffold_fn()]
         if not isinstance(made[0], tf.compat.v1.train.Scaffold):
-            raise TypeError(
+            raise WrongTypeError(
                 f"`scaffold_fn` ({first.scaffold_fn!r}) returned {made[0]!r}. It must return a "
                 "tf.compat.v1.train.Scaffold."
             )

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.config.checks import check_int, check_positive
+from estimator.config.checks import WrongTypeError, check_int, check_positive
 from estimator.config.tpu import is_tpu
 from estimator.graph.accumulate import build_window
 from estimator.graph.clip import clip_by_reduced_norm
@@ -60,7 +60,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
             positive.
         """
         if not callable(getattr(opt, "apply_gradients", None)):
-            raise TypeError(
+            raise WrongTypeError(
                 f"`opt` ({opt!r}) must be a tf.compat.v1.train.Optimizer or a Keras optimizer."
             )
         if reduction not in _REDUCTIONS:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.config.checks import WrongTypeError
 from estimator.graph.lift import Lift
 
 Scaffold: TypeAlias = tf.compat.v1.train.Scaffold
@@ -114,7 +115,7 @@ def _feeds(feeds: Sequence[Any], name: str, lift: Lift | None) -> dict[Any, Any]
     given = [feed for feed in feeds if feed is not None]
     for feed in given:
         if not isinstance(feed, Mapping):
-            raise TypeError(
+            raise WrongTypeError(
                 f"`{name}` of the Scaffold ({feed!r}) must be a dict from tensors to values."
             )
     pairs = [(key, value) for feed in given for key, value in feed.items()]
@@ -128,7 +129,7 @@ def _check_saver(saver: Any) -> None:
     if saver is None or isinstance(saver, tf.train.Checkpoint):
         return
     if not callable(getattr(saver, "restore", None)) or not callable(getattr(saver, "save", None)):
-        raise TypeError(
+        raise WrongTypeError(
             f"`saver` of the Scaffold ({saver!r}) must be a tf.compat.v1.train.Saver or a "
             "tf.train.Checkpoint."
         )

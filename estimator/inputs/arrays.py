@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from estimator.config.checks import WrongTypeError
 from estimator.inputs.batches import build_batches
 from estimator.inputs.checks import check_batching, check_rows
 
@@ -63,7 +64,7 @@ def _named_arrays(argument: str, value: Any) -> dict[str, np.ndarray]:
     if isinstance(value, np.ndarray):
         return {argument: value}
     if not isinstance(value, dict):
-        raise TypeError(
+        raise WrongTypeError(
             f"`{argument}` ({type(value).__name__}) must be a NumPy array or a dict of them. "
             "Convert it with np.asarray."
         )
@@ -72,7 +73,7 @@ def _named_arrays(argument: str, value: Any) -> dict[str, np.ndarray]:
         raise ValueError(f"`{argument}` ({{}}) must not be empty. {hint}")
     for name, array in value.items():
         if not isinstance(array, np.ndarray):
-            raise TypeError(
+            raise WrongTypeError(
                 f"`{argument}[{name!r}]` ({type(array).__name__}) must be a NumPy array. Convert "
                 "it with np.asarray."
             )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator.config.checks import check_int
+from estimator.config.checks import WrongTypeError, check_int
 
 
 def check_batching(
@@ -49,14 +49,14 @@ def check_rows(named: dict[str, np.ndarray]) -> None:
 
 def _check_values(name: str, array: np.ndarray) -> None:
     if array.dtype == object and not all(isinstance(v, str | bytes) for v in array.flat):
-        raise TypeError(
+        raise WrongTypeError(
             f"`{name}` has values of different types, or other objects than strings. Convert it "
             "with astype, and give missing values a number or a string."
         )
     try:
         tf.as_dtype(array.dtype)
     except TypeError as error:
-        raise TypeError(
+        raise WrongTypeError(
             f"`{name}` has the dtype {array.dtype}, which TensorFlow has not. Convert it to "
             "numbers or strings with astype."
         ) from error

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from estimator.config.checks import WrongTypeError
 from estimator.inputs.batches import build_batches
 from estimator.inputs.checks import check_batching, check_rows
 
@@ -49,7 +50,7 @@ def pandas_input_fn(
     """
     check_batching(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
     if not isinstance(target_column, str):
-        raise TypeError(f"`target_column` ({target_column!r}) must be a string.")
+        raise WrongTypeError(f"`target_column` ({target_column!r}) must be a string.")
     _check_frame("x", x, "DataFrame")
     if y is not None:
         _check_labels(x, y, target_column)
@@ -98,7 +99,7 @@ def _is_pandas(value: Any, *types: str) -> bool:
 
 def _check_frame(argument: str, value: Any, *types: str) -> None:
     if not _is_pandas(value, *types):
-        raise TypeError(
+        raise WrongTypeError(
             f"`{argument}` ({type(value).__name__}) must be a pandas {' or '.join(types)}. For "
             "arrays there is numpy_input_fn."
         )

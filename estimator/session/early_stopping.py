@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.config.checks import (
+    WrongTypeError,
     check_int,
     check_number,
     check_takes_nothing,
@@ -87,7 +88,7 @@ def make_early_stopping_hook(
     """
     config = config_of(estimator)
     if not callable(should_stop_fn):
-        raise TypeError(
+        raise WrongTypeError(
             f"`should_stop_fn` ({should_stop_fn!r}) must be a function of no arguments that "
             "returns whether to stop."
         )
@@ -236,7 +237,7 @@ class _Metric:
         """Checks its arguments; reads nothing yet."""
         self.is_read_here = config_of(estimator).is_chief
         if not isinstance(metric_name, str):
-            raise TypeError(f"`metric_name` ({metric_name!r}) must be the name of a metric.")
+            raise WrongTypeError(f"`metric_name` ({metric_name!r}) must be the name of a metric.")
         check_type("eval_dir", eval_dir, (str, os.PathLike), "a path, or None")
         check_int("min_steps", min_steps, minimum=0)
         self.eval_dir = os.fspath(eval_dir) if eval_dir is not None else estimator.eval_dir()

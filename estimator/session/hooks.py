@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.config.checks import WrongTypeError
 from estimator.config.run_config import RunConfig
 from estimator.session.schedule import Schedule
 
@@ -299,7 +300,7 @@ def config_of(estimator: Any) -> RunConfig:
     """
     config = getattr(estimator, "config", None)
     if not isinstance(config, RunConfig):
-        raise TypeError(f"`estimator` ({estimator!r}) must be an estimator.Estimator.")
+        raise WrongTypeError(f"`estimator` ({estimator!r}) must be an estimator.Estimator.")
     return config
 
 
@@ -313,15 +314,16 @@ def check_hooks(hooks: Any, argument: str = "hooks") -> list[Hook]:
     """The hooks as a list; raises if one is no hook."""
     if hooks is None:
         return []
-    if not isinstance(hooks, list | tuple):
-        raise TypeError(f"`{argument}` ({hooks!r}) must be a list of SessionRunHooks.")
+    if isinstance(hooks, str) or not isinstance(hooks, Iterable):
+        raise WrongTypeError(f"`{argument}` ({hooks!r}) must be a list of SessionRunHooks.")
+    hooks = list(hooks)
     for hook in hooks:
         if not isinstance(hook, tf.compat.v1.train.SessionRunHook):
-            raise TypeError(
+            raise WrongTypeError(
                 f"`{argument}` holds {hook!r}, which is no instance of "
                 "tf.compat.v1.train.SessionRunHook. Derive its class from that one."
             )
-    return list(hooks)
+    return hooks
 
 
 def _map_fetches(function: Callable[[Any], Any], fetches: Any) -> Any:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from estimator.checkpoint.in_memory import read_state
 from estimator.checkpoint.writer import build_saver
-from estimator.config.checks import check_int, check_name
+from estimator.config.checks import WrongTypeError, check_int, check_name
 from estimator.graph.input import check_input_fn
 from estimator.session.hooks import Hook, ScheduledHook, check_hooks, config_of
 from estimator.session.schedule import Schedule
@@ -73,7 +73,7 @@ class InMemoryEvaluatorHook(ScheduledHook):
         savers = v1.get_collection(v1.GraphKeys.SAVERS)
         self._saver = savers[0] if savers else build_saver()
         if not isinstance(self._saver, v1.train.Saver):
-            raise TypeError(
+            raise WrongTypeError(
                 f"The saver of the Scaffold ({self._saver!r}) must be a tf.compat.v1.train.Saver "
                 "for an InMemoryEvaluatorHook."
             )

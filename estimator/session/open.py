@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
+from estimator.checkpoint.errors import CheckpointError
 from estimator.checkpoint.old_model import OldModel
 from estimator.checkpoint.saver_ops import restored_names
 from estimator.checkpoint.warm_start import WarmStart, build_warm_start
@@ -336,6 +337,8 @@ def restore_first(
             continue
         try:
             _restore(setup, session, path)
+        except CheckpointError:
+            raise
         except (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError) as e:
             if isinstance(e, tf.errors.NotFoundError):
                 files.check_complete(path, e)

@@ -121,6 +121,7 @@ class WarmSession:
     def _start(self, weights: Weights) -> tuple[str, bytes]:
         """Gives the variables their values; returns the identity of the checkpoint they are of."""
         if weights.state is not None:
+            self._check_no_init_fn()
             load_state(self._setup.saver, self.session, weights.state)
         elif weights.paths:
             path = restore_first(self._setup, self.session, weights.paths)
@@ -129,6 +130,16 @@ class WarmSession:
             for initialize in self._setup.initializers:
                 initialize(self.session)
         return _NO_CHECKPOINT
+
+    def _check_no_init_fn(self) -> None:
+        """Raises if the model's Scaffold would have to give the variables their values."""
+        scaffold = self.program.spec.scaffold
+        if scaffold is not None and scaffold.init_fn is not None:
+            raise ValueError(
+                f"The Scaffold of the model in mode EVAL has an `init_fn` ({scaffold.init_fn!r}), "
+                "which an InMemoryEvaluatorHook does not run: the values are those of training. "
+                "Return it in mode TRAIN only, or evaluate checkpoints."
+            )
 
     def can_start(self, weights: Weights) -> bool:
         """Whether its graph has the op of the warm start that the weights may need."""

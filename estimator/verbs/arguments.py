@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
-from estimator.config.checks import check_bool, check_int, check_no_pattern
+from estimator.config.checks import WrongTypeError, check_bool, check_int, check_no_pattern
 from estimator.config.checks import check_name as check_name
 from estimator.config.run_config import RunConfig
 from estimator.config.tpu_config import TPUConfig
@@ -29,7 +29,7 @@ def check_limit(argument: str, value: Any) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"`{argument}` ({value!r}) must be an integer, or None.")
+        raise WrongTypeError(f"`{argument}` ({value!r}) must be an integer, or None.")
     if value < 1:
         raise ValueError(f"`{argument}` ({value}) must be at least 1; leave it out for no limit.")
 
@@ -85,22 +85,22 @@ def checked_config(config: Any) -> RunConfig:
             if isinstance(config, TPUConfig)
             else ""
         )
-        raise TypeError(f"`config` ({config!r}) must be an estimator.RunConfig, or None.{hint}")
+        raise WrongTypeError(
+            f"`config` ({config!r}) must be an estimator.RunConfig, or None.{hint}"
+        )
     return config
 
 
 def checked_model_dir(model_dir: Any, config_model_dir: str | None) -> str | None:
-    """The directory that the argument or the config names; None if neither does.
+    """The directory that the argument or the config names; None if neither does, also by "".
 
     Raises:
       TypeError: it is no path.
-      ValueError: it is empty, both name one and they differ, or it is, or is below, a file.
+      ValueError: both name one and they differ, or it is, or is below, a file.
     """
     if model_dir is not None and not isinstance(model_dir, str | os.PathLike):
-        raise TypeError(f"`model_dir` ({model_dir!r}) must be a path, or None.")
+        raise WrongTypeError(f"`model_dir` ({model_dir!r}) must be a path, or None.")
     path = os.fspath(model_dir) if model_dir is not None else None
-    if path == "":
-        raise ValueError("`model_dir` ('') must not be empty. Leave it out for a temporary one.")
     if path and config_model_dir and path.rstrip("/") != config_model_dir.rstrip("/"):
         raise ValueError(
             f"`model_dir` ({path!r}) and `config.model_dir` ({config_model_dir!r}) differ. Pass "
@@ -150,12 +150,12 @@ def checked_listeners(listeners: Any) -> list[Listener]:
     if listeners is None:
         return []
     if not isinstance(listeners, list | tuple):
-        raise TypeError(
+        raise WrongTypeError(
             f"`saving_listeners` ({listeners!r}) must be a list of CheckpointSaverListeners."
         )
     for listener in listeners:
         if not isinstance(listener, tf.compat.v1.train.CheckpointSaverListener):
-            raise TypeError(
+            raise WrongTypeError(
                 f"`saving_listeners` holds {listener!r}, which is no instance of "
                 "tf.compat.v1.train.CheckpointSaverListener. Derive its class from that one, or "
                 "pass a hook in `hooks`."
@@ -170,7 +170,7 @@ def check_predict_keys(keys: Any) -> None:
         return
     # A model of several heads names its predictions with tuples.
     if not isinstance(listed, Collection) or not all(isinstance(k, str | tuple) for k in listed):
-        raise TypeError(
+        raise WrongTypeError(
             f"`predict_keys` ({keys!r}) must be a key of the predictions or a list of them, or "
             "None."
         )
@@ -178,7 +178,7 @@ def check_predict_keys(keys: Any) -> None:
 
 def checked_predict_keys(keys: Any, predictions: Any) -> list[str] | None:
     """Those of the predictions' keys that were asked for, in their order; raises if none was."""
-    if keys is None:
+    if not keys:
         return None
     keys = [keys] if isinstance(keys, str) else list(keys)
     if not isinstance(predictions, Mapping):
@@ -210,7 +210,7 @@ def checked_receiver_fns(receiver_fns: Any) -> dict[str, tuple[str, Any]]:
     """By mode, what an error calls the function that returns its receiver, and that function."""
     name = _RECEIVER_FNS
     if not isinstance(receiver_fns, Mapping):
-        raise TypeError(
+        raise WrongTypeError(
             f"`{name}` ({receiver_fns!r}) must be a dict from ModeKeys to functions that return "
             "input receivers."
         )
@@ -223,18 +223,18 @@ def checked_receiver_fns(receiver_fns: Any) -> dict[str, tuple[str, Any]]:
 
 def check_export(
     export_dir_base: Any,
-    receiver_fns: Iterable[tuple[str, Any]],
+    receiver_fns: Mapping[str, tuple[str, Any]],
     assets_extra: Any,
     as_text: Any,
 ) -> None:
     """Raises if an argument of `export_saved_model` is wrong."""
     if not isinstance(export_dir_base, str | bytes | os.PathLike):
-        raise TypeError(f"`export_dir_base` ({export_dir_base!r}) must be a path.")
+        raise WrongTypeError(f"`export_dir_base` ({export_dir_base!r}) must be a path.")
     make_base_path(export_dir_base)
     make_extra_assets(assets_extra)
     check_bool("as_text", as_text)
-    for argument, receiver_fn in receiver_fns:
-        is_serving = not argument.startswith(_RECEIVER_FNS) or repr(ModeKeys.PREDICT) in argument
+    for mode, (argument, receiver_fn) in receiver_fns.items():
+        is_serving = mode == ModeKeys.PREDICT
         kind = "ServingInputReceiver" if is_serving else "SupervisedInputReceiver"
         check_receiver_fn(receiver_fn, argument, kind)
 
@@ -246,7 +246,7 @@ def check_tpu_arguments(
     if use_tpu is not None:
         check_bool("use_tpu", use_tpu)
     if params is not None and not isinstance(params, MutableMapping):
-        raise TypeError(
+        raise WrongTypeError(
             f"`params` ({params!r}) must be a dict, or None: its batch size is filled in."
         )
     if isinstance(params, Mapping) and "batch_size" in params:
@@ -260,13 +260,16 @@ def check_tpu_arguments(
             "Rename it."
         )
     if batch_axis is not None and not isinstance(batch_axis, list | tuple):
-        raise TypeError(f"`batch_axis` ({batch_axis!r}) must be a list of dimensions, or None.")
+        raise WrongTypeError(
+            f"`batch_axis` ({batch_axis!r}) must be a list of dimensions, or None."
+        )
     for place, axis in enumerate(batch_axis or ()):
         check_int(f"batch_axis[{place}]", axis, minimum=0)
     check_bool("export_to_cpu", export_to_cpu)
     if not export_to_cpu:
         raise ValueError(
-            "`export_to_cpu` (False) leaves nothing to export: there is no TPU. Leave it out."
+            "`export_to_cpu` (False) leaves nothing to export: SavedModels are for CPUs and GPUs, "
+            "also after training on a TPU. Leave it out."
         )
 
 
@@ -284,7 +287,7 @@ def check_no_embedding(embedding_config_spec: Any) -> None:
     if embedding_config_spec is not None:
         raise NotImplementedError(
             f"`embedding_config_spec` ({embedding_config_spec!r}) deals tables out over the cores "
-            "of a TPU, and there is none. Leave it out, and look rows up in `model_fn`: "
+            "of a TPU, which is not available. Leave it out, and look rows up in `model_fn`: "
             "tf.nn.embedding_lookup(tf.compat.v1.get_variable(...), ids)."
         )
 

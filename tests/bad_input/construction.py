@@ -66,11 +66,6 @@ CONSTRUCTION = {
         TypeError,
         "`model_dir` (3) must be a path, or None",
     ),
-    "model_dir is empty": (
-        lambda s: s.model(model_dir=""),
-        ValueError,
-        "`model_dir` ('') must not be empty. Leave it out for a temporary one",
-    ),
     "model_dir is a pattern of names": (
         lambda s: s.model(model_dir=str(s.root / "run[1]")),
         ValueError,
@@ -184,7 +179,8 @@ CONSTRUCTION = {
     "export_to_cpu is off": (
         lambda s: s.tpu_model(export_to_cpu=False),
         ValueError,
-        "`export_to_cpu` (False) ... Leave it out",
+        "`export_to_cpu` (False) leaves nothing to export: SavedModels are for CPUs and GPUs, also "
+        "after training on a TPU. Leave it out",
     ),
     "the batch is no multiple of the replicas": (
         lambda s: s.tpu_model(train_batch_size=130, **FOUR_REPLICAS),

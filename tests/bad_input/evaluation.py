@@ -127,10 +127,10 @@ EVALUATE_MODEL = {
         "`loss` is missing: mode 'eval' needs it",
     ),
     "the loss to evaluate is a matrix": (
-        lambda s: s.evaluate(spec_with(loss=lambda a: a["predictions"]["y"][:, None])),
+        lambda s: s.evaluate(spec_with(loss=lambda a: tf.zeros([2, 1]))),
         ValueError,
-        "`loss` (<tf.Tensor ... has shape (None, 1). In mode 'eval' it must be a scalar or of rank "
-        "1, one loss an example. Reduce it",
+        "`loss` (<tf.Tensor ... has shape (2, 1). In mode 'eval' it must be one number or of rank "
+        "1, one an example. Reduce it",
     ),
     "the metrics are a list": (
         lambda s: s.evaluate(spec_with(eval_metric_ops=lambda a: [V1.metrics.mean(a["loss"])])),

@@ -79,11 +79,6 @@ PREDICT_MODEL = {
         ValueError,
         "`predict_keys` (['classes']) must name some of the predictions: ['y']",
     ),
-    "predict_keys is empty": (
-        lambda s: s.predict(predict_keys=[]),
-        ValueError,
-        "`predict_keys` ([]) must name some of the predictions: ['y']",
-    ),
     "predict_keys of a tensor": (
         lambda s: s.predict(
             spec_with(predictions=lambda a: a["predictions"]["y"]), predict_keys="y"
@@ -154,6 +149,11 @@ EXPORT = {
         lambda s: s.export(receiver_fn=lambda params, mode="x": None),
         TypeError,
         "`serving_input_receiver_fn` takes arguments (params) ... Bind them with functools.partial",
+    ),
+    "the function of mode EVAL is none": (
+        lambda s: s.export(receiver_fn=3, experimental_mode=est.ModeKeys.EVAL),
+        TypeError,
+        "`serving_input_receiver_fn` (3) must be a function that returns a SupervisedInputReceiver",
     ),
     "experimental_mode is unknown": (
         lambda s: s.export(experimental_mode="serve"),

@@ -223,9 +223,9 @@ TRAIN_MODEL = {
         "`loss` (0.5) must be a tensor",
     ),
     "the loss is a vector": (
-        lambda s: s.train(spec_with(loss=lambda a: a["predictions"]["y"])),
+        lambda s: s.train(spec_with(loss=lambda a: tf.ensure_shape(a["predictions"]["y"], [2]))),
         ValueError,
-        "`loss` (<tf.Tensor ... has shape (None,). In mode 'train' it must be a scalar. Reduce it "
+        "`loss` (<tf.Tensor ... has shape (2,). In mode 'train' it must be one number. Reduce it "
         "with tf.reduce_mean(loss)",
     ),
     "the loss is a string": (

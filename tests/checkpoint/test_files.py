@@ -480,3 +480,15 @@ def test_absolute_paths_of_a_plain_saver_name_no_checkpoint_twice(
     directory = tmp_path.name if is_relative else trained.model_dir
     found = files.checkpoints_newest_first(directory)
     assert found == [os.path.join(directory, f"model.ckpt-{step}") for step in (4, 2)]
+
+
+def test_without_hours_no_checkpoint_is_kept_for_good(tmp_path):
+    config = est.RunConfig(
+        str(tmp_path),
+        save_checkpoints_steps=1,
+        keep_checkpoint_max=1,
+        keep_checkpoint_every_n_hours=None,
+    )
+    with est.Estimator(Model(), config=config) as model:
+        model.train(numbers(), steps=3)
+    assert checkpoint_steps(tmp_path) == [3]

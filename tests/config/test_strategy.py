@@ -303,3 +303,12 @@ def test_the_users_session_config_is_copied_and_kept():
     assert made.intra_op_parallelism_threads == 3
     assert made.allow_soft_placement
     assert not users.allow_soft_placement
+
+
+@pytest.mark.parametrize("field", ["strategy", "train_distribute", "eval_distribute"])
+def test_the_eager_strategy_of_parameter_servers_is_an_error_that_says_what_to_pass(field):
+    # To make one would wait for a cluster.
+    eager = object.__new__(tf.distribute.ParameterServerStrategy)
+    message = f"`{field}` is a tf.distribute.ParameterServerStrategy, .*strategy=.parameter_se"
+    with pytest.raises(ValueError, match=message):
+        RunConfig(**{field: eager})

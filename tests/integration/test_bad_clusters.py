@@ -47,7 +47,7 @@ def test_every_task_is_told_that_the_strategy_does_not_fit(
 
 def test_a_ps_does_not_train(tmp_path):
     model = model_of(tmp_path, ONE_OF_EACH, "ps")
-    with pytest.raises(ValueError, match="This task is ps 0 .* Call `train_and_evaluate` in it"):
+    with pytest.raises(ValueError, match="This task is ps 0 .* Call `train_and_evaluate`, as"):
         model.train(numbers())
 
 
@@ -98,7 +98,7 @@ def test_a_worker_with_another_model_than_the_chiefs_is_told_which_variables_dif
         ("{", "`TF_CONFIG` .'{'. is not JSON: .* A valid one: "),
         (
             tf_config(ONE_OF_EACH, "boss", 0),
-            '`TF_CONFIG` task.type .*"boss".* The roles are "chief"',
+            '`TF_CONFIG` task.type .*"boss".* The roles of training .*"chief"',
         ),
         (tf_config({"ps": ["c:1"]}, "ps", 0), "cluster .* has nobody that trains. Name a "),
         (tf_config({**ONE_OF_EACH, "worker": ["a:1"]}, "ps", 0), "is the address of cluster.chief"),

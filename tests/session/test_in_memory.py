@@ -216,3 +216,17 @@ def test_a_variable_of_evaluation_alone_is_named(make):
     model = make(model_fn)
     with pytest.raises(ValueError, match="variables that the training lacks: threshold"):
         model.train(numbers(), [Hook(model, numbers(1), every_n_iter=2)], max_steps=4)
+
+
+def test_an_init_fn_of_evaluation_is_refused(tmp_path):
+    def model_fn(features, labels, mode):
+        spec = Model()(features, labels, mode)
+        if mode != est.ModeKeys.EVAL:
+            return spec
+        scaffold = tf.compat.v1.train.Scaffold(init_fn=lambda scaffold, session: None)
+        return spec.replace(scaffold=scaffold)
+
+    model = est.Estimator(model_fn, tmp_path)
+    hook = est.experimental.InMemoryEvaluatorHook(model, numbers(3))
+    with pytest.raises(ValueError, match="in mode EVAL has an `init_fn` .* does not run"):
+        model.train(numbers(), hooks=[hook], steps=1)

@@ -1,0 +1,98 @@
+"""What an `input_fn` may return besides tensors: plain numbers, lists, keys of several types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+_PLAIN = (bool, int, float, complex, str, bytes, np.generic)
+
+
+class SortableKey:
+    """A key of a dict whose keys are of types that do not compare, which TensorFlow sorts.
+
+    It is equal to the key that it stands for, so that this finds the same value.
+    """
+
+    def __init__(self, key: Any) -> None:
+        """Stands for `key`."""
+        self.key = key
+
+    def __lt__(self, other: SortableKey) -> bool:
+        """By type, then by what it looks like."""
+        return self._order() < other._order()
+
+    def __eq__(self, other: object) -> bool:
+        """Like the key."""
+        return self.key == (other.key if isinstance(other, SortableKey) else other)
+
+    def __hash__(self) -> int:
+        """Likewise."""
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        """Likewise."""
+        return repr(self.key)
+
+    def _order(self) -> tuple[str, str]:
+        return type(self.key).__name__, repr(self.key)
+
+
+def with_sortable_keys(value: Any) -> Any:
+    """The structure, whose dicts have a `SortableKey` for each key where these do not compare."""
+
+    def convert(one: dict) -> dict:
+        try:
+            sorted(one)
+        except TypeError:
+            return {SortableKey(key): part for key, part in one.items()}
+        return one
+
+    return _map_dicts(convert, value)
+
+
+def with_own_keys(value: Any) -> Any:
+    """The structure as it was before `with_sortable_keys`."""
+
+    def convert(one: dict) -> dict:
+        if not any(isinstance(key, SortableKey) for key in one):
+            return one
+        return {getattr(key, "key", key): part for key, part in one.items()}
+
+    return _map_dicts(convert, value)
+
+
+def with_arrays(value: Any) -> Any:
+    """The structure, with an array for each plain number, string, or list of these."""
+    if isinstance(value, dict):
+        changed = {key: with_arrays(part) for key, part in value.items()}
+        return value if all(changed[key] is value[key] for key in value) else changed
+    if isinstance(value, _PLAIN):
+        return np.asarray(value)
+    if isinstance(value, list) and _is_plain(value):
+        return np.asarray(value)
+    if type(value) in (list, tuple):
+        return type(value)(with_arrays(part) for part in value)
+    return value
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is a number or a string, or a list or tuple of at least one of these."""
+    if type(value) in (list, tuple):
+        return bool(value) and all(_is_plain(part) for part in value)
+    return isinstance(value, _PLAIN)
+
+
+def _map_dicts(convert: Callable[[dict], dict], value: Any) -> Any:
+    """The structure with each plain dict converted, and the very same object where none changes."""
+    if type(value) is dict:
+        parts = {key: _map_dicts(convert, part) for key, part in value.items()}
+        is_same = all(parts[key] is value[key] for key in value)
+        return convert(value if is_same else parts)
+    if type(value) in (list, tuple):
+        listed = [_map_dicts(convert, part) for part in value]
+        is_same = all(new is old for new, old in zip(listed, value, strict=True))
+        return value if is_same else type(value)(listed)
+    return value
