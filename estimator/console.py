@@ -2,7 +2,8 @@
 
 Only the logger "estimator" speaks for this library, and warnings always go by it. What says how
 things go is INFO, which Python hides unless a program asks for it; so as long as nobody has set
-logging up, it is written to stderr without it.
+logging up, it is written to stderr without it. Handlers that a program attaches to the logger
+"tensorflow", by which tf.estimator spoke, get all of it too.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from absl import flags
 from absl import logging as absl_logging
 
 _log = logging.getLogger("estimator")
+_tensorflow = logging.getLogger("tensorflow")
 
 
 class Line(Protocol):
@@ -42,13 +44,45 @@ def say(message: str, *args: Any, brief: str | None = None) -> None:
       brief: enough for those who have not set logging up.
     """
     way = _way()
-    if way == "logging":
-        _log.info(message, *args, stacklevel=2)
-    elif way == "stderr":
+    if way == "stderr":
         _clear_lines()
         # That nobody reads any more, as after `| head`, is no reason to end a training.
         with contextlib.suppress(OSError):
             print(message % args if brief is None else brief, file=sys.stderr, flush=True)
+    _log_info(way, message, args)
+
+
+def note(message: str, *args: Any) -> None:
+    """Tells a detail: only those who have set logging up see it."""
+    _log_info(_way(), message, args)
+
+
+def _log_info(way: str | None, message: str, args: tuple[Any, ...]) -> None:
+    if _is_silenced():
+        return
+    path, line, function, _ = _log.findCaller(stacklevel=3)
+    record = _log.makeRecord(_log.name, logging.INFO, path, line, message, args, None, function)
+    if way == "logging":
+        # Whatever the levels of loggers: `_way` has seen that INFO is wanted.
+        _log.handle(record)
+    else:
+        _tell_tensorflow(record)
+
+
+def _tell_tensorflow(record: logging.LogRecord) -> bool:
+    """Hands a record to what the program has attached to the logger "tensorflow"; a filter."""
+    if _tensorflow.isEnabledFor(record.levelno):
+        reached = _handlers()
+        for handler in filter(_is_of_program, _tensorflow.handlers):
+            if handler not in reached and record.levelno >= handler.level:
+                handler.handle(record)
+    return True
+
+
+def _is_of_program(handler: logging.Handler) -> bool:
+    """Whether a handler of the logger "tensorflow" is not the one that TensorFlow attaches."""
+    own = getattr(handler.formatter, "_fmt", None) == logging.BASIC_FORMAT
+    return not (type(handler) is logging.StreamHandler and own)
 
 
 def is_terminal() -> bool:
@@ -68,18 +102,28 @@ def _way() -> str | None:
     """How INFO goes out: by "logging", to "stderr" as nobody has set logging up, or not at all.
 
     What counts: the level of the logger "estimator"; handlers that the program has set up, with
-    their level; else the verbosity of absl. `absl.app.run` sets up a handler for any program, and
-    INFO as the verbosity if no flag says otherwise, so the handler says nothing of what is wanted.
+    their level, unless it asks TensorFlow or absl for INFO; else the verbosity of absl.
+    `absl.app.run` sets up a handler for any program, and INFO as the verbosity if no flag says
+    otherwise, so the handler says nothing of what is wanted. Nor does the one at WARNING that a
+    single call of `absl.logging` sets up: it looks like a program's own, so INFO must be asked for.
     """
-    level: int = _log.level
-    if _log.disabled or _log.manager.disable >= logging.INFO or level > logging.INFO:
+    if _is_silenced():
         return None
-    if any(map(_is_set_up_by_program, _handlers())):
-        return "logging" if _log.isEnabledFor(logging.INFO) else None
     verbosity = flags.FLAGS["verbosity"]
-    level_of_absl: Any = verbosity.value
-    is_quiet = not verbosity.using_default_value and level_of_absl < absl_logging.INFO
-    return None if is_quiet and not level else "stderr"
+    level_of_absl: Any = None if verbosity.using_default_value else verbosity.value
+    if any(map(_is_set_up_by_program, _handlers())):
+        is_asked = logging.NOTSET < _tensorflow.level <= logging.INFO or (
+            level_of_absl is not None and level_of_absl >= absl_logging.INFO
+        )
+        return "logging" if is_asked or _log.isEnabledFor(logging.INFO) else None
+    is_quiet = level_of_absl is not None and level_of_absl < absl_logging.INFO
+    return None if is_quiet and _log.level == logging.NOTSET else "stderr"
+
+
+def _is_silenced() -> bool:
+    """Whether a program has told this library's logger, or all, to be quiet."""
+    is_off = _log.disabled or _log.manager.disable >= logging.INFO
+    return is_off or _log.level > logging.INFO
 
 
 def _is_set_up_by_program(handler: logging.Handler) -> bool:
@@ -135,6 +179,7 @@ class _WhileInUse:
 
 
 # A filter comes before all handlers, and where there are none it leaves warnings to Python's own.
+_log.addFilter(_tell_tensorflow)
 _clearing = _WhileInUse(_clear_lines_before, ["", "estimator", "tensorflow", "absl"])
 
 

@@ -19,6 +19,7 @@ from estimator import console
 from estimator.checkpoint.position import build_input_position
 
 ESTIMATOR = logging.getLogger("estimator")
+TENSORFLOW = logging.getLogger("tensorflow")
 
 
 @contextlib.contextmanager
@@ -26,9 +27,10 @@ def fresh_logging():
     """Inside, logging is as in a program that has set nothing up: pytest has, for each test."""
     root, verbosity = logging.getLogger(), flags.FLAGS["verbosity"]
     handlers, root.handlers = root.handlers, []
-    before = [
-        (logger, logger.level) for logger in (root, ESTIMATOR, absl_logging.get_absl_logger())
-    ]
+    of_tensorflow, TENSORFLOW.handlers = TENSORFLOW.handlers, []
+    loggers = (root, ESTIMATOR, TENSORFLOW, absl_logging.get_absl_logger())
+    before = [(logger, logger.level) for logger in loggers]
+    TENSORFLOW.setLevel(logging.NOTSET)
     before_absl = verbosity.value, verbosity.using_default_value
     absl_stream = absl_logging.get_absl_handler().python_handler.stream
     ESTIMATOR.setLevel(logging.NOTSET)
@@ -37,6 +39,7 @@ def fresh_logging():
         yield
     finally:
         root.handlers = handlers
+        TENSORFLOW.handlers = of_tensorflow
         absl_logging.get_absl_handler().python_handler.stream = absl_stream
         verbosity.value, verbosity.using_default_value = before_absl
         for logger, level in before:
@@ -47,6 +50,11 @@ def fresh_logging():
 def log_to(stream, logger="", level=logging.NOTSET):
     logging.getLogger(logger).addHandler(logging.StreamHandler(stream))
     logging.getLogger(logger).setLevel(level)
+
+
+def absl_logs_before(stream):
+    """What the first call of `absl.logging` does if nobody has set logging up."""
+    logging.basicConfig(stream=stream, format="%(message)s")
 
 
 def run_as_absl_app(verbosity=None, stream=None):
@@ -68,6 +76,26 @@ SET_UP = {
     "a handler, and our logger": (
         lambda stream: (log_to(stream, level=logging.WARNING), ESTIMATOR.setLevel(logging.INFO)),
         "handler",
+    ),
+    "a call of absl.logging before": (absl_logs_before, None),
+    "a call of absl.logging before, and TensorFlow at INFO": (
+        lambda stream: (
+            absl_logs_before(stream),
+            tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.INFO),
+        ),
+        "handler",
+    ),
+    "a call of absl.logging before, and absl at INFO": (
+        lambda stream: (absl_logs_before(stream), absl_logging.set_verbosity(absl_logging.INFO)),
+        "handler",
+    ),
+    "TensorFlow at INFO, with a handler of the program's": (
+        lambda stream: log_to(stream, "tensorflow", logging.INFO),
+        "both",
+    ),
+    "a handler of TensorFlow's logger that wants warnings only": (
+        lambda stream: log_to(stream, "tensorflow", logging.WARNING),
+        "stderr",
     ),
     "TensorFlow's verbosity, which is not ours": (
         lambda stream: tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.WARN),
@@ -96,8 +124,8 @@ def test_a_line_goes_where_the_program_wants_it(set_up, goes_to, capsys):
     with fresh_logging():
         set_up(stream)
         console.say("step %d", 7)
-    assert capsys.readouterr().err == ("step 7\n" if goes_to == "stderr" else "")
-    assert stream.getvalue() == ("step 7\n" if goes_to == "handler" else "")
+    assert capsys.readouterr().err == ("step 7\n" if goes_to in ("stderr", "both") else "")
+    assert stream.getvalue() == ("step 7\n" if goes_to in ("handler", "both") else "")
 
 
 def test_an_absl_app_that_logs_to_a_file_has_the_lines_there():
@@ -153,6 +181,7 @@ class FakeLine:
 
 def test_a_line_gives_way_to_all_that_is_said_and_logged_and_to_nothing_after():
     line, names = FakeLine(), ("", "estimator", "tensorflow", "absl")
+    filters = {name: list(logging.getLogger(name).filters) for name in names}
     with fresh_logging():
         with console.rewriting(line):
             console.say("said")
@@ -162,7 +191,7 @@ def test_a_line_gives_way_to_all_that_is_said_and_logged_and_to_nothing_after():
         console.say("said")
         logging.getLogger().warning("logged")
     assert line.num_cleared == 1 + len(names)
-    assert all(not logging.getLogger(name).filters for name in names)
+    assert all(logging.getLogger(name).filters == filters[name] for name in names)
 
 
 def test_a_warning_is_shown_though_nobody_set_logging_up(capsys, monkeypatch):
@@ -185,6 +214,25 @@ def test_after_a_save_that_failed_the_programs_own_deprecations_are_logged(caplo
         tensorflow.removeHandler(caplog.handler)
     deprecated = [r.getMessage() for r in caplog.records if "deprecated" in r.getMessage()]
     assert sum("to_float" in message for message in deprecated) == len(deprecated) > 0
+
+
+def test_handlers_of_tensorflows_logger_get_warnings_and_details_once(capsys):
+    """As those that a program attached for tf.estimator did; TensorFlow's own is left out."""
+    stream = io.StringIO()
+    with fresh_logging():
+        log_to(stream, "tensorflow", logging.INFO)
+        own = logging.StreamHandler(sys.stderr)
+        own.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
+        TENSORFLOW.addHandler(own)
+        console.note("saved step %d", 7)
+        ESTIMATOR.warning("mind that")
+        console.say("at step %d", 8)
+        assert capsys.readouterr().err.endswith("at step 8\n")
+        assert stream.getvalue() == "saved step 7\nmind that\nat step 8\n"
+        # One that the records reach anyway gets them once.
+        logging.getLogger().addHandler(TENSORFLOW.handlers[0])
+        console.say("at step %d", 9)
+        assert stream.getvalue().endswith("at step 8\nat step 9\n")
 
 
 def test_two_quiet_parts_of_a_program_may_overlap():

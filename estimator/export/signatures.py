@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.config.checks import WrongTypeError
-from estimator.console import no_internal_deprecations
+from estimator.console import no_internal_deprecations, note
 from estimator.spec.outputs import ExportOutput, PredictOutput, SupervisedOutput
 
 _log = logging.getLogger("estimator")
@@ -170,7 +170,7 @@ def _tensor_names(info: Any) -> list[str]:
 
 
 def _log_signatures(signatures: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
-    _log.info("Signatures exported: %s", ", ".join(signatures))
+    note("Signatures exported: %s", ", ".join(signatures))
     for name, reason in reasons.items():
         # Ready-made heads offer every kind; only a missing default needs attention.
         level = logging.WARNING if name == _DEFAULT else logging.INFO

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 import uuid
@@ -11,12 +10,13 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from estimator.console import note
+
 try:
     import fcntl
 except ImportError:  # Not on Windows, where nothing is removed that was left behind.
     fcntl = None  # type: ignore[assignment]
 
-_log = logging.getLogger("estimator")
 _NAME = re.compile(r"temp-([0-9]+)-[0-9a-f]{8}")
 # Between the making of a directory and its lock; clocks of several machines may differ, too.
 _NEW_SECS = 60
@@ -67,7 +67,7 @@ def remove_abandoned_dirs(base: str, seconds: int) -> None:
             if is_locked:
                 with contextlib.suppress(tf.errors.OpError):  # Another process does it, too.
                     tf.io.gfile.rmtree(path)
-                    _log.info("Removed %s, which a killed export left behind", path)
+                    note("Removed %s, which a killed export left behind", path)
 
 
 @contextlib.contextmanager

@@ -9,9 +9,10 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.config.run_config import RunConfig
+from estimator.console import say
 from estimator.session.following import EndWatch
 from estimator.session.peers import Peers
-from estimator.session.server import start_server, task_addresses
+from estimator.session.server import say_waiting, start_server, task_addresses, task_name
 from estimator.session.shared import BoardOfPs
 from estimator.session.signals import StopSignal, stop_signals
 
@@ -42,9 +43,12 @@ def serve_parameters(config: RunConfig) -> int:
     """
     with stop_signals() as stop:
         try:
-            return _Service(config, stop).run()
+            status = _Service(config, stop).run()
         except _EndedError as ended:
-            return ended.exit_status
+            status = ended.exit_status
+    own = task_name(str(config.cluster.task_type), config.cluster.task_id).capitalize()
+    say("%s ends, as the chief has: exit status %d", own, status)
+    return status
 
 
 class _Service:
@@ -60,6 +64,7 @@ class _Service:
         self._chief = task_addresses(self._cluster, "chief") or {
             "worker 0": task_addresses(self._cluster, "worker")["worker 0"]
         }
+        say_waiting(self._cluster, self._chief)
         self._board = BoardOfPs(self._cluster.task_id)
         self._ending = EndWatch(config.model_dir)
         self._timeout_secs = config.session_creation_timeout_secs
@@ -84,6 +89,7 @@ class _Service:
         peers = Peers(self._chief)
         with contextlib.closing(peers):
             peers.wait(timeout_secs, self._check_absent)
+            say("The chief is there: serving variables until it ends")
             with peers.watched():
                 peers.wait_until_lost(self._check_present)
 

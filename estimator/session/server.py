@@ -11,6 +11,7 @@ from estimator import _tf
 from estimator.config.cluster import Cluster
 from estimator.config.run_config import RunConfig
 from estimator.config.tpu import is_tpu, tpu_resolver
+from estimator.console import say
 from estimator.graph.workers import workers_of
 from estimator.spec import ModeKeys
 
@@ -206,6 +207,13 @@ def task_addresses(cluster: Cluster, role: str) -> dict[str, str]:
         for index, address in enumerate(cluster.cluster_spec.get(role, ()))
         if (role, index) != (cluster.task_type, cluster.task_id)
     }
+
+
+def say_waiting(cluster: Cluster, others: Mapping[str, str]) -> None:
+    """Says whom this task waits for: `others` by name, with their addresses."""
+    listed = ", ".join(f"{name} ({address})" for name, address in others.items())
+    own = task_name(str(cluster.task_type), cluster.task_id).capitalize()
+    say("%s has started, and waits for %s", own, listed)
 
 
 def task_name(role: str, index: int) -> str:

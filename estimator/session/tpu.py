@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import logging
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -13,8 +12,8 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.tpu import tpu_resolver
+from estimator.console import note
 
-_log = logging.getLogger("estimator")
 _lock = threading.Lock()
 # By the TPU's name: how often it has failed in this process, and how often before its last start.
 _num_failures: collections.Counter[str] = collections.Counter()
@@ -40,7 +39,7 @@ def start_tpu(strategy: tf.distribute.Strategy) -> str | None:
     with _lock:
         has_failed = _num_failures[name] != _num_failures_before[name]
         if has_failed or not _tf.is_initialized_tpu(resolver):
-            _log.info("Initializing the TPU (%s).", resolver.master() or "of this machine")
+            note("Initializing the TPU (%s).", resolver.master() or "of this machine")
             try:
                 _initialize(resolver)
             except tf.errors.OpError as error:

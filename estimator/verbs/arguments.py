@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import tempfile
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
@@ -15,11 +14,10 @@ from estimator.config.checks import WrongTypeError, check_bool, check_int, check
 from estimator.config.checks import check_name as check_name
 from estimator.config.run_config import RunConfig
 from estimator.config.tpu_config import TPUConfig
+from estimator.console import say
 from estimator.export.directory import make_base_path, make_extra_assets
 from estimator.export.receivers import check_receiver_fn
 from estimator.spec import ModeKeys
-
-_log = logging.getLogger("estimator")
 
 Listener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
 
@@ -295,15 +293,14 @@ def check_no_embedding(embedding_config_spec: Any) -> None:
 def check_num_shards(num_shards: int | None, num_replicas: int) -> None:
     """Raises if `num_shards` contradicts the number of replicas that the config asks for.
 
-    On one replica that is only logged: programs that were written for a TPU say 8 there also when
-    they run without one.
+    On one replica it is only said: programs that were written for a TPU say 8 there also when they
+    run without one.
     """
     if num_shards is None or num_shards == num_replicas:
         return
-    message = (
-        f"`num_shards` ({num_shards}) of the TPUConfig is the number of replicas, and the strategy "
-        f"has {num_replicas}. Leave it out."
-    )
     if num_replicas > 1:
-        raise ValueError(message)
-    _log.warning(message)
+        raise ValueError(
+            f"`num_shards` ({num_shards}) of the TPUConfig is the number of replicas, and the "
+            f"strategy has {num_replicas}. Leave it out."
+        )
+    say("`num_shards` (%d) of the TPUConfig does not count: there is one replica.", num_shards)

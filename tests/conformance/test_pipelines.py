@@ -192,7 +192,7 @@ def test_every_shard_resumes_where_it_stood(loop, tmp_path):
     broken = train(tmp_path / "broken", 7, 20)
     for name, value in unbroken.items():
         np.testing.assert_array_equal(broken[name], value, err_msg=name)
-    assert checkpoint_steps(str(tmp_path / "broken")) == [7, 20]
+    assert checkpoint_steps(str(tmp_path / "broken")) == [0, 7, 20]
 
 
 def test_shards_may_be_bare_tensors(tmp_path):
@@ -375,12 +375,14 @@ def test_summaries_of_a_host_call_are_written_in_each_nth_step(loop, tmp_path):
 # num_shards.
 
 
-@pytest.mark.parametrize(("num_shards", "is_logged"), [(None, False), (1, False), (8, True)])
-def test_num_shards_on_one_replica_is_only_logged(num_shards, is_logged, tmp_path, caplog):
-    with caplog.at_level(logging.WARNING, "estimator"):
+@pytest.mark.parametrize(("num_shards", "is_said"), [(None, False), (1, False), (8, True)])
+def test_num_shards_on_one_replica_is_one_line_and_no_warning(
+    num_shards, is_said, tmp_path, caplog
+):
+    with caplog.at_level(logging.INFO, "estimator"):
         make_model(tmp_path, True, "no_strategy", tpu_config={"num_shards": num_shards})
-    message = "`num_shards` (8) of the TPUConfig is the number of replicas, and the strategy has 1"
-    assert (message in caplog.text) == is_logged
+    said = [record.levelname for record in caplog.records if "num_shards" in record.getMessage()]
+    assert said == ["INFO"] * is_said
 
 
 def test_num_shards_that_fit_say_nothing(tmp_path, caplog):
