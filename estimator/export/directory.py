@@ -80,8 +80,24 @@ def make_extra_assets(assets_extra: Mapping[str, str] | None) -> dict[str, str]:
     """Relative destination, normalized, to source of each file to copy.
 
     Raises:
-        ValueError: if it is no dict of paths, a destination lies outside the directory or is there
-            twice, or a source is no file.
+        ValueError: as `extra_asset_sources`, or a source is no file.
+    """
+    extra = extra_asset_sources(assets_extra)
+    for destination, source in extra.items():
+        if not _is_file(source):
+            raise ValueError(
+                f"`assets_extra[{destination!r}]` ({source!r}) must be the path of a file that "
+                "exists."
+            )
+    return extra
+
+
+def extra_asset_sources(assets_extra: Mapping[str, str] | None) -> dict[str, str]:
+    """As `make_extra_assets`, of sources that may not be there yet.
+
+    Raises:
+        ValueError: if it is no dict of paths, or a destination lies outside the directory or is
+            there twice.
     """
     if assets_extra is None:
         return {}
@@ -94,7 +110,7 @@ def make_extra_assets(assets_extra: Mapping[str, str] | None) -> dict[str, str]:
         relative = _make_relative(destination)
         if relative in extra:
             raise ValueError(f"`assets_extra` has two files for {relative!r}. Rename one.")
-        if not isinstance(source, str | bytes | os.PathLike) or not _is_file(os.fsdecode(source)):
+        if not isinstance(source, str | bytes | os.PathLike):
             raise ValueError(
                 f"`assets_extra[{destination!r}]` ({source!r}) must be the path of a file that "
                 "exists."

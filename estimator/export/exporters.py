@@ -17,16 +17,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from estimator.config.checks import WrongTypeError, check_no_pattern, parameters_of
-from estimator.export.directory import make_extra_assets, numbered_dirs, remove_numbered_dir
+from estimator.export.directory import extra_asset_sources, numbered_dirs, remove_numbered_dir
 from estimator.export.receivers import check_receiver_fn
-from estimator.summary.reader import read_evaluations
+from estimator.export.record import RECORD_NAME, read_record, scalars_of
 
 _log = logging.getLogger("estimator")
-
-RECORD_NAME = "exporter.json"
 
 _COMPARE_ARGUMENTS = ("best_eval_result", "current_eval_result")
 
@@ -78,7 +75,7 @@ class _SavedModelExporter(Exporter):
             raise WrongTypeError(f"`name` ({name!r}) must be a string.")
         check_exporter_name(name)
         check_receiver_fn(serving_input_receiver_fn)
-        if RECORD_NAME in make_extra_assets(assets_extra):
+        if RECORD_NAME in extra_asset_sources(assets_extra):
             raise ValueError(
                 f"`assets_extra` has the destination {RECORD_NAME!r}, where the exporter keeps its "
                 "record. Rename it."
@@ -108,7 +105,7 @@ class _SavedModelExporter(Exporter):
         record = {
             "exporter": type(self).__name__,
             "checkpoint": os.path.basename(checkpoint_path),
-            "metrics": _scalars(eval_result),
+            "metrics": scalars_of(eval_result),
         }
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, RECORD_NAME)
@@ -122,7 +119,10 @@ class _SavedModelExporter(Exporter):
                 checkpoint_path=checkpoint_path,
             )
         if self._exports_to_keep is not None:
-            for old in list(self._exports(export_path))[: -self._exports_to_keep]:
+            own = self._exports(export_path)
+            # Those of other programs count, too: this exporter may go on where another stopped.
+            counted = [p for p in numbered_dirs(export_path) if p in own or _is_time(p)]
+            for old in counted[: -self._exports_to_keep]:
                 remove_numbered_dir(old)
         return written
 
@@ -130,7 +130,7 @@ class _SavedModelExporter(Exporter):
         """The exports that this exporter has made, of all runs, oldest first: path to metrics."""
         found = {}
         for path in numbered_dirs(export_path):
-            record = _read_record(path)
+            record = read_record(path)
             if record.get("exporter") == type(self).__name__:
                 found[path] = record["metrics"]
         return found
@@ -171,6 +171,7 @@ class LatestExporter(_SavedModelExporter):
         is_the_final_export: bool,
     ) -> bytes:
         """Exports, unless this is a second call for the same checkpoint, as Exporter says."""
+        _check_evaluated(checkpoint_path, eval_result)
         if is_the_final_export and self._last is not None and self._last[0] == checkpoint_path:
             return self._last[1]
         written = self._write(estimator, export_path, checkpoint_path, eval_result)
@@ -200,6 +201,7 @@ class FinalExporter(_SavedModelExporter):
         is_the_final_export: bool,
     ) -> bytes | None:
         """Exports if training has ended."""
+        _check_evaluated(checkpoint_path, eval_result)
         if not is_the_final_export:
             return None
         return self._write(estimator, export_path, checkpoint_path, eval_result)
@@ -225,9 +227,8 @@ def loss_smaller(
 class BestExporter(_SavedModelExporter):
     """Exports when an evaluation is better than every one before, also those of earlier runs.
 
-    The best of earlier runs is in the record of their newest export; where there is none, it is the
-    best evaluation in the event files. An evaluation in which a metric that `compare_fn` looks at
-    is NaN is never the best.
+    The best of earlier runs is in the record of their newest export. Where there is none, the first
+    evaluation is exported. One in which a metric that `compare_fn` looks at is NaN never is.
     """
 
     def __init__(
@@ -245,8 +246,7 @@ class BestExporter(_SavedModelExporter):
         Args:
           name: the directory in `<model_dir>/export`.
           serving_input_receiver_fn: as for `Estimator.export_saved_model`.
-          event_file_pattern: of the evaluation's event files, in `model_dir`; for an EvalSpec with
-            a name it begins with `eval_<name>/`. None to read none.
+          event_file_pattern: without effect: the records of exports tell the best of earlier runs.
           compare_fn: takes `best_eval_result` and `current_eval_result`, two dicts from metric to
             value, and returns whether the current one is better.
           assets_extra: as for LatestExporter, like the next two.
@@ -263,7 +263,6 @@ class BestExporter(_SavedModelExporter):
                 "`model_dir`, or None."
             )
         _check_compare_fn(compare_fn)
-        self._event_file_pattern = event_file_pattern
         self._compare_fn = compare_fn
         self._best: Mapping[str, Any] | None = None
         self._best_is_of: str | None = None
@@ -278,44 +277,42 @@ class BestExporter(_SavedModelExporter):
     ) -> bytes | None:
         """Exports if this evaluation is the best so far."""
         del is_the_final_export
+        _check_evaluated(checkpoint_path, eval_result)
         if self._best_is_of != export_path:
-            self._best = self._read_best(estimator.model_dir, export_path, eval_result)
+            self._best = self._recorded_best(export_path, eval_result)
             self._best_is_of = export_path
-        if not self._is_better(eval_result, self._best):
+        if not self._is_better(eval_result):
             return None
         written = self._write(estimator, export_path, checkpoint_path, eval_result)
         self._best = dict(eval_result)
         return written
 
-    def _read_best(
-        self, model_dir: str, export_path: str, current: Mapping[str, Any]
+    def _recorded_best(
+        self, export_path: str, current: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
         """The best metrics of earlier runs; None if there are none that can be compared."""
-        needed = self._metrics_looked_at(current)
         exports = self._exports(export_path)
-        if exports:
-            newest = list(exports.values())[-1]
-            return newest if needed <= set(newest) else None
-        if self._event_file_pattern is None:
+        if not exports:
             return None
-        evaluations = read_evaluations(os.path.join(model_dir, self._event_file_pattern))
-        # The current one is in the file already.
-        evaluations.pop(int(current.get("global_step", -1)), None)
-        best = None
-        for metrics in evaluations.values():
-            if needed <= set(metrics) and self._is_better(metrics, best):
-                best = metrics
-        return best
+        best = list(exports.values())[-1]
+        # A record holds numbers only, and the metrics may be others by now.
+        is_enough = set(current) <= set(best) or self._metrics_looked_at(current) <= set(best)
+        return best if is_enough else None
 
-    def _is_better(self, current: Mapping[str, Any], best: Mapping[str, Any] | None) -> bool:
-        if any(_is_nan(current.get(name)) for name in self._metrics_looked_at(current)):
+    def _is_better(self, current: Mapping[str, Any]) -> bool:
+        if self._best is None:
+            is_better, has_nan = True, any(map(_is_nan, current.values()))
+            names = self._metrics_looked_at(current) if has_nan else set()
+        else:
+            watched = _Watched(current)
+            is_better = bool(
+                self._compare_fn(best_eval_result=dict(self._best), current_eval_result=watched)
+            )
+            names = watched.names_read or set(current)
+        if any(_is_nan(current.get(name)) for name in names):
             _log.warning("An evaluation with NaN is not the best model: %s", dict(current))
             return False
-        if best is None:
-            return True
-        return bool(
-            self._compare_fn(best_eval_result=dict(best), current_eval_result=dict(current))
-        )
+        return is_better
 
     def _metrics_looked_at(self, result: Mapping[str, Any]) -> set[str]:
         """The names of the metrics that `compare_fn` reads; all, if it reads none by its name."""
@@ -364,23 +361,25 @@ def _check_compare_fn(compare_fn: Any) -> None:
         raise ValueError(f"`compare_fn` {rule}; it takes {signature}: {error}.") from error
 
 
-def _scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
-    return {
-        name: float(value)
-        for name, value in metrics.items()
-        if np.ndim(value) == 0 and np.asarray(value).dtype.kind in "fiub"
-    }
+def _check_evaluated(checkpoint_path: Any, eval_result: Any) -> None:
+    """Raises if an exporter is called without an evaluation."""
+    if checkpoint_path is None:
+        raise ValueError(
+            "`checkpoint_path` (None) must be the path of the checkpoint that was evaluated. Pass "
+            "`estimator.latest_checkpoint()` for the newest."
+        )
+    if not isinstance(eval_result, Mapping):
+        raise ValueError(
+            f"`eval_result` ({eval_result!r}) must be the metrics of the evaluation, a dict by "
+            "name. Pass what `estimator.evaluate` returned."
+        )
+
+
+def _is_time(path: str) -> bool:
+    """Whether a directory is numbered by a time in seconds, as exports are."""
+    return len(os.path.basename(path)) == 10
 
 
 def _is_nan(value: Any) -> bool:
     is_float = np.asarray(value).dtype.kind == "f"
     return is_float and bool(np.any(np.isnan(value)))
-
-
-def _read_record(directory: str) -> dict[str, Any]:
-    """The record of an export, empty if it has none: then no exporter has made it."""
-    path = os.path.join(directory, "assets.extra", RECORD_NAME)
-    if not tf.io.gfile.exists(path):
-        return {}
-    with tf.io.gfile.GFile(path) as file:
-        return json.loads(file.read())

@@ -252,10 +252,10 @@ EXPORTERS = {
         TypeError,
         "`serving_input_receiver_fn` ('receiver') must be a function",
     ),
-    "an extra asset of an exporter is missing": (
-        lambda s: _latest(assets_extra={"words": "/nowhere/words"}),
+    "an extra asset of an exporter is no path": (
+        lambda s: _latest(assets_extra={"words": 7}),
         ValueError,
-        "`assets_extra['words']` ('/nowhere/words') must be the path of a file that exists",
+        "`assets_extra['words']` (7) must be the path of a file that exists",
     ),
     "an extra asset is where the record is": (
         lambda s: _latest(assets_extra={"exporter.json": s.file}),

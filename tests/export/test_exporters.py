@@ -118,16 +118,16 @@ def test_old_exports_of_an_earlier_run_are_removed_too(make):
     assert [served_step(path) for path in exports(model, "latest")] == [20, 30, 40]
 
 
-def test_what_something_else_made_is_never_removed(trained):
+def test_exports_of_other_programs_count_and_other_files_stay(trained):
     folder = pathlib.Path(trained.model_dir, "export", "latest")
-    exporter = est.LatestExporter("latest", serving_fn, exports_to_keep=1)
-    by_hand = trained.export_saved_model(str(folder), serving_fn).decode()
-    (folder / "7").mkdir()
-    (folder / "notes").mkdir()
+    exporter = est.LatestExporter("latest", serving_fn, exports_to_keep=2)
+    for name in ("1400000000", "1400000001", "7", "notes"):
+        (folder / name).mkdir(parents=True)
     (folder / "8").write_text("A file.")
-    written = [export_by_hand(exporter, trained, loss=1.0).decode() for _ in range(3)]
-    kept = {"7", "8", "notes", os.path.basename(by_hand), os.path.basename(written[-1])}
-    assert set(os.listdir(folder)) == kept
+    written = []
+    for expected in (["1400000001"], [], []):
+        written.append(os.path.basename(export_by_hand(exporter, trained, loss=1.0).decode()))
+        assert set(os.listdir(folder)) == {"7", "8", "notes", *expected, *written[-2:]}
 
 
 def test_the_final_model_is_exported_once_at_the_end(make):
@@ -190,24 +190,24 @@ def test_the_best_is_known_after_a_restart(make, restart_after):
     assert result.export_results == [None]
 
 
-def test_the_best_of_a_run_without_records_is_in_its_event_files(make):
-    run(make(), 50)  # Evaluates, and exports nothing.
+def test_the_first_evaluation_is_exported_whatever_older_event_files_say(make):
+    run(make(), 50)  # Evaluates, and exports nothing; 0.85 was the best.
     model = make()
     run(model, 70, make_best())
-    assert [served_step(path) for path in exports(model, "best")] == [70]
+    assert [served_step(path) for path in exports(model, "best")] == [60, 70]
 
 
-def test_event_files_elsewhere_are_named_by_a_pattern(make):
-    run(make(), 50, name="held out")
-    model = make()
-    run(model, 60, make_best(), name="held out")  # Does not see them: 0.84 is its first.
-    assert [served_step(path) for path in exports(model, "best")] == [60]
-    model = make()
-    other = est.BestExporter(
-        "other", serving_fn, "eval_held out/*.tfevents.*", compare_fn=higher_score
-    )
-    run(model, 70, other, name="held out")
-    assert [served_step(path) for path in exports(model, "other")] == [70]
+def test_compare_fn_is_called_once_an_evaluation_and_not_for_the_first(trained):
+    calls = []
+
+    def note(best_eval_result, current_eval_result):
+        calls.append((best_eval_result["score"], current_eval_result["score"]))
+        return higher_score(best_eval_result, current_eval_result)
+
+    exporter = make_best(note)
+    written = [export_by_hand(exporter, trained, score=s) is not None for s in (5, 4, 6)]
+    assert written == [True, False, True]
+    assert calls == [(5, 4), (5, 6)]
 
 
 def test_an_evaluation_that_was_better_but_not_exported_does_not_count(make):
@@ -273,6 +273,25 @@ def test_the_best_is_kept_when_old_ones_are_removed(make):
 def test_records_without_the_metric_are_no_best(trained):
     assert export_by_hand(est.BestExporter("best", serving_fn), trained, loss=0.1) is not None
     assert export_by_hand(make_best(), trained, loss=0.2, score=0.3) is not None
+
+
+@pytest.mark.parametrize("kind", [est.BestExporter, est.LatestExporter, est.FinalExporter])
+def test_extra_assets_are_looked_at_when_an_exporter_exports(trained, tmp_path, kind):
+    exporter = kind("extra", serving_fn, assets_extra={"labels.txt": str(tmp_path / "labels")})
+    with pytest.raises(ValueError, match=r"assets_extra\['labels.txt'\].* a file that exists"):
+        export_by_hand(exporter, trained, is_final=True, loss=1.0)
+    (tmp_path / "labels").write_text("seven")
+    path = export_by_hand(exporter, trained, is_final=True, loss=1.0).decode()
+    assert pathlib.Path(path, "assets.extra", "labels.txt").read_text() == "seven"
+
+
+@pytest.mark.parametrize("kind", [est.BestExporter, est.LatestExporter, est.FinalExporter])
+def test_an_export_without_an_evaluation_is_an_error_that_says_so(trained, kind):
+    exporter = kind("x", serving_fn)
+    with pytest.raises(ValueError, match="`checkpoint_path` .None. must be the path"):
+        exporter.export(trained, "x", None, {"loss": 1.0}, True)
+    with pytest.raises(ValueError, match="`eval_result` .None. must be the metrics"):
+        exporter.export(trained, "x", trained.latest_checkpoint(), None, True)
 
 
 def test_an_exporter_of_the_user_needs_a_name_and_export():
