@@ -506,7 +506,8 @@ class Estimator:
         results = run_evaluation(warm, host_input, steps, hooks)
         results["global_step"] = warm.global_step()
         self._event_dirs.add(self.eval_dir(name))
-        write_evaluation(results, what, name, self.eval_dir(name), self._config)
+        checkpoint = warm.checkpoint_path
+        write_evaluation(results, what, name, self.eval_dir(name), self._config, checkpoint)
         return {**results, "global_step": np.int64(results["global_step"])}
 
     def _model_in(self, mode: str, strategy: tf.distribute.Strategy) -> Model:

@@ -234,9 +234,10 @@ class _Following:
 
     def __init__(self, model: Estimator, spec: EvalSpec, clock: Callable[[], float]) -> None:
         pattern = os.path.join(model.eval_dir(spec.name), "*tfevents*")
-        self._step = max(read_evaluations(pattern), default=-1)
+        # What training starts from is worth no look, unless nothing comes after it.
+        self._step = max(read_evaluations(pattern), default=0)
         self._spec = spec
-        self.evaluation = Evaluation(model, spec, max(self._step, 0), clock)
+        self.evaluation = Evaluation(model, spec, self._step, clock)
 
     def run(self, checkpoints: Sequence[tuple[int, str]], is_last: bool) -> None:
         """Evaluates those of the checkpoints that it is time for."""

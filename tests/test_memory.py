@@ -78,7 +78,7 @@ def test_cycles_of_the_three_verbs_keep_nothing(tmp_path, iterations_per_loop):
     assert growth < LEAKED_GRAPH_BYTES / 2
     # The event file, the metrics and the newest two checkpoints: no files are left over.
     names = {name.split(".")[0] for name in os.listdir(tmp_path)}
-    assert names == {"checkpoint", "eval", "events", "input-position-92", "metrics", "model"}
+    assert names == {"checkpoint", "eval", "events", "graph", "input-position", "metrics", "model"}
 
 
 class Adds(est.SessionRunHook):

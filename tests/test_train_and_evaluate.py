@@ -279,13 +279,14 @@ def test_after_a_nan_that_stops_the_last_good_checkpoint_counts(make):
     assert result.metrics["global_step"] == 4
 
 
-def test_a_nan_before_the_first_checkpoint_leaves_no_metrics(make, caplog):
+def test_a_nan_without_a_checkpoint_leaves_no_metrics(make, caplog):
     def input_fn():
         return tf.data.Dataset.from_tensor_slices([1.0, np.nan]).batch(1)
 
+    model = make(nan_policy="stop", save_checkpoints_steps=None, save_checkpoints_secs=None)
     with caplog.at_level(logging.WARNING, "estimator"):
         metrics, exports = result = est.train_and_evaluate(
-            make(nan_policy="stop"), est.TrainSpec(input_fn), eval_spec(exporters=Recorder())
+            model, est.TrainSpec(input_fn), eval_spec(exporters=Recorder())
         )
     assert (metrics, exports, result.metrics_by_name) == (None, [None], {})
     assert result.train_result.reason == "nan loss"
@@ -360,7 +361,7 @@ def test_a_signal_ends_it_without_another_evaluation(make):
     model = make()
     with pytest.raises(KeyboardInterrupt):
         est.train_and_evaluate(model, est.TrainSpec(numbers(), 200, [SignalAt(70)]), eval_spec())
-    assert checkpoint_steps(model.model_dir) == [50, 70]
+    assert checkpoint_steps(model.model_dir) == [0, 50, 70]
     assert evaluated_steps(model) == [50]
 
 
@@ -369,7 +370,7 @@ def test_a_signal_while_evaluating_takes_effect_after_it(make):
     model = make()
     with pytest.raises(KeyboardInterrupt):
         est.train_and_evaluate(model, est.TrainSpec(numbers(), 200), eval_spec(hooks=[SignalAt(2)]))
-    assert checkpoint_steps(model.model_dir) == [50]
+    assert checkpoint_steps(model.model_dir) == [0, 50]
     assert evaluated_steps(model) == [50]
 
 
@@ -398,7 +399,7 @@ def test_what_the_specs_name_reaches_the_verbs(make):
     )
     assert training.calls == 120
     assert evaluating.calls == 3 * 2
-    assert saves.steps == [50, 100, 120]
+    assert saves.steps == [0, 50, 100, 120]
 
 
 def test_specs_are_frozen_and_replaced_with_checks():

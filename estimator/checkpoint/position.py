@@ -1,7 +1,8 @@
-"""The position in the input, saved beside the newest checkpoint.
+"""The position in the input, saved for the newest checkpoint.
 
-It is a file of its own: it is as large as the input's shuffle buffer, and only the newest is of
-use. A resumed run goes on with the element after the last one that the saved step had seen.
+It has a folder of its own, so that programs which look for `*.index` files in the model's directory
+find checkpoints only. It is as large as the input's shuffle buffer, and only the newest is of use.
+A resumed run goes on with the element after the last one that the saved step had seen.
 
 Of several workers each has its own file, and keeps that of the checkpoint before the newest too:
 the chief may not have completed the newest one.
@@ -20,6 +21,7 @@ from estimator.checkpoint.files import restore_error
 from estimator.console import no_internal_deprecations
 from estimator.graph.workers import ONE_WORKER, Workers
 
+_FOLDER = "input-position"
 _NAME = "input-position"
 _FILE = re.compile(re.escape(_NAME) + r"(-of-worker-\d+-of-\d+)?-(\d+)\.")
 _log = logging.getLogger("estimator")
@@ -41,10 +43,12 @@ class InputPosition:
         """Writes the position at `step`; after a pipeline that cannot, warns and stops trying."""
         if self._saver is None:
             return
+        folder = os.path.join(model_dir, _FOLDER)
+        tf.io.gfile.makedirs(folder)
         try:
             self._saver.save(
                 session,
-                os.path.join(model_dir, _NAME + _whose(self._workers)),
+                os.path.join(folder, _NAME + _whose(self._workers)),
                 global_step=step,
                 write_meta_graph=False,
                 write_state=False,
@@ -59,8 +63,8 @@ class InputPosition:
 
     def restore(self, session: tf.compat.v1.Session, model_dir: str, step: int) -> bool:
         """Goes to where the input stood at `step`; returns whether that was possible."""
-        path = os.path.join(model_dir, f"{_NAME}{_whose(self._workers)}-{step}")
-        if self._saver is None or not tf.io.gfile.exists(path + ".index"):
+        path = self._path_of(model_dir, step)
+        if self._saver is None or path is None:
             return False
         try:
             self._saver.restore(session, path)
@@ -73,6 +77,12 @@ class InputPosition:
             session.run(self._initializer)  # Half restored, it would be at its end.
             return False
         return True
+
+    def _path_of(self, model_dir: str, step: int) -> str | None:
+        """Where the position at `step` is; None if there is none."""
+        name = f"{_NAME}{_whose(self._workers)}-{step}"
+        paths = [os.path.join(folder, name) for folder in _folders(model_dir)]
+        return next((path for path in paths if tf.io.gfile.exists(path + ".index")), None)
 
     def keep_only(self, model_dir: str, *steps: int | None) -> None:
         """Removes this worker's positions of other steps than the last of these."""
@@ -105,20 +115,24 @@ def remove_positions(model_dir: str, workers: Workers = ONE_WORKER) -> None:
     _remove(model_dir, workers)
 
 
+def _folders(model_dir: str) -> list[str]:
+    """Where positions are, and `model_dir` itself, where earlier versions saved them."""
+    return [os.path.join(model_dir, _FOLDER), model_dir]
+
+
 def _remove(model_dir: str, workers: Workers, steps_to_keep: Sequence[int | None] = ()) -> None:
     """The chief removes those of another number of workers too: they dealt out other shards."""
-    if not tf.io.gfile.isdir(model_dir):
-        return
     own = _whose(workers)
-    for name in tf.io.gfile.listdir(model_dir):
-        match = _FILE.match(name)
-        if match is None:
-            continue
-        whose, step = match.group(1) or "", int(match.group(2))
-        is_of_other_number = whose.rpartition("-")[2] != own.rpartition("-")[2]
-        is_own = whose == own and step not in steps_to_keep
-        if is_own or (workers.is_chief and is_of_other_number):
-            tf.io.gfile.remove(os.path.join(model_dir, name))
+    for folder in _folders(model_dir):
+        for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
+            match = _FILE.match(name)
+            if match is None:
+                continue
+            whose, step = match.group(1) or "", int(match.group(2))
+            is_of_other_number = whose.rpartition("-")[2] != own.rpartition("-")[2]
+            is_own = whose == own and step not in steps_to_keep
+            if is_own or (workers.is_chief and is_of_other_number):
+                tf.io.gfile.remove(os.path.join(folder, name))
 
 
 def _whose(workers: Workers) -> str:

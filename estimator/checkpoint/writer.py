@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -13,10 +12,8 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.checkpoint import files
 from estimator.checkpoint.position import InputPosition
-from estimator.console import no_internal_deprecations
+from estimator.console import no_internal_deprecations, note
 from estimator.graph.collections import only_top_of_graph
-
-_log = logging.getLogger("estimator")
 
 
 class LastSaveListener(tf.compat.v1.train.CheckpointSaverListener):
@@ -60,19 +57,18 @@ class CheckpointWriter:
         self._save_on = save_on
         self._last_step: int | None = None
 
-    def go_on_after(self, step: int) -> None:
-        """Takes it that the chief has saved this step."""
-        self._last_step = step
-
-    def go_on_from(self, restored: str, paths: Sequence[str]) -> None:
+    def go_on_from(self, step: int, restored: str | None, paths: Sequence[str]) -> None:
         """Takes over the checkpoints of earlier runs; removes those beyond the number to keep.
 
         Args:
-          restored: the one that training goes on from.
+          step: of the checkpoint that training goes on from.
+          restored: its path; None in a worker that got its values from the chief.
           paths: all there are, newest first; those before `restored` are damaged. One that is not
             in the directory is left alone.
         """
-        self._last_step = files.checkpoint_step(restored)
+        self._last_step = step
+        if restored is None:
+            return
         if not isinstance(self._saver, tf.compat.v1.train.Saver):
             return
         prunable = files.prunable_checkpoints(self._model_dir)
@@ -98,13 +94,23 @@ class CheckpointWriter:
         Returns:
           Whether a listener asks to stop training.
         """
-        if step == self._last_step:
-            return False
+        return step != self._last_step and self._save(session, step, self._position)
+
+    def save_start(self, session: tf.compat.v1.Session, step: int) -> None:
+        """Saves what training starts from, before the first step; nobody can ask to stop yet.
+
+        It has no position in the input, which starts at its beginning in any case.
+        """
+        self._save(session, step, None)
+
+    def _save(
+        self, session: tf.compat.v1.Session, step: int, position: InputPosition | None
+    ) -> bool:
         for listener in self._listeners:
             listener.before_save(session, step)
-        if self._position is not None:
+        if position is not None:
             # First, so that a checkpoint never lacks the position that belongs to it.
-            self._position.save(session, self._model_dir, step)
+            position.save(session, self._model_dir, step)
         if not self._save_on(session):
             self._note_saved(step)
             return False
@@ -116,7 +122,7 @@ class CheckpointWriter:
                 write_meta_graph=self._save_graph_def,
             )
         self._note_saved(step)
-        _log.info("Saved the checkpoint of step %d in %s", step, self._model_dir)
+        note("Saved the checkpoint of step %d in %s", step, self._model_dir)
         # Every listener is told, also after one has asked to stop.
         requests = [listener.after_save(session, step) for listener in self._listeners]
         return any(requests)

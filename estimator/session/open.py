@@ -273,7 +273,8 @@ def opened(
 ) -> Iterator[tuple[tf.compat.v1.Session, str | None]]:
     """Opens a session, restored from the first of the checkpoints that can be read.
 
-    Of several workers the chief alone looks at checkpoints; all get what it has.
+    Of several workers the chief alone looks at checkpoints; all get what it has. Those that do not
+    wait for each other wait until it calls `Noticeboard.announce`.
 
     Args:
       setup: of the program.
@@ -301,8 +302,6 @@ def opened(
         if setup.broadcast is not None:
             session.run(setup.broadcast)
         setup.run_local_init(session)
-        if board is not None and board.is_chief:
-            board.announce(session)
         yield session, path
 
 

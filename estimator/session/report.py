@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
+import tensorflow as tf
+
 from estimator import console
 from estimator.checkpoint import files
 from estimator.config.batch import batch_in_words
@@ -20,6 +22,7 @@ from estimator.config.run_config import RunConfig
 from estimator.config.strategy import replicas_in_words
 from estimator.graph.program import TrainProgram
 from estimator.session.progress import ProgressBar
+from estimator.session.server import task_name
 from estimator.summary.metrics_log import MetricsLog
 from estimator.summary.writer import EventWriter
 
@@ -46,8 +49,9 @@ class Span:
 
 
 class TrainReport:
-    """Tells how a training begins, goes on and ends. Of a cluster's tasks, only the chief does.
+    """Tells how a training begins, goes on and ends.
 
+    Of a cluster's tasks, only the chief says more than that it begins and ends.
     A bar takes the place of the lines in between where people look at a terminal.
     """
 
@@ -86,9 +90,11 @@ class TrainReport:
 
     def __enter__(self) -> TrainReport:
         """Tells what begins."""
-        if not self._config.is_chief:
-            return self
         span = self._span
+        if not self._config.is_chief:
+            console.say("%s trains %s", self._task(), span)
+            self._began = self._clock(), span.first_step
+            return self
         self._metrics.go_on_from(span.first_step)
         console.say("Training in %s %s: %s", self._model_dir, span, self._how())
         if self._config.log_step_count_steps is not None and console.is_terminal():
@@ -125,31 +131,47 @@ class TrainReport:
 
     def end(self, step: int, loss: float | None, reason: str) -> None:
         """Tells where training ended and why, and how to look at what came of it."""
+        num_steps, secs = step - self._span.first_step, self._clock() - self._began[0]
+        made = f"{num_steps:,} steps in {_clock_time(secs)}"
         if not self._config.is_chief:
+            console.say("%s stopped at step %s (%s): %s", self._task(), f"{step:,}", reason, made)
             return
         if step > self._told[1] and reason != "nan loss":
             self._metrics.write_train(step, loss, self._speed_since(self._told, step))
         self._stack.close()
-        num_steps, secs = step - self._span.first_step, self._clock() - self._began[0]
         parts = [
-            f"{num_steps:,} steps in {_clock_time(secs)}",
+            made,
             f"{_short(self._speed_since(self._began, step))} steps/s",
             *_loss(loss),
         ]
         console.say(
             "Training stopped at step %s (%s): %s. Checkpoint: %s\nTensorBoard: %s",
             f"{step:,}",
-            reason,
+            f"{reason}{self._beyond(step)}",
             ", ".join(parts),
             files.latest_checkpoint(self._model_dir) or "none",
             tensorboard_command(self._model_dir),
         )
 
+    def _beyond(self, step: int) -> str:
+        """Why training went beyond its last step, if it did."""
+        if self._span.last_step is None or step <= self._span.last_step:
+            return ""
+        return "; each worker that shares variables may make one more step"
+
+    def _task(self) -> str:
+        """What this task of a cluster is called, at the beginning of a sentence."""
+        cluster = self._config.cluster
+        return task_name(str(cluster.task_type), cluster.task_id).capitalize()
+
     def _how(self) -> str:
         window = self._program.window
         batches = "" if window is None else f"{window.size:,} batches of "
+        loop, last_step = self._config.iterations_per_loop, self._span.last_step
+        if not isinstance(loop, str) and last_step is not None:
+            loop = max(1, min(loop, int(last_step) - self._span.first_step))
         parts = [
-            f"{loop_in_words(self._config.iterations_per_loop)} a session call",
+            f"{loop_in_words(loop)} a session call",
             replicas_in_words(self._program.strategy),
             f"{batches}{self._batch} a step" if self._batch else "",
         ]
@@ -161,12 +183,25 @@ class TrainReport:
     def _progress(self, step: int, loss: float | None, steps_per_sec: float) -> str:
         last_step = self._span.last_step
         parts = [*_loss(loss), f"{_short(steps_per_sec)} steps/s"]
-        if last_step is None:
-            return f"step {step:,}: {', '.join(parts)}"
         # Workers that share variables on ps tasks may each make one step more than the last.
-        if steps_per_sec > 0 and step <= last_step:
+        if last_step is None or step > last_step:
+            return f"step {step:,}: {', '.join(parts)}"
+        if steps_per_sec > 0:
             parts.append(f"{_clock_time((last_step - step) / steps_per_sec)} left")
         return f"step {step:,} of {last_step:,}: {', '.join(parts)}"
+
+
+class SavesInEvents(tf.compat.v1.train.CheckpointSaverListener):
+    """Notes in the event file which steps were saved."""
+
+    def __init__(self, events: EventWriter) -> None:
+        """Writes nothing yet."""
+        self._events = events
+
+    def after_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
+        """Notes the step."""
+        del session
+        self._events.write_save(files.PREFIX, global_step_value)
 
 
 def tensorboard_command(model_dir: str) -> str:

@@ -286,7 +286,7 @@ class TrainRun:
             ],
         )
         before = self._step
-        is_recording = self._summaries.is_due(before, before + num_steps)
+        is_recording = self._is_recording_due(before, before + num_steps)
         summary = self._call(num_steps, is_recording)
         if self._steps.is_nan:
             step = self._steps.step_of_loss()
@@ -300,6 +300,8 @@ class TrainRun:
             # another worker's hooks cut the loop.
             is_whole = self._team.is_one and not self._steps.is_cut
             if is_recording and (is_whole or self._step == before + num_steps):
+                if before == self._first_step:
+                    self._events.write_start(before + 1)
                 self._write_summaries(summary)
             self._report.advance(self._step, self._loss)
             if self._logs.is_due(before, self._step):
@@ -308,6 +310,11 @@ class TrainRun:
         if self._steps.is_cut:
             return agreed  # Training ends, and then saves.
         return self._save_if_due(before) or agreed
+
+    def _is_recording_due(self, before: int, after: int) -> bool:
+        """Whether the call from `before` to `after` records: so does the first of a training."""
+        is_first = before == self._first_step and self._summaries.next_step(before) is not None
+        return is_first or self._summaries.is_due(before, after)
 
     def _save_if_due(self, before: int) -> str | None:
         if self._checkpoints is None or not self._is_save_due(before):

@@ -119,6 +119,11 @@ class Team:
         """The chief's number, which all get; every worker makes this call."""
         return self.meet(session, number if self.is_one or self.workers.is_chief else _LARGEST)
 
+    def announce(self, session: tf.compat.v1.Session) -> None:
+        """The chief lets workers begin that do not wait for each other."""
+        if self.board is not None and self.board.is_chief:
+            self.board.announce(session)
+
     def own_hooks(self, hooks: Sequence[Hook]) -> list[Hook]:
         """Those that this worker runs: the chief's alone write to the model's directory."""
         if self.is_chief:

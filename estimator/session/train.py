@@ -25,15 +25,22 @@ from estimator.graph.building import extending
 from estimator.graph.program import TrainProgram
 from estimator.graph.summary import build_summary_with_new, summaries_so_far
 from estimator.session.alike import describe_variables
+from estimator.session.beginning import (
+    graph_written,
+    save_start,
+    start_input,
+    tell_saved_step,
+)
 from estimator.session.endings import exit_status
 from estimator.session.finite import WeightsCheck, WeightsListener
 from estimator.session.hooks import HookedSession
 from estimator.session.hooks_in_loops import saver_hooks
 from estimator.session.open import Setup, Start, build_setup, build_start, opened, with_broadcast
 from estimator.session.peers import Peers
+from estimator.session.report import SavesInEvents
 from estimator.session.request import TrainRequest, TrainResult
 from estimator.session.run import TrainRun
-from estimator.session.server import check_runs_there
+from estimator.session.server import check_runs_there, say_waiting
 from estimator.session.shared import Noticeboard
 from estimator.session.signals import StopSignal, stop_signals
 from estimator.session.team import Team, collectives_of_save, joined
@@ -83,9 +90,8 @@ def run_train(
         # First: what they add to the graph is initialized, saved and recorded like the model's.
         hooked, program = _begin_hooks(program, request, team)
         setup = _build_setup(program, request, start)
-        checkpoints = _make_checkpoint_writer(request, setup, position, team)
-        graph = program.graph if config.checkpoint_save_graph_def else None
-        events = EventWriter(model_dir, graph)
+        events = EventWriter(model_dir, program.graph if config.checkpoint_save_graph_def else None)
+        checkpoints = _make_checkpoint_writer(request, setup, position, team, events)
         stop = stack.enter_context(stop_signals())
         tpu = start_tpu(program.strategy)
         stack.enter_context(restarting_after_failure(program.strategy))
@@ -96,12 +102,14 @@ def run_train(
         tf.io.gfile.makedirs(model_dir)
         if team.saves_input and (position is None or not request.is_same_input):
             remove_positions(model_dir, program.workers)
-        saved_step = _tell_saved_step(session, team, path)
-        if checkpoints is not None and path is not None:
-            checkpoints.go_on_from(path, paths)
-        elif checkpoints is not None and saved_step is not None:
-            checkpoints.go_on_after(saved_step)
-        is_resumed = _start_input(session, program, position, model_dir, saved_step)
+        saved_step = tell_saved_step(session, team, path)
+        if checkpoints is not None and saved_step is not None:
+            checkpoints.go_on_from(saved_step, path, paths)
+        is_resumed = start_input(session, program, position, model_dir, saved_step)
+        fresh = checkpoints if saved_step is None else None
+        save_start(session, program, config, fresh, weights, team)
+        team.announce(session)
+        stack.enter_context(graph_written(program, config, checkpoints, team))
         hooked.start(session, stack.enter_context(_coordinated(session)))
         run = TrainRun(program, hooked, request, checkpoints, events, weights, stop, team)
         note_result(run.run(is_resumed, path, peers, replaceable))
@@ -151,15 +159,15 @@ def _begin_hooks(
     stand_ins = {id(inside): outside for inside, outside in program.stand_ins}
     with extending(program.graph, program.place):
         before = summaries_so_far()
+        if team.is_chief and not saver_hooks(request.hooks):  # Else the first of these calls them.
+            for listener in request.listeners:
+                listener.begin()
         hooked = HookedSession(
             program.graph,
             team.own_hooks(request.hooks),
             stand_ins=None if program.num_steps is None else stand_ins,
             step=program.global_step,
         )
-        if team.is_chief and not saver_hooks(request.hooks):  # Else the first of these calls them.
-            for listener in request.listeners:
-                listener.begin()
         if program.has_own_summary:
             return hooked, program
         summary = build_summary_with_new(program.summary, before)
@@ -193,6 +201,8 @@ def _joined(
         **request.equal,
     }
     timeout_secs = config.session_creation_timeout_secs
+    if connection.needed and not config.is_chief:
+        say_waiting(config.cluster, connection.needed)
     with (
         joined(
             program,
@@ -295,28 +305,6 @@ def _build_position(program: TrainProgram, request: TrainRequest) -> InputPositi
         )
 
 
-def _start_input(
-    session: tf.compat.v1.Session,
-    program: TrainProgram,
-    position: InputPosition | None,
-    model_dir: str,
-    saved_step: int | None,
-) -> bool:
-    """Starts the input; returns whether it goes on where it stood at the checkpoint."""
-    if program.input.initializer is not None:
-        session.run(program.input.initializer)
-    if saved_step is None or position is None:
-        return False
-    return position.restore(session, model_dir, saved_step)
-
-
-def _tell_saved_step(session: tf.compat.v1.Session, team: Team, path: str | None) -> int | None:
-    """The step of the checkpoint that was restored, which the chief tells all; None without one."""
-    step = -1 if path is None else files.checkpoint_step(path) or 0
-    step = team.tell(session, step)
-    return None if step < 0 else step
-
-
 @contextlib.contextmanager
 def _coordinated(session: tf.compat.v1.Session) -> Iterator[tf.train.Coordinator]:
     """Runs the graph's queue runners, if an old input has some, around the block."""
@@ -336,7 +324,11 @@ def _has_queues() -> bool:
 
 
 def _make_checkpoint_writer(
-    request: TrainRequest, setup: Setup, position: InputPosition | None, team: Team
+    request: TrainRequest,
+    setup: Setup,
+    position: InputPosition | None,
+    team: Team,
+    events: EventWriter,
 ) -> CheckpointWriter | None:
     """None if one of the hooks saves checkpoints: then it is the one that does."""
     collectives = [] if team.is_one else collectives_of_save(setup.saver, setup.graph)
@@ -360,7 +352,7 @@ def _make_checkpoint_writer(
         str(request.config.model_dir),
         setup.saver,
         position=position if team.saves_input else None,
-        listeners=request.listeners if team.is_chief else (),
+        listeners=[*request.listeners, SavesInEvents(events)] if team.is_chief else (),
         save_graph_def=request.config.checkpoint_save_graph_def,
         save_on=save_on,
     )

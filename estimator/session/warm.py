@@ -146,6 +146,11 @@ class WarmSession:
         return weights.warm_start is None or self._setup.has_warm_start
 
     @property
+    def checkpoint_path(self) -> str | None:
+        """The checkpoint whose weights it has; None if they are of no checkpoint."""
+        return (self._restored[0] or None) if self._restored is not None else None
+
+    @property
     def is_lost(self) -> bool:
         """Whether its server is gone or was started again, with all that it had; or its TPU is."""
         has_failed = num_failures(self.program.strategy) != self._num_failures

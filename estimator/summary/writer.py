@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -42,20 +43,37 @@ class EventWriter:
         """Adds one event with a serialized tf.compat.v1.Summary."""
         self._writer().add_summary(serialized, step)
 
-    def write_metrics(self, metrics: Mapping[str, Any], step: int) -> None:
+    def write_start(self, step: int) -> None:
+        """Says that what comes from `step` on takes the place of what an earlier run wrote."""
+        log = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+        self._writer().add_session_log(log, step)
+
+    def write_save(self, prefix: str, step: int) -> None:
+        """Says that the checkpoint of `step` was saved, whose name begins with `prefix`."""
+        path = os.path.join(self._directory, prefix)
+        log = tf.compat.v1.SessionLog(
+            status=tf.compat.v1.SessionLog.CHECKPOINT, checkpoint_path=path
+        )
+        self._writer().add_session_log(log, step)
+
+    def write_metrics(
+        self, metrics: Mapping[str, Any], step: int, checkpoint_path: str | None = None
+    ) -> None:
         """Adds one event with an evaluation's metrics.
 
         Args:
-          metrics: scalars are written as such, `bytes` as serialized summaries under the metric's
-            name (images, say) unless they are a text, the finite values of other arrays as
-            histograms. The parts of a list or a dict go under "name/0" or "name/key".
+          metrics: scalars are written as such, `bytes` as the values of serialized summaries
+            (images, say) under "name/0" and so on unless they are a text, the finite values of
+            other arrays as histograms. The parts of a list or a dict go under "name/0" or
+            "name/key".
           step: the global step that was evaluated.
+          checkpoint_path: written as a text, too.
         """
         summary = tf.compat.v1.Summary()
         for tag, value in _parts(sorted(metrics.items())):
             if isinstance(value, bytes):
-                for part in _values_of(value):
-                    part.tag = f"{tag}/{part.tag}" if part.tag else tag
+                for i, part in enumerate(_values_of(value)):
+                    part.tag = f"{tag}/{i}"
                     summary.value.append(part)
             elif np.ndim(value) == 0 and np.asarray(value).dtype.kind in "fiub":
                 summary.value.add(tag=tag, simple_value=float(value))
@@ -63,6 +81,9 @@ class EventWriter:
                 finite = np.asarray(value, float)[np.isfinite(value)]
                 if finite.size:
                     summary.value.add(tag=tag, histo=_make_histogram(finite))
+        if checkpoint_path is not None:
+            text = tf.make_tensor_proto(checkpoint_path, tf.string)
+            summary.value.add(tag="checkpoint_path", tensor=text)
         self._writer().add_summary(summary, step)
         self.flush()
 

@@ -18,7 +18,12 @@ _NOT_DENSE = (tf.compat.v1.SparseTensorValue, tf.compat.v1.ragged.RaggedTensorVa
 
 
 def write_evaluation(
-    results: Mapping[str, Any], what: str, name: str | None, eval_dir: str, config: RunConfig
+    results: Mapping[str, Any],
+    what: str,
+    name: str | None,
+    eval_dir: str,
+    config: RunConfig,
+    checkpoint_path: str | None,
 ) -> None:
     """Writes the results of an evaluation for TensorBoard and for programs, and says them.
 
@@ -30,12 +35,13 @@ def write_evaluation(
       name: of the evaluation.
       eval_dir: where its event file is.
       config: its `model_dir` is filled in.
+      checkpoint_path: of the checkpoint that was evaluated, if it was one.
     """
     if not _is_telling(config):
         return
     step = results["global_step"]
     EventWriter(eval_dir).write_metrics(
-        {k: v for k, v in results.items() if k != "global_step"}, step
+        {k: v for k, v in results.items() if k != "global_step"}, step, checkpoint_path
     )
     MetricsLog(str(config.model_dir)).write_eval(name, step, results)
     what = f"{what} ({name})" if name else what

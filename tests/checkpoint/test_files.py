@@ -178,9 +178,9 @@ def test_as_many_checkpoints_are_kept_as_asked_for(make, keep):
 
 
 def test_a_resume_that_keeps_fewer_removes_the_older_ones(make):
-    make(keep_checkpoint_max=10).train(numbers(), steps=20)
+    make(keep_checkpoint_max=11).train(numbers(), steps=20)
     trained = make(keep_checkpoint_max=2)
-    assert checkpoint_steps(trained.model_dir) == list(range(2, 21, 2))
+    assert checkpoint_steps(trained.model_dir) == list(range(0, 21, 2))
     trained.train(numbers(), steps=2)
     assert checkpoint_steps(trained.model_dir) == [20, 22]
     trained.train(numbers(), steps=2)
@@ -192,7 +192,7 @@ def test_keep_checkpoint_max_0_keeps_all_also_over_a_resume(make, keep):
     make(keep_checkpoint_max=keep).train(numbers(), steps=14)
     trained = make(keep_checkpoint_max=keep)
     trained.train(numbers(), steps=6)
-    assert checkpoint_steps(trained.model_dir) == list(range(2, 21, 2))
+    assert checkpoint_steps(trained.model_dir) == list(range(0, 21, 2))
 
 
 def test_keep_checkpoint_max_counts_whole_ones_after_a_fallback(make):
@@ -217,7 +217,7 @@ def test_no_step_is_saved_twice(make, tmp_path):
     trained = make()
     trained.train(numbers(), max_steps=6, saving_listeners=[saves])
     trained.train(numbers(), max_steps=9, saving_listeners=[saves])
-    assert saves.steps == [2, 4, 6, 8, 9]
+    assert saves.steps == [0, 2, 4, 6, 8, 9]
 
 
 def test_variable_names_and_values_are_those_of_the_newest_checkpoint(make):
@@ -255,7 +255,7 @@ def test_the_meta_file_is_written_if_asked_for(make, save_graph):
 def test_saves_by_the_clock_are_made_too(make):
     trained = make(save_checkpoints_steps=None, save_checkpoints_secs=1e-9)
     trained.train(numbers(), steps=4)
-    assert checkpoint_steps(trained.model_dir) == [1, 2, 3, 4]
+    assert checkpoint_steps(trained.model_dir) == [0, 1, 2, 3, 4]
 
 
 def test_checkpoint_step_reads_the_number_off_the_name():
@@ -290,9 +290,9 @@ def test_a_resume_leaves_alone_what_is_kept_for_good(make):
     config = {"keep_checkpoint_max": 1, "keep_checkpoint_every_n_hours": 1e-9}
     make(**config).train(numbers(), steps=6)
     trained = make(**config)
-    assert checkpoint_steps(trained.model_dir) == [2, 4, 6]
+    assert checkpoint_steps(trained.model_dir) == [0, 2, 4, 6]
     trained.train(numbers(), steps=2)
-    assert checkpoint_steps(trained.model_dir) == [2, 4, 8]  # 6 was only the newest.
+    assert checkpoint_steps(trained.model_dir) == [0, 2, 4, 8]  # 6 was only the newest.
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_a_scaffold_may_have_a_tf_train_checkpoint_for_its_saver(make):
     trained.train(input_fn, steps=4)
     trained.train(input_fn, steps=2)
     w6 = weight_after([[i] for i in range(6)])
-    assert checkpoint_steps(trained.model_dir) == [2, 4, 6]
+    assert checkpoint_steps(trained.model_dir) == [0, 2, 4, 6]
     assert "weight/.ATTRIBUTES/VARIABLE_VALUE" in trained.get_variable_names()
     assert next(trained.predict(numbers(start=1))) == w6
     assert trained.evaluate(numbers(1))["global_step"] == 6
@@ -365,7 +365,7 @@ def test_another_model_with_a_saver_of_its_own_is_not_taken_back_to_an_older_che
     for verb in (again.evaluate, lambda input_fn: again.train(input_fn, steps=1)):
         with pytest.raises(ValueError, match=r"(?s)ckpt-4 is another model's.*: extra$"):
             verb(numbers(1))
-    assert checkpoint_steps(again.model_dir) == [2, 4]
+    assert checkpoint_steps(again.model_dir) == [0, 2, 4]
     assert make_plain.evaluate(numbers(1))["global_step"] == 4
 
 
@@ -423,7 +423,7 @@ def test_a_warm_call_opens_one_checkpoint_however_many_there_are(make, opened):
     assert opened == [20, 20]
     assert trained.latest_checkpoint().endswith("-20")
     assert opened == [20, 20, 20]
-    assert [step for step, _ in checkpoints_oldest_first(trained.model_dir)] == [*range(2, 21, 2)]
+    assert [step for step, _ in checkpoints_oldest_first(trained.model_dir)] == [*range(0, 21, 2)]
     assert opened == [20, 20, 20, 20]
 
 

@@ -193,7 +193,7 @@ def test_a_tf_train_checkpoint_saves_by_objects_and_keeps_what_the_config_says(
     trained.train(numbers(), steps=1)
     names = trained.get_variable_names()
     assert {"weight/.ATTRIBUTES/VARIABLE_VALUE", "_CHECKPOINTABLE_OBJECT_GRAPH"} <= set(names)
-    assert checkpoint_steps(trained.model_dir) == ([3, 4] if keep else [1, 2, 3, 4])
+    assert checkpoint_steps(trained.model_dir) == ([3, 4] if keep else [0, 1, 2, 3, 4])
     assert trained.evaluate(numbers(2, 2))["loss"] == -3.5
     weight = tf.Variable(0.0)
     tf.train.Checkpoint(weight=weight).restore(trained.latest_checkpoint()).expect_partial()

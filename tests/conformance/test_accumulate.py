@@ -120,7 +120,7 @@ def test_batches_of_a_window_train_like_one_batch(strategy, loop, optimizer, who
     )
     assert model.train_result.reason == "end of input"
     assert model.train_result.global_step == NUM_STEPS + 1
-    assert checkpoint_steps(model.model_dir) == [NUM_STEPS, NUM_STEPS + 1]
+    assert checkpoint_steps(model.model_dir) == [0, NUM_STEPS, NUM_STEPS + 1]
     check_equal(model, whole(optimizer), NUM_STEPS)
     # The last window is the mean of the three batches that are there.
     check_equal(model, whole(optimizer), NUM_STEPS + 1)

@@ -70,7 +70,7 @@ def test_intervals_loops_and_host_calls_count_updates(loop, tmp_path):
 
     config = {"save_checkpoints_steps": 2, "save_summary_steps": 2, "keep_checkpoint_max": None}
     model = train(tmp_path, model_fn, input_fn, 5, [Count()], iterations_per_loop=loop, **config)
-    assert checkpoint_steps(model.model_dir) == [2, 4, 5]
+    assert checkpoint_steps(model.model_dir) == [0, 2, 4, 5]
     # Of the last batch of its step.
     shown = {s: v.simple_value for s, tag, v in events(model.model_dir) if tag == "feature"}
     assert shown == {2: 6.0, 4: 12.0}
@@ -172,7 +172,7 @@ def test_a_nan_within_a_window_names_its_step_and_is_not_saved(loop, tmp_path):
     config = {"iterations_per_loop": loop, "save_checkpoints_steps": 1}
     with pytest.raises(V1.train.NanLossDuringTrainingError, match="loss of step 3 is nan"):
         train(tmp_path, model_fn, input_fn, **config)
-    assert checkpoint_steps(str(tmp_path)) == [1, 2]
+    assert checkpoint_steps(str(tmp_path)) == [0, 1, 2]
 
 
 @LOOPS

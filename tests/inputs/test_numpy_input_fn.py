@@ -194,7 +194,7 @@ def test_the_position_is_a_few_numbers_however_large_the_input(tmp_path):
     x = np.arange(300_000)
     trained = est.Estimator(ids_model_fn, str(tmp_path))
     trained.train(numpy_input_fn(x, batch_size=1, num_epochs=None, shuffle=True), steps=3)
-    files = glob.glob(os.path.join(tmp_path, "input-position-3*"))
+    files = glob.glob(os.path.join(tmp_path, "input-position", "input-position-3*"))
     assert 0 < sum(map(os.path.getsize, files)) < 20_000
 
 

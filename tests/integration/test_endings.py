@@ -34,7 +34,7 @@ def test_workers_end_at_the_step_of_a_hook_and_need_nobody_elses_files(tmp_path)
         # Four steps of 0, 1, 2, 3 end at 2.125; the step that goes on from there sees a 0.
         assert results[4]["weights"] == [[1.0625]]
     for loop in (1, 5):
-        assert checkpoint_steps(tmp_path / f"0/loop{loop}") == [4]
+        assert checkpoint_steps(tmp_path / f"0/loop{loop}") == [0, 4]
         assert checkpoint_steps(tmp_path / f"1/loop{loop}") == []
 
 
@@ -103,7 +103,7 @@ def test_a_chief_or_a_ps_that_gets_a_signal_ends_all_and_saves(
             cluster[role, int(role == "ps")].send(number)
         statuses = [s if s >= 0 else 128 - s for s in cluster.statuses()]
         assert statuses == [status, status, 143, status, status], other.err[-3000:]
-    (step,) = checkpoint_steps(tmp_path)
+    *_, step = checkpoint_steps(tmp_path)
     assert step > 20
 
 

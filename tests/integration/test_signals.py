@@ -37,8 +37,8 @@ def run_and_signal(model_dir, iterations_per_loop, phase, numbers_of_signals):
 
 
 def assert_goes_on(model_dir):
-    """The one checkpoint is whole steps of training, and another run goes on from it."""
-    (step,) = checkpoint_steps(model_dir)
+    """The last checkpoint is whole steps of training, and another run goes on from it."""
+    *_, step = checkpoint_steps(model_dir)
     with est.Estimator(Model(), str(model_dir)) as trained:
         ids = np.arange(step, dtype=np.float64)
         expected = weight_after([[i] for i in ids])

@@ -95,11 +95,13 @@ def test_the_chief_alone_writes_and_evaluates_by_itself(verbs):
     model_dir, cluster, _ = verbs
     for loop in LOOPS:
         directory = f"{model_dir}/loop{loop}"
-        assert checkpoint_steps(directory) == [5, 8, 10, 12]
+        assert checkpoint_steps(directory) == [0, 5, 8, 10, 12]
         assert len(glob.glob(f"{directory}/events.*")) == 1
         steps = [step for step, tag, _ in events(directory) if tag == "error"]
         assert steps == [3, 6, 9, 12]
-        positions = sorted(os.path.basename(p) for p in glob.glob(f"{directory}/*position*.index"))
+        positions = sorted(
+            os.path.basename(p) for p in glob.glob(f"{directory}/input-position/*.index")
+        )
         assert positions == [
             f"input-position-of-worker-{i}-of-2-{s}.index" for i in (0, 1) for s in (10, 12)
         ]
@@ -250,10 +252,12 @@ def test_a_signal_to_one_worker_saves_one_checkpoint_and_ends_all(tmp_path):
         cluster["worker", 1].wait_for("begun")
         cluster["worker", 1].send(signal.SIGTERM)
         assert cluster.statuses() == [143, 143]
-    (step,) = checkpoint_steps(tmp_path)
+    *_, step = checkpoint_steps(tmp_path)
     assert step % 50 == 0
     assert values_of(tmp_path)["seen"].sum() == 12 * step
-    positions = sorted(os.path.basename(path) for path in glob.glob(f"{tmp_path}/input*.index"))
+    positions = sorted(
+        os.path.basename(path) for path in glob.glob(f"{tmp_path}/input-position/*.index")
+    )
     assert positions == [f"input-position-of-worker-{i}-of-2-{step}.index" for i in (0, 1)]
 
 

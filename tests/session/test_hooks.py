@@ -153,7 +153,7 @@ def test_request_stop_ends_training_after_the_session_call(tmp_path, iterations_
     trained.train(numbers(), hooks=[Stop()])
     assert trained.train_result.global_step == iterations_per_loop
     assert trained.train_result.reason == "hook"
-    assert checkpoint_steps(trained.model_dir) == [iterations_per_loop]
+    assert checkpoint_steps(trained.model_dir) == [0, iterations_per_loop]
 
 
 class StopsCoordinator(v1.train.SessionRunHook):
@@ -182,7 +182,7 @@ def test_request_stop_of_the_coordinator_ends_training_likewise(tmp_path, iterat
     trained.train(numbers(), hooks=[StopsCoordinator()], max_steps=20)
     assert trained.train_result.global_step == iterations_per_loop
     assert trained.train_result.reason == "hook"
-    assert checkpoint_steps(trained.model_dir) == [iterations_per_loop]
+    assert checkpoint_steps(trained.model_dir) == [0, iterations_per_loop]
     trained.train(numbers(), max_steps=20)  # A coordinator is one training's.
     assert trained.train_result.global_step == 20
 
@@ -203,7 +203,7 @@ def test_an_error_that_the_coordinator_is_told_of_is_raised_and_not_saved(
         make(tmp_path, iterations_per_loop).train(
             numbers(), hooks=[StopsCoordinator(ZeroDivisionError())], steps=20
         )
-    assert checkpoint_steps(str(tmp_path)) == []
+    assert checkpoint_steps(str(tmp_path)) == [0]
 
 
 @pytest.mark.parametrize("strategy", [None, "mirrored"])
@@ -275,7 +275,7 @@ def test_a_hook_that_wants_a_tensor_of_the_loop_is_told_the_ways_out(tmp_path, s
         trained.train(numbers(), steps=5)
     assert "iterations_per_loop=1" in str(error.value)
     assert "LoggingTensorHook" in str(error.value)
-    assert checkpoint_steps(trained.model_dir) == []
+    assert checkpoint_steps(trained.model_dir) == [0]
 
 
 def test_a_name_of_the_loop_is_told_the_ways_out_too(tmp_path):
@@ -305,7 +305,7 @@ def test_a_stock_hook_writes_into_the_file_of_model_dir(tmp_path, iterations_per
     trained = make(tmp_path, iterations_per_loop, save_summary_steps=5)
     trained.train(numbers(), steps=20, hooks=[hook])
     tags = [tag for _, tag, _ in events(str(tmp_path))]
-    assert tags.count("loss") == 4
+    assert tags.count("loss") == 5  # The hook waits for a first step, too.
     assert tags.count("global_step/sec") == 3
     assert len(glob.glob(os.path.join(tmp_path, "events.*"))) == 1
 
@@ -362,7 +362,8 @@ def test_listeners_are_told_of_each_save_in_their_order(tmp_path, iterations_per
     listeners = [Saves(calls, "a "), Saves(calls, "b ")]
     trained = make(tmp_path, iterations_per_loop, save_checkpoints_steps=4)
     trained.train(numbers(), steps=6, saving_listeners=listeners)
-    verbs = ["begin", "before_save 4", "after_save 4", "before_save 6", "after_save 6", "end 6"]
+    verbs = [f"{when}_save {step}" for step in (0, 4, 6) for when in ("before", "after")]
+    verbs = ["begin", *verbs, "end 6"]
     assert calls == [f"{name} {verb}" for verb in verbs for name in "ab"]
 
 
@@ -375,7 +376,9 @@ def test_a_listener_sees_the_new_checkpoint_and_weights(tmp_path, iterations_per
             self.w = v1.global_variables("w")[0]
 
         def before_save(self, session, global_step_value):
-            assert trained.latest_checkpoint() in (None, str(tmp_path / "model.ckpt-3"))
+            before = {0: None, 3: str(tmp_path / "model.ckpt-0")}
+            newest = before.get(global_step_value, str(tmp_path / "model.ckpt-3"))
+            assert trained.latest_checkpoint() == newest
 
         def after_save(self, session, global_step_value):
             assert trained.latest_checkpoint().endswith(f"-{global_step_value}")
@@ -384,7 +387,7 @@ def test_a_listener_sees_the_new_checkpoint_and_weights(tmp_path, iterations_per
 
     trained = make(tmp_path, iterations_per_loop, save_checkpoints_steps=3)
     trained.train(numbers(), steps=6, saving_listeners=[Look()])
-    assert seen == [3, 6]
+    assert seen == [0, 3, 6]
 
 
 @LOOPS
@@ -396,4 +399,4 @@ def test_every_listener_is_told_when_one_asks_to_stop(tmp_path, iterations_per_l
     assert trained.train_result.reason == "listener"
     assert trained.train_result.global_step == 4
     assert calls[-4:] == ["a after_save 4", "b after_save 4", "a end 4", "b end 4"]
-    assert checkpoint_steps(trained.model_dir) == [2, 4]
+    assert checkpoint_steps(trained.model_dir) == [0, 2, 4]

@@ -130,8 +130,30 @@ def test_the_step_of_a_hook_that_stops_is_where_the_input_goes_on(make):
 def test_only_the_newest_position_is_kept(make):
     trained = make(save_checkpoints_steps=2)
     trained.train(numbers(), steps=7)
-    found = {name.split(".")[0] for name in os.listdir(trained.model_dir) if "position" in name}
-    assert found == {"input-position-7"}
+    folder = os.path.join(trained.model_dir, "input-position")
+    assert {name.split(".")[0] for name in os.listdir(folder)} == {"input-position-7"}
+
+
+def test_nothing_but_checkpoints_has_the_names_of_their_files(make):
+    trained = make(save_checkpoints_steps=2)
+    trained.train(numbers(), steps=4)
+    for ending in (".index", ".data-*"):
+        found = glob.glob(os.path.join(trained.model_dir, f"*{ending}"))
+        names = sorted(os.path.basename(path).rsplit(".", 1)[0] for path in found)
+        assert names == ["model.ckpt-0", "model.ckpt-2", "model.ckpt-4"]
+
+
+def test_a_position_where_earlier_versions_saved_it_is_gone_on_from_and_removed(make):
+    trained = make()
+    input_fn = numbers()
+    trained.train(input_fn, steps=3)
+    for path in glob.glob(os.path.join(trained.model_dir, "input-position", "*-3.*")):
+        os.rename(path, os.path.join(trained.model_dir, os.path.basename(path)))
+    trained.train(input_fn, steps=4)
+    assert ids_of(trained) == list(range(7))
+    left = glob.glob(os.path.join(trained.model_dir, "**", "*position-*.index"), recursive=True)
+    assert [os.path.basename(path) for path in left] == ["input-position-7.index"]
+    assert os.path.dirname(left[0]).endswith("input-position")
 
 
 def test_an_input_whose_position_cannot_be_saved_starts_anew_with_a_warning(make, caplog):

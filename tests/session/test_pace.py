@@ -144,9 +144,9 @@ def test_intervals_stay_exact_and_the_graph_is_built_once(clock, tmp_path):
     )
     model = est.Estimator(counting, str(tmp_path), config)
     model.train(input_fn, [StepTime(clock, 0.05)], max_steps=230)
-    assert checkpoint_steps(model.model_dir) == [70, 140, 210, 230]
+    assert checkpoint_steps(model.model_dir) == [0, 70, 140, 210, 230]
     written = [step for step, tag, _ in events(model.model_dir) if tag == "loss"]
-    assert written == [30, 60, 90, 120, 150, 180, 210]
+    assert written == [1, 30, 60, 90, 120, 150, 180, 210]
     assert built == ["train"]
 
 
@@ -170,7 +170,7 @@ def test_training_stops_at_the_first_loop_end_after_the_time(loop, stop, clock, 
     model.train(input_fn, [StepTime(clock, 1.0)], max_steps=1000)
     assert model.train_result.reason == "max_time"
     assert model.train_result.global_step == stop
-    assert checkpoint_steps(model.model_dir) == [stop]
+    assert checkpoint_steps(model.model_dir) == [0, stop]
     model.train(input_fn, [StepTime(clock, 1.0)], max_steps=1000)  # The time is that of one call.
     assert model.train_result.global_step == 2 * stop
 

@@ -90,7 +90,7 @@ def test_the_span_in_words(span, words):
     [
         ({}, 1, "1 step a session call, 1 replica, 5 examples a step"),
         ({"iterations_per_loop": "auto"}, 1, "about 1 s a session call, 1 replica, 5 examples"),
-        ({"iterations_per_loop": 20}, 3, "20 steps a session call, 1 replica, 3 batches of 5 ex"),
+        ({"iterations_per_loop": 20}, 3, "3 steps a session call, 1 replica, 3 batches of 5 ex"),
         (
             {"strategy": "mirrored", "num_replicas": 2},
             3,
@@ -126,7 +126,17 @@ def test_beyond_the_last_step_there_is_no_time_left(tmp_path, said):
     with make_report(tmp_path, clock, last_step=300) as told:
         clock.now = 2.0
         told.tell(301, 0.5)
-    assert said[1] == "step 301 of 300: loss 0.5, 150 steps/s"
+        told.end(301, 0.5, "max_steps")
+    assert said[1] == "step 301: loss 0.5, 150 steps/s"
+    assert "at step 301 (max_steps; each worker that shares variables may make one" in said[2]
+
+
+def test_a_run_that_is_shorter_than_a_loop_says_how_long_its_call_is(tmp_path, said):
+    for fields in ({"last_step": 12}, {"first_step": 990}, {"last_step": None}):
+        with make_report(tmp_path, Clock(), iterations_per_loop=1000, **fields):
+            pass
+    words = [line.partition(": ")[2].partition(" a session")[0] for line in said]
+    assert words == ["12 steps", "10 steps", "1,000 steps"]
 
 
 @pytest.mark.parametrize(
@@ -147,14 +157,19 @@ def test_times_in_words(secs, words):
         ({"cluster": Cluster({"worker": ("a:1", "b:1")}, "worker", 1)}, False),
     ],
 )
-def test_of_a_cluster_only_the_chief_tells(fields, is_told, tmp_path, said):
+def test_of_a_cluster_only_the_chief_tells_more_than_start_and_end(fields, is_told, tmp_path, said):
     clock = Clock()
     with make_report(tmp_path, clock, **fields) as told:
         clock.now = 1.0
         told.advance(50, 0.5)
         told.tell(100, 0.5)
         told.end(100, 0.5, "steps")
-    assert bool(said) == is_told
+    assert said[0].startswith("Training in " if is_told else "Worker ")
+    assert len(said) == (3 if is_told else 2)
+    if not is_told:
+        own = f"Worker {fields['cluster'].task_id}"
+        assert said[0] == f"{own} trains from step 0 to 1,000"
+        assert said[1] == f"{own} stopped at step 100 (steps): 100 steps in 1.0 s"
     assert os.path.exists(tmp_path / "metrics.jsonl") == is_told
     EventWriter(str(tmp_path)).flush()
     assert [tag for _, tag, _ in events(tmp_path)] == ["global_step/sec"]

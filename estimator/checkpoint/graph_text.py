@@ -1,0 +1,60 @@
+"""Writes `graph.pbtxt`, for tools that read a graph as text."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import threading
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+_NAME = "graph.pbtxt"
+# A constant of more bytes is put into the text by itself: protobuf takes 50 ms a megabyte.
+_SMALL_BYTES = 256
+_log = logging.getLogger("estimator")
+
+
+@contextlib.contextmanager
+def writing_graph(graph: tf.Graph, model_dir: str) -> Iterator[None]:
+    """Writes the graph as text while the block runs; the file is there when it ends, and whole.
+
+    A thread writes it: data that `input_fn` has put into the graph takes long to put into words.
+    """
+    graph_def = graph.as_graph_def(add_shapes=True)
+    thread = threading.Thread(target=_write, args=(graph_def, model_dir), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def _write(graph_def: tf.compat.v1.GraphDef, model_dir: str) -> None:
+    path = os.path.join(model_dir, _NAME)
+    try:
+        with tf.io.gfile.GFile(path + ".tmp", "w") as file:
+            file.write(graph_as_text(graph_def))
+        tf.io.gfile.rename(path + ".tmp", path, overwrite=True)
+    except (tf.errors.OpError, OSError) as error:
+        _log.warning("%s could not be written: %s", path, error)
+
+
+def graph_as_text(graph_def: tf.compat.v1.GraphDef) -> str:
+    """The graph in protobuf's text format; changes the contents of large constants in `graph_def`.
+
+    Python writes bytes in a way that the format can be read with, 20 times as fast as protobuf.
+    """
+    contents = []
+    in_functions = (function.node_def for function in graph_def.library.function)
+    for node in itertools.chain(graph_def.node, *in_functions):
+        tensor = node.attr["value"].tensor if "value" in node.attr else None
+        if tensor is not None and len(tensor.tensor_content) > _SMALL_BYTES:
+            contents.append(repr(tensor.tensor_content).removeprefix("b"))
+            tensor.tensor_content = b"@content %d@" % (len(contents) - 1)
+    text = str(graph_def)
+    for i, content in enumerate(contents):
+        text = text.replace(f'"@content {i}@"', content, 1)
+    return text
