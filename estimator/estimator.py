@@ -258,7 +258,6 @@ class Estimator:
             listeners=listeners,
             is_same_input=self._is_same_input(input_fn),
             old_model=old_model,
-            is_warm_start=self._warm_start is not None,
             connection=connection,
             equal={"the number of replicas": strategy.num_replicas_in_sync},
             batch=self._batches.in_words(ModeKeys.TRAIN, strategy),

@@ -66,6 +66,25 @@ class Input:
         return sizes.pop() if len(sizes) == 1 else None
 
 
+class DatasetFn(functools.partial):
+    """An `input_fn` of this library: of the dataset that the function bound to it makes."""
+
+    def __call__(self) -> Any:
+        """The next batch, as tensors of the default graph, for an `input_fn` around this one.
+
+        They raise OutOfRangeError at the end, and need neither queue runners nor an initializer.
+        Outside of a graph it is the dataset itself.
+        """
+        dataset = self.build_dataset()
+        if tf.executing_eagerly():
+            return dataset
+        return tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
+
+    def build_dataset(self) -> tf.data.Dataset:
+        """The dataset, of which a position can be saved."""
+        return super().__call__()
+
+
 def build_input(
     input_fn: Callable,
     *,
@@ -94,7 +113,7 @@ def build_input(
     with tf.device("/cpu:0"):
         try:
             with _tf.ops_of_datasets_in("input"):
-                result = input_fn(**{name: given[name] for name in input_arguments(input_fn)})
+                result = _call(input_fn, given)
         except KeyError as error:
             if error.args != ("batch_size",) or not _lacks_batch_size(params):
                 raise
@@ -110,6 +129,12 @@ def build_input(
 
 def _lacks_batch_size(params: Any) -> bool:
     return isinstance(params, Mapping) and "batch_size" not in params
+
+
+def _call(input_fn: Callable, given: dict[str, Any]) -> Any:
+    if isinstance(input_fn, DatasetFn):
+        return input_fn.build_dataset()
+    return input_fn(**{name: given[name] for name in input_arguments(input_fn)})
 
 
 def build_replica_batches(

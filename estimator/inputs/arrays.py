@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from estimator.config.checks import WrongTypeError
+from estimator.graph.input import DatasetFn
 from estimator.inputs.batches import build_batches
 from estimator.inputs.checks import check_batching, check_rows
 
@@ -22,7 +21,7 @@ def numpy_input_fn(
     shuffle: bool | None = None,
     queue_capacity: int | None = 1000,
     num_threads: int = 1,
-) -> Callable[[], tf.data.Dataset]:
+) -> Callable[[], Any]:
     """An `input_fn` of arrays in memory, which no graph holds and nothing copies as a whole.
 
     Args:
@@ -35,7 +34,8 @@ def numpy_input_fn(
       num_threads: batches that are taken at once; their order stays.
 
     Returns:
-      A function without arguments that returns a dataset of features, or of (features, labels).
+      An `input_fn` of features, or of (features, labels). Called by a program, in a graph, it
+      returns the next batch as tensors, which are another batch in each session call.
 
     Raises:
       TypeError: `x` or `y` is something else, or a number is no integer.
@@ -50,7 +50,7 @@ def numpy_input_fn(
     check_rows(named)
     # The dicts may change before the input is built; the arrays stay the same objects.
     x, y = (dict(value) if isinstance(value, dict) else value for value in (x, y))
-    return functools.partial(
+    return DatasetFn(
         build_batches,
         x if y is None else (x, y),
         batch_size=int(batch_size),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from estimator.config.checks import WrongTypeError
+from estimator.graph.input import DatasetFn
 from estimator.inputs.batches import build_batches
 from estimator.inputs.checks import check_batching, check_rows
 
@@ -24,7 +24,7 @@ def pandas_input_fn(
     queue_capacity: int | None = 1000,
     num_threads: int = 1,
     target_column: str = "target",
-) -> Callable[[], tf.data.Dataset]:
+) -> Callable[[], Any]:
     """An `input_fn` of a DataFrame of pandas; see `numpy_input_fn`.
 
     Args:
@@ -39,8 +39,7 @@ def pandas_input_fn(
       target_column: a name for the labels, which no feature may have.
 
     Returns:
-      A function without arguments that returns a dataset of a dict of features, or of it and the
-      labels.
+      An `input_fn` of a dict of features, or of it and the labels; see `numpy_input_fn`.
 
     Raises:
       TypeError: `x` is no DataFrame, `y` neither a DataFrame nor a Series, a column's values are
@@ -56,7 +55,7 @@ def pandas_input_fn(
         _check_labels(x, y, target_column)
     structure = _make_structure(x, y)
     check_rows(_named(structure, y))
-    return functools.partial(
+    return DatasetFn(
         _build,
         x,
         y,

@@ -126,7 +126,8 @@ def build_start(
       scaffold: the model's.
       make_saver: makes the saver if the scaffold has none, or of a tf.train.Checkpoint that it has.
       old_model: what to start from if there is no checkpoint, or None.
-      sharing: the workers of which the chief alone has the `old_model`; None without a warm start.
+      sharing: the workers that train together, of which the chief alone has the `old_model`;
+        None for one.
 
     Raises:
       ValueError: the old model does not fit the model.

@@ -50,7 +50,6 @@ class TrainRequest:
       is_same_input: whether the input is the one that the newest checkpoint's position is in.
       old_model: what to start from if there is no checkpoint, or None. In a cluster the
         chief alone has it.
-      is_warm_start: whether the chief may have one.
       connection: how the session reaches the cluster.
       equal: what must be equal on all workers besides the model and the config, by name.
       batch: how many examples the replicas take at a time, in words, if the caller says.
@@ -65,7 +64,6 @@ class TrainRequest:
     listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener]
     is_same_input: bool
     old_model: OldModel | None = None
-    is_warm_start: bool = False
     connection: Connection = Connection()
     equal: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     batch: str = ""

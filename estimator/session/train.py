@@ -128,7 +128,8 @@ def _build_start(program: TrainProgram, request: TrainRequest) -> Start:
         program.spec.scaffold,
         make_saver,
         request.old_model,
-        workers if request.is_warm_start and workers.count > 1 else None,
+        # Also where no warm start is asked for here: the chief may have one.
+        workers if workers.count > 1 else None,
     )
 
 

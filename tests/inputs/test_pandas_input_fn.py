@@ -105,5 +105,7 @@ def test_the_library_does_without_pandas():
 
 def test_its_batches_are_tensors_of_known_rank():
     with tf.Graph().as_default():
-        features, labels = pandas_input_fn(frame(), frame()["a"], shuffle=True)().element_spec
+        features, labels = (
+            pandas_input_fn(frame(), frame()["a"], shuffle=True).build_dataset().element_spec
+        )
     assert [spec.shape.as_list() for spec in (*features.values(), labels)] == [[None]] * 3

@@ -26,9 +26,11 @@ def together(model_dir):
     for loop in (1, 5):
         model = make_model(f"{own}/loop{loop}", iterations_per_loop=loop, **changes)
         stop_at_step(model, 4)
-    config = model.config.replace(model_dir=f"{own}/warm")
-    warm = est.Estimator(average_model_fn, config=config, warm_start_from=f"{own}/loop1")
-    warm.train(numbers(None), [Weights("warm")], max_steps=1)
+    for name in ("all", "chief"):
+        config = model.config.replace(model_dir=f"{own}/warm_{name}")
+        old = f"{own}/loop1" if name == "all" or config.is_chief else None
+        warm = est.Estimator(average_model_fn, config=config, warm_start_from=old)
+        warm.train(numbers(None), [Weights(name)], max_steps=1)
 
 
 def beside_ps(model_dir):
