@@ -132,6 +132,10 @@ class CheckpointWriter:
             self._position.keep_only(self._model_dir, self._last_step, step)
         self._last_step = step
 
+    def note_change(self) -> None:
+        """The state is no longer what was saved last, although the step is."""
+        self._last_step = None
+
     def forget_position(self) -> None:
         """The input has ended: the next run starts it at its beginning."""
         if self._position is not None:

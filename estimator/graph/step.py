@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,6 +43,8 @@ _ONE_REPLICA = (
     "with `num_replicas=1` and a worker for each device, or leave it out and use "
     'RunConfig(strategy="multi_worker_mirrored").'
 )
+
+_log = logging.getLogger("estimator")
 
 # What of a Scaffold no step runs.
 _FOR_SESSIONS = ("init_op", "ready_op", "ready_for_local_init_op", "local_init_op")
@@ -286,7 +289,7 @@ class TrainStep:
                 return self._build_tpu_program(model, batches, moment, windows)
             with self._seats_for_report() as self._seats:
                 replicas = build_replicas(self._strategy, model, batches, ModeKeys.TRAIN)
-        check_global_step_advances(replicas.new_ops, self._global_step, windows)
+        warn_unless_steps_are_counted(replicas.new_ops, self._global_step, windows)
         conditional = {window.update for window in windows}
         assigned = [op for op in updates.assignments(replicas.new_ops) if op not in conditional]
         self._windows = windows
@@ -316,7 +319,7 @@ class TrainStep:
                     "a larger `train_batch_size`."
                 )
             new_ops, keras_variables = watch.new_ops(), watch.keras_variables
-            check_global_step_advances(new_ops, self._global_step)
+            warn_unless_steps_are_counted(new_ops, self._global_step)
             others = updates.build_updates(new_ops, keras_variables, self._global_step)
             return _ops([spec.train_op, *others])
 
@@ -350,18 +353,18 @@ class TrainStep:
         return build_copy(self._merged, runs_each_time)
 
 
-def check_global_step_advances(
+def warn_unless_steps_are_counted(
     new_ops: Sequence[tf.Operation],
     global_step: tf.Variable,
     windows: Sequence[accumulate.Window] = (),
 ) -> None:
-    """Raises if none of the ops that `model_fn` made assigns the global step."""
+    """Says so if none of the ops that `model_fn` made assigns the global step: a hook may do it."""
     if windows or updates.writes_to(updates.assignments(new_ops), global_step):
         return
-    raise ValueError(
-        "`train_op` does not advance the global step, so training would never end. Pass "
-        "`global_step=tf.compat.v1.train.get_global_step()` to `optimizer.minimize`, or add "
-        "`tf.compat.v1.assign_add(global_step, 1)` to the `train_op`."
+    _log.warning(
+        "`train_op` does not advance the global step. Unless a hook does, training ends only with "
+        "its input. Pass `global_step=tf.compat.v1.train.get_global_step()` to "
+        "`optimizer.minimize`, or add `tf.compat.v1.assign_add(global_step, 1)` to the `train_op`."
     )
 
 

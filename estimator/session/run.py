@@ -193,8 +193,8 @@ class TrainRun:
         return int(self._session.session.run(self._program.current_step))
 
     def _found_no_batch(self, reason: str | None) -> bool:
-        is_at_start = self._step == self._first_step and self._steps.num_waiting == 0
-        return reason == "end of input" and is_at_start
+        has_begun = self._steps.has_run or self._steps.num_waiting or self._step > self._first_step
+        return reason == "end of input" and not has_begun
 
     def _finish(self, reason: str) -> str:
         """Saves the last step and ends the hooks; returns why training stopped after all.
@@ -208,6 +208,8 @@ class TrainRun:
             reason = self._stop_on_nan(str(error))
         is_saved = reason != "nan loss"
         if self._checkpoints is not None:
+            if self._steps.has_run and self._step == self._first_step:
+                self._checkpoints.note_change()  # By steps that nobody counted.
             if is_saved and (reason == "end of input" or not self._team.has_more):
                 self._checkpoints.forget_position()
             self._checkpoints.end(self._session.session, self._step, is_saved=is_saved)
@@ -294,12 +296,13 @@ class TrainRun:
         agreed = self._complete() if self._steps.is_cut else self._agreed_reason()
         if agreed is not None and self._step == before:
             return agreed  # Nobody began the loop, or the input ended within its first step.
-        self._check_advanced(before)
+        self._steps.check_ends(before, num_steps)
         if self._team.is_chief:
             # The step that was to be recorded is not made if the input ends before it, or if
             # another worker's hooks cut the loop.
             is_whole = self._team.is_one and not self._steps.is_cut
-            if is_recording and (is_whole or self._step == before + num_steps):
+            is_due = is_whole and self._step > before or self._step == before + num_steps
+            if is_recording and is_due:
                 if before == self._first_step:
                     self._events.write_start(before + 1)
                 self._write_summaries(summary)
@@ -373,13 +376,6 @@ class TrainRun:
         if self._nan_policy == "stop":
             return "nan loss"
         raise NanLossError(message)
-
-    def _check_advanced(self, before: int) -> None:
-        if self._step == before and self._team.board is None:
-            raise ValueError(
-                f"The global step is still {before} after a run of `train_op`, so training would "
-                "never end. Let `train_op` run the op that increments it."
-            )
 
     def _write_summaries(self, summary: bytes | None) -> None:
         self._events.write_scalars({"loss": self._loss or 0.0}, self._step)

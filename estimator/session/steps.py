@@ -19,6 +19,10 @@ from estimator.session.team import Team
 
 _log = logging.getLogger("estimator")
 
+# A step that nobody counts is no error before so many: a hook, or a branch that is taken now and
+# then, may count the next.
+MANY_CALLS, MANY_STEPS = 100, 1000
+
 
 class Steps:
     """The steps of a program in a session.
@@ -27,6 +31,7 @@ class Steps:
       step: the global step.
       loss: of the last step; None before the first.
       is_cut: whether the input ended within the last call, or before it.
+      has_run: whether any batch was taken so far.
       num_waiting: how many batches `complete` found that no step has taken in.
       stock_hooks: which steps the stock ones among the hooks wait for.
     """
@@ -62,6 +67,8 @@ class Steps:
         self.loss: float | None = None
         self.num_waiting = 0
         self.is_cut = False
+        self.has_run = False
+        self._uncounted_calls = self._uncounted_steps = 0
         self.step = self._read(program.current_step)
         self._num_taken = self._read_num_taken()
         self.stock_hooks = StockHooks(hooks, self.step)
@@ -110,10 +117,40 @@ class Steps:
                     break
         if not self.is_cut:
             self._num_taken = 0
+        if self.step == before:
+            # A hook may have counted it, after the call.
+            self.step = self._read(self._program.current_step)
         # Several workers run what the one runs that wants the fewest steps.
         num_run = num_steps if self._team.is_one else max(1, self.step - before)
         self._pace.record(num_run, self._clock() - started_at)
         return summary
+
+    def check_ends(self, before: int, num_steps: int) -> None:
+        """Raises if nothing counts steps, and the input has no end either."""
+        if self.step > before or self._team.board is not None:
+            self._uncounted_calls = self._uncounted_steps = 0
+            return
+        self._uncounted_calls += 1
+        self._uncounted_steps += num_steps
+        is_long = self._uncounted_calls >= MANY_CALLS and self._uncounted_steps >= MANY_STEPS
+        if not is_long:
+            return
+        num_runs, self._uncounted_calls, self._uncounted_steps = self._uncounted_steps, 0, 0
+        if self._is_input_endless():
+            raise ValueError(
+                f"The global step is still {before} after {num_runs:,} runs of "
+                "`train_op`, and the dataset of `input_fn` never ends, so training would not "
+                "either. Let `train_op` run the op that increments the global step, or a hook."
+            )
+
+    def _is_input_endless(self) -> bool:
+        """Whether that is certain."""
+        build_cardinality = self._program.input.build_cardinality
+        if build_cardinality is None:
+            return False
+        with self._program.graph.as_default():
+            cardinality = build_cardinality()
+        return int(self._session.session.run(cardinality)) == tf.data.INFINITE_CARDINALITY
 
     @property
     def is_nan(self) -> bool:
@@ -200,6 +237,7 @@ class Steps:
         if not self._team.is_empty:
             self.loss = float(loss)
         self.step = int(step)
+        self.has_run = self.has_run or not self._team.is_empty
         if num_batches is not None:
             is_at_end = self.is_nan or (end is not None and self.step >= end)
             self.is_cut = self._team.is_one and rest[0] < num_batches and not is_at_end

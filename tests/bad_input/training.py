@@ -248,12 +248,6 @@ TRAIN_MODEL = {
         TypeError,
         "`train_op` ([<tf.Operation ... must be an op ... tf.group",
     ),
-    "nothing advances the global step": (
-        lambda s: s.train(lambda features, labels, mode: _minimize(features, labels, mode, None)),
-        ValueError,
-        "`train_op` does not advance the global step ... `global_step=tf.compat.v1.train."
-        "get_global_step()`",
-    ),
     "the predictions are a list": (
         lambda s: s.train(spec_with(predictions=lambda a: [a["loss"]])),
         TypeError,
@@ -312,11 +306,6 @@ TRAIN_MODEL = {
 }
 
 TRAIN_RUN = {
-    "the train_op leaves the global step out": (
-        lambda s: s.train(spec_with(train_op=lambda a: tf.no_op())),
-        ValueError,
-        "The global step is still 0 after a run of `train_op` ... Let `train_op` run the op",
-    ),
     "the dataset is empty": (
         lambda s: s.train(input_fn=dataset(lambda d: d.take(0))),
         ValueError,
