@@ -300,10 +300,11 @@ class TrainRun:
         if self._team.is_chief:
             # The step that was to be recorded is not made if the input ends before it, or if
             # another worker's hooks cut the loop.
-            is_whole = self._team.is_one and not self._steps.is_cut
-            is_due = is_whole and self._step > before or self._step == before + num_steps
+            is_first = before == self._first_step
+            is_whole = is_first or (self._team.is_one and not self._steps.is_cut)
+            is_due = (is_whole and self._step > before) or self._step == before + num_steps
             if is_recording and is_due:
-                if before == self._first_step:
+                if is_first:
                     self._events.write_start(before + 1)
                 self._write_summaries(summary)
             self._report.advance(self._step, self._loss)
