@@ -286,6 +286,37 @@ def test_without_a_checkpoint_initial_values_are_evaluated(tmp_path):
     assert results["loss"] == pytest.approx(np.mean(losses(0, [0], [1], [2])))
 
 
+@pytest.mark.parametrize("path", [None, ""])
+def test_without_a_checkpoint_a_warm_start_is_evaluated(tmp_path, path):
+    old = os.fspath(tmp_path / "old")
+    est.Estimator(mean_model_fn, old).train(forever(), steps=3)
+    fresh = est.Estimator(mean_model_fn, os.fspath(tmp_path / "new"), warm_start_from=old)
+    results = fresh.evaluate(numbers(1), checkpoint_path=path)
+    assert results["global_step"] == 0
+    assert results["loss"] == pytest.approx(W3**2 / 2)
+
+
+def structure_model_fn(features, labels, mode):
+    spec = mean_model_fn(features, labels, mode)
+    mean, update = v1.metrics.mean(features["x"])
+    row = tf.stack([mean, mean])
+    metrics = {
+        "list": ([mean, row], update),
+        "dict": ({"b": {"row": row}, "a": mean}, update),
+        "text": (tf.as_string(mean), update),
+        "updates": (mean, {"all": [update]}),
+    }
+    return est.EstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op, eval_metric_ops=metrics)
+
+
+def test_a_metric_may_be_a_structure_of_different_shapes(tmp_path):
+    results = est.Estimator(structure_model_fn, os.fspath(tmp_path)).evaluate(numbers(3))
+    first, row = results["list"]
+    assert first == results["dict"]["a"] == results["updates"] == 1
+    assert row.tolist() == results["dict"]["b"]["row"].tolist() == [1, 1]
+    assert results["text"] == b"1.000000"
+
+
 def bad_spec_model_fn(features, labels, mode):
     return {"loss": 1.0}
 
