@@ -25,7 +25,7 @@ from estimator._tf.distribute import (
     seats_in_all_reduces,
     variables_by_handle,
 )
-from estimator._tf.equality import keras_compares_values
+from estimator._tf.equality import keras_compares_values, variables_are_true
 from estimator._tf.gradients import gradient_reduction, last_loss_reduction, mean_gradients, scaled
 from estimator._tf.graph import (
     add_control_inputs,

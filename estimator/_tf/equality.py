@@ -1,4 +1,4 @@
-"""What `==` between tensors means."""
+"""What `==` between tensors means, and what a variable is where a program asks `if variable`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops import resource_variable_ops
 
 from estimator._tf.callers import asks_keras
 
@@ -41,3 +42,26 @@ def keras_compares_values() -> Iterator[None]:
     finally:
         for name, original in originals.items():
             setattr(tf.Tensor, name, original)
+
+
+@contextlib.contextmanager
+def variables_are_true() -> Iterator[None]:
+    """Inside, `bool(variable)` is True in a graph, if the program has turned v2 behavior off.
+
+    Its variables were those of v1, which are objects like any other. A resource variable would be
+    read, and a tensor of a graph has no truth. Builds hold a lock. 2.16 to 2.21.
+    """
+    if tf.compat.v1.resource_variables_enabled():
+        yield
+        return
+    resource_variable = resource_variable_ops.BaseResourceVariable
+    original = resource_variable.__bool__
+
+    def is_true(self: tf.Variable) -> bool:
+        return original(self) if tf.executing_eagerly() else True
+
+    resource_variable.__bool__ = is_true
+    try:
+        yield
+    finally:
+        resource_variable.__bool__ = original

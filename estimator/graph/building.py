@@ -39,6 +39,7 @@ def building(
         _tf.mean_gradients(strategy),
         contextlib.nullcontext() if has_ps else _tf.sync_replicas_in_line(),
         _tf.hashable_tensors(),
+        _tf.variables_are_true(),
         _tf.keras_compares_values(),
         _tf.keras_optimizers_in_graphs(),
         tf.variable_creator_scope(create_resource),
@@ -57,6 +58,7 @@ def extending(graph: tf.Graph, device_fn: Callable[[tf.Operation], str] | None) 
     with (
         graph.as_default(),
         _placing(device_fn),
+        _tf.variables_are_true(),
         tf.variable_creator_scope(create_resource),
     ):
         yield

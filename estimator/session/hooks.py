@@ -100,6 +100,7 @@ class HookedSession:
         self._graph = graph
         self._hooks = list(hooks)
         self._stand_ins = stand_ins
+        self._step = step
         self._callables: dict[Any, Any] = {}
         self._is_asked_to_stop = False
         self._coordinator = tf.train.Coordinator()
@@ -129,7 +130,16 @@ class HookedSession:
         fetch = (self._stand_ins or {}).get(id(fetch), fetch)
         # The name of a variable is that of its handle, of which a hook can make nothing.
         is_handle = getattr(fetch, "dtype", None) == tf.resource
-        return self._values.get(fetch.name, fetch) if is_handle else fetch
+        name = fetch if isinstance(fetch, str) else fetch.name if is_handle else None
+        return fetch if name not in self._values else self._value_of(name)
+
+    def _value_of(self, name: str) -> Any:
+        """What reads a variable after the step of a session call, if that makes one."""
+        value = self._values[name]
+        if self._step is not None and isinstance(value, tf.Variable):
+            with self._graph.as_default(), tf.control_dependencies([self._step]):
+                value = self._values[name] = value.read_value()
+        return value
 
     def _feedable(self, hook: Hook, key: Any) -> Any:
         if not isinstance(key, str):

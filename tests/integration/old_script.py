@@ -14,6 +14,17 @@ import estimator as est
 tf.disable_v2_behavior()
 
 
+class Fetching(tf.train.SessionRunHook):
+    """Keeps what it gets for the names of two variables."""
+
+    def before_run(self, run_context):
+        return tf.train.SessionRunArgs(["global_step:0", {"b": "b:0"}])
+
+    def after_run(self, run_context, run_values):
+        step, named = run_values.results
+        self.seen = int(step), named["b"].tolist()
+
+
 def input_fn():
     x = np.random.RandomState(0).normal(size=(120, 3)).astype(np.float32)
     data = tf.data.Dataset.from_tensor_slices((x, x.sum(1, keepdims=True)))
@@ -23,6 +34,9 @@ def input_fn():
 def model_fn(features, labels, mode):
     w = tf.get_variable("w", [3, 1], initializer=tf.ones_initializer())
     b = tf.Variable(tf.zeros([1]), name="b")
+    assert w
+    assert bool(b)
+    assert tf.train.get_global_step()
     output = tf.matmul(features, w) * 2.0 + b
     if mode == est.ModeKeys.PREDICT:
         return est.EstimatorSpec(mode, predictions={"y": output})
@@ -44,9 +58,12 @@ def main(model_dir, strategy, num_replicas, iterations_per_loop):
     if strategy != "none":
         config = config.replace(strategy=strategy, num_replicas=num_replicas)
     with est.Estimator(model_fn, model_dir, config) as line:
-        line.train(input_fn, max_steps=10)
+        hook = Fetching()
+        line.train(input_fn, max_steps=10, hooks=[hook])
+        seen = *hook.seen, line.get_variable_value("b").tolist()
         line.train(input_fn)
         result = {name: float(value) for name, value in line.evaluate(input_fn).items()}
+        result["seen"] = seen
         result["rows"] = len(list(line.predict(input_fn)))
         result["w"] = line.get_variable_value("w").ravel().tolist()
         result["names"] = line.get_variable_names()

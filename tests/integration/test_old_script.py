@@ -40,6 +40,9 @@ def test_an_old_script_runs_through_every_verb(
     # Ten steps, then one pass over the thirty batches from where the input stood.
     assert result["global_step"] == (30 if num_replicas == 1 else 15)
     assert result["rows"] == 360
+    # A hook that names variables gets their values after the step, not their handles.
+    step, fetched, saved = result["seen"]
+    assert (step, fetched) == (10, saved)
     assert result["names"] == NAMES
     np.testing.assert_allclose(result["w"], 0.5, atol=0.2)
     assert len(os.listdir(tmp_path / "export")) == 1
