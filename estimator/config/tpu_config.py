@@ -105,6 +105,8 @@ class TPUConfig(TupleFields):
         check_fields(self, changes)
         return dataclasses.replace(self, **changes)
 
+    _replace = replace
+
     def __repr__(self) -> str:
         """Only what differs from the default."""
         return short_repr(self)
