@@ -361,10 +361,27 @@ def test_reserved_params_are_a_value_error(tmp_path, name):
         make(tmp_path, params={name: 1})
 
 
-@pytest.mark.parametrize("config", [est.RunConfig(), "config"], ids=["RunConfig", "text"])
-def test_tpu_estimator_needs_a_config_of_its_own(config):
+def tpu_estimator_of(config, path):
+    return tpu.TPUEstimator(model_fn, os.fspath(path), config, use_tpu=False, train_batch_size=4)
+
+
+def test_wrong_config_of_a_tpu_estimator_is_a_value_error(tmp_path):
     with pytest.raises(ValueError):
-        tpu.TPUEstimator(model_fn=model_fn, config=config, use_tpu=False, train_batch_size=4)
+        tpu_estimator_of("config", tmp_path)
+
+
+@pytest.mark.only_2_15("config of a TPUEstimator")
+@pytest.mark.parametrize("config", [est.RunConfig(), None], ids=["RunConfig", "None"])
+def test_tpu_estimator_needs_a_config_of_its_own(config, tmp_path):
+    with pytest.raises(ValueError):
+        tpu_estimator_of(config, tmp_path)
+
+
+@pytest.mark.only_here("config of a TPUEstimator")
+@pytest.mark.parametrize("config", [est.RunConfig(), None], ids=["RunConfig", "None"])
+def test_tpu_estimator_takes_any_config(config, tmp_path):
+    made = tpu_estimator_of(config, tmp_path).train(input_fn, max_steps=1)
+    assert made.get_variable_value("global_step") == 1
 
 
 def test_without_a_tpu_batch_sizes_need_not_be_given(tmp_path):
