@@ -57,7 +57,7 @@ def test_it_evaluates_the_weights_of_its_steps_and_of_the_last(make, strategy, i
         loss = np.mean(np.square(w - np.arange(1, 5))) / 2
         np.testing.assert_allclose(metrics["loss"], loss, rtol=1e-5)
         assert metrics["mean"] == 2.5
-    assert checkpoint_steps(model.model_dir) == [0, 20]  # Of the start and the end.
+    assert checkpoint_steps(model.model_dir) == [20]  # Of the end of training.
 
 
 def test_it_changes_nothing_in_training_and_leaves_no_file_but_the_events(make):
