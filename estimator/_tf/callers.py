@@ -37,18 +37,22 @@ def is_called_by_keras(*parts: str) -> bool:
     return bool(folders) and is_on_stack(folders)
 
 
-def asks_keras(*names: str) -> bool:
-    """Whether Keras itself calls TensorFlow here, and not a user's code that Keras calls.
+def is_line_of_keras(*names: str) -> bool:
+    """Whether the line that called the caller of this is in Keras, or in those of its libraries.
 
-    Either "keras" or "tf_keras", if only one is meant.
+    A line of TensorFlow that Keras calls is not. The libraries are "keras" and "tf_keras".
     """
+    folders = _keras_folders(*names)
+    return bool(folders) and sys._getframe(2).f_code.co_filename.startswith(folders)
+
+
+def asks_keras() -> bool:
+    """Whether Keras itself calls TensorFlow here, and not a user's code that Keras calls."""
     inside = (_TENSORFLOW, _ESTIMATOR)
     frame: types.FrameType | None = sys._getframe()
     while frame is not None and frame.f_code.co_filename.startswith(inside):
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(
-        _keras_folders(*names) or ("?",)
-    )
+    return frame is not None and frame.f_code.co_filename.startswith(_keras_folders() or ("?",))
 
 
 def _keras_folders(*names: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
-from estimator._tf.callers import asks_keras
+from estimator._tf.callers import is_line_of_keras
 
 
 @contextlib.contextmanager
@@ -29,7 +29,7 @@ def keras_compares_values() -> Iterator[None]:
             is_number = isinstance(other, int | float)
             is_v1 = other is not None and self is not other and hasattr(self, "graph")
             names = () if is_number else ("keras",)
-            if is_v1 and (is_number or tf.is_tensor(other)) and asks_keras(*names):
+            if is_v1 and (is_number or tf.is_tensor(other)) and is_line_of_keras(*names):
                 return functions[name](self, other)
             return originals[name](self, other)
 

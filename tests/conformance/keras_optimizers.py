@@ -276,7 +276,7 @@ def make_model_fn(cases, names):
     """Trains each case; notes in `names` what its variables are called."""
 
     def model_fn(features, labels, mode):
-        total = 0.0
+        total = tf.constant(0.0)
         for case in cases:
             with tf.compat.v1.variable_scope(case.key):
                 weights = {

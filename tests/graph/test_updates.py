@@ -196,3 +196,36 @@ def test_replicas_clip_the_gradient_that_they_reduced(strategy, options, tmp_pat
         model.train(lambda n=replicas: input_fn().unbatch().batch(4 // n), max_steps=3)
         ends.append(model.get_variable_value("w"))
     np.testing.assert_allclose(*ends, rtol=1e-6)
+
+
+@pytest.fixture
+def v1_control_flow():
+    """As after `tf.compat.v1.disable_v2_behavior()`: a cond is built of Switch and Merge."""
+    V1.disable_control_flow_v2()
+    yield
+    V1.enable_control_flow_v2()
+
+
+@pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
+def test_keras_may_assign_in_branches_also_with_v1_control_flow(v1_control_flow, library, tmp_path):
+    def model_fn(features, labels, mode):
+        norm = library.layers.BatchNormalization(momentum=0.5, name="norm")
+        norm.build([None, 1])
+        output = tf.cond(
+            tf.reduce_sum(features) > -1e9, lambda: norm(features, training=True), lambda: features
+        )
+        w = V1.get_variable("w", [], initializer=V1.ones_initializer())
+        loss = tf.reduce_mean(tf.square(output * w - labels))
+        optimizer = library.optimizers.SGD(
+            0.1, use_ema=True, ema_momentum=0.0, ema_overwrite_frequency=1
+        )
+        optimizer.apply_gradients([(tf.gradients(loss, w)[0], w)])
+        step = V1.train.get_global_step()
+        return est.EstimatorSpec(mode, loss=loss, train_op=step.assign_add(1))
+
+    model = est.Estimator(model_fn, str(tmp_path), est.RunConfig(**QUIET))
+    model.train(input_fn, max_steps=1)
+    names = {name.rpartition("/")[2]: name for name in model.get_variable_names()}
+    assert model.get_variable_value(names["moving_mean"])[0] == pytest.approx(0.5 * 1.5)
+    # One step moves the weight; its average, which keeps nothing, is written back.
+    assert model.get_variable_value("w") != 1.0
