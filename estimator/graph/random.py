@@ -87,7 +87,7 @@ class _Draws:
         seeds = kwargs.get("seed") or 0, kwargs.get("seed2") or 0
         turns = None if self._is_initial_value else _tf.loop_counters(self._graph)
         if turns is None or seeds == (0, 0):
-            return original(*args, **kwargs)
+            return original(*args, **self._seeded_for_replica(kwargs))
         moment, replica = self._step, _replica_of_program()
         if replica is not None:
             turns = [replica, *turns]
@@ -108,6 +108,17 @@ class _Draws:
         tensor = twins[name](place, *args, **rest)
         self._calls[tensor.op] = original, args, kwargs
         return tensor
+
+    def _seeded_for_replica(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of an op that keeps its place, as in a function, which no other draws by.
+
+        TensorFlow traces the function once for each replica, and counts its op seeds from 0.
+        """
+        seeds = kwargs.get("seed") or 0, kwargs.get("seed2") or 0
+        replica = None if self._is_initial_value or seeds == (0, 0) else _replica()
+        if not replica:
+            return kwargs
+        return {**kwargs, "seed2": (seeds[1] + replica * _SMALL_PRIME) % 2**31}
 
     def seed_of_replica(self, seed: Any) -> Any:
         """A seed of a random op without state, [2], that no other replica has."""

@@ -244,6 +244,17 @@ def test_each_replica_draws_its_own(name, strategy, tmp_path):
     np.testing.assert_array_equal(parts, whole)
 
 
+@pytest.mark.parametrize(("strategy", "loop"), [("mirrored_x2", 1), ("central_storage_x2", 3)])
+def test_each_replica_draws_its_own_in_a_function(strategy, loop, tmp_path):
+    @tf.function
+    def draw(shape):
+        return tf.nn.dropout(tf.ones(shape), 0.5)
+
+    config = {"iterations_per_loop": loop, **cases.STRATEGIES[strategy]}
+    drawn = run_draws(tmp_path, draw, NUM_STEPS, **config).reshape([2 * NUM_STEPS, WIDTH])
+    assert np.abs(np.corrcoef(drawn) - np.eye(2 * NUM_STEPS)).max() < 0.2
+
+
 @pytest.mark.parametrize("loop", [1, 3])
 def test_each_turn_of_a_loop_and_each_body_draws_its_own(loop, tmp_path):
     def draw(shape):
