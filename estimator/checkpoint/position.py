@@ -4,6 +4,9 @@ It has a folder of its own, so that programs which look for `*.index` files in t
 find checkpoints only. It is as large as the input's shuffle buffer, and only the newest is of use.
 A resumed run goes on with the element after the last one that the saved step had seen.
 
+Beside it are the replicas' own copies of what each updates by itself, such as moving statistics: a
+checkpoint has their mean, from which a resumed run would differ in the last bits.
+
 Of several workers each has its own file, and keeps that of the checkpoint before the newest too:
 the chief may not have completed the newest one.
 """
@@ -13,10 +16,11 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
+from estimator import _tf
 from estimator.checkpoint.files import restore_error
 from estimator.console import no_internal_deprecations
 from estimator.graph.workers import ONE_WORKER, Workers
@@ -31,9 +35,16 @@ class InputPosition:
     """Saves and restores where an iterator stands."""
 
     def __init__(
-        self, saver: tf.compat.v1.train.Saver, initializer: tf.Operation, workers: Workers
+        self,
+        saver: tf.compat.v1.train.Saver,
+        initializer: tf.Operation,
+        workers: Workers,
+        copies_saver: tf.compat.v1.train.Saver | None = None,
+        copies: Sequence[str] = (),
     ) -> None:
-        """Wraps the saver that `build_input_position` made, and the iterator's initializer."""
+        """Wraps the savers that `build_input_position` made, and the iterator's initializer."""
+        self._copies_saver = copies_saver
+        self._copies = copies
         self._workers = workers
         self._num_kept = 1 if workers.count == 1 else 2
         self._saver: tf.compat.v1.train.Saver | None = saver
@@ -46,7 +57,7 @@ class InputPosition:
         folder = os.path.join(model_dir, _FOLDER)
         tf.io.gfile.makedirs(folder)
         try:
-            self._saver.save(
+            (self._copies_saver or self._saver).save(
                 session,
                 os.path.join(folder, _NAME + _whose(self._workers)),
                 global_step=step,
@@ -66,8 +77,13 @@ class InputPosition:
         path = self._path_of(model_dir, step)
         if self._saver is None or path is None:
             return False
+        saver = self._saver
         try:
-            self._saver.restore(session, path)
+            if self._copies_saver is not None:
+                reader = tf.train.load_checkpoint(path)
+                has_copies = all(reader.has_tensor(name) for name in self._copies)
+                saver = self._copies_saver if has_copies else saver
+            saver.restore(session, path)
         except (tf.errors.OpError, ValueError) as error:
             _log.warning(
                 "The saved position %s does not fit this input, which starts at its beginning: %s",
@@ -143,6 +159,7 @@ def build_input_position(
     iterators: Sequence[tf.compat.v1.data.Iterator],
     initializer: tf.Operation,
     workers: Workers = ONE_WORKER,
+    variables: Iterable[tf.Variable] = (),
 ) -> InputPosition:
     """Adds the ops that save and restore the iterators' positions to the default graph.
 
@@ -150,6 +167,7 @@ def build_input_position(
       iterators: of the input.
       initializer: starts all of them at their beginning.
       workers: those that train together, each with an input of its own.
+      variables: of the model; of those that each replica updates by itself its copies are saved.
     """
     with no_internal_deprecations():
         saveables = [
@@ -157,5 +175,25 @@ def build_input_position(
             for i in iterators
         ]
     # Named, because programs expect the ops of the saver of the model under "save/".
-    saver = tf.compat.v1.train.Saver(saveables, max_to_keep=1, name="save_input_position")
-    return InputPosition(saver, initializer, workers)
+    name = "save_input_position"
+    saver = tf.compat.v1.train.Saver(saveables, max_to_keep=1, name=name)
+    copies = _copies(variables, workers)
+    if not copies:
+        return InputPosition(saver, initializer, workers)
+    everything = {**copies, **{saveable.name: saveable for saveable in saveables}}
+    copies_saver = tf.compat.v1.train.Saver(everything, max_to_keep=1, name=f"{name}_and_copies")
+    return InputPosition(saver, initializer, workers, copies_saver, list(copies))
+
+
+def _copies(variables: Iterable[tf.Variable], workers: Workers) -> dict[str, tf.Variable]:
+    """The copies in this process of what a checkpoint has the mean of, by name and their number."""
+    found = {}
+    for variable in variables:
+        if variable.synchronization != tf.VariableSynchronization.ON_READ:
+            continue
+        copies = _tf.copies(variable)
+        if len(copies) * workers.count > 1:
+            name = variable.name.partition(":")[0]
+            for i, copy in enumerate(copies):
+                found[f"{name}/copy_{i}_of_{len(copies)}"] = copy
+    return found

@@ -302,7 +302,10 @@ def _build_position(program: TrainProgram, request: TrainRequest) -> InputPositi
         return None
     with program.graph.as_default():
         return build_input_position(
-            program.input.iterators, program.input.initializer, program.workers
+            program.input.iterators,
+            program.input.initializer,
+            program.workers,
+            tf.compat.v1.global_variables(),
         )
 
 

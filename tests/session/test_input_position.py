@@ -5,6 +5,8 @@ import glob
 import logging
 import os
 
+import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -183,3 +185,40 @@ def test_a_position_of_another_pipeline_is_not_used_with_a_warning(make, caplog)
     assert ids_of(again)[:3] == [0, 1, 2]
     assert ids_of(again)[3:] == [20, 21]
     assert [r for r in caplog.records if "does not fit this input" in r.message]
+
+
+def normalized_model_fn(features, labels, mode):
+    """Each replica moves the statistics of its own batches."""
+    features = tf.cast(features, tf.float32)[:, None]
+    layer = keras.layers.BatchNormalization(momentum=0.7)
+    w = tf.compat.v1.get_variable("w", [], initializer=tf.compat.v1.ones_initializer())
+    loss = tf.reduce_mean(w * layer(tf.sin(features) * 3 + 1, training=True))
+    step = tf.compat.v1.train.get_global_step()
+    train_op = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+    return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def trained_statistics(model_dir, stops, num_replicas=2):
+    """What each of the runs that stop there leaves in the checkpoint."""
+    config = est.RunConfig(strategy="mirrored", num_replicas=num_replicas, iterations_per_loop=3)
+    for stop in stops:
+        trained = est.Estimator(normalized_model_fn, str(model_dir), config)
+        trained.train(numbers(batch_size=3), max_steps=stop)
+    return {name: trained.get_variable_value(name) for name in trained.get_variable_names()}
+
+
+def test_replicas_resume_with_moving_statistics_of_their_own(tmp_path):
+    whole = trained_statistics(tmp_path / "whole", [17])
+    parts = trained_statistics(tmp_path / "parts", [3, 7, 10, 17])
+    assert any("moving_variance" in name for name in whole)
+    for name, value in whole.items():
+        np.testing.assert_array_equal(parts[name], value, err_msg=name)
+
+
+def test_another_number_of_replicas_begins_with_the_mean_of_their_statistics(tmp_path):
+    before = trained_statistics(tmp_path, [5])
+    after = trained_statistics(tmp_path, [6], num_replicas=1)
+    name = next(name for name in before if "moving_mean" in name)
+    batch = np.sin(np.float32([30, 31, 32])) * 3 + 1
+    expected = 0.7 * before[name] + 0.3 * batch.mean()
+    np.testing.assert_allclose(after[name], expected, rtol=1e-5)
