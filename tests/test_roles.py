@@ -8,6 +8,7 @@ import pytest
 import estimator as est
 from estimator.config.cluster import parse_tf_config
 from estimator.roles import run_evaluator
+from estimator.session import following
 from estimator.session.following import clear_end, read_end, write_end
 from estimator.summary.reader import read_evaluations
 from tests.toy import Model, numbers
@@ -97,8 +98,41 @@ def test_it_waits_for_the_end_of_training(model_dir):
     assert time.now == pytest.approx(30, abs=1)
 
 
+def write_old_end(model_dir, **facts):
+    """Leaves word of an end that is older than this process, by the clock of the file system."""
+    write_end(model_dir, exit_status=0, **facts)
+    (path,) = [entry.path for entry in os.scandir(model_dir) if "ended" in entry.name]
+    os.utime(path, (0, 0))
+
+
+@pytest.mark.parametrize("is_ahead", [True, False])
+def test_the_clock_of_the_chiefs_machine_does_not_make_an_end_old_or_new(model_dir, is_ahead):
+    there = 2**33 if is_ahead else 0
+    write_old_end(model_dir, at=there, reason="end of input")
+    time = Time(
+        t1=lambda: clear_end(model_dir),
+        t50=lambda: write_end(model_dir, at=there, exit_status=0, reason="max_time"),
+    )
+    result, _ = evaluate(model_dir, time)
+    assert result.train_result.reason == "max_time"
+    assert time.now == pytest.approx(50, abs=1)
+    time = Time()
+    evaluate(model_dir, time)  # The end is newer than this process.
+    assert time.now == 0
+    assert not [name for name in os.listdir(model_dir) if name.startswith(".")]
+
+
+def test_no_two_ends_of_training_are_equal(model_dir, monkeypatch):
+    monkeypatch.setattr(following.time, "time", lambda: 1.0)
+    ends = []
+    for _ in range(2):
+        write_end(model_dir, exit_status=0, reason="hook")
+        ends.append(read_end(model_dir))
+    assert ends[0] != ends[1]
+
+
 def test_the_end_of_an_earlier_training_is_not_that_of_this_one(model_dir):
-    write_end(model_dir, at=0, exit_status=0, reason="end of input")
+    write_old_end(model_dir, reason="end of input")
     time = Time(
         t1=lambda: clear_end(model_dir),
         t50=lambda: write_end(model_dir, exit_status=0, reason="max_time"),
@@ -110,7 +144,7 @@ def test_the_end_of_an_earlier_training_is_not_that_of_this_one(model_dir):
 
 @pytest.mark.parametrize("max_steps", [50, None])
 def test_a_chief_that_comes_late_goes_on_with_a_training_that_had_ended(model_dir, max_steps):
-    write_end(model_dir, at=0, exit_status=0, reason="max_steps")
+    write_old_end(model_dir, reason="max_steps")
 
     def go_on():
         config = est.RunConfig(model_dir, save_checkpoints_steps=5)
@@ -126,7 +160,7 @@ def test_a_chief_that_comes_late_goes_on_with_a_training_that_had_ended(model_di
 
 
 def test_an_end_that_is_older_than_the_evaluator_is_taken_for_the_end_at_last(model_dir):
-    write_end(model_dir, at=0, exit_status=0, reason="hook")
+    write_old_end(model_dir, reason="hook")
     time = Time()
     result, evaluated = evaluate(model_dir, time, max_steps=50)
     assert evaluated[-1] == 40

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from estimator.session.peers import Peers
 from estimator.session.server import task_name
 
 _NAME = "training-ended.json"
-_IMPORTED_AT = time.time()
+_IMPORTED_AT = time.monotonic()
 
 
 class ChiefWatch:
@@ -38,7 +39,9 @@ class ChiefWatch:
         is_alone = is_alone or tasks[role][0].endswith(":0")
         self._name = task_name(role, 0)
         self._address = "" if is_alone else tasks[role][0]
-        self._peers = Peers({} if is_alone else {self._name: self._address})
+        chief = {} if is_alone else {self._name: self._address}
+        self._peers = Peers(chief, config.peer_timeout_secs)
+        self._peers.start_checks()
         self._model_dir = config.model_dir
         self._timeout_secs = config.session_creation_timeout_secs
         self._clock = clock
@@ -78,15 +81,16 @@ class EndWatch:
     def __init__(self, model_dir: str | None) -> None:
         """Takes an end that is older than this process for that of an earlier training.
 
-        All tasks are started together, more or less, so what is written later is of this training;
-        of what is older one cannot know: the chief may have ended, or not come yet.
+        By the clock of the file system alone: those of two machines may differ. All tasks are
+        started together, more or less, so what is written later is of this training; of what is
+        older one cannot know: the chief may have ended, or not come yet.
 
         Args:
           model_dir: where the chief leaves word; None if that is not known.
         """
         self._model_dir = model_dir
         end = self.read()
-        self._old = end if end is not None and end.get("at", 0.0) < _started_at() else None
+        self._old = end if end is not None and _is_older_than_process(str(model_dir)) else None
 
     def read(self) -> dict[str, Any] | None:
         """What the chief said last; None if training goes on."""
@@ -99,15 +103,41 @@ class EndWatch:
         return end is not None and self._old is None
 
 
-def _started_at() -> float:
-    """When this process was started, in seconds since the epoch, as far as one can tell."""
+def _is_older_than_process(model_dir: str) -> bool:
+    """Whether the end of training was written before this process was started."""
+    written_at = _written_at(os.path.join(model_dir, _NAME))
+    now = _now_of(model_dir)
+    return written_at is not None and now - written_at > _age_secs()
+
+
+def _now_of(model_dir: str) -> float:
+    """The time by the clock that dates the files there; this machine's if it may not write."""
+    path = os.path.join(model_dir, f".{_NAME}.{uuid.uuid4().hex}")
+    now = None
+    with contextlib.suppress(tf.errors.OpError):
+        with tf.io.gfile.GFile(path, "w") as file:
+            file.write("")
+        now = _written_at(path)
+        tf.io.gfile.remove(path)
+    return time.time() if now is None else now
+
+
+def _written_at(path: str) -> float | None:
+    """When a file was written, in seconds since the epoch; None without it."""
+    try:
+        return float(tf.io.gfile.stat(path).mtime_nsec) / 1e9
+    except tf.errors.OpError:
+        return None
+
+
+def _age_secs() -> float:
+    """How long this process has run, as far as one can tell."""
     try:
         with open("/proc/self/stat") as file:
             ticks = float(file.read().rpartition(")")[2].split()[19])
-        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, AttributeError):  # Not on Linux.
-        return _IMPORTED_AT
-    return time.time() - age
+        return time.monotonic() - _IMPORTED_AT
 
 
 def clear_end(model_dir: str) -> None:
@@ -117,11 +147,14 @@ def clear_end(model_dir: str) -> None:
 
 
 def write_end(model_dir: str, **facts: Any) -> None:
-    """Says that training has ended, and how; the file appears whole."""
+    """Says that training has ended, and how; the file appears whole.
+
+    No two ends are equal, so that one which reads the file rarely does not take a new one for old.
+    """
     tf.io.gfile.makedirs(model_dir)
     path = os.path.join(model_dir, _NAME)
     with tf.io.gfile.GFile(path + ".tmp", "w") as file:
-        file.write(json.dumps({"at": time.time(), **facts}))
+        file.write(json.dumps({"at": time.time(), "id": uuid.uuid4().hex, **facts}))
     tf.io.gfile.rename(path + ".tmp", path, overwrite=True)
 
 
