@@ -1,0 +1,110 @@
+"""Signals that come while a session call runs; in this process."""
+
+import logging
+import os
+import signal
+import threading
+
+import pytest
+import tensorflow as tf
+
+import estimator as est
+from tests.integration.cluster import LIMIT_SECS
+from tests.toy import Model, numbers
+
+v1 = tf.compat.v1
+
+
+class Told(logging.Handler):
+    """Notes that training says it will stop."""
+
+    def __init__(self):
+        super().__init__()
+        self.has_come = threading.Event()
+        self.texts = []
+
+    def emit(self, record):
+        self.texts.append(record.getMessage())
+        if "Once more" in self.texts[-1]:
+            self.has_come.set()
+
+
+@pytest.fixture
+def told():
+    handler, logger = Told(), logging.getLogger("estimator")
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+
+
+class Endless:
+    """A loop that says when it is in its steps, and ends by an error if nothing else ends it."""
+
+    def __init__(self):
+        self.has_begun, self.is_given_up = threading.Event(), threading.Event()
+
+    def model_fn(self, features, labels, mode):
+        def check(number):
+            self.has_begun.set()
+            assert not self.is_given_up.is_set()
+            return number
+
+        spec = Model()(features, labels, mode)
+        checked = tf.numpy_function(check, [spec.loss], spec.loss.dtype)
+        with tf.control_dependencies([checked]):
+            return spec._replace(train_op=tf.group(spec.train_op))
+
+
+def test_the_first_ctrl_c_in_a_long_loop_is_answered_at_once_and_the_second_ends_it(told):
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    endless, answered = Endless(), []
+    config = est.RunConfig(
+        iterations_per_loop=10**9, save_checkpoints_steps=None, save_summary_steps=None
+    )
+
+    def press_twice():
+        endless.has_begun.wait(LIMIT_SECS)
+        os.kill(os.getpid(), signal.SIGINT)
+        answered.append(told.has_come.wait(LIMIT_SECS))
+        if answered[0]:
+            os.kill(os.getpid(), signal.SIGINT)
+        else:
+            endless.is_given_up.set()
+
+    presses = threading.Thread(target=press_twice)
+    presses.start()
+    try:
+        with pytest.raises(KeyboardInterrupt), est.Estimator(endless.model_fn, None, config) as m:
+            m.train(numbers(), steps=10**9)
+    finally:
+        presses.join()
+        handler = signal.signal(signal.SIGINT, previous)
+    assert answered == [True]
+    assert handler is signal.default_int_handler
+    assert signal.set_wakeup_fd(-1) == -1
+    (text,) = [text for text in told.texts if "SIGINT" in text]
+    assert text.endswith(
+        "training stops after this loop and saves. Once more, and it stops at once."
+    )
+
+
+def test_a_program_that_is_told_of_signals_by_a_pipe_still_is(told, tmp_path):
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer)
+    previous = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    class Kill(v1.train.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            signal.raise_signal(signal.SIGTERM)
+
+    try:
+        with pytest.raises(SystemExit, match="143"), est.Estimator(Model(), str(tmp_path)) as m:
+            m.train(numbers(), [Kill()])
+        assert os.read(reader, 10) == bytes([signal.SIGTERM])
+        assert signal.set_wakeup_fd(before) == writer
+    finally:
+        signal.set_wakeup_fd(before)
+        signal.signal(signal.SIGTERM, previous)
+        os.close(reader)
+        os.close(writer)
