@@ -243,15 +243,14 @@ class Estimator:
             return self
         arguments.check_writable(self.model_dir)
         strategy = training.make_training_strategy(self._config)
-        session_config = make_session_config(self._config, strategy)
-        connection = connect(strategy, self._config, session_config)
+        connection = connect(strategy, self._config, make_session_config(self._config, strategy))
         old_model = training.find_start(self._warm_start, found, self._config)
         model = self._model_in(ModeKeys.TRAIN, strategy)
         program = training.build_program(model, input_fn, strategy, self._batches)
         self._trained_on = program.input.element[0]
         request = TrainRequest(
             config=self._config,
-            session_config=session_config,
+            session_config=connection.session_config,
             steps=steps,
             max_steps=max_steps,
             hooks=[*all_hooks, *training.hooks_of_model(program, self._config)],

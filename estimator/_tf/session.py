@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import queue
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -62,10 +64,12 @@ class InterruptibleSession(tf.compat.v1.Session):
         """Opens it; the first call reaches the server."""
         super().__init__(target, graph=graph, config=config)
         self.wait = wait
+        self._idle: list[_CallThread] = []
 
     def give_up(self) -> None:
-        """Tells nobody any more that it, or a callable of its, is not needed."""
+        """Abandons the session: neither its end nor that of a callable is told to the server."""
         self._closed = True
+        self._end_idle_threads()
 
     def close(self) -> None:
         """Closes it; that the server is gone, perhaps for another, does not matter."""
@@ -73,6 +77,7 @@ class InterruptibleSession(tf.compat.v1.Session):
             return
         with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
             self._wait_for(super().close)
+        self._end_idle_threads()
 
     def _do_call(self, fn: Callable, *args: Any) -> Any:
         return self._wait_for(super()._do_call, fn, *args)
@@ -80,6 +85,37 @@ class InterruptibleSession(tf.compat.v1.Session):
     def _wait_for(self, function: Callable, *args: Any) -> Any:
         if self.wait is None:
             return function(*args)
+        # Starting a thread for each call would cost more than handing the call to one that waits.
+        thread = self._idle.pop() if self._idle else _CallThread()
+        is_done, outcome = thread.start_call(function, args)
+        try:
+            self.wait(is_done)
+        except BaseException:
+            thread.end()
+            self.give_up()
+            raise
+        self._idle.append(thread)
+        return outcome.result()
+
+    def _end_idle_threads(self) -> None:
+        while self._idle:
+            self._idle.pop().end()
+
+
+class _CallThread:
+    """A thread that makes one call after the other."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        # A thread of a pool would be waited for when the process ends.
+        threading.Thread(target=_make_calls, args=[self._calls], daemon=True).start()
+        # Whoever forgets to close a session must not leave a thread.
+        weakref.finalize(self, self._calls.put, None)
+
+    def start_call(
+        self, function: Callable, args: tuple
+    ) -> tuple[threading.Event, concurrent.futures.Future]:
+        """Starts it; returns what is set when it has returned, and what then has its outcome."""
         is_done, outcome = threading.Event(), concurrent.futures.Future[Any]()
 
         def call() -> None:
@@ -89,14 +125,18 @@ class InterruptibleSession(tf.compat.v1.Session):
                 outcome.set_exception(error)
             is_done.set()
 
-        # A thread of a pool would be waited for when the process ends.
-        threading.Thread(target=call, daemon=True).start()
-        try:
-            self.wait(is_done)
-        except BaseException:
-            self.give_up()
-            raise
-        return outcome.result()
+        self._calls.put(call)
+        return is_done, outcome
+
+    def end(self) -> None:
+        """Ends the thread after the call that it is in."""
+        self._calls.put(None)
+
+
+def _make_calls(calls: queue.SimpleQueue[Callable[[], None] | None]) -> None:
+    while (call := calls.get()) is not None:
+        call()
+        del call  # It would keep the session as long as the thread waits for another.
 
 
 def open_session(

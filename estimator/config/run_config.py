@@ -95,6 +95,8 @@ class RunConfig(FrozenFields):
         models were slower with it.
       max_time_secs: a call of `train` stops at the end of the loop that reaches this time; it is
         counted from before the first loop.
+      peer_timeout_secs: in a cluster, a task that has not answered for so long (its machine may be
+        down, stopped or cut off) is lost, as one whose process has ended is at once.
       smoke: every verb runs at most 2 steps and writes to a temporary directory in place of
         `model_dir` (an export, in place of its `export_dir_base`), which goes with the Estimator.
       cluster: the cluster and this process's task in it, from TF_CONFIG.
@@ -135,6 +137,7 @@ class RunConfig(FrozenFields):
     cluster: Cluster = field(default_factory=read_cluster)
     ps_placement: str = "round_robin"
     communication_options: tf.distribute.experimental.CommunicationOptions | None = None
+    peer_timeout_secs: float = 60
 
     def __post_init__(self) -> None:
         """Gives each meaning its one value, then checks every field."""
@@ -324,7 +327,8 @@ class RunConfig(FrozenFields):
             check_bool(name, getattr(self, name))
 
     def _check_numbers(self) -> None:
-        check_positive("session_creation_timeout_secs", self.session_creation_timeout_secs)
+        for name in ("session_creation_timeout_secs", "peer_timeout_secs"):
+            check_positive(name, getattr(self, name))
         if self.tf_random_seed is not None:
             check_int("tf_random_seed", self.tf_random_seed, minimum=None)
         for name in (*_STEPS, "keep_checkpoint_max", "num_replicas"):

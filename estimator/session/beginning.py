@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 
 import tensorflow as tf
 
@@ -14,6 +15,8 @@ from estimator.config.run_config import RunConfig
 from estimator.graph.program import TrainProgram
 from estimator.session.finite import BadWeightsError, WeightsCheck
 from estimator.session.team import Team
+
+_log = logging.getLogger("estimator")
 
 
 def tell_saved_step(session: tf.compat.v1.Session, team: Team, path: str | None) -> int | None:
@@ -29,13 +32,30 @@ def start_input(
     position: InputPosition | None,
     model_dir: str,
     saved_step: int | None,
+    team: Team,
 ) -> bool:
-    """Starts the input; returns whether it goes on where it stood at the checkpoint."""
+    """Starts the input; returns whether it goes on where it stood at the checkpoint.
+
+    It does on all workers or on none: some would see examples again that others leave behind.
+    """
     if program.input.initializer is not None:
         session.run(program.input.initializer)
-    if saved_step is None or position is None:
+    if saved_step is None:
         return False
-    return position.restore(session, model_dir, saved_step)
+    is_restored = position is not None and position.restore(session, model_dir, saved_step)
+    number = team.first_without(session, is_restored)
+    if number is None:
+        return True
+    if is_restored:
+        session.run(program.input.initializer)
+    if position is not None and not team.is_one:
+        _log.warning(
+            "Worker %d of the workers, counted from 0, has no position in its input at step %d: "
+            "the inputs of all workers start at their beginning.",
+            number,
+            saved_step,
+        )
+    return False
 
 
 def save_start(

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from estimator.session.heartbeat import Heartbeat
+
 if TYPE_CHECKING:
     import grpc
 
@@ -56,21 +58,30 @@ def _never() -> None:
 class Peers:
     """The other tasks, by their names, and a connection to each."""
 
-    def __init__(self, addresses: Mapping[str, str], consequence: str = _OF_TRAINING) -> None:
+    def __init__(
+        self,
+        addresses: Mapping[str, str],
+        timeout_secs: float,
+        consequence: str = _OF_TRAINING,
+    ) -> None:
         """Connects to nobody yet.
 
         Args:
           addresses: "host:port" of each, by its name.
+          timeout_secs: one that does not answer any more is taken for lost within this time.
           consequence: what comes of it if one is gone, and the way out.
         """
         self._consequence = consequence
+        self._timeout_secs = timeout_secs
         self._addresses = dict(addresses)
         self._channels = {name: _connect(address) for name, address in self._addresses.items()}
         self._first_status: dict[str, bytes] = {}
         self._lost: list[str] = []
         self._guarded: list[tf.compat.v1.Session] = []
         self._is_lost = threading.Event()
+        self._is_watched = False
         self._changes: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._heartbeat = Heartbeat(self._channels, timeout_secs, self._changes.put)
 
     def __bool__(self) -> bool:
         """Whether there is anybody."""
@@ -100,6 +111,15 @@ class Peers:
                 f"({timeout_secs:g}). Check that all servers and tasks of TF_CONFIG are running, "
                 "that their addresses resolve, and that no firewall is between them."
             )
+        self.start_checks()
+
+    def start_checks(self) -> None:
+        """From now on notices, too, when one of them does not answer any more."""
+        self._heartbeat.start()
+
+    def hurry(self) -> None:
+        """This task is to end soon: one that has not answered for some seconds is lost."""
+        self._heartbeat.hurry()
 
     def wait_for(self, is_done: threading.Event, check: Callable[[], None] = _never) -> None:
         """Waits for the end of a call that another thread makes.
@@ -113,7 +133,7 @@ class Peers:
         """
         while not is_done.wait(_POLL_SECS):
             check()
-            gone = [name for name in self._channels if self._is_away(name)]
+            gone = self._lost if self._is_watched else [*filter(self._is_away, self._channels)]
             if gone and not is_done.wait(_GRACE_SECS):
                 self._lost += [name for name in gone if name not in self._lost]
                 self._is_lost.set()
@@ -135,11 +155,14 @@ class Peers:
             callbacks[name] = self._make_callback(name)
             channel.subscribe(callbacks[name])
         watcher.start()
+        self._is_watched = True
         try:
             yield
         except tf.errors.OpError as error:
             # The error may be here before the news that a connection has closed.
-            if isinstance(error, _OF_OTHERS) and self._is_lost.wait(_ANSWER_SECS):
+            if isinstance(error, _OF_OTHERS) and (
+                self._is_lost.wait(_ANSWER_SECS) or self._heartbeat.quiet()
+            ):
                 raise self._make_error() from error
             raise
         finally:
@@ -153,9 +176,14 @@ class Peers:
         self._guarded.append(session)
 
     def is_gone(self, name: str) -> bool:
-        """Whether a task does not answer now, or is not known."""
-        channel = self._channels.get(name)
-        return channel is None or self._ask(channel, _ANSWER_SECS, wait_for_ready=False) is None
+        """Whether nobody listens there now, or has not answered for long, or it is not known."""
+        if name not in self._channels or self._heartbeat.is_silent(name):
+            return True
+        try:
+            self._channels[name].unary_unary(_GET_STATUS)(b"", timeout=_ANSWER_SECS)
+        except _rpc_error() as error:
+            return _is_of_nobody(error)
+        return False
 
     def is_any_away(self) -> bool:
         """Whether one of them is gone now, or another than it was when it was waited for."""
@@ -170,12 +198,19 @@ class Peers:
         while not self._is_lost.wait(_POLL_SECS):
             check()
 
+    def silence(self) -> tf.errors.UnavailableError | None:
+        """The error that names those that do not answer any more; None without one."""
+        is_any = any(map(self._heartbeat.is_silent, self._channels))
+        return self._make_error() if is_any else None
+
     def release(self) -> None:
         """From now on tasks may end."""
+        self._is_watched = False
         self._changes.put(None)
 
     def close(self) -> None:
         """Closes the connections."""
+        self._heartbeat.close()
         for channel in self._channels.values():
             channel.close()
 
@@ -188,11 +223,7 @@ class Peers:
 
     def _watch(self) -> None:
         while (name := self._changes.get()) is not None:
-            if name in self._lost:
-                continue
-            status = self._ask(self._channels[name], _ANSWER_SECS, wait_for_ready=False)
-            # A task that has been started again is not the one that took part.
-            if status is not None and status == self._first_status.get(name):
+            if name in self._lost or not self._is_away(name):
                 continue
             self._lost.append(name)
             if not self._is_lost.is_set():
@@ -217,12 +248,17 @@ class Peers:
                 return status
 
     def _is_away(self, name: str) -> bool:
-        """Whether nobody listens, or another than before; one that is slow to answer is there."""
+        """Whether nobody listens, or another than before, or has not answered for long.
+
+        One that has been started again is not the one that took part.
+        """
+        if self._heartbeat.is_silent(name):
+            return True
         try:
             get_status = self._channels[name].unary_unary(_GET_STATUS)
             return bool(get_status(b"", timeout=_ANSWER_SECS) != self._first_status.get(name))
         except _rpc_error() as error:
-            return bool(error.code().name == "UNAVAILABLE")  # type: ignore[attr-defined]
+            return _is_of_nobody(error)
 
     def _ask(
         self, channel: grpc.Channel, timeout_secs: float, wait_for_ready: bool
@@ -235,15 +271,33 @@ class Peers:
             return None
 
     def _make_error(self) -> tf.errors.UnavailableError:
-        lost = _join([self._full_name(name) for name in self._lost])
-        return tf.errors.UnavailableError(
-            None,
-            None,
-            f"{lost} {'is' if len(self._lost) == 1 else 'are'} gone, so {self._consequence}",
-        )
+        # Where one does not answer, others that are gone may have ended because of it.
+        quiet = self._heartbeat.quiet()
+        gone = [name for name in self._lost if name not in quiet]
+        clauses = []
+        if quiet:
+            names = ", ".join(map(self._full_name, quiet))
+            verb = "does" if len(quiet) == 1 else "do"
+            rule = f"`peer_timeout_secs` ({self._timeout_secs:g})"
+            clauses.append(f"{names} {verb} not answer any more, within {rule}")
+        if gone:
+            names = ", ".join(map(self._full_name, gone))
+            clauses.append(f"{names} {'is' if len(gone) == 1 else 'are'} gone")
+        message = f"{' and '.join(clauses)}, so {self._consequence}"
+        return tf.errors.UnavailableError(None, None, message[:1].upper() + message[1:])
 
     def _full_name(self, name: str) -> str:
         return f"{name} ({self._addresses[name]})"
+
+
+@contextlib.contextmanager
+def closed_on_error(peers: Peers) -> Iterator[None]:
+    """Closes the connections if the block raises."""
+    try:
+        yield
+    except BaseException:
+        peers.close()
+        raise
 
 
 def _connect(address: str) -> grpc.Channel:
@@ -256,6 +310,11 @@ def _rpc_error() -> type[Exception]:
     import grpc
 
     return grpc.RpcError
+
+
+def _is_of_nobody(error: Exception) -> bool:
+    """Whether a call failed because nobody listens; a deadline may be that of one that is slow."""
+    return bool(error.code().name == "UNAVAILABLE")  # type: ignore[attr-defined]
 
 
 def _resolution(address: str) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from typing import Any
 
 import tensorflow as tf
 
+from estimator import _tf
 from estimator.config.run_config import RunConfig
 from estimator.console import say
 from estimator.session.following import EndWatch
@@ -17,6 +19,7 @@ from estimator.session.shared import BoardOfPs
 from estimator.session.signals import StopSignal, stop_signals
 
 _RETURN_SECS = 30.0
+_CALL_SECS = 10.0
 _log = logging.getLogger("estimator")
 
 
@@ -38,6 +41,7 @@ def serve_parameters(config: RunConfig) -> int:
 
     Raises:
       TimeoutError: the chief did not come at all.
+      tf.errors.UnavailableError: the chief does not answer any more.
       ValueError: this task's port is in use.
       KeyboardInterrupt, SystemExit: the signal; see `stop_signals`.
     """
@@ -68,30 +72,35 @@ class _Service:
         self._board = BoardOfPs(self._cluster.task_id)
         self._ending = EndWatch(config.model_dir)
         self._timeout_secs = config.session_creation_timeout_secs
+        self._peer_timeout_secs = config.peer_timeout_secs
         self._has_told = False
 
     def run(self) -> int:
         """Waits for the end of the chief; returns the status to exit with."""
-        self._wait_until_gone(self._timeout_secs)
+        silence = self._wait_until_gone(self._timeout_secs)
         with contextlib.suppress(TimeoutError):
             while (told := self._read_result()) == 0:
                 # It may have failed before it had a session, by which it would have said so.
                 end = self._ending.read()
                 if _exit_status(end):
                     return _exit_status(end)
+                if silence is not None:
+                    raise silence  # It has been waited for already.
                 _log.warning("The chief is gone, and has not said why: waiting for it.")
-                self._wait_until_gone(min(self._timeout_secs, _RETURN_SECS))
+                silence = self._wait_until_gone(min(self._timeout_secs, _RETURN_SECS))
             return told - 1
         _log.error("The chief did not come back.")
         return 1
 
-    def _wait_until_gone(self, timeout_secs: float) -> None:
-        peers = Peers(self._chief)
+    def _wait_until_gone(self, timeout_secs: float) -> tf.errors.UnavailableError | None:
+        """Returns the error that says so if it does not answer any more, but closed nothing."""
+        peers = Peers(self._chief, self._peer_timeout_secs)
         with contextlib.closing(peers):
             peers.wait(timeout_secs, self._check_absent)
             say("The chief is there: serving variables until it ends")
             with peers.watched():
                 peers.wait_until_lost(self._check_present)
+                return peers.silence()
 
     def _check_absent(self) -> None:
         """Ends the waiting for a chief that does not come: by a signal, or by word of it."""
@@ -103,7 +112,11 @@ class _Service:
     def _check_present(self) -> None:
         """Tells the chief, once it trains, of a signal that came to this task."""
         if self._stop.received is not None and not self._has_told:
-            with self._open(self._board.first_graph, "/job:ps/task:0") as session:
+            # If the first ps does not answer, this task goes on watching the chief.
+            with (
+                contextlib.suppress(TimeoutError, tf.errors.UnavailableError),
+                self._open(self._board.first_graph, "/job:ps/task:0") as session,
+            ):
                 self._has_told = self._board.say_stop(session, self._stop.received.name)
 
     def _read_result(self) -> int:
@@ -114,7 +127,12 @@ class _Service:
         config = tf.compat.v1.ConfigProto()
         config.CopyFrom(self._session_config)
         config.device_filters[:] = [f"/job:ps/task:{self._cluster.task_id}", *devices]
-        return tf.compat.v1.Session(self._cluster.master, graph=graph, config=config)
+        return _tf.open_session(self._cluster.master, graph, config, _wait_briefly)
+
+
+def _wait_briefly(is_done: threading.Event) -> None:
+    if not is_done.wait(_CALL_SECS):
+        raise TimeoutError
 
 
 class _EndedError(Exception):

@@ -30,13 +30,27 @@ class Connection:
       needed: the addresses, by name, of the tasks without which training cannot go on.
       replaceable: those of the tasks that may end and come back.
       is_elsewhere: whether the target is a server of another process.
+      peer_timeout_secs: within which one of these tasks that does not answer any more is lost.
     """
 
     target: str = ""
-    session_config: tf.compat.v1.ConfigProto | None = None
+    session_config: tf.compat.v1.ConfigProto = dataclasses.field(
+        default_factory=tf.compat.v1.ConfigProto
+    )
     needed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     replaceable: Mapping[str, str] = dataclasses.field(default_factory=dict)
     is_elsewhere: bool = False
+    peer_timeout_secs: float = 60
+
+    @property
+    def has_remote_calls(self) -> bool:
+        """Whether a call may not return, even if its session is closed, when a task is gone.
+
+        A server of our own that calls another, as of a ps, waits for its answer even to be told
+        that the step was cancelled. Where it only runs ops of this task, closing the session ends
+        its calls, so that none needs a thread to wait for it.
+        """
+        return self.is_elsewhere or any(name.startswith("ps ") for name in self.needed)
 
 
 def connect(
@@ -46,14 +60,20 @@ def connect(
 ) -> Connection:
     """How to train under a strategy; starts this task's server if there is none yet.
 
+    Args:
+      strategy: of training.
+      config: of the model.
+      session_config: of the strategy; the connection has a copy, with what it needs besides.
+
     Raises:
       ValueError: this task's port is in use, or the server that the config names is no address, or
         of no use to workers that train together.
     """
     if is_tpu(strategy):
-        return connect_to_tpu(strategy, session_config)
+        return connect_to_tpu(strategy, config, session_config)
     cluster = config.cluster
     existing = connect_to_existing(config, ModeKeys.TRAIN, session_config)
+    connection = existing or _connection(config, config.master, session_config)
     if existing is not None and workers_of(strategy).count > 1:
         raise ValueError(
             f"`master` ({existing.target!r}) is a server that runs already, and workers that train "
@@ -61,56 +81,63 @@ def connect(
             'it out, or train with ps tasks: RunConfig(strategy="parameter_server").'
         )
     if cluster.num_ps_replicas:
-        return _connect_to_ps(config, session_config, existing)
+        return _connect_to_ps(config, connection)
     if existing is not None:
         return existing
     if workers_of(strategy).count == 1:
-        return Connection(config.master, session_config)
+        return connection
     if not _tf.has_started_server(strategy):
         start_server(cluster, session_config, config.protocol)
     address = cluster.cluster_spec[cluster.task_type][cluster.task_id]
     others = {**task_addresses(cluster, "chief"), **task_addresses(cluster, "worker")}
-    return Connection(f"{config.protocol or 'grpc'}://{address}", session_config, others)
+    target = f"{config.protocol or 'grpc'}://{address}"
+    return dataclasses.replace(connection, target=target, needed=others)
 
 
-def _connect_to_ps(
-    config: RunConfig, session_config: tf.compat.v1.ConfigProto, existing: Connection | None
+def _connection(
+    config: RunConfig, target: str, session_config: tf.compat.v1.ConfigProto
 ) -> Connection:
-    """How a chief or a worker trains beside ps tasks."""
+    """A connection without other tasks, with its own copy of the session's config."""
+    copied = tf.compat.v1.ConfigProto()
+    copied.CopyFrom(session_config)
+    return Connection(target, copied, peer_timeout_secs=config.peer_timeout_secs)
+
+
+def _connect_to_ps(config: RunConfig, connection: Connection) -> Connection:
+    """How a chief or a worker trains beside ps tasks, on a server that runs already or its own."""
     cluster = config.cluster
     needed = task_addresses(cluster, "ps")
     chief, workers = task_addresses(cluster, "chief"), task_addresses(cluster, "worker")
     if not chief:
         chief = {"worker 0": workers.pop("worker 0", "")} if not cluster.is_chief else {}
-    if not session_config.device_filters:
+    if not connection.session_config.device_filters:
         # A worker that is gone holds nobody up.
         own = f"/job:{cluster.task_type}/task:{cluster.task_id}"
-        session_config.device_filters.extend(["/job:ps", own])
-    if existing is not None:
+        connection.session_config.device_filters.extend(["/job:ps", own])
+    if connection.is_elsewhere:
         # Servers that go on when a worker is gone tell nothing of it: there is nobody to watch.
-        tasks = {**existing.needed, **needed}
-        return Connection(existing.target, session_config, tasks, is_elsewhere=True)
-    start_server(cluster, session_config, config.protocol)
+        return dataclasses.replace(connection, needed={**connection.needed, **needed})
+    start_server(cluster, connection.session_config, config.protocol)
     if cluster.is_chief:
-        return Connection(config.master, session_config, needed, workers)
-    return Connection(config.master, session_config, {**needed, **chief})
+        return dataclasses.replace(connection, needed=needed, replaceable=workers)
+    return dataclasses.replace(connection, needed={**needed, **chief})
 
 
 def connect_to_tpu(
-    strategy: tf.distribute.Strategy, session_config: tf.compat.v1.ConfigProto | None = None
+    strategy: tf.distribute.Strategy, config: RunConfig, session_config: tf.compat.v1.ConfigProto
 ) -> Connection:
     """How sessions reach the TPU of a strategy, if it is remote: then its hosts are needed."""
     resolver = tpu_resolver(strategy)
-    target = resolver.master() if resolver is not None else ""
-    if not target:
-        return Connection(session_config=session_config)
+    connection = _connection(config, resolver.master() if resolver else "", session_config)
+    if resolver is None or not connection.target:
+        return connection
     spec = resolver.cluster_spec()
     needed = {
         f"the TPU's {job} {index}": spec.task_address(job, index)
         for job in (spec.jobs if spec else ())
         for index in spec.task_indices(job)
-    } or {"the TPU": target.partition("://")[2]}
-    return Connection(target, session_config, needed, is_elsewhere=True)
+    } or {"the TPU": connection.target.partition("://")[2]}
+    return dataclasses.replace(connection, needed=needed, is_elsewhere=True)
 
 
 def connect_to_existing(
@@ -122,7 +149,7 @@ def connect_to_existing(
       config: names it by `master` or `evaluation_master`, or in TF_CONFIG. Of a task of a cluster,
         the server named there is for training alone.
       mode: a `ModeKeys`.
-      session_config: is given what such a session needs.
+      session_config: of the strategy; the connection has a copy, with what it needs besides.
 
     Raises:
       ValueError: what it names is no address.
@@ -138,11 +165,12 @@ def connect_to_existing(
             f"`{name}` ({target!r}) must be the target of a session, "
             'such as "grpc://10.0.0.1:2222". Leave it out to run in this process.'
         )
+    connection = _connection(config, target, session_config)
     if not (mode == ModeKeys.TRAIN and config.num_ps_replicas):
         # Variables and iterators of its own: other sessions there have some of the same names.
-        session_config.isolate_session_state = True
+        connection.session_config.isolate_session_state = True
     needed = {f"the server of `{name}`": address}
-    return Connection(target, session_config, needed, is_elsewhere=True)
+    return dataclasses.replace(connection, needed=needed, is_elsewhere=True)
 
 
 def check_runs_there(graph: tf.Graph, connection: Connection) -> None:

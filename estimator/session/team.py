@@ -17,6 +17,7 @@ from estimator.graph.workers import collective_ops_behind
 from estimator.session.alike import check_alike, describe_model
 from estimator.session.hooks import Hook
 from estimator.session.peers import Peers
+from estimator.session.server import Connection
 from estimator.session.shared import Noticeboard
 
 # They write to the directory of the model, which is the chief's to write to.
@@ -124,6 +125,11 @@ class Team:
         if self.board is not None and self.board.is_chief:
             self.board.announce(session)
 
+    def first_without(self, session: tf.compat.v1.Session, has_it: bool) -> int | None:
+        """The first worker, counted from 0, that has not got something; None if all have it."""
+        number = self.meet(session, _LARGEST if has_it else self.workers.index)
+        return None if number == _LARGEST else number
+
     def own_hooks(self, hooks: Sequence[Hook]) -> list[Hook]:
         """Those that this worker runs: the chief's alone write to the model's directory."""
         if self.is_chief:
@@ -137,10 +143,8 @@ class Team:
 @contextlib.contextmanager
 def joined(
     program: TrainProgram,
-    others: Mapping[str, str],
     mine: Mapping[str, Any],
-    target: str,
-    session_config: tf.compat.v1.ConfigProto,
+    connection: Connection,
     timeout_secs: float,
     check: Callable[[], None],
 ) -> Iterator[Peers]:
@@ -148,10 +152,8 @@ def joined(
 
     Args:
       program: to be run.
-      others: the addresses of the other workers, by name.
       mine: what must be equal on all workers besides the model.
-      target: of this worker's server.
-      session_config: of sessions on it.
+      connection: of this worker, to its server and to the others.
       timeout_secs: how long to wait for the others.
       check: called while this waits; what it raises ends the waiting.
 
@@ -160,11 +162,11 @@ def joined(
       ValueError: a worker has another model or config.
       tf.errors.UnavailableError: a worker is gone.
     """
-    peers = Peers(others)
+    peers = Peers(connection.needed, connection.peer_timeout_secs)
 
     def open_session(graph: tf.Graph) -> tf.compat.v1.Session:
         wait = functools.partial(peers.wait_for, check=check)
-        return _tf.InterruptibleSession(target, graph, session_config, wait)
+        return _tf.InterruptibleSession(connection.target, graph, connection.session_config, wait)
 
     with contextlib.closing(peers):
         peers.wait(timeout_secs, check)

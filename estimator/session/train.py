@@ -86,13 +86,13 @@ def run_train(
             patience_secs = min(_LOCK_PATIENCE_SECS, config.session_creation_timeout_secs)
             stack.enter_context(trainer_lock(model_dir, patience_secs))
         paths = files.checkpoints_newest_first(model_dir)
+        stop = stack.enter_context(stop_signals())
         _watch_saver_hooks(request, position, weights, stack)
         # First: what they add to the graph is initialized, saved and recorded like the model's.
         hooked, program = _begin_hooks(program, request, team)
         setup = _build_setup(program, request, start)
         events = EventWriter(model_dir, program.graph if config.checkpoint_save_graph_def else None)
         checkpoints = _make_checkpoint_writer(request, setup, position, team, events)
-        stop = stack.enter_context(stop_signals())
         tpu = start_tpu(program.strategy)
         stack.enter_context(restarting_after_failure(program.strategy))
         peers, replaceable = stack.enter_context(_joined(program, request, stop))
@@ -105,7 +105,7 @@ def run_train(
         saved_step = tell_saved_step(session, team, path)
         if checkpoints is not None and saved_step is not None:
             checkpoints.go_on_from(saved_step, path, paths)
-        is_resumed = start_input(session, program, position, model_dir, saved_step)
+        is_resumed = start_input(session, program, position, model_dir, saved_step, team)
         fresh = checkpoints if saved_step is None else None
         save_start(session, program, config, fresh, weights, team)
         team.announce(session)
@@ -193,7 +193,6 @@ def _joined(
 ) -> Iterator[tuple[Peers, Peers]]:
     """Inside, all tasks are there; yields those that are needed, and those that may come back."""
     config, connection = request.config, request.connection
-    replaceable = Peers(connection.replaceable)
     alike = {
         "TensorFlow": tf.__version__,
         "`steps`": request.steps,
@@ -205,17 +204,13 @@ def _joined(
     if connection.needed and not config.is_chief:
         say_waiting(config.cluster, connection.needed)
     with (
-        joined(
-            program,
-            connection.needed,
-            alike,
-            connection.target,
-            request.session_config,
-            timeout_secs,
-            stop.check_waiting,
-        ) as peers,
-        contextlib.closing(replaceable),
+        joined(program, alike, connection, timeout_secs, stop.check_waiting) as peers,
+        contextlib.closing(
+            Peers(connection.replaceable, connection.peer_timeout_secs)
+        ) as replaceable,
     ):
+        # A call that hangs must not use up the time that a task has after SIGTERM.
+        stop.when_received(peers.hurry)
         replaceable.wait(timeout_secs, stop.check_waiting)
         yield peers, replaceable
 
@@ -238,9 +233,8 @@ def _opened(
         if not isinstance(session, _tf.InterruptibleSession):
             yield session, path
             return
-        # From here on a signal ends the loop; and a server of our own ends its calls itself when
-        # the session is closed, for which no thread is needed.
-        session.wait = peers.wait_for if request.connection.is_elsewhere else None
+        # From here on a signal ends the loop.
+        session.wait = peers.wait_for if request.connection.has_remote_calls else None
         try:
             yield session, path
         finally:
@@ -260,8 +254,9 @@ def _guarded(
 
     And the chief tells the ps tasks, which cannot know, how training inside ended.
     """
-    if not request.connection.is_elsewhere:
+    if not request.connection.has_remote_calls:
         peers.guard(session)
+    stop.end_call = session.close
     board = team.board if team.is_chief else None
     try:
         yield

@@ -22,7 +22,7 @@ from estimator.session.hooks import Hook, HookedSession
 from estimator.session.host_input import HostInput, OpenInput, SessionOfBoth
 from estimator.session.open import Setup, needs_values, restore_first, start_new
 from estimator.session.padded import limited, padded
-from estimator.session.peers import Peers
+from estimator.session.peers import Peers, closed_on_error
 from estimator.session.server import Connection, check_runs_there
 from estimator.session.tpu import num_failures, restarting_after_failure, start_tpu
 
@@ -89,10 +89,11 @@ class WarmSession:
         self._connection, self._timeout_secs = connection, timeout_secs
         target = start_tpu(program.strategy) or connection.target
         self._num_failures = num_failures(program.strategy)
-        self._peers = Peers(connection.needed, _WITHOUT_SERVER)
-        self._peers.wait(timeout_secs)
-        wait = self._peers.wait_for if self._peers else None
-        self.session = _tf.open_session(target, setup.graph, setup.config, wait)
+        self._peers = Peers(connection.needed, connection.peer_timeout_secs, _WITHOUT_SERVER)
+        with closed_on_error(self._peers):
+            self._peers.wait(timeout_secs)
+            wait = self._peers.wait_for if self._peers else None
+            self.session = _tf.open_session(target, setup.graph, setup.config, wait)
         self._end = weakref.finalize(self, _end_session, self.session, self._peers)
         self._setup = setup
         self._version_as_built = setup.graph.version

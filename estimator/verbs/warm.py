@@ -136,15 +136,17 @@ def _open(
     old_model = None if warm_start is None else find_old_model(warm_start, is_for_part=True)
     session_config = make_session_config(model.config, strategy)
     if is_tpu(strategy):
-        connection = connect_to_tpu(strategy)
+        connection = connect_to_tpu(strategy, model.config, session_config)
     else:
-        connection = connect_to_existing(model.config, mode, session_config) or Connection()
+        connection = connect_to_existing(model.config, mode, session_config) or Connection(
+            session_config=session_config
+        )
     build = _program_builder(mode, strategy, _batch_size_of(model.params))
     program = build(model, host_input.element, strategy, model.config.tf_random_seed)
     with strategy.scope():
         setup = build_setup(
             build_start(program.graph, program.spec.scaffold, build_saver, old_model),
-            session_config,
+            connection.session_config,
             is_evaluation=mode == ModeKeys.EVAL,
         )
     timeout_secs = model.config.session_creation_timeout_secs

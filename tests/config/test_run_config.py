@@ -96,6 +96,7 @@ def test_every_field_holds_what_it_is_given():
         "protocol": "grpc+verbs",
         "experimental_max_worker_delay_secs": 0,
         "session_creation_timeout_secs": 0.5,
+        "peer_timeout_secs": 0.5,
         "checkpoint_save_graph_def": False,
         "keep_checkpoint_every_n_hours": 0.1,
         "train_distribute": one_device(),
@@ -325,6 +326,7 @@ def test_an_old_distribute_config_is_taken_apart():
         ({"jit_compile": "yes"}, TypeError, "`jit_compile` .'yes'. must be True or False"),
         ({"smoke": 1}, TypeError, "`smoke` .1. must be True or False"),
         ({"max_time_secs": 0}, ValueError, "`max_time_secs` .0. must be positive"),
+        ({"peer_timeout_secs": 0}, ValueError, "`peer_timeout_secs` .0. must be positive"),
         ({"max_time_secs": "1h"}, TypeError, "`max_time_secs` .'1h'. must be a number"),
     ],
 )

@@ -37,11 +37,11 @@ def tf_config(addresses, task_type, task_id):
 class Task:
     """A process of a cluster, whose output is kept in files: no pipe fills up."""
 
-    def __init__(self, addresses, task_type, task_id, program, arguments, environment):
+    def __init__(self, addresses, task_type, task_id, program, arguments, environment, inside=()):
         self.name = f"{task_type} {task_id}"
         self._out, self._err = (tempfile.TemporaryFile("w+") for _ in range(2))  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, program, *map(str, arguments)],
+            [*inside, sys.executable, program, *map(str, arguments)],
             env={
                 **os.environ,
                 "PYTHONPATH": ROOT,
@@ -99,8 +99,19 @@ class Task:
 class Cluster:
     """The tasks of some roles, started on entry and ended, whatever they do, on exit."""
 
-    def __init__(self, program, *arguments, addresses=None, environment=None, only=None, **roles):
+    def __init__(
+        self,
+        program,
+        *arguments,
+        addresses=None,
+        environment=None,
+        only=None,
+        inside=lambda address: (),
+        **roles,
+    ):
+        """`inside` says what stands before the command of the task at an address."""
         self.addresses = addresses or make_addresses(**roles)
+        self._inside = inside
         self._program, self._arguments = program, arguments
         self._environment = environment or {}
         self._only = only
@@ -121,6 +132,7 @@ class Cluster:
             self._program,
             [*self._arguments, *more],
             self._environment,
+            self._inside(self.addresses[role][index]),
         )
         return self.tasks[role, index]
 

@@ -35,6 +35,13 @@ def make_model(model_dir, model_fn=average_model_fn, **changes):
     )
 
 
+def timeouts(creation_secs, peer_secs):
+    return {
+        "session_creation_timeout_secs": float(creation_secs),
+        "peer_timeout_secs": float(peer_secs),
+    }
+
+
 def run(model, max_steps=None, input_fn=None):
     spec = est.EvalSpec(numbers(4), steps=None, start_delay_secs=0, throttle_secs=0)
     train_spec = est.TrainSpec(input_fn or numbers(None), max_steps, hooks=[Say()])
@@ -42,9 +49,9 @@ def run(model, max_steps=None, input_fn=None):
     print(result.train_result.global_step, result.train_result.reason, flush=True)
 
 
-def endless(model_dir, timeout_secs=60):
+def endless(model_dir, timeout_secs=60, peer_timeout_secs=60):
     """Training without an end, of small steps or loops."""
-    run(make_model(model_dir, session_creation_timeout_secs=float(timeout_secs)))
+    run(make_model(model_dir, **timeouts(timeout_secs, peer_timeout_secs)))
 
 
 def slow_start(model_dir):
@@ -63,9 +70,9 @@ def slow_start(model_dir):
     run(make_model(model_dir, model_fn))
 
 
-def together(model_dir, timeout_secs=600):
+def together(model_dir, timeout_secs=600, peer_timeout_secs=60):
     """Workers that wait for each other, beside an evaluator."""
-    changes = {"session_creation_timeout_secs": float(timeout_secs)}
+    changes = timeouts(timeout_secs, peer_timeout_secs)
     run(make_model(model_dir, strategy="multi_worker_mirrored", **changes))
 
 

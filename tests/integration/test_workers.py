@@ -201,16 +201,34 @@ def test_workers_stop_at_the_same_step_for_the_same_reason(tmp_path):
         assert recorded == [5, 10, 15, 20]
 
 
-@pytest.mark.slow
-def test_workers_that_differ_are_told_in_what(tmp_path):
-    with Cluster(PROGRAM, "differs", tmp_path, worker=2) as cluster:
+@pytest.fixture(scope="module")
+def differing(tmp_path_factory):
+    model_dir = tmp_path_factory.mktemp("differing")
+    with Cluster(PROGRAM, "differs", model_dir, worker=2) as cluster:
         cluster.check_all_succeed()
-        for task in TWO:
-            told = {r["case"]: r["error"] for r in cluster[task].results}
-            assert "`iterations_per_loop` is 1 on worker 0 and 2 on worker 1" in told["loop"]
-            assert "`max_steps` is 3 on worker 0 and 4 on worker 1" in told["steps"]
-            assert "variable more is float32 (3, 1) on worker 0 and float32 (3, 2)" in told["model"]
-            assert "variable only_there is not there on worker 0" in told["model"]
+        yield model_dir, cluster
+
+
+@pytest.mark.slow
+def test_workers_that_differ_are_told_in_what(differing):
+    _, cluster = differing
+    for task in TWO:
+        told = {r["case"]: r["error"] for r in cluster[task].results}
+        assert "`iterations_per_loop` is 1 on worker 0 and 2 on worker 1" in told["loop"]
+        assert "`max_steps` is 3 on worker 0 and 4 on worker 1" in told["steps"]
+        assert "variable more is float32 (3, 1) on worker 0 and float32 (3, 2)" in told["model"]
+        assert "variable only_there is not there on worker 0" in told["model"]
+
+
+@pytest.mark.slow
+def test_if_one_worker_lost_its_position_all_start_their_input_at_the_beginning(differing):
+    model_dir, cluster = differing
+    # Three steps, of 12 examples each, and two from the beginning.
+    np.testing.assert_array_equal(
+        values_of(model_dir / "position")["seen"], [2] * 24 + [1] * 12 + [0] * 60
+    )
+    for task in TWO:
+        assert "Worker 1 of the workers, counted from 0, has no position" in cluster[task].err
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,12 @@
 python worker_run.py SCENARIO MODEL_DIR [ARGUMENT]
 """
 
+import glob
 import json
 import os
 import signal
 import sys
+import time
 
 import numpy as np
 import tensorflow as tf
@@ -305,9 +307,27 @@ def differs(model_dir):
             v1.get_variable("only_there", [])
         return average_model_fn(features, labels, mode)
 
+    # First: models that differ leave their workers at odds about TensorFlow's collectives.
+    lose_position(f"{model_dir}/position", index)
     run("loop", average_model_fn, iterations_per_loop=1 + index)
     run("steps", average_model_fn, max_steps=3 + index)
     run("model", other_model_fn)
+    # One that ends while the other still reads what it was told would be taken for lost.
+    told = [f"{model_dir}/told-{i}" for i in range(2)]
+    with open(told[index], "w"):
+        while not os.path.exists(told[1 - index]):
+            time.sleep(0.05)
+
+
+def lose_position(model_dir, index):
+    """One worker's position in its input is lost between two runs."""
+    with make_model(model_dir) as line:
+        input_fn = make_input_fn(None)
+        line.train(input_fn, max_steps=3)
+        if index == 1:
+            for path in glob.glob(f"{model_dir}/**/*worker-1-of-2*", recursive=True):
+                os.remove(path)
+        line.train(input_fn, max_steps=5)
 
 
 def kinds(model_dir, *names):

@@ -79,14 +79,14 @@ def test_the_hosts_of_a_remote_tpu_are_watched():
     with tf.Graph().as_default():
         strategy = tf.distribute.TPUStrategy(resolver)
     training = connect(strategy, est.RunConfig(), v1.ConfigProto())
-    for connection in (training, connect_to_tpu(strategy)):
+    for connection in (training, connect_to_tpu(strategy, est.RunConfig(), v1.ConfigProto())):
         assert connection.target == "grpc://10.0.0.1:8470"
         assert connection.is_elsewhere
         assert connection.needed == {
             "the TPU's worker 0": "10.0.0.1:8470",
             "the TPU's worker 1": "b:8470",
         }
-    assert connect_to_tpu(make_described(2)).needed == {}
+    assert connect_to_tpu(make_described(2), est.RunConfig(), v1.ConfigProto()).needed == {}
 
 
 @pytest.mark.parametrize("name", ["local", "nobody-knows-it"])
