@@ -363,7 +363,7 @@ def kinds(model_dir, *names):
                     say(case=f"statistics {loop}", mean=statistics.tolist())
 
 
-def keras_model_fn(features, labels, mode):
+def keras_model_fn(features, labels, mode, params):
     """Batch normalization, whose statistics are averaged when saved; the mask of a dropout."""
     x = tf.keras.layers.BatchNormalization(momentum=0.5)(features["x"], training=True)
     mask = tf.keras.layers.Dropout(0.5, seed=1)(tf.ones([1, 64]), training=True)
@@ -443,7 +443,7 @@ def synchronous(model_dir):
     if config.task_type == "ps":
         sys.exit(serve_parameters(config))
 
-    def sync_model_fn(features, labels, mode, config):
+    def sync_model_fn(features, labels, mode, config, params):
         table = v1.get_variable(
             "table", [100, 4], partitioner=v1.fixed_size_partitioner(2), dtype=tf.float32
         )
