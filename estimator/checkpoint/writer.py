@@ -102,6 +102,8 @@ class CheckpointWriter:
         It has no position in the input, which starts at its beginning in any case.
         """
         self._save(session, step, None)
+        # Batches of a step that is not complete change what there is to save at the end.
+        self._last_step = None
 
     def _save(
         self, session: tf.compat.v1.Session, step: int, position: InputPosition | None
