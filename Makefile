@@ -5,6 +5,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+N ?= 1000
+SEED ?= 0
 # Another interpreter that has TensorFlow 2.15.1 already: make contract-peer PEER_PYTHON=...
 PEER_VENV ?= .venv-peer
 PEER_PYTHON ?= $(PEER_VENV)/bin/python
@@ -21,6 +23,7 @@ help:
 	@echo "make test        format, lint, types and all tests"
 	@echo "make test-full   all tests and every case of the large tables"
 	@echo "make contract-peer  tests/contract/ on TensorFlow 2.15.1 with its own tf.estimator"
+	@echo "make differential N=1000 SEED=0   random programs against a plain eager loop"
 	@echo "make lint        format, lint and types only"
 	@echo "make bench       measure against a hand-written loop and Keras"
 	@echo "Flags for the program go in ARGS: make mnist ARGS='--model=mnist_mlp'"
@@ -36,6 +39,9 @@ test-full: lint
 
 contract-peer: $(PEER_PYTHON)
 	$(PEER_PYTHON) -m pytest --numprocesses 2 $(ARGS) tests/contract
+
+differential: $(VENV)/.installed-dev
+	$(RUN) -m tests.differential --cases $(N) --seed $(SEED)
 
 lint: $(VENV)/.installed-dev
 	$(RUN) -m ruff format --check .

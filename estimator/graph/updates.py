@@ -20,6 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.graph.order import ops_behind, waits_of
 
 _READS = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd"}
 
@@ -116,10 +117,13 @@ def build_order(
         for handle in handles:
             by_variable[handle].append(op)
     made = {op: place for place, op in enumerate(new_ops)}
+    # To initialize an average that is made after the train_op must not run a step.
+    needed = (op for initializer in _initializers() for op in waits_of(initializer))
+    first_values = ops_behind(needed, made.keys())
     for handle, ops in by_variable.items():
         assigning = {op for op in ops if handle in written.get(op, ())}
         if assigning:
-            _add_order(ops, assigning, made)
+            _add_order(ops, assigning, made, first_values)
 
 
 def writes_to(ops: Sequence[tf.Operation], variable: tf.Variable) -> list[tf.Operation]:
@@ -156,13 +160,19 @@ def _of_keras(assigning: Sequence[tf.Operation], handles: set[Any]) -> list[tf.O
 
 
 def _add_order(
-    ops: Iterable[tf.Operation], writes: set[tf.Operation], made: dict[tf.Operation, int]
+    ops: Iterable[tf.Operation],
+    writes: set[tf.Operation],
+    made: dict[tf.Operation, int],
+    unordered: Collection[tf.Operation],
 ) -> None:
+    """Orders the ops of one variable; those `unordered` wait for no write."""
     last_write: list[tf.Operation] = []
     reads_since: list[tf.Operation] = []
     for op in ops:
         is_write = op in writes
         if not is_write and op.type not in _READS and not _tf.runs_a_function(op):
+            continue
+        if last_write and op in unordered:
             continue
         waits = [*last_write, *(reads_since if is_write else ())]
         place = made[op]
