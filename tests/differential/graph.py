@@ -137,6 +137,10 @@ def build_recurrent(layer, name, x, is_training):
 class Counting(keras.layers.Layer):
     """Scales by how many batches it has been trained on, and keeps the sum of their means."""
 
+    def __init__(self, where, **kwargs):
+        super().__init__(**kwargs)
+        self._where = where
+
     def build(self, input_shape):
         state = {"shape": (), "initializer": "zeros", "trainable": False}
         self.count = self.add_weight(name="count", dtype="int32", **state)
@@ -145,9 +149,33 @@ class Counting(keras.layers.Layer):
     def call(self, inputs, training=False):
         outputs = inputs * (1 + 0.05 * tf.cast(self.count.value, tf.float32))
         if training:
-            self.count.assign_add(1)
+            self._add_to_count(inputs)
             self.total.assign_add(tf.reduce_mean(inputs))
         return outputs
+
+    def _add_to_count(self, inputs):
+        def add():
+            self.count.assign_add(1)
+            return tf.constant(0)
+
+        if self._where == "cond":
+            tf.cond(is_positive(inputs), add, lambda: tf.constant(0))
+        elif self._where == "while":
+            tf.while_loop(lambda i: i < 2, lambda i: i + 1 + add(), [tf.constant(0)])
+        elif self._where == "function":
+            tf.function(add)()
+        else:
+            add()
+
+
+def is_positive(x):
+    """Whether the mean is clearly so: that of a normalized batch is zero, to rounding."""
+    return tf.reduce_mean(x) > 0.05
+
+
+def build_counting(layer, name, x, is_training):
+    where = layer.kind.removeprefix("counting").removeprefix("_in_")
+    return Counting(where, name=name)(x, training=is_training)
 
 
 def build_dropout(layer, name, x, is_training):
@@ -160,7 +188,7 @@ def build_dropout(layer, name, x, is_training):
 def build_scaled_in_cond(layer, name, x, is_training):
     with V1.variable_scope(name):
         scale = V1.get_variable("scale", initializer=first_value(f"{name}/scale", [x.shape[-1]]))
-    return tf.cond(tf.reduce_mean(x) > 0, lambda: x * scale, lambda: x - scale)
+    return tf.cond(is_positive(x), lambda: x * scale, lambda: x - scale)
 
 
 def build_dense_in_while(layer, name, x, is_training):
@@ -187,7 +215,10 @@ LAYERS = {
     "dropout": build_dropout,
     "keras_gru": build_recurrent,
     "keras_rnn": build_recurrent,
-    "counting": lambda layer, name, x, is_training: Counting(name=name)(x, training=is_training),
+    "counting": build_counting,
+    "counting_in_cond": build_counting,
+    "counting_in_while": build_counting,
+    "counting_in_function": build_counting,
     "scaled_in_cond": build_scaled_in_cond,
     "dense_in_while": build_dense_in_while,
     "dense_in_function": build_dense_in_function,

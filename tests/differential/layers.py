@@ -157,14 +157,21 @@ def _rnn(layer, w, s, x, is_training, place):
 
 
 def _counting(layer, w, s, x, is_training, place):
-    total = s["total"] + float(tf.reduce_mean(x))
-    return x * (1 + 0.05 * float(s["count"])), {"count": s["count"] + 1, "total": total}
+    where = layer.kind.removeprefix("counting").removeprefix("_in_")
+    added = {"cond": int(_is_positive(x)), "while": 2}.get(where, 1)
+    state = {"count": s["count"] + added, "total": s["total"] + float(tf.reduce_mean(x))}
+    return x * (1 + 0.05 * float(s["count"])), state
 
 
 def _scaled_in_cond(layer, w, s, x, is_training, place):
-    return (x * w["scale"] if tf.reduce_mean(x) > 0 else x - w["scale"]), {}
+    return (x * w["scale"] if _is_positive(x) else x - w["scale"]), {}
 
 
+def _is_positive(x):
+    return float(tf.reduce_mean(x)) > 0.05
+
+
+COUNTING = ("counting", "counting_in_cond", "counting_in_while", "counting_in_function")
 FIRST = {
     "v1_dense": _first_dense,
     "keras_dense": _first_dense,
@@ -173,7 +180,10 @@ FIRST = {
     "dropout": lambda layer, name, width: ({}, {}, width),
     "keras_gru": _first_gru,
     "keras_rnn": _first_rnn,
-    "counting": lambda layer, name, width: ({}, {"count": 0, "total": 0.0}, width),
+    **{
+        kind: lambda layer, name, width: ({}, {"count": 0, "total": 0.0}, width)
+        for kind in COUNTING
+    },
     "scaled_in_cond": lambda layer, name, width: (
         {"scale": first_value(f"{name}/scale", [width])},
         {},
@@ -198,7 +208,7 @@ FORWARD = {
     "dropout": _dropout,
     "keras_gru": _gru,
     "keras_rnn": _rnn,
-    "counting": _counting,
+    **dict.fromkeys(COUNTING, _counting),
     "scaled_in_cond": _scaled_in_cond,
     "dense_in_while": lambda layer, w, s, x, *_: (
         tf.tanh(tf.tanh(x @ w["kernel"]) @ w["kernel"]),

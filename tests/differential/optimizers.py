@@ -22,8 +22,13 @@ V1_OPTIONS = {
     "ProximalAdagrad": {"l2_regularization_strength": [0.0, 0.1]},
 }
 _EPSILON = {"epsilon": [EPSILON]}
-_EVERY_KERAS = {"weight_decay": [0.01], "clipvalue": [0.05]}
-_CLIP_BY_NORM = {"clipnorm": [0.2], "global_clipnorm": [0.2]}
+_EVERY_KERAS = {
+    "weight_decay": [0.01],
+    "ema_overwrite_frequency": [2, 3],
+    "loss_scale_factor": [0.5],
+    "gradient_accumulation_steps": [2],
+}
+_CLIPS = {"clipnorm": [0.2], "global_clipnorm": [0.2], "clipvalue": [0.05]}
 KERAS_OPTIONS = {
     "SGD": {"momentum": [0.9], "nesterov": [True]},
     "Adam": {**_EPSILON, "amsgrad": [True]},
@@ -37,8 +42,8 @@ KERAS_OPTIONS = {
     "Lamb": _EPSILON,
 }
 for _options in KERAS_OPTIONS.values():
-    _options.update(_EVERY_KERAS | _CLIP_BY_NORM)
-CLIPS_BY_NORM = frozenset(_CLIP_BY_NORM)
+    _options.update(_EVERY_KERAS | _CLIPS)
+CLIPS = frozenset(_CLIPS)  # Keras allows one of them.
 # Arguments without a default, and those whose default would let rounding errors grow.
 REQUIRED = {"Momentum": ("momentum",)} | {
     name: ("epsilon",)
@@ -88,4 +93,7 @@ def make_keras(drawn):
         rate = schedules.ExponentialDecay(rate, 3, 0.5, staircase=True)
     elif drawn.schedule == "piecewise":
         rate = schedules.PiecewiseConstantDecay([2], [rate, rate / 4])
-    return getattr(keras.optimizers, drawn.name)(rate, **dict(drawn.options))
+    options = dict(drawn.options)
+    if "ema_overwrite_frequency" in options:
+        options |= {"use_ema": True, "ema_momentum": 0.8}
+    return getattr(keras.optimizers, drawn.name)(rate, **options)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.differential.compare import check
-from tests.differential.program import CrossShard, Optimizer, Program
+from tests.differential.program import Counter, CrossShard, Optimizer, Part, Program
 
 KERAS_SGD = Optimizer(api="keras", name="SGD")
 
@@ -13,6 +13,18 @@ FOUND = {
     "averages_after_a_keras_optimizer": Program(average_decay=0.5, optimizer=KERAS_SGD),
     "averages_of_accumulated_steps": Program(
         average_decay=0.5, cross=CrossShard(accumulate_steps=2)
+    ),
+    # They counted the step that has no batch, with which training ends.
+    **{
+        f"a_counter_in_a_{where}_when_the_input_ends": Program(
+            counters=(Counter(wired=where),), parts=(Part(),)
+        )
+        for where in ("cond", "while", "function")
+    },
+    # RuntimeError: it makes a variable that the second replica took for one to train.
+    "nadam_on_two_replicas": Program(
+        optimizer=Optimizer(api="keras", name="Nadam", options=(("epsilon", 0.01),)),
+        parts=(Part(strategy="mirrored_x2", steps=2),),
     ),
 }
 
