@@ -16,7 +16,7 @@ import tensorflow as tf
 import estimator as est
 from tests.differential.graph import make_input_fn, make_model_fn
 from tests.differential.program import STRATEGIES, Input
-from tests.differential.truth import NoBatchError, Truth, evaluate, logits_by
+from tests.differential.truth import NoBatchError, Truth, evaluate, predict
 from tests.toy import checkpoint_steps, events
 
 # To float rounding, which some steps of training make larger.
@@ -177,8 +177,7 @@ class _Comparison:
         _assert_close(line["loss"], expected["loss"], "evaluate: loss in metrics.jsonl")
         if check.predicts:
             rows = list(model.predict(make_input_fn(source), checkpoint_path=path))
-            numbers = np.arange(check.num_examples)
-            logits = logits_by(self._program, saved[step], numbers)[1]
+            logits = predict(self._program, saved[step])
             assert len(rows) == len(logits)
             _assert_close([row["logits"] for row in rows], logits, "predict: logits")
 

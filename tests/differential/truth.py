@@ -275,19 +275,16 @@ def with_rows_once(gradient):
 def evaluate(program, values, num_replicas):
     """The metrics of `program.check` by a checkpoint's values."""
     check = program.check
-    rows = [
-        np.arange(start, min(start + check.batch_size, check.num_examples))
-        for start in range(0, check.num_examples, check.batch_size)
-    ]
+    rows = batches_of(check)
     if check.steps is not None:
         rows = rows[: check.steps * num_replicas]
-    losses = []
+    losses, outputs = [], []
     for numbers in rows:
         features, labels = data.features_of(numbers), data.LABELS[numbers]
         weights, logits = logits_by(program, values, numbers)
         losses += list(layers.loss_of(program, weights, logits, labels, features)[1])
-    numbers = np.concatenate(rows)
-    logits = logits_by(program, values, numbers)[1].numpy()
+        outputs.append(logits.numpy())
+    numbers, logits = np.concatenate(rows), np.concatenate(outputs)
     labels, one_hot = data.LABELS[numbers], np.eye(data.NUM_CLASSES)[data.LABELS[numbers]]
     weights = data.WEIGHTS[numbers] + 0.1
     accuracy, mse = np.mean(logits.argmax(-1) == labels), np.mean((logits - one_hot) ** 2)
@@ -302,6 +299,19 @@ def evaluate(program, values, num_replicas):
     }
     found = {name: metrics[name] for name in check.metrics}
     return {**found, "loss": np.mean(losses), "global_step": values["global_step"]}
+
+
+def predict(program, values):
+    """The logits of all examples of `program.check` by a checkpoint's values."""
+    rows = batches_of(program.check)
+    return np.concatenate([logits_by(program, values, numbers)[1] for numbers in rows])
+
+
+def batches_of(check):
+    """The numbers of the examples of each batch: a layer may do with each what its mean says."""
+    return np.split(
+        np.arange(check.num_examples), range(check.batch_size, check.num_examples, check.batch_size)
+    )
 
 
 def logits_by(program, values, numbers):
