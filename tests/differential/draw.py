@@ -1,4 +1,4 @@
-"""Draws programs. What is not drawn, because its fix is not there yet, is listed in NOT_YET."""
+"""Draws programs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,11 @@ from tests.differential.program import (
     Program,
 )
 
-NOT_YET = """
-The loss and the summaries of steps that are in a loop which the input cuts short.
-"""
-# What TensorFlow or Keras cannot do, here or in an eager loop, is not drawn either:
+# What TensorFlow or Keras cannot do, with this library or without, is not drawn:
 # - Keras optimizers square each gradient of a row that comes twice for itself, so how often it
 #   comes, over batches and replicas, shows in the weights; nor can they scale a sparse loss.
 # - ProximalAdagrad makes no slots for a variable that has a copy on each replica.
-# - With CentralStorage nothing can be assigned in a branch, as Keras's accumulation and averages are.
+# - With CentralStorage nothing can be assigned in a branch, as Keras accumulates and averages.
 
 INTERVALS = st.sampled_from([None, None, 1, 2, 3, 4, 7])
 # Each makes building slower: rarely more than one, and mostly a cheap one.

@@ -72,6 +72,8 @@ class Truth:
             return Told("max_steps", self.step, {}, {}, [], [])
         first, told = self.step, Told("", 0, {}, {}, [], [])
         self._listed_before = list(self._listed)
+        if not self.saved and part.save_every:
+            self._save(part)
         is_resumed = part.resume_input and self._position is not None
         batches = self._position if is_resumed else self._start_input()
         self._states = [dict(self._state) for _ in range(num_replicas)]
@@ -92,25 +94,28 @@ class Truth:
         is_kept = part.resume_input and told.reason != "end of input"
         self._position = batches if is_kept else None
         self._save(part)
-        told.logged = self._logged_steps(part, first, end)
-        steps = range(first + 1, self.step + 1)
-        told.recorded = [s for s in steps if is_due(s, part.summary_every)]
+        self._note_loops(part, first, end, told)
         return told
 
-    def _logged_steps(self, part, step, end):
-        """The ends of the loops that go over a multiple of `log_every`, and the last step.
+    def _note_loops(self, part, first, end, told):
+        """Notes what is logged and recorded at the ends of loops.
 
-        A loop is cut where a checkpoint, a summary or the end is due. A log cuts none.
+        A loop is cut where a checkpoint, a summary or the end is due, and where the input ends. The
+        first one is recorded, too. A log is due at the end of a loop that goes over a multiple, and
+        at the end of training.
         """
-        logged = {self.step}
-        while part.log_every and step < self.step:
-            before = step
+        before = first
+        while before < self.step:
             ends = [before + part.loop, *([] if end is None else [end])]
             ends += [next_due(before, n) for n in (part.save_every, part.summary_every) if n]
-            step = min(ends)
-            if step // part.log_every > before // part.log_every and step <= self.step:
-                logged.add(step)
-        return sorted(logged)
+            planned = min(ends)
+            step = min(planned, self.step)
+            is_due = is_due_in(before, planned, part.summary_every) and step == planned
+            if part.summary_every and (is_due or before == first):
+                told.recorded.append(step)
+            if is_due_in(before, step, part.log_every) or step == self.step:
+                told.logged.append(step)
+            before = step
 
     def _start_input(self):
         return iter(data.make_numbers(self.program.input).as_numpy_iterator())
@@ -229,9 +234,9 @@ class Truth:
         return {**values, "global_step": self.step}
 
 
-def is_due(step, every):
-    """Whether something that is done every so many steps is due."""
-    return every is not None and step % every == 0
+def is_due_in(before, step, every):
+    """Whether something that is done every so many steps is due after those up to `step`."""
+    return every is not None and step // every > before // every
 
 
 def next_due(step, every):
