@@ -164,7 +164,7 @@ class TrainStep:
         if self._model.config.num_ps_replicas:
             pack_messages(_ops_behind([*done, loss], replicas.new_ops))
         if is_in_loop and self._model.config.num_ps_replicas:
-            done, is_before_end = self._build_is_before_end(done, step_ops, has_more)
+            done, is_before_end = self._build_is_before_end(done, step_ops)
             has_more = (
                 is_before_end if has_more is None else tf.logical_and(has_more, is_before_end)
             )
@@ -234,7 +234,7 @@ class TrainStep:
         return done
 
     def _build_is_before_end(
-        self, done: list[Any], step_ops: Sequence[tf.Operation], has_batch: tf.Tensor | None
+        self, done: list[Any], step_ops: Sequence[tf.Operation]
     ) -> tuple[list[Any], tf.Tensor]:
         """Whether the workers, each at its own pace, have yet to make the last step.
 
@@ -251,10 +251,7 @@ class TrainStep:
             made += updates.writes_to(updates.assignments(step_ops), self._global_step)
         with tf.control_dependencies(_ops(made)):
             step = counter.read_value()
-        has_more = step < self.end
-        if has_batch is not None:
-            has_more = tf.logical_and(has_more, has_batch)
-        return [*elsewhere, step], has_more
+        return [*elsewhere, step], step < self.end
 
     def _build_is_writing(self, is_last: tf.Tensor) -> tf.Tensor:
         """Whether writers of the model's write in this step; the chief's alone do."""
