@@ -300,12 +300,11 @@ class TrainRun:
         if self._team.is_chief:
             # The step that was to be recorded is not made if the input ends before it, or if
             # another worker's hooks cut the loop.
-            is_first = before == self._first_step
-            is_whole = is_first or (self._team.is_one and not self._steps.is_cut)
+            is_whole = before == 0 or (self._team.is_one and not self._steps.is_cut)
             is_due = (is_whole and self._step > before) or self._step == before + num_steps
+            if before == self._first_step and self._summaries.next_step(before) is not None:
+                self._events.write_start(before + 1)
             if is_recording and is_due:
-                if is_first:
-                    self._events.write_start(before + 1)
                 self._write_summaries(summary)
             self._report.advance(self._step, self._loss)
             if self._logs.is_due(before, self._step):
@@ -316,8 +315,8 @@ class TrainRun:
         return self._save_if_due(before) or agreed
 
     def _is_recording_due(self, before: int, after: int) -> bool:
-        """Whether the call from `before` to `after` records: so does the first of a training."""
-        is_first = before == self._first_step and self._summaries.next_step(before) is not None
+        """Whether the call from `before` to `after` records: so does the first one of all."""
+        is_first = before == 0 and self._summaries.next_step(before) is not None
         return is_first or self._summaries.is_due(before, after)
 
     def _save_if_due(self, before: int) -> str | None:

@@ -101,7 +101,7 @@ class Truth:
         """Notes what is logged and recorded at the ends of loops.
 
         A loop is cut where a checkpoint, a summary or the end is due, and where the input ends. The
-        first one is recorded, too. A log is due at the end of a loop that goes over a multiple, and
+        first of all is recorded, too. A log is due at the end of a loop that goes over a multiple, and
         at the end of training.
         """
         before = first
@@ -111,7 +111,7 @@ class Truth:
             planned = min(ends)
             step = min(planned, self.step)
             is_due = is_due_in(before, planned, part.summary_every) and step == planned
-            if part.summary_every and (is_due or before == first):
+            if part.summary_every and (is_due or before == 0):
                 told.recorded.append(step)
             if is_due_in(before, step, part.log_every) or step == self.step:
                 told.logged.append(step)
