@@ -175,6 +175,10 @@ def test_the_devices_are_told_for_each_strategy(fields, said, tmp_path, capsys):
     assert explained(model, capsys)[1]["train"][1].startswith(said + "; ")
 
 
+def rated(features, labels, mode, params):
+    """A `model_fn` that takes `params`."""
+
+
 def test_the_repr_is_a_line_if_it_is_short_and_a_few_if_not(tmp_path):
     assert repr(est.Estimator(model_fn, "m")) == (
         f"Estimator(model_fn={__name__}.model_fn, config=RunConfig(model_dir='m'))"
@@ -183,10 +187,10 @@ def test_the_repr_is_a_line_if_it_is_short_and_a_few_if_not(tmp_path):
         session_config=tf.compat.v1.ConfigProto(log_device_placement=True, device_count={"CPU": 2}),
         train_distribute=tf.distribute.OneDeviceStrategy("/cpu:0"),
     )
-    model = est.Estimator(functools.partial(model_fn), "m", config, params={"rate": 0.1})
+    model = est.Estimator(functools.partial(rated), "m", config, params={"rate": 0.1})
     assert repr(model) == textwrap.dedent(f"""\
         Estimator(
-            model_fn=partial of {__name__}.model_fn,
+            model_fn=partial of {__name__}.rated,
             config=RunConfig(
                 model_dir='m',
                 session_config=<ConfigProto device_count {{ key: "CPU" value: 2 }} log_device_placement: true>,
@@ -199,9 +203,10 @@ def test_the_repr_is_a_line_if_it_is_short_and_a_few_if_not(tmp_path):
         "\n    config=tpu.RunConfig(model_dir='m', iterations_per_loop=2),"
         "\n    train_batch_size=8,\n    predict_batch_size=2,\n)"
     )
-    assert "model_fn=<Model>," in repr(est.Estimator(Model(), "m", params={"x": "y" * 200}))
+    long_dir = "m" * 200
+    assert "model_fn=<Model>," in repr(est.Estimator(Model(), long_dir))
     many = {f"key_{i}": i for i in range(1000)}
-    assert len(repr(est.Estimator(model_fn, "m", params=many))) < 250
+    assert len(repr(est.Estimator(rated, "m", params=many))) < 250
 
 
 def test_a_subclass_may_have_an_explain_of_its_own(tmp_path):

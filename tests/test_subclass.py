@@ -30,7 +30,7 @@ def test_a_subclass_has_all_verbs_and_attributes_of_its_own(tmp_path, base):
     x = tf.TensorSpec([None], tf.float32, "x")
     receiver_fn = est.export.build_raw_serving_input_receiver_fn({"x": x})
 
-    def export_model_fn(features, labels, mode):
+    def export_model_fn(features, labels, mode, params):
         return Model()(features["x"], labels, mode)
 
     exporting = mine.with_model_fn(export_model_fn)

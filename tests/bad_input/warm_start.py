@@ -84,8 +84,8 @@ SETTINGS = {
     ),
     "the checkpoint of a warm start is None": (
         lambda s: est.WarmStartSettings(None),
-        TypeError,
-        "`ckpt_to_initialize_from` (None) must be a path, of a checkpoint",
+        ValueError,
+        "`ckpt_to_initialize_from` (None) must not be empty: it must be a path, of a checkpoint",
     ),
     "the checkpoint of a warm start is empty": (
         lambda s: est.WarmStartSettings(""),

@@ -239,9 +239,12 @@ def test_input_fn_gets_what_it_names(tmp_path, strategy):
         return dataset_of(FORMS["tensor"][0])
 
     config = {"strategy": strategy, "num_replicas": 2} if strategy else {}
-    trained = est.Estimator(
-        model_fn_of(FORMS["tensor"][1]), str(tmp_path), est.RunConfig(**config), {"depth": 3}
-    )
+    sums = model_fn_of(FORMS["tensor"][1])
+
+    def model_fn(features, labels, mode, params):
+        return sums(features, labels, mode)
+
+    trained = est.Estimator(model_fn, str(tmp_path), est.RunConfig(**config), {"depth": 3})
     trained.train(input_fn, steps=1)
     trained.evaluate(input_fn)
     next(trained.predict(input_fn))
@@ -349,7 +352,7 @@ def test_what_a_partial_has_bound_stays_as_it_is(verb, tmp_path):
 
     config = est.RunConfig(tf_random_seed=7)
     bound = functools.partial(model_fn, params={"rate": 2}, config=None)
-    with est.Estimator(bound, str(tmp_path), config, {"rate": 1}) as model:
+    with est.Estimator(bound, str(tmp_path), config) as model:
         model.train(numbers(), steps=1)
         own = functools.partial(input_fn, params={"rate": 3}, mode="mine", files=[])
         getattr(model, verb)(own, steps=1)
