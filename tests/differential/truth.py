@@ -101,8 +101,8 @@ class Truth:
         """Notes what is logged and recorded at the ends of loops.
 
         A loop is cut where a checkpoint, a summary or the end is due, and where the input ends. The
-        first of all is recorded, too. A log is due at the end of a loop that goes over a multiple, and
-        at the end of training.
+        first of all is recorded, too. A log is due at the end of a loop that goes over a multiple,
+        and at the end of training.
         """
         before = first
         while before < self.step:
