@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -113,14 +112,13 @@ def capture_source(tensor: tf.Tensor) -> tf.Tensor:
         tensor = outside
 
 
-# By function body: how many captures it had, and the outer tensor by the id of the inner one.
-_captures: weakref.WeakKeyDictionary[tf.Graph, tuple[int, dict[int, tf.Tensor]]] = (
-    weakref.WeakKeyDictionary()
-)
+# The attribute of a function body that keeps what `_captured` found. A WeakKeyDictionary would keep
+# the bodies for ever: the tensors around a body keep the graph that keeps the body.
+_CAPTURED = "_estimator_captured"
 
 
 def _captured(graph: tf.Graph) -> dict[int, tf.Tensor]:
-    """What a function body takes from around it; a body of many variables is asked very often.
+    """The outer tensor by the id of the inner one; a body of many variables is asked very often.
 
     FuncGraph.captures is public and makes a list each time; `function_captures` 2.16 to 2.21.
     """
@@ -128,11 +126,11 @@ def _captured(graph: tf.Graph) -> dict[int, tf.Tensor]:
     if captures is None:
         return {}
     count = len(captures.by_val_internal)
-    known = _captures.get(graph)
-    if known is None or known[0] != count:
-        known = count, {id(inner): outer for outer, inner in graph.captures}
-        _captures[graph] = known
-    return known[1]
+    known_count, known = getattr(graph, _CAPTURED, (None, {}))
+    if known_count != count:
+        known = {id(inner): outer for outer, inner in graph.captures}
+        setattr(graph, _CAPTURED, (count, known))
+    return known
 
 
 @contextlib.contextmanager
