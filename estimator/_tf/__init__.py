@@ -29,6 +29,7 @@ from estimator._tf.equality import keras_compares_values, variables_are_true
 from estimator._tf.gradients import gradient_reduction, last_loss_reduction, mean_gradients, scaled
 from estimator._tf.graph import (
     add_control_inputs,
+    can_be_read_in,
     capture_source,
     cond,
     control_outputs,

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import lift_to_graph as _lift_to_graph
 from tensorflow.python.ops import cond_v2, while_v2
+from tensorflow.python.ops import control_flow_util as _control_flow
 
 from estimator._tf.tpu import TPU_PROGRAM
 
@@ -96,6 +97,19 @@ def outer_graphs(graph: tf.Graph) -> list[tf.Graph]:
     while (graph := getattr(graph, "outer_graph", None)) is not None:
         graphs.append(graph)
     return graphs
+
+
+def can_be_read_in(graph: tf.Graph, tensor: tf.Tensor) -> bool:
+    """Whether an op that is added to `graph` now may take `tensor`.
+
+    None may take what is inside a loop, a branch or a function from around it. A loop of v1 control
+    flow is in the same graph: its ops have a context. `_get_control_flow_context` 2.16 to 2.21.
+    """
+    if tensor.graph not in outer_graphs(graph):
+        return False
+    loop = _control_flow.GetContainingWhileContext(tensor.op._get_control_flow_context())
+    here = _control_flow.GetContainingWhileContext(graph._get_control_flow_context())
+    return loop is None or loop is here
 
 
 def capture_source(tensor: tf.Tensor) -> tf.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.graph.last_value import LastValue, build_last_value, build_write_if
+
+_log = logging.getLogger("estimator")
 
 _SUMMARIES = tf.compat.v1.GraphKeys.SUMMARIES
 
@@ -46,12 +49,31 @@ def build_merged_summary(graph_before: set[int]) -> tf.Tensor | None:
       graph_before: `id`s of the summaries that were there before `model_fn` was called.
     """
     new = summaries_since(graph_before)
+    _warn_of_the_unreachable(_all_since(graph_before), new)
     return tf.compat.v1.summary.merge(new, collections=[]) if new else None
 
 
 def summaries_since(graph_before: set[int]) -> list[tf.Tensor]:
-    """The v1 summaries in the default graph that are none of these `id`s."""
+    """The v1 summaries that are none of these `id`s and can be read in the default graph."""
+    graph = tf.compat.v1.get_default_graph()
+    return [s for s in _all_since(graph_before) if _tf.can_be_read_in(graph, s)]
+
+
+def _all_since(graph_before: set[int]) -> list[tf.Tensor]:
+    """Also those of a loop or a branch of the model: collections are common to all graphs."""
     return [s for s in tf.compat.v1.get_collection(_SUMMARIES) if id(s) not in graph_before]
+
+
+def _warn_of_the_unreachable(every: list[tf.Tensor], reachable: list[tf.Tensor]) -> None:
+    reached = {id(s) for s in reachable}
+    names = sorted({s.op.name for s in every if id(s) not in reached})
+    if names:
+        _log.warning(
+            "The summaries %s are made inside a loop, a branch or a function of the model, and "
+            "cannot be recorded: only what is returned from there can be read outside. Return the "
+            "value, and summarize it outside.",
+            names,
+        )
 
 
 def build_summary_with_new(summary: tf.Tensor | None, before: set[int]) -> tf.Tensor | None:

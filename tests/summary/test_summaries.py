@@ -78,6 +78,37 @@ def test_v1_summaries_have_their_tags_at_exactly_their_steps_once(
     assert values[3, "picture/image"].image.width == 2
 
 
+@pytest.fixture(params=["v1", "v2"])
+def control_flow(request):
+    if request.param == "v1":
+        v1.disable_control_flow_v2()
+    yield
+    v1.enable_control_flow_v2()
+
+
+@LOOPS
+@pytest.mark.parametrize("has_another", [False, True])
+def test_a_summary_inside_a_loop_of_the_model_is_left_out_with_a_warning(
+    tmp_path, iterations_per_loop, has_another, control_flow, caplog
+):
+    def model_fn(features, mode):
+        def double(x):
+            v1.summary.scalar("inside", x)
+            return 2 * x
+
+        x = tf.map_fn(double, tf.cast(features, tf.float32))[0]
+        if has_another:
+            v1.summary.scalar("outside", x)
+        return spec_of(mode, x)
+
+    trained = train(model_fn, tmp_path, iterations_per_loop, steps=3)
+    tags = {"loss", "outside"} if has_another else {"loss"}
+    assert {tag for _, tag, _ in events(trained.model_dir)} == tags
+    [warning] = [r.getMessage() for r in caplog.records if "inside a loop" in r.getMessage()]
+    assert "inside']" in warning
+    assert "summarize it outside" in warning
+
+
 @LOOPS
 @STRATEGIES
 def test_summaries_are_computed_only_when_they_are_due(tmp_path, iterations_per_loop, strategy):
