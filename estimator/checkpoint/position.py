@@ -16,7 +16,8 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -27,28 +28,62 @@ from estimator.graph.workers import ONE_WORKER, Workers
 
 _FOLDER = "input-position"
 _NAME = "input-position"
+# Of the savers' ops, because programs expect those of the saver of the model under "save/".
+_GRAPH_NAME = "save_input_position"
 _FILE = re.compile(re.escape(_NAME) + r"(-of-worker-\d+-of-\d+)?-(\d+)\.")
 _log = logging.getLogger("estimator")
 
 
+class ReplicaCopies:
+    """Saves with the iterators, and restores alone, what each replica updates by itself."""
+
+    def __init__(self, copies: Mapping[str, tf.Variable], saveables: Sequence[Any]) -> None:
+        """Adds the ops for it to the default graph.
+
+        Args:
+          copies: by the names that they are saved under.
+          saveables: of the iterators, in the same file.
+        """
+        everything = {**copies, **{saveable.name: saveable for saveable in saveables}}
+        name = f"{_GRAPH_NAME}_and_copies"
+        self.with_input = tf.compat.v1.train.Saver(everything, max_to_keep=1, name=name)
+        self.alone = tf.compat.v1.train.Saver(dict(copies), name=f"{_GRAPH_NAME}_copies")
+        self._names = list(copies)
+
+    def are_in(self, path: str) -> bool:
+        """Whether all of them are in this file: versions before did not save them."""
+        reader = tf.train.load_checkpoint(path)
+        return all(reader.has_tensor(name) for name in self._names)
+
+
 class InputPosition:
-    """Saves and restores where an iterator stands."""
+    """Saves and restores where an iterator stands, and the replicas' own copies."""
 
     def __init__(
         self,
         saver: tf.compat.v1.train.Saver,
         initializer: tf.Operation,
         workers: Workers,
-        copies_saver: tf.compat.v1.train.Saver | None = None,
-        copies: Sequence[str] = (),
+        copies: ReplicaCopies | None = None,
     ) -> None:
-        """Wraps the savers that `build_input_position` made, and the iterator's initializer."""
-        self._copies_saver = copies_saver
+        """Wraps the savers that `build_input_position` made, and the iterator's initializer.
+
+        Args:
+          saver: of the iterators.
+          initializer: starts them at their beginning.
+          workers: those that train together.
+          copies: of what each replica updates by itself; None if there is nothing of the kind.
+        """
         self._copies = copies
         self._workers = workers
         self._num_kept = 1 if workers.count == 1 else 2
         self._saver: tf.compat.v1.train.Saver | None = saver
         self._initializer = initializer
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether replicas update something by themselves; it is the same on all workers."""
+        return self._copies is not None
 
     def save(self, session: tf.compat.v1.Session, model_dir: str, step: int) -> None:
         """Writes the position at `step`; after a pipeline that cannot, warns and stops trying."""
@@ -57,7 +92,7 @@ class InputPosition:
         folder = os.path.join(model_dir, _FOLDER)
         tf.io.gfile.makedirs(folder)
         try:
-            (self._copies_saver or self._saver).save(
+            (self._saver if self._copies is None else self._copies.with_input).save(
                 session,
                 os.path.join(folder, _NAME + _whose(self._workers)),
                 global_step=step,
@@ -73,17 +108,15 @@ class InputPosition:
             )
 
     def restore(self, session: tf.compat.v1.Session, model_dir: str, step: int) -> bool:
-        """Goes to where the input stood at `step`; returns whether that was possible."""
+        """Goes to where the input stood at `step`; returns whether that was possible.
+
+        The replicas' copies are as the checkpoint has them until `restore_copies`.
+        """
         path = self._path_of(model_dir, step)
         if self._saver is None or path is None:
             return False
-        saver = self._saver
         try:
-            if self._copies_saver is not None:
-                reader = tf.train.load_checkpoint(path)
-                has_copies = all(reader.has_tensor(name) for name in self._copies)
-                saver = self._copies_saver if has_copies else saver
-            saver.restore(session, path)
+            self._saver.restore(session, path)
         except (tf.errors.OpError, ValueError) as error:
             _log.warning(
                 "The saved position %s does not fit this input, which starts at its beginning: %s",
@@ -93,6 +126,21 @@ class InputPosition:
             session.run(self._initializer)  # Half restored, it would be at its end.
             return False
         return True
+
+    def finds_copies(self, model_dir: str, step: int) -> bool:
+        """Whether this worker's copies of `step` are saved, of as many replicas as there are."""
+        path = self._path_of(model_dir, step)
+        return path is not None and self._copies is not None and self._copies.are_in(path)
+
+    def restore_copies(self, session: tf.compat.v1.Session, model_dir: str, step: int) -> None:
+        """Gives each replica of this worker its own copies, which are there.
+
+        It is for all workers or for none: what the checkpoint has is made of the copies of all, and
+        a mean or a sum of some with what others were given from it is not what they had.
+        """
+        path = self._path_of(model_dir, step)
+        if self._copies is not None and path is not None:
+            self._copies.alone.restore(session, path)
 
     def _path_of(self, model_dir: str, step: int) -> str | None:
         """Where the position at `step` is; None if there is none."""
@@ -174,15 +222,10 @@ def build_input_position(
             tf.data.experimental.make_saveable_from_iterator(i, external_state_policy="ignore")
             for i in iterators
         ]
-    # Named, because programs expect the ops of the saver of the model under "save/".
-    name = "save_input_position"
-    saver = tf.compat.v1.train.Saver(saveables, max_to_keep=1, name=name)
+    saver = tf.compat.v1.train.Saver(saveables, max_to_keep=1, name=_GRAPH_NAME)
     copies = _copies(variables, workers)
-    if not copies:
-        return InputPosition(saver, initializer, workers)
-    everything = {**copies, **{saveable.name: saveable for saveable in saveables}}
-    copies_saver = tf.compat.v1.train.Saver(everything, max_to_keep=1, name=f"{name}_and_copies")
-    return InputPosition(saver, initializer, workers, copies_saver, list(copies))
+    own = ReplicaCopies(copies, saveables) if copies else None
+    return InputPosition(saver, initializer, workers, own)
 
 
 def _copies(variables: Iterable[tf.Variable], workers: Workers) -> dict[str, tf.Variable]:

@@ -45,6 +45,7 @@ def start_input(
     is_restored = position is not None and position.restore(session, model_dir, saved_step)
     number = team.first_without(session, is_restored)
     if number is None:
+        _restore_copies(session, position, model_dir, saved_step, team)
         return True
     if is_restored:
         session.run(program.input.initializer)
@@ -56,6 +57,20 @@ def start_input(
             saved_step,
         )
     return False
+
+
+def _restore_copies(
+    session: tf.compat.v1.Session,
+    position: InputPosition | None,
+    model_dir: str,
+    saved_step: int,
+    team: Team,
+) -> None:
+    """Gives each replica what it had updated by itself, on all workers or on none."""
+    if position is None or not position.has_copies:
+        return
+    if team.first_without(session, position.finds_copies(model_dir, saved_step)) is None:
+        position.restore_copies(session, model_dir, saved_step)
 
 
 def save_start(
