@@ -2,7 +2,8 @@
 
     python train_in_cluster.py MODEL_DIR MAX_STEPS [kill]
 
-With "kill", worker 1 ends by SIGKILL once, after the first checkpoint. MAX_STEPS 0: no end.
+With "kill", worker 1 ends by SIGKILL once, after the first checkpoint of a step that was trained.
+MAX_STEPS 0: no end.
 """
 
 import os
@@ -23,14 +24,15 @@ class Say(tf.compat.v1.train.SessionRunHook):
 
 
 class KillOnce(tf.compat.v1.train.SessionRunHook):
-    """Ends the process as a crash would, if there is a checkpoint and it has not done so yet."""
+    """Ends the process as a crash would, once, if there is a checkpoint besides that of step 0."""
 
     def __init__(self, model_dir):
         self._model_dir = model_dir
         self._path = os.path.join(model_dir, "killed")
 
     def before_run(self, run_context):
-        if tf.train.latest_checkpoint(self._model_dir) and not os.path.exists(self._path):
+        latest = tf.train.latest_checkpoint(self._model_dir) or "-0"
+        if not latest.endswith("-0") and not os.path.exists(self._path):
             with open(self._path, "w"):
                 pass
             os.kill(os.getpid(), signal.SIGKILL)
