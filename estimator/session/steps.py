@@ -91,30 +91,15 @@ class Steps:
           ValueError: the input of one of several workers ended, of which the others do not know.
         """
         self.is_cut = False
-        try:
-            return self._run(num_steps, is_recording, end)
-        except tf.errors.OutOfRangeError as error:
-            if not self._team.is_one:
-                raise ValueError(
-                    "The input of this worker ended, and others may have more. An `input_fn` that "
-                    "ends must return a tf.data.Dataset, of which all workers are told in time."
-                ) from error
-            self.is_cut = True
-            return None
-
-    def _run(self, num_steps: int, is_recording: bool, end: int | None) -> bytes | None:
         window, started_at = self._program.window, self._clock()
         num_batches, before = num_steps, self.step
         if window is not None:
             # A run may go on with shorter windows than that which it stopped in.
             num_batches = num_steps * window.size - min(self._num_taken, window.size - 1)
         if self._program.num_steps is not None:
-            summary = self._call(is_recording, num_steps, num_batches, end)
+            summary = self._call_or_cut(is_recording, num_steps, num_batches, end)
         else:
-            for left in reversed(range(num_batches)):
-                summary = self._call(is_recording and left == 0, int(left == 0))
-                if self.is_nan or not self._team.has_more:
-                    break
+            summary = self._run_batches(num_batches, is_recording)
         if not self.is_cut:
             self._num_taken = 0
         if self.step == before:
@@ -124,6 +109,32 @@ class Steps:
         num_run = num_steps if self._team.is_one else max(1, self.step - before)
         self._pace.record(num_run, self._clock() - started_at)
         return summary
+
+    def _run_batches(self, num_batches: int, is_recording: bool) -> bytes | None:
+        """Takes a step's batches, one a call; returns the summaries of the last one."""
+        summary = None
+        for left in reversed(range(num_batches)):
+            # Any of them may turn out to be the input's last, with which the step is completed.
+            latest = self._call_or_cut(is_recording, int(left == 0))
+            if self.is_cut:
+                break
+            summary = latest
+            if self.is_nan or not self._team.has_more:
+                break
+        return summary
+
+    def _call_or_cut(self, *args: Any) -> bytes | None:
+        """`_call`, which the end of one worker's input may cut short."""
+        try:
+            return self._call(*args)
+        except tf.errors.OutOfRangeError as error:
+            if not self._team.is_one:
+                raise ValueError(
+                    "The input of this worker ended, and others may have more. An `input_fn` that "
+                    "ends must return a tf.data.Dataset, of which all workers are told in time."
+                ) from error
+            self.is_cut = True
+            return None
 
     def check_ends(self, before: int, num_steps: int) -> None:
         """Raises if nothing counts steps, and the input has no end either."""
@@ -190,8 +201,8 @@ class Steps:
         A place for summaries that a loop never wrote holds an empty array.
 
         Args:
-          is_recording: whether its last batch leaves summaries.
-          num_steps: it completes.
+          is_recording: whether to return the summaries of its last batch.
+          num_steps: it completes; without one, nothing is asked to write summaries by itself.
           num_batches: it takes, if it is a loop.
           end: of the loop, if others count steps too.
         """
@@ -207,10 +218,11 @@ class Steps:
         if program.end is not None and end is not None:
             feeds.append(program.end)
             values.append(np.int64(end))
-        if is_recording:
+        if is_recording and num_steps:
             feeds.append(program.is_recording)
             values.append(np.True_)
-            fetches += [] if program.summary is None else [program.summary]
+        if is_recording and program.summary is not None:
+            fetches.append(program.summary)
         self.stock_hooks.expect(self.step, num_steps)
         hooks = self.stock_hooks.of_call(is_end_of_step=num_steps > 0)
         outcome, more_feeds, more_values = self._team.ballot()

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.differential.compare import check
-from tests.differential.program import Counter, CrossShard, Optimizer, Part, Program
+from tests.differential.program import Counter, CrossShard, Input, Optimizer, Part, Program
 
 KERAS_SGD = Optimizer(api="keras", name="SGD")
 
@@ -25,6 +25,12 @@ FOUND = {
     "nadam_on_two_replicas": Program(
         optimizer=Optimizer(api="keras", name="Nadam", options=(("epsilon", 0.01),)),
         parts=(Part(strategy="mirrored_x2", steps=2),),
+    ),
+    # The step that the input's last batches made had a loss in the event file and no summaries.
+    "summaries_of_a_step_that_the_input_cuts_short": Program(
+        cross=CrossShard(accumulate_steps=3),
+        input=Input(num_examples=4, batch_size=1),
+        parts=(Part(strategy="mirrored_x2", summary_every=1),),
     ),
 }
 
