@@ -281,19 +281,20 @@ def build_eval_program(
         metrics = reduce.build_metrics(
             [dict(spec.eval_metric_ops) for spec in specs], replicas.new_ops
         )
-        if len(specs) > 1:
-            check_sums(metrics.values, replicas)
         losses = [spec.loss for spec in specs]
+        updates = [
+            [*updates, *host_call.build_host_call([output.host_call])]
+            for updates, output in zip(metrics.updates, replicas.outputs, strict=True)
+        ]
+        if len(specs) > 1:
+            check_sums(metrics.values, [losses, updates], replicas)
         return EvalProgram(
             graph=graph,
             spec=specs[0],
             current_step=current_step,
             feeds=feeds,
             losses=losses,
-            updates=[
-                [*updates, *host_call.build_host_call([output.host_call])]
-                for updates, output in zip(metrics.updates, replicas.outputs, strict=True)
-            ],
+            updates=updates,
             # Before a session knows the graph: an op that runs with others must not change.
             reset=tf.group(tf.compat.v1.local_variables_initializer()),
             values=metrics.values,

@@ -49,17 +49,20 @@ class NotSummableError(ValueError):
     """A metric's value over several replicas is not the sum of what each of them counted."""
 
 
-def check_sums(values: Mapping[str, Any], replicas: Replicas) -> None:
+def check_sums(values: Mapping[str, Any], fetches: Any, replicas: Replicas) -> None:
     """Raises unless each metric counts the examples of all replicas.
 
     Args:
       values: of the metrics, by name.
+      fetches: a nested structure of what an evaluation runs besides. Only ops behind it and behind
+        `values` count: a `train_op` that `model_fn` builds in every mode changes nothing here.
       replicas: what built them.
 
     Raises:
       NotSummableError: one does not, or cannot be told to.
     """
-    check = _SumCheck(replicas.new_ops, replicas.variables, len(replicas.outputs))
+    ops = _ops_behind_fetches([values, fetches], replicas.new_ops)
+    check = _SumCheck(ops, replicas.variables, len(replicas.outputs))
     for name, value in values.items():
         for tensor in tf.nest.flatten(value):
             if reason := check.why_not_sum(tensor):
@@ -79,8 +82,13 @@ def leaves_state(fetches: Any, new_ops: Sequence[tf.Operation]) -> bool:
         for copy in _tf.copies(variable)
         if hasattr(copy, "handle")
     }
+    return not local.issuperset(_changes(_ops_behind_fetches(fetches, new_ops)))
+
+
+def _ops_behind_fetches(fetches: Any, new_ops: Sequence[tf.Operation]) -> Iterable[tf.Operation]:
+    """Those of the new ops that run when `fetches` are run."""
     ops = [getattr(fetch, "op", fetch) for fetch in tf.nest.flatten(fetches)]
-    return not local.issuperset(_changes(ops_behind(ops, set(new_ops))))
+    return ops_behind(ops, set(new_ops))
 
 
 def _changes(ops: Iterable[tf.Operation]) -> dict[tf.Operation, list[tf.Operation]]:
@@ -101,9 +109,9 @@ class _SumCheck:
     """Looks at the ops of metrics that were built on several replicas."""
 
     def __init__(
-        self, new_ops: Sequence[tf.Operation], variables: Sequence[tf.Variable], num_replicas: int
+        self, ops: Iterable[tf.Operation], variables: Sequence[tf.Variable], num_replicas: int
     ) -> None:
-        """Finds out what changes which resource."""
+        """Finds out which of the ops changes which resource."""
         self._num_replicas = num_replicas
         self._variable_of = {
             copy.handle.op: variable
@@ -111,7 +119,7 @@ class _SumCheck:
             for copy in _tf.copies(variable)
             if hasattr(copy, "handle")
         }
-        self._changes = _changes(new_ops)
+        self._changes = _changes(ops)
         self._clear: set[tf.Operation] = set()  # What is added may depend on these.
         self._python_functions: set[str] | None = None
 

@@ -542,6 +542,23 @@ def test_a_metric_by_hand_counts_every_example(name, replicas, num, model_dir, c
     assert caplog.text.count(f"on 1 replica instead of {replicas}: the metric 'it'") == is_on_one
 
 
+@pytest.mark.parametrize("optimizer", [V1.train.AdamOptimizer, keras.optimizers.Adam])
+def test_a_train_op_that_is_built_in_every_mode_keeps_no_replica_out(optimizer, tmp_path, caplog):
+    """It changes the weights that a metric reads, and evaluation never runs it."""
+
+    def model_fn(features, labels, mode):
+        w = V1.get_variable("w", initializer=np.float32(3))
+        loss = tf.reduce_mean(features["x"] * w)
+        opt = est.CrossShardOptimizer(optimizer(0.1))
+        train_op = opt.minimize(loss, V1.train.get_global_step())
+        metrics = {"it": V1.metrics.mean(features["x"] * w)}
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op, eval_metric_ops=metrics)
+
+    with est.Estimator(model_fn, str(tmp_path), config(2)) as model:
+        assert model.evaluate(make_input_fn(7))["it"] == pytest.approx(3 * DATA["x"][:7].mean())
+    assert "on 1 replica" not in caplog.text
+
+
 def mean_of_batches(num):
     return np.mean([3 * DATA["x"][i : min(i + BATCH, num)].mean() for i in range(0, num, BATCH)])
 
