@@ -8,7 +8,7 @@ Run it again and it goes on from its checkpoint. `--help` lists the flags.
 In a cluster, each task runs it and does its part. TF_CONFIG or the flags of `cluster_flags` say
 which that is:
 
-    python -m estimator.launch --workers=2 --ps=1 --evaluator -- run_mnist.py
+    estimator-launch --workers=2 --ps=1 --evaluator -- run_mnist.py
 """
 
 import contextlib

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.processes import answer
 from benchmarks.report import Row, as_dicts
 from benchmarks.timing import divide, measure_rounds
-from estimator.launch.tasks import make_tasks, make_tf_configs
+from estimator_launch.tasks import make_tasks, make_tf_configs
 
 _REPOSITORY = Path(__file__).parents[1]
 _NUM_WORKERS = 2
@@ -47,7 +47,7 @@ def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
 
 def _time_launcher(program: list[str]) -> float:
     start = time.perf_counter()
-    launcher = [sys.executable, "-m", "estimator.launch", f"--workers={_NUM_WORKERS}", "--"]
+    launcher = [sys.executable, "-m", "estimator_launch", f"--workers={_NUM_WORKERS}", "--"]
     process = _start([*launcher, *program])
     # The tasks of the launcher have no stdin, so a worker ends after its first step, with 0.
     for _ in range(_NUM_WORKERS):

@@ -7,7 +7,7 @@ from benchmarks.report import Row, as_dicts
 from benchmarks.timing import divide, measure_rounds
 from benchmarks.turns import started_groups
 from benchmarks.workloads import WORKLOADS
-from estimator.launch.tasks import make_tasks
+from estimator_launch.tasks import make_tasks
 
 _NUM_WORKERS = 2
 _LOOP_STEPS = 100

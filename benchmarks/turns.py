@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from estimator.launch.tasks import Task, make_tf_configs
+from estimator_launch.tasks import Task, make_tf_configs
 
 _REPOSITORY = Path(__file__).parents[1]
 _END_SECS = 60

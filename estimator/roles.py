@@ -32,7 +32,7 @@ from estimator.session.ps import serve_parameters
 from estimator.session.request import TrainResult
 from estimator.spec import ModeKeys
 from estimator.summary.reader import read_evaluations
-from estimator.train_and_evaluate import (
+from estimator.train_and_eval import (
     EvalSpec,
     Evaluation,
     TrainAndEvaluateResult,

@@ -1,7 +1,9 @@
-"""`import estimator` has no side effects."""
+"""`import estimator` has no side effects and imports no TensorFlow; nor do its names have any."""
 
+import ast
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -37,7 +39,7 @@ def state():
 
 
 old = state()
-import estimator
+from estimator import *
 sys.stdout.flush()
 json.dump([old, state()], open({path!r}, "w"))
 """
@@ -78,6 +80,53 @@ def test_it_changes_no_global_state(after_tensorflow):
     _, old, new = after_tensorflow
     assert new == old
     assert old["has_eager_context"] is False
+
+
+def test_the_import_alone_imports_neither_tensorflow_nor_numpy():
+    program = """
+import sys
+import estimator
+assert set(estimator.__all__) <= set(dir(estimator))
+cluster = estimator.parse_tf_config(None)
+print([name for name in ("tensorflow", "numpy", "absl") if name in sys.modules])
+"""
+    printed = subprocess.check_output([sys.executable, "-c", program], cwd=ROOT, text=True)
+    assert printed == "[]\n"
+
+
+def test_type_checkers_see_the_names_that_are_imported_on_first_use():
+    import estimator as est
+
+    (for_checkers,) = (
+        node
+        for node in ast.parse(pathlib.Path(est.__file__).read_text()).body
+        if isinstance(node, ast.If)
+    )
+    seen = {
+        alias.name: f"{node.module}.{alias.name}" if alias.name == home else node.module
+        for node in for_checkers.body
+        for alias in node.names
+        for home in [est._HOMES[alias.name]]
+    }
+    assert seen == {name: f"estimator.{home}" for name, home in est._HOMES.items()}
+    assert est.__all__ == sorted(est._HOMES)
+
+
+def test_no_module_has_the_name_of_a_public_function_or_class():
+    import estimator as est
+
+    # An import of such a module would put it where the function is to be imported on first use.
+    modules = {path.stem for path in pathlib.Path(est.__file__).parent.iterdir()}
+    assert modules & set(est.__all__) == {n for n, home in est._HOMES.items() if n == home}
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    import estimator as est
+
+    with pytest.raises(AttributeError, match="'estimator' has no attribute 'nothing'"):
+        _ = est.nothing
+    with pytest.raises(ImportError, match="nothing"):
+        from estimator import nothing  # noqa: F401
 
 
 def test_what_it_names_is_there():

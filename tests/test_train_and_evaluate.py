@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import estimator as est
 from estimator.config.cluster import parse_tf_config
-from estimator.train_and_evaluate import run_local
+from estimator.train_and_eval import run_local
 from tests.conformance.cases import STRATEGIES
 from tests.toy import (
     Clock,

@@ -4,11 +4,11 @@ An Estimator here is the same as elsewhere: it has `export_savedmodel`, too.
 """
 
 from estimator import experimental, export, inputs, tpu
-from estimator.add_metrics import add_metrics
 from estimator.config.run_config import RunConfig
 from estimator.config.warm_start import VocabInfo, WarmStartSettings
 from estimator.estimator import Estimator
 from estimator.export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
+from estimator.extra_metrics import add_metrics
 from estimator.feature_specs import classifier_parse_example_spec, regressor_parse_example_spec
 from estimator.roles import train_and_evaluate
 from estimator.spec import EstimatorSpec, ModeKeys
@@ -31,7 +31,7 @@ from estimator.stock_hooks import (
     StopAtStepHook,
     SummarySaverHook,
 )
-from estimator.train_and_evaluate import EvalSpec, TrainSpec
+from estimator.train_and_eval import EvalSpec, TrainSpec
 
 __all__ = [
     "BestExporter",

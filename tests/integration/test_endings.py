@@ -112,7 +112,7 @@ def test_a_chief_or_a_ps_that_gets_a_signal_ends_all_and_saves(
 @pytest.mark.slow
 def test_the_launchers_evaluator_evaluates_for_the_one_that_trains(tmp_path):
     launched = subprocess.run(
-        [sys.executable, "-m", "estimator.launch", "--evaluator", "--", PROGRAM, "alone", tmp_path],
+        [sys.executable, "-m", "estimator_launch", "--evaluator", "--", PROGRAM, "alone", tmp_path],
         env={**os.environ, "PYTHONPATH": ROOT, "CUDA_VISIBLE_DEVICES": ""},
         check=False,
         cwd=ROOT,

@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 _START = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
-os.execv(sys.executable, [sys.executable, "-m", "estimator.launch", *sys.argv[1:]])
+os.execv(sys.executable, [sys.executable, "-m", "estimator_launch", *sys.argv[1:]])
 """
 
 # What most programs need to know who they are.

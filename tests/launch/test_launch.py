@@ -406,9 +406,10 @@ def test_a_wrong_command_line_starts_nothing(arguments, message):
     assert "Started" not in finished.stderr
 
 
-def test_it_imports_no_tensorflow():
+@pytest.mark.parametrize("module", ["estimator_launch", "estimator.launch"])
+def test_it_imports_no_tensorflow_under_either_name(module):
     finished = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "estimator.launch", "--", "true"],
+        [sys.executable, "-X", "importtime", "-m", module, "--", "true"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -417,5 +418,22 @@ def test_it_imports_no_tensorflow():
     )
     assert finished.returncode == 0
     imported = [line.rpartition("|")[2].strip() for line in finished.stderr.splitlines()]
-    assert "estimator.launch.job" in imported
+    assert "estimator_launch.job" in imported
     assert [name for name in imported if name.split(".")[0] in ("tensorflow", "numpy")] == []
+
+
+@pytest.mark.parametrize("start", ["-m estimator_launch", "-m estimator.launch", "-c {script}"])
+def test_help_shows_the_flags_however_it_is_started(start):
+    # What the console script does, whose main module is made by pip.
+    script = "from estimator_launch.command import run; run()"
+    arguments = [word.format(script=script) for word in start.split()]
+    finished = subprocess.run(
+        [sys.executable, *arguments, "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert finished.stdout.startswith("Runs a program as a cluster on this machine"), finished
+    assert "--grace_secs: Seconds from SIGTERM to SIGKILL." in finished.stdout

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from estimator.launch.tasks import make_tasks, make_tf_configs
+from estimator_launch.tasks import make_tasks, make_tf_configs
 from tests.launch.launching import ROOT, lines_of, run
 
 FLAGS = ["--mode=train", "--model=mnist_mlp", "--strategy=multi_worker_mirrored", "--seed=1"]

@@ -4,8 +4,8 @@ import socket
 import pytest
 
 from estimator.config.cluster import parse_tf_config
-from estimator.launch.output import MAX_LINE_BYTES, Output
-from estimator.launch.tasks import Task, make_tasks, make_tf_configs
+from estimator_launch.output import MAX_LINE_BYTES, Output
+from estimator_launch.tasks import Task, make_tasks, make_tf_configs
 
 
 def copied(data):

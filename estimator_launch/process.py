@@ -14,9 +14,9 @@ from io import RawIOBase
 from typing import IO, Any
 
 from estimator.config.cluster import environment_with
-from estimator.launch.output import Output
-from estimator.launch.tasks import Task
-from estimator.launch.watchdog import Watchdog
+from estimator_launch.output import Output
+from estimator_launch.tasks import Task
+from estimator_launch.watchdog import Watchdog
 
 # How long to wait for the last lines of a process that has ended: they are in the pipes already,
 # but a process that it left behind may keep these open.

@@ -1,6 +1,6 @@
 """Runs a program as a cluster on this machine, one process a task.
 
-    python -m estimator.launch --workers=2 --ps=1 --evaluator -- run_mnist.py --flags
+    estimator-launch --workers=2 --ps=1 --evaluator -- run_mnist.py --flags
 
 Each process gets the environment variable TF_CONFIG, with free ports. What it prints has the name
 of its task in front. The first task that fails ends all of them, and its exit code becomes that of
@@ -17,9 +17,9 @@ from io import FileIO
 
 from absl import app, flags
 
-from estimator.launch.job import Job, run_job
-from estimator.launch.output import Output
-from estimator.launch.tasks import make_command, make_tasks
+from estimator_launch.job import Job, run_job
+from estimator_launch.output import Output
+from estimator_launch.tasks import make_command, make_tasks
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("workers", 1, "Workers. Worker 0 is the chief, if none is.", lower_bound=0)
@@ -42,7 +42,12 @@ def main(argv: Sequence[str]) -> int:
     return run_job(job, Output(list(map(str, tasks)), *streams))
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Runs the command line of this process; never returns. The console script calls it."""
     # The first word that is no flag is the program, as it is after --.
     FLAGS.set_gnu_getopt(False)
+    # absl's --help shows the docstring and the flags of the main module, which only starts this.
+    sys.modules["__main__"].__doc__ = __doc__
+    for flag in FLAGS.get_key_flags_for_module(__name__):
+        FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     app.run(main)

@@ -75,8 +75,8 @@ def make_command(words: Sequence[str]) -> list[str]:
     """
     if not words:
         raise ValueError(
-            "There is no program. It stands after --, as in `python -m estimator.launch "
-            "--workers=2 -- program.py --flags`."
+            "There is no program. It stands after --, as in `estimator-launch --workers=2 -- "
+            "program.py --flags`."
         )
     program = words[0]
     if program == "-m":

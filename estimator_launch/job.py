@@ -12,10 +12,10 @@ from types import FrameType
 from typing import Any
 
 from estimator.config.cluster import PS
-from estimator.launch.output import Output
-from estimator.launch.process import TaskProcess
-from estimator.launch.tasks import Task, make_tf_configs
-from estimator.launch.watchdog import Watchdog
+from estimator_launch.output import Output
+from estimator_launch.process import TaskProcess
+from estimator_launch.tasks import Task, make_tf_configs
+from estimator_launch.watchdog import Watchdog
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # How often to look whether those that were told to end have done so.

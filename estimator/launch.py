@@ -1,0 +1,6 @@
+"""`python -m estimator.launch`: the launcher under its older name."""
+
+from estimator_launch.command import run
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,6 @@
+"""`python -m estimator_launch`."""
+
+from estimator_launch.command import run
+
+if __name__ == "__main__":
+    run()
