@@ -260,6 +260,7 @@ class Estimator:
             connection=connection,
             equal={"the number of replicas": strategy.num_replicas_in_sync},
             batch=self._batches.in_words(ModeKeys.TRAIN, strategy),
+            batch_size=self._batches.batch_size(ModeKeys.TRAIN),
         )
         self._train_result = None
         run_train(program, request, self._note_result)

@@ -62,6 +62,7 @@ class TrainReport:
         span: Span,
         events: EventWriter,
         batch: str = "",
+        batch_size: int | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Tells nothing yet.
@@ -72,6 +73,7 @@ class TrainReport:
           span: the steps.
           events: where the speed is written.
           batch: how many examples the replicas take at a time, if that is known already.
+          batch_size: their number; None leaves out how many examples there are a second.
           clock: in seconds.
         """
         self._config = config
@@ -81,6 +83,7 @@ class TrainReport:
         self._batch = batch or batch_in_words(
             program.input.batch_size, program.strategy.num_replicas_in_sync
         )
+        self._batch_size = batch_size
         self._clock = clock
         self._model_dir = str(config.model_dir)
         self._metrics = MetricsLog(self._model_dir)
@@ -122,7 +125,11 @@ class TrainReport:
         """After an interval of logs."""
         steps_per_sec = self._speed_since(self._told, step)
         self._told = self._clock(), step
-        self._events.write_scalars({"global_step/sec": steps_per_sec}, step)
+        speeds = {"global_step/sec": steps_per_sec}
+        if self._batch_size is not None:
+            num_batches = 1 if self._program.window is None else self._program.window.size
+            speeds["examples/sec"] = steps_per_sec * num_batches * self._batch_size
+        self._events.write_scalars(speeds, step)
         if not self._config.is_chief:
             return
         self._metrics.write_train(step, loss, steps_per_sec)

@@ -53,6 +53,7 @@ class TrainRequest:
       connection: how the session reaches the cluster.
       equal: what must be equal on all workers besides the model and the config, by name.
       batch: how many examples the replicas take at a time, in words, if the caller says.
+      batch_size: their number, if it is to be recorded how many there are a second.
       clock: seconds from any fixed moment.
     """
 
@@ -67,6 +68,7 @@ class TrainRequest:
     connection: Connection = Connection()
     equal: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     batch: str = ""
+    batch_size: int | None = None
     clock: Callable[[], float] = time.monotonic
 
 

@@ -109,8 +109,9 @@ class TrainRun:
     ) -> TrainResult:
         """Trains; `checkpoint` is the path of what was restored."""
         span = Span(self._first_step, self._max_step, checkpoint)
+        request = self._request
         report = TrainReport(
-            self._request.config, self._program, span, self._events, self._request.batch
+            request.config, self._program, span, self._events, request.batch, request.batch_size
         )
         with report as self._report, self._profile:
             return self._run(is_input_resumed, peers, replaceable)

@@ -54,6 +54,11 @@ class Batches:
         del mode, strategy
         return ""
 
+    def batch_size(self, mode: str) -> int | None:
+        """The global batch size that the caller gave; None if the input decides."""
+        del mode
+        return None
+
     def pipeline(self, mode: str) -> int:
         """Which `InputPipelineConfig` holds in this mode."""
         del mode

@@ -86,6 +86,10 @@ class GlobalBatches(Batches):
             return f"the same {batch_in_words(batch_size, 1)} on each replica"
         return batch_in_words(batch_size, strategy.num_replicas_in_sync)
 
+    def batch_size(self, mode: str) -> int | None:
+        """As in `sizes`."""
+        return self.sizes[mode][1]
+
     def pipeline(self, mode: str) -> int:
         """Which `InputPipelineConfig` holds in this mode."""
         return pipeline_kind(self.tpu_config, mode)

@@ -147,3 +147,20 @@ def test_stopping_at_the_step_of_a_checkpoint(trained):
     hook = X.make_stop_at_checkpoint_step_hook(trained, last_step=2)
     trained.train(forever(), hooks=[hook], steps=5)
     assert int(trained.get_variable_value("global_step")) == 2
+
+
+def resume_with_early_stopping(path):
+    made = est.Estimator(mean_model_fn, os.fspath(path)).train(forever(), steps=1)
+    hook = est.experimental.make_early_stopping_hook(made, lambda: False, run_every_secs=60)
+    return made.train(forever(), hooks=[hook], steps=1).get_variable_value("global_step")
+
+
+@pytest.mark.only_2_15("early stopping of a resumed run")
+def test_a_checkpoint_without_the_hooks_variable_is_an_error(tmp_path):
+    with pytest.raises(Exception, match="signal_early_stopping|STOP"):
+        resume_with_early_stopping(tmp_path)
+
+
+@pytest.mark.only_here("early stopping of a resumed run")
+def test_a_checkpoint_without_the_hooks_variable_is_resumed(tmp_path):
+    assert resume_with_early_stopping(tmp_path) == 2

@@ -290,3 +290,14 @@ def test_subclass_may_override_a_property():
             return False
 
     assert Config().is_chief is False
+
+
+@pytest.mark.only_2_15("waiting for ever for a session")
+def test_a_session_may_be_waited_for_without_an_end():
+    assert est.RunConfig(session_creation_timeout_secs=None).session_creation_timeout_secs is None
+
+
+@pytest.mark.only_here("waiting for ever for a session")
+def test_a_session_is_not_waited_for_without_an_end():
+    with pytest.raises(ValueError, match="session_creation_timeout_secs"):
+        est.RunConfig(session_creation_timeout_secs=None)

@@ -329,3 +329,46 @@ def test_as_estimator_spec_calls_scaffold_fn():
     scaffold = v1.train.Scaffold()
     spec = v1est.tpu.TPUEstimatorSpec(EVAL, loss=tf.constant(1.0), scaffold_fn=lambda: scaffold)
     assert spec.as_estimator_spec().scaffold is scaffold
+
+
+# --- What differs --------------------------------------------------------------------------------
+
+
+MISTAKES = {
+    "unknown mode": lambda: est.EstimatorSpec("guess", predictions={"y": tf.zeros([1])}),
+    "unknown field": lambda: est.EstimatorSpec(EVAL, loss=tf.zeros([]))._replace(los=1),
+    "no predictions": lambda: est.EstimatorSpec(PREDICT, predictions={}),
+}
+
+
+@pytest.mark.only_2_15("mistakes in a spec")
+@pytest.mark.parametrize("case", MISTAKES)
+def test_mistake_in_a_spec_is_accepted(case):
+    assert isinstance(MISTAKES[case](), est.EstimatorSpec)
+
+
+@pytest.mark.only_here("mistakes in a spec")
+@pytest.mark.parametrize("case", MISTAKES)
+def test_mistake_in_a_spec_is_a_value_error(case):
+    with pytest.raises(ValueError, match="guess|los|predictions"):
+        MISTAKES[case]()
+
+
+def keras_metric_in_a_spec():
+    metric = tf.keras.metrics.Mean()
+    metric.update_state(tf.constant([1.0]))
+    spec = est.EstimatorSpec(EVAL, loss=tf.zeros([]), eval_metric_ops={"mean": metric})
+    return metric, spec.eval_metric_ops["mean"]
+
+
+@pytest.mark.only_2_15("a metric of Keras in a spec")
+def test_a_metric_of_keras_becomes_a_pair():
+    _, kept = keras_metric_in_a_spec()
+    assert isinstance(kept, tuple)
+    assert len(kept) == 2
+
+
+@pytest.mark.only_here("a metric of Keras in a spec")
+def test_a_metric_of_keras_stays_what_it_was():
+    metric, kept = keras_metric_in_a_spec()
+    assert kept is metric

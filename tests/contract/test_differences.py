@@ -1,0 +1,281 @@
+"""Differences from 2.15 in the rows of docs/contract.md that no other file shows, side by side."""
+
+import os
+
+import pytest
+
+from tests.contract.names import (
+    EVAL,
+    checkpoint_steps,
+    est,
+    events,
+    files_in,
+    forever,
+    mean_model_fn,
+    numbers,
+    scalars,
+    tf,
+    v1,
+    v1est,
+)
+
+# --- Saves ---------------------------------------------------------------------------------------
+
+
+class Calls(est.SessionRunHook):
+    """Notes session calls."""
+
+    def __init__(self, notes):
+        self.notes = notes
+
+    def after_run(self, run_context, run_values):
+        self.notes.append("after_run")
+
+
+class Saves(est.CheckpointSaverListener):
+    """Notes saves."""
+
+    def __init__(self, notes):
+        self.notes = notes
+
+    def after_save(self, session, global_step_value):
+        self.notes.append(f"save {global_step_value}")
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """What a training and its resumption tell hooks and listeners."""
+    path = os.fspath(tmp_path_factory.mktemp("saves"))
+    made = est.Estimator(mean_model_fn, path, est.RunConfig(save_checkpoints_steps=2))
+    both = [], []
+    for notes in both:
+        made.train(forever(), [Calls(notes)], steps=3, saving_listeners=[Saves(notes)])
+    return both
+
+
+@pytest.mark.only_2_15("saves and hooks")
+def test_a_save_comes_before_the_after_run_of_its_step(told):
+    assert told[0] == [
+        "save 0", "after_run", "save 2", "after_run", "after_run", "save 3"
+    ]  # fmt: skip
+
+
+@pytest.mark.only_here("saves and hooks")
+def test_a_save_comes_after_the_after_run_of_its_step(told):
+    assert told[0] == [
+        "save 0", "after_run", "after_run", "save 2", "after_run", "save 3"
+    ]  # fmt: skip
+
+
+@pytest.mark.only_2_15("saves when resuming")
+def test_a_resumed_training_saves_its_start_again(told):
+    assert told[1][0] == "save 3"
+
+
+@pytest.mark.only_here("saves when resuming")
+def test_a_resumed_training_saves_nothing_before_its_first_step(told):
+    assert told[1][0] == "after_run"
+
+
+@pytest.fixture(scope="module")
+def unsaved(tmp_path_factory):
+    """The model_dir of a training without an interval of saves."""
+    path = os.fspath(tmp_path_factory.mktemp("unsaved"))
+    config = est.RunConfig(save_checkpoints_secs=None, save_checkpoints_steps=None)
+    return est.Estimator(mean_model_fn, path, config).train(forever(), steps=2).model_dir
+
+
+@pytest.mark.only_2_15("no interval of saves")
+def test_without_an_interval_nothing_is_saved(unsaved):
+    assert checkpoint_steps(unsaved) == []
+
+
+@pytest.mark.only_here("no interval of saves")
+def test_without_an_interval_the_last_step_is_saved(unsaved):
+    assert checkpoint_steps(unsaved) == [2]
+
+
+def test_without_an_interval_there_is_no_graph_file(unsaved):
+    assert "graph.pbtxt" not in files_in(unsaved)
+
+
+# --- Event files ---------------------------------------------------------------------------------
+
+
+def array_model_fn(features, labels, mode):
+    spec = mean_model_fn(features, labels, mode)
+    x = tf.cast(features["x"], tf.float32)
+    return spec._replace(eval_metric_ops={"pair": v1.metrics.mean_tensor(tf.stack([x[0], x[0]]))})
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    made = est.Estimator(array_model_fn, os.fspath(tmp_path_factory.mktemp("events")))
+    made.train(forever(), steps=1).evaluate(numbers(2))
+    return made
+
+
+def what_events_hold(directory):
+    """Which kinds of records the event files in a directory have."""
+    found = set()
+    for name in os.listdir(directory):
+        if name.startswith("events.out.tfevents"):
+            for event in v1.train.summary_iterator(os.path.join(directory, name)):
+                found.add(event.WhichOneof("what"))
+    return found
+
+
+@pytest.mark.only_2_15("graphs in event files")
+def test_event_files_have_graphs_and_meta_graphs(evaluated):
+    assert {"graph_def", "meta_graph_def"} <= what_events_hold(evaluated.model_dir)
+    assert "graph_def" in what_events_hold(evaluated.eval_dir())
+
+
+@pytest.mark.only_here("graphs in event files")
+def test_event_files_of_training_have_the_graph_alone(evaluated):
+    assert "graph_def" in what_events_hold(evaluated.model_dir)
+    assert "meta_graph_def" not in what_events_hold(evaluated.model_dir)
+    assert what_events_hold(evaluated.eval_dir()) == {"file_version", "summary"}
+
+
+def kind_of(estimator, tag):
+    (value,) = [value for _, name, value in events(estimator.eval_dir()) if name == tag]
+    return value.WhichOneof("value")
+
+
+@pytest.mark.only_2_15("metrics that are arrays")
+def test_an_array_is_recorded_as_a_tensor(evaluated):
+    assert kind_of(evaluated, "pair") == "tensor"
+
+
+@pytest.mark.only_here("metrics that are arrays")
+def test_an_array_is_recorded_as_a_histogram(evaluated):
+    assert kind_of(evaluated, "pair") == "histo"
+
+
+def test_a_tpu_estimator_records_examples_per_second(tmp_path):
+    path = os.fspath(tmp_path)
+    config = v1est.tpu.RunConfig(model_dir=path, log_step_count_steps=1)
+
+    def model_fn(features, labels, mode, params):
+        spec = mean_model_fn(features, labels, mode)
+        return v1est.tpu.TPUEstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op)
+
+    made = v1est.tpu.TPUEstimator(
+        model_fn=model_fn, config=config, use_tpu=False, train_batch_size=8
+    )
+    made.train(lambda params: numbers(80, params["batch_size"])(), max_steps=6)
+    steps, examples = scalars(path, "global_step/sec"), scalars(path, "examples/sec")
+    assert examples
+    assert examples == {step: pytest.approx(8 * steps[step]) for step in examples}
+
+
+# --- Several replicas ----------------------------------------------------------------------------
+
+
+def counting_model_fn(features, labels, mode):
+    """Has a metric of its own, which counts examples."""
+    spec = mean_model_fn(features, labels, mode)
+    count = v1.get_variable(
+        "examples", [], tf.float32, v1.zeros_initializer(), trainable=False,
+        collections=[v1.GraphKeys.LOCAL_VARIABLES],
+    )  # fmt: skip
+    update = v1.assign_add(count, tf.cast(tf.size(features["x"]), tf.float32))
+    return spec._replace(eval_metric_ops={"examples": (count, update)})
+
+
+def evaluate_on_two(path):
+    with tf.Graph().as_default():
+        strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+    config = est.RunConfig(
+        session_config=v1.ConfigProto(device_count={"CPU": 2}), eval_distribute=strategy
+    )
+    made = est.Estimator(counting_model_fn, os.fspath(path), config).train(forever(), steps=1)
+    return made.evaluate(numbers(4))["examples"]
+
+
+@pytest.mark.only_2_15("a metric written by hand on several replicas")
+def test_a_metric_written_by_hand_counts_the_first_replicas_examples(tmp_path):
+    assert evaluate_on_two(tmp_path) == 2
+
+
+@pytest.mark.only_here("a metric written by hand on several replicas")
+def test_a_metric_written_by_hand_counts_every_example(tmp_path):
+    assert evaluate_on_two(tmp_path) == 4
+
+
+# --- Counting steps ------------------------------------------------------------------------------
+
+
+class StopAfter(est.SessionRunHook):
+    """Stops after so many session calls."""
+
+    def __init__(self, num_calls):
+        self.left = num_calls
+
+    def after_run(self, run_context, run_values):
+        self.left -= 1
+        if self.left == 0:
+            run_context.request_stop()
+
+
+def uncounted_model_fn(features, labels, mode):
+    spec = mean_model_fn(features, labels, EVAL)
+    return est.EstimatorSpec(mode, loss=spec.loss, train_op=tf.no_op())
+
+
+def train_uncounted(path):
+    made = est.Estimator(uncounted_model_fn, os.fspath(path))
+    made.train(forever(), hooks=[StopAfter(1500)], steps=2)
+    return made.get_variable_value("global_step")
+
+
+@pytest.mark.only_2_15("a train_op that counts no steps")
+def test_steps_that_are_not_counted_are_made_for_ever(tmp_path):
+    assert train_uncounted(tmp_path) == 0
+
+
+@pytest.mark.only_here("a train_op that counts no steps")
+def test_steps_that_are_not_counted_are_an_error(tmp_path):
+    with pytest.raises((ValueError, RuntimeError), match="global step"):
+        train_uncounted(tmp_path)
+
+
+# --- Variables -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def without_resource_variables():
+    v1.disable_resource_variables()
+    yield
+    v1.enable_resource_variables()
+
+
+def kind_of_variables(path):
+    found = []
+
+    def model_fn(features, labels, mode):
+        spec = mean_model_fn(features, labels, mode)
+        w = v1.global_variables("w")[0]
+        found.append((bool(w), type(w).__name__, w.dtype._is_ref_dtype))
+        return spec
+
+    est.Estimator(model_fn, os.fspath(path)).train(forever(), steps=1)
+    return found[-1]
+
+
+@pytest.mark.usefixtures("without_resource_variables")
+def test_a_variable_is_true_without_resource_variables(tmp_path):
+    assert kind_of_variables(tmp_path)[0]
+
+
+@pytest.mark.only_2_15("variables without v2 behavior")
+@pytest.mark.usefixtures("without_resource_variables")
+def test_variables_are_reference_variables(tmp_path):
+    assert kind_of_variables(tmp_path)[2]
+
+
+@pytest.mark.only_here("variables without v2 behavior")
+@pytest.mark.usefixtures("without_resource_variables")
+def test_variables_are_resource_variables(tmp_path):
+    assert not kind_of_variables(tmp_path)[2]
