@@ -10,7 +10,7 @@ There is no TPU to test on. This module stands in for the hardware, and only for
   of a single core as a whole, for the CPU; the compiler's front half is that of a TPU.
 - `open_session` opens sessions that do the former by themselves, for all that the library runs.
 
-What they cannot tell is what only a TPU can: docs/architecture.md lists it.
+What they cannot tell is what only a TPU can: docs/tpu.md lists it.
 """
 
 import contextlib

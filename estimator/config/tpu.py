@@ -1,7 +1,7 @@
 """The TPU that a config names, and the strategy that runs on it.
 
-No TPU is needed to import or to read this, and nothing here was run on one: see "TPUs" in
-docs/architecture.md.
+No TPU is needed to import or to read this, and nothing here was run on one: see
+docs/tpu.md.
 """
 
 from __future__ import annotations

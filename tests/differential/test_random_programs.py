@@ -1,4 +1,4 @@
-"""Random programs do what a plain eager loop does. How to read a failure: docs/architecture.md."""
+"""Random programs do what a plain eager loop does. How to read a failure: docs/contributing.md."""
 
 import pytest
 
