@@ -11,119 +11,28 @@ which that is:
     estimator-launch --workers=2 --ps=1 --evaluator -- run_mnist.py
 """
 
-import contextlib
+import quiet_tensorflow  # noqa: F401  Comes first, to hide what TensorFlow logs in its import.
+
+# isort: split
 import itertools
 import logging
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
 
-@contextlib.contextmanager
-def hold_stderr_back() -> Iterator[None]:
-    """What is written to stderr inside, by C++ too, is shown only if there is an error."""
-    with tempfile.TemporaryFile() as held, open(os.dup(2), "wb") as stderr:
-        os.dup2(held.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            held.seek(0)
-            stderr.write(held.read())
-            raise
-        finally:
-            os.dup2(stderr.fileno(), 2)
+import cluster_flags
+import estimator as est
+from input_pipelines import mnist, tfrecord
+from models import mnist_cnn, mnist_mlp
 
-
-# TensorFlow reads this when it is imported, but logs some lines before it does.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-with hold_stderr_back():
-    import numpy as np
-    import tensorflow as tf
-    from absl import app, flags
-
-    import cluster_flags
-    import estimator as est
-    from input_pipelines import mnist, tfrecord
-    from models import mnist_cnn, mnist_mlp
-
+FLAGS = flags.FLAGS  # Defined at the end.
 MODELS = {"mnist_cnn": mnist_cnn, "mnist_mlp": mnist_mlp}
-MODES = ("train", "eval", "predict", "export", "all")
-CLUSTER_MODES = ("train", "all")
-NUM_PREDICTIONS_SHOWN = 10
-MISTAKES_GRID = (8, 8)
-
-FLAGS = flags.FLAGS
-flags.DEFINE_enum("mode", "all", MODES, "What to do; all does everything, in this order.")
-
-flags.DEFINE_enum("model", "mnist_cnn", list(MODELS), "The model.")
-flags.DEFINE_integer("train_steps", 2000, "Train until this global step.", lower_bound=1)
-flags.DEFINE_integer("batch_size", 64, "Examples a step, over all replicas.", lower_bound=1)
-flags.DEFINE_integer("eval_batch_size", 200, "The same, to evaluate and predict.", lower_bound=1)
-flags.DEFINE_float("learning_rate", 0.001, "Learning rate at the start.")
-flags.DEFINE_integer("decay_steps", 500, "Steps over which it decays once.", lower_bound=1)
-flags.DEFINE_float("decay_rate", 0.7, "What it is then multiplied by.", 0.0, 1.0)
-flags.DEFINE_integer("seed", None, "Seed of weights, dropout and order; none if not given.")
-
-flags.DEFINE_enum("dataset", "mnist_5k", mnist.DATASETS, "The data set; mnist is downloaded.")
-flags.DEFINE_string("data_dir", mnist.DEFAULT_DATA_DIR, "Where TFDS keeps its data sets.")
-flags.DEFINE_string("train_file", None, "TFRecord files to train on, instead; wildcards work.")
-flags.DEFINE_string("eval_file", None, "TFRecord files to evaluate and predict, instead.")
-
-flags.DEFINE_string("model_dir", None, "For checkpoints and events. Default: runs/MODEL.")
-flags.DEFINE_string("export_dir", None, "For SavedModels. Default: MODEL_DIR/export.")
-flags.DEFINE_integer("iterations", 100, "Steps in one session call.", lower_bound=1)
-flags.DEFINE_integer("save_checkpoints_steps", 500, "Steps between checkpoints.", lower_bound=1)
-flags.DEFINE_integer("save_summary_steps", 100, "Steps between summaries.", lower_bound=1)
-flags.DEFINE_integer("keep_checkpoint_max", 5, "Checkpoints to keep; 0 keeps all.", lower_bound=0)
-
-flags.DEFINE_string("strategy", None, "Its name, such as mirrored. Default: none.")
-flags.DEFINE_integer("num_replicas", None, "Replicas of the strategy.", lower_bound=1)
-flags.DEFINE_boolean("use_tpu", False, "Run on a TPU.")
-flags.DEFINE_string("tpu", None, "Name or address of the TPU.")
-flags.DEFINE_string("master", None, "Address of the TensorFlow server to run on.")
-
-flags.register_validator(
-    "learning_rate", lambda rate: rate > 0, "--learning_rate must be greater than 0."
-)
-flags.register_multi_flags_validator(
-    ["tpu", "use_tpu", "master"],
-    lambda values: not values["tpu"] or (values["use_tpu"] and not values["master"]),
-    "--tpu needs --use_tpu, and takes the place of --master.",
-)
-flags.register_multi_flags_validator(
-    ["job_name", "tpu", "use_tpu", "master"],
-    lambda values: (
-        not (values["job_name"] and (values["tpu"] or values["use_tpu"] or values["master"]))
-    ),
-    "--job_name excludes --tpu, --use_tpu and --master: a cluster has its own servers.",
-)
-
-
-class SpeedHook(tf.compat.v1.train.SessionRunHook):
-    """Measures steps a second, without the time that building takes."""
-
-    steps_per_sec: float | None = None  # Until a session call ended.
-
-    def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
-        """Starts the clock."""
-        del coord
-        self._global_step = tf.compat.v1.train.get_global_step()
-        self._start = time.perf_counter(), session.run(self._global_step)
-
-    def before_run(self, run_context: Any) -> tf.compat.v1.train.SessionRunArgs:
-        """Asks for the global step."""
-        del run_context
-        return tf.compat.v1.train.SessionRunArgs(self._global_step)
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Reads the clock."""
-        del run_context
-        start_secs, start_step = self._start
-        num_steps = run_values.results - start_step
-        self.steps_per_sec = num_steps / (time.perf_counter() - start_secs)
 
 
 def make_classifier() -> est.tpu.TPUEstimator:
@@ -169,31 +78,6 @@ def make_params(config: est.RunConfig) -> dict[str, Any]:
         params["num_workers"] = num_workers
         params["is_chief"] = config.is_chief
     return params
-
-
-def is_in_cluster(config: est.RunConfig) -> bool:
-    """Whether this process is one of several tasks."""
-    num_tasks = config.num_worker_replicas + config.num_ps_replicas
-    return num_tasks > 1 or config.task_type == "evaluator"
-
-
-def check_cluster(config: est.RunConfig) -> None:
-    """Raises a UsageError unless the flags fit the cluster, and TF_CONFIG the flags."""
-    if FLAGS.job_name and os.environ.get("TF_CONFIG"):
-        raise app.UsageError("--job_name and TF_CONFIG exclude each other: both say who this is.")
-    if FLAGS.sync_replicas and config.num_ps_replicas == 0 and config.task_type != "evaluator":
-        raise app.UsageError("--sync_replicas needs a cluster with parameter servers.")
-    if is_in_cluster(config) and FLAGS.export_dir:
-        raise app.UsageError(
-            "--export_dir is not for a cluster, which exports to MODEL_DIR/export."
-        )
-    if is_in_cluster(config) and FLAGS.mode not in CLUSTER_MODES:
-        raise app.UsageError(
-            f"--mode={FLAGS.mode} is not for a cluster, which takes {' and '.join(CLUSTER_MODES)}. "
-            "Run it on one machine, without TF_CONFIG."
-        )
-    if config.task_type == "evaluator" and FLAGS.mode == "train":
-        raise app.UsageError("--mode=train leaves an evaluator nothing to do: pass --mode=all.")
 
 
 def make_train_input_fn() -> mnist.InputFn:
@@ -281,6 +165,66 @@ def choose_verbs(config: est.RunConfig) -> list[Verb]:
     return list(VERBS.values()) if FLAGS.mode == "all" else [VERBS[FLAGS.mode]]
 
 
+# --- Clusters -------------------------------------------------------------------------------------
+
+CLUSTER_MODES = ("train", "all")
+
+
+def is_in_cluster(config: est.RunConfig) -> bool:
+    """Whether this process is one of several tasks."""
+    num_tasks = config.num_worker_replicas + config.num_ps_replicas
+    return num_tasks > 1 or config.task_type == "evaluator"
+
+
+def check_cluster(config: est.RunConfig) -> None:
+    """Raises a UsageError unless the flags fit the cluster, and TF_CONFIG the flags."""
+    if FLAGS.job_name and os.environ.get("TF_CONFIG"):
+        raise app.UsageError("--job_name and TF_CONFIG exclude each other: both say who this is.")
+    if FLAGS.sync_replicas and config.num_ps_replicas == 0 and config.task_type != "evaluator":
+        raise app.UsageError("--sync_replicas needs a cluster with parameter servers.")
+    if is_in_cluster(config) and FLAGS.export_dir:
+        raise app.UsageError(
+            "--export_dir is not for a cluster, which exports to MODEL_DIR/export."
+        )
+    if is_in_cluster(config) and FLAGS.mode not in CLUSTER_MODES:
+        raise app.UsageError(
+            f"--mode={FLAGS.mode} is not for a cluster, which takes {' and '.join(CLUSTER_MODES)}. "
+            "Run it on one machine, without TF_CONFIG."
+        )
+    if config.task_type == "evaluator" and FLAGS.mode == "train":
+        raise app.UsageError("--mode=train leaves an evaluator nothing to do: pass --mode=all.")
+
+
+# --- Reports --------------------------------------------------------------------------------------
+
+NUM_PREDICTIONS_SHOWN = 10
+MISTAKES_GRID = (8, 8)
+
+
+class SpeedHook(tf.compat.v1.train.SessionRunHook):
+    """Measures steps a second, without the time that building takes."""
+
+    steps_per_sec: float | None = None  # Until a session call ended.
+
+    def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
+        """Starts the clock."""
+        del coord
+        self._global_step = tf.compat.v1.train.get_global_step()
+        self._start = time.perf_counter(), session.run(self._global_step)
+
+    def before_run(self, run_context: Any) -> tf.compat.v1.train.SessionRunArgs:
+        """Asks for the global step."""
+        del run_context
+        return tf.compat.v1.train.SessionRunArgs(self._global_step)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Reads the clock."""
+        del run_context
+        start_secs, start_step = self._start
+        num_steps = run_values.results - start_step
+        self.steps_per_sec = num_steps / (time.perf_counter() - start_secs)
+
+
 def predict_labelled(
     classifier: est.tpu.TPUEstimator,
 ) -> Iterator[tuple[np.ndarray, int, int]]:
@@ -317,6 +261,54 @@ def print_report(classifier: est.tpu.TPUEstimator, results: dict[str, str]) -> N
     print()
     for name, value in rows.items():
         print(f"{name:<12} {value}")
+
+
+# --- Flags ----------------------------------------------------------------------------------------
+
+flags.DEFINE_enum("mode", "all", [*VERBS, "all"], "What to do; all does everything, in this order.")
+
+flags.DEFINE_enum("model", "mnist_cnn", list(MODELS), "The model.")
+flags.DEFINE_integer("train_steps", 2000, "Train until this global step.", lower_bound=1)
+flags.DEFINE_integer("batch_size", 64, "Examples a step, over all replicas.", lower_bound=1)
+flags.DEFINE_integer("eval_batch_size", 200, "The same, to evaluate and predict.", lower_bound=1)
+flags.DEFINE_float("learning_rate", 0.001, "Learning rate at the start.")
+flags.DEFINE_integer("decay_steps", 500, "Steps over which it decays once.", lower_bound=1)
+flags.DEFINE_float("decay_rate", 0.7, "What it is then multiplied by.", 0.0, 1.0)
+flags.DEFINE_integer("seed", None, "Seed of weights, dropout and order; none if not given.")
+
+flags.DEFINE_enum("dataset", "mnist_5k", mnist.DATASETS, "The data set; mnist is downloaded.")
+flags.DEFINE_string("data_dir", mnist.DEFAULT_DATA_DIR, "Where TFDS keeps its data sets.")
+flags.DEFINE_string("train_file", None, "TFRecord files to train on, instead; wildcards work.")
+flags.DEFINE_string("eval_file", None, "TFRecord files to evaluate and predict, instead.")
+
+flags.DEFINE_string("model_dir", None, "For checkpoints and events. Default: runs/MODEL.")
+flags.DEFINE_string("export_dir", None, "For SavedModels. Default: MODEL_DIR/export.")
+flags.DEFINE_integer("iterations", 100, "Steps in one session call.", lower_bound=1)
+flags.DEFINE_integer("save_checkpoints_steps", 500, "Steps between checkpoints.", lower_bound=1)
+flags.DEFINE_integer("save_summary_steps", 100, "Steps between summaries.", lower_bound=1)
+flags.DEFINE_integer("keep_checkpoint_max", 5, "Checkpoints to keep; 0 keeps all.", lower_bound=0)
+
+flags.DEFINE_string("strategy", None, "Its name, such as mirrored. Default: none.")
+flags.DEFINE_integer("num_replicas", None, "Replicas of the strategy.", lower_bound=1)
+flags.DEFINE_boolean("use_tpu", False, "Run on a TPU.")
+flags.DEFINE_string("tpu", None, "Name or address of the TPU.")
+flags.DEFINE_string("master", None, "Address of the TensorFlow server to run on.")
+
+flags.register_validator(
+    "learning_rate", lambda rate: rate > 0, "--learning_rate must be greater than 0."
+)
+flags.register_multi_flags_validator(
+    ["tpu", "use_tpu", "master"],
+    lambda values: not values["tpu"] or (values["use_tpu"] and not values["master"]),
+    "--tpu needs --use_tpu, and takes the place of --master.",
+)
+flags.register_multi_flags_validator(
+    ["job_name", "tpu", "use_tpu", "master"],
+    lambda values: (
+        not (values["job_name"] and (values["tpu"] or values["use_tpu"] or values["master"]))
+    ),
+    "--job_name excludes --tpu, --use_tpu and --master: a cluster has its own servers.",
+)
 
 
 def main(argv: Sequence[str]) -> None:

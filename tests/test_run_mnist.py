@@ -1,3 +1,4 @@
+import ast
 import glob
 import json
 import os
@@ -213,6 +214,15 @@ def test_nothing_but_the_librarys_lines_shows(runs):
         "Predicting with ",
         "SavedModel written to ",
     ]
+
+
+def test_the_program_opens_with_its_model_and_trainer():
+    """It is what newcomers read first."""
+    body = ast.parse((ROOT / "run_mnist.py").read_text()).body
+    first = next(
+        node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.With)
+    )
+    assert (type(first), first.name) == (ast.FunctionDef, "make_classifier")
 
 
 def test_what_an_import_says_before_it_fails_is_shown(tmp_path):
