@@ -16,16 +16,11 @@ if TYPE_CHECKING:
     from estimator import compat, experimental, export, inputs, tpu
     from estimator.config.cluster import Cluster, parse_tf_config
     from estimator.config.run_config import RunConfig
-    from estimator.config.warm_start import VocabInfo, WarmStartSettings
-    from estimator.estimator import Estimator
+    from estimator.config.warm_start_settings import VocabInfo, WarmStartSettings
+    from estimator.estimators.estimator import Estimator
+    from estimator.estimators.extra_metrics import add_metrics
     from estimator.export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
-    from estimator.extra_metrics import add_metrics
-    from estimator.feature_specs import classifier_parse_example_spec, regressor_parse_example_spec
-    from estimator.graph.optimizer import CrossShardOptimizer
-    from estimator.roles import train_and_evaluate
-    from estimator.session.request import TrainResult
-    from estimator.spec import EstimatorSpec, ModeKeys
-    from estimator.stock_hooks import (
+    from estimator.hooks.stock_hooks import (
         CheckpointSaverHook,
         CheckpointSaverListener,
         FeedFnHook,
@@ -44,52 +39,60 @@ if TYPE_CHECKING:
         StopAtStepHook,
         SummarySaverHook,
     )
-    from estimator.train_and_eval import EvalSpec, TrainSpec
+    from estimator.input.example_specs import (
+        classifier_parse_example_spec,
+        regressor_parse_example_spec,
+    )
+    from estimator.optimizer.cross_shard import CrossShardOptimizer
+    from estimator.roles.train_and_evaluate import train_and_evaluate
+    from estimator.roles.train_eval_specs import EvalSpec, TrainSpec
+    from estimator.spec import EstimatorSpec, ModeKeys
+    from estimator.training.request import TrainResult
 
 # The module of each public name.
 _HOMES = {
     "BestExporter": "export.exporters",
-    "CheckpointSaverHook": "stock_hooks",
-    "CheckpointSaverListener": "stock_hooks",
+    "CheckpointSaverHook": "hooks.stock_hooks",
+    "CheckpointSaverListener": "hooks.stock_hooks",
     "Cluster": "config.cluster",
-    "CrossShardOptimizer": "graph.optimizer",
-    "Estimator": "estimator",
+    "CrossShardOptimizer": "optimizer.cross_shard",
+    "Estimator": "estimators.estimator",
     "EstimatorSpec": "spec",
-    "EvalSpec": "train_and_eval",
+    "EvalSpec": "roles.train_eval_specs",
     "Exporter": "export.exporters",
-    "FeedFnHook": "stock_hooks",
+    "FeedFnHook": "hooks.stock_hooks",
     "FinalExporter": "export.exporters",
-    "FinalOpsHook": "stock_hooks",
-    "GlobalStepWaiterHook": "stock_hooks",
+    "FinalOpsHook": "hooks.stock_hooks",
+    "GlobalStepWaiterHook": "hooks.stock_hooks",
     "LatestExporter": "export.exporters",
-    "LoggingTensorHook": "stock_hooks",
+    "LoggingTensorHook": "hooks.stock_hooks",
     "ModeKeys": "spec",
-    "NanLossDuringTrainingError": "stock_hooks",
-    "NanTensorHook": "stock_hooks",
-    "ProfilerHook": "stock_hooks",
+    "NanLossDuringTrainingError": "hooks.stock_hooks",
+    "NanTensorHook": "hooks.stock_hooks",
+    "ProfilerHook": "hooks.stock_hooks",
     "RunConfig": "config.run_config",
-    "SecondOrStepTimer": "stock_hooks",
-    "SessionRunArgs": "stock_hooks",
-    "SessionRunContext": "stock_hooks",
-    "SessionRunHook": "stock_hooks",
-    "SessionRunValues": "stock_hooks",
-    "StepCounterHook": "stock_hooks",
-    "StopAtStepHook": "stock_hooks",
-    "SummarySaverHook": "stock_hooks",
-    "TrainResult": "session.request",
-    "TrainSpec": "train_and_eval",
-    "VocabInfo": "config.warm_start",
-    "WarmStartSettings": "config.warm_start",
-    "add_metrics": "extra_metrics",
-    "classifier_parse_example_spec": "feature_specs",
+    "SecondOrStepTimer": "hooks.stock_hooks",
+    "SessionRunArgs": "hooks.stock_hooks",
+    "SessionRunContext": "hooks.stock_hooks",
+    "SessionRunHook": "hooks.stock_hooks",
+    "SessionRunValues": "hooks.stock_hooks",
+    "StepCounterHook": "hooks.stock_hooks",
+    "StopAtStepHook": "hooks.stock_hooks",
+    "SummarySaverHook": "hooks.stock_hooks",
+    "TrainResult": "training.request",
+    "TrainSpec": "roles.train_eval_specs",
+    "VocabInfo": "config.warm_start_settings",
+    "WarmStartSettings": "config.warm_start_settings",
+    "add_metrics": "estimators.extra_metrics",
+    "classifier_parse_example_spec": "input.example_specs",
     "compat": "compat",
     "experimental": "experimental",
     "export": "export",
     "inputs": "inputs",
     "parse_tf_config": "config.cluster",
-    "regressor_parse_example_spec": "feature_specs",
+    "regressor_parse_example_spec": "input.example_specs",
     "tpu": "tpu",
-    "train_and_evaluate": "roles",
+    "train_and_evaluate": "roles.train_and_evaluate",
 }
 
 __all__ = [

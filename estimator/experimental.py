@@ -1,16 +1,16 @@
 """The names of `tf.estimator.experimental`."""
 
 from estimator.export import build_raw_supervised_input_receiver_fn
-from estimator.graph.logits import call_logit_fn
-from estimator.session.early_stopping import (
+from estimator.hooks.early_stopping import (
     make_early_stopping_hook,
     stop_if_higher_hook,
     stop_if_lower_hook,
     stop_if_no_decrease_hook,
     stop_if_no_increase_hook,
 )
-from estimator.session.in_memory import InMemoryEvaluatorHook
-from estimator.session.stop_at_checkpoint import make_stop_at_checkpoint_step_hook
+from estimator.hooks.in_memory_evaluation import InMemoryEvaluatorHook
+from estimator.hooks.stop_at_checkpoint import make_stop_at_checkpoint_step_hook
+from estimator.model.logits import call_logit_fn
 
 __all__ = [
     "InMemoryEvaluatorHook",

@@ -2,9 +2,9 @@
 
 from estimator.config.tpu_config import InputPipelineConfig, TPUConfig
 from estimator.config.tpu_run_config import TPURunConfig as RunConfig
-from estimator.graph.optimizer import CrossShardOptimizer
+from estimator.estimators.tpu_estimator import TPUEstimator
+from estimator.optimizer.cross_shard import CrossShardOptimizer
 from estimator.spec import TPUEstimatorSpec
-from estimator.tpu_estimator import TPUEstimator
 
 __all__ = [
     "CrossShardOptimizer",

@@ -16,7 +16,7 @@ from absl import flags
 from absl import logging as absl_logging
 
 from estimator import console
-from estimator.checkpoint.position import build_input_position
+from estimator.checkpoint.input_position import build_input_position
 
 ESTIMATOR = logging.getLogger("estimator")
 TENSORFLOW = logging.getLogger("tensorflow")

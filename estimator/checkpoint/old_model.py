@@ -13,7 +13,7 @@ from estimator import _tf
 from estimator.checkpoint import files
 from estimator.checkpoint.errors import CheckpointError
 from estimator.config.checks import check_no_pattern
-from estimator.config.warm_start import VocabInfo, WarmStartSettings
+from estimator.config.warm_start_settings import VocabInfo, WarmStartSettings
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _SAVED_MODEL_VARIABLES = os.path.join("variables", "variables")

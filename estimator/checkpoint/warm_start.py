@@ -20,7 +20,7 @@ from estimator.checkpoint.files import restore_error
 from estimator.checkpoint.matching import match
 from estimator.checkpoint.old_model import OldModel, some
 from estimator.checkpoint.variables import SavedVariable, saved_variables
-from estimator.config.warm_start import VocabInfo
+from estimator.config.warm_start_settings import VocabInfo
 from estimator.console import say
 
 _DAMAGE = (

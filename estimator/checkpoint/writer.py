@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
-from estimator.checkpoint.position import InputPosition
+from estimator.checkpoint.input_position import InputPosition
 from estimator.console import no_internal_deprecations, note
-from estimator.graph.collections import only_top_of_graph
+from estimator.rewrite.collections import only_top_of_graph
 
 
 class LastSaveListener(tf.compat.v1.train.CheckpointSaverListener):

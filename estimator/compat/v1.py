@@ -5,14 +5,11 @@ An Estimator here is the same as elsewhere: it has `export_savedmodel`, too.
 
 from estimator import experimental, export, inputs, tpu
 from estimator.config.run_config import RunConfig
-from estimator.config.warm_start import VocabInfo, WarmStartSettings
-from estimator.estimator import Estimator
+from estimator.config.warm_start_settings import VocabInfo, WarmStartSettings
+from estimator.estimators.estimator import Estimator
+from estimator.estimators.extra_metrics import add_metrics
 from estimator.export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
-from estimator.extra_metrics import add_metrics
-from estimator.feature_specs import classifier_parse_example_spec, regressor_parse_example_spec
-from estimator.roles import train_and_evaluate
-from estimator.spec import EstimatorSpec, ModeKeys
-from estimator.stock_hooks import (
+from estimator.hooks.stock_hooks import (
     CheckpointSaverHook,
     CheckpointSaverListener,
     FeedFnHook,
@@ -31,7 +28,13 @@ from estimator.stock_hooks import (
     StopAtStepHook,
     SummarySaverHook,
 )
-from estimator.train_and_eval import EvalSpec, TrainSpec
+from estimator.input.example_specs import (
+    classifier_parse_example_spec,
+    regressor_parse_example_spec,
+)
+from estimator.roles.train_and_evaluate import train_and_evaluate
+from estimator.roles.train_eval_specs import EvalSpec, TrainSpec
+from estimator.spec import EstimatorSpec, ModeKeys
 
 __all__ = [
     "BestExporter",

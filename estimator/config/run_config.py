@@ -21,10 +21,14 @@ from estimator.config.checks import (
     parameters_of,
 )
 from estimator.config.cluster import CHIEF, MASTER, Cluster, read_cluster
+from estimator.config.device_filters import default_session_config
 from estimator.config.frozen import FrozenFields, check_fields, short_repr, write_fields
-from estimator.config.loop import checked_loop_length
-from estimator.config.session_config import default_session_config
-from estimator.config.strategy import STRATEGY_TYPES, check_is_for_graphs, check_strategy_name
+from estimator.config.loop_length import checked_loop_length
+from estimator.config.strategy_names import (
+    STRATEGY_TYPES,
+    check_is_for_graphs,
+    check_strategy_name,
+)
 from estimator.spec import ModeKeys
 
 DEFAULT_SAVE_CHECKPOINTS_SECS: Final = 600
@@ -103,7 +107,6 @@ class RunConfig(FrozenFields):
 
     Raises:
       TypeError, ValueError: a field is wrong, or two exclude each other.
-      NotImplementedError: `strategy` names one that this version cannot make.
     """
 
     model_dir: str | None = None

@@ -15,7 +15,7 @@ from estimator.config.checks import (
     check_type,
 )
 from estimator.config.frozen import TupleFields, check_fields, short_repr, write_fields
-from estimator.config.loop import checked_loop_length
+from estimator.config.loop_length import checked_loop_length
 
 _CORES_PER_REPLICA = (1, 2, 4, 8, 16, 32, 64, 128)
 

@@ -17,7 +17,7 @@ from estimator.export.directory import (
     write_extra_assets,
     write_numbered_dir,
 )
-from estimator.graph.collections import only_top_of_graph
+from estimator.rewrite.collections import only_top_of_graph
 
 _saved_model = tf.compat.v1.saved_model
 _TRAIN_OP_KEY = "saved_model_train_op"  # The loader's name; TensorFlow exports no constant.

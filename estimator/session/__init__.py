@@ -1,1 +1,1 @@
-"""Running programs: sessions, hooks, when to save and to write."""
+"""Opening sessions and making calls with hooks around them."""

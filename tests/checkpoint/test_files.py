@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import estimator as est
 from estimator.checkpoint import files
-from estimator.session.following import checkpoints_oldest_first
+from estimator.roles.completion import checkpoints_oldest_first
 from tests.toy import Model, checkpoint_steps, ids_model_fn, ids_of, numbers, weight_after
 
 NEWEST = "model.ckpt-6"

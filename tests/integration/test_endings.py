@@ -11,8 +11,8 @@ import pytest
 
 import estimator as est
 from estimator.config.cluster import parse_tf_config
-from estimator.session.following import read_end
-from estimator.summary.reader import read_evaluations
+from estimator.roles.completion import read_end
+from estimator.summary.event_reader import read_evaluations
 from tests.integration import ending_run, lost_run
 from tests.integration.cluster import LIMIT_SECS, ROOT, Cluster, tf_config
 from tests.integration.worker_run import average_model_fn, numbers

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from estimator.summary.reader import read_evaluations
+from estimator.summary.event_reader import read_evaluations
 from tests.integration import lost_run, worker_run
 from tests.integration.cluster import LIMIT_SECS, Cluster
 from tests.toy import checkpoint_steps

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from estimator.summary.reader import read_evaluations
+from estimator.summary.event_reader import read_evaluations
 from tests.integration import worker_run
 from tests.integration.cluster import Cluster
 

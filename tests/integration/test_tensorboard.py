@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 
 import estimator as est
-from estimator.session.report import tensorboard_command
+from estimator.training.report import tensorboard_command
 from tests.toy import Model, numbers
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 import estimator as est
-from estimator.session.ps import serve_parameters
+from estimator.roles.ps_task import serve_parameters
 
 v1 = tf.compat.v1
 NUM_EXAMPLES, BATCH_SIZE, NUM_FEATURES = 96, 12, 4

@@ -1,0 +1,212 @@
+"""The workers that train one model together, and the collectives that the library itself needs.
+
+The strategy reduces gradients; here is what else must be equal on all workers: the loss, when
+training ends, what is saved when. Of one worker, all of it is that worker's own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.rewrite.control_order import ops_behind
+
+# Strategies count their groups up from 1, and this one is of the host devices, one a worker.
+_GROUP_KEY = 2**30
+# Every worker builds the same graphs in the same order, and in each the same collectives, which so
+# get the same keys. Workers whose models differ still agree on the keys of the next graph.
+_graphs = itertools.count()
+_instance_keys: weakref.WeakKeyDictionary[tf.Graph, Iterator[int]] = weakref.WeakKeyDictionary()
+_KEYS_PER_GRAPH = 2**14
+
+# What a broadcast carries as it is; what else there is travels in a type that holds all of it.
+_CARRIED = (tf.bool, tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)
+_CARRIERS = {
+    tf.bfloat16: tf.float32,
+    tf.int8: tf.int32,
+    tf.int16: tf.int32,
+    tf.uint8: tf.int32,
+    tf.uint16: tf.int32,
+    tf.uint32: tf.int64,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Workers:
+    """How many processes train together, and which of them this is.
+
+    Attributes:
+      count: of the processes.
+      index: of this one; 0 is the chief.
+      names: of all of them, as in "worker 1".
+    """
+
+    count: int = 1
+    index: int = 0
+    names: tuple[str, ...] = ("the one worker",)
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes."""
+        return self.index == 0
+
+
+ONE_WORKER = Workers()
+
+
+def workers_of(strategy: tf.distribute.Strategy) -> Workers:
+    """The workers of a strategy; one of a strategy that is for one process."""
+    if not _tf.is_multi_worker(strategy):
+        return ONE_WORKER
+    resolver = strategy.cluster_resolver
+    spec = resolver.cluster_spec().as_dict()
+    tasks = [(role, i) for role in ("chief", "worker") for i in range(len(spec.get(role, ())))]
+    mine = ("chief" if resolver.task_type == "master" else resolver.task_type, resolver.task_id)
+    names = tuple("the chief" if role == "chief" else f"worker {i}" for role, i in tasks)
+    return Workers(len(tasks), tasks.index(mine), names)
+
+
+def replica_id() -> int:
+    """The number of this replica among all that train together, those of other workers too."""
+    context = tf.distribute.get_replica_context()
+    return int(tf.get_static_value(context.replica_id_in_sync_group))
+
+
+def num_local_replicas(strategy: tf.distribute.Strategy) -> int:
+    """The replicas of this process."""
+    return strategy.num_replicas_in_sync // workers_of(strategy).count
+
+
+def build_sum(workers: Workers, values: tf.Tensor) -> tf.Tensor:
+    """The sum of a vector over the workers, on the host; every worker gets the same bits."""
+    return _build_reduction(workers, values, "Add")
+
+
+def build_sum_in_seat(
+    workers: Workers,
+    values: tf.Tensor,
+    seats: Sequence[_tf.Seat],
+    step_ops: Iterable[tf.Operation],
+) -> tf.Tensor:
+    """The sum of a vector over the workers, taken along by an all-reduce that runs anyway.
+
+    A collective of its own would make a small model's step a third longer.
+
+    Args:
+      workers: all of them.
+      values: a vector of the seats' size, float32.
+      seats: of all-reduces that may have it.
+      step_ops: what each step runs; an all-reduce behind it runs too.
+    """
+    running = ops_behind(step_ops)
+    before = ops_behind([values.op])
+    for entry, reduction, total in reversed(seats):
+        if reduction in running and reduction not in before:
+            _tf.set_input(entry, values)
+            return total
+    return build_sum(workers, values)
+
+
+def build_minimum(workers: Workers, values: tf.Tensor) -> tf.Tensor:
+    """The least of each element of a vector over the workers, on the host."""
+    return _build_reduction(workers, values, "Min")
+
+
+def _build_reduction(workers: Workers, values: tf.Tensor, merge_op: str) -> tf.Tensor:
+    with tf.device("/cpu:0"):
+        if workers.count == 1:
+            return tf.identity(values)
+        return tf.raw_ops.CollectiveReduceV2(
+            input=values,
+            group_size=workers.count,
+            group_key=_GROUP_KEY,
+            instance_key=_next_key(),
+            ordering_token=[],
+            merge_op=merge_op,
+            final_op="Id",
+            # The values lie on the host, and NCCL is for devices.
+            communication_hint="ring",
+        )
+
+
+def _next_key() -> int:
+    graph = _tf.outer_graphs(tf.compat.v1.get_default_graph())[-1]
+    if graph not in _instance_keys:
+        _instance_keys[graph] = itertools.count(1 + next(_graphs) * _KEYS_PER_GRAPH)
+    return next(_instance_keys[graph])
+
+
+def build_gather(workers: Workers, values: tf.Tensor) -> tf.Tensor:
+    """The vectors of all workers, in their order, padded with zeros to the longest.
+
+    Args:
+      workers: all of them.
+      values: [n], int32; n may differ.
+
+    Returns:
+      [number of workers, largest n], int32.
+    """
+
+    def gather(tensor: tf.Tensor) -> tf.Tensor:
+        return tf.raw_ops.CollectiveGatherV2(
+            input=tensor,
+            group_size=workers.count,
+            group_key=_GROUP_KEY,
+            instance_key=_next_key(),
+            ordering_token=[],
+            communication_hint="ring",
+        )
+
+    with tf.device("/cpu:0"):
+        size = tf.size(values)
+        longest = tf.reduce_max(gather(tf.reshape(size, [1])))
+        return gather(tf.expand_dims(tf.pad(values, [[0, longest - size]]), 0))
+
+
+def build_broadcast(workers: Workers, variables: Iterable[tf.Variable]) -> tf.Operation:
+    """Gives every copy of the variables, on every worker, the value of the chief's first copy.
+
+    Raises:
+      NotImplementedError: a variable is of a type that no collective carries, such as string.
+    """
+    assigned: list[tf.Operation] = []
+    if workers.count > 1:
+        for variable in variables:
+            assigned += _build_broadcast_of(workers, variable)
+    return tf.group(*assigned, name="broadcast_variables")
+
+
+def _build_broadcast_of(workers: Workers, variable: tf.Variable) -> list[tf.Operation]:
+    dtype = variable.dtype.base_dtype
+    carrier = dtype if dtype in _CARRIED else _CARRIERS.get(dtype)
+    if carrier is None:
+        raise NotImplementedError(
+            f"The variable {variable.name} is of type {dtype.name}, which workers cannot share. "
+            "Keep it out of the model, or make it a tensor of numbers."
+        )
+    keys = {
+        "group_size": workers.count,
+        "group_key": _GROUP_KEY,
+        "instance_key": _next_key(),
+        "communication_hint": "ring",
+    }
+    copies = _tf.copies(variable)
+    with tf.device("/cpu:0"):
+        if workers.is_chief:
+            value = tf.raw_ops.CollectiveBcastSendV2(
+                input=tf.cast(copies[0].read_value(), carrier), **keys
+            )
+        else:
+            value = tf.raw_ops.CollectiveBcastRecvV2(shape=copies[0].shape, T=carrier, **keys)
+        value = tf.cast(value, dtype)
+    return [copy.assign(value, read_value=False) for copy in copies]
+
+
+def collective_ops_behind(op: tf.Operation) -> list[tf.Operation]:
+    """The collectives that run when `op` runs: all workers must run them, or none."""
+    return [found for found in ops_behind([op]) if found.type.startswith("Collective")]

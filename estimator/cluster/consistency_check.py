@@ -1,0 +1,118 @@
+"""Before workers train together: do they train the same model in the same way?
+
+Workers that differ would wait for each other for ever. So each says what it has, all compare, and
+all raise the same error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator.cluster.collectives import Workers, build_gather
+
+_MAX_LINES = 10
+
+
+def describe_variables(graph: tf.Graph, has_devices: bool = False) -> dict[str, str]:
+    """The variables of a graph, as they are to be shown; with where they are, if asked for."""
+    with graph.as_default():
+        variables = tf.compat.v1.global_variables()
+    return {
+        f"the variable {variable.name.partition(':')[0]}": " ".join(
+            [variable.dtype.name, str(variable.shape), *([variable.device] if has_devices else [])]
+        )
+        for variable in variables
+    }
+
+
+def describe_model(graph: tf.Graph) -> dict[str, str]:
+    """The variables of a graph, and how many collectives it has, as they are to be shown."""
+    described = describe_variables(graph)
+    functions = graph.as_graph_def().library.function
+    nodes = [*graph.get_operations(), *(node for f in functions for node in f.node_def)]
+    kinds = [getattr(node, "type", None) or node.op for node in nodes]
+    described["the number of collectives"] = str(
+        sum(kind.startswith("Collective") for kind in kinds)
+    )
+    return described
+
+
+def check_alike(
+    mine: Mapping[str, Any],
+    workers: Workers,
+    open_session: Callable[[tf.Graph], tf.compat.v1.Session],
+) -> None:
+    """Raises, on all workers, if some worker's description differs from the chief's.
+
+    Args:
+      mine: what this worker has, by name.
+      workers: all of them; every one must make this call.
+      open_session: on this worker's server.
+
+    Raises:
+      ValueError: says what differs, and on which worker.
+    """
+    if workers.count == 1:
+        return
+    text = encode(mine)
+    with tf.Graph().as_default() as graph, tf.device("/cpu:0"):
+        given = tf.compat.v1.placeholder(tf.int32, [None])
+        gathered = build_gather(workers, given)
+        with open_session(graph) as session:
+            texts = session.run(gathered, {given: np.frombuffer(text, np.uint8)})
+    everyone = [json.loads(bytes(row.astype(np.uint8)).rstrip(b"\0")) for row in texts]
+    lines = []
+    for other in range(1, workers.count):
+        names = dict.fromkeys([*everyone[0], *everyone[other]])
+        lines += _compare(
+            names, everyone[0], workers.names[0], everyone[other], workers.names[other]
+        )
+    _check_none(lines)
+
+
+def encode(described: Mapping[str, Any]) -> bytes:
+    """A description as it travels."""
+    return json.dumps({name: str(value) for name, value in described.items()}).encode()
+
+
+def check_like_chief(chiefs: bytes, chief: str, mine: Mapping[str, Any], own_name: str) -> None:
+    """Raises if what this task has differs from what the chief has; the chief may have more.
+
+    Args:
+      chiefs: its description, encoded.
+      chief: what it is called.
+      mine: what this task has, by name.
+      own_name: what this task is called.
+
+    Raises:
+      ValueError: says what differs.
+    """
+    theirs = json.loads(encode(mine))
+    _check_none(_compare(theirs, json.loads(chiefs), chief, theirs, own_name))
+
+
+def _check_none(differences: list[str]) -> None:
+    if not differences:
+        return
+    shown, count = differences[:_MAX_LINES], len(differences)
+    more = f"\n  and {count - _MAX_LINES} more" if count > _MAX_LINES else ""
+    raise ValueError(
+        "The workers of a cluster must run the same program: the same model and the same config. "
+        "They differ:\n  " + "\n  ".join(shown) + more
+    )
+
+
+def _compare(
+    names: Iterable[str], ones: dict[str, str], one: str, others: dict[str, str], other: str
+) -> list[str]:
+    missing = "not there"
+    return [
+        f"{name} is {ones.get(name, missing)} on {one} and {others.get(name, missing)} on {other}"
+        for name in names
+        if ones.get(name) != others.get(name)
+    ]

@@ -1,0 +1,249 @@
+"""The servers that sessions run on: this task's own, one a process, or one that runs already."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.cluster.collectives import workers_of
+from estimator.config.cluster import Cluster
+from estimator.config.run_config import RunConfig
+from estimator.console import say
+from estimator.runtime.tpu_strategy import is_tpu, tpu_resolver
+from estimator.spec import ModeKeys
+
+_PYTHON_OPS = ("EagerPyFunc", "PyFunc", "PyFuncStateless")
+# By address. A server cannot be stopped; it ends with the process.
+_servers: dict[str, tf.distribute.Server] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Connection:
+    """How a session of training reaches the cluster.
+
+    Attributes:
+      target: of the session.
+      session_config: of the session.
+      needed: the addresses, by name, of the tasks without which training cannot go on.
+      replaceable: those of the tasks that may end and come back.
+      is_elsewhere: whether the target is a server of another process.
+      peer_timeout_secs: within which one of these tasks that does not answer any more is lost.
+    """
+
+    target: str = ""
+    session_config: tf.compat.v1.ConfigProto = dataclasses.field(
+        default_factory=tf.compat.v1.ConfigProto
+    )
+    needed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    replaceable: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    is_elsewhere: bool = False
+    peer_timeout_secs: float = 60
+
+    @property
+    def has_remote_calls(self) -> bool:
+        """Whether a call may not return, even if its session is closed, when a task is gone.
+
+        A server of our own that calls another, as of a ps, waits for its answer even to be told
+        that the step was cancelled. Where it only runs ops of this task, closing the session ends
+        its calls, so that none needs a thread to wait for it.
+        """
+        return self.is_elsewhere or any(name.startswith("ps ") for name in self.needed)
+
+
+def connect(
+    strategy: tf.distribute.Strategy,
+    config: RunConfig,
+    session_config: tf.compat.v1.ConfigProto,
+) -> Connection:
+    """How to train under a strategy; starts this task's server if there is none yet.
+
+    Args:
+      strategy: of training.
+      config: of the model.
+      session_config: of the strategy; the connection has a copy, with what it needs besides.
+
+    Raises:
+      ValueError: this task's port is in use, or the server that the config names is no address, or
+        of no use to workers that train together.
+    """
+    if is_tpu(strategy):
+        return connect_to_tpu(strategy, config, session_config)
+    cluster = config.cluster
+    existing = connect_to_existing(config, ModeKeys.TRAIN, session_config)
+    connection = existing or _connection(config, config.master, session_config)
+    if existing is not None and workers_of(strategy).count > 1:
+        raise ValueError(
+            f"`master` ({existing.target!r}) is a server that runs already, and workers that train "
+            "together need servers that they start themselves, set up for their collectives. Leave "
+            'it out, or train with ps tasks: RunConfig(strategy="parameter_server").'
+        )
+    if cluster.num_ps_replicas:
+        return _connect_to_ps(config, connection)
+    if existing is not None:
+        return existing
+    if workers_of(strategy).count == 1:
+        return connection
+    if not _tf.has_started_server(strategy):
+        start_server(cluster, session_config, config.protocol)
+    address = cluster.cluster_spec[cluster.task_type][cluster.task_id]
+    others = {**task_addresses(cluster, "chief"), **task_addresses(cluster, "worker")}
+    target = f"{config.protocol or 'grpc'}://{address}"
+    return dataclasses.replace(connection, target=target, needed=others)
+
+
+def _connection(
+    config: RunConfig, target: str, session_config: tf.compat.v1.ConfigProto
+) -> Connection:
+    """A connection without other tasks, with its own copy of the session's config."""
+    copied = tf.compat.v1.ConfigProto()
+    copied.CopyFrom(session_config)
+    return Connection(target, copied, peer_timeout_secs=config.peer_timeout_secs)
+
+
+def _connect_to_ps(config: RunConfig, connection: Connection) -> Connection:
+    """How a chief or a worker trains beside ps tasks, on a server that runs already or its own."""
+    cluster = config.cluster
+    needed = task_addresses(cluster, "ps")
+    chief, workers = task_addresses(cluster, "chief"), task_addresses(cluster, "worker")
+    if not chief:
+        chief = {"worker 0": workers.pop("worker 0", "")} if not cluster.is_chief else {}
+    if not connection.session_config.device_filters:
+        # A worker that is gone holds nobody up.
+        own = f"/job:{cluster.task_type}/task:{cluster.task_id}"
+        connection.session_config.device_filters.extend(["/job:ps", own])
+    if connection.is_elsewhere:
+        # Servers that go on when a worker is gone tell nothing of it: there is nobody to watch.
+        return dataclasses.replace(connection, needed={**connection.needed, **needed})
+    start_server(cluster, connection.session_config, config.protocol)
+    if cluster.is_chief:
+        return dataclasses.replace(connection, needed=needed, replaceable=workers)
+    return dataclasses.replace(connection, needed={**needed, **chief})
+
+
+def connect_to_tpu(
+    strategy: tf.distribute.Strategy, config: RunConfig, session_config: tf.compat.v1.ConfigProto
+) -> Connection:
+    """How sessions reach the TPU of a strategy, if it is remote: then its hosts are needed."""
+    resolver = tpu_resolver(strategy)
+    connection = _connection(config, resolver.master() if resolver else "", session_config)
+    if resolver is None or not connection.target:
+        return connection
+    spec = resolver.cluster_spec()
+    needed = {
+        f"the TPU's {job} {index}": spec.task_address(job, index)
+        for job in (spec.jobs if spec else ())
+        for index in spec.task_indices(job)
+    } or {"the TPU": connection.target.partition("://")[2]}
+    return dataclasses.replace(connection, needed=needed, is_elsewhere=True)
+
+
+def connect_to_existing(
+    config: RunConfig, mode: str, session_config: tf.compat.v1.ConfigProto
+) -> Connection | None:
+    """How sessions of a mode reach the server that the config names; None if it names none.
+
+    Args:
+      config: names it by `master` or `evaluation_master`, or in TF_CONFIG. Of a task of a cluster,
+        the server named there is for training alone.
+      mode: a `ModeKeys`.
+      session_config: of the strategy; the connection has a copy, with what it needs besides.
+
+    Raises:
+      ValueError: what it names is no address.
+    """
+    target = config.named_master(mode)
+    if not target:
+        return None
+    scheme, _, address = target.partition("://")
+    host, _, port = address.rpartition(":")
+    name = "evaluation_master" if mode == ModeKeys.EVAL else "master"
+    if not scheme or not host or not port.isdecimal():
+        raise ValueError(
+            f"`{name}` ({target!r}) must be the target of a session, "
+            'such as "grpc://10.0.0.1:2222". Leave it out to run in this process.'
+        )
+    connection = _connection(config, target, session_config)
+    if not (mode == ModeKeys.TRAIN and config.num_ps_replicas):
+        # Variables and iterators of its own: other sessions there have some of the same names.
+        connection.session_config.isolate_session_state = True
+    needed = {f"the server of `{name}`": address}
+    return dataclasses.replace(connection, needed=needed, is_elsewhere=True)
+
+
+def check_runs_there(graph: tf.Graph, connection: Connection) -> None:
+    """Raises if a graph calls Python functions, which are of this process, and runs elsewhere.
+
+    Raises:
+      ValueError: names the server, and the ways out.
+    """
+    if not connection.is_elsewhere:
+        return
+    definition = graph.as_graph_def()
+    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+    names = sorted({node.name for node in nodes if node.op in _PYTHON_OPS})
+    if names:
+        raise ValueError(
+            f"The program calls Python functions ({', '.join(names)}), which another process, the "
+            f"server {connection.target}, cannot. Write the input without `tf.py_function`, "
+            "`from_generator` and `numpy_input_fn`, or train in this process."
+        )
+
+
+def start_server(
+    cluster: Cluster, session_config: tf.compat.v1.ConfigProto, protocol: str | None
+) -> tf.distribute.Server:
+    """The server of this task; the same one in each call.
+
+    Raises:
+      ValueError: its port is in use, or some task's is not known.
+    """
+    if cluster.unreachable:
+        raise ValueError(
+            f"`TF_CONFIG` gives port 0 to {', '.join(cluster.unreachable)}, so the tasks could not "
+            "find each other. Give each a port of its own, in the TF_CONFIG of all tasks."
+        )
+    address = cluster.cluster_spec[cluster.task_type][cluster.task_id]
+    if address in _servers:
+        return _servers[address]
+    config = tf.compat.v1.ConfigProto()
+    config.CopyFrom(session_config)
+    del config.device_filters[:]  # A session has its own; a server sees everybody.
+    try:
+        _servers[address] = tf.distribute.Server(
+            tf.train.ClusterSpec(cluster.cluster_spec),
+            job_name=cluster.task_type,
+            task_index=cluster.task_id,
+            protocol=protocol or "grpc",
+            config=config,
+        )
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"The server of {cluster.task_type} {cluster.task_id} cannot listen on {address} "
+            f"({error.message}). Is the port in use, perhaps by an earlier run of this task? Give "
+            "the task another port in the TF_CONFIG of all tasks."
+        ) from error
+    return _servers[address]
+
+
+def task_addresses(cluster: Cluster, role: str) -> dict[str, str]:
+    """The addresses of the other tasks of a role, by name."""
+    return {
+        task_name(role, index): address
+        for index, address in enumerate(cluster.cluster_spec.get(role, ()))
+        if (role, index) != (cluster.task_type, cluster.task_id)
+    }
+
+
+def say_waiting(cluster: Cluster, others: Mapping[str, str]) -> None:
+    """Says whom this task waits for: `others` by name, with their addresses."""
+    listed = ", ".join(f"{name} ({address})" for name, address in others.items())
+    own = task_name(str(cluster.task_type), cluster.task_id).capitalize()
+    say("%s has started, and waits for %s", own, listed)
+
+
+def task_name(role: str, index: int) -> str:
+    """What a task is called in messages."""
+    return "the chief" if role == "chief" else f"{role} {index}"

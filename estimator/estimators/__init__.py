@@ -1,0 +1,1 @@
+"""`Estimator` and `TPUEstimator`, and what their methods check, build and return."""

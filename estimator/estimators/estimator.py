@@ -1,0 +1,585 @@
+"""`Estimator`: each verb resolves, builds and runs, in a few lines."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import logging
+import os
+import reprlib
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator.checkpoint import files
+from estimator.checkpoint.errors import CheckpointError
+from estimator.checkpoint.memory_checkpoint import State
+from estimator.cluster.server import connect
+from estimator.config.checks import check_bool, did_you_mean
+from estimator.config.frozen import call_in_words, show
+from estimator.config.run_config import RunConfig
+from estimator.config.warm_start_settings import WarmStartSettings, checked_warm_start
+from estimator.console import no_internal_deprecations
+from estimator.estimators import arguments, export_setup, smoke, train_setup
+from estimator.estimators.evaluation_setup import WarmSessions, make_host_input
+from estimator.estimators.explain import Facts, explain
+from estimator.estimators.model_inputs import Batches
+from estimator.estimators.results import rows, say_what_predicts, write_evaluation
+from estimator.evaluation.host_input import HostInput
+from estimator.evaluation.warm_session import WarmSession, Weights, run_evaluation
+from estimator.export.export_writer import run_export
+from estimator.input.input_calls import check_input_fn, is_same_input
+from estimator.model.replicas import Model, check_model_fn, check_takes_params
+from estimator.program.programs import PredictProgram
+from estimator.runtime.strategy import (
+    check_task_trains,
+    make_no_strategy,
+    make_session_config,
+    make_strategy,
+)
+from estimator.session.hooked_session import Hook, check_hooks
+from estimator.spec import ModeKeys
+from estimator.summary.event_writer import close_event_files
+from estimator.training.request import TrainRequest, TrainResult, warn_of_no_steps
+from estimator.training.training import run_train
+
+_log = logging.getLogger("estimator")
+
+
+class Estimator:
+    """Trains, evaluates, predicts with and exports the model that a `model_fn` describes.
+
+    `evaluate` and `predict` keep their graph and session; `close`, or leaving a `with` block,
+    frees them, and so does dropping the object.
+    """
+
+    def __init__(
+        self,
+        model_fn: Callable,
+        model_dir: str | os.PathLike | None = None,
+        config: RunConfig | None = None,
+        params: Any = None,
+        warm_start_from: str | bytes | os.PathLike | WarmStartSettings | None = None,
+    ) -> None:
+        """Checks its arguments; builds nothing and writes nothing.
+
+        Args:
+          model_fn: returns an EstimatorSpec. It takes any of `features`, `labels`, `mode`,
+            `params`, `config`.
+          model_dir: for checkpoints and event files; else the config's, else a temporary one.
+          config: how to run; the default RunConfig if None.
+          params: a dict, or any object; each call of `model_fn` and `input_fn` gets a deep copy.
+          warm_start_from: where first values come from if `train` finds no checkpoint in
+            `model_dir`: WarmStartSettings, or for all trainable variables the path of a
+            checkpoint, of a directory of checkpoints, or of a SavedModel. Read only then.
+
+        Raises:
+          TypeError, ValueError: an argument is wrong.
+        """
+        check: Callable[..., None] = self._assert_members_are_not_overridden
+        if inspect.ismethod(check):
+            check()
+        else:  # A staticmethod of a program, which takes the estimator.
+            check(self)
+        check_model_fn(model_fn)
+        check_takes_params(model_fn, params)
+        self._config = arguments.checked_config(config)
+        self._warm_start = checked_warm_start(warm_start_from)
+        self._model_dir = given = arguments.checked_model_dir(model_dir, self._config.model_dir)
+        if self._config.smoke:
+            self._model_dir = smoke.make_scratch_dir(self)
+            self._config = smoke.make_config(self._config, self._model_dir)
+        elif self._model_dir is None:
+            self._model_dir = tempfile.mkdtemp()
+            _log.warning("No `model_dir` is given; using the temporary %s", self._model_dir)
+        # A smoke run evaluates what was trained before, until it has trained itself.
+        self._checkpoint_dirs = list(dict.fromkeys(filter(None, [self._model_dir, given])))
+        cluster = dataclasses.replace(self._config.obeyed_cluster(), model_dir=None)
+        self._config = self._config.replace(model_dir=self._model_dir, cluster=cluster)
+        self._model_fn = model_fn
+        self._params = copy.deepcopy(params or {})
+        self._batches = Batches(self._config, self._params)
+        self._warm = WarmSessions()
+        self._event_dirs = {self.model_dir}
+        weakref.finalize(self, close_event_files, self._event_dirs)
+        self._last_input_fn: Callable | None = None
+        self._trained_on: Any = None
+        self._train_result: TrainResult | None = None
+
+    # What it is.
+
+    @property
+    def model_fn(self) -> Callable:
+        """The model function with `params` bound to it: `model_fn(features, labels, mode, config)`.
+
+        For a model_fn around it. It takes all four, whatever the function that it calls takes.
+        """
+
+        def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+            params = self._batches.model_params(mode, make_strategy(self._config, mode))
+            model = Model(self._model_fn, params, config)
+            return model.call(features, labels, mode)
+
+        return model_fn
+
+    @property
+    def model_dir(self) -> str:
+        """Where checkpoints and event files are."""
+        return str(self._model_dir)
+
+    @property
+    def config(self) -> RunConfig:
+        """How it runs, with the `model_dir` filled in."""
+        return self._config
+
+    @property
+    def params(self) -> Any:
+        """A deep copy of what the constructor was given; {} if nothing."""
+        return copy.deepcopy(self._params)
+
+    @property
+    def train_result(self) -> TrainResult | None:
+        """Where the last `train` ended and why, also by a signal; None before, or if it failed."""
+        return self._train_result
+
+    def eval_dir(self, name: str | None = None) -> str:
+        """Where the event file of an evaluation of that name is."""
+        return os.path.join(self.model_dir, "eval" if not name else f"eval_{name}")
+
+    def latest_checkpoint(self) -> str | None:
+        """The newest whole checkpoint in `model_dir`, None if there is none."""
+        return files.latest_checkpoint(self.model_dir)
+
+    def get_variable_names(self) -> list[str]:
+        """The names in the newest checkpoint."""
+        return [name for name, _ in tf.train.list_variables(self._existing_checkpoints(None)[0])]
+
+    def get_variable_value(self, name: str) -> np.ndarray:
+        """The value of a variable in the newest checkpoint.
+
+        Raises:
+          ValueError: there is no checkpoint, or no such variable (then it is a
+            tf.errors.NotFoundError, too).
+        """
+        names = self.get_variable_names()
+        if name not in names:
+            raise CheckpointError(f"`name` ({name!r}) is unknown. {did_you_mean(name, names)}")
+        return tf.train.load_variable(self._existing_checkpoints(None)[0], name)
+
+    def explain(self, *, steps: int | None = None, max_steps: int | None = None) -> None:
+        """Prints what the verbs will do: where they run, on which batches, what is written when.
+
+        Nothing is built and nothing is written.
+
+        Args:
+          steps: as for `train`.
+          max_steps: likewise.
+
+        Raises:
+          TypeError, ValueError: an argument is wrong, or the strategy cannot be made.
+        """
+        arguments.check_steps(steps, max_steps)
+        facts = self._facts()
+        if self._config.smoke:
+            start = files.checkpoint_step(facts.checkpoint) if facts.checkpoint else 0
+            steps, max_steps = smoke.limit_training(steps, max_steps, start or 0)
+        print(explain(facts, steps, max_steps))
+
+    def __repr__(self) -> str:
+        """What matters, on a few lines."""
+        return call_in_words(type(self).__name__, self._shown())
+
+    # The verbs.
+
+    @no_internal_deprecations()
+    def train(
+        self,
+        input_fn: Callable,
+        hooks: Sequence[Hook] | None = None,
+        steps: int | None = None,
+        max_steps: int | None = None,
+        saving_listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener] | None = None,
+    ) -> Estimator:
+        """Trains, going on from the newest checkpoint and from where the input stood at it.
+
+        Args:
+          input_fn: returns a tf.data.Dataset of (features, labels), or the tensors themselves. It
+            takes any of `params`, `mode`, `config`, `input_context`. Called once; each replica
+            takes its next batch.
+          hooks: called around each session call, which is a loop of steps.
+          steps: how many more.
+          max_steps: the global step to stop at; excludes `steps`. With neither, the input's end.
+          saving_listeners: told of every checkpoint.
+
+        Returns:
+          Itself; `train_result` says where it stopped and why.
+
+        Raises:
+          tf.compat.v1.train.NanLossDuringTrainingError: by default, if the loss is not finite.
+          KeyboardInterrupt: on SIGINT, after the loop that runs has ended and its step is saved.
+          SystemExit: on SIGTERM likewise; the code is 143.
+          ValueError: an argument is wrong, this task of a cluster does not train, or what
+            `warm_start_from` names is not there or does not fit the model.
+        """
+        check_task_trains(self._config.cluster)
+        check_input_fn(input_fn)
+        all_hooks = check_hooks(hooks)
+        listeners = arguments.checked_listeners(saving_listeners)
+        arguments.check_steps(steps, max_steps)
+        found = files.checkpoints_newest_first(self.model_dir)
+        start = files.checkpoint_step(found[0]) if found else 0
+        if self._config.smoke:
+            steps, max_steps = smoke.limit_training(steps, max_steps, start or 0)
+        # Of a cluster the chief alone knows where training stands, and the others wait for it.
+        is_alone = self._config.cluster.is_alone
+        if is_alone and max_steps is not None and start is not None and start >= max_steps:
+            warn_of_no_steps(start, max_steps)
+            self._train_result = TrainResult(start, None, "max_steps")
+            return self
+        arguments.check_writable(self.model_dir)
+        strategy = train_setup.make_training_strategy(self._config)
+        connection = connect(strategy, self._config, make_session_config(self._config, strategy))
+        old_model = train_setup.find_start(self._warm_start, found, self._config)
+        model = self._model_in(ModeKeys.TRAIN, strategy)
+        program = train_setup.build_program(model, input_fn, strategy, self._batches)
+        self._trained_on = program.input.element[0]
+        request = TrainRequest(
+            config=self._config,
+            session_config=connection.session_config,
+            steps=steps,
+            max_steps=max_steps,
+            hooks=[*all_hooks, *train_setup.hooks_of_model(program, self._config)],
+            listeners=listeners,
+            is_same_input=self._is_same_input(input_fn),
+            old_model=old_model,
+            connection=connection,
+            equal={"the number of replicas": strategy.num_replicas_in_sync},
+            batch=self._batches.in_words(ModeKeys.TRAIN, strategy),
+            batch_size=self._batches.batch_size(ModeKeys.TRAIN),
+        )
+        self._train_result = None
+        run_train(program, request, self._note_result)
+        return self
+
+    def _note_result(self, result: TrainResult) -> None:
+        self._train_result = result
+
+    @no_internal_deprecations()
+    def evaluate(
+        self,
+        input_fn: Callable,
+        steps: int | None = None,
+        hooks: Sequence[Hook] | None = None,
+        checkpoint_path: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Evaluates a checkpoint on every example of the input, each exactly once.
+
+        Args:
+          input_fn: as for `train`.
+          steps: at most this many global batches; None for all.
+          hooks: called around each batch.
+          checkpoint_path: the newest if None, and if nothing was saved yet, the initial values.
+          name: of the evaluation, for its directory; see `eval_dir`.
+
+        Returns:
+          The metrics by name, "loss" and "global_step".
+
+        Raises:
+          ValueError: there is no checkpoint at `checkpoint_path`, or the input is empty or never
+            ends.
+        """
+        check_input_fn(input_fn)
+        all_hooks = check_hooks(hooks)
+        arguments.check_limit("steps", steps)
+        arguments.check_name(name)
+        weights = self._weights(checkpoint_path)
+        return self._evaluate(input_fn, steps, all_hooks, name, weights)
+
+    @no_internal_deprecations()
+    def evaluate_state(
+        self,
+        state: State,
+        input_fn: Callable,
+        steps: int | None = None,
+        hooks: Sequence[Hook] | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """`evaluate` of weights that are in no checkpoint; InMemoryEvaluatorHook calls it.
+
+        Args:
+          state: what `estimator.checkpoint.memory_checkpoint.read_state` read.
+          input_fn: as for `evaluate`, like all that follow.
+          steps: see there.
+          hooks: see there.
+          name: see there.
+
+        Returns:
+          As `evaluate`.
+
+        Raises:
+          ValueError: `state` lacks a variable; and as `evaluate`.
+        """
+        all_hooks = check_hooks(hooks)
+        return self._evaluate(input_fn, steps, all_hooks, name, Weights(state=state))
+
+    @no_internal_deprecations()
+    def predict(
+        self,
+        input_fn: Callable,
+        predict_keys: str | Sequence[str] | None = None,
+        hooks: Sequence[Hook] | None = None,
+        checkpoint_path: str | None = None,
+        yield_single_examples: bool = True,
+    ) -> Iterator[Any]:
+        """Yields predictions, one for each example of the input, in its order.
+
+        Args:
+          input_fn: as for `train`; labels are ignored.
+          predict_keys: which of a dict of predictions; None for all.
+          hooks: called around each batch.
+          checkpoint_path: the newest if None, and if nothing was saved yet, the initial values.
+          yield_single_examples: yield an example at a time; else batches as they come.
+
+        Returns:
+          A generator; arguments are checked and weights restored when this is called.
+
+        Raises:
+          ValueError: there is no checkpoint at `checkpoint_path`, `predict_keys` names none of the
+            predictions, or they differ in their first dimension and examples are asked for.
+        """
+        check_input_fn(input_fn)
+        all_hooks = check_hooks(hooks)
+        arguments.check_predict_keys(predict_keys)
+        weights = self._weights(checkpoint_path)
+        warm, host_input = self._warm_session(ModeKeys.PREDICT, input_fn, weights)
+        assert isinstance(warm.program, PredictProgram)
+        keys = arguments.checked_predict_keys(predict_keys, warm.program.predictions[0])
+        is_told = warm.has(weights)
+        what = warm.restore(weights)
+        if not is_told:
+            say_what_predicts(what, self._config)
+        spec_hooks = warm.program.spec.prediction_hooks or ()
+        predictions = warm.predict(host_input, keys, [*all_hooks, *spec_hooks])
+        return rows(predictions) if yield_single_examples else predictions
+
+    @no_internal_deprecations()
+    def export_saved_model(
+        self,
+        export_dir_base: str,
+        serving_input_receiver_fn: Callable,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        experimental_mode: str = ModeKeys.PREDICT,
+    ) -> bytes:
+        """Writes a SavedModel into a new numbered directory.
+
+        Args:
+          export_dir_base: the directory appears in it, whole or not at all.
+          serving_input_receiver_fn: returns a ServingInputReceiver; in EVAL and TRAIN what
+            `build_raw_supervised_input_receiver_fn` returns one that has labels too.
+          assets_extra: files to copy into `assets.extra`: destination there -> source path.
+          as_text: write the graph as text.
+          checkpoint_path: the newest if None, or what `warm_start_from` names if there is none.
+          experimental_mode: what the graph is built for: PREDICT, with the tag "serve" and a
+            signature for each of `export_outputs`; EVAL or TRAIN, with the tag and the one
+            signature "eval" or "train", of loss, predictions and metrics.
+
+        Returns:
+          The path of the directory, as bytes.
+
+        Raises:
+          TypeError, ValueError: there is no checkpoint, or an argument is wrong.
+        """
+        arguments.check_mode_to_export("experimental_mode", experimental_mode)
+        return self._export(
+            export_dir_base,
+            {experimental_mode: ("serving_input_receiver_fn", serving_input_receiver_fn)},
+            assets_extra,
+            as_text,
+            checkpoint_path,
+        )
+
+    def experimental_export_all_saved_models(
+        self,
+        export_dir_base: str,
+        input_receiver_fn_map: Mapping[str, Callable],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+    ) -> bytes:
+        """Writes one SavedModel with a graph for each of several modes, which share the variables.
+
+        Args:
+          export_dir_base: as for `export_saved_model`, like all but the next.
+          input_receiver_fn_map: a `ModeKeys` to the function that returns its input receiver.
+          assets_extra: see there.
+          as_text: see there.
+          checkpoint_path: see there.
+
+        Returns:
+          The path of the directory, as bytes.
+
+        Raises:
+          TypeError, ValueError: as `export_saved_model`, or a mode has variables that are neither
+            in TRAIN nor in the first of EVAL and PREDICT.
+        """
+        return self._export(
+            export_dir_base,
+            arguments.checked_receiver_fns(input_receiver_fn_map),
+            assets_extra,
+            as_text,
+            checkpoint_path,
+        )
+
+    def export_savedmodel(
+        self,
+        export_dir_base: str,
+        serving_input_receiver_fn: Callable,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        strip_default_attrs: bool = False,
+    ) -> bytes:
+        """`export_saved_model` for serving, as `tf.compat.v1.estimator` called it.
+
+        Args:
+          export_dir_base: as there.
+          serving_input_receiver_fn: as there.
+          assets_extra: as there.
+          as_text: as there.
+          checkpoint_path: as there.
+          strip_default_attrs: leave out of the graph what is a default, so that older versions of
+            TensorFlow read it; `export_saved_model` does.
+        """
+        check_bool("strip_default_attrs", strip_default_attrs)
+        return self._export(
+            export_dir_base,
+            {ModeKeys.PREDICT: ("serving_input_receiver_fn", serving_input_receiver_fn)},
+            assets_extra,
+            as_text,
+            checkpoint_path,
+            strip_default_attrs,
+        )
+
+    def with_model_fn(self, model_fn: Callable) -> Estimator:
+        """Another estimator of the same arguments but for the `model_fn`; see `add_metrics`."""
+        return Estimator(model_fn, self.model_dir, self._config, self._params, self._warm_start)
+
+    def close(self) -> None:
+        """Frees the graphs and sessions that `evaluate` and `predict` keep; closes event files."""
+        self._warm.close()
+        close_event_files(self._event_dirs)
+
+    def __enter__(self) -> Estimator:
+        """Itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Closes."""
+        self.close()
+
+    # Inside.
+
+    def _assert_members_are_not_overridden(self) -> None:
+        """Raises if a subclass overrides a verb. Programs that mean to override this, as ever."""
+        arguments.check_overrides(type(self), Estimator)
+
+    def _evaluate(
+        self,
+        input_fn: Callable,
+        steps: int | None,
+        hooks: list[Hook],
+        name: str | None,
+        weights: Weights,
+    ) -> dict[str, Any]:
+        warm, host_input = self._warm_session(ModeKeys.EVAL, input_fn, weights)
+        what = warm.restore(weights)
+        hooks = [*hooks, *(warm.program.spec.evaluation_hooks or ())]
+        results = run_evaluation(warm, host_input, steps, hooks)
+        results["global_step"] = warm.global_step()
+        self._event_dirs.add(self.eval_dir(name))
+        checkpoint = warm.checkpoint_path
+        write_evaluation(results, what, name, self.eval_dir(name), self._config, checkpoint)
+        return {**results, "global_step": np.int64(results["global_step"])}
+
+    def _model_in(self, mode: str, strategy: tf.distribute.Strategy) -> Model:
+        return self._model_with(self._batches.model_params(mode, strategy))
+
+    def _model_with(self, params: Any) -> Model:
+        return Model(self._model_fn, params, self._config, self._trained_on)
+
+    def _warm_session(
+        self, mode: str, input_fn: Callable, weights: Weights
+    ) -> tuple[WarmSession, HostInput]:
+        """The mode's session, free to restore `weights`, and this call's input."""
+        strategy = make_strategy(self._config, mode)
+        host_input = make_host_input(input_fn, mode, strategy, self._batches)
+        model = self._model_in(mode, strategy)
+        return self._warm.take(mode, model, strategy, host_input, weights), host_input
+
+    def _shown(self) -> dict[str, str]:
+        """The arguments that matter, in words."""
+        shown = {"model_fn": show(self._model_fn), "config": repr(self._config)}
+        return {**shown, "params": reprlib.repr(self._params)} if self._params else shown
+
+    def _facts(self) -> Facts:
+        modes = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
+        old = self._warm_start
+        return Facts(
+            title=f"{type(self).__name__} of {show(self._model_fn)} in {self.model_dir}",
+            config=self._config,
+            batches={m: self._batches.in_words(m, make_strategy(self._config, m)) for m in modes},
+            checkpoint=self.latest_checkpoint(),
+            warm_start=None if old is None else str(old.ckpt_to_initialize_from),
+            eval_dir=self.eval_dir(),
+        )
+
+    def _is_same_input(self, input_fn: Callable) -> bool:
+        """Whether the last `train` of this process, if there was one, had the same input."""
+        last, self._last_input_fn = self._last_input_fn, input_fn
+        return last is None or is_same_input(last, input_fn)
+
+    def _export(
+        self,
+        export_dir_base: str,
+        receiver_fns: Mapping[str, tuple[str, Callable]],
+        assets_extra: Mapping[str, str] | None,
+        as_text: bool,
+        checkpoint_path: str | None,
+        strip_default_attrs: bool = True,
+    ) -> bytes:
+        """Exports a graph for each mode; `receiver_fns` has what the user calls each function."""
+        arguments.check_export(export_dir_base, receiver_fns, assets_extra, as_text)
+        if self._config.smoke:
+            export_dir_base = smoke.make_export_dir(export_dir_base, self.model_dir)
+        paths = export_setup.checkpoints_to_export(
+            checkpoint_path, self._checkpoint_dirs, self._warm_start
+        )
+        return run_export(
+            export_setup.build_programs(
+                receiver_fns,
+                lambda mode: self._model_with(self._batches.export_params(mode)),
+                self._config.tf_random_seed,
+            ),
+            export_dir_base,
+            paths,
+            session_config=make_session_config(self._config, make_no_strategy()),
+            assets_extra=assets_extra,
+            as_text=as_text,
+            strip_default_attrs=strip_default_attrs,
+        )
+
+    def _weights(self, checkpoint_path: str | None) -> Weights:
+        """The checkpoint to evaluate or to predict with, or the initial values without one."""
+        paths = files.any_checkpoints(self._checkpoint_dirs, checkpoint_path)
+        return Weights(paths, warm_start=None if paths else self._warm_start)
+
+    def _existing_checkpoints(self, checkpoint_path: str | None) -> list[str]:
+        return files.existing_checkpoints(self._checkpoint_dirs, checkpoint_path)

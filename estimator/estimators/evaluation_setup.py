@@ -1,0 +1,169 @@
+"""What `evaluate` and `predict` run: the session of an earlier call, or a new one."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from estimator.checkpoint.old_model import find_old_model
+from estimator.checkpoint.writer import build_saver
+from estimator.cluster.server import Connection, connect_to_existing, connect_to_tpu
+from estimator.config.tpu_config import InputPipelineConfig
+from estimator.config.warm_start_settings import WarmStartSettings
+from estimator.estimators import smoke
+from estimator.estimators.model_inputs import Batches
+from estimator.evaluation.host_input import HostInput
+from estimator.evaluation.warm_session import WarmSession, Weights
+from estimator.model.replicas import Model
+from estimator.model.summable_metrics import NotSummableError
+from estimator.program import programs as programs
+from estimator.program.fixed_shape import build_padded_eval_program, build_padded_predict_program
+from estimator.runtime.strategy import make_no_strategy, make_session_config
+from estimator.runtime.tpu_strategy import is_tpu
+from estimator.session.opening import build_setup, build_start
+from estimator.spec import ModeKeys
+
+_log = logging.getLogger("estimator")
+
+# For each mode. A model may depend on static shapes, and inputs of a few, such as two batch sizes,
+# take turns; each session has a copy of the weights.
+_MOST_KEPT = 4
+
+
+class WarmSessions:
+    """The sessions that stay open from call to call: for each mode, those of a few input kinds."""
+
+    def __init__(self) -> None:
+        """Opens none yet."""
+        self._kept: dict[str, dict[tuple, WarmSession]] = {}
+        self._has_sums = True  # Until a metric is found that several replicas cannot add up.
+
+    def take(
+        self,
+        mode: str,
+        model: Model,
+        strategy: tf.distribute.Strategy,
+        host_input: HostInput,
+        weights: Weights,
+    ) -> WarmSession:
+        """The session of the mode and the kind of input, free to restore `weights`.
+
+        It is another than before if a hook has added to the graph, or if a prediction goes on
+        whose weights must stay. The one that was not used for the longest time makes room for it.
+        """
+        kept = self._kept.setdefault(mode, {})
+        old = warm = kept.get(host_input.key)
+        if warm is None or not warm.is_as_built or warm.is_lost or not warm.can_start(weights):
+            warm = self._opened(mode, model, strategy, host_input, weights.warm_start)
+        elif warm.is_used_up or (warm.is_predicting and not warm.has(weights)):
+            warm = warm.twin()
+        if old is not None and warm is not old:
+            _let_go(old)
+        kept.pop(host_input.key, None)
+        kept[host_input.key] = warm  # The last is the one used last.
+        if len(kept) > _MOST_KEPT:
+            _let_go(kept.pop(next(iter(kept))))
+        return warm
+
+    def _opened(
+        self,
+        mode: str,
+        model: Model,
+        strategy: tf.distribute.Strategy,
+        host_input: HostInput,
+        warm_start: WarmStartSettings | None,
+    ) -> WarmSession:
+        """A new session, on one replica if a metric would be wrong on several."""
+        if mode != ModeKeys.EVAL or self._has_sums:
+            try:
+                return _open(mode, model, strategy, host_input, warm_start)
+            except NotSummableError as error:
+                self._has_sums = False
+                _log.warning(
+                    "Evaluating on 1 replica instead of %d: %s. Only metrics that add something "
+                    "of each batch to variables, as those of tf.compat.v1.metrics and most of "
+                    "Keras do, are exact on several.",
+                    strategy.num_replicas_in_sync,
+                    error,
+                )
+        return _open(mode, model, make_no_strategy(), host_input, warm_start)
+
+    def close(self) -> None:
+        """Frees graphs and sessions."""
+        for warm in self.all():
+            warm.close()
+        self._kept.clear()
+
+    def all(self) -> list[WarmSession]:
+        """Those that are open."""
+        return [warm for kept in self._kept.values() for warm in kept.values()]
+
+
+def _let_go(warm: WarmSession) -> None:
+    """Closes it, unless predictions go on, which then keep it until they end."""
+    if not warm.is_predicting:
+        warm.close()
+
+
+def make_host_input(
+    input_fn: Callable, mode: str, strategy: tf.distribute.Strategy, batches: Batches
+) -> HostInput:
+    """The input of one call of a verb."""
+    num_replicas = strategy.num_replicas_in_sync
+    return HostInput(
+        lambda: batches.build_input(input_fn, mode, strategy),
+        batches.config.tf_random_seed,
+        has_labels=mode == ModeKeys.EVAL,
+        batches_per_step=num_replicas,
+        num_slices=num_replicas if batches.pipeline(mode) == InputPipelineConfig.SLICED else 1,
+        batch_axis=batches.batch_axis,
+        max_batches=smoke.STEPS * num_replicas if batches.config.smoke else None,
+    )
+
+
+def _open(
+    mode: str,
+    model: Model,
+    strategy: tf.distribute.Strategy,
+    host_input: HostInput,
+    warm_start: WarmStartSettings | None,
+) -> WarmSession:
+    # Before anything is built.
+    old_model = None if warm_start is None else find_old_model(warm_start, is_for_part=True)
+    session_config = make_session_config(model.config, strategy)
+    if is_tpu(strategy):
+        connection = connect_to_tpu(strategy, model.config, session_config)
+    else:
+        connection = connect_to_existing(model.config, mode, session_config) or Connection(
+            session_config=session_config
+        )
+    build = _program_builder(mode, strategy, _batch_size_of(model.params))
+    program = build(model, host_input.element, strategy, model.config.tf_random_seed)
+    with strategy.scope():
+        setup = build_setup(
+            build_start(program.graph, program.spec.scaffold, build_saver, old_model),
+            connection.session_config,
+            is_evaluation=mode == ModeKeys.EVAL,
+        )
+    timeout_secs = model.config.session_creation_timeout_secs
+    return WarmSession(program, setup, host_input.key, connection, timeout_secs)
+
+
+def _program_builder(
+    mode: str, strategy: tf.distribute.Strategy, batch_size: int | None
+) -> Callable[..., programs.EvalProgram | programs.PredictProgram]:
+    """What builds the program of an evaluation or a prediction under this strategy."""
+    is_eval = mode == ModeKeys.EVAL
+    if is_tpu(strategy):
+        build = build_padded_eval_program if is_eval else build_padded_predict_program
+        return functools.partial(build, batch_size=batch_size)
+    return programs.build_eval_program if is_eval else programs.build_predict_program
+
+
+def _batch_size_of(params: Any) -> int | None:
+    """What the params say of a batch's size; they may be an object of any class."""
+    return params.get("batch_size") if isinstance(params, Mapping) else None

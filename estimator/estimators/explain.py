@@ -1,0 +1,120 @@
+"""What an estimator is about to do, in words."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+from estimator.checkpoint.files import checkpoint_step
+from estimator.config.loop_length import loop_in_words
+from estimator.config.run_config import RunConfig
+from estimator.runtime.strategy import devices_in_words, make_strategy, replicas_in_words
+from estimator.spec import ModeKeys
+
+_INDENT = 11
+_NO_CHECKPOINT = "the newest checkpoint, once there is one"
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What is known before anything is built.
+
+    Attributes:
+      title: names the estimator.
+      config: its `model_dir` is filled in.
+      batches: by mode, how many examples the replicas take at a time; "" if that was not said.
+      checkpoint: the newest; None if there is none.
+      warm_start: where the first values come from, in words; None if from initializers.
+      eval_dir: where evaluations go.
+    """
+
+    title: str
+    config: RunConfig
+    batches: Mapping[str, str]
+    checkpoint: str | None
+    warm_start: str | None
+    eval_dir: str
+
+
+def explain(facts: Facts, steps: int | None = None, max_steps: int | None = None) -> str:
+    """What `train(steps=..., max_steps=...)`, `evaluate` and `predict` will do, on a few lines.
+
+    Raises:
+      ValueError: the strategy cannot be made.
+    """
+    lines = [facts.title]
+    for name, rows in (
+        ("train", _train(facts, steps, max_steps)),
+        ("evaluate", _evaluate(facts)),
+        ("predict", _predict(facts)),
+    ):
+        for i, row in enumerate(rows):
+            lines.append(f"  {name if i == 0 else '':{_INDENT}}{row}")
+    return "\n".join(lines)
+
+
+def _train(facts: Facts, steps: int | None, max_steps: int | None) -> Iterator[str]:
+    config = facts.config
+    yield _where_it_starts(facts, steps, max_steps)
+    yield _where_it_runs(facts, ModeKeys.TRAIN)
+    loop = config.iterations_per_loop
+    cut = "" if loop == 1 else ", less where one of the following is due"
+    yield f"{loop_in_words(loop)} a session call{cut}"
+    if config.max_time_secs is not None:
+        yield f"until {config.max_time_secs:g} s have gone by, at the latest"
+    kept = config.keep_checkpoint_max
+    how_many = "all are kept" if kept is None else f"the newest {kept} are kept"
+    saves = _every(config.save_checkpoints_steps) or (
+        f"every {config.save_checkpoints_secs:g} s" if config.save_checkpoints_secs else "only"
+    )
+    yield f"checkpoints {saves}{' and' if saves != 'only' else ''} at the end; {how_many}"
+    yield f"summaries {_every(config.save_summary_steps) or 'never'}"
+    yield f"speed and loss {_every(config.log_step_count_steps) or 'never'}"
+    if config.profile_steps is not None:
+        first, last = config.profile_steps
+        yield f"a profile of steps {first + 1:,} to {last:,}"
+    yield f'a loss that is not finite: nan_policy="{config.nan_policy}"'
+
+
+def _where_it_starts(facts: Facts, steps: int | None, max_steps: int | None) -> str:
+    start = 0 if facts.checkpoint is None else checkpoint_step(facts.checkpoint)
+    if max_steps is not None and start is not None and start >= max_steps:
+        return f"nothing: the global step is {start:,}, and `max_steps` is {max_steps:,}"
+    end = max_steps if steps is None or start is None else start + steps
+    to = "the end of the input" if end is None else f"step {end:,}"
+    if facts.checkpoint is not None:
+        place = "the input goes on" if facts.config.resume_input else "the input starts anew"
+        return f"from {facts.checkpoint} to {to}; {place}"
+    if facts.warm_start is not None:
+        return f"from step 0 to {to}, with a warm start from {facts.warm_start}"
+    return f"from step 0 to {to}"
+
+
+def _evaluate(facts: Facts) -> Iterator[str]:
+    yield f"{facts.checkpoint or _NO_CHECKPOINT}; events in {facts.eval_dir}"
+    yield _where_it_runs(facts, ModeKeys.EVAL)
+
+
+def _predict(facts: Facts) -> Iterator[str]:
+    yield facts.checkpoint or _NO_CHECKPOINT
+    yield _where_it_runs(facts, ModeKeys.PREDICT)
+
+
+def _where_it_runs(facts: Facts, mode: str) -> str:
+    strategy = make_strategy(facts.config, mode)
+    batch = facts.batches[mode]
+    parts = [
+        f"{replicas_in_words(strategy)} on {devices_in_words(strategy)}",
+        f"batches of {batch}" if batch else "batches as `input_fn` makes them, one a replica",
+        "" if facts.config.compute_dtype == "float32" else facts.config.compute_dtype,
+        "compiled by XLA" if facts.config.jit_compile else "",
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def _every(steps: int | None) -> str:
+    return "" if steps is None else f"every {_count(steps, 'step')}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"

@@ -1,0 +1,50 @@
+"""What the verbs that export run: checkpoints, and a program for each mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from estimator.checkpoint import files
+from estimator.checkpoint.old_model import find_checkpoint
+from estimator.config.warm_start_settings import WarmStartSettings
+from estimator.estimators import arguments
+from estimator.export.receivers import checked_receiver_fn
+from estimator.model.replicas import Model
+from estimator.program.export_program import ExportProgram, build_export_program
+from estimator.runtime.strategy import make_no_strategy
+
+
+def checkpoints_to_export(
+    checkpoint_path: str | None, directories: Sequence[str], warm_start: WarmStartSettings | None
+) -> list[str]:
+    """As `files.existing_checkpoints`, or what a warm start names if nothing was trained yet."""
+    if checkpoint_path is None and warm_start is not None:
+        found = files.checkpoints_newest_first(directories[0])
+        return found or [find_checkpoint(str(warm_start.ckpt_to_initialize_from))]
+    return files.existing_checkpoints(directories, checkpoint_path)
+
+
+def build_programs(
+    receiver_fns: Mapping[str, tuple[str, Callable]],
+    make_model: Callable[[str], Model],
+    seed: int | None,
+) -> list[ExportProgram]:
+    """Builds the model for each mode.
+
+    Args:
+      receiver_fns: by mode, what the user calls the function that returns its receiver, and it.
+      make_model: makes the model of a mode.
+      seed: of each graph.
+    """
+    strategy = make_no_strategy()  # A SavedModel runs on whatever loads it.
+    return [
+        build_export_program(
+            make_model(mode),
+            checked_receiver_fn(receiver_fns[mode][1], receiver_fns[mode][0], mode),
+            strategy,
+            mode,
+            seed,
+        )
+        for mode in arguments.MODES_TO_EXPORT
+        if mode in receiver_fns
+    ]

@@ -1,0 +1,145 @@
+"""Batches whose sizes are global: what TPUEstimator adds to those of an Estimator."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from estimator.cluster.collectives import num_local_replicas, workers_of
+from estimator.config.batch_size import batch_in_words, per_replica_batch_size
+from estimator.config.tpu_config import InputPipelineConfig, TPUConfig
+from estimator.config.tpu_context import TPUContext
+from estimator.estimators import arguments
+from estimator.estimators.model_inputs import Batches
+from estimator.input.batch_size_check import check_batch_size
+from estimator.input.input_calls import Input
+from estimator.input.pipelines import pipeline_kind
+from estimator.runtime.strategy import make_strategy
+from estimator.runtime.tpu_strategy import is_tpu
+from estimator.spec import ModeKeys
+
+
+@dataclasses.dataclass(frozen=True)
+class GlobalBatches(Batches):
+    """A TPUEstimator's: `params` say the batch size, of one replica or of one call of `input_fn`.
+
+    Attributes:
+      sizes: by mode, the argument that gives the global batch size, and the size; None if that was
+        not said.
+
+    Raises:
+      ValueError: a size cannot be shared out to the replicas, or `num_shards` is not their number.
+    """
+
+    _: dataclasses.KW_ONLY
+    sizes: Mapping[str, tuple[str, int | None]]
+
+    def __post_init__(self) -> None:
+        """Checks the sizes."""
+        strategies = {mode: make_strategy(self.config, mode) for mode in self.sizes}
+        num_replicas = strategies[ModeKeys.TRAIN].num_replicas_in_sync
+        arguments.check_num_shards(self.tpu_config.num_shards, num_replicas)
+        for mode, strategy in strategies.items():
+            self._model_batch_size(mode, strategy)
+
+    @property
+    def tpu_config(self) -> TPUConfig:
+        """The config's, or the default one."""
+        return getattr(self.config, "tpu_config", TPUConfig())
+
+    @property
+    def host_call_steps(self) -> int:
+        """How many steps from one `host_call` to the next."""
+        return self.tpu_config.experimental_host_call_every_n_steps
+
+    def model_params(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
+        """The caller's, and `use_tpu`, `context` and `batch_size`."""
+        params = super().model_params(mode, strategy)
+        params.update(use_tpu=is_tpu(strategy), context=self._make_context(mode, strategy))
+        batch_size = self._model_batch_size(mode, strategy)
+        return _with_batch_size(params, batch_size)
+
+    def export_params(self, mode: str) -> dict[str, Any]:
+        """Without a `batch_size`: what is exported takes batches of any."""
+        params = super().export_params(mode)
+        params.pop("batch_size", None)
+        return params
+
+    def input_params(
+        self, mode: str, strategy: tf.distribute.Strategy, input_context: tf.distribute.InputContext
+    ) -> dict[str, Any]:
+        """With the `batch_size` that a batch of this call of `input_fn` is to have."""
+        params = super().input_params(mode, strategy, input_context)
+        params["context"] = self._make_context(mode, strategy, input_context)
+        # Only to `model_fn` it always says what is so.
+        params["use_tpu"] = self.params.get("use_tpu", False)
+        batch_size = self._input_batch_size(mode, strategy)
+        return _with_batch_size(params, batch_size)
+
+    def in_words(self, mode: str, strategy: tf.distribute.Strategy) -> str:
+        """How many examples the replicas take at a time; "" if that was not said."""
+        batch_size = self._model_batch_size(mode, strategy)
+        if batch_size is not None and self._is_broadcast(mode):
+            return f"the same {batch_in_words(batch_size, 1)} on each replica"
+        return batch_in_words(batch_size, strategy.num_replicas_in_sync)
+
+    def batch_size(self, mode: str) -> int | None:
+        """As in `sizes`."""
+        return self.sizes[mode][1]
+
+    def pipeline(self, mode: str) -> int:
+        """Which `InputPipelineConfig` holds in this mode."""
+        return pipeline_kind(self.tpu_config, mode)
+
+    def build_input(self, input_fn: Callable, mode: str, strategy: tf.distribute.Strategy) -> Input:
+        """As an Estimator's; raises if its batches are not of the size that was promised."""
+        source = super().build_input(input_fn, mode, strategy)
+        asked_for = self._input_batch_size(mode, strategy)
+        if asked_for is not None:
+            argument, global_batch_size = self.sizes[mode]
+            meaning = f"as `{argument}` says"
+            if asked_for != global_batch_size:
+                meaning = f"a replica's part of `{argument}` ({global_batch_size})"
+            check_batch_size(input_fn, source, asked_for, meaning, self.batch_axis)
+        return source
+
+    def _input_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:
+        """How many examples a batch of `input_fn` should have, if that was said."""
+        if self.pipeline(mode) == InputPipelineConfig.SLICED:
+            size = self.sizes[mode][1]
+            return size if size is None else size // workers_of(strategy).count
+        return self._model_batch_size(mode, strategy)
+
+    def _model_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:
+        """How many examples a replica takes a step; None if that was not said."""
+        argument, global_batch_size = self.sizes[mode]
+        if global_batch_size is None:
+            return None
+        num_replicas = strategy.num_replicas_in_sync
+        if self._is_broadcast(mode):
+            num_replicas = 1  # Each replica gets all of them.
+        return per_replica_batch_size(global_batch_size, num_replicas, argument)
+
+    def _make_context(
+        self,
+        mode: str,
+        strategy: tf.distribute.Strategy,
+        input_context: tf.distribute.InputContext | None = None,
+    ) -> TPUContext:
+        """What `params["context"]` is, for a call of `input_fn` or for `model_fn`."""
+        num_hosts, host = self.hosts(mode, strategy)
+        num_replicas = num_local_replicas(strategy) * num_hosts
+        return TPUContext(num_replicas, input_context, num_hosts, host)
+
+    def _is_broadcast(self, mode: str) -> bool:
+        return mode == ModeKeys.TRAIN and self.pipeline(mode) == InputPipelineConfig.BROADCAST
+
+
+def _with_batch_size(params: Any, batch_size: int | None) -> Any:
+    """These params, whatever their class, with a batch size if there is one."""
+    if batch_size is not None:
+        params["batch_size"] = batch_size
+    return params

@@ -1,0 +1,98 @@
+"""`TPUEstimator`: an Estimator whose batch sizes are global."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from estimator.config.run_config import RunConfig
+from estimator.config.tpu_run_config import TPURunConfig
+from estimator.config.warm_start_settings import WarmStartSettings
+from estimator.estimators import arguments
+from estimator.estimators.estimator import Estimator
+from estimator.estimators.global_batches import GlobalBatches
+from estimator.runtime.tpu_strategy import on_tpu
+from estimator.spec import ModeKeys
+
+
+class TPUEstimator(Estimator):
+    """An Estimator whose batch sizes are global, as TPUEstimator's were, on any strategy.
+
+    `params["batch_size"]` is the batch size of one replica; `model_fn` has none in an export, whose
+    batches are of any size. `params["use_tpu"]` tells it whether the strategy is a TPU's, and
+    `params["context"]` is a `TPUContext`.
+    """
+
+    def __init__(  # noqa: PLR0913  (the documented signature of TPUEstimator)
+        self,
+        model_fn: Callable,
+        model_dir: str | os.PathLike | None = None,
+        config: RunConfig | None = None,
+        params: Mapping[str, Any] | None = None,
+        use_tpu: bool | None = None,
+        train_batch_size: int | None = None,
+        eval_batch_size: int | None = None,
+        predict_batch_size: int | None = None,
+        batch_axis: Sequence[int] | None = None,
+        eval_on_tpu: bool = True,
+        export_to_tpu: bool = True,
+        export_to_cpu: bool = True,
+        warm_start_from: str | bytes | os.PathLike | WarmStartSettings | None = None,
+        embedding_config_spec: None = None,
+        export_saved_model_api_version: int = 1,
+    ) -> None:
+        """Checks its arguments; builds nothing and writes nothing.
+
+        Args:
+          model_fn: returns a TPUEstimatorSpec or an EstimatorSpec.
+          model_dir: as for Estimator.
+          config: an `estimator.tpu.RunConfig`.
+          params: must hold neither "batch_size" nor "context".
+          use_tpu: train, evaluate and predict on the TPU that the config names. None and False
+            leave it to the config's strategy.
+          train_batch_size: examples a step over all replicas; a multiple of their number.
+          eval_batch_size: likewise, in `evaluate`.
+          predict_batch_size: likewise, in `predict`.
+          batch_axis: of each tensor of (features, labels), flattened, the dimension that counts
+            the examples, along which InputPipelineConfig.SLICED cuts; None is the first of each.
+          eval_on_tpu: with `use_tpu`, evaluate and predict there too; else on this machine.
+          export_to_tpu: no effect: what is exported runs on whatever loads it.
+          export_to_cpu: must be true.
+          warm_start_from: as for Estimator.
+          embedding_config_spec: must be None: only a TPU has such tables.
+          export_saved_model_api_version: 1 or 2; no effect without a TPU.
+
+        Raises:
+          TypeError, ValueError: an argument is wrong, or there is no TPU.
+          NotImplementedError: an `embedding_config_spec` is given.
+        """
+        arguments.check_tpu_arguments(params, use_tpu, batch_axis, export_to_cpu)
+        arguments.check_tpu_switches(eval_on_tpu, export_to_tpu, export_saved_model_api_version)
+        arguments.check_no_embedding(embedding_config_spec)
+        config = arguments.checked_config(TPURunConfig() if config is None else config)
+        if use_tpu:
+            config = on_tpu(config, eval_on_tpu=eval_on_tpu)
+        super().__init__(model_fn, model_dir, config, params, warm_start_from)
+        self._batch_sizes = {
+            ModeKeys.TRAIN: ("train_batch_size", train_batch_size),
+            ModeKeys.EVAL: ("eval_batch_size", eval_batch_size),
+            ModeKeys.PREDICT: ("predict_batch_size", predict_batch_size),
+        }
+        self._batches = GlobalBatches(
+            self._config, self._params, batch_axis, sizes=self._batch_sizes
+        )
+
+    def with_model_fn(self, model_fn: Callable) -> TPUEstimator:
+        """Another estimator of the same arguments but for the `model_fn`; see `add_metrics`."""
+        rest: dict[str, Any] = dict(self._batch_sizes.values())
+        rest["batch_axis"] = self._batches.batch_axis
+        rest["warm_start_from"] = self._warm_start
+        return TPUEstimator(model_fn, self.model_dir, self._config, self._params, **rest)
+
+    def _assert_members_are_not_overridden(self) -> None:
+        arguments.check_overrides(type(self), TPUEstimator)
+
+    def _shown(self) -> dict[str, str]:
+        sizes = {name: str(size) for name, size in self._batch_sizes.values() if size is not None}
+        return {**super()._shown(), **sizes}

@@ -1,0 +1,77 @@
+"""What `train` runs: a strategy that can train here, what to start from, and the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from estimator.checkpoint.old_model import OldModel, find_old_model
+from estimator.config.loop_length import parse_loop_length
+from estimator.config.run_config import RunConfig
+from estimator.config.warm_start_settings import WarmStartSettings
+from estimator.console import say
+from estimator.estimators import arguments
+from estimator.estimators.model_inputs import Batches
+from estimator.model.replicas import Model
+from estimator.program.programs import TrainProgram, build_train_program
+from estimator.program.train_step import training_hooks
+from estimator.runtime.ps_placement import make_device_fn
+from estimator.runtime.strategy import check_fits_cluster, make_strategy
+from estimator.runtime.tpu_strategy import check_trainable
+from estimator.spec import ModeKeys
+
+
+def make_training_strategy(config: RunConfig) -> tf.distribute.Strategy:
+    """The strategy to train under; raises if it cannot, or not in this task of the cluster."""
+    strategy = make_strategy(config, ModeKeys.TRAIN)
+    check_trainable(config, strategy)
+    check_fits_cluster(config, strategy)
+    return strategy
+
+
+def find_start(
+    warm_start: WarmStartSettings | None, found: Sequence[str], config: RunConfig
+) -> OldModel | None:
+    """What training starts from; None if nothing, or if checkpoints of its own are found.
+
+    In a cluster it is the chief that gives the variables their values, and its files that count.
+    """
+    if warm_start is None or not (config.is_chief or config.cluster.is_alone):
+        return None
+    if found:
+        say("`warm_start_from` is not used: training goes on from %s.", found[0])
+        return None
+    return find_old_model(warm_start)
+
+
+def build_program(
+    model: Model, input_fn: Callable, strategy: tf.distribute.Strategy, batches: Batches
+) -> TrainProgram:
+    """Builds the input and the model, as the config says."""
+    config = batches.config
+    program = build_train_program(
+        model,
+        lambda: batches.build_input(input_fn, ModeKeys.TRAIN, strategy),
+        strategy,
+        iterations_per_loop=parse_loop_length(config.iterations_per_loop).steps,
+        nan_policy=config.nan_policy,
+        host_call_steps=batches.host_call_steps,
+        seed=config.tf_random_seed,
+        device_fn=_make_device_fn(config, strategy),
+    )
+    arguments.check_window(program.window, config)
+    return program
+
+
+def hooks_of_model(program: TrainProgram, config: RunConfig) -> tuple:
+    """Those that the model wants around training in this task."""
+    return training_hooks(program.spec, config.is_chief)
+
+
+def _make_device_fn(config: RunConfig, strategy: tf.distribute.Strategy) -> Callable | None:
+    """What puts variables on ps tasks, if nobody else does."""
+    places_itself = config.train_distribute is not None or strategy.num_replicas_in_sync > 1
+    if not config.num_ps_replicas or config.device_fn is not None or places_itself:
+        return None
+    return make_device_fn(config.cluster, config.ps_placement)

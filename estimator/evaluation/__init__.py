@@ -1,0 +1,1 @@
+"""Running evaluation and prediction programs, which stay warm from call to call."""

@@ -1,0 +1,360 @@
+"""Evaluation and prediction with a program, a session and weights that stay."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import itertools
+import weakref
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.checkpoint import files
+from estimator.checkpoint.memory_checkpoint import State, load_state
+from estimator.cluster.server import Connection, check_runs_there
+from estimator.cluster.task_health import Peers, closed_on_error
+from estimator.config.warm_start_settings import WarmStartSettings
+from estimator.evaluation.batch_filler import limited, padded
+from estimator.evaluation.host_input import HostInput, OpenInput, SessionOfBoth
+from estimator.program.graph_scope import extending
+from estimator.program.programs import EvalProgram, PredictProgram
+from estimator.session.hooked_session import Hook, HookedSession
+from estimator.session.opening import Setup, needs_values, restore_first, start_new
+from estimator.session.tpu_startup import num_failures, restarting_after_failure, start_tpu
+
+_WITHOUT_SERVER = (
+    "the call cannot go on. Its own log says why. Start it again, and make the call again."
+)
+
+
+# In place of the identity of one.
+_NO_CHECKPOINT = ("", b"")
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """What is evaluated or predicted with: without checkpoints and a state, the initial values.
+
+    Attributes:
+      paths: of checkpoints, the newest first.
+      state: what a checkpoint would hold, in memory.
+      warm_start: where the initial values come from, besides the initializers.
+    """
+
+    paths: Sequence[str] = ()
+    state: State | None = None
+    warm_start: WarmStartSettings | None = None
+
+
+class WarmSession:
+    """A session on a program that stays open between calls.
+
+    Weights are restored only when another checkpoint is asked for.
+
+    Attributes:
+      program: what it runs.
+      session: on the program's graph.
+      key: of the inputs that it can be fed with.
+      is_used_up: whether an evaluation left what cannot be set back, such as the rows of a table.
+    """
+
+    def __init__(
+        self,
+        program: EvalProgram | PredictProgram,
+        setup: Setup,
+        key: tuple,
+        connection: Connection,
+        timeout_secs: float,
+    ) -> None:
+        """Opens the session; its variables have no values before `restore`.
+
+        Args:
+          program: what it runs.
+          setup: of the program.
+          key: of the inputs that it can be fed with.
+          connection: how it reaches the server that it runs on.
+          timeout_secs: how long it waits for that server.
+
+        Raises:
+          TimeoutError: that server is not there.
+          ValueError: that server cannot run the program.
+        """
+        check_runs_there(program.graph, connection)
+        self.program = program
+        self.key = key
+        self._connection, self._timeout_secs = connection, timeout_secs
+        target = start_tpu(program.strategy) or connection.target
+        self._num_failures = num_failures(program.strategy)
+        self._peers = Peers(connection.needed, connection.peer_timeout_secs, _WITHOUT_SERVER)
+        with closed_on_error(self._peers):
+            self._peers.wait(timeout_secs)
+            wait = self._peers.wait_for if self._peers else None
+            self.session = _tf.open_session(target, setup.graph, setup.config, wait)
+        self._end = weakref.finalize(self, _end_session, self.session, self._peers)
+        self._setup = setup
+        self._version_as_built = setup.graph.version
+        self._restored: tuple | None = None
+        self.is_used_up = False
+        self._predictions: weakref.WeakSet[Generator] = weakref.WeakSet()
+        self._run = HookedSession(setup.graph, [])
+        self._run.start(self.session, tf.train.Coordinator())
+
+    def restore(self, weights: Weights) -> str:
+        """Gives the variables their values, if they have others; returns what these are, in words.
+
+        The first of the checkpoints that is whole is restored.
+        """
+        if not self.has(weights):
+            self._restored = None
+            self._restored = self._start(weights)
+            self._setup.run_local_init(self.session)
+        if weights.state is not None:
+            self._restored = None  # These have no name to know them by.
+            return "the weights in memory"
+        assert self._restored is not None
+        path = self._restored[0]
+        return path or "the initial values (there is no checkpoint yet)"
+
+    def _start(self, weights: Weights) -> tuple[str, bytes]:
+        """Gives the variables their values; returns the identity of the checkpoint they are of."""
+        if weights.state is not None:
+            self._check_no_init_fn()
+            load_state(self._setup.saver, self.session, weights.state)
+        elif weights.paths:
+            path = restore_first(self._setup, self.session, weights.paths)
+            return files.checkpoint_identity(str(path))
+        else:
+            for initialize in self._setup.initializers:
+                initialize(self.session)
+        return _NO_CHECKPOINT
+
+    def _check_no_init_fn(self) -> None:
+        """Raises if the model's Scaffold would have to give the variables their values."""
+        scaffold = self.program.spec.scaffold
+        if scaffold is not None and scaffold.init_fn is not None:
+            raise ValueError(
+                f"The Scaffold of the model in mode EVAL has an `init_fn` ({scaffold.init_fn!r}), "
+                "which an InMemoryEvaluatorHook does not run: the values are those of training. "
+                "Return it in mode TRAIN only, or evaluate checkpoints."
+            )
+
+    def can_start(self, weights: Weights) -> bool:
+        """Whether its graph has the op of the warm start that the weights may need."""
+        return weights.warm_start is None or self._setup.has_warm_start
+
+    @property
+    def checkpoint_path(self) -> str | None:
+        """The checkpoint whose weights it has; None if they are of no checkpoint."""
+        return (self._restored[0] or None) if self._restored is not None else None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its server is gone or was started again, with all that it had; or its TPU is."""
+        has_failed = num_failures(self.program.strategy) != self._num_failures
+        return has_failed or self._peers.is_any_away()
+
+    def has(self, weights: Weights) -> bool:
+        """Whether it restored them last, and a checkpoint's files are still the same ones."""
+        if weights.state is not None or self._restored is None:
+            return False
+        paths = weights.paths
+        return self._restored == (files.checkpoint_identity(paths[0]) if paths else _NO_CHECKPOINT)
+
+    @property
+    def is_as_built(self) -> bool:
+        """Whether no hook has added to the graph, which would take up memory and names for good."""
+        return self._setup.graph.version == self._version_as_built
+
+    @property
+    def is_predicting(self) -> bool:
+        """Whether the weights must stay, for a prediction that may go on."""
+        states = map(inspect.getgeneratorstate, self._predictions)
+        return any(state != inspect.GEN_CLOSED for state in states)
+
+    def predict(
+        self,
+        host_input: HostInput,
+        keys: Sequence[str] | None,
+        hooks: Sequence[Hook],
+    ) -> Generator[Any, None, None]:
+        """`run_prediction`, which from now on counts as a prediction that goes on."""
+        prediction = run_prediction(self, host_input, keys, hooks)
+        self._predictions.add(prediction)
+        return prediction
+
+    def twin(self) -> WarmSession:
+        """Another session on the same program, without weights yet."""
+        return WarmSession(
+            self.program, self._setup, self.key, self._connection, self._timeout_secs
+        )
+
+    def hooked(self, hooks: Sequence[Hook], source: OpenInput) -> HookedSession:
+        """A way to make calls with hooks around them; without hooks, always the same."""
+        if not hooks:
+            return self._run
+        graph = self._setup.graph
+        with extending(graph, None):
+            made_before = needs_values()
+            hooked = HookedSession(graph, hooks)
+            path = None if self._restored is None else self._restored[0]
+            start_new(self.session, made_before, path or None)
+        both = SessionOfBoth(self.session, source.session)
+        hooked.start(self.session, tf.train.Coordinator(), both)
+        return hooked
+
+    def reset_metrics(self) -> None:
+        """Sets local variables, the metrics' among them, to their first values."""
+        assert isinstance(self.program, EvalProgram)
+        self.is_used_up = self.program.leaves_state
+        self.session.run(self.program.reset)
+        if self._setup.has_own_local_init:
+            self._setup.run_local_init(self.session)
+
+    def global_step(self) -> int:
+        """The global step of the weights."""
+        return int(self.session.run(self.program.current_step))
+
+    def close(self) -> None:
+        """Frees the session."""
+        self._end()
+
+
+def _end_session(session: tf.compat.v1.Session, peers: Peers) -> None:
+    """Closes a session, unless its server is gone, of which it would wait for an answer."""
+    if isinstance(session, _tf.InterruptibleSession):
+        if peers.is_any_away():
+            session.give_up()
+        session.wait = None  # When the process ends no thread starts any more.
+    session.close()
+    peers.close()
+
+
+def run_evaluation(
+    warm: WarmSession,
+    host_input: HostInput,
+    steps: int | None,
+    hooks: Sequence[Hook],
+) -> dict[str, Any]:
+    """Evaluates up to `steps` global batches, each example once.
+
+    Args:
+      warm: its program is an EvalProgram, its weights are restored.
+      host_input: gives one batch a replica and step.
+      steps: None for all.
+      hooks: around each step.
+
+    Returns:
+      The metrics by name, and "loss". What NumPy has no type for, such as bfloat16, is float32.
+
+    Raises:
+      ValueError: there was no batch, or there is no last one and nothing that stops.
+    """
+    program = warm.program
+    assert isinstance(program, EvalProgram)
+    warm.reset_metrics()
+    must_end = steps is None and not hooks
+    total, weight = 0.0, 0.0
+    with restarting_after_failure(program.strategy), host_input.opened(must_end) as source:
+        session = warm.hooked(hooks, source)
+        for group in _groups(limited(source.batches, steps, host_input.batches_per_step), program):
+            fetches, feeds, values = _eval_call(program, group)
+            losses = session.run(fetches, feeds, values)[: len(group)]
+            for loss in losses:
+                if program.padding is not None:
+                    total, weight = total + float(loss[0]), weight + float(loss[1])
+                    continue
+                # A scalar counts once a batch, as Estimator always did; a vector once an example.
+                total += float(np.sum(_in_numpy(loss)))
+                weight += np.size(loss)
+            if session.should_stop:
+                break
+        if weight == 0:
+            raise ValueError(
+                "`input_fn` gave no batch to evaluate: its dataset is empty. Check its files and "
+                "filters."
+            )
+        values = warm.session.run(program.values)
+        results = {name: tf.nest.map_structure(_in_numpy, v) for name, v in values.items()}
+        if hooks:
+            session.end()
+    results["loss"] = np.float32(total / weight)
+    return {name: results[name] for name in sorted(results)}
+
+
+def run_prediction(
+    warm: WarmSession,
+    host_input: HostInput,
+    keys: Sequence[str] | None,
+    hooks: Sequence[Hook],
+) -> Generator[Any, None, None]:
+    """Yields the predictions of each batch, in order: an array or a dict of arrays."""
+    program = warm.program
+    assert isinstance(program, PredictProgram)
+    wanted = [_only(predictions, keys) for predictions in program.predictions]
+    with restarting_after_failure(program.strategy), host_input.opened() as source:
+        session = warm.hooked(hooks, source)
+        for group in _groups(source.batches, program):
+            used = range(len(group))
+            fetches = [t for i in used for t in tf.nest.flatten(wanted[i])]
+            num_tensors = len(fetches)
+            for i in used:
+                if _has_rows(program, group[i]):
+                    fetches += [getattr(op, "op", op) for op in program.host_ops[i]]
+            feeds = [feed for i in used for feed in program.feeds[i]]
+            flat = session.run(fetches, feeds, [value for batch in group for value in batch])
+            size = num_tensors // len(group)
+            for i in used:
+                if _has_rows(program, group[i]):
+                    yield tf.nest.pack_sequence_as(wanted[i], flat[i * size : (i + 1) * size])
+            if session.should_stop:
+                break
+        if hooks:
+            session.end()
+
+
+def _groups(
+    batches: Iterator[list[np.ndarray]], program: EvalProgram | PredictProgram
+) -> Iterator[list[list[np.ndarray]]]:
+    """A batch for each replica; the last group may have fewer, unless batches are filled up."""
+    num_replicas = len(program.feeds)
+    if program.padding is not None:
+        batches = padded(batches, program.padding, num_replicas)
+    while group := list(itertools.islice(batches, num_replicas)):
+        yield group
+
+
+def _has_rows(program: EvalProgram | PredictProgram, batch: list[np.ndarray]) -> bool:
+    """Whether one of the rows is real: at the end, replicas are fed that have nothing to do."""
+    return program.padding is None or batch[-2] > 0
+
+
+def _eval_call(
+    program: EvalProgram, group: list[list[np.ndarray]]
+) -> tuple[list[Any], list[tf.Tensor], list[np.ndarray]]:
+    """Fetches, feeds and values for the replicas that have a batch; the others do not run."""
+    used = range(len(group))
+    fetches = [program.losses[i] for i in used]
+    for i in used:
+        if _has_rows(program, group[i]):
+            fetches += [getattr(update, "op", update) for update in program.updates[i]]
+    feeds = [feed for i in used for feed in program.feeds[i]]
+    return fetches, feeds, [value for batch in group for value in batch]
+
+
+def _in_numpy(value: Any) -> Any:
+    """The value, as float32 if NumPy has no type of its own for it.
+
+    bfloat16 is of no kind of numbers there, so nobody who asks for one would see it; and a sum of
+    it has 8 bits.
+    """
+    return np.float32(value) if np.asarray(value).dtype.kind == "V" else value
+
+
+def _only(predictions: Any, keys: Sequence[str] | None) -> Any:
+    if keys is None:
+        return predictions
+    return {key: predictions[key] for key in keys}

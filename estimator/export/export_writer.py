@@ -1,0 +1,133 @@
+"""Writes the programs of an export, with the weights of a checkpoint, as one SavedModel."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import tensorflow as tf
+
+from estimator import export
+from estimator.checkpoint import files
+from estimator.checkpoint.saver_ops import restored_names, saved_names
+from estimator.checkpoint.writer import build_saver
+from estimator.program.export_program import ExportProgram
+from estimator.session.opening import Setup, build_setup, build_start, opened
+from estimator.spec import ModeKeys
+from estimator.spec.outputs import EvalOutput, SupervisedOutput, TrainOutput
+
+_SUPERVISED: Mapping[str, type[SupervisedOutput]] = {
+    ModeKeys.EVAL: EvalOutput,
+    ModeKeys.TRAIN: TrainOutput,
+}
+
+
+def run_export(
+    programs: Sequence[ExportProgram],
+    export_dir_base: str,
+    checkpoint_paths: Sequence[str],
+    *,
+    session_config: tf.compat.v1.ConfigProto,
+    assets_extra: Mapping[str, str] | None,
+    as_text: bool,
+    strip_default_attrs: bool,
+) -> bytes:
+    """Writes the SavedModel; returns the path of its numbered directory.
+
+    Args:
+      programs: the first has all the variables, and the others share them.
+      export_dir_base: the directory appears in it.
+      checkpoint_paths: newest first.
+      session_config: of the session that restores it.
+      assets_extra: files to copy into `assets.extra`.
+      as_text: write the graphs as text.
+      strip_default_attrs: leave out of the graphs what is a default.
+
+    Raises:
+      ValueError: no checkpoint fits a program, a program has a variable that the first lacks, or
+        there is no signature. Nothing is written by then.
+    """
+    prepared = [_prepare(program, session_config) for program in programs]
+    with opened(prepared[0].setup, checkpoint_paths) as (session, path):
+        for graph in prepared[1:]:
+            _check_shared(path, prepared[0], graph)
+        return export.write_saved_models(
+            export_dir_base,
+            _graphs(prepared, session),
+            assets_extra=assets_extra,
+            as_text=as_text,
+            strip_default_attrs=strip_default_attrs,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Prepared:
+    """A program, and what its graph needs besides a session."""
+
+    program: ExportProgram
+    setup: Setup
+    signatures: dict
+    main_op: tf.Operation
+
+
+def _prepare(program: ExportProgram, session_config: tf.compat.v1.ConfigProto) -> _Prepared:
+    setup = build_setup(
+        build_start(program.graph, program.spec.scaffold, build_saver),
+        session_config,
+        is_evaluation=program.mode == ModeKeys.EVAL,
+    )
+    # Neither an export nor who loads it opens the file writers of the model's summaries.
+    writers = program.graph.get_collection("_SUMMARY_WRITER_V2")
+    local = [[op for op in ops if op not in writers] for ops in setup.local_init_ops]
+    setup = dataclasses.replace(setup, local_init_ops=local, must_be_ready=False)
+    with program.graph.as_default():
+        return _Prepared(program, setup, _make_signatures(program), tf.group(*local))
+
+
+def _graphs(
+    prepared: Sequence[_Prepared], first_session: tf.compat.v1.Session
+) -> Iterator[export.GraphToSave]:
+    for graph in prepared:
+        with contextlib.ExitStack() as stack:
+            session = first_session
+            if graph is not prepared[0]:  # Of which no values are written.
+                session = tf.compat.v1.Session(graph=graph.program.graph)
+                stack.callback(session.close)
+            yield export.GraphToSave(
+                session=session,
+                signatures=graph.signatures,
+                tags=(_tag(graph.program.mode),),
+                saver=graph.setup.saver,
+                main_op=graph.main_op,
+                train_op=graph.program.train_op,
+            )
+
+
+def _tag(mode: str) -> str:
+    if mode in _SUPERVISED:
+        return _SUPERVISED[mode].key
+    return tf.compat.v1.saved_model.tag_constants.SERVING
+
+
+def _make_signatures(program: ExportProgram) -> dict:
+    spec = program.spec
+    if program.mode == ModeKeys.PREDICT:
+        return export.make_signatures(program.receiver, spec.predictions, spec.export_outputs)
+    make_output = _SUPERVISED[program.mode]
+    output = make_output(program.loss, spec.predictions, program.metrics or None)
+    return export.make_supervised_signatures(program.receiver, output)
+
+
+def _check_shared(path: str | None, first: _Prepared, other: _Prepared) -> None:
+    """Raises unless the SavedModel's variables, which are the first graph's, do for another."""
+    graph = other.program.graph
+    if other.setup.is_saver_ours and path is not None:
+        files.check_matches(path, graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES))
+    saved = saved_names(first.program.graph, first.setup.saver)
+    if missing := sorted(restored_names(graph, other.setup.saver) - saved):
+        raise ValueError(
+            f"The graph of mode {other.program.mode!r} has variables that the graph of mode "
+            f"{first.program.mode!r} lacks ({', '.join(missing)}), but a SavedModel holds those of "
+            "its first graph alone. Make them in both modes, or export each mode by itself."
+        )

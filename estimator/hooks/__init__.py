@@ -1,0 +1,1 @@
+"""Hooks that a user passes: early stopping, evaluation in memory, TensorFlow's own in loops."""

@@ -1,0 +1,1 @@
+"""Calling `input_fn`, and what becomes of what it returns."""

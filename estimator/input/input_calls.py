@@ -1,0 +1,393 @@
+"""Calls `input_fn` and checks what it returned; batches for the replicas of a train step."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.config.checks import WrongTypeError, arguments_named, check_needs_only
+from estimator.input.conversion import with_arrays, with_sortable_keys
+from estimator.input.lookahead import Lookahead
+from estimator.rewrite.subgraph_copy import build_copy, runs_each_time
+from estimator.spec import ModeKeys
+
+_BATCH_SIZES = {
+    ModeKeys.TRAIN: "train_batch_size",
+    ModeKeys.EVAL: "eval_batch_size",
+    ModeKeys.PREDICT: "predict_batch_size",
+}
+
+INPUT_FN_ARGUMENTS = ("params", "mode", "config", "input_context")
+
+
+@dataclasses.dataclass(frozen=True)
+class Input:
+    """What an `input_fn` built in the default graph.
+
+    Attributes:
+      build_batch: adds the ops that take the next batch to the default graph, which may be the
+        body of a loop; returns (features, labels).
+      initializer: starts the input at its beginning; None if nothing needs it.
+      iterators: those whose positions can be saved; none for an input of bare tensors.
+      element: (features, labels) as type specs.
+      build_cardinality: adds a scalar, int64: how many batches there are, or a constant of
+        tf.data.experimental. None for an input of bare tensors.
+      build_step: for an input that looks ahead, instead of `build_batch`: adds the ops that take
+        the batches of one step, one a replica; returns them, and whether there are batches for
+        the step after (scalar, bool). The very first run of it has that news and no batches.
+      deal: adds the ops that take a batch for each of so many replicas; None if each takes its
+        next.
+    """
+
+    build_batch: Callable[[], tuple[Any, Any]]
+    initializer: tf.Operation | None
+    iterators: tuple[tf.compat.v1.data.Iterator, ...]
+    element: tuple[Any, Any]
+    build_cardinality: Callable[[], tf.Tensor] | None = None
+    build_step: Callable[[], tuple[list[tuple[Any, Any]], tf.Tensor]] | None = None
+    deal: Callable[[int], list[tuple[Any, Any]]] | None = None
+
+    @property
+    def batch_size(self) -> int | None:
+        """The first dimension of every tensor of a replica's batch; None if that is not known."""
+        if self.deal is not None:
+            return None
+        specs = [spec for spec in tf.nest.flatten(self.element) if spec is not None]
+        shapes = [getattr(spec, "shape", tf.TensorShape(None)) for spec in specs]
+        # After `tf.disable_v2_behavior()` a dimension is an object of its own.
+        sizes = {tf.compat.dimension_value(shape[0]) if shape.rank else None for shape in shapes}
+        return sizes.pop() if len(sizes) == 1 else None
+
+
+class DatasetFn(functools.partial):
+    """An `input_fn` of this library: of the dataset that the function bound to it makes."""
+
+    def __call__(self) -> Any:
+        """The next batch, as tensors of the default graph, for an `input_fn` around this one.
+
+        They raise OutOfRangeError at the end, and need neither queue runners nor an initializer.
+        Outside of a graph it is the dataset itself.
+        """
+        dataset = self.build_dataset()
+        if tf.executing_eagerly():
+            return dataset
+        return tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
+
+    def build_dataset(self) -> tf.data.Dataset:
+        """The dataset, of which a position can be saved."""
+        return super().__call__()
+
+
+def build_input(
+    input_fn: Callable,
+    *,
+    mode: str,
+    params: Any,
+    config: Any,
+    input_context: tf.distribute.InputContext,
+    lookahead: int | None = None,
+) -> Input:
+    """Calls `input_fn` with just the arguments that it names.
+
+    Args:
+      input_fn: the user's.
+      mode: a ModeKeys value.
+      params: passed on.
+      config: likewise.
+      input_context: likewise.
+      lookahead: the replicas of this worker, if its batches must say whether more follow.
+
+    Raises:
+      TypeError: it returned nothing, or something that is no dataset and no tensors.
+      ValueError: it returned a tuple that is not (features, labels), or a dataset that it did not
+        make itself; or it asks for a batch size that is not there.
+    """
+    given = {"params": params, "mode": mode, "config": config, "input_context": input_context}
+    with tf.device("/cpu:0"):
+        try:
+            with _tf.ops_of_datasets_in("input"):
+                result = _call(input_fn, given)
+        except KeyError as error:
+            if error.args != ("batch_size",) or not _lacks_batch_size(params):
+                raise
+            raise ValueError(
+                '`input_fn` asks for params["batch_size"], which is not there. Pass '
+                f"`{_BATCH_SIZES[mode]}` to a TPUEstimator, or `params` that hold it to an "
+                "Estimator."
+            ) from error
+        if isinstance(result, tf.data.Dataset | tf.compat.v1.data.Dataset):
+            return _build_dataset_input(result, mode, lookahead)
+    return _build_tensor_input(result)
+
+
+def _lacks_batch_size(params: Any) -> bool:
+    return isinstance(params, Mapping) and "batch_size" not in params
+
+
+def _call(input_fn: Callable, given: dict[str, Any]) -> Any:
+    if isinstance(input_fn, DatasetFn):
+        return input_fn.build_dataset()
+    return input_fn(**{name: given[name] for name in input_arguments(input_fn)})
+
+
+def build_replica_batches(
+    source: Input, num_replicas: int
+) -> tuple[list[tuple[Any, Any]], tf.Tensor | None]:
+    """One batch a replica, in order; no batch is usable before all are there.
+
+    At the end of the input all replicas fail together, before any has changed a variable.
+
+    Returns:
+      The batches, and whether there are more for the next step (scalar, bool); None if the input
+      does not look ahead.
+    """
+    if source.build_step is not None:
+        with tf.device("/cpu:0"):
+            return source.build_step()
+    if source.deal is None:
+        batches = take_in_turn([source.build_batch] * num_replicas)
+    else:
+        batches = source.deal(num_replicas)
+    if num_replicas == 1:
+        return batches, None
+    with tf.device("/cpu:0"), tf.control_dependencies(batch_tensors(batches)):
+        together = tf.nest.map_structure(
+            lambda t: None if t is None else tf.identity(t), batches, expand_composites=True
+        )
+        return together, None
+
+
+def build_first_news(source: Input) -> tf.Tensor | None:
+    """Whether there are batches for the first step, if the input looks ahead; run once."""
+    if source.build_step is None:
+        return None
+    with tf.device("/cpu:0"):
+        return source.build_step()[1]
+
+
+def take_in_turn(builds: Sequence[Callable[[], tuple[Any, Any]]]) -> list[tuple[Any, Any]]:
+    """A batch of each, taken one after the other."""
+    batches: list[tuple[Any, Any]] = []
+    for build_batch in builds:
+        with tf.device("/cpu:0"), tf.control_dependencies(batch_tensors(batches)):
+            batches.append(build_batch())
+    return batches
+
+
+def check_input_fn(input_fn: Any, argument: str = "input_fn") -> None:
+    """Raises if `input_fn` cannot be called as an input function."""
+    if not callable(input_fn):
+        raise WrongTypeError(
+            f"`{argument}` ({input_fn!r}) must be a function that returns a tf.data.Dataset or "
+            "(features, labels). Make it in one: lambda: make_dataset()."
+        )
+    check_needs_only(argument, input_fn, INPUT_FN_ARGUMENTS)
+
+
+def is_same_input(one: Any, other: Any, depth: int = 8) -> bool:
+    """Whether two functions make the same input, as two equal lambdas made in a loop do.
+
+    They do if they have the same code and the same arguments bound to it: equal numbers, strings
+    and containers of these, the very same object otherwise.
+
+    Args:
+      one: a function, or what is bound to one.
+      other: likewise.
+      depth: how deep to look; a function may be bound to itself.
+    """
+    if one is other:
+        return True
+    if type(one) is not type(other) or depth == 0:
+        return False
+    if isinstance(one, bool | int | float | str | bytes):
+        return one == other
+    if isinstance(one, types.MethodType):
+        return one.__func__ is other.__func__ and one.__self__ is other.__self__
+    if isinstance(one, types.FunctionType) and one.__code__ != other.__code__:
+        return False
+    ours, theirs = _bound(one), _bound(other)
+    if ours is None or theirs is None or len(ours) != len(theirs):
+        return False
+    return all(is_same_input(a, b, depth - 1) for a, b in zip(ours, theirs, strict=True))
+
+
+def _bound(value: Any) -> list | None:
+    """What a function is bound to, or what a container holds; None for anything else."""
+    if isinstance(value, functools.partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, types.FunctionType):
+        try:
+            cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        except ValueError:
+            return None  # A variable that is not assigned yet, so nobody knows what it will hold.
+        return [value.__defaults__, value.__kwdefaults__, cells]
+    if isinstance(value, dict):
+        return [*value, *value.values()]
+    return list(value) if isinstance(value, list | tuple) else None
+
+
+def input_arguments(input_fn: Callable) -> tuple[str, ...]:
+    """What an `input_fn` is given: what it names, and nothing for its `**kwargs`."""
+    return arguments_named("input_fn", input_fn, INPUT_FN_ARGUMENTS)
+
+
+def _build_dataset_input(dataset: tf.data.Dataset, mode: str, lookahead: int | None) -> Input:
+    _check_element(dataset.element_spec)
+    try:
+        ahead = None if lookahead is None else Lookahead(dataset, lookahead)
+        # Not in a name scope: hooks fetch "IteratorGetNext:0", and a saved position has its name.
+        iterator = tf.compat.v1.data.make_initializable_iterator(
+            _with_options(dataset if ahead is None else ahead.dataset, mode)
+        )
+    except ValueError as error:
+        raise ValueError(
+            f"`input_fn` returned a dataset that was made outside of it ({dataset!r}). Make it "
+            "inside `input_fn`, which is called in the graph that the input becomes a part of."
+        ) from error
+    return Input(
+        lambda: _split(iterator.get_next()),
+        iterator.initializer,
+        (iterator,),
+        _split(dataset.element_spec),
+        dataset.cardinality,
+        build_step=None if ahead is None else lambda: _build_step(ahead, iterator),
+    )
+
+
+def _build_step(
+    ahead: Lookahead, iterator: tf.compat.v1.data.Iterator
+) -> tuple[list[tuple[Any, Any]], tf.Tensor]:
+    group, has_more = iterator.get_next()
+    return [_split(batch) for batch in ahead.build_batches(group)], has_more
+
+
+def _with_options(dataset: tf.data.Dataset, mode: str) -> tf.data.Dataset:
+    """The dataset with tf.data's autotuning off, unless its options say something of it.
+
+    Closing a session on an autotuned dataset was seen to stall for up to half a minute (14 of 48
+    short runs on TensorFlow 2.21; without, 0 of 72). AUTOTUNE then means one thread a core.
+
+    And what serves one evaluation or prediction and has no function in it, such as a `map`, is not
+    rewritten before its first batch either: that takes a millisecond and more, and brings nothing.
+    """
+    with warnings.catch_warnings():
+        # In a graph TensorFlow warns that it may not know the options; then they count as unsaid.
+        warnings.simplefilter("ignore")
+        said = dataset.options()
+    options = tf.data.Options()
+    if said.autotune.enabled is None:
+        options.autotune.enabled = False
+    is_rewritten = said.experimental_optimization.apply_default_optimizations
+    if mode != ModeKeys.TRAIN and is_rewritten is None and not _has_functions():
+        options.experimental_optimization.apply_default_optimizations = False
+    return dataset.with_options(options)
+
+
+def _has_functions() -> bool:
+    """Whether an op of the default graph calls a function of the user's."""
+    ops = tf.compat.v1.get_default_graph().get_operations()
+    return any(attr.type == "func" for op in ops for attr in op.op_def.attr)
+
+
+def _check_element(element: Any) -> None:
+    """Raises now, not inside a loop's body, if a dataset's elements are no (features, labels)."""
+    _split(element)
+    for spec in tf.nest.flatten(element):
+        if isinstance(spec, tf.data.DatasetSpec):
+            raise WrongTypeError(
+                f"The dataset of `input_fn` yields datasets ({spec}). Its elements must be "
+                "tensors. Take the inner ones apart with flat_map, or batch them."
+            )
+
+
+def _check_tensors(result: Any) -> None:
+    """Raises unless what an `input_fn` returned is (features, labels), or features alone."""
+    if result is None:
+        raise WrongTypeError(
+            "`input_fn` returned None. It must return a tf.data.Dataset or (features, labels). "
+            "Does it lack a `return`?"
+        )
+    if callable(result):
+        raise WrongTypeError(
+            f"`input_fn` returned {result!r}, a function. It must return a tf.data.Dataset or "
+            "(features, labels). Pass that function as `input_fn`, or call it."
+        )
+    if isinstance(result, tuple | list) and len(result) != 2:
+        raise ValueError(
+            f"`input_fn` returned a {type(result).__name__} of {len(result)} values. It must "
+            "return (features, labels), or features alone as a tensor or a dict."
+        )
+    flat = tf.nest.flatten(result)
+    if any(isinstance(value, tf.data.Dataset) for value in flat):
+        raise WrongTypeError(
+            f"`input_fn` returned {result!r}. Several datasets are made one with "
+            "tf.data.Dataset.zip((features, labels))."
+        )
+    if not flat or not all(_is_tensor_like(value) for value in flat if value is not None):
+        raise WrongTypeError(
+            f"`input_fn` returned {result!r}. It must return a tf.data.Dataset, or (features, "
+            "labels) where each is a tensor or a dict, tuple or list of tensors."
+        )
+
+
+def _build_tensor_input(result: Any) -> Input:
+    """An input of bare tensors: each batch is another run of the ops behind them."""
+    if not isinstance(result, str | bytes):
+        result = with_arrays(with_sortable_keys(result))
+    _check_tensors(result)
+    tensors = tf.nest.map_structure(
+        lambda v: v if v is None or _is_composite(v) else tf.convert_to_tensor(v), result
+    )
+    home = tf.compat.v1.get_default_graph()
+    is_taken: list[bool] = []
+
+    def build_batch() -> tuple[Any, Any]:
+        if tf.compat.v1.get_default_graph() is home and not is_taken:
+            is_taken.append(True)
+            return _split(tensors)
+        features, labels = _split(tensors)
+        if labels is None:
+            return build_copy(features, runs_each_time), None
+        return build_copy((features, labels), runs_each_time)
+
+    element = tf.nest.map_structure(
+        lambda v: None if v is None else tf.type_spec_from_value(v), _split(tensors)
+    )
+    return Input(build_batch, None, (), element)
+
+
+def _split(element: Any) -> tuple[Any, Any]:
+    """(features, labels) of an element: a tuple is always the pair."""
+    if isinstance(element, tuple):
+        if len(element) != 2:
+            raise ValueError(
+                f"The dataset of `input_fn` yields tuples of {len(element)} values. They must be "
+                "(features, labels); put several features into a dict or an inner tuple."
+            )
+        return element
+    if isinstance(element, list) and len(element) == 2:
+        return element[0], element[1]
+    return element, None
+
+
+def _is_tensor_like(value: Any) -> bool:
+    return _is_composite(value) or tf.is_tensor(value) or hasattr(value, "__array__")
+
+
+def _is_composite(value: Any) -> bool:
+    return isinstance(value, tf.SparseTensor | tf.RaggedTensor)
+
+
+def batch_tensors(batches: Any) -> list[tf.Tensor]:
+    """The tensors of a batch, those inside sparse and ragged ones included."""
+    return [t for t in tf.nest.flatten(batches, expand_composites=True) if t is not None]
+
+
+__all__ = ["Input", "build_input", "build_replica_batches", "check_input_fn", "is_same_input"]

@@ -1,0 +1,88 @@
+"""`numpy_input_fn`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from estimator.config.checks import WrongTypeError
+from estimator.input.in_memory_batches import build_batches
+from estimator.input.in_memory_checks import check_batching, check_rows
+from estimator.input.input_calls import DatasetFn
+
+
+def numpy_input_fn(
+    x: Any,
+    y: Any = None,
+    batch_size: int = 128,
+    num_epochs: int | None = 1,
+    shuffle: bool | None = None,
+    queue_capacity: int | None = 1000,
+    num_threads: int = 1,
+) -> Callable[[], Any]:
+    """An `input_fn` of arrays in memory, which no graph holds and nothing copies as a whole.
+
+    Args:
+      x: the features: an array, or a dict of arrays; rows along the first dimension.
+      y: the labels likewise, as many rows; None without.
+      batch_size: rows a batch; the last one of all epochs may have fewer.
+      num_epochs: how often each row comes; None to go on for ever.
+      shuffle: True or False. True: every epoch has another order, by `tf_random_seed`.
+      queue_capacity: without effect, there is no queue.
+      num_threads: batches that are taken at once; their order stays.
+
+    Returns:
+      An `input_fn` of features, or of (features, labels). Called by a program, in a graph, it
+      returns the next batch as tensors, which are another batch in each session call.
+
+    Raises:
+      TypeError: `x` or `y` is something else, or a number is no integer.
+      ValueError: `shuffle` is not given, or the arrays are empty, differ in their rows, or share a
+        name.
+    """
+    check_batching(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
+    named = _named_arrays("x", x)
+    if y is not None:
+        _check_names(x, y)
+        named = {**named, **_named_arrays("y", y)}
+    check_rows(named)
+    # The dicts may change before the input is built; the arrays stay the same objects.
+    x, y = (dict(value) if isinstance(value, dict) else value for value in (x, y))
+    return DatasetFn(
+        build_batches,
+        x if y is None else (x, y),
+        batch_size=int(batch_size),
+        num_epochs=num_epochs if num_epochs is None else int(num_epochs),
+        shuffle=bool(shuffle),
+        num_threads=int(num_threads),
+    )
+
+
+def _named_arrays(argument: str, value: Any) -> dict[str, np.ndarray]:
+    if isinstance(value, np.ndarray):
+        return {argument: value}
+    if not isinstance(value, dict):
+        raise WrongTypeError(
+            f"`{argument}` ({type(value).__name__}) must be a NumPy array or a dict of them. "
+            "Convert it with np.asarray."
+        )
+    if not value:
+        hint = "Leave it out if there are no labels." if argument == "y" else "Name a feature."
+        raise ValueError(f"`{argument}` ({{}}) must not be empty. {hint}")
+    for name, array in value.items():
+        if not isinstance(array, np.ndarray):
+            raise WrongTypeError(
+                f"`{argument}[{name!r}]` ({type(array).__name__}) must be a NumPy array. Convert "
+                "it with np.asarray."
+            )
+    return {f"{argument}[{name!r}]": array for name, array in value.items()}
+
+
+def _check_names(x: Any, y: Any) -> None:
+    shared = x.keys() & y.keys() if isinstance(x, dict) and isinstance(y, dict) else ()
+    if shared:
+        raise ValueError(
+            f"`x` and `y` both have {', '.join(map(repr, sorted(shared)))}. Rename one of the two."
+        )

@@ -1,0 +1,123 @@
+"""`pandas_input_fn`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator.config.checks import WrongTypeError
+from estimator.input.in_memory_batches import build_batches
+from estimator.input.in_memory_checks import check_batching, check_rows
+from estimator.input.input_calls import DatasetFn
+
+
+def pandas_input_fn(
+    x: Any,
+    y: Any = None,
+    batch_size: int = 128,
+    num_epochs: int | None = 1,
+    shuffle: bool | None = None,
+    queue_capacity: int | None = 1000,
+    num_threads: int = 1,
+    target_column: str = "target",
+) -> Callable[[], Any]:
+    """An `input_fn` of a DataFrame of pandas; see `numpy_input_fn`.
+
+    Args:
+      x: the features: a DataFrame. A column is a feature of shape [batch size].
+      y: the labels: a Series, which gives labels of shape [batch size], or a DataFrame, which gives
+        a dict of them; None without. Its index is that of `x`.
+      batch_size: rows a batch; the last one of all epochs may have fewer.
+      num_epochs: how often each row comes; None to go on for ever.
+      shuffle: True or False. True: every epoch has another order, by `tf_random_seed`.
+      queue_capacity: without effect, there is no queue.
+      num_threads: batches that are taken at once; their order stays.
+      target_column: a name for the labels, which no feature may have.
+
+    Returns:
+      An `input_fn` of a dict of features, or of it and the labels; see `numpy_input_fn`.
+
+    Raises:
+      TypeError: `x` is no DataFrame, `y` neither a DataFrame nor a Series, a column's values are
+        neither numbers nor strings, or an argument is of the wrong type.
+      ValueError: `shuffle` is not given, `x` is empty or has a column `target_column` or one name
+        twice, or the indexes differ.
+    """
+    check_batching(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
+    if not isinstance(target_column, str):
+        raise WrongTypeError(f"`target_column` ({target_column!r}) must be a string.")
+    _check_frame("x", x, "DataFrame")
+    if y is not None:
+        _check_labels(x, y, target_column)
+    structure = _make_structure(x, y)
+    check_rows(_named(structure, y))
+    return DatasetFn(
+        _build,
+        x,
+        y,
+        batch_size=int(batch_size),
+        num_epochs=num_epochs if num_epochs is None else int(num_epochs),
+        shuffle=bool(shuffle),
+        num_threads=int(num_threads),
+    )
+
+
+def _build(x: Any, y: Any, **batching: Any) -> tf.data.Dataset:
+    """The frames are bound, not their columns: two functions of the same frames are the same."""
+    return build_batches(_make_structure(x, y), **batching)
+
+
+def _make_structure(x: Any, y: Any) -> Any:
+    features = _columns(x)
+    if y is None:
+        return features
+    return features, _columns(y) if _is_pandas(y, "DataFrame") else np.asarray(y)
+
+
+def _columns(frame: Any) -> dict[Any, np.ndarray]:
+    return {name: np.asarray(frame[name]) for name in frame.columns}
+
+
+def _named(structure: Any, y: Any) -> dict[str, np.ndarray]:
+    features, labels = (structure, None) if y is None else structure
+    named = {f"x[{name!r}]": array for name, array in features.items()}
+    if isinstance(labels, dict):
+        return {**named, **{f"y[{name!r}]": array for name, array in labels.items()}}
+    return named if labels is None else {**named, "y": labels}
+
+
+def _is_pandas(value: Any, *types: str) -> bool:
+    """Without an import: who has a frame has imported pandas."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(value, tuple(getattr(pandas, t) for t in types))
+
+
+def _check_frame(argument: str, value: Any, *types: str) -> None:
+    if not _is_pandas(value, *types):
+        raise WrongTypeError(
+            f"`{argument}` ({type(value).__name__}) must be a pandas {' or '.join(types)}. For "
+            "arrays there is numpy_input_fn."
+        )
+    columns = list(getattr(value, "columns", ["the labels"]))
+    if not columns:
+        raise ValueError(f"`{argument}` must not be empty: it has no columns.")
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"`{argument}` has a column twice: {columns}. Rename one.")
+
+
+def _check_labels(x: Any, y: Any, target_column: str) -> None:
+    _check_frame("y", y, "Series", "DataFrame")
+    if target_column in x:
+        raise ValueError(
+            f"`target_column` ({target_column!r}) must not be a column of `x`: {list(x.columns)}. "
+            "Pass another name."
+        )
+    if not np.array_equal(x.index, y.index):
+        raise ValueError(
+            f"`x` and `y` must have the same index; theirs are {x.index} and {y.index}. Bring them "
+            "together with y.reindex(x.index), or number both with reset_index(drop=True)."
+        )

@@ -1,0 +1,192 @@
+"""Which batch each replica gets: one of its own, the same as all, or its part of one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator.config.tpu_config import InputPipelineConfig
+from estimator.input.input_calls import Input, take_in_turn
+from estimator.spec import ModeKeys
+
+
+def build_pipeline(
+    build: Callable[[int, int], Input],
+    kind: int,
+    num_replicas: int,
+    batch_axis: Sequence[int] | None = None,
+) -> Input:
+    """Calls `input_fn` as often as an input pipeline of this kind does.
+
+    Args:
+      build: calls it, given which call this is and how many there are.
+      kind: of `InputPipelineConfig`.
+      num_replicas: in sync.
+      batch_axis: for SLICED: of each tensor of (features, labels), flattened, the dimension along
+        which it is cut; None is the first of each.
+
+    Raises:
+      ValueError: the calls differ in what their batches hold, or a batch cannot be cut.
+    """
+    if kind == InputPipelineConfig.PER_SHARD_V1:
+        return _with_shards([build(index, num_replicas) for index in range(num_replicas)])
+    source = build(0, 1)
+    if kind == InputPipelineConfig.BROADCAST:
+        return _with_dealt(source, lambda batch, n: [batch] * n, num_replicas)
+    if kind == InputPipelineConfig.SLICED:
+        axes = make_axes(source.element, batch_axis)
+        _check_cuts(source.element, axes, num_replicas)
+        return _with_dealt(source, lambda batch, n: _build_slices(batch, axes, n), num_replicas)
+    return source
+
+
+def num_batches_a_step(kind: int, num_replicas: int) -> int:
+    """How many batches of each call of `input_fn` the replicas of a worker take in a step."""
+    takes_one_each = (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.PER_HOST_V2)
+    return num_replicas if kind in takes_one_each else 1
+
+
+def _with_dealt(source: Input, deal: Callable[[Any, int], list[Any]], num_replicas: int) -> Input:
+    """An input of which one batch is dealt out to all replicas."""
+    build_step = source.build_step
+
+    def build_dealt_step() -> tuple[list[Any], tf.Tensor]:
+        assert build_step is not None
+        (batch,), has_more = build_step()
+        return deal(batch, num_replicas), has_more
+
+    return dataclasses.replace(
+        source,
+        deal=lambda n: deal(source.build_batch(), n),
+        build_step=None if build_step is None else build_dealt_step,
+    )
+
+
+def pipeline_kind(tpu_config: Any, mode: str) -> int:
+    """The kind of `InputPipelineConfig` that holds in a mode.
+
+    What is configured for training changes nothing in another mode, where every example counts
+    once: there it is SLICED or PER_HOST_V1.
+    """
+    if mode == ModeKeys.TRAIN:
+        return tpu_config.per_host_input_for_training
+    return tpu_config.eval_training_input_configuration
+
+
+def make_axes(element: Any, batch_axis: Sequence[int] | None) -> list[int]:
+    """For each tensor of `element`, flattened, the dimension that counts its examples.
+
+    Args:
+      element: (features, labels), or features and None, as type specs.
+      batch_axis: one a tensor of features and labels; None for the first of each.
+    """
+    specs = tf.nest.flatten(element)
+    num_tensors = sum(spec is not None for spec in specs)
+    if batch_axis is None:
+        return [0] * num_tensors
+    if len(batch_axis) < num_tensors:
+        raise ValueError(
+            f"`batch_axis` ({batch_axis!r}) must name a dimension for each of the {num_tensors} "
+            f"tensors that `input_fn` yields: {element}."
+        )
+    return list(batch_axis)[:num_tensors]
+
+
+def make_sliced_element(element: Any, axes: Sequence[int]) -> Any:
+    """The type specs of a part of a batch: `element` without the sizes of the cut dimensions."""
+    left = iter(axes)
+
+    def relax(spec: Any) -> Any:
+        if spec is None:
+            return None
+        axis = next(left)
+        if not isinstance(spec, tf.TensorSpec) or _rank(spec) <= axis:
+            raise ValueError(
+                f"`input_fn` yields {spec}, and InputPipelineConfig.SLICED cuts dense tensors "
+                f"along dimension {axis}. Use PER_HOST_V1, or yield one that has it."
+            )
+        shape = spec.shape.as_list()
+        shape[axis] = None
+        return tf.TensorSpec(shape, spec.dtype)
+
+    return tf.nest.map_structure(relax, element)
+
+
+def cut(batch: Sequence[np.ndarray], axes: Sequence[int], num_parts: int) -> list[list[np.ndarray]]:
+    """The parts of a batch that are not empty, in order; the first ones may be larger by one.
+
+    Args:
+      batch: its tensors, as `make_axes` counts them.
+      axes: of each, the dimension that counts the examples.
+      num_parts: at most so many.
+    """
+    columns = [
+        np.array_split(value, num_parts, axis) for value, axis in zip(batch, axes, strict=True)
+    ]
+    parts = [list(part) for part in zip(*columns, strict=True)]
+    return [part for part in parts if all(v.shape[a] for v, a in zip(part, axes, strict=True))]
+
+
+def _with_shards(shards: Sequence[Input]) -> Input:
+    first = shards[0]
+    for shard in shards:
+        if tf.nest.map_structure(_kind, shard.element) != tf.nest.map_structure(
+            _kind, first.element
+        ):
+            raise ValueError(
+                "`input_fn` must yield the same structure for each replica "
+                f"(InputPipelineConfig.PER_SHARD_V1), but yields {first.element} for one and "
+                f"{shard.element} for another."
+            )
+    initializers = [shard.initializer for shard in shards if shard.initializer is not None]
+    return dataclasses.replace(
+        first,
+        initializer=tf.group(initializers) if initializers else None,
+        iterators=tuple(iterator for shard in shards for iterator in shard.iterators),
+        deal=lambda n: take_in_turn([shard.build_batch for shard in shards]),
+        build_step=None if first.build_step is None else lambda: _build_shards_step(shards),
+    )
+
+
+def _build_shards_step(shards: Sequence[Input]) -> tuple[list[Any], tf.Tensor]:
+    """A batch of each, and whether each has another."""
+    steps = [shard.build_step() for shard in shards if shard.build_step is not None]
+    batches = [batch for (batch,), _ in steps]
+    return batches, tf.reduce_all(tf.stack([has_more for _, has_more in steps]))
+
+
+def _kind(spec: Any) -> Any:
+    return None if spec is None else (type(spec), spec.dtype)
+
+
+def _rank(spec: tf.TensorSpec) -> float:
+    return float("inf") if spec.shape.rank is None else spec.shape.rank
+
+
+def _check_cuts(element: Any, axes: Sequence[int], num_parts: int) -> None:
+    specs = [spec for spec in tf.nest.flatten(element) if spec is not None]
+    for spec, axis in zip(specs, axes, strict=True):
+        dims = getattr(spec, "shape", tf.TensorShape(None))
+        size = None if dims.rank is None or dims.rank <= axis else dims[axis]
+        if not isinstance(spec, tf.TensorSpec) or size is None or size % num_parts:
+            raise ValueError(
+                f"`input_fn` yields {spec}, which cannot be cut into {num_parts} parts along "
+                f"dimension {axis} (InputPipelineConfig.SLICED). Yield dense tensors whose size "
+                "there is known and divisible: `batch(size, drop_remainder=True)`."
+            )
+
+
+def _build_slices(batch: Any, axes: Sequence[int], num_parts: int) -> list[Any]:
+    with tf.device("/cpu:0"):
+        tensors = [tensor for tensor in tf.nest.flatten(batch) if tensor is not None]
+        columns = [tf.split(t, num_parts, axis) for t, axis in zip(tensors, axes, strict=True)]
+    return [_packed(batch, [column[i] for column in columns]) for i in range(num_parts)]
+
+
+def _packed(batch: Any, tensors: Sequence[tf.Tensor]) -> Any:
+    left = iter(tensors)
+    return tf.nest.map_structure(lambda t: None if t is None else next(left), batch)

@@ -1,0 +1,1 @@
+"""Calling `model_fn` on each replica, and one result from those of all replicas."""

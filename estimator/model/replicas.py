@@ -1,0 +1,358 @@
+"""Calls `model_fn`, once per replica, with just the arguments that it names."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.cluster.collectives import replica_id
+from estimator.config.checks import WrongTypeError, arguments_taken, check_needs_only, parameters_of
+from estimator.input.conversion import with_own_keys
+from estimator.model.failure_hints import explaining_batch_size, explaining_failure
+from estimator.model.precision import compiling, computing_in
+from estimator.model.reduction import keep_local, keep_metrics_local
+from estimator.model.scaffold import build_scaffold
+from estimator.model.variable_names import marking_get_variable, without_mark
+from estimator.randomness.seed import python_seed
+from estimator.rewrite.hoist import Lift, Waits, build_table_initializers
+from estimator.rewrite.initial_values import without_order
+from estimator.rewrite.updates import wiring_branches
+from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
+
+MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
+
+# Keras's name counters and the methods that `_tf.mean_gradients` replaces belong to the process.
+BUILD_LOCK = threading.RLock()
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A `model_fn` and what it is called with in every mode.
+
+    Attributes:
+      model_fn: returns a spec.
+      params: passed on.
+      config: likewise.
+      trained_on: the features of the last training as type specs, None before it.
+    """
+
+    model_fn: Callable
+    params: Any
+    config: Any
+    trained_on: Any = None
+
+    def __call__(self, features: Any, labels: Any, mode: str) -> EstimatorSpec | TPUEstimatorSpec:
+        """Calls `model_fn` in the default graph and checks what it returns.
+
+        Raises:
+          ValueError: labels are there and `model_fn` does not take them, or the spec is for
+            another mode.
+          TypeError: `model_fn` returns no spec.
+        """
+        self._check_labels(labels)
+        takes_labels = "labels" in argument_names(self.model_fn)
+        lacks_labels = labels is None and takes_labels and mode != ModeKeys.PREDICT
+        with (
+            explaining_batch_size(self.params),
+            explaining_failure(self.trained_on, features, lacks_labels=lacks_labels),
+            _tf.fresh_keras_names(),
+            python_seed(self.config.tf_random_seed),
+            computing_in(self.config.compute_dtype),
+        ):
+            spec = self.call(features, labels, mode)
+        check_spec(spec, mode)
+        return spec
+
+    def call(self, features: Any, labels: Any, mode: str) -> Any:
+        """Calls `model_fn` with what it takes, and no more.
+
+        Raises:
+          ValueError: labels are there and it does not take them.
+        """
+        self._check_labels(labels)
+        given = {
+            "features": with_own_keys(features),
+            "labels": with_own_keys(labels),
+            "mode": mode,
+            "params": self.params,
+            "config": self.config,
+        }
+        names = argument_names(self.model_fn)
+        return self.model_fn(**{name: given[name] for name in names})
+
+    def _check_labels(self, labels: Any) -> None:
+        if labels is not None and "labels" not in argument_names(self.model_fn):
+            raise ValueError(
+                "`model_fn` does not take `labels`, but `input_fn` returned some. Add the argument "
+                "`labels` to `model_fn`, or return only features from `input_fn`."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Replica:
+    """What one replica's `model_fn` returned.
+
+    Attributes:
+      spec: as an EstimatorSpec.
+      host_call: a TPUEstimatorSpec's (function, tensors), else None.
+      scaffold_fn: a TPUEstimatorSpec's, else None.
+      eval_metrics: a TPUEstimatorSpec's (function, tensors) where it was not called, else None.
+    """
+
+    spec: EstimatorSpec
+    host_call: tuple[Callable, Any] | None = None
+    scaffold_fn: Callable[[], tf.compat.v1.train.Scaffold] | None = None
+    eval_metrics: tuple[Callable, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Replicas:
+    """What all replicas built.
+
+    Attributes:
+      outputs: one a replica, in the replicas' order.
+      new_ops: the ops that they made in the default graph, in the order they were made, but for
+        the variables' initializers and what savers made.
+      keras_variables: handles of the variables that Keras layers and optimizers made.
+      waits: in a loop's body, which ops around the loop the new ops were told to wait for.
+      variables: those that they made.
+    """
+
+    outputs: list[Replica]
+    new_ops: list[tf.Operation]
+    keras_variables: list[tf.Tensor]
+    waits: Waits = dataclasses.field(default_factory=dict)
+    variables: list[tf.Variable] = dataclasses.field(default_factory=list)
+
+
+def argument_names(model_fn: Callable) -> tuple[str, ...]:
+    """Which of `features, labels, mode, params, config` the function takes, by name."""
+    return arguments_taken("model_fn", model_fn, MODEL_FN_ARGUMENTS)
+
+
+def check_model_fn(model_fn: Any) -> None:
+    """Raises if `model_fn` cannot be called as a model function."""
+    if not callable(model_fn):
+        raise WrongTypeError(
+            f"`model_fn` ({model_fn!r}) must be a function that returns an EstimatorSpec."
+        )
+    if "features" not in argument_names(model_fn):
+        names = ", ".join(parameters_of("model_fn", model_fn))
+        raise ValueError(f"`model_fn` must take an argument `features`; it takes ({names}).")
+    check_needs_only("model_fn", model_fn, MODEL_FN_ARGUMENTS)
+
+
+def check_takes_params(model_fn: Callable, params: Any) -> None:
+    """Raises if there are `params` and `model_fn` would not see them."""
+    if params and "params" not in argument_names(model_fn):
+        raise ValueError(
+            f"`params` ({params!r}) are passed, and `model_fn` does not take them. Give it an "
+            "argument `params`, or leave them out."
+        )
+
+
+def check_spec(spec: Any, mode: str) -> None:
+    """Raises unless `spec` is an EstimatorSpec or TPUEstimatorSpec for `mode`."""
+    if not isinstance(spec, EstimatorSpec | TPUEstimatorSpec):
+        hint = " Does it lack a `return`?" if spec is None else ""
+        raise WrongTypeError(
+            f"`model_fn` returned {spec!r} in mode {mode!r}. It must return an EstimatorSpec or a "
+            f"TPUEstimatorSpec.{hint}"
+        )
+    if spec.mode != mode:
+        raise ValueError(
+            f"`model_fn` was called with mode {mode!r} and returned a spec whose mode is "
+            f"{spec.mode!r}. Pass the argument `mode` on to the spec."
+        )
+
+
+def build_replicas(
+    strategy: tf.distribute.Strategy,
+    model: Model,
+    batches: Sequence[tuple[Any, Any]],
+    mode: str,
+) -> Replicas:
+    """Builds the model on each replica of `strategy`; replica i gets `batches[i]`.
+
+    Args:
+      strategy: where the replicas run; the caller is inside its scope.
+      model: the model.
+      batches: one (features, labels) a replica.
+      mode: a ModeKeys value.
+    """
+
+    @tf.autograph.experimental.do_not_convert
+    def build_one() -> Replica:
+        features, labels = batches[replica_id() % len(batches)]
+        with _tf.replica_reaches_outer_graphs(), marking_get_variable():
+            spec = model(features, labels, mode)
+            if isinstance(spec, EstimatorSpec):
+                return Replica(spec)
+            # A TPUEstimatorSpec's `metric_fn` runs here, so that its variables know their replica.
+            plain = spec.replace(scaffold_fn=None, host_call=None).as_estimator_spec()
+            return Replica(plain, spec.host_call, spec.scaffold_fn)
+
+    with (
+        watching_variables(mode) as watch,
+        # The policy of tf-keras is the process's: replicas would set it back under each other.
+        computing_in(model.config.compute_dtype),
+        compiling(model.config.jit_compile),
+        _waits_noted(tf.compat.v1.get_default_graph()) as waits,
+        _tf.savers_apart() as saver_ops,
+    ):
+        outputs = strategy.extended.call_for_each_replica(build_one)
+        replicas = list(strategy.experimental_local_results(outputs))
+        lift = Lift(waits, watch.num_ops_before) if _tf.is_loop_body(watch.graph) else None
+        replicas[0] = _with_one_scaffold(replicas, lift)
+        if lift is not None:
+            build_table_initializers(lift)
+    apart = set(saver_ops)
+    for replica in replicas:
+        keep_metrics_local(replica.spec.eval_metric_ops)
+    return Replicas(
+        outputs=replicas,
+        new_ops=[op for op in watch.new_ops() if op not in apart],
+        keras_variables=watch.keras_variables,
+        waits=waits,
+        variables=watch.variables,
+    )
+
+
+def _waits_noted(graph: tf.Graph) -> contextlib.AbstractContextManager[Waits]:
+    return _tf.noting_waits(graph) if _tf.is_loop_body(graph) else contextlib.nullcontext({})
+
+
+def _with_one_scaffold(replicas: Sequence[Replica], lift: Lift | None) -> Replica:
+    """The first replica, with a Scaffold for all of them that a session can use."""
+    first = replicas[0]
+    if first.scaffold_fn is None:
+        made = [replica.spec.scaffold for replica in replicas]
+    else:
+        with tf.init_scope():  # Outside of the loop and of the replicas: the session uses it.
+            made = [first.scaffold_fn()]
+        if not isinstance(made[0], tf.compat.v1.train.Scaffold):
+            raise WrongTypeError(
+                f"`scaffold_fn` ({first.scaffold_fn!r}) returned {made[0]!r}. It must return a "
+                "tf.compat.v1.train.Scaffold."
+            )
+    one = build_scaffold(list({id(scaffold): scaffold for scaffold in made}.values()), lift)
+    return dataclasses.replace(first, spec=first.spec.replace(scaffold=one))
+
+
+@dataclasses.dataclass(frozen=True)
+class VariableWatch:
+    """What is made in the default graph while models are built.
+
+    Attributes:
+      keras_variables: handles of the variables that Keras layers and optimizers made.
+      variables: all that were made.
+    """
+
+    graph: tf.Graph
+    num_ops_before: int
+    keras_variables: list[tf.Tensor]
+    variables: list[tf.Variable]
+    initializers: set[tf.Operation]
+
+    def new_ops(self) -> list[tf.Operation]:
+        """The ops made so far, in their order, but for the variables' initializers."""
+        ops = self.graph.get_operations()[self.num_ops_before :]
+        return [op for op in ops if op not in self.initializers]
+
+
+@contextlib.contextmanager
+def watching_variables(mode: str) -> Iterator[VariableWatch]:
+    """Inside, variables are created as replicas need them, and what is made is noted.
+
+    What Keras assigns in branches and loops runs in training; elsewhere only metrics do.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    watch = VariableWatch(graph, len(graph.get_operations()), [], [], set())
+    metrics: set[Any] = set()
+
+    def is_wanted(handle: tf.Tensor) -> bool:
+        return mode == ModeKeys.TRAIN or handle.ref() in metrics
+
+    def create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
+        kwargs["name"] = without_mark(kwargs.get("name"))
+        if _tf.is_called_by_keras("layers", "random", "engine"):
+            kwargs.update(_rule_for_state(**kwargs))
+        variable = _create_variable(next_creator, **kwargs)
+        # Also those that the model replaces later, by values from a checkpoint.
+        watch.initializers.update(copy.initializer for copy in _tf.copies(variable))
+        watch.variables.append(variable)
+        if _tf.is_called_by_keras("metrics"):
+            metrics.update(copy.handle.ref() for copy in _tf.copies(variable))
+            if kwargs.get("collections") == []:
+                # Of tf-keras, which initializes them itself: nothing else would.
+                keep_local(_tf.copies(variable))
+        if _tf.is_called_by_keras():
+            watch.keras_variables.extend(copy.handle for copy in _tf.copies(variable))
+        return variable
+
+    with (
+        tf.variable_creator_scope(create_variable),
+        wiring_branches(watch.keras_variables, is_wanted),
+        _tf.keras_control_flow_v2(),
+    ):
+        yield watch
+
+
+def with_scaffold(replica: Replica) -> Replica:
+    """The replica, which stands for all, with a Scaffold that a session can use."""
+    return _with_one_scaffold([replica], None)
+
+
+def _create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
+    """Creates a variable as `get_variable` would, also for code that was written for TF 2.
+
+    An initial value that was made inside a loop body is rebuilt in the graph around the loop:
+    `get_variable` and callables are evaluated there by TensorFlow itself, a tensor is not, and the
+    variable's initializer would be part of the loop. And a variable with a copy on each replica
+    stands in the graph's collections as one variable, not as its copies.
+    """
+    value: Any = kwargs.get("initial_value")
+    if tf.is_tensor(value) and hasattr(value, "op") and _tf.is_loop_body(value.graph):
+        with tf.init_scope():
+            value = _tf.lift_to_graph(value, tf.compat.v1.get_default_graph())
+    kwargs["initial_value"] = without_order(value)
+    variable = next_creator(**kwargs)
+    copies = {id(copy) for copy in _tf.copies(variable)}
+    if copies != {id(variable)}:
+        _collect_as_one(variable, copies)
+    return variable
+
+
+def _rule_for_state(
+    trainable: bool | None = None,
+    aggregation: Any = tf.VariableAggregation.NONE,
+    dtype: Any = tf.float32,
+    **_: Any,
+) -> dict[str, Any]:
+    """How the state of a Keras layer is made one of its replicas' where Keras 3 does not say.
+
+    It would be the first replica's, or an error with CentralStorage. Moving statistics are
+    averaged when they are read, as those of tf-keras are; seeds are equal everywhere.
+    """
+    rules = tf.VariableAggregation
+    if trainable or aggregation not in (None, rules.NONE):
+        return {}
+    rule = rules.MEAN if tf.as_dtype(dtype).is_floating else rules.ONLY_FIRST_REPLICA
+    return {"synchronization": tf.VariableSynchronization.ON_READ, "aggregation": rule}
+
+
+def _collect_as_one(variable: tf.Variable, copies: set[int]) -> None:
+    keys = tf.compat.v1.GraphKeys
+    with tf.init_scope():
+        graph = tf.compat.v1.get_default_graph()
+    for key in (keys.GLOBAL_VARIABLES, keys.TRAINABLE_VARIABLES, keys.LOCAL_VARIABLES):
+        collection = graph.get_collection_ref(key)
+        others = [v for v in collection if id(v) not in copies and v is not variable]
+        if len(others) < len(collection):
+            collection[:] = [*others, variable]

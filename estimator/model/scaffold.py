@@ -1,0 +1,135 @@
+"""The Scaffolds of a model's replicas as one, whose parts a session can run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.config.checks import WrongTypeError
+from estimator.rewrite.hoist import Lift
+
+Scaffold: TypeAlias = tf.compat.v1.train.Scaffold
+_keys = tf.compat.v1.GraphKeys
+
+# Where a Scaffold looks for what it was not given.
+_COLLECTIONS = {
+    "init_op": _keys.INIT_OP,
+    "ready_op": _keys.READY_OP,
+    "ready_for_local_init_op": _keys.READY_FOR_LOCAL_INIT_OP,
+    "local_init_op": _keys.LOCAL_INIT_OP,
+    "summary_op": _keys.SUMMARY_OP,
+    "saver": _keys.SAVERS,
+}
+
+
+def build_scaffold(scaffolds: Sequence[Scaffold], lift: Lift | None) -> Scaffold:
+    """Fills in the first replica's Scaffold so that it initializes all replicas.
+
+    It is the object that `init_fn` and the model's hooks know. Its `saver`, `init_fn` and
+    `summary_op` stay its own.
+
+    Args:
+      scaffolds: one a replica, or one for all of them.
+      lift: takes ops out of a loop's body; None without a loop.
+
+    Raises:
+      ValueError: a part exists only inside the loop, or a collection holds several.
+    """
+    first = scaffolds[0]
+    parts = {name: _part(first, name) for name in ("summary_op", "saver")}
+    _check_saver(parts["saver"])
+    for name in ("init_op", "local_init_op"):
+        parts[name] = _as_one(_all_parts(scaffolds, name, lift), lambda ops: tf.group(*ops))
+    for name in ("ready_op", "ready_for_local_init_op"):
+        parts[name] = _as_one(_all_parts(scaffolds, name, lift), lambda ops: tf.concat(ops, 0))
+    for name in ("init_feed_dict", "local_init_feed_dict"):
+        parts[name] = _feeds([getattr(scaffold, name) for scaffold in scaffolds], name, lift)
+    _tf.set_scaffold_parts(first, parts)
+    return first
+
+
+def _part(scaffold: Scaffold, name: str) -> Any:
+    value = getattr(scaffold, name)
+    if value is not None:
+        return value
+    found = tf.compat.v1.get_collection(_COLLECTIONS[name])
+    if len(found) > 1:
+        raise ValueError(
+            f"The collection {_COLLECTIONS[name]!r} holds {len(found)} values: {found}. Pass the "
+            f"one to use: tf.compat.v1.train.Scaffold({name}=...)."
+        )
+    return _first(found)
+
+
+def _first(values: Sequence[Any]) -> Any:
+    return values[0] if values else None
+
+
+def _all_parts(scaffolds: Sequence[Scaffold], name: str, lift: Lift | None) -> list[Any]:
+    """The ops and tensors of one part of all replicas, each once, outside of any loop."""
+    values = [_part(scaffold, name) for scaffold in scaffolds]
+    flat = [op for value in values if value is not None for op in _flat(value)]
+    if lift is not None:
+        flat = [lift.build(f"The `{name}` of the Scaffold", op) for op in flat]
+    return list({id(op): op for op in flat}.values())
+
+
+def _flat(value: Any) -> list[Any]:
+    """The ops and tensors of a structure of whatever a session may run."""
+    found = []
+    for part in tf.nest.flatten(value):
+        if isinstance(part, tf.distribute.DistributedValues):
+            found += _flat(list(part.values))
+        elif isinstance(part, str):
+            found.append(_by_name(part))
+        elif isinstance(part, tf.Operation) or tf.is_tensor(part) and hasattr(part, "value_index"):
+            found.append(part)
+        else:
+            found.append(part.op)  # What `assign` returns is a variable.
+    return found
+
+
+def _by_name(name: str) -> Any:
+    """The op or the tensor of a name, in a loop's body or around it."""
+    *inside, home = _tf.outer_graphs(tf.compat.v1.get_default_graph())
+    for graph in inside:
+        with contextlib.suppress(KeyError):
+            return graph.as_graph_element(name)
+    return home.as_graph_element(name)
+
+
+def _as_one(ops: list[Any], join: Callable[[list[Any]], Any]) -> Any:
+    """None of none; several are joined in the graph around the loop."""
+    if len(ops) < 2:
+        return _first(ops)
+    with tf.init_scope():
+        return join(ops)
+
+
+def _feeds(feeds: Sequence[Any], name: str, lift: Lift | None) -> dict[Any, Any] | None:
+    """What all replicas feed."""
+    given = [feed for feed in feeds if feed is not None]
+    for feed in given:
+        if not isinstance(feed, Mapping):
+            raise WrongTypeError(
+                f"`{name}` of the Scaffold ({feed!r}) must be a dict from tensors to values."
+            )
+    pairs = [(key, value) for feed in given for key, value in feed.items()]
+    if lift is not None:
+        argument = f"The `{name}` of the Scaffold"
+        pairs = [(lift.build(argument, _flat(key)[0]), value) for key, value in pairs]
+    return dict(pairs) if given else None
+
+
+def _check_saver(saver: Any) -> None:
+    if saver is None or isinstance(saver, tf.train.Checkpoint):
+        return
+    if not callable(getattr(saver, "restore", None)) or not callable(getattr(saver, "save", None)):
+        raise WrongTypeError(
+            f"`saver` of the Scaffold ({saver!r}) must be a tf.compat.v1.train.Saver or a "
+            "tf.train.Checkpoint."
+        )

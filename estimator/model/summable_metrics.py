@@ -1,0 +1,245 @@
+"""Says whether metrics that are summed over replicas count every example.
+
+Replicas evaluate different batches at the same time, each into its own copy of a metric's
+variables, and a value sees the sum of the copies. That is exact for `tf.compat.v1.metrics` and for
+most Keras metrics, which only ever add what they computed from a batch. It is wrong for a running
+maximum, a running mean, or a value that reads one copy. Which of these a metric is can be told
+from its ops; whatever is not understood counts as not exact.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.model.replicas import Replicas
+from estimator.rewrite.control_order import ops_behind
+
+# Ops that take a resource and leave it as it is, of those that TensorFlow does not know as such.
+_READS = {
+    "LookupTableExportV2",
+    "LookupTableFindV2",
+    "LookupTableSizeV2",
+    "VarIsInitializedOp",
+}
+# What lives for one session call, or is only written to.
+_NO_STATE = {"StackV2", "SummaryWriter", "TensorArrayV3"}
+_ADDS = {
+    "AssignAddVariableOp",
+    "AssignSubVariableOp",
+    "ResourceScatterAdd",
+    "ResourceScatterNdAdd",
+    "ResourceScatterNdSub",
+    "ResourceScatterSub",
+}
+_PYTHON = {"EagerPyFunc", "PyFunc"}
+# Random numbers differ from batch to batch anyway, whoever counts their state.
+_RANDOM = re.compile(
+    "(Stateless|Stateful)?(Random|Parameterized|Truncated|Multinomial|StandardNormal|Uniform|Rng)"
+)
+
+
+class NotSummableError(ValueError):
+    """A metric's value over several replicas is not the sum of what each of them counted."""
+
+
+def check_sums(values: Mapping[str, Any], fetches: Any, replicas: Replicas) -> None:
+    """Raises unless each metric counts the examples of all replicas.
+
+    Args:
+      values: of the metrics, by name.
+      fetches: a nested structure of what an evaluation runs besides. Only ops behind it and behind
+        `values` count: a `train_op` that `model_fn` builds in every mode changes nothing here.
+      replicas: what built them.
+
+    Raises:
+      NotSummableError: one does not, or cannot be told to.
+    """
+    ops = _ops_behind_fetches([values, fetches], replicas.new_ops)
+    check = _SumCheck(ops, replicas.variables, len(replicas.outputs))
+    for name, value in values.items():
+        for tensor in tf.nest.flatten(value):
+            if reason := check.why_not_sum(tensor):
+                raise NotSummableError(f"the metric {name!r} {reason}")
+
+
+def leaves_state(fetches: Any, new_ops: Sequence[tf.Operation]) -> bool:
+    """Whether running `fetches` changes more than local variables, which can be set back.
+
+    Args:
+      fetches: a nested structure of tensors and ops.
+      new_ops: those that the replicas made, but for initializers.
+    """
+    local = {
+        copy.handle.op
+        for variable in tf.compat.v1.local_variables()
+        for copy in _tf.copies(variable)
+        if hasattr(copy, "handle")
+    }
+    return not local.issuperset(_changes(_ops_behind_fetches(fetches, new_ops)))
+
+
+def _ops_behind_fetches(fetches: Any, new_ops: Sequence[tf.Operation]) -> Iterable[tf.Operation]:
+    """Those of the new ops that run when `fetches` are run."""
+    ops = [getattr(fetch, "op", fetch) for fetch in tf.nest.flatten(fetches)]
+    return ops_behind(ops, set(new_ops))
+
+
+def _changes(ops: Iterable[tf.Operation]) -> dict[tf.Operation, list[tf.Operation]]:
+    """By what made a resource: which of the ops may change it."""
+    v1 = tf.compat.v1
+    initializers = set(v1.get_collection(v1.GraphKeys.TABLE_INITIALIZERS))
+    changes: dict[tf.Operation, list[tf.Operation]] = collections.defaultdict(list)
+    for op in ops:
+        if op.type not in _READS and op not in initializers:
+            for handle in _tf.written_resources(op):
+                source = _source(handle)
+                if source.type not in _NO_STATE:
+                    changes[source].append(op)
+    return changes
+
+
+class _SumCheck:
+    """Looks at the ops of metrics that were built on several replicas."""
+
+    def __init__(
+        self, ops: Iterable[tf.Operation], variables: Sequence[tf.Variable], num_replicas: int
+    ) -> None:
+        """Finds out which of the ops changes which resource."""
+        self._num_replicas = num_replicas
+        self._variable_of = {
+            copy.handle.op: variable
+            for variable in variables
+            for copy in _tf.copies(variable)
+            if hasattr(copy, "handle")
+        }
+        self._changes = _changes(ops)
+        self._clear: set[tf.Operation] = set()  # What is added may depend on these.
+        self._python_functions: set[str] | None = None
+
+    def why_not_sum(self, value: tf.Tensor) -> str | None:
+        """Why a metric's value is not a function of sums over all replicas; None if it is."""
+        found, stack = set(), [value.op]
+        while stack:
+            op = stack.pop()
+            if op in found:
+                continue
+            found.add(op)
+            variable = self._summed_variable(op)
+            if variable is not None:
+                if reason := self._why_not_added(variable):
+                    return reason
+                continue
+            if reason := self._why_unclear(op):
+                return reason
+            stack += [tensor.op for tensor in op.inputs]
+        return None
+
+    def _summed_variable(self, op: tf.Operation) -> tf.Variable | None:
+        """The variable whose copies on all replicas `op` adds up; None if it does not."""
+        if op.type != "AddN" or len(op.inputs) != self._num_replicas:
+            return None
+        handles = [_read_handle(tensor) for tensor in op.inputs]
+        variable = None if handles[0] is None else self._variable_of.get(handles[0])
+        if variable is None or variable.aggregation != tf.VariableAggregation.SUM:
+            return None
+        all_handles = {copy.handle.op for copy in _tf.copies(variable)}
+        return variable if all_handles == set(handles) else None
+
+    def _why_not_added(self, variable: tf.Variable) -> str | None:
+        """Why the copies of a variable are not sums that begin at zero; None if they are."""
+        first = _tf.copies(variable)[0]
+        start = tf.get_static_value(first.initial_value)
+        if start is None or np.any(start != np.zeros_like(start)):
+            return f"has a variable that does not start at zero ({first.name})"
+        for copy in _tf.copies(variable):
+            for op in self._changes[copy.handle.op]:
+                added = _added(op, copy.handle)
+                if added is None:
+                    return f"changes a variable by something else than adding to it ({first.name})"
+                for tensor in added:
+                    if reason := self._why_depends(tensor):
+                        return reason
+        return None
+
+    def _why_depends(self, tensor: tf.Tensor) -> str | None:
+        """Why what is added may depend on more than the batch; None if it does not."""
+        stack = [tensor.op]
+        while stack:
+            op = stack.pop()
+            if op in self._clear or _RANDOM.match(op.type):
+                continue
+            if reason := self._why_unclear(op):
+                return reason
+            self._clear.add(op)
+            stack += [tensor.op for tensor in op.inputs]
+        return None
+
+    def _why_unclear(self, op: tf.Operation) -> str | None:
+        """Why the outputs of `op` may depend on what other batches left; None if they do not."""
+        if op.type in _PYTHON or self._runs_python(op):
+            return f"is computed by a Python function, which may keep a state ({op.name})"
+        for tensor in op.inputs:
+            if tensor.dtype == tf.resource and self._changes.get(_source(tensor)):
+                return f"reads what one replica counted ({_source(tensor).name})"
+        if any(_tf.is_ref(tensor) for tensor in op.outputs):
+            return f"reads a variable without resource ({op.name})"
+        return None
+
+    def _runs_python(self, op: tf.Operation) -> bool:
+        names = _functions_called(op.node_def)
+        if not names or not op.op_def.is_stateful:
+            return False
+        if self._python_functions is None:
+            self._python_functions = _python_functions(op.graph)
+        return not self._python_functions.isdisjoint(names)
+
+
+def _source(handle: tf.Tensor) -> tf.Operation:
+    """What made a resource; v1 branches and loops pass it on."""
+    while handle.op.type in ("Enter", "Identity", "Switch"):
+        handle = handle.op.inputs[0]
+    return handle.op
+
+
+def _read_handle(tensor: tf.Tensor) -> tf.Operation | None:
+    """What made the variable whose value `tensor` is; None if it is none's."""
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return tensor.op.inputs[0].op if tensor.op.type == "ReadVariableOp" else None
+
+
+def _added(op: tf.Operation, handle: tf.Tensor) -> list[tf.Tensor] | None:
+    """What `op` adds to a variable; None if it is not known to add something."""
+    if op.inputs[0] is not handle:
+        return None
+    if op.type in _ADDS:
+        return list(op.inputs[1:])
+    if op.type != "AssignVariableOp" or op.inputs[1].op.type not in ("Add", "AddV2"):
+        return None
+    terms = list(op.inputs[1].op.inputs)  # variable.assign(variable + x)
+    others = [term for term in terms if _read_handle(term) is not handle.op]
+    return others if len(others) == len(terms) - 1 else None
+
+
+def _functions_called(node: Any) -> set[str]:
+    """The names of the functions that a NodeDef runs."""
+    values = node.attr.values()
+    functions = [f for value in values for f in [value.func, *value.list.func]]
+    return {function.name for function in functions if function.name}
+
+
+def _python_functions(graph: tf.Graph) -> set[str]:
+    """The functions of a graph that call Python, by themselves or by what they call."""
+    functions = graph.as_graph_def().library.function
+    calls = {f.signature.name: set().union(*map(_functions_called, f.node_def)) for f in functions}
+    found = {f.signature.name for f in functions if any(n.op in _PYTHON for n in f.node_def)}
+    while more := {name for name in calls.keys() - found if calls[name] & found}:
+        found |= more
+    return found

@@ -1,0 +1,1 @@
+"""`CrossShardOptimizer`: reduces, clips and accumulates gradients around any optimizer."""

@@ -1,0 +1,282 @@
+"""Gradients of several batches, applied once as their mean.
+
+Each batch adds its gradients to variables. The batch that completes a window runs the optimizer, in
+a branch of a cond, so that slots, schedules and the global step know of updates only. An optimizer
+merges its replicas, which does not work inside a branch that one replica builds: here all replicas
+are merged first, and the branch calls the optimizer for each replica anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.rewrite import updates
+
+Gradient = Any  # A tensor, IndexedSlices or None.
+Pair = tuple[Gradient, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """The batches between two updates of an optimizer.
+
+    Attributes:
+      size: how many there are.
+      sums: variables: the sums of their gradients.
+      num_taken: variable: batches since the last update.
+      num_added: variable: the gradients in the sums. They are fewer than `num_taken` where a batch
+        was taken back, and some wait if that was the last of a window.
+      loss: variable: the sum of their losses.
+      before: scalar, int64: `num_taken` before the step's batch.
+      added_before: scalar, int64: `num_added` before it.
+      update: the cond that updates when the window is complete.
+      counts_step: whether that counts the global step.
+    """
+
+    size: int
+    sums: list[tf.Variable]
+    num_taken: tf.Variable
+    num_added: tf.Variable
+    loss: tf.Variable
+    before: tf.Tensor
+    added_before: tf.Tensor
+    update: tf.Operation
+    counts_step: bool
+
+
+_found: contextvars.ContextVar[list[Window] | None] = contextvars.ContextVar(
+    "windows", default=None
+)
+
+
+@contextlib.contextmanager
+def collecting_windows() -> Iterator[list[Window]]:
+    """Yields a list of the windows that optimizers make inside."""
+    windows: list[Window] = []
+    token = _found.set(windows)
+    try:
+        yield windows
+    finally:
+        _found.reset(token)
+
+
+def build_window(
+    size: int,
+    name: str,
+    grads_and_vars: Iterable[Pair],
+    apply: Callable[[list[Pair]], Any],
+    global_step: tf.Variable | None,
+) -> tf.Operation:
+    """Adds this replica's gradients; applies their mean once a window is complete.
+
+    Args:
+      size: how many batches a window has.
+      name: of the variables.
+      grads_and_vars: of this replica and this batch.
+      apply: applies the means of this replica, and may count the global step.
+      global_step: counted, also if `apply` does not; or None.
+
+    Returns:
+      An op that runs after all of it.
+    """
+    replica = _Replica(list(grads_and_vars), apply)
+
+    def merge(strategy: tf.distribute.Strategy, replicas: Any) -> tf.Operation:
+        everyone = strategy.experimental_local_results(replicas)
+        return _build_merged(strategy, everyone, size, name, global_step)
+
+    return tf.distribute.get_replica_context().merge_call(merge, args=(replica,))
+
+
+class _Replica:
+    """What one replica brings; hidden from tf.nest, which would take its structure apart."""
+
+    def __init__(self, pairs: list[Pair], apply: Callable[[list[Pair]], Any]) -> None:
+        self.pairs = pairs
+        self.apply = apply
+
+
+class _Sum:
+    """The sum of one variable's gradients.
+
+    There is a copy on each replica, or, with CentralStorage, one, which gets the replicas' mean.
+    """
+
+    def __init__(self, gradients: Sequence[Gradient], variable: Any, name: str) -> None:
+        self._gradients = gradients
+        self._is_sparse = isinstance(gradients[0], tf.IndexedSlices)
+        shape = variable.shape
+        self.variables = [_make_variable(name, shape, gradients[0].dtype, is_summed=True)]
+        if self._is_sparse:
+            rows = _make_variable(f"{name}_rows", shape[:1], gradients[0].dtype, is_summed=True)
+            self.variables.append(rows)
+
+    def build_add(self) -> list[tf.Operation]:
+        """Adds the gradients of all replicas."""
+        is_shared = len(_tf.copies(self.variables[0])) < len(self._gradients)
+        share = 1 / len(self._gradients) if is_shared else 1
+        ops: list[tf.Operation] = []
+        for replica, gradient in enumerate(self._gradients):
+            total = _copy(self.variables[0], replica)
+            # One after the other: the order of a sum shows in its last bit.
+            with tf.device(total.device), tf.control_dependencies(ops if is_shared else []):
+                if self._is_sparse:
+                    rows = _copy(self.variables[1], replica)
+                    ops.append(_scatter(total, gradient, gradient.values * share))
+                    ops.append(_scatter(rows, gradient, tf.ones_like(gradient.indices, rows.dtype)))
+                else:
+                    ops.append(total.assign_add(gradient * share, read_value=False))
+        return ops
+
+    def build_mean(self, replica: int, count: tf.Tensor) -> Gradient:
+        """The replica's gradient: as sparse as those that it is the mean of."""
+        total = _copy(self.variables[0], replica).read_value()
+        scale = 1 / tf.cast(count, total.dtype)
+        if not self._is_sparse:
+            return total * scale
+        rows = tf.where(_copy(self.variables[1], replica).read_value() > 0)[:, 0]
+        shape = tf.shape(total, tf.int64)
+        return tf.IndexedSlices(tf.gather(total, rows) * scale, rows, shape)
+
+
+def _build_merged(
+    strategy: tf.distribute.Strategy,
+    replicas: Sequence[_Replica],
+    size: int,
+    name: str,
+    global_step: tf.Variable | None,
+) -> tf.Operation:
+    """The window of all replicas, where none of them is in charge."""
+    with tf.compat.v1.name_scope(None):  # Names do not depend on where `model_fn` calls.
+        sums = _make_sums(replicas, name)
+        parts = [part for total in sums if total is not None for part in total.variables]
+        num_taken = _make_variable(f"{name}/num_taken", [], tf.int64)
+        num_added = _make_variable(f"{name}/num_added", [], tf.int64)
+        loss = _make_variable(f"{name}/loss", [], tf.float32)
+    before, added_before = (_copy(v, 0).read_value() for v in (num_taken, num_added))
+    adds = [op for total in sums if total is not None for op in total.build_add()]
+    with tf.control_dependencies(adds):
+        counts = [c.assign(before + 1, read_value=False) for c in _tf.copies(num_taken)]
+        counts += [c.assign(added_before + 1, read_value=False) for c in _tf.copies(num_added)]
+
+    def update() -> tf.Tensor:
+        done = _build_update(strategy, replicas, sums, num_added, global_step)
+        with tf.control_dependencies(done):
+            zeros = [_zero(c) for v in [*parts, num_taken, num_added] for c in _tf.copies(v)]
+        with tf.control_dependencies(zeros):
+            return tf.constant(True)
+
+    with tf.control_dependencies(counts):
+        is_complete = before + 1 >= size
+    updated = _tf.cond(is_complete, update, lambda: tf.constant(False), name=f"{name}_update")
+    windows = _found.get()
+    if windows is not None:
+        windows.append(
+            Window(
+                size=size,
+                sums=parts,
+                num_taken=num_taken,
+                num_added=num_added,
+                loss=loss,
+                before=before,
+                added_before=added_before,
+                update=updated.op.inputs[0].op,
+                counts_step=global_step is not None,
+            )
+        )
+    return tf.group(updated)
+
+
+def _build_update(
+    strategy: tf.distribute.Strategy,
+    replicas: Sequence[_Replica],
+    sums: Sequence[_Sum | None],
+    num_added: tf.Variable,
+    global_step: tf.Variable | None,
+) -> list[tf.Operation]:
+    """Calls the optimizer of each replica; returns all that it does."""
+    count = _copy(num_added, 0).read_value()
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_one() -> Any:
+        context = tf.distribute.get_replica_context()
+        index = int(tf.get_static_value(context.replica_id_in_sync_group)) % len(replicas)
+        means = [None if total is None else total.build_mean(index, count) for total in sums]
+        variables = [variable for _, variable in replicas[index].pairs]
+        with _tf.replica_reaches_outer_graphs():
+            return replicas[index].apply(list(zip(means, variables, strict=True)))
+
+    results = strategy.experimental_local_results(
+        strategy.extended.call_for_each_replica(apply_one)
+    )
+    made = tf.compat.v1.get_default_graph().get_operations()
+    writes = updates.assignments(made)
+    updates.build_order(made, set(writes))
+    done = [part for result in results for part in _parts(result)] + writes
+    if global_step is not None and not updates.writes_to(writes, global_step):
+        with tf.control_dependencies(done):
+            done += [c.assign_add(1, read_value=False) for c in _tf.copies(global_step)]
+    return done
+
+
+def _make_sums(replicas: Sequence[_Replica], name: str) -> list[_Sum | None]:
+    sums: list[_Sum | None] = []
+    for pairs in zip(*(replica.pairs for replica in replicas), strict=True):
+        gradient, variable = pairs[0]
+        if gradient is None:
+            sums.append(None)
+            continue
+        if not isinstance(variable, tf.Variable):
+            variable = variable.value  # Of Keras 3.
+        place = f"{name}/{variable.name.partition(':')[0]}"
+        sums.append(_Sum([gradient for gradient, _ in pairs], variable, place))
+    return sums
+
+
+def _make_variable(name: str, shape: Any, dtype: tf.DType, is_summed: bool = False) -> tf.Variable:
+    """A variable that starts at zero and is saved.
+
+    Args:
+      name: of it.
+      shape: fully known.
+      dtype: of it.
+      is_summed: whether each replica has a value of its own; a checkpoint holds their mean.
+    """
+    rules = tf.VariableAggregation
+    on_read = tf.VariableSynchronization.ON_READ
+    return tf.Variable(
+        lambda: tf.zeros(shape, dtype),
+        trainable=False,
+        name=name,
+        dtype=dtype,
+        aggregation=rules.MEAN if is_summed else rules.ONLY_FIRST_REPLICA,
+        synchronization=on_read if is_summed else tf.VariableSynchronization.AUTO,
+    )
+
+
+def _copy(variable: tf.Variable, replica: int) -> tf.Variable:
+    copies = _tf.copies(variable)
+    return copies[replica if len(copies) > 1 else 0]
+
+
+def _zero(copy: tf.Variable) -> tf.Operation:
+    return copy.assign(tf.zeros(copy.shape, copy.dtype), read_value=False)
+
+
+def _scatter(copy: tf.Variable, gradient: tf.IndexedSlices, values: tf.Tensor) -> tf.Operation:
+    return tf.raw_ops.ResourceScatterAdd(
+        resource=copy.handle, indices=gradient.indices, updates=values
+    )
+
+
+def _parts(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value.values) if isinstance(value, tf.distribute.DistributedValues) else [value]

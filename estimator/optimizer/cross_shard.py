@@ -1,0 +1,210 @@
+"""`CrossShardOptimizer`: one optimizer over every replica, v1 or Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.config.checks import WrongTypeError, check_int, check_positive
+from estimator.optimizer.accumulation import build_window
+from estimator.optimizer.clipping import clip_by_reduced_norm
+from estimator.runtime.tpu_strategy import is_tpu
+
+_REDUCTIONS = {
+    "mean": "mean",
+    "sum": "sum",
+    tf.compat.v1.losses.Reduction.MEAN: "mean",
+    tf.compat.v1.losses.Reduction.SUM: "sum",
+}
+
+# They have an `apply_gradients` of their own, which is meant to be called on each replica.
+_KNOW_REPLICAS = (tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer,)
+
+
+class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
+    """Wraps an optimizer so that it applies the mean (or the sum) of the replicas' gradients.
+
+    With the mean, N replicas with batches of b train to the same weights as one replica with
+    batches of N * b, to float rounding. It works on every strategy and device.
+    """
+
+    def __init__(
+        self,
+        opt: Any,
+        reduction: str = tf.compat.v1.losses.Reduction.MEAN,
+        name: str = "CrossShardOptimizer",
+        group_assignment: Any = None,
+        *,
+        accumulate_steps: int = 1,
+        clip_norm: float | None = None,
+    ) -> None:
+        """Makes the wrapper; adds no ops.
+
+        Args:
+          opt: a `tf.compat.v1.train.Optimizer`, or a Keras 3 or tf-keras optimizer.
+          reduction: `tf.compat.v1.losses.Reduction.MEAN` (or "mean"), or SUM (or "sum").
+          name: kept for the contract; names no variable.
+          group_assignment: groups of TPU cores to reduce within; only None is supported.
+          accumulate_steps: the gradients of so many batches, one after the other, are applied once,
+            as their mean. Pass the `global_step`, which then counts these updates, as do all
+            intervals. Where the input ends, the mean is of the batches that there are.
+          clip_norm: the gradients are scaled down so that their norm, over all variables together,
+            reduced over replicas and accumulated, is at most this.
+
+        Raises:
+          TypeError: `opt` is no optimizer, or a number is none.
+          ValueError: `reduction` is another, `group_assignment` is given, or a number is not
+            positive.
+        """
+        if not callable(getattr(opt, "apply_gradients", None)):
+            raise WrongTypeError(
+                f"`opt` ({opt!r}) must be a tf.compat.v1.train.Optimizer or a Keras optimizer."
+            )
+        if reduction not in _REDUCTIONS:
+            raise ValueError(
+                f"`reduction` ({reduction!r}) must be Reduction.MEAN or Reduction.SUM of "
+                "tf.compat.v1.losses."
+            )
+        if group_assignment is not None:
+            raise ValueError(
+                f"`group_assignment` ({group_assignment!r}) is not supported: gradients are "
+                "reduced over all replicas. Leave it out."
+            )
+        check_int("accumulate_steps", accumulate_steps)
+        if clip_norm is not None:
+            check_positive("clip_norm", clip_norm)
+        super().__init__(use_locking=False, name=name)
+        self._accumulate_steps = int(accumulate_steps)
+        self._clip_norm = clip_norm
+        self._opt = opt
+        self._reduction = _REDUCTIONS[reduction]
+
+    def compute_gradients(
+        self, loss: tf.Tensor, var_list: Iterable[tf.Variable] | None = None, **kwargs: Any
+    ) -> list[tuple[Any, tf.Variable]]:
+        """This replica's gradients, not yet reduced over replicas; see the base class."""
+        if self._is_v1:
+            return self._opt.compute_gradients(loss, var_list=var_list, **kwargs)
+        return super().compute_gradients(loss, var_list=var_list, **kwargs)
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, tf.Variable]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation:
+        """Reduces the gradients over the replicas, applies them, and counts the step.
+
+        Args:
+          grads_and_vars: this replica's (gradient, variable) pairs; a gradient may be None.
+          global_step: incremented by one, if given.
+          name: of the returned op.
+
+        Returns:
+          An op that runs after all of it.
+        """
+        if self._accumulate_steps == 1:
+            return self._apply(grads_and_vars, global_step, name)
+
+        def apply(pairs: list) -> tf.Operation:
+            return self._apply(pairs, global_step, None)
+
+        return build_window(
+            self._accumulate_steps, self.get_name(), grads_and_vars, apply, global_step
+        )
+
+    def _apply(
+        self, grads_and_vars: Iterable, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation:
+        if self._clip_norm is not None:
+            grads_and_vars = clip_by_reduced_norm(
+                list(grads_and_vars), self._clip_norm, self._reduction
+            )
+        by_itself, reduction = _applies_by_itself(self._opt), self._reduction
+        is_on_tpu = is_tpu(tf.distribute.get_strategy())
+        if by_itself and is_on_tpu:
+            grads_and_vars, reduction = _reduced_on_tpu(grads_and_vars, reduction), "mean"
+        with _tf.gradient_reduction(reduction):
+            if by_itself and not is_on_tpu:
+                return self._apply_once(list(grads_and_vars), global_step, name)
+            if self._is_v1:
+                return self._opt.apply_gradients(grads_and_vars, global_step, name)
+            # Keras's updates return nothing to wait for: the train step ties them in.
+            self._opt.apply_gradients(list(grads_and_vars))
+        counted = [] if global_step is None else [global_step.assign_add(1)]
+        return tf.group(*counted, name=name)
+
+    def _apply_once(
+        self,
+        grads_and_vars: list[tuple[Any, tf.Variable]],
+        global_step: tf.Variable | None,
+        name: str | None,
+    ) -> tf.Operation:
+        """Reduces, and calls an `apply_gradients` that knows nothing of replicas once for all.
+
+        It may make variables, assign to them, and change gradients; those of all replicas are one
+        to it, and so are a variable's copies.
+        """
+        strategy = tf.distribute.get_strategy()
+        factor = 1.0 if self._reduction == "sum" else 1.0 / strategy.num_replicas_in_sync
+        parts = [_tf.scaled(grad, factor) for grad, _ in grads_and_vars]
+        there = [i for i, part in enumerate(parts) if part is not None]
+
+        def apply(strategy: tf.distribute.Strategy, parts: list, variables: list) -> tf.Operation:
+            pairs = [(parts[i], variables[i]) for i in there]
+            sums = strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
+            gradients: list[Any] = [None] * len(parts)
+            for i, total in zip(there, sums, strict=True):
+                gradients[i] = strategy.experimental_local_results(total)[0]
+            reduced = list(zip(gradients, variables, strict=True))
+            return self._opt.apply_gradients(reduced, global_step=global_step, name=name)
+
+        variables = [variable for _, variable in grads_and_vars]
+        return tf.distribute.get_replica_context().merge_call(apply, args=(parts, variables))
+
+    def get_slot(self, var: tf.Variable, name: str) -> tf.Variable | None:
+        """The wrapped v1 optimizer's slot variable."""
+        return self._opt.get_slot(var, name)
+
+    def get_slot_names(self) -> list[str]:
+        """The wrapped v1 optimizer's slot names."""
+        return self._opt.get_slot_names()
+
+    def variables(self) -> list[tf.Variable]:
+        """The wrapped optimizer's variables."""
+        return self._opt.variables() if self._is_v1 else self._opt.variables
+
+    @property
+    def _is_v1(self) -> bool:
+        return isinstance(self._opt, tf.compat.v1.train.Optimizer)
+
+
+def _applies_by_itself(opt: Any) -> bool:
+    """Whether it is a v1 optimizer with an `apply_gradients` of its own, which knows no replicas.
+
+    Where one program is built for all replicas, nothing else would notice.
+    """
+    base = tf.compat.v1.train.Optimizer
+    if not isinstance(opt, base) or isinstance(opt, _KNOW_REPLICAS + (CrossShardOptimizer,)):
+        return False
+    return type(opt).apply_gradients is not base.apply_gradients
+
+
+def _reduced_on_tpu(
+    grads_and_vars: Iterable[tuple[Any, tf.Variable]], reduction: str
+) -> list[tuple[Any, tf.Variable]]:
+    """The gradients of all replicas, by the TPU's own sum; the mean of these is the same again."""
+    factor = 1.0
+    if reduction == "mean":
+        factor /= tf.distribute.get_strategy().num_replicas_in_sync
+    return [
+        (None if grad is None else tf.compat.v1.tpu.cross_replica_sum(grad * factor), var)
+        for grad, var in ((_dense(grad), var) for grad, var in grads_and_vars)
+    ]
+
+
+def _dense(grad: Any) -> Any:
+    return None if grad is None else tf.convert_to_tensor(grad)

@@ -1,0 +1,1 @@
+"""Programs: graphs that train, evaluate, predict and export. Nothing here runs a session."""

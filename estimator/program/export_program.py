@@ -1,0 +1,103 @@
+"""The program of an export: the model on placeholders, in any mode."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator.model import reduction
+from estimator.model.replicas import Model, Replicas, build_replicas
+from estimator.optimizer import accumulation
+from estimator.program.graph_scope import building
+from estimator.rewrite import updates
+from estimator.spec import EstimatorSpec, ModeKeys
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportProgram:
+    """A model that is fed by the placeholders of an input receiver.
+
+    Attributes:
+      mode: a `ModeKeys`.
+      graph: holds all of it.
+      spec: of the one replica.
+      receiver: what the receiver function returned.
+      loss: scalar; None in PREDICT.
+      metrics: name to (value, what adds a batch).
+      train_op: a whole step, with the updates that nothing in `model_fn` waits for; None but in
+        TRAIN.
+    """
+
+    mode: str
+    graph: tf.Graph
+    spec: EstimatorSpec
+    receiver: Any
+    loss: tf.Tensor | None
+    metrics: dict[str, tuple[Any, Any]]
+    train_op: tf.Operation | None
+
+
+def build_export_program(
+    model: Model,
+    receiver_fn: Callable[[], Any],
+    strategy: tf.distribute.Strategy,
+    mode: str,
+    seed: int | None = None,
+) -> ExportProgram:
+    """Builds `model` on the features, and the labels if there are some, of an input receiver.
+
+    Args:
+      model: what is exported.
+      receiver_fn: returns the receiver; its placeholders are the model's inputs.
+      strategy: of one replica.
+      mode: a `ModeKeys`.
+      seed: of the graph.
+    """
+    with building(strategy, seed) as (graph, global_step):
+        receiver = receiver_fn()
+        batch = (receiver.features, getattr(receiver, "labels", None))
+        with accumulation.collecting_windows() as windows:
+            replicas = build_replicas(strategy, model, [batch], mode)
+        spec = replicas.outputs[0].spec
+        is_train = mode == ModeKeys.TRAIN
+        has_loss = mode != ModeKeys.PREDICT
+        return ExportProgram(
+            mode=mode,
+            graph=graph,
+            spec=spec,
+            receiver=receiver,
+            # To evaluate, a model may give the loss of each example.
+            loss=spec.loss
+            if not has_loss or spec.loss.shape.rank == 0
+            else tf.reduce_mean(spec.loss),
+            metrics=_build_metrics(replicas) if has_loss else {},
+            train_op=_build_train_op(replicas, global_step, windows) if is_train else None,
+        )
+
+
+def _build_metrics(replicas: Replicas) -> dict[str, tuple[Any, Any]]:
+    """The model's pairs as they are, and such a pair for each Keras metric."""
+    pairs = {}
+    for name, metric in replicas.outputs[0].spec.eval_metric_ops.items():
+        if isinstance(metric, tuple | list):
+            pairs[name] = tuple(metric)
+            continue
+        joined = reduction.build_metrics([{name: metric}], replicas.new_ops)
+        pairs[name] = joined.values[name], tf.group(joined.updates[0])
+    return pairs
+
+
+def _build_train_op(
+    replicas: Replicas, global_step: tf.Variable, windows: Sequence[accumulation.Window]
+) -> tf.Operation:
+    spec = replicas.outputs[0].spec
+    others = updates.build_updates(
+        replicas.new_ops,
+        replicas.keras_variables,
+        global_step,
+        [window.update for window in windows],
+    )
+    return tf.group(spec.train_op, *others)

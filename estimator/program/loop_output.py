@@ -1,0 +1,110 @@
+"""Values of the last step of a loop, for the host: summaries and logged tensors.
+
+A loop gives back only what it carries through every step. What is wanted of its last step alone is
+computed and written to a resource in a branch that only the last step takes, and read afterwards.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.rewrite.subgraph_copy import build_copy, ops_before
+from estimator.runtime.ps_placement import on_own_task
+
+
+@dataclasses.dataclass(frozen=True)
+class LastValue:
+    """A place that outlives a loop. Read `value` only after the loop, with control inputs."""
+
+    handle: tf.Tensor
+    dtype: tf.DType
+    initializer: tf.Operation
+
+    def build_read(self) -> tf.Tensor:
+        """Reads what was written last; before any write, the value that it was made with."""
+        return tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtype)
+
+    def build_write(self, value: tf.Tensor) -> tf.Operation:
+        """Replaces what is there."""
+        return tf.raw_ops.AssignVariableOp(resource=self.handle, value=value)
+
+    def build_add(self, value: tf.Tensor) -> tf.Operation:
+        """Adds to what is there."""
+        return tf.raw_ops.AssignAddVariableOp(resource=self.handle, value=value)
+
+
+def build_last_value(dtype: tf.DType, name: str, initial: tf.Tensor | None = None) -> LastValue:
+    """Makes the place in the graph around the loop, on the host, outside of any strategy.
+
+    Args:
+      dtype: of the values.
+      name: of the resource.
+      initial: what it holds before any write: an empty tensor if None.
+    """
+    with tf.init_scope(), tf.device("/cpu:0"), on_own_task():
+        unique = tf.compat.v1.get_default_graph().unique_name(name)
+        handle = tf.raw_ops.VarHandleOp(
+            dtype=dtype, shape=tf.TensorShape(None), shared_name=unique, name=name
+        )
+        if initial is None:
+            initial = tf.zeros([0], dtype) if dtype != tf.string else tf.constant([], tf.string)
+        initializer = tf.raw_ops.AssignVariableOp(resource=handle, value=initial)
+    return LastValue(handle, dtype, initializer)
+
+
+def build_write_if(
+    predicate: tf.Tensor, tensors: Sequence[tf.Tensor], places: Sequence[LastValue], name: str
+) -> tf.Operation:
+    """Writes each tensor to its place if `predicate` holds.
+
+    What serves these tensors alone is moved into the branch, so it is computed only then.
+
+    Args:
+      predicate: scalar, bool.
+      tensors: of the default graph; made before this call.
+      places: as many.
+      name: of the cond.
+
+    Returns:
+      The op to run.
+    """
+    exclusive = _ops_that_serve_only(tensors)
+
+    def write() -> tf.Tensor:
+        copies = build_copy(list(tensors), exclusive.__contains__)
+        writes = [
+            tf.raw_ops.AssignVariableOp(resource=place.handle, value=copy)
+            for place, copy in zip(places, copies, strict=True)
+        ]
+        with tf.control_dependencies(writes):
+            return tf.constant(True)
+
+    return _tf.cond(predicate, write, lambda: tf.constant(False), name=name).op
+
+
+def _ops_that_serve_only(tensors: Sequence[tf.Tensor]) -> set[tf.Operation]:
+    """The stateless ops whose every consumer ends in `tensors`."""
+    before = ops_before(tensors, _may_move)
+    targets = {tensor.op for tensor in tensors}
+    exclusive: set[tf.Operation] = set()
+    for op in reversed(before):
+        consumers = {c for output in op.outputs for c in output.consumers()}
+        is_read_elsewhere = not consumers <= exclusive or bool(
+            {c for c in _control_consumers(op) if c not in exclusive}
+        )
+        if not is_read_elsewhere and (consumers or op in targets):
+            exclusive.add(op)
+    return exclusive
+
+
+def _may_move(op: tf.Operation) -> bool:
+    """Not what has effects, comes from outside, or comes out of a TPU's program."""
+    return not op.op_def.is_stateful and op.type not in ("Placeholder", "TPUReplicatedOutput")
+
+
+def _control_consumers(op: tf.Operation) -> Sequence[tf.Operation]:
+    return _tf.control_outputs(op)

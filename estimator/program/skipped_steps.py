@@ -1,0 +1,89 @@
+"""The NaN policy "skip": a step that leaves a number that is not finite is taken back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.cluster.collectives import ONE_WORKER, Workers, build_sum
+from estimator.program.loop_output import LastValue, build_last_value
+from estimator.rewrite import updates
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """What a step's variables hold before it.
+
+    Attributes:
+      variables: those that the step may change, each replica's copy on its own.
+      values: theirs, in the same order.
+    """
+
+    variables: list[tf.Variable]
+    values: list[tf.Tensor]
+
+
+def build_skip_counter() -> LastValue:
+    """Where the steps that were taken back are counted: scalar, int64."""
+    return build_last_value(tf.int64, "training/skipped_steps", tf.zeros([], tf.int64))
+
+
+def build_snapshot(step_ops: Sequence[tf.Operation], counters: Sequence[tf.Variable]) -> Snapshot:
+    """Reads what the step may change before it does; that costs a copy of it in each step.
+
+    Args:
+      step_ops: the ops of the step.
+      counters: left out, as the global step is. They count a step that is skipped too: its batch
+        is used up, and schedules go on.
+    """
+    variables = _tf.variables_by_handle()
+    for copy in [copy for counter in counters for copy in _tf.copies(counter)]:
+        variables.pop(copy.handle.ref(), None)
+    values: dict[Any, tf.Tensor] = {}
+    for op in updates.assignments(step_ops):
+        for handle in [_tf.variable_source(handle).ref() for handle in _tf.written_handles(op)]:
+            if handle not in variables:
+                continue
+            if handle not in values:
+                values[handle] = variables[handle].read_value()
+            _tf.add_control_inputs(op, [values[handle].op])
+    return Snapshot([variables[handle] for handle in values], list(values.values()))
+
+
+def build_take_back(
+    before: Snapshot,
+    loss: tf.Tensor,
+    done: Sequence[Any],
+    counter: LastValue,
+    workers: Workers = ONE_WORKER,
+) -> tf.Operation:
+    """Puts the variables back if the loss or one of them is not finite after `done`.
+
+    Args:
+      before: read before the step.
+      loss: of the step: scalar.
+      done: all that the step does.
+      counter: counts what is taken back.
+      workers: all take it back if one of them has to.
+
+    Returns:
+      The op that a step must run last.
+    """
+    with tf.device("/cpu:0"), tf.control_dependencies(done):
+        after = [v.read_value() for v in before.variables if v.dtype.is_floating]
+        finite = [tf.reduce_all(tf.math.is_finite(value)) for value in [loss, *after]]
+        is_bad = tf.logical_not(tf.reduce_all(tf.stack(finite)))
+        if workers.count > 1:
+            is_bad = build_sum(workers, [tf.cast(is_bad, tf.float32)])[0] > 0.5
+
+    def take_back() -> tf.Tensor:
+        pairs = zip(before.variables, before.values, strict=True)
+        written = [variable.assign(value, read_value=False) for variable, value in pairs]
+        with tf.control_dependencies([*written, counter.build_add(tf.ones([], tf.int64))]):
+            return tf.constant(True)
+
+    return _tf.cond(is_bad, take_back, lambda: tf.constant(False), name="take_back").op

@@ -1,0 +1,196 @@
+"""What leaves a train step for the event file."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.program.loop_output import LastValue, build_last_value, build_write_if
+
+_log = logging.getLogger("estimator")
+
+_SUMMARIES = tf.compat.v1.GraphKeys.SUMMARIES
+
+
+@dataclasses.dataclass
+class LoopReport:
+    """What the last step of a loop leaves for the host, collected while its body is built.
+
+    Attributes:
+      summary: where the merged summaries are left, None without any.
+      logged: for each LoggingTensorHook of the model, the place of each of its tags.
+      saved: for each SummarySaverHook of the model, the places of its summaries.
+    """
+
+    summary: LastValue | None = None
+    logged: list[tuple[Any, dict[str, LastValue]]] = dataclasses.field(default_factory=list)
+    saved: list[tuple[Any, list[LastValue]]] = dataclasses.field(default_factory=list)
+
+    def places(self) -> Iterator[LastValue]:
+        """All of them."""
+        if self.summary is not None:
+            yield self.summary
+        for _, places in self.logged:
+            yield from places.values()
+        for _, last in self.saved:
+            yield from last
+
+
+def build_merged_summary(graph_before: set[int]) -> tf.Tensor | None:
+    """One serialized summary (scalar, string) of those that `model_fn` added; None without any.
+
+    Args:
+      graph_before: `id`s of the summaries that were there before `model_fn` was called.
+    """
+    new = summaries_since(graph_before)
+    _warn_of_the_unreachable(_all_since(graph_before), new)
+    return tf.compat.v1.summary.merge(new, collections=[]) if new else None
+
+
+def summaries_since(graph_before: set[int]) -> list[tf.Tensor]:
+    """The v1 summaries that are none of these `id`s and can be read in the default graph."""
+    graph = tf.compat.v1.get_default_graph()
+    return [s for s in _all_since(graph_before) if _tf.can_be_read_in(graph, s)]
+
+
+def _all_since(graph_before: set[int]) -> list[tf.Tensor]:
+    """Also those of a loop or a branch of the model: collections are common to all graphs."""
+    return [s for s in tf.compat.v1.get_collection(_SUMMARIES) if id(s) not in graph_before]
+
+
+def _warn_of_the_unreachable(every: list[tf.Tensor], reachable: list[tf.Tensor]) -> None:
+    reached = {id(s) for s in reachable}
+    names = sorted({s.op.name for s in every if id(s) not in reached})
+    if names:
+        _log.warning(
+            "The summaries %s are made inside a loop, a branch or a function of the model, and "
+            "cannot be recorded: only what is returned from there can be read outside. Return the "
+            "value, and summarize it outside.",
+            names,
+        )
+
+
+def build_summary_with_new(summary: tf.Tensor | None, before: set[int]) -> tf.Tensor | None:
+    """`summary` merged with what was added to the default graph since; None if there is neither.
+
+    Args:
+      summary: serialized, scalar, string, or None.
+      before: what `summaries_so_far` returned then.
+    """
+    new = build_merged_summary(before)
+    if new is None or summary is None:
+        return summary if new is None else new
+    return tf.compat.v1.summary.merge([summary, new], collections=[])
+
+
+def summaries_so_far() -> set[int]:
+    """`id`s of the summaries in the default graph, those of tf.summary among them."""
+    ones = tf.compat.v1.get_collection(_SUMMARIES)
+    return {id(s) for s in (*ones, *tf.compat.v1.summary.all_v2_summary_ops())}
+
+
+def written_summaries(graph_before: set[int]) -> list[tf.Operation]:
+    """The ops with which tf.summary writes what `model_fn` added since, if it records."""
+    ops = tf.compat.v1.summary.all_v2_summary_ops()
+    return [op for op in ops if id(op) not in graph_before]
+
+
+def build_loop_report(
+    report: LoopReport,
+    summary: tf.Tensor | None,
+    hooks: tuple,
+    *,
+    is_last: tf.Tensor,
+    is_recording: tf.Tensor,
+) -> list[tf.Operation]:
+    """Leaves the last step's summaries, and what hooks of the model log and save, for the host.
+
+    Args:
+      report: filled in.
+      summary: merged, scalar, string.
+      hooks: the model's training hooks.
+      is_last: scalar, bool: this is the last step of the loop.
+      is_recording: scalar, bool: the host wants summaries of the last step.
+
+    Returns:
+      The ops that the step must run.
+    """
+    ops = []
+    if summary is not None:
+        report.summary = build_last_value(tf.string, "last_summary")
+        due = tf.logical_and(is_last, is_recording)
+        ops.append(build_write_if(due, [summary], [report.summary], "summaries_if_due"))
+    for hook in hooks:
+        if isinstance(hook, tf.compat.v1.train.LoggingTensorHook):
+            _tf.name_logging_hook_tags(hook)
+            named = {tag: hook_tensor(t) for tag, t in _tf.logging_hook_tensors(hook).items()}
+            logged = {tag: tensor for tag, tensor in named.items() if not _is_outside(tensor)}
+            places = {tag: build_last_value(t.dtype, "last_logged") for tag, t in logged.items()}
+            report.logged.append((hook, places))
+            if logged:
+                ops.append(_build_write(is_last, logged.values(), places.values(), "logged"))
+        elif isinstance(hook, tf.compat.v1.train.SummarySaverHook):
+            saved = [hook_tensor(summary) for summary in _tf.summary_tensors(hook)]
+            if all(_is_outside(summary) for summary in saved):
+                continue
+            last = [build_last_value(tf.string, "last_saved") for _ in saved]
+            report.saved.append((hook, last))
+            ops.append(_build_write(is_last, saved, last, "saved"))
+    return ops
+
+
+def build_stand_ins(report: LoopReport, after: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    """Points the model's hooks at what the last step left for them.
+
+    Args:
+      report: of the loop.
+      after: the loop's result.
+
+    Returns:
+      For what the hooks ask for, which can be fetched at any time, what is to be fetched along with
+      a loop instead.
+    """
+    pairs = []
+
+    def build_pair(place: LastValue) -> tf.Tensor:
+        at_any_time = place.build_read()
+        with tf.control_dependencies([after]):
+            pairs.append((at_any_time, place.build_read()))
+        return at_any_time
+
+    for hook, places in report.logged:
+        tensors = {tag: build_pair(place) for tag, place in places.items()}
+        _tf.set_logging_hook_tensors(hook, {**_tf.logging_hook_tensors(hook), **tensors})
+    for hook, last in report.saved:
+        _tf.set_summary_tensors(hook, [build_pair(place) for place in last])
+    return pairs
+
+
+def _build_write(
+    is_last: tf.Tensor, tensors: Iterable[tf.Tensor], places: Iterable[LastValue], name: str
+) -> tf.Operation:
+    return build_write_if(is_last, list(tensors), list(places), name)
+
+
+def hook_tensor(tensor_or_name: Any) -> tf.Tensor:
+    """What a hook names: by its name, as hooks understand it, in the loop or around it."""
+    if not isinstance(tensor_or_name, str):
+        return getattr(tensor_or_name, "handle", tensor_or_name)  # Of a variable.
+    name = tensor_or_name if ":" in tensor_or_name else f"{tensor_or_name}:0"
+    for graph in _tf.outer_graphs(tf.compat.v1.get_default_graph()):
+        with contextlib.suppress(KeyError):
+            return graph.get_tensor_by_name(name)
+    raise ValueError(
+        f"A hook of `model_fn` asks for the tensor {tensor_or_name!r}, which does not exist. Name "
+        "it with tf.identity(tensor, name)."
+    )
+
+
+def _is_outside(tensor: tf.Tensor) -> bool:
+    return tensor.graph is not tf.compat.v1.get_default_graph()

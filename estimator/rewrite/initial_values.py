@@ -1,0 +1,46 @@
+"""Initial values that depend on other variables, which may not have theirs yet.
+
+All variables are initialized in one session call, in any order. Eagerly, a variable that another is
+made from has its value already, as for the average that a tf-keras optimizer keeps of a weight.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.rewrite.subgraph_copy import ops_before
+
+
+def without_order(value: Any) -> Any:
+    """The initial value, where each variable that it reads may be initialized or not.
+
+    Args:
+      value: a variable or a tensor of the graph around the loop; anything else is left alone.
+    """
+    if isinstance(value, tf.Variable):
+        return functools.partial(_tf.initialized_value, _tf.copies(value)[0])
+    if not tf.is_tensor(value) or not hasattr(value, "op"):
+        return value
+    ops = ops_before([value], lambda op: not _is_handle(op))
+    reads = {op: op.inputs[0].ref() for op in ops if op.type == "ReadVariableOp"}
+    if not reads:
+        return value
+    by_handle = _tf.variables_by_handle()
+    copies: dict[tf.Tensor, tf.Tensor] = {}
+    with tf.init_scope():
+        for op in ops:
+            if reads.get(op) in by_handle:
+                copies[op.outputs[0].ref()] = _tf.initialized_value(by_handle[reads[op]])
+            elif any(tensor.ref() in copies for tensor in op.inputs):
+                inputs = [copies.get(tensor.ref(), tensor) for tensor in op.inputs]
+                new = _tf.copy_op(op, inputs).outputs
+                copies.update(zip((t.ref() for t in op.outputs), new, strict=True))
+        return copies.get(value.ref(), value)
+
+
+def _is_handle(op: tf.Operation) -> bool:
+    return any(output.dtype == tf.resource for output in op.outputs)

@@ -1,0 +1,262 @@
+"""`train_and_evaluate` in every task of a cluster: who trains, serves variables or evaluates."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import tensorflow as tf
+
+from estimator.checkpoint.files import checkpoint_step, is_readable
+from estimator.cluster.stop_policies import ENDINGS
+from estimator.config.cluster import CHIEF, EVALUATOR, MASTER, PS, WORKER
+from estimator.estimators.estimator import Estimator
+from estimator.roles.completion import (
+    ChiefWatch,
+    EndWatch,
+    checkpoints_oldest_first,
+    clear_end,
+    read_end,
+    write_end,
+)
+from estimator.roles.ps_task import serve_parameters
+from estimator.roles.train_eval_specs import (
+    EvalSpec,
+    Evaluation,
+    TrainAndEvaluateResult,
+    TrainSpec,
+    checked_specs,
+    run_local,
+    run_training,
+)
+from estimator.runtime.strategy import (
+    check_fits_cluster,
+    check_roles,
+    check_task_trains,
+    make_strategy,
+)
+from estimator.spec import ModeKeys
+from estimator.summary.event_reader import read_evaluations
+from estimator.training.request import TrainResult
+
+_log = logging.getLogger("estimator")
+_POLL_SECS = 0.5
+
+
+def train_and_evaluate(
+    estimator: Estimator, train_spec: TrainSpec, eval_spec: EvalSpec | Sequence[EvalSpec]
+) -> TrainAndEvaluateResult:
+    """Trains, evaluates checkpoints on the way and the last one in any case, and exports.
+
+    On one machine training is one session and one pass over its input; evaluation and exports
+    happen in between, each in a session of its own. When training has nothing left to do, the
+    newest checkpoint is evaluated and exported nevertheless. If the RunConfig saves no checkpoints,
+    the only evaluation is that of the end. A signal that ends the training (see `Estimator.train`)
+    during an evaluation takes effect after it; the checkpoint that is then saved is not evaluated.
+
+    In a cluster that TF_CONFIG describes it is called in every task. The chief and the workers
+    train, ps tasks hold variables until the chief has ended, and only the evaluator evaluates and
+    exports. Two kinds of chief do so themselves: one that TF_CONFIG calls "master", and one that
+    trains without others and without an evaluator in TF_CONFIG's cluster (it leaves word of the
+    end for an evaluator all the same).
+
+    With a `throttle_secs` of 0 or with `every_steps`, an evaluator evaluates each checkpoint in its
+    order, those too that were there before it came, else the newest; the last one in any case, and
+    none that an evaluation of that name has in its directory. It ends when it has evaluated the
+    last checkpoint of a training that has ended or has reached `max_steps`. A training that ended
+    before the evaluator was started, and short of `max_steps`, may be about to go on: that is
+    waited for, for the config's `session_creation_timeout_secs`.
+
+    Args:
+      estimator: what to train.
+      train_spec: how to train it.
+      eval_spec: how to evaluate it; or a list of EvalSpecs of different names, each of which is
+        evaluated on its own schedule, in its own directory.
+
+    Returns:
+      `metrics, export_results`, with attributes that say more. A task that does not evaluate has
+      no metrics, and says why training ended.
+
+    Raises:
+      TypeError, ValueError: an argument is wrong, two EvalSpecs or exporters have the same name, or
+        an `every_steps` does not fit the interval of checkpoints.
+      SystemExit: in a ps task or an evaluator, if training has failed, or was ended by SIGTERM.
+      TimeoutError, tf.errors.UnavailableError: another task did not come, or is gone.
+    """
+    specs = checked_specs(estimator, train_spec, eval_spec)
+    cluster = estimator.config.cluster
+    if cluster.task_type in (EVALUATOR, PS):
+        # They would wait for others, which such a mistake ends at once.
+        check_roles(estimator.config)
+    if cluster.task_type == EVALUATOR:
+        return run_evaluator(estimator, train_spec, specs)
+    if not cluster.addresses:
+        return run_local(estimator, train_spec, specs)
+    if cluster.is_alone and EVALUATOR not in cluster.addresses:
+        with _leaving_word(estimator):
+            return run_local(estimator, train_spec, specs)
+    if cluster.task_type == PS:
+        return _run_ps(estimator, specs)
+    if cluster.task_type not in (CHIEF, WORKER):
+        check_task_trains(cluster)
+    return _run_training(estimator, train_spec, specs)
+
+
+def _run_training(
+    model: Estimator, train_spec: TrainSpec, specs: Sequence[EvalSpec]
+) -> TrainAndEvaluateResult:
+    """The chief and the workers; the chief leaves word for the evaluator, or is it."""
+    is_chief, cluster = model.config.is_chief, model.config.cluster
+    check_fits_cluster(model.config, make_strategy(model.config, ModeKeys.TRAIN))
+    if cluster.task_type == CHIEF and cluster.chief_name == MASTER:
+        with _leaving_word(model):
+            return run_local(model, train_spec, specs)
+    with _leaving_word(model) if is_chief else contextlib.nullcontext():
+        listeners = list(train_spec.saving_listeners or ()) if is_chief else None
+        train_result = run_training(model, train_spec, listeners)
+    return _without_metrics(specs, train_result)
+
+
+@contextlib.contextmanager
+def _leaving_word(model: Estimator) -> Iterator[None]:
+    """Inside, training goes on for those who read the model's directory; then it has ended."""
+    clear_end(model.model_dir)
+    exit_status, reason = 1, "signal or error"
+    try:
+        yield
+        # Without a result, a subclass had another estimator train.
+        exit_status = 0
+        reason = "max_steps" if model.train_result is None else model.train_result.reason
+    except KeyboardInterrupt:
+        exit_status = ENDINGS["SIGINT"].exit_status
+        raise
+    except SystemExit as stopped:
+        exit_status = stopped.code if isinstance(stopped.code, int) else 1
+        raise
+    finally:
+        write_end(model.model_dir, exit_status=exit_status, reason=reason)
+
+
+def _run_ps(model: Estimator, specs: Sequence[EvalSpec]) -> TrainAndEvaluateResult:
+    exit_status = serve_parameters(model.config)
+    if exit_status:
+        raise SystemExit(exit_status)
+    return _without_metrics(specs, _train_result(model))
+
+
+def _without_metrics(
+    specs: Sequence[EvalSpec], train_result: TrainResult
+) -> TrainAndEvaluateResult:
+    exporters = [exporter for spec in specs for exporter in spec.exporters or ()]  # type: ignore[union-attr]
+    return TrainAndEvaluateResult({}, [None] * len(exporters), train_result)
+
+
+def _train_result(model: Estimator) -> TrainResult:
+    """How training ended, as the files in the model's directory say."""
+    end = read_end(model.model_dir) or {}
+    newest = model.latest_checkpoint()
+    step = checkpoint_step(newest) if newest else None
+    return TrainResult(step or 0, None, end.get("reason", "max_steps"))
+
+
+def run_evaluator(
+    model: Estimator,
+    train_spec: TrainSpec,
+    specs: Sequence[EvalSpec],
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> TrainAndEvaluateResult:
+    """Evaluates what another process trains, until that has ended.
+
+    Args:
+      model: reads the directory that the chief writes to.
+      train_spec: says where training ends.
+      specs: what to evaluate.
+      clock: seconds from any fixed moment.
+      sleep: waits for so many seconds.
+
+    Raises:
+      SystemExit: training has failed; what it left is evaluated first.
+      TimeoutError: the chief is gone and does not come back within the config's
+        `session_creation_timeout_secs`.
+    """
+    with contextlib.closing(ChiefWatch(model.config, clock)) as watch:
+        return _follow(model, train_spec, specs, clock, sleep, watch)
+
+
+def _follow(
+    model: Estimator,
+    train_spec: TrainSpec,
+    specs: Sequence[EvalSpec],
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+    watch: ChiefWatch,
+) -> TrainAndEvaluateResult:
+    started_at, ending = clock(), EndWatch(model.model_dir)
+    # After that, an end that is older than this process is that of no other training than this.
+    old_secs = model.config.session_creation_timeout_secs
+    delay = min(spec.start_delay_secs for spec in specs)
+    following = [_Following(model, spec, clock) for spec in specs]
+    while True:
+        # In this order: when training has ended, no checkpoint comes after it.
+        end = ending.read()
+        checkpoints = checkpoints_oldest_first(model.model_dir)
+        waited = clock() - started_at
+        is_at_max = (
+            train_spec.max_steps is not None
+            and bool(checkpoints)
+            and checkpoints[-1][0] >= train_spec.max_steps
+        )
+        is_old = not ending.is_new(end) and waited < max(delay, old_secs)
+        is_last = is_at_max or (end is not None and not is_old)
+        if waited >= delay or is_last:
+            for one in following:
+                one.run(checkpoints, is_last)
+        if is_last:
+            break
+        watch.check((end, checkpoints[-1:]))
+        sleep(_POLL_SECS)
+    if end is not None and end.get("exit_status"):
+        raise SystemExit(end["exit_status"])
+    return TrainAndEvaluateResult(
+        {one.evaluation.name: one.evaluation.metrics for one in following if checkpoints},
+        [result for one in following for result in one.evaluation.export_results]
+        or [None for one in following for _ in one.evaluation.exporters],
+        _train_result(model),
+    )
+
+
+class _Following:
+    """One EvalSpec's evaluations of checkpoints that come."""
+
+    def __init__(self, model: Estimator, spec: EvalSpec, clock: Callable[[], float]) -> None:
+        pattern = os.path.join(model.eval_dir(spec.name), "*tfevents*")
+        # What training starts from is worth no look, unless nothing comes after it.
+        self._step = max(read_evaluations(pattern), default=0)
+        self._spec = spec
+        self.evaluation = Evaluation(model, spec, self._step, clock)
+
+    def run(self, checkpoints: Sequence[tuple[int, str]], is_last: bool) -> None:
+        """Evaluates those of the checkpoints that it is time for."""
+        new = [(step, path) for step, path in checkpoints if step > self._step]
+        is_each = self._spec.every_steps is not None or self._spec.throttle_secs == 0
+        for step, path in new if is_each else new[-1:]:
+            is_the_last = is_last and path == checkpoints[-1][1]
+            if is_the_last or self.evaluation.is_due(step):
+                self._evaluate(step, path)
+        if is_last and checkpoints:
+            self.evaluation.run_last()
+
+    def _evaluate(self, step: int, path: str) -> None:
+        try:
+            self.evaluation.run(path)
+        except (ValueError, tf.errors.NotFoundError):
+            if not tf.io.gfile.exists(path + ".index"):
+                _log.warning("The checkpoint %s was removed before it could be evaluated.", path)
+            elif is_readable(path):
+                raise
+            return
+        self._step = step

@@ -1,0 +1,386 @@
+"""`train_and_evaluate`: one training, evaluated on the way, its models exported."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from estimator.checkpoint.files import checkpoint_step
+from estimator.checkpoint.writer import LastSaveListener
+from estimator.config.checks import WrongTypeError, check_int, check_number
+from estimator.config.frozen import TupleFields, write_fields
+from estimator.config.run_config import RunConfig
+from estimator.estimators import arguments
+from estimator.estimators.estimator import Estimator
+from estimator.export.exporters import Exporter, check_exporter_name
+from estimator.hooks.early_stopping import EarlyStoppingHook
+from estimator.input.input_calls import check_input_fn
+from estimator.session.hooked_session import Hook, check_hooks
+from estimator.session.schedule import Schedule
+from estimator.training.request import TrainResult
+
+_log = logging.getLogger("estimator")
+
+
+@dataclass(frozen=True)
+class TrainSpec(TupleFields):
+    """How to train.
+
+    Attributes:
+      input_fn: as for `Estimator.train`, like all that follow.
+      max_steps: the global step to stop at; None trains to the end of the input.
+      hooks: called around each session call.
+      saving_listeners: told of every checkpoint.
+
+    Raises:
+      TypeError, ValueError: one of them is wrong.
+    """
+
+    input_fn: Callable
+    max_steps: int | None = None
+    hooks: Sequence[Hook] | None = None
+    saving_listeners: Sequence[arguments.Listener] | None = None
+
+    def __post_init__(self) -> None:
+        """Checks every value."""
+        check_input_fn(self.input_fn)
+        arguments.check_limit("max_steps", self.max_steps)
+        write_fields(self, hooks=tuple(check_hooks(self.hooks)))
+        listeners = arguments.checked_listeners(self.saving_listeners)
+        write_fields(self, saving_listeners=tuple(listeners))
+
+    def replace(self, **changes: Any) -> TrainSpec:
+        """A copy with these values instead, checked again."""
+        return replace(self, **changes)
+
+    _replace = replace
+
+
+@dataclass(frozen=True)
+class EvalSpec(TupleFields):
+    """How and when to evaluate, and what to export then.
+
+    Evaluation needs a checkpoint, so it happens when one is written: those of the RunConfig's
+    interval, and the last. The last is always evaluated.
+
+    Attributes:
+      input_fn: as for `Estimator.evaluate`.
+      steps: at most this many global batches; None for all.
+      name: of the evaluation, for its directory: `Estimator.eval_dir(name)`.
+      hooks: called around each batch.
+      exporters: an Exporter or a list of them, of different names; called after each evaluation.
+      start_delay_secs: how long an evaluator, a task of its own in a cluster, waits before it
+        starts. It has no meaning on one machine.
+      throttle_secs: a checkpoint is passed over if the last evaluation was started less than so
+        many seconds ago. 0 evaluates every checkpoint.
+      every_steps: evaluate at every multiple of so many steps instead, whatever the time. It must
+        be a multiple of the RunConfig's `save_checkpoints_steps`.
+
+    Raises:
+      TypeError, ValueError: one of them is wrong.
+    """
+
+    input_fn: Callable
+    steps: int | None = 100
+    name: str | None = None
+    hooks: Sequence[Hook] | None = None
+    exporters: Exporter | Sequence[Exporter] | None = None
+    start_delay_secs: float = 120
+    throttle_secs: float = 600
+    _: KW_ONLY
+    every_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        """Checks every value."""
+        check_input_fn(self.input_fn)
+        arguments.check_limit("steps", self.steps)
+        arguments.check_name(self.name)
+        write_fields(self, hooks=tuple(check_hooks(self.hooks)))
+        write_fields(self, exporters=_checked_exporters(self.exporters))
+        check_number("start_delay_secs", self.start_delay_secs, minimum=0)
+        check_number("throttle_secs", self.throttle_secs, minimum=0)
+        if self.every_steps is not None:
+            check_int("every_steps", self.every_steps)
+
+    def replace(self, **changes: Any) -> EvalSpec:
+        """A copy with these values instead, checked again."""
+        return replace(self, **changes)
+
+    _replace = replace
+
+
+class _Pair(NamedTuple):
+    metrics: dict[str, Any] | None
+    export_results: list[Any]
+
+
+class TrainAndEvaluateResult(_Pair):
+    """What `train_and_evaluate` returns: it unpacks into `metrics, export_results`.
+
+    Attributes:
+      metrics: of the last evaluation, that of the first EvalSpec if there are several. None if
+        training stopped without a checkpoint, as it may after a NaN.
+      export_results: what each exporter returned for the last checkpoint, in the order of the
+        EvalSpecs and their exporters: a path, or None.
+      metrics_by_name: the last metrics of each EvalSpec, by its name, None for one without.
+      train_result: at which step training ended, and why.
+    """
+
+    metrics_by_name: dict[str | None, dict[str, Any]]
+    train_result: TrainResult
+
+    def __new__(
+        cls,
+        metrics_by_name: dict[str | None, dict[str, Any]],
+        export_results: list[Any],
+        train_result: TrainResult,
+    ) -> TrainAndEvaluateResult:
+        """Takes the first of the metrics for the pair."""
+        self = super().__new__(cls, next(iter(metrics_by_name.values()), None), export_results)
+        self.metrics_by_name = metrics_by_name
+        self.train_result = train_result
+        return self
+
+
+def run_training(
+    model: Estimator,
+    train_spec: TrainSpec,
+    listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener] | None,
+) -> TrainResult:
+    """Trains; says how it ended, also if a subclass's `train` has another estimator do it."""
+    before = model.train_result
+    trained = model.train(
+        train_spec.input_fn,
+        hooks=list(train_spec.hooks or ()),
+        max_steps=train_spec.max_steps,
+        saving_listeners=listeners,
+    )
+    for estimator in (model, trained):
+        result = getattr(estimator, "train_result", None)
+        if result is not None and result is not before:
+            return result
+    newest = model.latest_checkpoint()
+    step = (checkpoint_step(newest) if newest else None) or 0
+    is_at_max = train_spec.max_steps is not None and step >= train_spec.max_steps
+    return TrainResult(step, None, "max_steps" if is_at_max else "end of input")
+
+
+def run_local(
+    model: Estimator,
+    train_spec: TrainSpec,
+    eval_specs: Sequence[EvalSpec],
+    clock: Callable[[], float] = time.monotonic,
+) -> TrainAndEvaluateResult:
+    """`estimator.train_and_evaluate` on one machine; `clock` says how many seconds have gone by."""
+    newest = model.latest_checkpoint()
+    start = (checkpoint_step(newest) if newest else None) or 0
+    evaluations = [Evaluation(model, spec, start, clock) for spec in eval_specs]
+    listener = _EvaluationListener(evaluations, start, train_spec.max_steps)
+    train_result = run_training(model, train_spec, [*(train_spec.saving_listeners or ()), listener])
+    if model.latest_checkpoint() is None:
+        _log.warning("Training stopped without a checkpoint, so nothing is evaluated.")
+        return TrainAndEvaluateResult(
+            {}, [None for e in evaluations for _ in e.exporters], train_result
+        )
+    for evaluation in evaluations:
+        evaluation.run_last()
+    return TrainAndEvaluateResult(
+        {evaluation.name: evaluation.metrics for evaluation in evaluations},
+        [result for evaluation in evaluations for result in evaluation.export_results],
+        train_result,
+    )
+
+
+class Evaluation:
+    """The evaluations of one EvalSpec.
+
+    Attributes:
+      name: of the spec.
+      exporters: of the spec.
+      metrics: of the last evaluation.
+      export_results: what the exporters returned for the last checkpoint.
+    """
+
+    def __init__(
+        self, model: Estimator, spec: EvalSpec, start: int, clock: Callable[[], float]
+    ) -> None:
+        """Evaluates nothing yet.
+
+        Args:
+          model: what is evaluated.
+          spec: how, and when.
+          start: the step that training starts from.
+          clock: seconds from any fixed moment.
+        """
+        self._model = model
+        self._spec = spec
+        self._schedule = Schedule(spec.every_steps, spec.throttle_secs, clock, is_due_at_once=True)
+        self._step = start
+        self._evaluated = ""
+        self.name = spec.name
+        self.exporters = _checked_exporters(spec.exporters)
+        self.metrics: dict[str, Any] = {}
+        self.export_results: list[Any] = []
+
+    def run_if_due(self, step: int) -> None:
+        """Evaluates the checkpoint of `step`, which was just written, if it is time to."""
+        if self.is_due(step):
+            self.run(self._newest())
+
+    def is_due(self, step: int) -> bool:
+        """Whether it is time to evaluate the checkpoint of `step`; asked once for each."""
+        before, self._step = self._step, step
+        return self._schedule.is_due(before, step)
+
+    def run(self, path: str) -> None:
+        """Evaluates a checkpoint, and exports it."""
+        self._run(path)
+        self.export_results = self._export(is_final=False)
+
+    def run_last(self) -> None:
+        """Evaluates the last checkpoint, unless that was done, and exports for the last time."""
+        if self._evaluated != self._model.latest_checkpoint():
+            self._run(self._newest())
+            self.export_results = []
+        # For a checkpoint that was exported before it was known to be the last, None is no news.
+        before = self.export_results or [None] * len(self.exporters)
+        last = self._export(is_final=True)
+        self.export_results = [new or old for old, new in zip(before, last, strict=True)]
+
+    def _newest(self) -> str:
+        path = self._model.latest_checkpoint()
+        if path is None:
+            raise ValueError(
+                f"There is no checkpoint in `model_dir` ({self._model.model_dir}), though one was "
+                "just saved. Let the CheckpointSaverHook write to it, or leave the hook out."
+            )
+        return path
+
+    def _run(self, path: str) -> None:
+        self.metrics = self._model.evaluate(
+            self._spec.input_fn,
+            steps=self._spec.steps,
+            hooks=list(self._spec.hooks or ()),
+            checkpoint_path=path,
+            name=self._spec.name,
+        )
+        self._evaluated = path
+
+    def _export(self, is_final: bool) -> list[Any]:
+        return [
+            exporter.export(
+                estimator=self._model,
+                export_path=os.path.join(self._model.model_dir, "export", exporter.name),
+                checkpoint_path=self._evaluated,
+                eval_result=dict(self.metrics),
+                is_the_final_export=is_final,
+            )
+            for exporter in self.exporters
+        ]
+
+
+class _EvaluationListener(LastSaveListener):
+    """Evaluates on the way; the last checkpoint is left to the end of training."""
+
+    def __init__(
+        self, evaluations: Sequence[Evaluation], start: int, max_steps: int | None
+    ) -> None:
+        self._evaluations = evaluations
+        self._start = start
+        self._max_steps = max_steps
+        self._is_last = False
+
+    def before_last_save(self) -> None:
+        """From now on there is nothing to do on the way."""
+        self._is_last = True
+
+    def after_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
+        """Evaluates what was trained; a CheckpointSaverHook of TensorFlow also saves the start."""
+        del session
+        is_at_end = self._max_steps is not None and global_step_value >= self._max_steps
+        if self._is_last or is_at_end or global_step_value == self._start:
+            return
+        for evaluation in self._evaluations:
+            evaluation.run_if_due(global_step_value)
+
+
+def _checked_exporters(exporters: Any) -> tuple[Exporter, ...]:
+    """The exporters as a tuple."""
+    if exporters is None:
+        return ()
+    listed = (exporters,) if isinstance(exporters, Exporter) else exporters
+    if not isinstance(listed, list | tuple):
+        raise WrongTypeError(f"`exporters` ({exporters!r}) must be an Exporter or a list of them.")
+    for exporter in listed:
+        if not isinstance(exporter, Exporter):
+            raise WrongTypeError(
+                f"`exporters` holds {exporter!r}, which is no estimator.Exporter. Derive its class "
+                "from that one."
+            )
+        if not isinstance(exporter.name, str):
+            raise WrongTypeError(f"The `name` of an exporter ({exporter.name!r}) must be a string.")
+        check_exporter_name(exporter.name)
+    _check_names([exporter.name for exporter in listed], "exporters")
+    return tuple(listed)
+
+
+def checked_specs(model: Any, train_spec: Any, eval_spec: Any) -> list[EvalSpec]:
+    """The EvalSpecs as a list; raises if an argument of `train_and_evaluate` is wrong."""
+    if not isinstance(model, Estimator):
+        raise WrongTypeError(f"`estimator` ({model!r}) must be an estimator.Estimator.")
+    if not isinstance(train_spec, TrainSpec):
+        raise WrongTypeError(f"`train_spec` ({train_spec!r}) must be an estimator.TrainSpec.")
+    specs = list(eval_spec) if isinstance(eval_spec, list | tuple) else [eval_spec]
+    if not specs or not all(isinstance(spec, EvalSpec) for spec in specs):
+        raise WrongTypeError(
+            f"`eval_spec` ({eval_spec!r}) must be an estimator.EvalSpec or a list of them."
+        )
+    _check_names([spec.name for spec in specs], "eval_spec")
+    exporters = [e for spec in specs for e in _checked_exporters(spec.exporters)]
+    _check_names([exporter.name for exporter in exporters], "exporters")
+    for spec in specs:
+        _check_every_steps(spec, model.config)
+    _check_early_stopping(model, train_spec, specs)
+    return specs
+
+
+def _check_names(names: list[Any], argument: str) -> None:
+    """Raises if a name is there twice: then two would write to the same directory."""
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(
+                f"`{argument}` has the name {name!r} {names.count(name)} times. Give each another "
+                "`name`: it is the name of its directory."
+            )
+
+
+def _check_every_steps(spec: EvalSpec, config: RunConfig) -> None:
+    every, saves = spec.every_steps, config.save_checkpoints_steps
+    if every is not None and (saves is None or every % saves != 0):
+        raise ValueError(
+            f"`every_steps` ({every}) must be a multiple of the RunConfig's "
+            f"`save_checkpoints_steps` ({saves}): an evaluation needs a checkpoint of its step. "
+            f"Pass RunConfig(save_checkpoints_steps={every})."
+        )
+
+
+def _check_early_stopping(
+    model: Estimator, train_spec: TrainSpec, specs: Sequence[EvalSpec]
+) -> None:
+    """Warns of a hook that waits for evaluations which nobody makes."""
+    written = {os.path.normpath(model.eval_dir(spec.name)) for spec in specs}
+    for hook in train_spec.hooks or ():
+        read = hook.eval_dir if isinstance(hook, EarlyStoppingHook) else None
+        if read is not None and os.path.normpath(read) not in written:
+            _log.warning(
+                "An early-stopping hook reads the evaluations in %s, but `eval_spec` writes to %s. "
+                "Pass the hook `eval_dir=estimator.eval_dir(name)` with the name of the EvalSpec.",
+                read,
+                ", ".join(sorted(written)),
+            )

@@ -1,0 +1,410 @@
+"""Opens a session on a program's graph: variables initialized or restored, tables filled."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.checkpoint import files
+from estimator.checkpoint.errors import CheckpointError
+from estimator.checkpoint.old_model import OldModel
+from estimator.checkpoint.saver_ops import restored_names
+from estimator.checkpoint.warm_start import WarmStart, build_warm_start
+from estimator.cluster.collectives import Workers, build_broadcast, build_minimum
+from estimator.model.replicas import BUILD_LOCK
+from estimator.session.worker_group import Team
+
+_log = logging.getLogger("estimator")
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    """What a new session runs on one graph.
+
+    Attributes:
+      graph: of the program.
+      saver: restores the variables.
+      is_saver_ours: not the scaffold's, which may name and choose the variables as it likes.
+      initializers: called with the session, in order, if there is no checkpoint.
+      local_init_ops: run in any case: local variables, tables, iterators.
+      scaffold: the model's, with what it lacked.
+      has_own_local_init: whether the scaffold has a `local_init_op` of the model's.
+      config: of the session.
+      broadcast: gives all workers the chief's variables; None for one worker.
+      may_lack: what is initialized if a checkpoint does not have it.
+      has_warm_start: whether an old model's values are among the first ones.
+      must_be_ready: whether all variables must have values; an export leaves out those without.
+    """
+
+    graph: tf.Graph
+    saver: tf.compat.v1.train.Saver
+    is_saver_ours: bool
+    initializers: list[Callable[[tf.compat.v1.Session], Any]]
+    local_init_ops: list[list[tf.Operation]]
+    scaffold: tf.compat.v1.train.Scaffold
+    has_own_local_init: bool
+    config: tf.compat.v1.ConfigProto
+    may_lack: Sequence[tf.Variable] = ()
+    has_warm_start: bool = False
+    must_be_ready: bool = True
+    broadcast: tf.Operation | None = None
+
+    def run_local_init(self, session: tf.compat.v1.Session) -> None:
+        """Runs what every session runs once its variables have values.
+
+        Raises:
+          RuntimeError: `ready_for_local_init_op` or `ready_op` names variables without values.
+        """
+        scaffold = self.scaffold
+        if self.must_be_ready:
+            _check_ready(session, "ready_for_local_init_op", scaffold.ready_for_local_init_op)
+        for ops in self.local_init_ops:
+            session.run(ops, feed_dict=scaffold.local_init_feed_dict)
+        if self.must_be_ready:
+            _check_ready(session, "ready_op", scaffold.ready_op)
+
+
+def with_broadcast(setup: Setup, workers: Workers) -> Setup:
+    """The setup with what gives all of several workers the chief's variables."""
+    if workers.count == 1:
+        return setup
+    with setup.graph.as_default():
+        operation = build_broadcast(workers, tf.compat.v1.global_variables())
+    return dataclasses.replace(setup, broadcast=operation)
+
+
+def _check_ready(session: tf.compat.v1.Session, name: str, op: tf.Tensor | None) -> None:
+    names = [] if op is None else np.ravel(session.run(op))
+    if len(names):
+        listed = ", ".join(tf.compat.as_str_any(name) for name in names)
+        raise RuntimeError(
+            f"The model is not ready: `{name}` of its Scaffold names {listed}. Initialize them in "
+            "its `init_op`, `init_fn` or `local_init_op`; a `saver` that restores must hold them."
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Where a model's first values come from, chosen before hooks add to the graph in `begin`.
+
+    Attributes:
+      graph: of the program.
+      scaffold: the model's.
+      saver: the scaffold's, or ours, which is not built yet and will be of hooks' variables too.
+      is_saver_ours: whether it is not the scaffold's.
+      warm_start: what loads an old model; None without one.
+      sharing: as `build_start` has it.
+    """
+
+    graph: tf.Graph
+    scaffold: tf.compat.v1.train.Scaffold
+    saver: tf.compat.v1.train.Saver
+    is_saver_ours: bool
+    warm_start: WarmStart | None
+    sharing: Workers | None
+
+
+def build_start(
+    graph: tf.Graph,
+    scaffold: tf.compat.v1.train.Scaffold,
+    make_saver: Callable[..., tf.compat.v1.train.Saver],
+    old_model: OldModel | None = None,
+    sharing: Workers | None = None,
+) -> Start:
+    """Chooses the saver, and adds the op that loads an old model to the graph.
+
+    Args:
+      graph: of the program; hooks of the user find the saver among its SAVERS.
+      scaffold: the model's.
+      make_saver: makes the saver if the scaffold has none, or of a tf.train.Checkpoint that it has.
+      old_model: what to start from if there is no checkpoint, or None.
+      sharing: the workers that train together, of which the chief alone has the `old_model`;
+        None for one.
+
+    Raises:
+      ValueError: the old model does not fit the model.
+    """
+    v1 = tf.compat.v1
+    with graph.as_default():
+        saver = scaffold.saver
+        if saver is None:
+            saver = make_saver(defer_build=True)
+        elif isinstance(saver, tf.train.Checkpoint):
+            saver = make_saver(saver)
+        if not v1.get_collection(v1.GraphKeys.SAVERS):
+            # Where a CheckpointSaverHook of the user looks for one.
+            v1.add_to_collection(v1.GraphKeys.SAVERS, saver)
+        warm_start = None if old_model is None else build_warm_start(old_model)
+        return Start(graph, scaffold, saver, scaffold.saver is None, warm_start, sharing)
+
+
+def build_setup(
+    start: Start,
+    config: tf.compat.v1.ConfigProto,
+    more_local_init: Sequence[tf.Operation] = (),
+    is_evaluation: bool = False,
+    may_lack: Sequence[tf.Variable] = (),
+) -> Setup:
+    """Adds the initializers to a graph; what the model's scaffold names goes first.
+
+    Args:
+      start: of the graph; its scaffold is given its saver.
+      config: of the session.
+      more_local_init: run with the local initializers.
+      is_evaluation: whether metrics are to be set to zero too, whatever the scaffold says.
+      may_lack: what is initialized if a checkpoint does not have it.
+    """
+    v1 = tf.compat.v1
+    graph, scaffold, saver = start.graph, start.scaffold, start.saver
+    with graph.as_default():
+        initializers = _build_initializers(scaffold, start)
+        local_init_ops = _build_local_init_ops(scaffold, is_evaluation, more_local_init)
+        if isinstance(saver, v1.train.Saver):
+            with BUILD_LOCK, _tf.savers_apart():
+                saver.build()  # Unless it was not deferred.
+        has_own_local_init = scaffold.local_init_op is not None
+        is_ours = start.is_saver_ours and scaffold.init_op is None and not has_own_local_init
+        if scaffold.ready_op is None and not is_ours:
+            # The identity counts as a use: TensorFlow logs an error if there is none.
+            ready_op = tf.identity(v1.report_uninitialized_variables())
+            _tf.set_scaffold_parts(scaffold, {"ready_op": ready_op})
+        # For its `init_fn`, and for hooks that were made with it.
+        _tf.set_scaffold_parts(scaffold, {"saver": saver})
+        return Setup(
+            graph=graph,
+            saver=saver,
+            is_saver_ours=start.is_saver_ours,
+            initializers=initializers,
+            local_init_ops=local_init_ops,
+            scaffold=scaffold,
+            has_own_local_init=has_own_local_init,
+            config=config,
+            may_lack=may_lack,
+            has_warm_start=start.warm_start is not None,
+        )
+
+
+def _build_local_init_ops(
+    scaffold: tf.compat.v1.train.Scaffold, is_evaluation: bool, more: Sequence[tf.Operation]
+) -> list[list[tf.Operation]]:
+    """What is run for every session, one list after the other."""
+    v1 = tf.compat.v1
+    # The collection is where tf.summary keeps the initializers of file writers.
+    usual = [*v1.get_collection("_SUMMARY_WRITER_V2"), *more]
+    own = scaffold.local_init_op
+    if own is None or is_evaluation:  # Metrics need these in any case.
+        usual += [v1.local_variables_initializer(), v1.tables_initializer()]
+    return [usual] if own is None else [usual, [own]]
+
+
+def _build_initializers(
+    scaffold: tf.compat.v1.train.Scaffold, start: Start
+) -> list[Callable[[tf.compat.v1.Session], Any]]:
+    """What gives the variables of the default graph their first values, in order."""
+    v1 = tf.compat.v1
+    variables = everything = v1.global_variables()
+    warm_starts: list[Callable[[tf.compat.v1.Session], Any]] = []
+    if (warm_start := start.warm_start) is not None:
+        warm_starts = [warm_start.run]
+        variables = warm_start.without_loaded(variables)
+    is_ours = scaffold.init_op is None
+    init_op = scaffold.init_op
+    if is_ours:
+        init_op = tf.group(
+            v1.variables_initializer(variables), *v1.get_collection("resources_init")
+        )
+
+    sharing = start.sharing if is_ours else None
+    if sharing is not None:
+        choose = _build_choice_of_chief(sharing, everything, variables)
+        resources = v1.get_collection("resources_init")
+
+    def initialize(session: tf.compat.v1.Session) -> None:
+        if sharing is not None:
+            session.run([*choose(session), *resources])
+        else:
+            session.run(init_op, feed_dict=scaffold.init_feed_dict)
+
+    # An op of the scaffold's own initializes all variables, also those that are loaded.
+    in_order = [*warm_starts, initialize] if is_ours else [initialize, *warm_starts]
+    return in_order if scaffold.init_fn is None else [*in_order, scaffold.init_fn]
+
+
+def _build_choice_of_chief(
+    workers: Workers, everything: Sequence[tf.Variable], chosen: Sequence[tf.Variable]
+) -> Callable[[tf.compat.v1.Session], list[tf.Operation]]:
+    """What gives the initializers of the variables that the chief has chosen.
+
+    Initial values of workers that train together come from the chief, by collectives that all must
+    run, or none.
+
+    Args:
+      workers: all of them; every one must make the call.
+      everything: the variables of the graph.
+      chosen: those of them that this worker would initialize; the chief's count.
+    """
+    names = {variable.name for variable in chosen}
+    mine = [int(not workers.is_chief or variable.name in names) for variable in everything]
+    given = tf.compat.v1.placeholder(tf.int32, [len(mine)])
+    chiefs = build_minimum(workers, given)
+
+    def choose(session: tf.compat.v1.Session) -> list[tf.Operation]:
+        is_chosen = session.run(chiefs, {given: mine})
+        return [v.initializer for v, is_in in zip(everything, is_chosen, strict=True) if is_in]
+
+    return choose
+
+
+@contextlib.contextmanager
+def opened(
+    setup: Setup,
+    checkpoint_paths: Sequence[str],
+    master: str = "",
+    team: Team | None = None,
+    timeout_secs: float = 0,
+    wait: Callable[[threading.Event], None] | None = None,
+) -> Iterator[tuple[tf.compat.v1.Session, str | None]]:
+    """Opens a session, restored from the first of the checkpoints that can be read.
+
+    Of several workers the chief alone looks at checkpoints; all get what it has. Those that do not
+    wait for each other wait until it calls `Noticeboard.announce`.
+
+    Args:
+      setup: of the program.
+      checkpoint_paths: newest first; with none, the variables are initialized.
+      master: the session's target.
+      team: the workers that open theirs together; None for one.
+      timeout_secs: how long to wait for a chief that gives the variables their values.
+      wait: waits for the session's calls; None if they always return.
+
+    Yields:
+      The session and the checkpoint's path, None if there is none.
+    """
+    with (
+        setup.graph.as_default(),
+        _tf.open_session(master, setup.graph, setup.config, wait) as session,
+    ):
+        path = None
+        board = None if team is None else team.board
+        if board is not None and board.is_chief:
+            board.withdraw(session)
+        if board is None or board.is_chief:
+            path = _start_variables(setup, session, checkpoint_paths, team)
+        else:
+            board.wait_for_chief(session, timeout_secs)
+        if setup.broadcast is not None:
+            session.run(setup.broadcast)
+        setup.run_local_init(session)
+        yield session, path
+
+
+def _start_variables(
+    setup: Setup,
+    session: tf.compat.v1.Session,
+    checkpoint_paths: Sequence[str],
+    team: Team | None,
+) -> str | None:
+    """Restores or initializes the variables; returns the checkpoint's path, None if without."""
+    is_first = team is None or team.has_values
+    path = restore_first(setup, session, checkpoint_paths) if is_first else None
+    is_restored = path is not None
+    if team is not None:
+        is_restored = bool(team.tell(session, int(is_restored)))
+    if not is_restored:
+        for initialize in setup.initializers:
+            initialize(session)
+    return path
+
+
+def restore_first(
+    setup: Setup, session: tf.compat.v1.Session, checkpoint_paths: Sequence[str]
+) -> str | None:
+    """Restores the first checkpoint that is whole; returns its path, None if none was given.
+
+    Raises:
+      ValueError: a checkpoint is another model's, or none of those given is whole.
+    """
+    for path in checkpoint_paths:
+        if not files.is_readable(path):
+            continue
+        try:
+            _restore(setup, session, path)
+        except CheckpointError:
+            raise
+        except (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError) as e:
+            if isinstance(e, tf.errors.NotFoundError):
+                files.check_complete(path, e)
+            _log.warning(
+                "The checkpoint %s is damaged (%s); trying the one before.",
+                path,
+                files.restore_error(e),
+            )
+            continue
+        return path
+    if checkpoint_paths:
+        raise ValueError(
+            f"None of the checkpoints can be restored: {', '.join(checkpoint_paths)}. Remove them "
+            "to start anew."
+        )
+    return None
+
+
+def _restore(setup: Setup, session: tf.compat.v1.Session, path: str) -> None:
+    """Restores a whole checkpoint, and initializes what it may lack and does."""
+    with setup.graph.as_default():
+        saver, lacking = setup.saver, []
+        if setup.is_saver_ours:
+            lacking = files.missing_variables(path, setup.may_lack)
+            names = {variable.name for variable in lacking}
+            variables = [v for v in tf.compat.v1.global_variables() if v.name not in names]
+            files.check_matches(path, variables)
+            saver = tf.compat.v1.train.Saver(variables) if lacking else saver
+        elif isinstance(saver, tf.compat.v1.train.Saver) and saver.saver_def is not None:
+            files.check_names(path, restored_names(setup.graph, saver))
+        saver.restore(session, path)
+        session.run([variable.initializer for variable in lacking])
+
+
+def needs_values() -> list[tf.Variable | tf.Operation]:
+    """The variables and the initializers of tables that are in the default graph so far."""
+    v1 = tf.compat.v1
+    return [
+        *v1.global_variables(),
+        *v1.local_variables(),
+        *v1.get_collection(v1.GraphKeys.TABLE_INITIALIZERS),
+    ]
+
+
+def start_new(
+    session: tf.compat.v1.Session, before: Sequence[tf.Variable | tf.Operation], path: str | None
+) -> None:
+    """Gives values to what was added to the default graph since, in a session that is open.
+
+    Args:
+      session: restored from the checkpoint, or not.
+      before: what `needs_values` returned then.
+      path: of the checkpoint; variables that it does not hold are initialized.
+
+    Raises:
+      ValueError: the checkpoint holds one of the variables in another shape.
+    """
+    known = {id(thing) for thing in before}
+    new = [thing for thing in needs_values() if id(thing) not in known]
+    variables = [thing for thing in new if isinstance(thing, tf.Variable)]
+    globals_ = {id(variable) for variable in tf.compat.v1.global_variables()}
+    saved = [variable for variable in variables if id(variable) in globals_]
+    lacking = saved if path is None else files.missing_variables(path, saved)
+    fresh = {id(v) for v in [*lacking, *(v for v in variables if id(v) not in globals_)]}
+    if path is not None and (restored := [v for v in saved if id(v) not in fresh]):
+        files.check_matches(path, restored)
+        tf.compat.v1.train.Saver(restored).restore(session, path)
+    session.run([v.initializer for v in variables if id(v) in fresh])
+    session.run([thing for thing in new if not isinstance(thing, tf.Variable)])

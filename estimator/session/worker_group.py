@@ -1,0 +1,185 @@
+"""The workers that train together, as one of them sees them: what they are told and agree on."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.cluster.collectives import collective_ops_behind
+from estimator.cluster.consensus import WISHES
+from estimator.cluster.consistency_check import check_alike, describe_model
+from estimator.cluster.kv_store import Noticeboard
+from estimator.cluster.server import Connection
+from estimator.cluster.task_health import Peers
+from estimator.program.programs import TrainProgram
+from estimator.session.hooked_session import Hook
+
+# They write to the directory of the model, which is the chief's to write to.
+_WRITERS = (
+    tf.compat.v1.train.CheckpointSaverHook,
+    tf.compat.v1.train.StepCounterHook,
+    tf.compat.v1.train.SummarySaverHook,
+)
+
+_LARGEST = 2**31 - 1
+
+
+class Team:
+    """What one worker wishes, and what all agreed on in the last session call.
+
+    Attributes:
+      workers: all of them.
+      is_chief: whether this worker writes.
+      has_more: whether all have input for another step.
+      agreed: what anybody wished, of `WISHES`.
+    """
+
+    def __init__(
+        self, program: TrainProgram, board: Noticeboard | None = None, is_chief: bool = True
+    ) -> None:
+        """Adds nothing to the program.
+
+        Args:
+          program: that they run.
+          board: for workers that do not wait for each other, but share variables on ps tasks.
+          is_chief: whether this worker writes.
+        """
+        self.board = board
+        self.is_chief = is_chief
+        self.workers = program.workers
+        self._ballot = program.ballot
+        self._outcome = program.outcome
+        self._is_loop = program.num_steps is not None
+        self._wishes: set[str] = set()
+        self.has_more = True
+        self.agreed: list[str] = []
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the variables' first values are this worker's, which gives them to the others."""
+        return self.workers.is_chief if self.board is None else self.board.is_chief
+
+    @property
+    def saves_input(self) -> bool:
+        """Whether this worker saves where its input stands: each does that trains with others."""
+        return self.is_chief or self.workers.count > 1
+
+    @property
+    def is_one(self) -> bool:
+        """Whether there is nobody to agree with."""
+        return self._ballot is None
+
+    @property
+    def stop(self) -> str | None:
+        """Why somebody wanted to stop: the name of a signal, or the reason of a `TrainResult`."""
+        return next((wish for wish in self.agreed if wish != "save"), None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the last call was a loop that nobody began, because somebody wants to stop."""
+        return self.board is None and self._is_loop and self.stop is not None
+
+    def wish(self, what: str) -> None:
+        """Asks all workers for it in the next session call."""
+        self._wishes.add(what)
+
+    def ballot(self) -> tuple[list[tf.Tensor], list[tf.Tensor], list[Any]]:
+        """What a call fetches besides, and what it feeds, for an agreement; nothing for one."""
+        if self.board is not None:
+            return [self.board.stop.tensor], [], []
+        if self._ballot is None or self._outcome is None:
+            return [], [], []
+        return [self._outcome], [self._ballot.wishes], [self._wish_vector()]
+
+    def take_in(self, outcome: np.ndarray) -> None:
+        """Notes what was agreed on."""
+        if self.board is not None:
+            told = self.board.stop_reason(int(outcome))
+            self.agreed = [] if told is None else [told]
+            return
+        self.has_more = bool(outcome[0])
+        self.agreed = [
+            wish for wish, is_wished in zip(WISHES, outcome[1:], strict=True) if is_wished
+        ]
+        self._wishes.discard("save")
+
+    def meet(self, session: tf.compat.v1.Session, number: int = 0) -> int:
+        """Waits for all workers; returns the least of their numbers."""
+        if self._ballot is None:
+            return number
+        feeds = {self._ballot.num_steps: number, self._ballot.wishes: [0] * len(WISHES)}
+        return int(session.run(self._ballot.agreed, feeds)[0])
+
+    def tell(self, session: tf.compat.v1.Session, number: int) -> int:
+        """The chief's number, which all get; every worker makes this call."""
+        return self.meet(session, number if self.is_one or self.workers.is_chief else _LARGEST)
+
+    def announce(self, session: tf.compat.v1.Session) -> None:
+        """The chief lets workers begin that do not wait for each other."""
+        if self.board is not None and self.board.is_chief:
+            self.board.announce(session)
+
+    def first_without(self, session: tf.compat.v1.Session, has_it: bool) -> int | None:
+        """The first worker, counted from 0, that has not got something; None if all have it."""
+        number = self.meet(session, _LARGEST if has_it else self.workers.index)
+        return None if number == _LARGEST else number
+
+    def own_hooks(self, hooks: Sequence[Hook]) -> list[Hook]:
+        """Those that this worker runs: the chief's alone write to the model's directory."""
+        if self.is_chief:
+            return list(hooks)
+        return [hook for hook in hooks if not isinstance(hook, _WRITERS)]
+
+    def _wish_vector(self) -> np.ndarray:
+        return np.asarray([wish in self._wishes for wish in WISHES], np.int32)
+
+
+@contextlib.contextmanager
+def joined(
+    program: TrainProgram,
+    mine: Mapping[str, Any],
+    connection: Connection,
+    timeout_secs: float,
+    check: Callable[[], None],
+) -> Iterator[Peers]:
+    """Inside, all workers are there, are alike, and are watched; with one, nothing happens.
+
+    Args:
+      program: to be run.
+      mine: what must be equal on all workers besides the model.
+      connection: of this worker, to its server and to the others.
+      timeout_secs: how long to wait for the others.
+      check: called while this waits; what it raises ends the waiting.
+
+    Raises:
+      TimeoutError: a worker did not come.
+      ValueError: a worker has another model or config.
+      tf.errors.UnavailableError: a worker is gone.
+    """
+    peers = Peers(connection.needed, connection.peer_timeout_secs)
+
+    def open_session(graph: tf.Graph) -> tf.compat.v1.Session:
+        wait = functools.partial(peers.wait_for, check=check)
+        return _tf.InterruptibleSession(connection.target, graph, connection.session_config, wait)
+
+    with contextlib.closing(peers):
+        peers.wait(timeout_secs, check)
+        with peers.watched():
+            if program.workers.count > 1:
+                described = {**mine, **describe_model(program.graph)}
+                check_alike(described, program.workers, open_session)
+            yield peers
+
+
+def collectives_of_save(saver: Any, graph: tf.Graph) -> list[tf.Operation]:
+    """What all workers must run when the chief saves: reductions of what each has its own of."""
+    if not isinstance(saver, tf.compat.v1.train.Saver) or saver.saver_def is None:
+        return []
+    name = saver.saver_def.save_tensor_name
+    return collective_ops_behind(graph.get_tensor_by_name(name).op)

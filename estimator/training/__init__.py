@@ -1,0 +1,1 @@
+"""Running a train program: its loops, saves, reports, and why it ends."""

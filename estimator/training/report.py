@@ -1,0 +1,237 @@
+"""What a training tells: people, TensorBoard, and programs that read `metrics.jsonl`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+import tensorflow as tf
+
+from estimator import console
+from estimator.checkpoint import files
+from estimator.cluster.server import task_name
+from estimator.config.batch_size import batch_in_words
+from estimator.config.loop_length import loop_in_words
+from estimator.config.run_config import RunConfig
+from estimator.program.programs import TrainProgram
+from estimator.runtime.strategy import replicas_in_words
+from estimator.summary.event_writer import EventWriter
+from estimator.summary.metrics_log import MetricsLog
+from estimator.training.progress_bar import ProgressBar
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """The steps of a training.
+
+    Attributes:
+      first_step: from which it goes on.
+      last_step: where it stops at the latest; None if that is not known.
+      checkpoint: the path of what was restored; None if nothing was.
+    """
+
+    first_step: int
+    last_step: int | None
+    checkpoint: str | None
+
+    def __str__(self) -> str:
+        """As in "from step 100 (model.ckpt-100) to 1,000"."""
+        restored = f" ({os.path.basename(self.checkpoint)})" if self.checkpoint else ""
+        end = "the end of the input" if self.last_step is None else f"{self.last_step:,}"
+        return f"from step {self.first_step:,}{restored} to {end}"
+
+
+class TrainReport:
+    """Tells how a training begins, goes on and ends.
+
+    Of a cluster's tasks, only the chief says more than that it begins and ends.
+    A bar takes the place of the lines in between where people look at a terminal.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        program: TrainProgram,
+        span: Span,
+        events: EventWriter,
+        batch: str = "",
+        batch_size: int | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Tells nothing yet.
+
+        Args:
+          config: its `model_dir` is filled in.
+          program: what is trained.
+          span: the steps.
+          events: where the speed is written.
+          batch: how many examples the replicas take at a time, if that is known already.
+          batch_size: their number; None leaves out how many examples there are a second.
+          clock: in seconds.
+        """
+        self._config = config
+        self._program = program
+        self._span = span
+        self._events = events
+        self._batch = batch or batch_in_words(
+            program.input.batch_size, program.strategy.num_replicas_in_sync
+        )
+        self._batch_size = batch_size
+        self._clock = clock
+        self._model_dir = str(config.model_dir)
+        self._metrics = MetricsLog(self._model_dir)
+        self._bar: ProgressBar | None = None
+        self._stack = contextlib.ExitStack()
+        self._began = self._told = clock(), span.first_step
+
+    def __enter__(self) -> TrainReport:
+        """Tells what begins."""
+        span = self._span
+        if not self._config.is_chief:
+            console.say("%s trains %s", self._task(), span)
+            self._began = self._clock(), span.first_step
+            return self
+        self._metrics.go_on_from(span.first_step)
+        console.say("Training in %s %s: %s", self._model_dir, span, self._how())
+        if self._config.log_step_count_steps is not None and console.is_terminal():
+            self._bar = ProgressBar(span.first_step, span.last_step)
+            self._stack.enter_context(console.rewriting(self._bar))
+            self._stack.callback(self._bar.close)
+        self._began = self._told = self._clock(), span.first_step
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Takes the bar away."""
+        self._stack.close()
+
+    def advance(self, step: int, loss: float | None) -> None:
+        """After every session call; it costs next to nothing."""
+        if self._bar is not None:
+            self._bar.advance(step, loss)
+
+    def tell(self, step: int, loss: float | None) -> None:
+        """After an interval of logs."""
+        steps_per_sec = self._speed_since(self._told, step)
+        self._told = self._clock(), step
+        speeds = {"global_step/sec": steps_per_sec}
+        if self._batch_size is not None:
+            num_batches = 1 if self._program.window is None else self._program.window.size
+            speeds["examples/sec"] = steps_per_sec * num_batches * self._batch_size
+        self._events.write_scalars(speeds, step)
+        if not self._config.is_chief:
+            return
+        self._metrics.write_train(step, loss, steps_per_sec)
+        if self._bar is None:
+            console.say("%s", self._progress(step, loss, steps_per_sec))
+
+    def end(self, step: int, loss: float | None, reason: str) -> None:
+        """Tells where training ended and why, and how to look at what came of it."""
+        num_steps, secs = step - self._span.first_step, self._clock() - self._began[0]
+        made = f"{num_steps:,} steps in {_clock_time(secs)}"
+        if not self._config.is_chief:
+            console.say("%s stopped at step %s (%s): %s", self._task(), f"{step:,}", reason, made)
+            return
+        if step > self._told[1] and reason != "nan loss":
+            self._metrics.write_train(step, loss, self._speed_since(self._told, step))
+        self._stack.close()
+        parts = [
+            made,
+            f"{_short(self._speed_since(self._began, step))} steps/s",
+            *_loss(loss),
+        ]
+        console.say(
+            "Training stopped at step %s (%s): %s. Checkpoint: %s\nTensorBoard: %s",
+            f"{step:,}",
+            f"{reason}{self._beyond(step)}",
+            ", ".join(parts),
+            files.latest_checkpoint(self._model_dir) or "none",
+            tensorboard_command(self._model_dir),
+        )
+
+    def _beyond(self, step: int) -> str:
+        """Why training went beyond its last step, if it did."""
+        if self._span.last_step is None or step <= self._span.last_step:
+            return ""
+        return "; each worker that shares variables may make one more step"
+
+    def _task(self) -> str:
+        """What this task of a cluster is called, at the beginning of a sentence."""
+        cluster = self._config.cluster
+        return task_name(str(cluster.task_type), cluster.task_id).capitalize()
+
+    def _how(self) -> str:
+        window = self._program.window
+        batches = "" if window is None else f"{window.size:,} batches of "
+        loop, last_step = self._config.iterations_per_loop, self._span.last_step
+        if not isinstance(loop, str) and last_step is not None:
+            loop = max(1, min(loop, int(last_step) - self._span.first_step))
+        parts = [
+            f"{loop_in_words(loop)} a session call",
+            replicas_in_words(self._program.strategy),
+            f"{batches}{self._batch} a step" if self._batch else "",
+        ]
+        return ", ".join(filter(None, parts))
+
+    def _speed_since(self, then: tuple[float, int], step: int) -> float:
+        return (step - then[1]) / max(self._clock() - then[0], 1e-9)
+
+    def _progress(self, step: int, loss: float | None, steps_per_sec: float) -> str:
+        last_step = self._span.last_step
+        parts = [*_loss(loss), f"{_short(steps_per_sec)} steps/s"]
+        # Workers that share variables on ps tasks may each make one step more than the last.
+        if last_step is None or step > last_step:
+            return f"step {step:,}: {', '.join(parts)}"
+        if steps_per_sec > 0:
+            parts.append(f"{_clock_time((last_step - step) / steps_per_sec)} left")
+        return f"step {step:,} of {last_step:,}: {', '.join(parts)}"
+
+
+class SavesInEvents(tf.compat.v1.train.CheckpointSaverListener):
+    """Notes in the event file which steps were saved."""
+
+    def __init__(self, events: EventWriter) -> None:
+        """Writes nothing yet."""
+        self._events = events
+
+    def after_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
+        """Notes the step."""
+        del session
+        self._events.write_save(files.PREFIX, global_step_value)
+
+
+def tensorboard_command(model_dir: str) -> str:
+    """What starts TensorBoard on a `model_dir`, in the shell that this process was started from."""
+    beside = os.path.join(os.path.dirname(sys.executable), "tensorboard")
+    found = shutil.which("tensorboard")
+    is_ours = found is not None and os.path.realpath(found) == os.path.realpath(beside)
+    command = "tensorboard" if is_ours else f"{shlex.quote(sys.executable)} -m tensorboard.main"
+    return f"{command} --logdir {shlex.quote(model_dir)}"
+
+
+def _loss(loss: float | None) -> list[str]:
+    return [] if loss is None else [f"loss {loss:.4g}"]
+
+
+def _short(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _clock_time(secs: float) -> str:
+    """Such as 1.3 s, 0:12, 1:00:00."""
+    if secs < 9.95:
+        return f"{secs:.1f} s"
+    minutes, secs = divmod(round(secs), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{secs:02}" if hours else f"{minutes}:{secs:02}"

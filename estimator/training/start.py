@@ -1,0 +1,120 @@
+"""How a training begins: from which step, where in its input, and with which files."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+import tensorflow as tf
+
+from estimator.checkpoint import files
+from estimator.checkpoint.graph_text import writing_graph
+from estimator.checkpoint.input_position import InputPosition
+from estimator.checkpoint.writer import CheckpointWriter
+from estimator.config.run_config import RunConfig
+from estimator.program.programs import TrainProgram
+from estimator.session.worker_group import Team
+from estimator.training.nan_guard import BadWeightsError, WeightsCheck
+
+_log = logging.getLogger("estimator")
+
+
+def tell_saved_step(session: tf.compat.v1.Session, team: Team, path: str | None) -> int | None:
+    """The step of the checkpoint that was restored, which the chief tells all; None without one."""
+    step = -1 if path is None else files.checkpoint_step(path) or 0
+    step = team.tell(session, step)
+    return None if step < 0 else step
+
+
+def start_input(
+    session: tf.compat.v1.Session,
+    program: TrainProgram,
+    position: InputPosition | None,
+    model_dir: str,
+    saved_step: int | None,
+    team: Team,
+) -> bool:
+    """Starts the input; returns whether it goes on where it stood at the checkpoint.
+
+    It does on all workers or on none: some would see examples again that others leave behind.
+    """
+    if program.input.initializer is not None:
+        session.run(program.input.initializer)
+    if saved_step is None:
+        return False
+    is_restored = position is not None and position.restore(session, model_dir, saved_step)
+    number = team.first_without(session, is_restored)
+    if number is None:
+        _restore_copies(session, position, model_dir, saved_step, team)
+        return True
+    if is_restored:
+        session.run(program.input.initializer)
+    if position is not None and not team.is_one:
+        _log.warning(
+            "Worker %d of the workers, counted from 0, has no position in its input at step %d: "
+            "the inputs of all workers start at their beginning.",
+            number,
+            saved_step,
+        )
+    return False
+
+
+def _restore_copies(
+    session: tf.compat.v1.Session,
+    position: InputPosition | None,
+    model_dir: str,
+    saved_step: int,
+    team: Team,
+) -> None:
+    """Gives each replica what it had updated by itself, on all workers or on none."""
+    if position is None or not position.has_copies:
+        return
+    if team.first_without(session, position.finds_copies(model_dir, saved_step)) is None:
+        position.restore_copies(session, model_dir, saved_step)
+
+
+def save_start(
+    session: tf.compat.v1.Session,
+    program: TrainProgram,
+    config: RunConfig,
+    checkpoints: CheckpointWriter | None,
+    weights: WeightsCheck,
+    team: Team,
+) -> None:
+    """Saves what training starts from, if checkpoints are saved before its end, too.
+
+    Weights that are not finite are not saved; the first loop says so.
+
+    Args:
+      session: open.
+      program: what is trained.
+      config: says whether checkpoints are saved.
+      checkpoints: None if training goes on from one, or if a hook saves.
+      weights: says whether they are finite.
+      team: of workers that do not wait for each other, the chief alone saves.
+    """
+    is_asynchronous = team.board is not None and not team.is_chief
+    if checkpoints is None or is_asynchronous or not _saves_on_the_way(config):
+        return
+    step = int(session.run(program.current_step))
+    if config.nan_policy != "ignore":
+        try:
+            weights.check(session, step)
+        except BadWeightsError:
+            return
+    checkpoints.save_start(session, step)
+
+
+def graph_written(
+    program: TrainProgram, config: RunConfig, checkpoints: CheckpointWriter | None, team: Team
+) -> contextlib.AbstractContextManager[None]:
+    """Inside, the chief writes the graph as text, unless a hook saves, which writes it too."""
+    is_wanted = config.checkpoint_save_graph_def and _saves_on_the_way(config)
+    if checkpoints is None or not is_wanted or not team.is_chief:
+        return contextlib.nullcontext()
+    return writing_graph(program.graph, str(config.model_dir))
+
+
+def _saves_on_the_way(config: RunConfig) -> bool:
+    """Whether checkpoints are saved besides that of the end."""
+    return config.save_checkpoints_steps is not None or config.save_checkpoints_secs is not None

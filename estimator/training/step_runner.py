@@ -1,0 +1,263 @@
+"""Makes the session calls that steps of training take: a loop, one, or one for each batch."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator.config.loop_length import LoopLength
+from estimator.hooks.stock_hooks_in_loops import StockHooks
+from estimator.program.programs import TrainProgram
+from estimator.session.hooked_session import Hook, HookedSession
+from estimator.session.worker_group import Team
+from estimator.training.loop_autotuner import Pace
+
+_log = logging.getLogger("estimator")
+
+# A step that nobody counts is no error before so many: a hook, or a branch that is taken now and
+# then, may count the next.
+MANY_CALLS, MANY_STEPS = 100, 1000
+
+
+class Steps:
+    """The steps of a program in a session.
+
+    Attributes:
+      step: the global step.
+      loss: of the last step; None before the first.
+      is_cut: whether the input ended within the last call, or before it.
+      has_run: whether any batch was taken so far.
+      num_waiting: how many batches `complete` found that no step has taken in.
+      stock_hooks: which steps the stock ones among the hooks wait for.
+    """
+
+    def __init__(
+        self,
+        program: TrainProgram,
+        session: HookedSession,
+        hooks: Sequence[Hook],
+        team: Team,
+        length: LoopLength,
+        *,
+        stops_on_nan: bool,
+        clock: Callable[[], float],
+    ) -> None:
+        """Reads where the program stands.
+
+        Args:
+          program: what is trained.
+          session: open and started.
+          hooks: of the session.
+          team: the workers that make these calls together.
+          length: of a loop.
+          stops_on_nan: a step whose loss is not finite is the last one.
+          clock: seconds from any fixed moment.
+        """
+        self._program = program
+        self._session = session
+        self._team = team
+        self._pace = Pace(length)
+        self._stops_on_nan = stops_on_nan
+        self._clock = clock
+        self.loss: float | None = None
+        self.num_waiting = 0
+        self.is_cut = False
+        self.has_run = False
+        self._uncounted_calls = self._uncounted_steps = 0
+        self.step = self._read(program.current_step)
+        self._num_taken = self._read_num_taken()
+        self.stock_hooks = StockHooks(hooks, self.step)
+
+    def num_steps(self) -> int:
+        """How many steps the next loop may have."""
+        return self._pace.num_steps()
+
+    def run(self, num_steps: int, is_recording: bool, end: int | None) -> bytes | None:
+        """Runs a loop; returns the summaries of its last step.
+
+        Args:
+          num_steps: of the loop.
+          is_recording: whether its last step leaves summaries.
+          end: the global step that no loop goes beyond, which other workers may count, too.
+
+        If `is_cut` after it, `complete` takes what the end of the input left.
+
+        Raises:
+          ValueError: the input of one of several workers ended, of which the others do not know.
+        """
+        self.is_cut = False
+        window, started_at = self._program.window, self._clock()
+        num_batches, before = num_steps, self.step
+        if window is not None:
+            # A run may go on with shorter windows than that which it stopped in.
+            num_batches = num_steps * window.size - min(self._num_taken, window.size - 1)
+        if self._program.num_steps is not None:
+            summary = self._call_or_cut(is_recording, num_steps, num_batches, end)
+        else:
+            summary = self._run_batches(num_batches, is_recording)
+        if not self.is_cut:
+            self._num_taken = 0
+        if self.step == before:
+            # A hook may have counted it, after the call.
+            self.step = self._read(self._program.current_step)
+        # Several workers run what the one runs that wants the fewest steps.
+        num_run = num_steps if self._team.is_one else max(1, self.step - before)
+        self._pace.record(num_run, self._clock() - started_at)
+        return summary
+
+    def _run_batches(self, num_batches: int, is_recording: bool) -> bytes | None:
+        """Takes a step's batches, one a call; returns the summaries of the last one."""
+        summary = None
+        for left in reversed(range(num_batches)):
+            # Any of them may turn out to be the input's last, with which the step is completed.
+            latest = self._call_or_cut(is_recording, int(left == 0))
+            if self.is_cut:
+                break
+            summary = latest
+            if self.is_nan or not self._team.has_more:
+                break
+        return summary
+
+    def _call_or_cut(self, *args: Any) -> bytes | None:
+        """`_call`, which the end of one worker's input may cut short."""
+        try:
+            return self._call(*args)
+        except tf.errors.OutOfRangeError as error:
+            if not self._team.is_one:
+                raise ValueError(
+                    "The input of this worker ended, and others may have more. An `input_fn` that "
+                    "ends must return a tf.data.Dataset, of which all workers are told in time."
+                ) from error
+            self.is_cut = True
+            return None
+
+    def check_ends(self, before: int, num_steps: int) -> None:
+        """Raises if nothing counts steps, and the input has no end either."""
+        if self.step > before or self._team.board is not None:
+            self._uncounted_calls = self._uncounted_steps = 0
+            return
+        self._uncounted_calls += 1
+        self._uncounted_steps += num_steps
+        is_long = self._uncounted_calls >= MANY_CALLS and self._uncounted_steps >= MANY_STEPS
+        if not is_long:
+            return
+        num_runs, self._uncounted_calls, self._uncounted_steps = self._uncounted_steps, 0, 0
+        if self._is_input_endless():
+            raise ValueError(
+                f"The global step is still {before} after {num_runs:,} runs of "
+                "`train_op`, and the dataset of `input_fn` never ends, so training would not "
+                "either. Let `train_op` run the op that increments the global step, or a hook."
+            )
+
+    def _is_input_endless(self) -> bool:
+        """Whether that is certain."""
+        build_cardinality = self._program.input.build_cardinality
+        if build_cardinality is None:
+            return False
+        with self._program.graph.as_default():
+            cardinality = build_cardinality()
+        return int(self._session.session.run(cardinality)) == tf.data.INFINITE_CARDINALITY
+
+    @property
+    def is_nan(self) -> bool:
+        """Whether the last step's loss is not finite, and that stops training."""
+        return self._stops_on_nan and not math.isfinite(self.loss or 0)
+
+    def step_of_loss(self) -> int:
+        """The step that `loss` is of; it may not be complete."""
+        return self.step + bool(self._read_num_taken())
+
+    def complete(self) -> None:
+        """At the input's end: takes the step of the batches that do not make a whole one."""
+        window, num_taken = self._program.window, self._read_num_taken()
+        if window is not None and num_taken and window.flushes is None:
+            _log.warning(
+                "The input ends with %d batches of a step of %d. The optimizer needs a batch to "
+                "run, as a learning rate does that is computed from one: they wait for more.",
+                num_taken,
+                window.size,
+            )
+            self.num_waiting = num_taken - self._num_taken
+        elif window is not None and num_taken:
+            self._session.session.run(window.flushes)
+        before, self.step = self.step, self._read(self._program.current_step)
+        if self._program.loss_so_far is not None and self.step > before:
+            self.loss = float(self._session.session.run(self._program.loss_so_far))
+
+    def _call(
+        self,
+        is_recording: bool,
+        num_steps: int,
+        num_batches: int | None = None,
+        end: int | None = None,
+    ) -> bytes | None:
+        """Makes a session call and takes in how it went; returns its summaries.
+
+        A place for summaries that a loop never wrote holds an empty array.
+
+        Args:
+          is_recording: whether to return the summaries of its last batch.
+          num_steps: it completes; without one, nothing is asked to write summaries by itself.
+          num_batches: it takes, if it is a loop.
+          end: of the loop, if others count steps too.
+        """
+        program = self._program
+        fetches = [program.loss, program.global_step]
+        fetches += [] if program.num_run is None else [program.num_run]
+        num_fetches = len(fetches)
+        feeds: list[tf.Tensor] = []
+        values: list[Any] = []
+        if program.num_steps is not None:
+            feeds.append(program.num_steps)
+            values.append(np.int32(num_batches))
+        if program.end is not None and end is not None:
+            feeds.append(program.end)
+            values.append(np.int64(end))
+        if is_recording and num_steps:
+            feeds.append(program.is_recording)
+            values.append(np.True_)
+        if is_recording and program.summary is not None:
+            fetches.append(program.summary)
+        self.stock_hooks.expect(self.step, num_steps)
+        hooks = self.stock_hooks.of_call(is_end_of_step=num_steps > 0)
+        outcome, more_feeds, more_values = self._team.ballot()
+
+        def take_in(results: list[Any]) -> None:
+            expected = self.step + num_steps
+            self._take_in(results, results[-1] if outcome else None, num_batches, end)
+            if self.is_cut:
+                self.stock_hooks.cut(self.step, expected)
+
+        results = self._session.run(
+            [*fetches, *outcome], [*feeds, *more_feeds], [*values, *more_values], hooks, take_in
+        )
+        summary = results[num_fetches : len(results) - len(outcome)]
+        return summary[0] if summary and isinstance(summary[0], bytes) else None
+
+    def _take_in(
+        self, results: list[Any], outcome: Any, num_batches: int | None, end: int | None
+    ) -> None:
+        """Takes in what a call gave that was to take so many batches, up to the step `end`."""
+        loss, step, *rest = results
+        if outcome is not None:
+            self._team.take_in(outcome)
+        if not self._team.is_empty:
+            self.loss = float(loss)
+        self.step = int(step)
+        self.has_run = self.has_run or not self._team.is_empty
+        if num_batches is not None:
+            is_at_end = self.is_nan or (end is not None and self.step >= end)
+            self.is_cut = self._team.is_one and rest[0] < num_batches and not is_at_end
+
+    def _read_num_taken(self) -> int:
+        """How many batches the step in progress has taken, where a step has several."""
+        window = self._program.window
+        return 0 if window is None else self._read(window.num_taken)
+
+    def _read(self, tensor: tf.Tensor) -> int:
+        return int(self._session.session.run(tensor))

@@ -1,0 +1,371 @@
+"""Runs a train program: loops of the right length, checkpoints, summaries, and why it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable, Iterator, Sequence
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.checkpoint import files
+from estimator.checkpoint.input_position import (
+    InputPosition,
+    PositionListener,
+    build_input_position,
+    remove_positions,
+)
+from estimator.checkpoint.trainer_lock import trainer_lock
+from estimator.checkpoint.writer import CheckpointWriter, build_saver
+from estimator.cluster.consistency_check import describe_variables
+from estimator.cluster.kv_store import Noticeboard
+from estimator.cluster.server import check_runs_there, say_waiting
+from estimator.cluster.stop_policies import exit_status
+from estimator.cluster.task_health import Peers
+from estimator.config.loop_length import parse_loop_length
+from estimator.hooks.stock_hooks_in_loops import saver_hooks
+from estimator.program.graph_scope import extending
+from estimator.program.programs import TrainProgram
+from estimator.program.step_summaries import build_summary_with_new, summaries_so_far
+from estimator.session.hooked_session import HookedSession
+from estimator.session.opening import Setup, Start, build_setup, build_start, opened, with_broadcast
+from estimator.session.signals import StopSignal, stop_signals
+from estimator.session.tpu_startup import restarting_after_failure, start_tpu
+from estimator.session.worker_group import Team, collectives_of_save, joined
+from estimator.summary.event_writer import EventWriter
+from estimator.training.nan_guard import WeightsCheck, WeightsListener
+from estimator.training.report import SavesInEvents
+from estimator.training.request import TrainRequest, TrainResult
+from estimator.training.start import (
+    graph_written,
+    save_start,
+    start_input,
+    tell_saved_step,
+)
+from estimator.training.training_loop import TrainRun
+
+_log = logging.getLogger("estimator")
+
+# How long to wait for another trainer: its job may have been told to end, and still be saving. The
+# lock of a machine that is gone outlives it on NFS, for 90 seconds as a rule.
+_LOCK_PATIENCE_SECS = 120.0
+
+
+def run_train(
+    program: TrainProgram, request: TrainRequest, note_result: Callable[[TrainResult], None]
+) -> None:
+    """Opens a session, trains until something says stop, and saves the last step.
+
+    Args:
+      program: to train.
+      request: what is asked for.
+      note_result: told how training ended, also if a signal ends the process then.
+
+    Raises:
+      tf.compat.v1.train.NanLossDuringTrainingError: the loss or a weight is not finite and the
+        `nan_policy` is "raise", or "skip" and it was so before; that state is not saved.
+      ValueError: the input had no batch at all, or the checkpoint or the old model does not fit.
+      KeyboardInterrupt, SystemExit: a signal came; the last step is saved. See `stop_signals`.
+      TimeoutError, tf.errors.UnavailableError: another worker did not come, or is gone.
+      RuntimeError: another process trains in the same `model_dir`.
+    """
+    config = request.config
+    check_runs_there(program.graph, request.connection)
+    board = _make_board(program, request) if config.num_ps_replicas else None
+    team = Team(program, board, config.is_chief)
+    model_dir = str(config.model_dir)
+    start = _build_start(program, request)
+    position = _build_position(program, request)
+    weights = WeightsCheck(program.graph)
+    _tell_loop_length(request)
+    with contextlib.ExitStack() as stack:
+        if team.is_chief:
+            patience_secs = min(_LOCK_PATIENCE_SECS, config.session_creation_timeout_secs)
+            stack.enter_context(trainer_lock(model_dir, patience_secs))
+        paths = files.checkpoints_newest_first(model_dir)
+        stop = stack.enter_context(stop_signals())
+        _watch_saver_hooks(request, position, weights, stack)
+        # First: what they add to the graph is initialized, saved and recorded like the model's.
+        hooked, program = _begin_hooks(program, request, team)
+        setup = _build_setup(program, request, start)
+        events = EventWriter(model_dir, program.graph if config.checkpoint_save_graph_def else None)
+        checkpoints = _make_checkpoint_writer(request, setup, position, team, events)
+        tpu = start_tpu(program.strategy)
+        stack.enter_context(restarting_after_failure(program.strategy))
+        peers, replaceable = stack.enter_context(_joined(program, request, stop))
+        session, path = stack.enter_context(_opened(setup, paths, request, team, peers, stop, tpu))
+        stack.enter_context(_guarded(peers, team, session, stop, request))
+        # Not before: until the checkpoint has turned out to be this model's, nothing is touched.
+        tf.io.gfile.makedirs(model_dir)
+        if team.saves_input and (position is None or not request.is_same_input):
+            remove_positions(model_dir, program.workers)
+        saved_step = tell_saved_step(session, team, path)
+        if checkpoints is not None and saved_step is not None:
+            checkpoints.go_on_from(saved_step, path, paths)
+        is_resumed = start_input(session, program, position, model_dir, saved_step, team)
+        fresh = checkpoints if saved_step is None else None
+        save_start(session, program, config, fresh, weights, team)
+        team.announce(session)
+        stack.enter_context(graph_written(program, config, checkpoints, team))
+        hooked.start(session, stack.enter_context(_coordinated(session)))
+        run = TrainRun(program, hooked, request, checkpoints, events, weights, stop, team)
+        note_result(run.run(is_resumed, path, peers, replaceable))
+
+
+def _build_start(program: TrainProgram, request: TrainRequest) -> Start:
+    """What saves and what warm-starts the program."""
+    make_saver = functools.partial(
+        build_saver,
+        keep_checkpoint_max=request.config.keep_checkpoint_max,
+        keep_checkpoint_every_n_hours=request.config.keep_checkpoint_every_n_hours,
+    )
+    workers = program.workers
+    return build_start(
+        program.graph,
+        program.spec.scaffold,
+        make_saver,
+        request.old_model,
+        # Also where no warm start is asked for here: the chief may have one.
+        workers if workers.count > 1 else None,
+    )
+
+
+def _build_setup(program: TrainProgram, request: TrainRequest, start: Start) -> Setup:
+    """What initializes or restores a session on the program."""
+    setup = build_setup(
+        start,
+        request.session_config,
+        program.initializers,
+        # A run may begin to accumulate.
+        may_lack=program.window.variables if program.window is not None else (),
+    )
+    return with_broadcast(setup, program.workers)
+
+
+def _tell_loop_length(request: TrainRequest) -> None:
+    """Stock hooks that count steps take a session call for one, unless they are told."""
+    loop_steps = parse_loop_length(request.config.iterations_per_loop).steps
+    if loop_steps is not None:
+        for hook in request.hooks:
+            _tf.set_steps_per_run(hook, loop_steps)
+
+
+def _begin_hooks(
+    program: TrainProgram, request: TrainRequest, team: Team
+) -> tuple[HookedSession, TrainProgram]:
+    """Calls `begin` of hooks and listeners; returns the program with what they have it record."""
+    stand_ins = {id(inside): outside for inside, outside in program.stand_ins}
+    with extending(program.graph, program.place):
+        before = summaries_so_far()
+        if team.is_chief and not saver_hooks(request.hooks):  # Else the first of these calls them.
+            for listener in request.listeners:
+                listener.begin()
+        hooked = HookedSession(
+            program.graph,
+            team.own_hooks(request.hooks),
+            stand_ins=None if program.num_steps is None else stand_ins,
+            step=program.global_step,
+        )
+        if program.has_own_summary:
+            return hooked, program
+        summary = build_summary_with_new(program.summary, before)
+        return hooked, dataclasses.replace(program, summary=summary)
+
+
+# What decides what a session call runs, and how long training goes on.
+_EQUAL_FIELDS = (
+    "iterations_per_loop",
+    "nan_policy",
+    "resume_input",
+    "save_checkpoints_secs",
+    "save_checkpoints_steps",
+    "save_summary_steps",
+    "tf_random_seed",
+)
+
+
+@contextlib.contextmanager
+def _joined(
+    program: TrainProgram, request: TrainRequest, stop: StopSignal
+) -> Iterator[tuple[Peers, Peers]]:
+    """Inside, all tasks are there; yields those that are needed, and those that may come back."""
+    config, connection = request.config, request.connection
+    alike = {
+        "TensorFlow": tf.__version__,
+        "`steps`": request.steps,
+        "`max_steps`": request.max_steps,
+        **{f"`{name}`": getattr(config, name) for name in _EQUAL_FIELDS},
+        **request.equal,
+    }
+    timeout_secs = config.session_creation_timeout_secs
+    if connection.needed and not config.is_chief:
+        say_waiting(config.cluster, connection.needed)
+    with (
+        joined(program, alike, connection, timeout_secs, stop.check_waiting) as peers,
+        contextlib.closing(
+            Peers(connection.replaceable, connection.peer_timeout_secs)
+        ) as replaceable,
+    ):
+        # A call that hangs must not use up the time that a task has after SIGTERM.
+        stop.when_received(peers.hurry)
+        replaceable.wait(timeout_secs, stop.check_waiting)
+        yield peers, replaceable
+
+
+@contextlib.contextmanager
+def _opened(
+    setup: Setup,
+    paths: Sequence[str],
+    request: TrainRequest,
+    team: Team,
+    peers: Peers,
+    stop: StopSignal,
+    tpu: str | None,
+) -> Iterator[tuple[tf.compat.v1.Session, str | None]]:
+    """The session, and the path of the checkpoint that it was restored from."""
+    target = request.connection.target if tpu is None else tpu
+    wait = functools.partial(peers.wait_for, check=stop.check_waiting) if peers else None
+    timeout_secs = request.config.session_creation_timeout_secs
+    with opened(setup, paths, target, team, timeout_secs, wait) as (session, path):
+        if not isinstance(session, _tf.InterruptibleSession):
+            yield session, path
+            return
+        # From here on a signal ends the loop.
+        session.wait = peers.wait_for if request.connection.has_remote_calls else None
+        try:
+            yield session, path
+        finally:
+            # Closing it waits for tasks that are gone, which at the end nobody watches any more.
+            session.wait = peers.wait_for
+
+
+@contextlib.contextmanager
+def _guarded(
+    peers: Peers,
+    team: Team,
+    session: tf.compat.v1.Session,
+    stop: StopSignal,
+    request: TrainRequest,
+) -> Iterator[None]:
+    """Inside, the session does not wait for a task that is gone.
+
+    And the chief tells the ps tasks, which cannot know, how training inside ended.
+    """
+    if not request.connection.has_remote_calls:
+        peers.guard(session)
+    stop.end_call = session.close
+    board = team.board if team.is_chief else None
+    try:
+        yield
+    except BaseException:
+        if board is not None:
+            # They may be what is gone, for which the session was closed.
+            with contextlib.suppress(tf.errors.OpError, RuntimeError):
+                board.say_result(session, 1)
+        raise
+    if board is not None:
+        board.say_result(session, exit_status(stop.received))
+
+
+def _make_board(program: TrainProgram, request: TrainRequest) -> Noticeboard:
+    """What workers that do not wait for each other, and may have loops of their own, talk by."""
+    described = {
+        "TensorFlow": tf.__version__,
+        "`steps`": request.steps,
+        "`max_steps`": request.max_steps,
+        "`ps_placement`": request.config.ps_placement,
+        **describe_variables(program.graph, has_devices=True),
+    }
+    return Noticeboard(program.graph, request.config.cluster, described)
+
+
+def _build_position(program: TrainProgram, request: TrainRequest) -> InputPosition | None:
+    """What saves where the input stands; None if it is not saved."""
+    if not program.input.iterators or not request.config.resume_input:
+        return None
+    if request.config.num_ps_replicas:
+        return None  # A checkpoint is of no moment that all workers had in common.
+    if program.workers.count > 1 and saver_hooks(request.hooks):
+        _log.warning(
+            "A CheckpointSaverHook saves when the chief says so, which the other workers do not "
+            "hear of: the position in the input is not saved. Leave the hook out, and set the "
+            "intervals of the RunConfig."
+        )
+        return None
+    with program.graph.as_default():
+        return build_input_position(
+            program.input.iterators,
+            program.input.initializer,
+            program.workers,
+            tf.compat.v1.global_variables(),
+        )
+
+
+@contextlib.contextmanager
+def _coordinated(session: tf.compat.v1.Session) -> Iterator[tf.train.Coordinator]:
+    """Runs the graph's queue runners, if an old input has some, around the block."""
+    # What a thread waits for when training ends is cancelled.
+    clean = (tf.errors.OutOfRangeError, tf.errors.CancelledError)
+    coordinator = tf.train.Coordinator(clean_stop_exception_types=clean)
+    threads = tf.compat.v1.train.start_queue_runners(session, coordinator) if _has_queues() else []
+    try:
+        yield coordinator
+    finally:
+        coordinator.request_stop()
+        coordinator.join(threads, stop_grace_period_secs=5, ignore_live_threads=True)
+
+
+def _has_queues() -> bool:
+    return bool(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.QUEUE_RUNNERS))
+
+
+def _make_checkpoint_writer(
+    request: TrainRequest,
+    setup: Setup,
+    position: InputPosition | None,
+    team: Team,
+    events: EventWriter,
+) -> CheckpointWriter | None:
+    """None if one of the hooks saves checkpoints: then it is the one that does."""
+    collectives = [] if team.is_one else collectives_of_save(setup.saver, setup.graph)
+    if saver_hooks(request.hooks):
+        if collectives:
+            raise ValueError(
+                "A CheckpointSaverHook saves in the chief alone, and some variables (moving "
+                "statistics, say) are averaged over all workers when they are saved. Leave the "
+                "hook out, and set `save_checkpoints_steps` of the RunConfig."
+            )
+        return None
+
+    def save_on(session: tf.compat.v1.Session) -> bool:
+        # Not before all have saved their positions: a checkpoint never lacks one of them.
+        team.meet(session)
+        if collectives and not team.is_chief:
+            session.run(collectives)
+        return team.is_chief
+
+    return CheckpointWriter(
+        str(request.config.model_dir),
+        setup.saver,
+        position=position if team.saves_input else None,
+        listeners=[*request.listeners, SavesInEvents(events)] if team.is_chief else (),
+        save_graph_def=request.config.checkpoint_save_graph_def,
+        save_on=save_on,
+    )
+
+
+def _watch_saver_hooks(
+    request: TrainRequest,
+    position: InputPosition | None,
+    weights: WeightsCheck,
+    stack: contextlib.ExitStack,
+) -> None:
+    """Until the stack ends: hooks that save do it as we do; the first tells our listeners."""
+    checks = [] if request.config.nan_policy == "ignore" else [WeightsListener(weights)]
+    positions = [PositionListener(position, str(request.config.model_dir))] if position else []
+    for i, hook in enumerate(saver_hooks(request.hooks)):
+        first, last = ([*checks, *positions], request.listeners) if i == 0 else (checks, [])
+        stack.enter_context(_tf.listening(hook, first, last))

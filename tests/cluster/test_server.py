@@ -1,0 +1,71 @@
+"""How sessions reach a cluster."""
+
+import json
+
+import grpc
+import pytest
+import tensorflow as tf
+
+import estimator as est
+from estimator.cluster.server import connect, connect_to_existing
+from estimator.config.cluster import parse_tf_config
+from estimator.runtime.strategy import make_no_strategy
+from tests.integration.cluster import make_addresses
+from tests.toy import Model, numbers
+
+
+def cluster(addresses, **more):
+    task = {"type": "chief", "index": 0}
+    return parse_tf_config(json.dumps({"cluster": addresses, "task": task, **more}))
+
+
+def test_to_connect_leaves_the_config_that_is_given_as_it_was():
+    given = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+    before = given.SerializeToString()
+    addresses = {"chief": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"]}
+    beside_ps = est.RunConfig(cluster=cluster(addresses, session_master="grpc://127.0.0.1:1"))
+    alone = est.tpu.RunConfig(master="grpc://127.0.0.1:1")
+    config = connect(make_no_strategy(), beside_ps, given).session_config
+    assert list(config.device_filters) == ["/job:ps", "/job:chief/task:0"]
+    for connection in (
+        connect(make_no_strategy(), alone, given),
+        connect_to_existing(alone, est.ModeKeys.TRAIN, given),
+    ):
+        assert connection.session_config.isolate_session_state
+        assert connection.session_config.allow_soft_placement
+    assert given.SerializeToString() == before
+
+
+@pytest.fixture
+def open_channels(monkeypatch):
+    """The channels that were made and not closed since."""
+    channels = []
+    make = grpc.insecure_channel
+
+    def make_noted(*arguments, **options):
+        channel = make(*arguments, **options)
+        channels.append(channel)
+        close = channel.close
+
+        def noted_close():
+            channels.remove(channel)
+            close()
+
+        channel.close = noted_close
+        return channel
+
+    monkeypatch.setattr(grpc, "insecure_channel", make_noted)
+    return channels
+
+
+def test_waiting_in_vain_leaves_no_connection(tmp_path, open_channels):
+    addresses = make_addresses(chief=1, worker=1, ps=1)
+    seconds = {"session_creation_timeout_secs": 0.2}
+    chief = est.RunConfig(cluster=cluster(addresses), **seconds)
+    with pytest.raises(TimeoutError, match="Ps 0"):
+        est.Estimator(Model(), str(tmp_path / "a"), chief).train(numbers())
+    est.Estimator(Model(), str(tmp_path / "b")).train(numbers(), steps=1)
+    master = est.tpu.RunConfig(master=f"grpc://{addresses['ps'][0]}", **seconds)
+    with pytest.raises(TimeoutError, match="the server of `master`|The server of `master`"):
+        list(est.Estimator(Model(), str(tmp_path / "b"), master).predict(numbers()))
+    assert open_channels == []

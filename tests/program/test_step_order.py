@@ -1,0 +1,146 @@
+"""Every read and every write of a variable in a step stand on one path: luck orders none."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator as est
+from estimator.estimators import train_setup
+from tests.conformance import cases
+from tests.step_accesses import unordered_accesses
+
+V1 = tf.compat.v1
+
+
+@dataclasses.dataclass
+class StopBuildingError(Exception):
+    """Holds the program, so that nothing is run."""
+
+    program: object
+
+
+@pytest.fixture
+def unordered(monkeypatch, tmp_path):
+    """Builds a training, and returns the pairs of accesses that nothing orders."""
+    build = train_setup.build_train_program
+
+    def build_only(*args, **kwargs):
+        raise StopBuildingError(build(*args, **kwargs))
+
+    monkeypatch.setattr(train_setup, "build_train_program", build_only)
+
+    def find(model_fn, **config):
+        model = est.Estimator(model_fn, str(tmp_path), cases.make_config(**config))
+        with pytest.raises(StopBuildingError) as stop:
+            model.train(cases.input_fn, max_steps=3)
+        program = stop.value.program
+        summaries = [] if program.summary is None else [program.summary]
+        return unordered_accesses(program.graph, [program.loss, program.global_step, *summaries])
+
+    return find
+
+
+def decaying_momentum():
+    step = V1.train.get_global_step()
+    return V1.train.MomentumOptimizer(V1.train.exponential_decay(0.1, step, 10, 0.9), 0.9)
+
+
+OPTIMIZERS = {
+    "v1_sgd": lambda: V1.train.GradientDescentOptimizer(0.1),
+    "v1_momentum_decay": decaying_momentum,
+    "keras_adam": lambda: keras.optimizers.Adam(0.1, clipnorm=1.0),
+}
+
+
+def make_model_fn(optimizer, accumulate_steps):
+    """Random numbers, moving statistics, counters and reads that no gradient needs."""
+
+    def model_fn(features, labels, mode):
+        step = V1.train.get_global_step()
+        x = features
+        if optimizer != "v1_sgd":  # Else no gradient waits for a random number.
+            x = tf.nn.dropout(x, 0.3, seed=3)
+            x = keras.layers.Dropout(0.2, seed=1)(x, training=True)
+        x = keras.layers.BatchNormalization()(x, training=True)
+        scale = V1.get_variable("scale", [], initializer=V1.ones_initializer())
+        drawn = V1.get_variable(
+            "drawn",
+            [1],
+            initializer=V1.ones_initializer(),
+            trainable=False,
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+        noted = drawn.assign(tf.random.uniform([1], seed=5))
+        loss = cases.build_softmax_loss(x, labels) + scale * tf.reduce_mean(features)
+        V1.summary.scalar("step", tf.cast(step, tf.float32))
+        V1.summary.scalar("scale", scale)
+        made = OPTIMIZERS[optimizer]()
+        if accumulate_steps == 1:
+            train_op = cases.build_minimize(made, loss)
+        else:
+            made = est.tpu.CrossShardOptimizer(made, accumulate_steps=accumulate_steps)
+            train_op = made.minimize(loss, step)
+        return est.tpu.TPUEstimatorSpec(
+            mode,
+            loss=loss,
+            train_op=tf.group(train_op, noted),
+            host_call=(lambda step: [tf.no_op()], [tf.reshape(step, [1])]),
+        )
+
+    return model_fn
+
+
+CASES = [
+    ("v1_sgd", 1, "no_strategy", 1, "raise"),
+    ("v1_sgd", 4, "no_strategy", 1, "skip"),
+    ("v1_momentum_decay", 4, "no_strategy", 5, "raise"),
+    ("v1_sgd", 1, "mirrored_x2", 5, "skip"),
+    ("v1_momentum_decay", 4, "mirrored_x2", 1, "raise"),
+    ("keras_adam", 1, "no_strategy", 5, "skip"),
+    ("keras_adam", 4, "mirrored_x2", 5, "raise"),
+    ("v1_momentum_decay", 1, "central_storage_x2", 5, "raise"),
+]
+
+
+@pytest.mark.parametrize(("optimizer", "size", "strategy", "loop", "nan_policy"), CASES)
+def test_no_two_accesses_of_a_variable_race(optimizer, size, strategy, loop, nan_policy, unordered):
+    found = unordered(
+        make_model_fn(optimizer, size),
+        iterations_per_loop=loop,
+        nan_policy=nan_policy,
+        tf_random_seed=1,
+        save_summary_steps=2,
+        **cases.STRATEGIES[strategy],
+    )
+    assert found == []
+
+
+def test_accesses_that_only_luck_orders_are_found():
+    with tf.Graph().as_default():
+        count = V1.get_variable("count", [], use_resource=True)
+        read = count.read_value()
+        write = count.assign_add(1.0, read_value=False)
+        assert len(unordered_accesses(read.graph, [read, write])) == 1
+        with tf.control_dependencies([write]):
+            after = tf.identity(count.read_value())
+        assert unordered_accesses(read.graph, [after]) == []
+
+
+def test_a_loss_is_of_the_weights_before_its_step(tmp_path):
+    """The gradient of w * x needs no w, so nothing but the rule orders the loss and the update."""
+
+    def model_fn(features, labels, mode):
+        w = V1.get_variable("w", [], initializer=V1.zeros_initializer())
+        loss = -w + 0 * tf.reduce_mean(features)
+        step = V1.train.get_global_step()
+        with tf.control_dependencies([tf.reduce_sum(tf.random.uniform([300, 300]))]):
+            seen = tf.identity(loss)
+        train_op = V1.train.GradientDescentOptimizer(1.0).minimize(loss, step)
+        return est.EstimatorSpec(mode, loss=seen, train_op=train_op)
+
+    model = est.Estimator(model_fn, str(tmp_path), cases.make_config(iterations_per_loop=5))
+    model.train(cases.input_fn, max_steps=5)
+    assert np.float32(model.train_result.loss) == -4

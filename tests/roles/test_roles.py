@@ -1,0 +1,259 @@
+"""R10: the evaluator of a cluster, in this process; time is injected."""
+
+import json
+import os
+
+import pytest
+
+import estimator as est
+from estimator.config.cluster import parse_tf_config
+from estimator.roles import completion
+from estimator.roles.completion import clear_end, read_end, write_end
+from estimator.roles.train_and_evaluate import run_evaluator
+from estimator.summary.event_reader import read_evaluations
+from tests.toy import Model, numbers
+
+TF_CONFIG = {
+    "cluster": {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"]},
+    "task": {"type": "evaluator", "index": 0},
+}
+
+
+class Time:
+    """A clock that goes on only while somebody sleeps; `events` happen at their times."""
+
+    def __init__(self, **events):
+        self.now = 0.0
+        self._events = {float(at[1:]): event for at, event in events.items()}
+
+    def clock(self):
+        return self.now
+
+    def sleep(self, secs):
+        self.now += secs
+        for at in [at for at in self._events if at <= self.now]:
+            self._events.pop(at)()
+        assert self.now < 1000
+
+
+@pytest.fixture
+def model_dir(tmp_path):
+    """Eight checkpoints, 5 to 40, of a training that has ended."""
+    config = est.RunConfig(str(tmp_path), save_checkpoints_steps=5, keep_checkpoint_max=None)
+    with est.Estimator(Model(), config=config) as trained:
+        trained.train(numbers(), max_steps=40)
+    return str(tmp_path)
+
+
+def evaluate(model_dir, time, max_steps=None, **spec):
+    config = est.RunConfig(
+        model_dir,
+        cluster=parse_tf_config(json.dumps(TF_CONFIG)),
+        save_checkpoints_steps=5,
+        session_creation_timeout_secs=900,
+    )
+    eval_spec = est.EvalSpec(numbers(3), **{"start_delay_secs": 0, "throttle_secs": 0, **spec})
+    with est.Estimator(Model(), config=config) as model:
+        train_spec = est.TrainSpec(numbers(), max_steps)
+        result = run_evaluator(model, train_spec, [eval_spec], time.clock, time.sleep)
+    return result, list(read_evaluations(os.path.join(model_dir, "eval", "*tfevents*")))
+
+
+def test_a_backlog_is_worked_through_in_order_and_only_once(model_dir):
+    result, evaluated = evaluate(model_dir, Time(), max_steps=40)
+    assert evaluated == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert result.metrics["global_step"] == 40
+    assert result.train_result.global_step == 40
+    before = os.listdir(os.path.join(model_dir, "eval"))
+    config = est.RunConfig(model_dir, save_checkpoints_steps=5)
+    with est.Estimator(Model(), config=config) as trained:
+        trained.train(numbers(), max_steps=50)
+    _, evaluated = evaluate(model_dir, Time(), max_steps=50)
+    assert evaluated == [5, 10, 15, 20, 25, 30, 35, 40, 45, 50]
+    (file,) = set(os.listdir(os.path.join(model_dir, "eval"))) - set(before)
+    assert list(read_evaluations(os.path.join(model_dir, "eval", file))) == [45, 50]
+
+
+def test_a_checkpoint_of_the_backlog_that_is_damaged_is_passed_over(model_dir):
+    os.truncate(os.path.join(model_dir, "model.ckpt-15.index"), 0)
+    _, evaluated = evaluate(model_dir, Time(), max_steps=40)
+    assert evaluated == [5, 10, 20, 25, 30, 35, 40]
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [({"throttle_secs": 600}, [40]), ({"every_steps": 15}, [15, 30, 40])],
+    ids=["throttle_secs", "every_steps"],
+)
+def test_not_every_checkpoint_is_wanted_but_the_last_one_is(model_dir, spec, expected):
+    _, evaluated = evaluate(model_dir, Time(), max_steps=40, **spec)
+    assert evaluated == expected
+
+
+def test_it_waits_for_the_end_of_training(model_dir):
+    time = Time(t30=lambda: write_end(model_dir, exit_status=0, reason="hook"))
+    result, evaluated = evaluate(model_dir, time)
+    assert evaluated[-1] == 40
+    assert result.train_result.reason == "hook"
+    assert time.now == pytest.approx(30, abs=1)
+
+
+def write_old_end(model_dir, **facts):
+    """Leaves word of an end that is older than this process, by the clock of the file system."""
+    write_end(model_dir, exit_status=0, **facts)
+    (path,) = [entry.path for entry in os.scandir(model_dir) if "ended" in entry.name]
+    os.utime(path, (0, 0))
+
+
+@pytest.mark.parametrize("is_ahead", [True, False])
+def test_the_clock_of_the_chiefs_machine_does_not_make_an_end_old_or_new(model_dir, is_ahead):
+    there = 2**33 if is_ahead else 0
+    write_old_end(model_dir, at=there, reason="end of input")
+    time = Time(
+        t1=lambda: clear_end(model_dir),
+        t50=lambda: write_end(model_dir, at=there, exit_status=0, reason="max_time"),
+    )
+    result, _ = evaluate(model_dir, time)
+    assert result.train_result.reason == "max_time"
+    assert time.now == pytest.approx(50, abs=1)
+    time = Time()
+    evaluate(model_dir, time)  # The end is newer than this process.
+    assert time.now == 0
+    assert not [name for name in os.listdir(model_dir) if name.startswith(".")]
+
+
+def test_no_two_ends_of_training_are_equal(model_dir, monkeypatch):
+    monkeypatch.setattr(completion.time, "time", lambda: 1.0)
+    ends = []
+    for _ in range(2):
+        write_end(model_dir, exit_status=0, reason="hook")
+        ends.append(read_end(model_dir))
+    assert ends[0] != ends[1]
+
+
+def test_the_end_of_an_earlier_training_is_not_that_of_this_one(model_dir):
+    write_old_end(model_dir, reason="end of input")
+    time = Time(
+        t1=lambda: clear_end(model_dir),
+        t50=lambda: write_end(model_dir, exit_status=0, reason="max_time"),
+    )
+    result, _ = evaluate(model_dir, time)
+    assert result.train_result.reason == "max_time"
+    assert read_end(model_dir)["reason"] == "max_time"
+
+
+@pytest.mark.parametrize("max_steps", [50, None])
+def test_a_chief_that_comes_late_goes_on_with_a_training_that_had_ended(model_dir, max_steps):
+    write_old_end(model_dir, reason="max_steps")
+
+    def go_on():
+        config = est.RunConfig(model_dir, save_checkpoints_steps=5)
+        with est.Estimator(Model(), config=config) as trained:
+            trained.train(numbers(), max_steps=50)
+        write_end(model_dir, exit_status=0, reason="max_steps")
+
+    time = Time(t500=lambda: clear_end(model_dir), t600=go_on)
+    result, evaluated = evaluate(model_dir, time, max_steps)
+    assert evaluated[-2:] == [45, 50]
+    assert result.train_result.global_step == 50
+    assert time.now == pytest.approx(600, abs=1)
+
+
+def test_an_end_that_is_older_than_the_evaluator_is_taken_for_the_end_at_last(model_dir):
+    write_old_end(model_dir, reason="hook")
+    time = Time()
+    result, evaluated = evaluate(model_dir, time, max_steps=50)
+    assert evaluated[-1] == 40
+    assert result.train_result.reason == "hook"
+    assert time.now == pytest.approx(900, abs=1)
+
+
+def test_the_end_of_a_training_that_was_quicker_than_the_evaluator_is_not_old(model_dir):
+    write_end(model_dir, exit_status=0, reason="hook")
+    time = Time()
+    _, evaluated = evaluate(model_dir, time, max_steps=50)
+    assert evaluated[-1] == 40
+    assert time.now == 0
+
+
+def test_a_training_that_failed_is_evaluated_and_then_fails_the_evaluator(model_dir):
+    time = Time(t5=lambda: write_end(model_dir, exit_status=143, reason="signal or error"))
+    with pytest.raises(SystemExit, match="143"):
+        evaluate(model_dir, time)
+    assert max(read_evaluations(os.path.join(model_dir, "eval", "*tfevents*"))) == 40
+
+
+def test_it_starts_after_its_delay(model_dir):
+    time = Time(t200=lambda: write_end(model_dir, exit_status=0, reason="steps"))
+    seen = []
+    time._events[119.0] = lambda: seen.append(os.path.exists(os.path.join(model_dir, "eval")))
+    time._events[125.0] = lambda: seen.append(os.path.exists(os.path.join(model_dir, "eval")))
+    evaluate(model_dir, time, start_delay_secs=120)
+    assert seen == [False, True]
+
+
+def test_every_task_gets_the_results_and_the_chief_and_the_evaluator_write_them(tmp_path):
+    with est.Estimator(Model(), str(tmp_path)) as trained:
+        trained.train(numbers(), steps=5)
+    cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
+    directories = []
+    for role, index in [("worker", 0), ("worker", 1), ("chief", 0), ("evaluator", 0)]:
+        text = json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})
+        config = est.RunConfig(str(tmp_path), cluster=parse_tf_config(text))
+        with est.Estimator(Model(), config=config) as model:
+            name = f"of_{role}_{index}"
+            assert model.evaluate(numbers(3), name=name)["mean"] == 1.0
+            directories.append(model.eval_dir(name))
+    written = [list(read_evaluations(os.path.join(path, "*tfevents*"))) for path in directories]
+    assert written == [[], [], [5], [5]]
+    assert not os.path.exists(directories[0])
+
+
+def task_config(model_dir, task_type, task_id=0):
+    addresses = {**TF_CONFIG["cluster"], "ps": ["127.0.0.1:3"], "data": ["127.0.0.1:4"]}
+    task = {"type": task_type, "index": task_id}
+    cluster = parse_tf_config(json.dumps({"cluster": addresses, "task": task}))
+    return est.RunConfig(str(model_dir), cluster=cluster)
+
+
+@pytest.mark.parametrize(
+    ("task_type", "part"),
+    [
+        ("evaluator", "evaluates what the others train"),
+        ("ps", "holds variables"),
+        ("data", "takes no part in training"),
+    ],
+)
+def test_train_is_an_error_in_a_task_that_does_not_train(tmp_path, task_type, part):
+    model = est.Estimator(Model(), config=task_config(tmp_path / "model", task_type))
+    with pytest.raises(ValueError, match=f"This task is {task_type} 0 of TF_CONFIG.* {part}"):
+        model.train(numbers(), steps=1)
+    assert not os.path.exists(tmp_path / "model")
+
+
+def test_a_job_of_another_name_has_no_part_in_train_and_evaluate(tmp_path):
+    model = est.Estimator(Model(), config=task_config(tmp_path, "data"))
+    specs = est.TrainSpec(numbers(), 1), est.EvalSpec(numbers(3))
+    with pytest.raises(ValueError, match="This task is data 0 .* a role that takes no part"):
+        est.train_and_evaluate(model, *specs)
+
+
+def test_a_cluster_whose_ports_are_open_is_an_error_once_it_must_be_reached(tmp_path):
+    addresses = {"chief": ["127.0.0.1:0"], "worker": ["127.0.0.1:0"], "ps": ["127.0.0.1:0"]}
+    tf_config = {"cluster": addresses, "task": {"type": "chief", "index": 0}}
+    config = est.RunConfig(str(tmp_path), cluster=parse_tf_config(json.dumps(tf_config)))
+    with pytest.raises(ValueError, match="gives port 0 to chief 0, worker 0, ps 0, so the tasks"):
+        est.Estimator(Model(), config=config).train(numbers(), steps=1)
+
+
+def test_a_process_that_is_not_to_be_chief_trains_and_writes_nothing(tmp_path):
+    class Config(est.RunConfig):
+        is_chief = property(lambda self: False)
+
+    chief = est.Estimator(Model(), config=est.RunConfig(str(tmp_path)))
+    chief.train(numbers(), steps=1)
+    before = sorted(os.listdir(tmp_path))
+    other = est.Estimator(Model(), config=Config(str(tmp_path), save_summary_steps=1))
+    other.train(numbers(), steps=2)
+    assert other.train_result.global_step == 3
+    assert sorted(os.listdir(tmp_path)) == before
