@@ -14,15 +14,15 @@ from estimator._tf.checkpoint import (
 )
 from estimator._tf.data import map_in_line, ops_of_datasets_in
 from estimator._tf.distribute import (
-    Seat,
+    PiggybackSlot,
     copies,
     has_started_server,
     is_for_workers,
     is_multi_worker,
     make_multi_worker_mirrored,
     make_parameter_server,
+    piggyback_slots,
     replica_reaches_outer_graphs,
-    seats_in_all_reduces,
     variables_by_handle,
 )
 from estimator._tf.equality import keras_compares_values, variables_are_true

@@ -120,7 +120,7 @@ def has_started_server(strategy: tf.distribute.Strategy) -> bool:
     return bool(getattr(strategy.extended, "_std_server_started", False))
 
 
-class Seat(NamedTuple):
+class PiggybackSlot(NamedTuple):
     """Room for a vector in an all-reduce that a strategy makes.
 
     Attributes:
@@ -135,7 +135,7 @@ class Seat(NamedTuple):
 
 
 @contextlib.contextmanager
-def seats_in_all_reduces(size: int) -> Iterator[list[Seat]]:
+def piggyback_slots(size: int) -> Iterator[list[PiggybackSlot]]:
     """Inside, each batch of float32 that replicas reduce over workers has room for `size` more.
 
     A strategy packs gradients into one tensor, and nothing public lets anything else into it. The
@@ -157,7 +157,7 @@ def seats_in_all_reduces(size: int) -> Iterator[list[Seat]]:
         # Behind the others: they keep their places, and with them how they are aligned.
         sums = list(original(self, [[*packs[0], entry], *packs[1:]], options))
         total = sums.pop(len(packs[0]))
-        seats.append(Seat(entry.op, total.op.inputs[0].op, total))
+        seats.append(PiggybackSlot(entry.op, total.op.inputs[0].op, total))
         return sums
 
     launcher.batch_all_reduce = batch_all_reduce

@@ -87,10 +87,10 @@ def build_sum(workers: Workers, values: tf.Tensor) -> tf.Tensor:
     return _build_reduction(workers, values, "Add")
 
 
-def build_sum_in_seat(
+def build_piggyback_sum(
     workers: Workers,
     values: tf.Tensor,
-    seats: Sequence[_tf.Seat],
+    slots: Sequence[_tf.PiggybackSlot],
     step_ops: Iterable[tf.Operation],
 ) -> tf.Tensor:
     """The sum of a vector over the workers, taken along by an all-reduce that runs anyway.
@@ -99,13 +99,13 @@ def build_sum_in_seat(
 
     Args:
       workers: all of them.
-      values: a vector of the seats' size, float32.
-      seats: of all-reduces that may have it.
+      values: a vector of the slots' size, float32.
+      slots: of all-reduces that may have it.
       step_ops: what each step runs; an all-reduce behind it runs too.
     """
     running = ops_behind(step_ops)
     before = ops_behind([values.op])
-    for entry, reduction, total in reversed(seats):
+    for entry, reduction, total in reversed(slots):
         if reduction in running and reduction not in before:
             _tf.set_input(entry, values)
             return total

@@ -42,7 +42,7 @@ def describe_model(graph: tf.Graph) -> dict[str, str]:
     return described
 
 
-def check_alike(
+def check_consistency(
     mine: Mapping[str, Any],
     workers: Workers,
     open_session: Callable[[tf.Graph], tf.compat.v1.Session],

@@ -16,12 +16,12 @@ import tensorflow as tf
 
 from estimator.cluster.consistency_check import check_like_chief, encode
 from estimator.cluster.server import task_name
-from estimator.cluster.stop_policies import ENDINGS
+from estimator.cluster.stop_policies import STOP_POLICIES
 from estimator.config.cluster import Cluster
 
 _POLL_SECS = 0.1
-_STANDSTILL_SECS = 30.0
-_REASONS = tuple(ENDINGS)
+_STALL_SECS = 30.0
+_REASONS = tuple(STOP_POLICIES)
 _counts = itertools.count(1)
 
 
@@ -73,11 +73,11 @@ class SharedText(_Shared):
 
 
 def _stop_number(count: int, reason: str) -> int:
-    """What `Noticeboard.stop` holds when this training is to stop for this reason."""
+    """What `KeyValueStore.stop` holds when this training is to stop for this reason."""
     return count * len(_REASONS) + _REASONS.index(reason)
 
 
-class BoardOfPs:
+class PsTaskStore:
     """What a ps task reads and says.
 
     A session places all of its graph, so what lies on this ps has a graph without what lies on the
@@ -102,7 +102,7 @@ class BoardOfPs:
 
         Args:
           session: on `first_graph`; it reaches the first ps task.
-          reason: one of `ENDINGS`.
+          reason: one of `STOP_POLICIES`.
         """
         count = self._ready.read(session)
         if count:
@@ -110,7 +110,7 @@ class BoardOfPs:
         return count > 0
 
 
-class Standstill:
+class StallDetector:
     """Whether a step that others advance has stood still for long, so that they may be gone."""
 
     def __init__(self, read_step: Callable[[], int], clock: Callable[[], float]) -> None:
@@ -123,15 +123,15 @@ class Standstill:
         self._read_step, self._clock = read_step, clock
         self._step, self._since = -1, clock()
 
-    def is_long(self) -> bool:
+    def is_stalled(self) -> bool:
         """Reads the step."""
         step = self._read_step()
         if step != self._step:
             self._step, self._since = step, self._clock()
-        return self._clock() - self._since >= _STANDSTILL_SECS
+        return self._clock() - self._since >= _STALL_SECS
 
 
-class Noticeboard:
+class KeyValueStore:
     """The numbers of one training, as one task sees them.
 
     Attributes:
@@ -195,12 +195,14 @@ class Noticeboard:
         check_like_chief(self._chiefs.read(session), chief, self._described, self._own_name)
 
     def say_stop(self, session: tf.compat.v1.Session, reason: str) -> None:
-        """All tasks stop after their loops; `reason` is one of `ENDINGS`.
+        """All tasks stop after their loops; `reason` is one of `STOP_POLICIES`.
 
         The first reason holds, but for one that decides what all exit with.
         """
         told = self.stop_reason(self.stop.read(session))
-        if told is None or (ENDINGS[reason].exit_status and not ENDINGS[told].exit_status):
+        if told is None or (
+            STOP_POLICIES[reason].exit_status and not STOP_POLICIES[told].exit_status
+        ):
             self.stop.write(session, _stop_number(self._count, reason))
 
     def say_done(self, session: tf.compat.v1.Session) -> None:

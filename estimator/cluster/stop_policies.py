@@ -14,7 +14,7 @@ _HURRY_SECS = 10.0
 
 
 @dataclass(frozen=True)
-class Ending:
+class StopPolicy:
     """What a reason to stop means for the other tasks.
 
     Attributes:
@@ -35,29 +35,29 @@ class Ending:
         return self.is_told and (is_chief or not self.is_chiefs)
 
 
-def _by_signal(number: signal.Signals) -> Ending:
+def _by_signal(number: signal.Signals) -> StopPolicy:
     # A worker that is drained comes back, and the others can do without it. The chief they cannot.
-    return Ending(True, is_chiefs=True, patience_secs=_HURRY_SECS, exit_status=128 + number)
+    return StopPolicy(True, is_chiefs=True, patience_secs=_HURRY_SECS, exit_status=128 + number)
 
 
-ENDINGS: Final = {
-    "max_steps": Ending(),  # Each finds it in the global step that all share.
-    "steps": Ending(),
-    "end of input": Ending(),  # Others may have more.
-    "max_time": Ending(is_told=True),
-    "hook": Ending(is_told=True),
-    "listener": Ending(is_told=True),
-    "nan loss": Ending(is_told=True),  # It is in the variables of all.
+STOP_POLICIES: Final = {
+    "max_steps": StopPolicy(),  # Each finds it in the global step that all share.
+    "steps": StopPolicy(),
+    "end of input": StopPolicy(),  # Others may have more.
+    "max_time": StopPolicy(is_told=True),
+    "hook": StopPolicy(is_told=True),
+    "listener": StopPolicy(is_told=True),
+    "nan loss": StopPolicy(is_told=True),  # It is in the variables of all.
     "SIGINT": _by_signal(signal.SIGINT),
     "SIGTERM": _by_signal(signal.SIGTERM),
 }
 
 
-def ending_name(reason: str, received: signal.Signals | None) -> str:
-    """The key in `ENDINGS` of why training stopped, of which `TrainResult` says less."""
+def stop_policy_name(reason: str, received: signal.Signals | None) -> str:
+    """The key in `STOP_POLICIES` of why training stopped, of which `TrainResult` says less."""
     return received.name if reason == "signal" and received is not None else reason
 
 
 def exit_status(received: signal.Signals | None) -> int:
     """What a process exits with that trained to its end, or to that signal."""
-    return 0 if received is None else ENDINGS[received.name].exit_status
+    return 0 if received is None else STOP_POLICIES[received.name].exit_status

@@ -55,7 +55,7 @@ def _never() -> None:
     """Ends no waiting."""
 
 
-class Peers:
+class TaskHealth:
     """The other tasks, by their names, and a connection to each."""
 
     def __init__(
@@ -291,12 +291,12 @@ class Peers:
 
 
 @contextlib.contextmanager
-def closed_on_error(peers: Peers) -> Iterator[None]:
+def closed_on_error(health: TaskHealth) -> Iterator[None]:
     """Closes the connections if the block raises."""
     try:
         yield
     except BaseException:
-        peers.close()
+        health.close()
         raise
 
 

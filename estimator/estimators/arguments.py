@@ -64,7 +64,7 @@ def check_overrides(subclass: type, base: type) -> None:
         )
 
 
-def check_window(window: Any, config: RunConfig) -> None:
+def check_accumulation(window: Any, config: RunConfig) -> None:
     """Raises if gradients are accumulated in variables that workers share."""
     if window is not None and config.num_ps_replicas:
         raise ValueError(

@@ -60,7 +60,7 @@ def build_program(
         seed=config.tf_random_seed,
         device_fn=_make_device_fn(config, strategy),
     )
-    arguments.check_window(program.window, config)
+    arguments.check_accumulation(program.accumulation, config)
     return program
 
 

@@ -16,7 +16,7 @@ from estimator import _tf
 from estimator.checkpoint import files
 from estimator.checkpoint.memory_checkpoint import State, load_state
 from estimator.cluster.server import Connection, check_runs_there
-from estimator.cluster.task_health import Peers, closed_on_error
+from estimator.cluster.task_health import TaskHealth, closed_on_error
 from estimator.config.warm_start_settings import WarmStartSettings
 from estimator.evaluation.batch_filler import limited, padded
 from estimator.evaluation.host_input import HostInput, OpenInput, SessionOfBoth
@@ -89,12 +89,12 @@ class WarmSession:
         self._connection, self._timeout_secs = connection, timeout_secs
         target = start_tpu(program.strategy) or connection.target
         self._num_failures = num_failures(program.strategy)
-        self._peers = Peers(connection.needed, connection.peer_timeout_secs, _WITHOUT_SERVER)
-        with closed_on_error(self._peers):
-            self._peers.wait(timeout_secs)
-            wait = self._peers.wait_for if self._peers else None
+        self._health = TaskHealth(connection.needed, connection.peer_timeout_secs, _WITHOUT_SERVER)
+        with closed_on_error(self._health):
+            self._health.wait(timeout_secs)
+            wait = self._health.wait_for if self._health else None
             self.session = _tf.open_session(target, setup.graph, setup.config, wait)
-        self._end = weakref.finalize(self, _end_session, self.session, self._peers)
+        self._end = weakref.finalize(self, _end_session, self.session, self._health)
         self._setup = setup
         self._version_as_built = setup.graph.version
         self._restored: tuple | None = None
@@ -155,7 +155,7 @@ class WarmSession:
     def is_lost(self) -> bool:
         """Whether its server is gone or was started again, with all that it had; or its TPU is."""
         has_failed = num_failures(self.program.strategy) != self._num_failures
-        return has_failed or self._peers.is_any_away()
+        return has_failed or self._health.is_any_away()
 
     def has(self, weights: Weights) -> bool:
         """Whether it restored them last, and a checkpoint's files are still the same ones."""
@@ -223,14 +223,14 @@ class WarmSession:
         self._end()
 
 
-def _end_session(session: tf.compat.v1.Session, peers: Peers) -> None:
+def _end_session(session: tf.compat.v1.Session, health: TaskHealth) -> None:
     """Closes a session, unless its server is gone, of which it would wait for an answer."""
     if isinstance(session, _tf.InterruptibleSession):
-        if peers.is_any_away():
+        if health.is_any_away():
             session.give_up()
         session.wait = None  # When the process ends no thread starts any more.
     session.close()
-    peers.close()
+    health.close()
 
 
 def run_evaluation(

@@ -36,7 +36,7 @@ def first_stop(hooks: Sequence[Hook]) -> int | None:
     return min((stop for stop in stops if stop is not None), default=None)
 
 
-class StockHooks:
+class StockHookSchedule:
     """When the stock ones among some hooks are due, as a schedule, and what they must be told."""
 
     def __init__(self, hooks: Sequence[Hook], first_step: int) -> None:

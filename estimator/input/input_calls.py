@@ -42,8 +42,8 @@ class Input:
       build_step: for an input that looks ahead, instead of `build_batch`: adds the ops that take
         the batches of one step, one a replica; returns them, and whether there are batches for
         the step after (scalar, bool). The very first run of it has that news and no batches.
-      deal: adds the ops that take a batch for each of so many replicas; None if each takes its
-        next.
+      split_batch: adds the ops that take one batch for each of so many replicas; None if each
+        replica takes the next batch.
     """
 
     build_batch: Callable[[], tuple[Any, Any]]
@@ -52,12 +52,12 @@ class Input:
     element: tuple[Any, Any]
     build_cardinality: Callable[[], tf.Tensor] | None = None
     build_step: Callable[[], tuple[list[tuple[Any, Any]], tf.Tensor]] | None = None
-    deal: Callable[[int], list[tuple[Any, Any]]] | None = None
+    split_batch: Callable[[int], list[tuple[Any, Any]]] | None = None
 
     @property
     def batch_size(self) -> int | None:
         """The first dimension of every tensor of a replica's batch; None if that is not known."""
-        if self.deal is not None:
+        if self.split_batch is not None:
             return None
         specs = [spec for spec in tf.nest.flatten(self.element) if spec is not None]
         shapes = [getattr(spec, "shape", tf.TensorShape(None)) for spec in specs]
@@ -151,10 +151,10 @@ def build_replica_batches(
     if source.build_step is not None:
         with tf.device("/cpu:0"):
             return source.build_step()
-    if source.deal is None:
+    if source.split_batch is None:
         batches = take_in_turn([source.build_batch] * num_replicas)
     else:
-        batches = source.deal(num_replicas)
+        batches = source.split_batch(num_replicas)
     if num_replicas == 1:
         return batches, None
     with tf.device("/cpu:0"), tf.control_dependencies(batch_tensors(batches)):
@@ -164,7 +164,7 @@ def build_replica_batches(
         return together, None
 
 
-def build_first_news(source: Input) -> tf.Tensor | None:
+def build_has_first_batch(source: Input) -> tf.Tensor | None:
     """Whether there are batches for the first step, if the input looks ahead; run once."""
     if source.build_step is None:
         return None

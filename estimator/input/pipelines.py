@@ -36,11 +36,13 @@ def build_pipeline(
         return _with_shards([build(index, num_replicas) for index in range(num_replicas)])
     source = build(0, 1)
     if kind == InputPipelineConfig.BROADCAST:
-        return _with_dealt(source, lambda batch, n: [batch] * n, num_replicas)
+        return _with_split_batches(source, lambda batch, n: [batch] * n, num_replicas)
     if kind == InputPipelineConfig.SLICED:
         axes = make_axes(source.element, batch_axis)
         _check_cuts(source.element, axes, num_replicas)
-        return _with_dealt(source, lambda batch, n: _build_slices(batch, axes, n), num_replicas)
+        return _with_split_batches(
+            source, lambda batch, n: _build_slices(batch, axes, n), num_replicas
+        )
     return source
 
 
@@ -50,19 +52,21 @@ def num_batches_a_step(kind: int, num_replicas: int) -> int:
     return num_replicas if kind in takes_one_each else 1
 
 
-def _with_dealt(source: Input, deal: Callable[[Any, int], list[Any]], num_replicas: int) -> Input:
+def _with_split_batches(
+    source: Input, split: Callable[[Any, int], list[Any]], num_replicas: int
+) -> Input:
     """An input of which one batch is dealt out to all replicas."""
     build_step = source.build_step
 
-    def build_dealt_step() -> tuple[list[Any], tf.Tensor]:
+    def build_split_step() -> tuple[list[Any], tf.Tensor]:
         assert build_step is not None
         (batch,), has_more = build_step()
-        return deal(batch, num_replicas), has_more
+        return split(batch, num_replicas), has_more
 
     return dataclasses.replace(
         source,
-        deal=lambda n: deal(source.build_batch(), n),
-        build_step=None if build_step is None else build_dealt_step,
+        split_batch=lambda n: split(source.build_batch(), n),
+        build_step=None if build_step is None else build_split_step,
     )
 
 
@@ -147,7 +151,7 @@ def _with_shards(shards: Sequence[Input]) -> Input:
         first,
         initializer=tf.group(initializers) if initializers else None,
         iterators=tuple(iterator for shard in shards for iterator in shard.iterators),
-        deal=lambda n: take_in_turn([shard.build_batch for shard in shards]),
+        split_batch=lambda n: take_in_turn([shard.build_batch for shard in shards]),
         build_step=None if first.build_step is None else lambda: _build_shards_step(shards),
     )
 

@@ -20,7 +20,7 @@ from estimator.model.reduction import keep_local, keep_metrics_local
 from estimator.model.scaffold import build_scaffold
 from estimator.model.variable_names import marking_get_variable, without_mark
 from estimator.randomness.seed import python_seed
-from estimator.rewrite.hoist import Lift, Waits, build_table_initializers
+from estimator.rewrite.hoist import Hoist, Waits, build_table_initializers
 from estimator.rewrite.initial_values import without_order
 from estimator.rewrite.updates import wiring_branches
 from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
@@ -208,10 +208,10 @@ def build_replicas(
     ):
         outputs = strategy.extended.call_for_each_replica(build_one)
         replicas = list(strategy.experimental_local_results(outputs))
-        lift = Lift(waits, watch.num_ops_before) if _tf.is_loop_body(watch.graph) else None
-        replicas[0] = _with_one_scaffold(replicas, lift)
-        if lift is not None:
-            build_table_initializers(lift)
+        hoist = Hoist(waits, watch.num_ops_before) if _tf.is_loop_body(watch.graph) else None
+        replicas[0] = _with_one_scaffold(replicas, hoist)
+        if hoist is not None:
+            build_table_initializers(hoist)
     apart = set(saver_ops)
     for replica in replicas:
         keep_metrics_local(replica.spec.eval_metric_ops)
@@ -228,7 +228,7 @@ def _waits_noted(graph: tf.Graph) -> contextlib.AbstractContextManager[Waits]:
     return _tf.noting_waits(graph) if _tf.is_loop_body(graph) else contextlib.nullcontext({})
 
 
-def _with_one_scaffold(replicas: Sequence[Replica], lift: Lift | None) -> Replica:
+def _with_one_scaffold(replicas: Sequence[Replica], hoist: Hoist | None) -> Replica:
     """The first replica, with a Scaffold for all of them that a session can use."""
     first = replicas[0]
     if first.scaffold_fn is None:
@@ -241,7 +241,7 @@ def _with_one_scaffold(replicas: Sequence[Replica], lift: Lift | None) -> Replic
                 f"`scaffold_fn` ({first.scaffold_fn!r}) returned {made[0]!r}. It must return a "
                 "tf.compat.v1.train.Scaffold."
             )
-    one = build_scaffold(list({id(scaffold): scaffold for scaffold in made}.values()), lift)
+    one = build_scaffold(list({id(scaffold): scaffold for scaffold in made}.values()), hoist)
     return dataclasses.replace(first, spec=first.spec.replace(scaffold=one))
 
 

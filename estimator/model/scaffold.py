@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.checks import WrongTypeError
-from estimator.rewrite.hoist import Lift
+from estimator.rewrite.hoist import Hoist
 
 Scaffold: TypeAlias = tf.compat.v1.train.Scaffold
 _keys = tf.compat.v1.GraphKeys
@@ -26,7 +26,7 @@ _COLLECTIONS = {
 }
 
 
-def build_scaffold(scaffolds: Sequence[Scaffold], lift: Lift | None) -> Scaffold:
+def build_scaffold(scaffolds: Sequence[Scaffold], hoist: Hoist | None) -> Scaffold:
     """Fills in the first replica's Scaffold so that it initializes all replicas.
 
     It is the object that `init_fn` and the model's hooks know. Its `saver`, `init_fn` and
@@ -34,7 +34,7 @@ def build_scaffold(scaffolds: Sequence[Scaffold], lift: Lift | None) -> Scaffold
 
     Args:
       scaffolds: one a replica, or one for all of them.
-      lift: takes ops out of a loop's body; None without a loop.
+      hoist: takes ops out of a loop's body; None without a loop.
 
     Raises:
       ValueError: a part exists only inside the loop, or a collection holds several.
@@ -43,11 +43,11 @@ def build_scaffold(scaffolds: Sequence[Scaffold], lift: Lift | None) -> Scaffold
     parts = {name: _part(first, name) for name in ("summary_op", "saver")}
     _check_saver(parts["saver"])
     for name in ("init_op", "local_init_op"):
-        parts[name] = _as_one(_all_parts(scaffolds, name, lift), lambda ops: tf.group(*ops))
+        parts[name] = _as_one(_all_parts(scaffolds, name, hoist), lambda ops: tf.group(*ops))
     for name in ("ready_op", "ready_for_local_init_op"):
-        parts[name] = _as_one(_all_parts(scaffolds, name, lift), lambda ops: tf.concat(ops, 0))
+        parts[name] = _as_one(_all_parts(scaffolds, name, hoist), lambda ops: tf.concat(ops, 0))
     for name in ("init_feed_dict", "local_init_feed_dict"):
-        parts[name] = _feeds([getattr(scaffold, name) for scaffold in scaffolds], name, lift)
+        parts[name] = _feeds([getattr(scaffold, name) for scaffold in scaffolds], name, hoist)
     _tf.set_scaffold_parts(first, parts)
     return first
 
@@ -69,12 +69,12 @@ def _first(values: Sequence[Any]) -> Any:
     return values[0] if values else None
 
 
-def _all_parts(scaffolds: Sequence[Scaffold], name: str, lift: Lift | None) -> list[Any]:
+def _all_parts(scaffolds: Sequence[Scaffold], name: str, hoist: Hoist | None) -> list[Any]:
     """The ops and tensors of one part of all replicas, each once, outside of any loop."""
     values = [_part(scaffold, name) for scaffold in scaffolds]
     flat = [op for value in values if value is not None for op in _flat(value)]
-    if lift is not None:
-        flat = [lift.build(f"The `{name}` of the Scaffold", op) for op in flat]
+    if hoist is not None:
+        flat = [hoist.build(f"The `{name}` of the Scaffold", op) for op in flat]
     return list({id(op): op for op in flat}.values())
 
 
@@ -110,7 +110,7 @@ def _as_one(ops: list[Any], join: Callable[[list[Any]], Any]) -> Any:
         return join(ops)
 
 
-def _feeds(feeds: Sequence[Any], name: str, lift: Lift | None) -> dict[Any, Any] | None:
+def _feeds(feeds: Sequence[Any], name: str, hoist: Hoist | None) -> dict[Any, Any] | None:
     """What all replicas feed."""
     given = [feed for feed in feeds if feed is not None]
     for feed in given:
@@ -119,9 +119,9 @@ def _feeds(feeds: Sequence[Any], name: str, lift: Lift | None) -> dict[Any, Any]
                 f"`{name}` of the Scaffold ({feed!r}) must be a dict from tensors to values."
             )
     pairs = [(key, value) for feed in given for key, value in feed.items()]
-    if lift is not None:
+    if hoist is not None:
         argument = f"The `{name}` of the Scaffold"
-        pairs = [(lift.build(argument, _flat(key)[0]), value) for key, value in pairs]
+        pairs = [(hoist.build(argument, _flat(key)[0]), value) for key, value in pairs]
     return dict(pairs) if given else None
 
 

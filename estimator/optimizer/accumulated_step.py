@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.optimizer.accumulation import Window
+from estimator.optimizer.accumulation import Accumulation
 from estimator.rewrite import updates
 from estimator.rewrite.subgraph_copy import ops_before
 
 
 @dataclasses.dataclass(frozen=True)
-class StepWindow:
+class StepAccumulation:
     """The batches of a step.
 
     Attributes:
@@ -31,9 +31,9 @@ class StepWindow:
     variables: list[tf.Variable]
 
 
-def counting_window(
-    windows: Sequence[Window], assignments: Sequence[tf.Operation], global_step: tf.Variable
-) -> Window | None:
+def counting_accumulation(
+    windows: Sequence[Accumulation], assignments: Sequence[tf.Operation], global_step: tf.Variable
+) -> Accumulation | None:
     """The window whose updates the global step counts; None if every batch is a step.
 
     Args:
@@ -59,8 +59,8 @@ def counting_window(
     )
 
 
-def build_window_loss(
-    window: Window | None, loss: tf.Tensor
+def build_accumulated_loss(
+    window: Accumulation | None, loss: tf.Tensor
 ) -> tuple[tf.Tensor, list[tf.Operation]]:
     """The mean loss of the window's batches so far: scalar, float32; and what keeps it.
 
@@ -78,17 +78,19 @@ def build_window_loss(
     return mean, [c.assign(now, read_value=False) for c in _tf.copies(window.loss)]
 
 
-def build_step_window(counting: Window | None, windows: Sequence[Window]) -> StepWindow | None:
+def build_step_accumulation(
+    counting: Accumulation | None, windows: Sequence[Accumulation]
+) -> StepAccumulation | None:
     """Adds what a session needs to the graph around the loop; None if every batch is a step.
 
     Args:
-      counting: the one that `counting_window` found.
+      counting: the one that `counting_accumulation` found.
       windows: all of the step.
     """
     if counting is None:
         return None
     flushes = [_build_flush(window) for window in windows]
-    return StepWindow(
+    return StepAccumulation(
         counting.size,
         _primary(counting.num_taken).read_value(),
         None if None in flushes else [flush for flush in flushes if flush is not None],
@@ -96,7 +98,7 @@ def build_step_window(counting: Window | None, windows: Sequence[Window]) -> Ste
     )
 
 
-def _build_flush(window: Window) -> tf.Operation | None:
+def _build_flush(window: Accumulation) -> tf.Operation | None:
     """Updates by the mean of a window that is not complete, if it has any batch.
 
     It is built in the graph around the loop, of the cond's own branch. What the branch takes from

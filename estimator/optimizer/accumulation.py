@@ -24,7 +24,7 @@ Pair = tuple[Gradient, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Window:
+class Accumulation:
     """The batches between two updates of an optimizer.
 
     Attributes:
@@ -51,15 +51,15 @@ class Window:
     counts_step: bool
 
 
-_found: contextvars.ContextVar[list[Window] | None] = contextvars.ContextVar(
+_found: contextvars.ContextVar[list[Accumulation] | None] = contextvars.ContextVar(
     "windows", default=None
 )
 
 
 @contextlib.contextmanager
-def collecting_windows() -> Iterator[list[Window]]:
+def collecting_accumulations() -> Iterator[list[Accumulation]]:
     """Yields a list of the windows that optimizers make inside."""
-    windows: list[Window] = []
+    windows: list[Accumulation] = []
     token = _found.set(windows)
     try:
         yield windows
@@ -67,7 +67,7 @@ def collecting_windows() -> Iterator[list[Window]]:
         _found.reset(token)
 
 
-def build_window(
+def build_accumulation(
     size: int,
     name: str,
     grads_and_vars: Iterable[Pair],
@@ -179,7 +179,7 @@ def _build_merged(
     windows = _found.get()
     if windows is not None:
         windows.append(
-            Window(
+            Accumulation(
                 size=size,
                 sums=parts,
                 num_taken=num_taken,

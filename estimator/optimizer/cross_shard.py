@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.checks import WrongTypeError, check_int, check_positive
-from estimator.optimizer.accumulation import build_window
+from estimator.optimizer.accumulation import build_accumulation
 from estimator.optimizer.clipping import clip_by_reduced_norm
 from estimator.runtime.tpu_strategy import is_tpu
 
@@ -112,7 +112,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
         def apply(pairs: list) -> tf.Operation:
             return self._apply(pairs, global_step, None)
 
-        return build_window(
+        return build_accumulation(
             self._accumulate_steps, self.get_name(), grads_and_vars, apply, global_step
         )
 

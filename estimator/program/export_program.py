@@ -59,7 +59,7 @@ def build_export_program(
     with building(strategy, seed) as (graph, global_step):
         receiver = receiver_fn()
         batch = (receiver.features, getattr(receiver, "labels", None))
-        with accumulation.collecting_windows() as windows:
+        with accumulation.collecting_accumulations() as windows:
             replicas = build_replicas(strategy, model, [batch], mode)
         spec = replicas.outputs[0].spec
         is_train = mode == ModeKeys.TRAIN
@@ -91,7 +91,7 @@ def _build_metrics(replicas: Replicas) -> dict[str, tuple[Any, Any]]:
 
 
 def _build_train_op(
-    replicas: Replicas, global_step: tf.Variable, windows: Sequence[accumulation.Window]
+    replicas: Replicas, global_step: tf.Variable, windows: Sequence[accumulation.Accumulation]
 ) -> tf.Operation:
     spec = replicas.outputs[0].spec
     others = updates.build_updates(

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.input.input_calls import Input, batch_tensors, build_replica_batches
-from estimator.program.loop_output import LastValue, build_last_value
+from estimator.program.loop_output import LoopOutput, build_loop_output
 from estimator.rewrite.subgraph_copy import build_copy, ops_before, runs_each_time
 
 _GETS = ("IteratorGetNext", "IteratorGetNextSync")
@@ -37,7 +37,7 @@ class LoopInput:
     first: tf.Operation
     _batches: list[Any]
     _gets: Sequence[tf.Operation]
-    _places: Sequence[LastValue]
+    _places: Sequence[LoopOutput]
 
     def build_batches(self) -> list[Any]:
         """The batches of a turn, one a replica, in the loop's body."""
@@ -94,7 +94,7 @@ def build_loop_input(source: Input, num_replicas: int) -> LoopInput | None:
         if not gets:
             return None
         places = [
-            build_last_value(tf.variant, "training/batch", tf.raw_ops.OptionalNone()) for _ in gets
+            build_loop_output(tf.variant, "training/batch", tf.raw_ops.OptionalNone()) for _ in gets
         ]
         with tf.control_dependencies(gets):
             optionals = [tf.raw_ops.OptionalFromValue(components=get.outputs) for get in gets]
@@ -117,6 +117,6 @@ def _build_optional(get: tf.Operation) -> tf.Tensor:
 
 
 def _build_writes(
-    places: Sequence[LastValue], optionals: Sequence[tf.Tensor]
+    places: Sequence[LoopOutput], optionals: Sequence[tf.Tensor]
 ) -> list[tf.Operation]:
     return [place.build_write(optional) for place, optional in zip(places, optionals, strict=True)]

@@ -17,7 +17,7 @@ from estimator.runtime.ps_placement import on_own_task
 
 
 @dataclasses.dataclass(frozen=True)
-class LastValue:
+class LoopOutput:
     """A place that outlives a loop. Read `value` only after the loop, with control inputs."""
 
     handle: tf.Tensor
@@ -37,7 +37,7 @@ class LastValue:
         return tf.raw_ops.AssignAddVariableOp(resource=self.handle, value=value)
 
 
-def build_last_value(dtype: tf.DType, name: str, initial: tf.Tensor | None = None) -> LastValue:
+def build_loop_output(dtype: tf.DType, name: str, initial: tf.Tensor | None = None) -> LoopOutput:
     """Makes the place in the graph around the loop, on the host, outside of any strategy.
 
     Args:
@@ -53,11 +53,11 @@ def build_last_value(dtype: tf.DType, name: str, initial: tf.Tensor | None = Non
         if initial is None:
             initial = tf.zeros([0], dtype) if dtype != tf.string else tf.constant([], tf.string)
         initializer = tf.raw_ops.AssignVariableOp(resource=handle, value=initial)
-    return LastValue(handle, dtype, initializer)
+    return LoopOutput(handle, dtype, initializer)
 
 
 def build_write_if(
-    predicate: tf.Tensor, tensors: Sequence[tf.Tensor], places: Sequence[LastValue], name: str
+    predicate: tf.Tensor, tensors: Sequence[tf.Tensor], places: Sequence[LoopOutput], name: str
 ) -> tf.Operation:
     """Writes each tensor to its place if `predicate` holds.
 

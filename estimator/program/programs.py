@@ -12,13 +12,13 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.cluster.collectives import ONE_WORKER, Workers, num_local_replicas, workers_of
-from estimator.cluster.consensus import Ballot, build_ballot
+from estimator.cluster.consensus import Consensus, build_consensus
 from estimator.input import input_calls
 from estimator.input.padding import Padding
 from estimator.model import reduction
 from estimator.model.replicas import Model, build_replicas
 from estimator.model.summable_metrics import check_sums, leaves_state
-from estimator.optimizer.accumulated_step import StepWindow
+from estimator.optimizer.accumulated_step import StepAccumulation
 from estimator.program import host_call, step_summaries, tpu_replicas
 from estimator.program.graph_scope import build_step_before, building, of_unplaced, primary
 from estimator.program.loop import build_loop
@@ -41,22 +41,22 @@ class TrainProgram:
       loss: scalar, float32: running it runs the steps; the loss of the last of them.
       global_step: scalar, int64: the global step after `loss`.
       current_step: scalar, int64: the global step, without running anything.
-      num_steps: scalar, int32, fed: how many batches a replica; each is a step, unless `window`
-        says otherwise. None if a call is always one batch.
+      num_steps: scalar, int32, fed: how many batches each replica takes; each is a step unless
+        `accumulation` says otherwise. None if a call is always one batch.
       is_recording: scalar, bool, fed: whether the last step leaves its summaries.
       summary: scalar, string: the last step's merged summaries, None if the model has none.
       skipped_steps: scalar, int64: how many steps of the session the "skip" policy took back,
         without running anything.
       initializers: what a new session runs besides the initializers of variables and tables.
       strategy: where the replicas run.
-      stand_ins: of a loop: a tensor inside it, and what a session can fetch instead.
+      fetch_overrides: of a loop: a tensor inside it, and what a session can fetch instead.
       workers: those that train together; this is one of them.
-      ballot: what they agree on by; None for one worker.
-      outcome: [1 + len(WISHES)], int32: whether all have input for another step, and what anybody
+      consensus: what they agree on by; None for one worker.
+      outcome: [1 + len(REQUESTS)], int32: whether all have input for another step, and what anybody
         wishes; fetched along with `loss`. None for one worker.
-      first_news: scalar, bool: run once, before the first step: whether this worker has input for
-        it. None if its input does not look ahead.
-      window: how batches make a step where gradients are accumulated; None if each is one.
+      has_first_batch: scalar, bool: run once, before the first step: whether this worker has
+        input for it. None if its input does not look ahead.
+      accumulation: how batches make a step where gradients are accumulated; None if each is one.
       end: scalar, int64, fed: a loop ends when the global step is there, which other workers count
         too. None unless it is a loop beside ps tasks.
       loss_so_far: scalar, float32: the loss of the last step that was made, also of a loop that
@@ -79,12 +79,12 @@ class TrainProgram:
     skipped_steps: tf.Tensor
     initializers: list[tf.Operation]
     strategy: tf.distribute.Strategy
-    stand_ins: list[tuple[tf.Tensor, tf.Tensor]]
+    fetch_overrides: list[tuple[tf.Tensor, tf.Tensor]]
     workers: Workers = ONE_WORKER
-    ballot: Ballot | None = None
+    consensus: Consensus | None = None
     outcome: tf.Tensor | None = None
-    first_news: tf.Tensor | None = None
-    window: StepWindow | None = None
+    has_first_batch: tf.Tensor | None = None
+    accumulation: StepAccumulation | None = None
     end: tf.Tensor | None = None
     num_run: tf.Tensor | None = None
     loss_so_far: tf.Tensor | None = None
@@ -181,7 +181,7 @@ def build_train_program(
         is_recording = tf.compat.v1.placeholder_with_default(False, [], "training/is_recording")
         num_steps = tf.compat.v1.placeholder_with_default(1, [], "training/num_steps")
         workers = workers_of(strategy)
-        ballot = None if workers.count == 1 else build_ballot(workers, num_steps)
+        ballot = None if workers.count == 1 else build_consensus(workers, num_steps)
         skips = build_skip_counter()
         is_loop = iterations_per_loop != 1 or is_tpu(strategy)
         turns = None
@@ -204,7 +204,7 @@ def build_train_program(
             step_after = tf.identity(primary(global_step).read_value(), "global_step_after")
             merged = step.build_summary_outside()
         window = step.build_window_outside()
-        stand_ins = step_summaries.build_stand_ins(step.report, loss)
+        fetch_overrides = step_summaries.build_fetch_overrides(step.report, loss)
         spec = step.spec
         return TrainProgram(
             graph=graph,
@@ -219,12 +219,12 @@ def build_train_program(
             skipped_steps=skips.build_read(),
             initializers=[place.initializer for place in [skips, *step.places()]],
             strategy=strategy,
-            stand_ins=[(spec.loss, loss), *stand_ins],
+            fetch_overrides=[(spec.loss, loss), *fetch_overrides],
             workers=workers,
-            ballot=ballot,
+            consensus=ballot,
             outcome=step.build_outcome(has_more, is_loop),
-            first_news=input_calls.build_first_news(source),
-            window=window,
+            has_first_batch=input_calls.build_has_first_batch(source),
+            accumulation=window,
             end=step.end,
             num_run=num_run if is_loop else None,
             loss_so_far=step.build_loss_so_far(),
@@ -237,7 +237,7 @@ def _build_steps(
     step: TrainStep,
     before: Sequence[tf.Operation | tf.Tensor],
     num_steps: tf.Tensor | None,
-    ballot: Ballot | None,
+    consensus: Consensus | None,
     nan_policy: str,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
     """A loop of `num_steps` steps, after what is `before` it, or just one step.
@@ -251,7 +251,7 @@ def _build_steps(
     with tf.control_dependencies(before):
         return build_loop(
             step.build,
-            tf.identity(num_steps) if ballot is None else ballot.build_num_steps(),
+            tf.identity(num_steps) if consensus is None else consensus.build_num_steps(),
             stop_on_nan=nan_policy in ("raise", "stop"),
             can_end=step.can_end,
         )

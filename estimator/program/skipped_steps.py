@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.cluster.collectives import ONE_WORKER, Workers, build_sum
-from estimator.program.loop_output import LastValue, build_last_value
+from estimator.program.loop_output import LoopOutput, build_loop_output
 from estimator.rewrite import updates
 
 
@@ -27,9 +27,9 @@ class Snapshot:
     values: list[tf.Tensor]
 
 
-def build_skip_counter() -> LastValue:
+def build_skip_counter() -> LoopOutput:
     """Where the steps that were taken back are counted: scalar, int64."""
-    return build_last_value(tf.int64, "training/skipped_steps", tf.zeros([], tf.int64))
+    return build_loop_output(tf.int64, "training/skipped_steps", tf.zeros([], tf.int64))
 
 
 def build_snapshot(step_ops: Sequence[tf.Operation], counters: Sequence[tf.Variable]) -> Snapshot:
@@ -58,7 +58,7 @@ def build_take_back(
     before: Snapshot,
     loss: tf.Tensor,
     done: Sequence[Any],
-    counter: LastValue,
+    counter: LoopOutput,
     workers: Workers = ONE_WORKER,
 ) -> tf.Operation:
     """Puts the variables back if the loss or one of them is not finite after `done`.

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.program.loop_output import LastValue, build_last_value, build_write_if
+from estimator.program.loop_output import LoopOutput, build_loop_output, build_write_if
 
 _log = logging.getLogger("estimator")
 
@@ -28,11 +28,11 @@ class LoopReport:
       saved: for each SummarySaverHook of the model, the places of its summaries.
     """
 
-    summary: LastValue | None = None
-    logged: list[tuple[Any, dict[str, LastValue]]] = dataclasses.field(default_factory=list)
-    saved: list[tuple[Any, list[LastValue]]] = dataclasses.field(default_factory=list)
+    summary: LoopOutput | None = None
+    logged: list[tuple[Any, dict[str, LoopOutput]]] = dataclasses.field(default_factory=list)
+    saved: list[tuple[Any, list[LoopOutput]]] = dataclasses.field(default_factory=list)
 
-    def places(self) -> Iterator[LastValue]:
+    def places(self) -> Iterator[LoopOutput]:
         """All of them."""
         if self.summary is not None:
             yield self.summary
@@ -123,7 +123,7 @@ def build_loop_report(
     """
     ops = []
     if summary is not None:
-        report.summary = build_last_value(tf.string, "last_summary")
+        report.summary = build_loop_output(tf.string, "last_summary")
         due = tf.logical_and(is_last, is_recording)
         ops.append(build_write_if(due, [summary], [report.summary], "summaries_if_due"))
     for hook in hooks:
@@ -131,7 +131,7 @@ def build_loop_report(
             _tf.name_logging_hook_tags(hook)
             named = {tag: hook_tensor(t) for tag, t in _tf.logging_hook_tensors(hook).items()}
             logged = {tag: tensor for tag, tensor in named.items() if not _is_outside(tensor)}
-            places = {tag: build_last_value(t.dtype, "last_logged") for tag, t in logged.items()}
+            places = {tag: build_loop_output(t.dtype, "last_logged") for tag, t in logged.items()}
             report.logged.append((hook, places))
             if logged:
                 ops.append(_build_write(is_last, logged.values(), places.values(), "logged"))
@@ -139,13 +139,15 @@ def build_loop_report(
             saved = [hook_tensor(summary) for summary in _tf.summary_tensors(hook)]
             if all(_is_outside(summary) for summary in saved):
                 continue
-            last = [build_last_value(tf.string, "last_saved") for _ in saved]
+            last = [build_loop_output(tf.string, "last_saved") for _ in saved]
             report.saved.append((hook, last))
             ops.append(_build_write(is_last, saved, last, "saved"))
     return ops
 
 
-def build_stand_ins(report: LoopReport, after: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
+def build_fetch_overrides(
+    report: LoopReport, after: tf.Tensor
+) -> list[tuple[tf.Tensor, tf.Tensor]]:
     """Points the model's hooks at what the last step left for them.
 
     Args:
@@ -158,7 +160,7 @@ def build_stand_ins(report: LoopReport, after: tf.Tensor) -> list[tuple[tf.Tenso
     """
     pairs = []
 
-    def build_pair(place: LastValue) -> tf.Tensor:
+    def build_pair(place: LoopOutput) -> tf.Tensor:
         at_any_time = place.build_read()
         with tf.control_dependencies([after]):
             pairs.append((at_any_time, place.build_read()))
@@ -173,7 +175,7 @@ def build_stand_ins(report: LoopReport, after: tf.Tensor) -> list[tuple[tf.Tenso
 
 
 def _build_write(
-    is_last: tf.Tensor, tensors: Iterable[tf.Tensor], places: Iterable[LastValue], name: str
+    is_last: tf.Tensor, tensors: Iterable[tf.Tensor], places: Iterable[LoopOutput], name: str
 ) -> tf.Operation:
     return build_write_if(is_last, list(tensors), list(places), name)
 

@@ -12,21 +12,21 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.cluster.collectives import ONE_WORKER, num_local_replicas
-from estimator.cluster.consensus import REPORT_SIZE, Ballot, build_report
+from estimator.cluster.consensus import REPORT_SIZE, Consensus, build_report
 from estimator.input import input_calls
 from estimator.model import reduction
 from estimator.model.replicas import Model, Replicas, VariableWatch, build_replicas
 from estimator.optimizer import accumulation
 from estimator.optimizer.accumulated_step import (
-    StepWindow,
-    build_step_window,
-    build_window_loss,
-    counting_window,
+    StepAccumulation,
+    build_accumulated_loss,
+    build_step_accumulation,
+    counting_accumulation,
 )
 from estimator.program import host_call, step_summaries, tpu_replicas
 from estimator.program.graph_scope import primary
 from estimator.program.loop_batches import LoopInput
-from estimator.program.loop_output import LastValue, build_last_value
+from estimator.program.loop_output import LoopOutput, build_loop_output
 from estimator.program.skipped_steps import build_snapshot, build_take_back
 from estimator.program.step_order import order_assignments, order_reads
 from estimator.randomness.random_ops import drawing_by_step
@@ -71,8 +71,8 @@ class TrainStep:
         source: input_calls.Input | LoopInput,
         is_recording: tf.Tensor,
         step_before: tf.Tensor,
-        skips: LastValue | None,
-        ballot: Ballot | None,
+        skips: LoopOutput | None,
+        ballot: Consensus | None,
         host_call_steps: int,
     ) -> None:
         """Builds nothing yet.
@@ -90,7 +90,7 @@ class TrainStep:
         self._ballot = ballot
         self._workers = ONE_WORKER if ballot is None else ballot.workers
         self._wished: tf.Tensor | None = None
-        self._seats: Sequence[_tf.Seat] = ()
+        self._seats: Sequence[_tf.PiggybackSlot] = ()
         self._step_before = step_before
         self._strategy = strategy
         self._model = model
@@ -99,15 +99,15 @@ class TrainStep:
         self._is_recording = is_recording
         self._skips = skips
         self._host_call_steps = host_call_steps
-        self._windows: list[accumulation.Window] = []
-        self._window: accumulation.Window | None = None
+        self._windows: list[accumulation.Accumulation] = []
+        self._window: accumulation.Accumulation | None = None
         self.report = step_summaries.LoopReport()
         self.spec: EstimatorSpec
         self._merged: tf.Tensor | None = None
         self._is_in_loop = False
         self.end: tf.Tensor | None = None
         self.has_own_summary = False
-        self._last_loss: LastValue | None = None
+        self._last_loss: LoopOutput | None = None
 
     @property
     def can_end(self) -> bool:
@@ -145,7 +145,7 @@ class TrainStep:
                 self._ballot, loss, has_more, self._seats, _as_ops(done)
             )
         step_ops = _ops_behind(done, replicas.new_ops)
-        loss, kept = build_window_loss(self._window, loss)
+        loss, kept = build_accumulated_loss(self._window, loss)
         step_ops, done = step_ops + kept, done + kept
         seen = _as_ops([*losses, *step_summaries.summaries_since(summaries_before)])
         self._order(step_ops, step, batches, replicas.new_ops, seen)
@@ -183,7 +183,7 @@ class TrainStep:
             return loss
         with tf.init_scope():
             zero = tf.zeros([])
-        self._last_loss = build_last_value(tf.float32, "last_loss", zero)
+        self._last_loss = build_loop_output(tf.float32, "last_loss", zero)
         with tf.device("/cpu:0"), tf.control_dependencies([self._last_loss.build_write(loss)]):
             return tf.identity(loss)
 
@@ -191,7 +191,7 @@ class TrainStep:
         """What `_build_kept` keeps; None if the input tells of its end in time."""
         return None if self._last_loss is None else self._last_loss.build_read()
 
-    def places(self) -> list[LastValue]:
+    def places(self) -> list[LoopOutput]:
         """What the last step of a loop leaves its values in."""
         return [*self.report.places(), *([self._last_loss] if self._last_loss else [])]
 
@@ -284,7 +284,7 @@ class TrainStep:
         """The model of each replica, and the windows that its optimizers make."""
         moment = tf.identity(step, "training/moment")
         with (
-            accumulation.collecting_windows() as windows,
+            accumulation.collecting_accumulations() as windows,
             drawing_by_step(moment, self._model.model_fn) as model_fn,
         ):
             model = dataclasses.replace(self._model, model_fn=model_fn)
@@ -296,24 +296,24 @@ class TrainStep:
         conditional = {window.update for window in windows}
         assigned = [op for op in updates.assignments(replicas.new_ops) if op not in conditional]
         self._windows = windows
-        self._window = counting_window(windows, assigned, self._global_step)
+        self._window = counting_accumulation(windows, assigned, self._global_step)
         if self._window is not None:
             # The batches of a step differ in their random numbers, too.
             _tf.set_input(moment.op, step + self._window.before * 2**40)
         return replicas
 
-    def _seats_for_report(self) -> contextlib.AbstractContextManager[Sequence[_tf.Seat]]:
+    def _seats_for_report(self) -> contextlib.AbstractContextManager[Sequence[_tf.PiggybackSlot]]:
         """Inside, what reduces gradients can take along what workers tell each other."""
         if self._ballot is None:
             return contextlib.nullcontext(())
-        return _tf.seats_in_all_reduces(REPORT_SIZE)
+        return _tf.piggyback_slots(REPORT_SIZE)
 
     def _build_tpu_program(
         self,
         model: Model,
         batches: list[Any],
         step: tf.Tensor,
-        windows: Sequence[accumulation.Window],
+        windows: Sequence[accumulation.Accumulation],
     ) -> Replicas:
         def finish(spec: EstimatorSpec, watch: VariableWatch) -> list[Any]:
             if windows:
@@ -342,9 +342,9 @@ class TrainStep:
             conditions.append(self._window.before + 1 >= self._window.size)
         return tf.reduce_all(tf.stack(conditions)) if conditions else None
 
-    def build_window_outside(self) -> StepWindow | None:
+    def build_window_outside(self) -> StepAccumulation | None:
         """How batches make a step, where a session can see it."""
-        return build_step_window(self._window, self._windows)
+        return build_step_accumulation(self._window, self._windows)
 
     def build_summary_outside(self) -> tf.Tensor | None:
         """The last step's merged summaries, where a session can fetch them."""
@@ -359,7 +359,7 @@ class TrainStep:
 def warn_unless_steps_are_counted(
     new_ops: Sequence[tf.Operation],
     global_step: tf.Variable,
-    windows: Sequence[accumulation.Window] = (),
+    windows: Sequence[accumulation.Accumulation] = (),
 ) -> None:
     """Says so if none of the ops that `model_fn` made assigns the global step: a hook may do it."""
     if windows or updates.writes_to(updates.assignments(new_ops), global_step):

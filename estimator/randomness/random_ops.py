@@ -2,7 +2,7 @@
 
 TensorFlow's random ops go along a stream of numbers and keep their place in their kernel, where no
 checkpoint reaches: a resumed run starts the streams again. Here an op with a seed, be it its own or
-`tf_random_seed`, becomes one without a place: a function of its seeds and of the global step before
+`tf_random_seed`, becomes a stateless one: a function of its seeds and of the global step before
 the step. An op without any seed stays as it is: a resumed run goes on with other numbers.
 
 Ops in a `tf.cond` or a `tf.while_loop` are reached too: each turn of a loop draws anew. TensorFlow
@@ -31,7 +31,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.cluster.collectives import num_local_replicas, replica_id
-from estimator.randomness.stateless_twins import COMPILED_TWINS, TWINS, Place, build_counter
+from estimator.randomness.stateless_twins import COMPILED_TWINS, TWINS, RngKey, build_counter
 from estimator.rewrite.subgraph_copy import ops_before
 
 _PRIME = 2654435761  # 2^32 over the golden ratio: turn i of a loop in step s is s * _PRIME + i.
@@ -86,29 +86,29 @@ class _Draws:
         turns = None if self._is_initial_value else _tf.loop_counters(self._graph)
         if turns is None or seeds == (0, 0):
             return original(*args, **self._seeded_for_replica(kwargs))
-        moment, replica = self._step, _replica_of_program()
+        step_key, replica = self._step, _replica_of_program()
         if replica is not None:
             turns = [replica, *turns]
         for turn in turns:
-            moment = moment * _PRIME + tf.cast(turn, moment.dtype)
+            step_key = step_key * _PRIME + tf.cast(turn, step_key.dtype)
         body = self._bodies.setdefault(tf.compat.v1.get_default_graph(), len(self._bodies))
         stream = (*seeds, body)
-        place = Place(
+        key = RngKey(
             stream,
             self._number_in(stream),
-            moment,
-            build_counter(moment) if turns else self._counter,
+            step_key,
+            build_counter(step_key) if turns else self._counter,
         )
         rest = {key: value for key, value in kwargs.items() if key not in ("seed", "seed2")}
         # A name that the caller leaves open is that of the op: "random_uniform" is "RandomUniform".
         rest["name"] = kwargs.get("name") or "".join(map(str.capitalize, name.split("_")))
         twins = TWINS if replica is None else COMPILED_TWINS
-        tensor = twins[name](place, *args, **rest)
+        tensor = twins[name](key, *args, **rest)
         self._calls[tensor.op] = original, args, kwargs
         return tensor
 
     def _seeded_for_replica(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of an op that keeps its place, as in a function, which no other draws by.
+        """Gives an op that stays stateful, as in a function, a seed of this replica's own.
 
         TensorFlow traces the function once for each replica, and counts its op seeds from 0.
         """

@@ -17,7 +17,7 @@ from estimator import _tf
 Waits: TypeAlias = dict[tf.Operation, list[tf.Operation]]
 
 
-class Lift:
+class Hoist:
     """Ops and tensors of the default graph, a loop's body, as a session can run them."""
 
     def __init__(self, waits: Waits, num_ops_before: int) -> None:
@@ -75,7 +75,7 @@ class Lift:
         )
 
 
-def build_table_initializers(lift: Lift) -> None:
+def build_table_initializers(hoist: Hoist) -> None:
     """Puts the initializers of tables that were made in a loop's body where sessions find them.
 
     Raises:
@@ -84,7 +84,7 @@ def build_table_initializers(lift: Lift) -> None:
     # A loop and what is around it have their collections in common.
     keys = tf.compat.v1.GraphKeys
     collection = tf.compat.v1.get_collection_ref(keys.TABLE_INITIALIZERS)
-    collection[:] = [lift.build("The initializer of a table", op) for op in collection]
+    collection[:] = [hoist.build("The initializer of a table", op) for op in collection]
     for saveable in tf.compat.v1.get_collection(keys.SAVEABLE_OBJECTS):
         tensors = [spec.tensor for spec in getattr(saveable, "specs", ())]
         if any(_tf.is_loop_body(tensor.graph) for tensor in tensors):

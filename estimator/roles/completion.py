@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from estimator.checkpoint import files
 from estimator.cluster.server import task_name
-from estimator.cluster.task_health import Peers
+from estimator.cluster.task_health import TaskHealth
 from estimator.config.run_config import RunConfig
 
 _NAME = "training-ended.json"
@@ -40,8 +40,8 @@ class ChiefWatch:
         self._name = task_name(role, 0)
         self._address = "" if is_alone else tasks[role][0]
         chief = {} if is_alone else {self._name: self._address}
-        self._peers = Peers(chief, config.peer_timeout_secs)
-        self._peers.start_checks()
+        self._health = TaskHealth(chief, config.peer_timeout_secs)
+        self._health.start_checks()
         self._model_dir = config.model_dir
         self._timeout_secs = config.session_creation_timeout_secs
         self._clock = clock
@@ -57,9 +57,9 @@ class ChiefWatch:
         Raises:
           TimeoutError: names the chief.
         """
-        if not self._peers:
+        if not self._health:
             return
-        if news != self._news or not self._peers.is_gone(self._name):
+        if news != self._news or not self._health.is_gone(self._name):
             self._news, self._heard_at = news, self._clock()
         elif self._clock() - self._heard_at >= self._timeout_secs:
             name = self._name[:1].upper() + self._name[1:]
@@ -72,10 +72,10 @@ class ChiefWatch:
 
     def close(self) -> None:
         """Closes the connection."""
-        self._peers.close()
+        self._health.close()
 
 
-class EndWatch:
+class CompletionWatch:
     """Tells the end of this training from that of an earlier one in the same directory."""
 
     def __init__(self, model_dir: str | None) -> None:

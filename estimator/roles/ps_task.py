@@ -10,12 +10,12 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.cluster.kv_store import BoardOfPs
+from estimator.cluster.kv_store import PsTaskStore
 from estimator.cluster.server import say_waiting, start_server, task_addresses, task_name
-from estimator.cluster.task_health import Peers
+from estimator.cluster.task_health import TaskHealth
 from estimator.config.run_config import RunConfig
 from estimator.console import say
-from estimator.roles.completion import EndWatch
+from estimator.roles.completion import CompletionWatch
 from estimator.session.signals import StopSignal, stop_signals
 
 _RETURN_SECS = 30.0
@@ -69,8 +69,8 @@ class _Service:
             "worker 0": task_addresses(self._cluster, "worker")["worker 0"]
         }
         say_waiting(self._cluster, self._chief)
-        self._board = BoardOfPs(self._cluster.task_id)
-        self._ending = EndWatch(config.model_dir)
+        self._store = PsTaskStore(self._cluster.task_id)
+        self._ending = CompletionWatch(config.model_dir)
         self._timeout_secs = config.session_creation_timeout_secs
         self._peer_timeout_secs = config.peer_timeout_secs
         self._has_told = False
@@ -94,13 +94,13 @@ class _Service:
 
     def _wait_until_gone(self, timeout_secs: float) -> tf.errors.UnavailableError | None:
         """Returns the error that says so if it does not answer any more, but closed nothing."""
-        peers = Peers(self._chief, self._peer_timeout_secs)
-        with contextlib.closing(peers):
-            peers.wait(timeout_secs, self._check_absent)
+        health = TaskHealth(self._chief, self._peer_timeout_secs)
+        with contextlib.closing(health):
+            health.wait(timeout_secs, self._check_absent)
             say("The chief is there: serving variables until it ends")
-            with peers.watched():
-                peers.wait_until_lost(self._check_present)
-                return peers.silence()
+            with health.watched():
+                health.wait_until_lost(self._check_present)
+                return health.silence()
 
     def _check_absent(self) -> None:
         """Ends the waiting for a chief that does not come: by a signal, or by word of it."""
@@ -115,13 +115,13 @@ class _Service:
             # If the first ps does not answer, this task goes on watching the chief.
             with (
                 contextlib.suppress(TimeoutError, tf.errors.UnavailableError),
-                self._open(self._board.first_graph, "/job:ps/task:0") as session,
+                self._open(self._store.first_graph, "/job:ps/task:0") as session,
             ):
-                self._has_told = self._board.say_stop(session, self._stop.received.name)
+                self._has_told = self._store.say_stop(session, self._stop.received.name)
 
     def _read_result(self) -> int:
-        with self._open(self._board.own_graph) as session:
-            return self._board.result.read(session)
+        with self._open(self._store.own_graph) as session:
+            return self._store.result.read(session)
 
     def _open(self, graph: tf.Graph, *devices: str) -> tf.compat.v1.Session:
         config = tf.compat.v1.ConfigProto()

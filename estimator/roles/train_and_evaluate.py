@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 import tensorflow as tf
 
 from estimator.checkpoint.files import checkpoint_step, is_readable
-from estimator.cluster.stop_policies import ENDINGS
+from estimator.cluster.stop_policies import STOP_POLICIES
 from estimator.config.cluster import CHIEF, EVALUATOR, MASTER, PS, WORKER
 from estimator.estimators.estimator import Estimator
 from estimator.roles.completion import (
     ChiefWatch,
-    EndWatch,
+    CompletionWatch,
     checkpoints_oldest_first,
     clear_end,
     read_end,
@@ -131,7 +131,7 @@ def _leaving_word(model: Estimator) -> Iterator[None]:
         exit_status = 0
         reason = "max_steps" if model.train_result is None else model.train_result.reason
     except KeyboardInterrupt:
-        exit_status = ENDINGS["SIGINT"].exit_status
+        exit_status = STOP_POLICIES["SIGINT"].exit_status
         raise
     except SystemExit as stopped:
         exit_status = stopped.code if isinstance(stopped.code, int) else 1
@@ -195,7 +195,7 @@ def _follow(
     sleep: Callable[[float], None],
     watch: ChiefWatch,
 ) -> TrainAndEvaluateResult:
-    started_at, ending = clock(), EndWatch(model.model_dir)
+    started_at, ending = clock(), CompletionWatch(model.model_dir)
     # After that, an end that is older than this process is that of no other training than this.
     old_secs = model.config.session_creation_timeout_secs
     delay = min(spec.start_delay_secs for spec in specs)

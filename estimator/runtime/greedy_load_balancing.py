@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 
-class LeastBytes:
+class GreedyLoadBalancing:
     """The ps task that holds the fewest bytes so far; the first of several."""
 
     def __init__(self, num_ps: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 
 from estimator.config.cluster import Cluster
-from estimator.runtime.greedy_load_balancing import LeastBytes
+from estimator.runtime.greedy_load_balancing import GreedyLoadBalancing
 
 _thread = threading.local()
 
@@ -41,7 +41,7 @@ def make_device_fn(cluster: Cluster, placement: str) -> Callable[[tf.Operation],
     to_ps = tf.compat.v1.train.replica_device_setter(
         ps_tasks=num_ps,
         worker_device=own.to_string(),
-        ps_strategy=LeastBytes(num_ps) if placement == "by_size" else None,
+        ps_strategy=GreedyLoadBalancing(num_ps) if placement == "by_size" else None,
     )
 
     def place(op: tf.Operation) -> str:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.config.cluster import CHIEF, EVALUATOR, MASTER, PS, WORKER
 from estimator.config.strategy_names import STRATEGY_TYPES, check_strategy_name
-from estimator.runtime.greedy_load_balancing import LeastBytes
+from estimator.runtime.greedy_load_balancing import GreedyLoadBalancing
 from estimator.runtime.tpu_strategy import is_tpu, make_tpu_strategy
 from estimator.spec import ModeKeys
 
@@ -329,7 +329,7 @@ def _make_parameter_server(config: RunConfig, mode: str) -> tf.distribute.Strate
     place_variable = tf.compat.v1.train.replica_device_setter(
         ps_tasks=num_ps,
         worker_device=own,
-        ps_strategy=LeastBytes(num_ps) if config.ps_placement == "by_size" else None,
+        ps_strategy=GreedyLoadBalancing(num_ps) if config.ps_placement == "by_size" else None,
     )
     return _tf.make_parameter_server(resolver, names, place_variable)
 

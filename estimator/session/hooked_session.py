@@ -80,7 +80,7 @@ class HookedSession:
         self,
         graph: tf.Graph,
         hooks: Sequence[Hook],
-        stand_ins: Mapping[int, tf.Tensor] | None = None,
+        fetch_overrides: Mapping[int, tf.Tensor] | None = None,
         step: tf.Tensor | None = None,
     ) -> None:
         """Opens nothing yet; calls `begin` of each hook.
@@ -88,8 +88,8 @@ class HookedSession:
         Args:
           graph: of the session.
           hooks: in the order in which they are called.
-          stand_ins: for a graph with a loop: what is fetched instead of a tensor inside it, by
-            the `id` of that tensor.
+          fetch_overrides: for a graph with a loop: what to fetch instead of a tensor inside it,
+            by the `id` of that tensor.
           step: what is fetched instead of the global step's variable, if a hook asks for it by its
             name.
 
@@ -99,7 +99,7 @@ class HookedSession:
         """
         self._graph = graph
         self._hooks = list(hooks)
-        self._stand_ins = stand_ins
+        self._fetch_overrides = fetch_overrides
         self._step = step
         self._callables: dict[Any, Any] = {}
         self._is_asked_to_stop = False
@@ -118,7 +118,7 @@ class HookedSession:
             raise self._not_there(hook, error) from error
 
     def _not_there(self, hook: Hook, error: KeyError) -> Exception:
-        if self._stand_ins is None:
+        if self._fetch_overrides is None:
             return error
         return ValueError(
             f"The hook {type(hook).__name__} fails: {error}. If it names a tensor of `model_fn`, "
@@ -127,7 +127,7 @@ class HookedSession:
 
     def _fetchable(self, fetch: Any) -> Any:
         """What a session gives for what a hook asks for."""
-        fetch = (self._stand_ins or {}).get(id(fetch), fetch)
+        fetch = (self._fetch_overrides or {}).get(id(fetch), fetch)
         # The name of a variable is that of its handle, of which a hook can make nothing.
         is_handle = getattr(fetch, "dtype", None) == tf.resource
         name = fetch if isinstance(fetch, str) else fetch.name if is_handle else None

@@ -20,7 +20,7 @@ from estimator.checkpoint.saver_ops import restored_names
 from estimator.checkpoint.warm_start import WarmStart, build_warm_start
 from estimator.cluster.collectives import Workers, build_broadcast, build_minimum
 from estimator.model.replicas import BUILD_LOCK
-from estimator.session.worker_group import Team
+from estimator.session.worker_group import WorkerGroup
 
 _log = logging.getLogger("estimator")
 
@@ -268,20 +268,20 @@ def opened(
     setup: Setup,
     checkpoint_paths: Sequence[str],
     master: str = "",
-    team: Team | None = None,
+    group: WorkerGroup | None = None,
     timeout_secs: float = 0,
     wait: Callable[[threading.Event], None] | None = None,
 ) -> Iterator[tuple[tf.compat.v1.Session, str | None]]:
     """Opens a session, restored from the first of the checkpoints that can be read.
 
     Of several workers the chief alone looks at checkpoints; all get what it has. Those that do not
-    wait for each other wait until it calls `Noticeboard.announce`.
+    wait for each other wait until it calls `KeyValueStore.announce`.
 
     Args:
       setup: of the program.
       checkpoint_paths: newest first; with none, the variables are initialized.
       master: the session's target.
-      team: the workers that open theirs together; None for one.
+      group: the workers that open theirs together; None for one.
       timeout_secs: how long to wait for a chief that gives the variables their values.
       wait: waits for the session's calls; None if they always return.
 
@@ -293,13 +293,13 @@ def opened(
         _tf.open_session(master, setup.graph, setup.config, wait) as session,
     ):
         path = None
-        board = None if team is None else team.board
-        if board is not None and board.is_chief:
-            board.withdraw(session)
-        if board is None or board.is_chief:
-            path = _start_variables(setup, session, checkpoint_paths, team)
+        store = None if group is None else group.store
+        if store is not None and store.is_chief:
+            store.withdraw(session)
+        if store is None or store.is_chief:
+            path = _start_variables(setup, session, checkpoint_paths, group)
         else:
-            board.wait_for_chief(session, timeout_secs)
+            store.wait_for_chief(session, timeout_secs)
         if setup.broadcast is not None:
             session.run(setup.broadcast)
         setup.run_local_init(session)
@@ -310,14 +310,14 @@ def _start_variables(
     setup: Setup,
     session: tf.compat.v1.Session,
     checkpoint_paths: Sequence[str],
-    team: Team | None,
+    group: WorkerGroup | None,
 ) -> str | None:
     """Restores or initializes the variables; returns the checkpoint's path, None if without."""
-    is_first = team is None or team.has_values
+    is_first = group is None or group.has_values
     path = restore_first(setup, session, checkpoint_paths) if is_first else None
     is_restored = path is not None
-    if team is not None:
-        is_restored = bool(team.tell(session, int(is_restored)))
+    if group is not None:
+        is_restored = bool(group.tell(session, int(is_restored)))
     if not is_restored:
         for initialize in setup.initializers:
             initialize(session)

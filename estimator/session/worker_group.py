@@ -12,11 +12,11 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.cluster.collectives import collective_ops_behind
-from estimator.cluster.consensus import WISHES
-from estimator.cluster.consistency_check import check_alike, describe_model
-from estimator.cluster.kv_store import Noticeboard
+from estimator.cluster.consensus import REQUESTS
+from estimator.cluster.consistency_check import check_consistency, describe_model
+from estimator.cluster.kv_store import KeyValueStore
 from estimator.cluster.server import Connection
-from estimator.cluster.task_health import Peers
+from estimator.cluster.task_health import TaskHealth
 from estimator.program.programs import TrainProgram
 from estimator.session.hooked_session import Hook
 
@@ -30,40 +30,40 @@ _WRITERS = (
 _LARGEST = 2**31 - 1
 
 
-class Team:
+class WorkerGroup:
     """What one worker wishes, and what all agreed on in the last session call.
 
     Attributes:
       workers: all of them.
       is_chief: whether this worker writes.
       has_more: whether all have input for another step.
-      agreed: what anybody wished, of `WISHES`.
+      agreed: what anybody wished, of `REQUESTS`.
     """
 
     def __init__(
-        self, program: TrainProgram, board: Noticeboard | None = None, is_chief: bool = True
+        self, program: TrainProgram, store: KeyValueStore | None = None, is_chief: bool = True
     ) -> None:
         """Adds nothing to the program.
 
         Args:
           program: that they run.
-          board: for workers that do not wait for each other, but share variables on ps tasks.
+          store: for workers that do not wait for each other, but share variables on ps tasks.
           is_chief: whether this worker writes.
         """
-        self.board = board
+        self.store = store
         self.is_chief = is_chief
         self.workers = program.workers
-        self._ballot = program.ballot
+        self._consensus = program.consensus
         self._outcome = program.outcome
         self._is_loop = program.num_steps is not None
-        self._wishes: set[str] = set()
+        self._requests: set[str] = set()
         self.has_more = True
         self.agreed: list[str] = []
 
     @property
     def has_values(self) -> bool:
         """Whether the variables' first values are this worker's, which gives them to the others."""
-        return self.workers.is_chief if self.board is None else self.board.is_chief
+        return self.workers.is_chief if self.store is None else self.store.is_chief
 
     @property
     def saves_input(self) -> bool:
@@ -73,48 +73,50 @@ class Team:
     @property
     def is_one(self) -> bool:
         """Whether there is nobody to agree with."""
-        return self._ballot is None
+        return self._consensus is None
 
     @property
     def stop(self) -> str | None:
         """Why somebody wanted to stop: the name of a signal, or the reason of a `TrainResult`."""
-        return next((wish for wish in self.agreed if wish != "save"), None)
+        return next((request for request in self.agreed if request != "save"), None)
 
     @property
     def is_empty(self) -> bool:
         """Whether the last call was a loop that nobody began, because somebody wants to stop."""
-        return self.board is None and self._is_loop and self.stop is not None
+        return self.store is None and self._is_loop and self.stop is not None
 
-    def wish(self, what: str) -> None:
+    def request(self, what: str) -> None:
         """Asks all workers for it in the next session call."""
-        self._wishes.add(what)
+        self._requests.add(what)
 
-    def ballot(self) -> tuple[list[tf.Tensor], list[tf.Tensor], list[Any]]:
+    def consensus_ops(self) -> tuple[list[tf.Tensor], list[tf.Tensor], list[Any]]:
         """What a call fetches besides, and what it feeds, for an agreement; nothing for one."""
-        if self.board is not None:
-            return [self.board.stop.tensor], [], []
-        if self._ballot is None or self._outcome is None:
+        if self.store is not None:
+            return [self.store.stop.tensor], [], []
+        if self._consensus is None or self._outcome is None:
             return [], [], []
-        return [self._outcome], [self._ballot.wishes], [self._wish_vector()]
+        return [self._outcome], [self._consensus.requests], [self._request_vector()]
 
     def take_in(self, outcome: np.ndarray) -> None:
         """Notes what was agreed on."""
-        if self.board is not None:
-            told = self.board.stop_reason(int(outcome))
+        if self.store is not None:
+            told = self.store.stop_reason(int(outcome))
             self.agreed = [] if told is None else [told]
             return
         self.has_more = bool(outcome[0])
         self.agreed = [
-            wish for wish, is_wished in zip(WISHES, outcome[1:], strict=True) if is_wished
+            request
+            for request, is_requested in zip(REQUESTS, outcome[1:], strict=True)
+            if is_requested
         ]
-        self._wishes.discard("save")
+        self._requests.discard("save")
 
     def meet(self, session: tf.compat.v1.Session, number: int = 0) -> int:
         """Waits for all workers; returns the least of their numbers."""
-        if self._ballot is None:
+        if self._consensus is None:
             return number
-        feeds = {self._ballot.num_steps: number, self._ballot.wishes: [0] * len(WISHES)}
-        return int(session.run(self._ballot.agreed, feeds)[0])
+        feeds = {self._consensus.num_steps: number, self._consensus.requests: [0] * len(REQUESTS)}
+        return int(session.run(self._consensus.agreed, feeds)[0])
 
     def tell(self, session: tf.compat.v1.Session, number: int) -> int:
         """The chief's number, which all get; every worker makes this call."""
@@ -122,8 +124,8 @@ class Team:
 
     def announce(self, session: tf.compat.v1.Session) -> None:
         """The chief lets workers begin that do not wait for each other."""
-        if self.board is not None and self.board.is_chief:
-            self.board.announce(session)
+        if self.store is not None and self.store.is_chief:
+            self.store.announce(session)
 
     def first_without(self, session: tf.compat.v1.Session, has_it: bool) -> int | None:
         """The first worker, counted from 0, that has not got something; None if all have it."""
@@ -136,8 +138,8 @@ class Team:
             return list(hooks)
         return [hook for hook in hooks if not isinstance(hook, _WRITERS)]
 
-    def _wish_vector(self) -> np.ndarray:
-        return np.asarray([wish in self._wishes for wish in WISHES], np.int32)
+    def _request_vector(self) -> np.ndarray:
+        return np.asarray([request in self._requests for request in REQUESTS], np.int32)
 
 
 @contextlib.contextmanager
@@ -147,7 +149,7 @@ def joined(
     connection: Connection,
     timeout_secs: float,
     check: Callable[[], None],
-) -> Iterator[Peers]:
+) -> Iterator[TaskHealth]:
     """Inside, all workers are there, are alike, and are watched; with one, nothing happens.
 
     Args:
@@ -162,19 +164,19 @@ def joined(
       ValueError: a worker has another model or config.
       tf.errors.UnavailableError: a worker is gone.
     """
-    peers = Peers(connection.needed, connection.peer_timeout_secs)
+    health = TaskHealth(connection.needed, connection.peer_timeout_secs)
 
     def open_session(graph: tf.Graph) -> tf.compat.v1.Session:
-        wait = functools.partial(peers.wait_for, check=check)
+        wait = functools.partial(health.wait_for, check=check)
         return _tf.InterruptibleSession(connection.target, graph, connection.session_config, wait)
 
-    with contextlib.closing(peers):
-        peers.wait(timeout_secs, check)
-        with peers.watched():
+    with contextlib.closing(health):
+        health.wait(timeout_secs, check)
+        with health.watched():
             if program.workers.count > 1:
                 described = {**mine, **describe_model(program.graph)}
-                check_alike(described, program.workers, open_session)
-            yield peers
+                check_consistency(described, program.workers, open_session)
+            yield health
 
 
 def collectives_of_save(saver: Any, graph: tf.Graph) -> list[tf.Operation]:

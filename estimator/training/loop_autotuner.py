@@ -13,7 +13,7 @@ _NUM_LOOPS = 3
 _MOST_STEPS = 10**9
 
 
-class Pace:
+class LoopAutotuner:
     """The length of loops; where a time is asked for, from what the loops before took."""
 
     def __init__(self, length: LoopLength) -> None:

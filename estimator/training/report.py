@@ -127,7 +127,8 @@ class TrainReport:
         self._told = self._clock(), step
         speeds = {"global_step/sec": steps_per_sec}
         if self._batch_size is not None:
-            num_batches = 1 if self._program.window is None else self._program.window.size
+            accumulation = self._program.accumulation
+            num_batches = 1 if accumulation is None else accumulation.size
             speeds["examples/sec"] = steps_per_sec * num_batches * self._batch_size
         self._events.write_scalars(speeds, step)
         if not self._config.is_chief:
@@ -172,7 +173,7 @@ class TrainReport:
         return task_name(str(cluster.task_type), cluster.task_id).capitalize()
 
     def _how(self) -> str:
-        window = self._program.window
+        window = self._program.accumulation
         batches = "" if window is None else f"{window.size:,} batches of "
         loop, last_step = self._config.iterations_per_loop, self._span.last_step
         if not isinstance(loop, str) and last_step is not None:

@@ -13,13 +13,15 @@ from estimator.checkpoint.input_position import InputPosition
 from estimator.checkpoint.writer import CheckpointWriter
 from estimator.config.run_config import RunConfig
 from estimator.program.programs import TrainProgram
-from estimator.session.worker_group import Team
+from estimator.session.worker_group import WorkerGroup
 from estimator.training.nan_guard import BadWeightsError, WeightsCheck
 
 _log = logging.getLogger("estimator")
 
 
-def tell_saved_step(session: tf.compat.v1.Session, team: Team, path: str | None) -> int | None:
+def tell_saved_step(
+    session: tf.compat.v1.Session, team: WorkerGroup, path: str | None
+) -> int | None:
     """The step of the checkpoint that was restored, which the chief tells all; None without one."""
     step = -1 if path is None else files.checkpoint_step(path) or 0
     step = team.tell(session, step)
@@ -32,7 +34,7 @@ def start_input(
     position: InputPosition | None,
     model_dir: str,
     saved_step: int | None,
-    team: Team,
+    team: WorkerGroup,
 ) -> bool:
     """Starts the input; returns whether it goes on where it stood at the checkpoint.
 
@@ -64,7 +66,7 @@ def _restore_copies(
     position: InputPosition | None,
     model_dir: str,
     saved_step: int,
-    team: Team,
+    team: WorkerGroup,
 ) -> None:
     """Gives each replica what it had updated by itself, on all workers or on none."""
     if position is None or not position.has_copies:
@@ -79,7 +81,7 @@ def save_start(
     config: RunConfig,
     checkpoints: CheckpointWriter | None,
     weights: WeightsCheck,
-    team: Team,
+    team: WorkerGroup,
 ) -> None:
     """Saves what training starts from, if checkpoints are saved before its end, too.
 
@@ -93,7 +95,7 @@ def save_start(
       weights: says whether they are finite.
       team: of workers that do not wait for each other, the chief alone saves.
     """
-    is_asynchronous = team.board is not None and not team.is_chief
+    is_asynchronous = team.store is not None and not team.is_chief
     if checkpoints is None or is_asynchronous or not _saves_on_the_way(config):
         return
     step = int(session.run(program.current_step))
@@ -106,7 +108,10 @@ def save_start(
 
 
 def graph_written(
-    program: TrainProgram, config: RunConfig, checkpoints: CheckpointWriter | None, team: Team
+    program: TrainProgram,
+    config: RunConfig,
+    checkpoints: CheckpointWriter | None,
+    team: WorkerGroup,
 ) -> contextlib.AbstractContextManager[None]:
     """Inside, the chief writes the graph as text, unless a hook saves, which writes it too."""
     is_wanted = config.checkpoint_save_graph_def and _saves_on_the_way(config)

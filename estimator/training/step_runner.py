@@ -11,11 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from estimator.config.loop_length import LoopLength
-from estimator.hooks.stock_hooks_in_loops import StockHooks
+from estimator.hooks.stock_hooks_in_loops import StockHookSchedule
 from estimator.program.programs import TrainProgram
 from estimator.session.hooked_session import Hook, HookedSession
-from estimator.session.worker_group import Team
-from estimator.training.loop_autotuner import Pace
+from estimator.session.worker_group import WorkerGroup
+from estimator.training.loop_autotuner import LoopAutotuner
 
 _log = logging.getLogger("estimator")
 
@@ -41,7 +41,7 @@ class Steps:
         program: TrainProgram,
         session: HookedSession,
         hooks: Sequence[Hook],
-        team: Team,
+        team: WorkerGroup,
         length: LoopLength,
         *,
         stops_on_nan: bool,
@@ -61,7 +61,7 @@ class Steps:
         self._program = program
         self._session = session
         self._team = team
-        self._pace = Pace(length)
+        self._pace = LoopAutotuner(length)
         self._stops_on_nan = stops_on_nan
         self._clock = clock
         self.loss: float | None = None
@@ -71,7 +71,7 @@ class Steps:
         self._uncounted_calls = self._uncounted_steps = 0
         self.step = self._read(program.current_step)
         self._num_taken = self._read_num_taken()
-        self.stock_hooks = StockHooks(hooks, self.step)
+        self.stock_hooks = StockHookSchedule(hooks, self.step)
 
     def num_steps(self) -> int:
         """How many steps the next loop may have."""
@@ -91,7 +91,7 @@ class Steps:
           ValueError: the input of one of several workers ended, of which the others do not know.
         """
         self.is_cut = False
-        window, started_at = self._program.window, self._clock()
+        window, started_at = self._program.accumulation, self._clock()
         num_batches, before = num_steps, self.step
         if window is not None:
             # A run may go on with shorter windows than that which it stopped in.
@@ -138,7 +138,7 @@ class Steps:
 
     def check_ends(self, before: int, num_steps: int) -> None:
         """Raises if nothing counts steps, and the input has no end either."""
-        if self.step > before or self._team.board is not None:
+        if self.step > before or self._team.store is not None:
             self._uncounted_calls = self._uncounted_steps = 0
             return
         self._uncounted_calls += 1
@@ -174,7 +174,7 @@ class Steps:
 
     def complete(self) -> None:
         """At the input's end: takes the step of the batches that do not make a whole one."""
-        window, num_taken = self._program.window, self._read_num_taken()
+        window, num_taken = self._program.accumulation, self._read_num_taken()
         if window is not None and num_taken and window.flushes is None:
             _log.warning(
                 "The input ends with %d batches of a step of %d. The optimizer needs a batch to "
@@ -225,7 +225,7 @@ class Steps:
             fetches.append(program.summary)
         self.stock_hooks.expect(self.step, num_steps)
         hooks = self.stock_hooks.of_call(is_end_of_step=num_steps > 0)
-        outcome, more_feeds, more_values = self._team.ballot()
+        outcome, more_feeds, more_values = self._team.consensus_ops()
 
         def take_in(results: list[Any]) -> None:
             expected = self.step + num_steps
@@ -256,7 +256,7 @@ class Steps:
 
     def _read_num_taken(self) -> int:
         """How many batches the step in progress has taken, where a step has several."""
-        window = self._program.window
+        window = self._program.accumulation
         return 0 if window is None else self._read(window.num_taken)
 
     def _read(self, tensor: tf.Tensor) -> int:

@@ -21,10 +21,10 @@ from estimator.checkpoint.input_position import (
 from estimator.checkpoint.trainer_lock import trainer_lock
 from estimator.checkpoint.writer import CheckpointWriter, build_saver
 from estimator.cluster.consistency_check import describe_variables
-from estimator.cluster.kv_store import Noticeboard
+from estimator.cluster.kv_store import KeyValueStore
 from estimator.cluster.server import check_runs_there, say_waiting
 from estimator.cluster.stop_policies import exit_status
-from estimator.cluster.task_health import Peers
+from estimator.cluster.task_health import TaskHealth
 from estimator.config.loop_length import parse_loop_length
 from estimator.hooks.stock_hooks_in_loops import saver_hooks
 from estimator.program.graph_scope import extending
@@ -34,7 +34,7 @@ from estimator.session.hooked_session import HookedSession
 from estimator.session.opening import Setup, Start, build_setup, build_start, opened, with_broadcast
 from estimator.session.signals import StopSignal, stop_signals
 from estimator.session.tpu_startup import restarting_after_failure, start_tpu
-from estimator.session.worker_group import Team, collectives_of_save, joined
+from estimator.session.worker_group import WorkerGroup, collectives_of_save, joined
 from estimator.summary.event_writer import EventWriter
 from estimator.training.nan_guard import WeightsCheck, WeightsListener
 from estimator.training.report import SavesInEvents
@@ -75,7 +75,7 @@ def run_train(
     config = request.config
     check_runs_there(program.graph, request.connection)
     board = _make_board(program, request) if config.num_ps_replicas else None
-    team = Team(program, board, config.is_chief)
+    team = WorkerGroup(program, board, config.is_chief)
     model_dir = str(config.model_dir)
     start = _build_start(program, request)
     position = _build_position(program, request)
@@ -140,7 +140,7 @@ def _build_setup(program: TrainProgram, request: TrainRequest, start: Start) -> 
         request.session_config,
         program.initializers,
         # A run may begin to accumulate.
-        may_lack=program.window.variables if program.window is not None else (),
+        may_lack=program.accumulation.variables if program.accumulation is not None else (),
     )
     return with_broadcast(setup, program.workers)
 
@@ -154,10 +154,10 @@ def _tell_loop_length(request: TrainRequest) -> None:
 
 
 def _begin_hooks(
-    program: TrainProgram, request: TrainRequest, team: Team
+    program: TrainProgram, request: TrainRequest, team: WorkerGroup
 ) -> tuple[HookedSession, TrainProgram]:
     """Calls `begin` of hooks and listeners; returns the program with what they have it record."""
-    stand_ins = {id(inside): outside for inside, outside in program.stand_ins}
+    stand_ins = {id(inside): outside for inside, outside in program.fetch_overrides}
     with extending(program.graph, program.place):
         before = summaries_so_far()
         if team.is_chief and not saver_hooks(request.hooks):  # Else the first of these calls them.
@@ -166,7 +166,7 @@ def _begin_hooks(
         hooked = HookedSession(
             program.graph,
             team.own_hooks(request.hooks),
-            stand_ins=None if program.num_steps is None else stand_ins,
+            fetch_overrides=None if program.num_steps is None else stand_ins,
             step=program.global_step,
         )
         if program.has_own_summary:
@@ -190,7 +190,7 @@ _EQUAL_FIELDS = (
 @contextlib.contextmanager
 def _joined(
     program: TrainProgram, request: TrainRequest, stop: StopSignal
-) -> Iterator[tuple[Peers, Peers]]:
+) -> Iterator[tuple[TaskHealth, TaskHealth]]:
     """Inside, all tasks are there; yields those that are needed, and those that may come back."""
     config, connection = request.config, request.connection
     alike = {
@@ -206,7 +206,7 @@ def _joined(
     with (
         joined(program, alike, connection, timeout_secs, stop.check_waiting) as peers,
         contextlib.closing(
-            Peers(connection.replaceable, connection.peer_timeout_secs)
+            TaskHealth(connection.replaceable, connection.peer_timeout_secs)
         ) as replaceable,
     ):
         # A call that hangs must not use up the time that a task has after SIGTERM.
@@ -220,8 +220,8 @@ def _opened(
     setup: Setup,
     paths: Sequence[str],
     request: TrainRequest,
-    team: Team,
-    peers: Peers,
+    team: WorkerGroup,
+    peers: TaskHealth,
     stop: StopSignal,
     tpu: str | None,
 ) -> Iterator[tuple[tf.compat.v1.Session, str | None]]:
@@ -244,8 +244,8 @@ def _opened(
 
 @contextlib.contextmanager
 def _guarded(
-    peers: Peers,
-    team: Team,
+    peers: TaskHealth,
+    team: WorkerGroup,
     session: tf.compat.v1.Session,
     stop: StopSignal,
     request: TrainRequest,
@@ -257,7 +257,7 @@ def _guarded(
     if not request.connection.has_remote_calls:
         peers.guard(session)
     stop.end_call = session.close
-    board = team.board if team.is_chief else None
+    board = team.store if team.is_chief else None
     try:
         yield
     except BaseException:
@@ -270,7 +270,7 @@ def _guarded(
         board.say_result(session, exit_status(stop.received))
 
 
-def _make_board(program: TrainProgram, request: TrainRequest) -> Noticeboard:
+def _make_board(program: TrainProgram, request: TrainRequest) -> KeyValueStore:
     """What workers that do not wait for each other, and may have loops of their own, talk by."""
     described = {
         "TensorFlow": tf.__version__,
@@ -279,7 +279,7 @@ def _make_board(program: TrainProgram, request: TrainRequest) -> Noticeboard:
         "`ps_placement`": request.config.ps_placement,
         **describe_variables(program.graph, has_devices=True),
     }
-    return Noticeboard(program.graph, request.config.cluster, described)
+    return KeyValueStore(program.graph, request.config.cluster, described)
 
 
 def _build_position(program: TrainProgram, request: TrainRequest) -> InputPosition | None:
@@ -326,7 +326,7 @@ def _make_checkpoint_writer(
     request: TrainRequest,
     setup: Setup,
     position: InputPosition | None,
-    team: Team,
+    team: WorkerGroup,
     events: EventWriter,
 ) -> CheckpointWriter | None:
     """None if one of the hooks saves checkpoints: then it is the one that does."""

@@ -7,16 +7,16 @@ import signal
 from collections.abc import Callable
 
 from estimator.checkpoint.writer import CheckpointWriter
-from estimator.cluster.kv_store import Noticeboard, Standstill
-from estimator.cluster.stop_policies import ENDINGS, Ending, ending_name
-from estimator.cluster.task_health import Peers
+from estimator.cluster.kv_store import KeyValueStore, StallDetector
+from estimator.cluster.stop_policies import STOP_POLICIES, StopPolicy, stop_policy_name
+from estimator.cluster.task_health import TaskHealth
 from estimator.config.loop_length import parse_loop_length
 from estimator.hooks.stock_hooks_in_loops import first_stop
 from estimator.program.programs import TrainProgram
 from estimator.session.hooked_session import HookedSession
 from estimator.session.schedule import Schedule, loop_length
 from estimator.session.signals import StopSignal
-from estimator.session.worker_group import Team
+from estimator.session.worker_group import WorkerGroup
 from estimator.summary.event_writer import EventWriter
 from estimator.training.nan_guard import BadWeightsError, NanLossError, WeightsCheck
 from estimator.training.profiler import ProfileWindow
@@ -39,7 +39,7 @@ class TrainRun:
         events: EventWriter,
         weights: WeightsCheck,
         stop: StopSignal,
-        team: Team,
+        team: WorkerGroup,
     ) -> None:
         """Runs nothing yet.
 
@@ -105,7 +105,11 @@ class TrainRun:
         return min(ends, key=lambda end: end[0], default=(None, "hook"))
 
     def run(
-        self, is_input_resumed: bool, checkpoint: str | None, peers: Peers, replaceable: Peers
+        self,
+        is_input_resumed: bool,
+        checkpoint: str | None,
+        peers: TaskHealth,
+        replaceable: TaskHealth,
     ) -> TrainResult:
         """Trains; `checkpoint` is the path of what was restored."""
         span = Span(self._first_step, self._max_step, checkpoint)
@@ -116,7 +120,9 @@ class TrainRun:
         with report as self._report, self._profile:
             return self._run(is_input_resumed, peers, replaceable)
 
-    def _run(self, is_input_resumed: bool, peers: Peers, replaceable: Peers) -> TrainResult:
+    def _run(
+        self, is_input_resumed: bool, peers: TaskHealth, replaceable: TaskHealth
+    ) -> TrainResult:
         reason = self._reason_not_to_begin(is_input_resumed)
         self._session.ask_to_stop(self._step)
         while reason is None:
@@ -136,10 +142,10 @@ class TrainRun:
         self._report.end(self._step, self._loss, reason)
         return TrainResult(self._step, self._loss, reason, self._count_skipped())
 
-    def _end(self, reason: str, peers: Peers, replaceable: Peers) -> str:
+    def _end(self, reason: str, peers: TaskHealth, replaceable: TaskHealth) -> str:
         """Parts from the others and saves; returns why training stopped after all."""
         reason = self._part(reason, replaceable)
-        board = self._team.board
+        board = self._team.store
         if board is None or not board.is_chief:
             peers.release()  # The chief's are ps tasks, which it still needs.
         reason = self._finish(reason)
@@ -150,22 +156,22 @@ class TrainRun:
         peers.release()
         return reason
 
-    def _ending(self, reason: str) -> Ending:
-        return ENDINGS[ending_name(reason, self._stop.received)]
+    def _ending(self, reason: str) -> StopPolicy:
+        return STOP_POLICIES[stop_policy_name(reason, self._stop.received)]
 
-    def _part(self, reason: str, replaceable: Peers) -> str:
+    def _part(self, reason: str, replaceable: TaskHealth) -> str:
         """Tells the others that this worker stops; the chief waits for all, unless it hurries.
 
         Returns:
           Why it stops: a signal may have come meanwhile.
         """
-        session, board = self._session.session, self._team.board
+        session, board = self._session.session, self._team.store
         self._team.meet(session)
         if board is None:
             return reason
         ending = self._ending(reason)
         if ending.is_told_by(board.is_chief):
-            board.say_stop(session, ending_name(reason, self._stop.received))
+            board.say_stop(session, stop_policy_name(reason, self._stop.received))
         board.say_done(session)
         if board.is_chief:
             if ending.patience_secs is None:
@@ -175,19 +181,19 @@ class TrainRun:
             self._step = self._read_step()
         return reason
 
-    def _is_signalled(self, board: Noticeboard) -> bool:
+    def _is_signalled(self, board: KeyValueStore) -> bool:
         """Whether a signal came here, or to a ps task."""
         told = board.stop_reason(board.stop.read(self._session.session))
-        if self._stop.received is None and told is not None and ENDINGS[told].exit_status:
+        if self._stop.received is None and told is not None and STOP_POLICIES[told].exit_status:
             self._stop.received = signal.Signals[told]
         return self._stop.received is not None
 
     def _wait_for_workers(
-        self, board: Noticeboard, replaceable: Peers, is_enough: Callable[[], bool]
+        self, board: KeyValueStore, replaceable: TaskHealth, is_enough: Callable[[], bool]
     ) -> None:
-        still = Standstill(self._read_step, self._clock)
+        still = StallDetector(self._read_step, self._clock)
         # Servers that go on without their workers do not tell that one is gone.
-        is_lost = replaceable.is_gone if replaceable else lambda name: still.is_long()
+        is_lost = replaceable.is_gone if replaceable else lambda name: still.is_stalled()
         board.wait_for_workers(self._session.session, is_lost, is_enough)
 
     def _read_step(self) -> int:
@@ -228,7 +234,7 @@ class TrainRun:
 
     def _has_input(self, is_resumed: bool) -> bool:
         """Whether all workers have input for the first step; one finds out by running it."""
-        news = self._program.first_news
+        news = self._program.has_first_batch
         session = self._session.session
         has_input = news is None or is_resumed or bool(session.run(news))
         return bool(self._team.meet(session, int(has_input)))
@@ -246,7 +252,7 @@ class TrainRun:
         if reasons and self._team.is_one and not (is_at_end and reasons[0] == "max_time"):
             return "signal" if reasons[0].startswith("SIG") else reasons[0]
         for reason in reasons:
-            self._team.wish(reason)
+            self._team.request(reason)
         return self._limit if is_at_end else None
 
     def _agreed_reason(self) -> str | None:
@@ -329,7 +335,7 @@ class TrainRun:
         is_asked_to_stop = self._checkpoints.save(self._session.session, self._step)
         self._session.ask_to_stop(self._step)
         if is_asked_to_stop and not self._team.is_one:
-            self._team.wish("listener")
+            self._team.request("listener")
             return None
         return "listener" if is_asked_to_stop else None
 
@@ -338,7 +344,7 @@ class TrainRun:
         if not self._saves.is_by_clock or self._team.is_one:
             return self._saves.is_due(before, self._step)
         if self._team.is_chief and self._saves.is_due(before, self._step):
-            self._team.wish("save")
+            self._team.request("save")
         return "save" in self._team.agreed
 
     def _check_weights(self) -> None:

@@ -33,7 +33,7 @@ class FakeProgram:
         spec = tf.TensorSpec([batch_size, 2])
         self.input = Input(None, None, (), (spec, spec))
         self.strategy = tf.distribute.get_strategy()
-        self.window = None
+        self.accumulation = None
 
 
 @pytest.fixture
