@@ -1,6 +1,7 @@
 """What README.md and docs/ show runs, what they link to exists, and their lists are complete."""
 
 import dataclasses
+import functools
 import pathlib
 import re
 
@@ -10,6 +11,7 @@ from absl import flags
 import estimator as est
 import run_mnist  # noqa: F401  Defines its flags.
 from estimator_launch import command  # noqa: F401  Likewise.
+from tests.test_architecture import FLOORS
 
 ROOT = pathlib.Path(__file__).parents[1]
 README, SPEED = ROOT / "README.md", ROOT / "docs" / "speed.md"
@@ -32,6 +34,7 @@ def fences(path, language):
             yield text.count("\n", 0, match.start(2)), match[2]
 
 
+@functools.cache
 def file_names():
     """The names of the repository's files; nothing of environments and tools."""
     folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "."]
@@ -143,8 +146,27 @@ def test_each_figure_of_readme_is_in_the_page_on_speed():
 
 def test_readme_leads_to_every_page():
     linked = {(ROOT / link).resolve() for link in _LINK.findall(README.read_text())}
-    pages = set((ROOT / "docs").glob("*.md"))
-    assert pages - linked == set()
+    assert set((ROOT / "docs").glob("*.md")) - linked == set()
+
+
+def test_architecture_has_each_room_on_its_floor():
+    text = (ROOT / "docs/architecture.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| `(\w+)(?:/|\.py)` \|", text, re.MULTILINE)
+    assert {room: int(floor) for floor, room in rows} == FLOORS
+
+
+def test_a_name_of_the_code_that_is_mentioned_is_there():
+    """Of the pages that are about the code, not about using it."""
+    folders = (ROOT / "estimator", ROOT / "estimator_launch")
+    code = "".join(path.read_text() for folder in folders for path in folder.rglob("*.py"))
+    missing = []
+    for page in [ROOT / "docs/architecture.md", *(ROOT / "docs/decisions").glob("*.md")]:
+        for name in _CODE.findall(prose(page)):
+            words = name.removeprefix("_tf.").split(".")
+            is_name = re.fullmatch(r"(_tf\.)?[A-Za-z]\w+(\.(?!py$)\w+)?", name)
+            if is_name and not all(re.search(rf"\b{word}\b", code) for word in words):
+                missing.append((page.name, name))
+    assert missing == []
 
 
 def test_every_switch_is_listed_with_its_default():
