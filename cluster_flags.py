@@ -2,8 +2,8 @@
 
     python run_mnist.py --job_name=worker --task_index=1 --ps_hosts=a:2222 --worker_hosts=b:1,b:2
 
-is one task of a cluster, as it was of `mnist_replica.py`. Where TF_CONFIG describes the cluster,
-only --sync_replicas, --replicas_to_aggregate and --num_gpus are of use.
+is one task of a cluster, as with `mnist_replica.py`. If TF_CONFIG describes the cluster, only
+--sync_replicas, --replicas_to_aggregate and --num_gpus apply.
 """
 
 import json
@@ -15,7 +15,9 @@ from absl import flags
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("job_name", None, ["worker", "ps", "evaluator"], "What this task is.")
-flags.DEFINE_integer("task_index", None, "Its place among its like. Worker 0 is chief.", 0)
+flags.DEFINE_integer(
+    "task_index", None, "Its index among the tasks of its job. Worker 0 is the chief.", 0
+)
 flags.DEFINE_list("ps_hosts", [], "host:port of each parameter server, separated by commas.")
 flags.DEFINE_list("worker_hosts", [], "host:port of each worker, separated by commas.")
 flags.DEFINE_boolean("existing_servers", False, "Connect to servers that already run there.")
@@ -31,7 +33,7 @@ _CLUSTER_FLAGS = ("job_name", "task_index", "ps_hosts", "worker_hosts", "existin
 
 
 def make_tf_config() -> str | None:
-    """TF_CONFIG as these flags have it; None if they do not name a task."""
+    """Returns the TF_CONFIG that these flags describe; None if they do not name a task."""
     if FLAGS.job_name is None:
         return None
     cluster = {"worker": FLAGS.worker_hosts, "ps": FLAGS.ps_hosts}
@@ -45,7 +47,7 @@ def make_tf_config() -> str | None:
 
 
 def choose_gpu(task_index: int) -> None:
-    """Hides all GPUs from TensorFlow but one, as --num_gpus says; the tasks take turns.
+    """Shows TensorFlow one of the first --num_gpus GPUs; consecutive tasks take consecutive ones.
 
     Raises:
       ValueError: this machine has fewer GPUs than that.
@@ -63,7 +65,7 @@ def choose_gpu(task_index: int) -> None:
 
 
 def _checks(*names: str) -> Callable[[Callable[..., str | None]], None]:
-    """Registers a function from the values of these flags to what is wrong with them, or None."""
+    """Registers a function that returns what is wrong with the values of these flags, or None."""
 
     def register(find_fault: Callable[..., str | None]) -> None:
         def check(values: dict[str, Any]) -> bool:

@@ -3,10 +3,10 @@
     python run_mnist.py --mode=all
     python run_mnist.py --model=mnist_mlp --strategy=mirrored --num_replicas=2
 
-Run it again and it goes on from its checkpoint. `--help` lists the flags.
+Run it again and it continues from its checkpoint. `--help` lists the flags.
 
-In a cluster, each task runs it and does its part. TF_CONFIG or the flags of `cluster_flags` say
-which that is:
+In a cluster, every task runs this program and does its part, which TF_CONFIG or the flags of
+`cluster_flags` name:
 
     estimator-launch --workers=2 --ps=1 --evaluator -- run_mnist.py
 """
@@ -66,7 +66,7 @@ def make_classifier() -> est.tpu.TPUEstimator:
 
 
 def make_params(config: est.RunConfig) -> dict[str, Any]:
-    """Makes what the models take besides their input."""
+    """Makes the `params` of the models."""
     params: dict[str, Any] = {
         "learning_rate": FLAGS.learning_rate,
         "decay_steps": FLAGS.decay_steps,
@@ -114,7 +114,7 @@ def train(classifier: est.tpu.TPUEstimator) -> dict[str, str]:
 
 
 def evaluate(classifier: est.tpu.TPUEstimator) -> dict[str, str]:
-    """Evaluates every test digit, and writes a picture of those that were taken for another."""
+    """Evaluates every test digit, and writes a picture of the misclassified ones."""
     metrics = classifier.evaluate(make_eval_input_fn(), steps=None)
     images = [image for image, label, digit in predict_labelled(classifier) if digit != label]
     write_mistakes(classifier.eval_dir(), images, metrics["global_step"])
@@ -138,7 +138,7 @@ def export(classifier: est.tpu.TPUEstimator) -> dict[str, str]:
 
 
 def train_and_evaluate(classifier: est.tpu.TPUEstimator) -> dict[str, str]:
-    """Does this task's part of a cluster's training; an evaluator evaluates each checkpoint."""
+    """Does this task's part of `train_and_evaluate` in a cluster."""
     exporter = est.FinalExporter("digits", serving_input_receiver_fn)
     metrics, _ = est.train_and_evaluate(
         classifier,
@@ -159,7 +159,7 @@ VERBS: dict[str, Verb] = {"train": train, "eval": evaluate, "predict": predict, 
 
 
 def choose_verbs(config: est.RunConfig) -> list[Verb]:
-    """What this task does; a ps serves as long as the others train."""
+    """Returns the verbs that this task runs; a ps serves as long as the others train."""
     if is_in_cluster(config) and (FLAGS.mode == "all" or config.task_type == "ps"):
         return [train_and_evaluate]
     return list(VERBS.values()) if FLAGS.mode == "all" else [VERBS[FLAGS.mode]]
@@ -202,9 +202,9 @@ MISTAKES_GRID = (8, 8)
 
 
 class SpeedHook(tf.compat.v1.train.SessionRunHook):
-    """Measures steps a second, without the time that building takes."""
+    """Measures steps a second, excluding the time to build the graph."""
 
-    steps_per_sec: float | None = None  # Until a session call ended.
+    steps_per_sec: float | None = None  # None until the first session call ends.
 
     def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
         """Starts the clock."""
@@ -250,7 +250,7 @@ def write_mistakes(log_dir: str, images: Sequence[np.ndarray], step: int) -> Non
 
 
 def print_report(classifier: est.tpu.TPUEstimator, results: dict[str, str]) -> None:
-    """Prints what was reached, where it is, and how to look at it."""
+    """Prints the results, where they are, and how to look at them."""
     rows = {
         "steps": f"{int(classifier.get_variable_value('global_step')):,}",
         **results,
@@ -273,7 +273,7 @@ flags.DEFINE_integer("batch_size", 64, "Examples a step, over all replicas.", lo
 flags.DEFINE_integer("eval_batch_size", 200, "The same, to evaluate and predict.", lower_bound=1)
 flags.DEFINE_float("learning_rate", 0.001, "Learning rate at the start.")
 flags.DEFINE_integer("decay_steps", 500, "Steps over which it decays once.", lower_bound=1)
-flags.DEFINE_float("decay_rate", 0.7, "What it is then multiplied by.", 0.0, 1.0)
+flags.DEFINE_float("decay_rate", 0.7, "Factor that it decays by.", 0.0, 1.0)
 flags.DEFINE_integer("seed", None, "Seed of weights, dropout and order; none if not given.")
 
 flags.DEFINE_enum("dataset", "mnist_5k", mnist.DATASETS, "The data set; mnist is downloaded.")
@@ -312,10 +312,10 @@ flags.register_multi_flags_validator(
 
 
 def main(argv: Sequence[str]) -> None:
-    """Does what --mode says."""
+    """Runs the verbs that --mode names, and prints a report."""
     if len(argv) > 1:
         raise app.UsageError(f"Unknown arguments: {argv[1:]}. Flags begin with --.")
-    logging.getLogger().setLevel(logging.WARNING)  # TFDS says much.
+    logging.getLogger().setLevel(logging.WARNING)  # TFDS logs a lot.
     tf.get_logger().setLevel(logging.ERROR)
     with make_classifier() as classifier:
         config = classifier.config
