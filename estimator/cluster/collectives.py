@@ -1,7 +1,8 @@
-"""The workers that train one model together, and the collectives that the library itself needs.
+"""The workers that train one model together, and the collectives that the library itself adds.
 
-The strategy reduces gradients; here is what else must be equal on all workers: the loss, when
-training ends, what is saved when. Of one worker, all of it is that worker's own.
+The strategy reduces gradients. The collectives here make everything else equal on all workers: the
+loss, when training ends, and what is saved when. With one worker they return that worker's own
+values.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.rewrite.control_order import ops_behind
 
-# Strategies count their groups up from 1, and this one is of the host devices, one a worker.
+# Strategies number their groups from 1; this group has the host device of each worker.
 _GROUP_KEY = 2**30
-# Every worker builds the same graphs in the same order, and in each the same collectives, which so
-# get the same keys. Workers whose models differ still agree on the keys of the next graph.
+# Every worker builds the same graphs with the same collectives in the same order, so the
+# collectives get the same keys. Workers whose models differ still agree on the keys of the next
+# graph.
 _graphs = itertools.count()
 _instance_keys: weakref.WeakKeyDictionary[tf.Graph, Iterator[int]] = weakref.WeakKeyDictionary()
 _KEYS_PER_GRAPH = 2**14
 
-# What a broadcast carries as it is; what else there is travels in a type that holds all of it.
+# Types that a broadcast supports; values of other types are cast to a type that can hold them.
 _CARRIED = (tf.bool, tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)
 _CARRIERS = {
     tf.bfloat16: tf.float32,
@@ -38,12 +40,12 @@ _CARRIERS = {
 
 @dataclasses.dataclass(frozen=True)
 class Workers:
-    """How many processes train together, and which of them this is.
+    """The number of processes that train together, and which of them this one is.
 
     Attributes:
-      count: of the processes.
-      index: of this one; 0 is the chief.
-      names: of all of them, as in "worker 1".
+      count: the number of processes.
+      index: the index of this process; 0 is the chief.
+      names: the names of all processes, such as "worker 1".
     """
 
     count: int = 1
@@ -52,7 +54,7 @@ class Workers:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes."""
+        """Whether this process is the chief, which writes files."""
         return self.index == 0
 
 
@@ -60,7 +62,7 @@ ONE_WORKER = Workers()
 
 
 def workers_of(strategy: tf.distribute.Strategy) -> Workers:
-    """The workers of a strategy; one of a strategy that is for one process."""
+    """Returns the workers of a strategy; `ONE_WORKER` if it runs in one process."""
     if not _tf.is_multi_worker(strategy):
         return ONE_WORKER
     resolver = strategy.cluster_resolver
@@ -72,18 +74,18 @@ def workers_of(strategy: tf.distribute.Strategy) -> Workers:
 
 
 def replica_id() -> int:
-    """The number of this replica among all that train together, those of other workers too."""
+    """Returns the index of this replica among all replicas of all workers."""
     context = tf.distribute.get_replica_context()
     return int(tf.get_static_value(context.replica_id_in_sync_group))
 
 
 def num_local_replicas(strategy: tf.distribute.Strategy) -> int:
-    """The replicas of this process."""
+    """Returns the number of replicas in this process."""
     return strategy.num_replicas_in_sync // workers_of(strategy).count
 
 
 def build_sum(workers: Workers, values: tf.Tensor) -> tf.Tensor:
-    """The sum of a vector over the workers, on the host; every worker gets the same bits."""
+    """Returns the sum of a vector over the workers, on the host; bit-equal on every worker."""
     return _build_reduction(workers, values, "Add")
 
 
@@ -93,15 +95,15 @@ def build_piggyback_sum(
     slots: Sequence[_tf.PiggybackSlot],
     step_ops: Iterable[tf.Operation],
 ) -> tf.Tensor:
-    """The sum of a vector over the workers, taken along by an all-reduce that runs anyway.
+    """Returns the sum of a vector over the workers, piggybacked on an all-reduce of the step.
 
-    A collective of its own would make a small model's step a third longer.
+    A separate collective would make a step of a small model a third longer.
 
     Args:
-      workers: all of them.
-      values: a vector of the slots' size, float32.
-      slots: of all-reduces that may have it.
-      step_ops: what each step runs; an all-reduce behind it runs too.
+      workers: all workers.
+      values: a float32 vector of the slots' size.
+      slots: the all-reduces that may carry the values.
+      step_ops: the ops that every step runs; an all-reduce that they depend on runs too.
     """
     running = ops_behind(step_ops)
     before = ops_behind([values.op])
@@ -113,7 +115,7 @@ def build_piggyback_sum(
 
 
 def build_minimum(workers: Workers, values: tf.Tensor) -> tf.Tensor:
-    """The least of each element of a vector over the workers, on the host."""
+    """Returns the elementwise minimum of a vector over the workers, on the host."""
     return _build_reduction(workers, values, "Min")
 
 
@@ -129,7 +131,7 @@ def _build_reduction(workers: Workers, values: tf.Tensor, merge_op: str) -> tf.T
             ordering_token=[],
             merge_op=merge_op,
             final_op="Id",
-            # The values lie on the host, and NCCL is for devices.
+            # The values are on the host; NCCL works on GPUs only.
             communication_hint="ring",
         )
 
@@ -142,11 +144,11 @@ def _next_key() -> int:
 
 
 def build_gather(workers: Workers, values: tf.Tensor) -> tf.Tensor:
-    """The vectors of all workers, in their order, padded with zeros to the longest.
+    """Gathers the vectors of all workers, in their order, padded with zeros to the longest.
 
     Args:
-      workers: all of them.
-      values: [n], int32; n may differ.
+      workers: all workers.
+      values: [n], int32; n may differ between workers.
 
     Returns:
       [number of workers, largest n], int32.
@@ -169,10 +171,10 @@ def build_gather(workers: Workers, values: tf.Tensor) -> tf.Tensor:
 
 
 def build_broadcast(workers: Workers, variables: Iterable[tf.Variable]) -> tf.Operation:
-    """Gives every copy of the variables, on every worker, the value of the chief's first copy.
+    """Broadcasts the chief's first copy of each variable to all copies on all workers.
 
     Raises:
-      NotImplementedError: a variable is of a type that no collective carries, such as string.
+      NotImplementedError: a variable has a type that no collective supports, such as string.
     """
     assigned: list[tf.Operation] = []
     if workers.count > 1:
@@ -208,5 +210,5 @@ def _build_broadcast_of(workers: Workers, variable: tf.Variable) -> list[tf.Oper
 
 
 def collective_ops_behind(op: tf.Operation) -> list[tf.Operation]:
-    """The collectives that run when `op` runs: all workers must run them, or none."""
+    """Returns the collectives that run with `op`: either all workers run them, or none does."""
     return [found for found in ops_behind([op]) if found.type.startswith("Collective")]

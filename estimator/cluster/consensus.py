@@ -1,8 +1,9 @@
-"""What workers agree on in each session call, so that all of them do the same next.
+"""Consensus of the workers in each session call, so that all of them do the same next.
 
-Each has its own wishes: a signal came, a hook wants to stop, a checkpoint is due by the clock. A
-call takes them along and gives back what any worker wished. Before a loop of steps they agree on
-its length too, and the loop is empty if somebody wants to stop; a single step does not wait for it.
+Every worker has its own requests: a signal arrived, a hook wants to stop, a checkpoint is due by
+the clock. A session call feeds them and returns what any worker has requested. Before a loop of
+steps the workers also agree on its length, and the loop is empty if a worker wants to stop; a
+single step does not wait for this agreement.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.cluster.collectives import Workers, build_minimum, build_piggyback_sum
 
-# Why to stop, the weightiest first, and last to save, after which training goes on.
+# Reasons to stop, the most important first; then "save", after which training continues.
 REQUESTS = ("SIGTERM", "SIGINT", "hook", "listener", "max_time", "save")
 _NUM_REASONS = len(REQUESTS) - 1
-# The numbers of a report: the loss, whether there is more input, the wishes.
+# The elements of a report: the loss, whether there is more input, and the requests.
 REPORT_SIZE = 2 + len(REQUESTS)
 
 
 @dataclasses.dataclass(frozen=True)
 class Consensus:
-    """A vote of the workers.
+    """The tensors with which workers reach a consensus.
 
     Attributes:
-      workers: who votes.
-      num_steps: scalar, int32, fed: the steps that this worker wants to run.
-      requests: [len(REQUESTS)], int32, fed: 1 for what it wishes.
-      agreed: [1 + len(REQUESTS)], int32: the least of the numbers of steps, and 1 for what anybody
-        wishes. It can be run by itself, by all workers: none goes on before all have come.
+      workers: the workers that take part.
+      num_steps: scalar, int32, fed: the number of steps that this worker wants to run.
+      requests: [len(REQUESTS)], int32, fed: 1 for each thing that this worker requests.
+      agreed: [1 + len(REQUESTS)], int32: the smallest number of steps, and 1 for everything that
+        any worker requests. All workers may run it on its own, as a barrier.
     """
 
     workers: Workers
@@ -40,17 +41,17 @@ class Consensus:
     agreed: tf.Tensor
 
     def build_num_steps(self) -> tf.Tensor:
-        """The steps that a loop runs: none if anybody wants to stop."""
+        """Returns the number of steps that a loop runs: 0 if any worker wants to stop."""
         is_stop = tf.reduce_any(self.agreed[1 : 1 + _NUM_REASONS] > 0)
         return tf.where(is_stop, 0, self.agreed[0])
 
     def build_is_whole(self, condition: tf.Tensor) -> tf.Tensor:
-        """`condition`, unless another worker cuts the loop of this one short."""
+        """Returns `condition`, or false if another worker shortens this worker's loop."""
         return tf.logical_and(condition, tf.equal(self.agreed[0], self.num_steps))
 
 
 def build_consensus(workers: Workers, num_steps: tf.Tensor) -> Consensus:
-    """Adds a vote to the default graph."""
+    """Adds a consensus of the workers to the default graph."""
     with tf.device("/cpu:0"):
         requests = tf.compat.v1.placeholder_with_default(
             [0] * len(REQUESTS), [len(REQUESTS)], "wishes"
@@ -66,18 +67,18 @@ def build_report(
     slots: Sequence[_tf.PiggybackSlot] = (),
     step_ops: Iterable[tf.Operation] = (),
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """What a step tells all workers, while it runs.
+    """Builds the report of a step, which is exchanged with all workers while the step runs.
 
     Args:
-      consensus: of the graph around the step.
-      loss: this worker's part of the loss: scalar, float32.
-      has_more: whether it has input for another step: scalar, bool; None if it cannot tell.
-      slots: of all-reduces that may take the report along, each of REPORT_SIZE.
-      step_ops: what each step runs.
+      consensus: the consensus of the graph around the step.
+      loss: this worker's share of the loss: scalar, float32.
+      has_more: whether this worker has input for another step: scalar, bool; None if unknown.
+      slots: the all-reduces that may carry the report; each slot has REPORT_SIZE elements.
+      step_ops: the ops that every step runs.
 
     Returns:
-      The sum of the losses, whether all have input for another step, and what anybody wishes
-      ([len(REQUESTS)], int32).
+      The sum of the losses, whether all workers have input for another step, and what any worker
+      requests ([len(REQUESTS)], int32).
     """
     with tf.device("/cpu:0"):
         more = tf.constant(1.0) if has_more is None else tf.cast(has_more, tf.float32)

@@ -1,7 +1,7 @@
-"""Before workers train together: do they train the same model in the same way?
+"""Checks, before workers train together, that they train the same model in the same way.
 
-Workers that differ would wait for each other for ever. So each says what it has, all compare, and
-all raise the same error.
+Workers that differ would wait for each other forever. So each describes its model, all compare the
+descriptions, and all raise the same error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAX_LINES = 10
 
 
 def describe_variables(graph: tf.Graph, has_devices: bool = False) -> dict[str, str]:
-    """The variables of a graph, as they are to be shown; with where they are, if asked for."""
+    """Describes the variables of a graph for messages; with their devices if `has_devices`."""
     with graph.as_default():
         variables = tf.compat.v1.global_variables()
     return {
@@ -31,7 +31,7 @@ def describe_variables(graph: tf.Graph, has_devices: bool = False) -> dict[str, 
 
 
 def describe_model(graph: tf.Graph) -> dict[str, str]:
-    """The variables of a graph, and how many collectives it has, as they are to be shown."""
+    """Describes the variables of a graph and its number of collectives, for messages."""
     described = describe_variables(graph)
     functions = graph.as_graph_def().library.function
     nodes = [*graph.get_operations(), *(node for f in functions for node in f.node_def)]
@@ -47,15 +47,15 @@ def check_consistency(
     workers: Workers,
     open_session: Callable[[tf.Graph], tf.compat.v1.Session],
 ) -> None:
-    """Raises, on all workers, if some worker's description differs from the chief's.
+    """Raises an error on all workers if any worker's description differs from the chief's.
 
     Args:
-      mine: what this worker has, by name.
-      workers: all of them; every one must make this call.
-      open_session: on this worker's server.
+      mine: this worker's description, by name.
+      workers: all workers; every one must make this call.
+      open_session: opens a session on this worker's server.
 
     Raises:
-      ValueError: says what differs, and on which worker.
+      ValueError: the descriptions differ; the message says where.
     """
     if workers.count == 1:
         return
@@ -76,21 +76,21 @@ def check_consistency(
 
 
 def encode(described: Mapping[str, Any]) -> bytes:
-    """A description as it travels."""
+    """Serializes a description."""
     return json.dumps({name: str(value) for name, value in described.items()}).encode()
 
 
 def check_like_chief(chiefs: bytes, chief: str, mine: Mapping[str, Any], own_name: str) -> None:
-    """Raises if what this task has differs from what the chief has; the chief may have more.
+    """Raises an error if this task differs from the chief; the chief may have more entries.
 
     Args:
-      chiefs: its description, encoded.
-      chief: what it is called.
-      mine: what this task has, by name.
-      own_name: what this task is called.
+      chiefs: the chief's description, encoded.
+      chief: the chief's name in messages.
+      mine: this task's description, by name.
+      own_name: this task's name in messages.
 
     Raises:
-      ValueError: says what differs.
+      ValueError: the descriptions differ; the message says where.
     """
     theirs = json.loads(encode(mine))
     _check_none(_compare(theirs, json.loads(chiefs), chief, theirs, own_name))
@@ -110,7 +110,7 @@ def _check_none(differences: list[str]) -> None:
 def _compare(
     names: Iterable[str], ones: dict[str, str], one: str, others: dict[str, str], other: str
 ) -> list[str]:
-    missing = "not there"
+    missing = "missing"
     return [
         f"{name} is {ones.get(name, missing)} on {one} and {others.get(name, missing)} on {other}"
         for name in names

@@ -1,8 +1,8 @@
-"""What the tasks of an asynchronous cluster tell each other: numbers that the ps tasks hold.
+"""A key-value store on the ps tasks, through which the tasks of an asynchronous cluster talk.
 
-The chief says when variables have their values and when training stops; a worker says when it is
-done. Each number is the count of the training that it is said of, so that a task that comes back,
-or is ahead, takes no old news for new.
+The chief publishes when the variables have values and when training stops; a worker publishes when
+it is done. Every number is the count of the training it belongs to, so that a task that was
+restarted or is ahead never mistakes old news for new.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _counts = itertools.count(1)
 
 
 class _Shared:
-    """A variable on a ps task; every task that names it has the same one."""
+    """A variable on a ps task, shared by every task that uses its name."""
 
     def __init__(self, name: str, ps: int, dtype: tf.DType) -> None:
         """Adds its ops to the default graph."""
@@ -40,15 +40,15 @@ class _Shared:
             self.tensor = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 
     def write(self, session: tf.compat.v1.Session, value: int | bytes) -> None:
-        """Tells all tasks."""
+        """Writes the value, which all tasks can then read."""
         session.run(self._write, {self._value: value})
 
 
 class SharedNumber(_Shared):
-    """A number (int64), 0 until it is written.
+    """A shared number (int64) that is 0 until it is written.
 
     Attributes:
-      tensor: reads it; only for one that was written.
+      tensor: reads the number; valid only after it was written.
     """
 
     def __init__(self, name: str, ps: int) -> None:
@@ -56,41 +56,41 @@ class SharedNumber(_Shared):
         super().__init__(name, ps, tf.int64)
 
     def read(self, session: tf.compat.v1.Session) -> int:
-        """What was written last."""
+        """Returns the number that was written last."""
         return int(session.run(self.tensor)) if session.run(self._is_there) else 0
 
 
 class SharedText(_Shared):
-    """Bytes, to be read only once they are written."""
+    """Shared bytes; read them only after they are written."""
 
     def __init__(self, name: str, ps: int) -> None:
         """Adds its ops to the default graph."""
         super().__init__(name, ps, tf.string)
 
     def read(self, session: tf.compat.v1.Session) -> bytes:
-        """What was written last."""
+        """Returns the bytes that were written last."""
         return bytes(session.run(self.tensor))
 
 
 def _stop_number(count: int, reason: str) -> int:
-    """What `KeyValueStore.stop` holds when this training is to stop for this reason."""
+    """Encodes a training and its reason to stop as the value of `KeyValueStore.stop`."""
     return count * len(_REASONS) + _REASONS.index(reason)
 
 
 class PsTaskStore:
-    """What a ps task reads and says.
+    """What a ps task reads from the store and writes to it.
 
-    A session places all of its graph, so what lies on this ps has a graph without what lies on the
-    first, which this one need not reach.
+    A session places its whole graph, so variables on this ps task and variables on the first ps
+    task, which this task may be unable to reach, are in different graphs.
 
     Attributes:
-      own_graph: of the result.
-      result: how training ended: 1 more than the status to exit with.
-      first_graph: of what the first ps tells.
+      own_graph: the graph of `result`.
+      result: how training ended: 1 plus the exit status.
+      first_graph: the graph of the variables on the first ps task.
     """
 
     def __init__(self, ps: int) -> None:
-        """Makes the graphs."""
+        """Builds the two graphs."""
         self.own_graph, self.first_graph = tf.Graph(), tf.Graph()
         with self.own_graph.as_default():
             self.result = SharedNumber("result", ps)
@@ -98,10 +98,10 @@ class PsTaskStore:
             self._ready, self._stop = SharedNumber("ready", 0), SharedNumber("stop", 0)
 
     def say_stop(self, session: tf.compat.v1.Session, reason: str) -> bool:
-        """Stops the training that goes on; returns whether one does.
+        """Asks the running training to stop; returns whether one is running.
 
         Args:
-          session: on `first_graph`; it reaches the first ps task.
+          session: a session on `first_graph` that reaches the first ps task.
           reason: one of `STOP_POLICIES`.
         """
         count = self._ready.read(session)
@@ -111,20 +111,20 @@ class PsTaskStore:
 
 
 class StallDetector:
-    """Whether a step that others advance has stood still for long, so that they may be gone."""
+    """Detects that the global step, which other tasks advance, has not changed for a long time."""
 
     def __init__(self, read_step: Callable[[], int], clock: Callable[[], float]) -> None:
-        """Reads nothing yet.
+        """Starts the timer.
 
         Args:
-          read_step: of the global step.
-          clock: seconds from any fixed moment.
+          read_step: returns the global step.
+          clock: returns seconds since an arbitrary fixed time.
         """
         self._read_step, self._clock = read_step, clock
         self._step, self._since = -1, clock()
 
     def is_stalled(self) -> bool:
-        """Reads the step."""
+        """Reads the step; returns whether it has stalled."""
         step = self._read_step()
         if step != self._step:
             self._step, self._since = step, self._clock()
@@ -132,21 +132,21 @@ class StallDetector:
 
 
 class KeyValueStore:
-    """The numbers of one training, as one task sees them.
+    """The store of one training, as one task sees it.
 
     Attributes:
-      is_chief: whether this task says when to begin and to end.
-      num_workers: the tasks that train, the chief among them.
-      stop: of which training somebody said last that all stop, and why; see `stop_reason`.
+      is_chief: whether this task decides when training begins and ends.
+      num_workers: the number of tasks that train, the chief included.
+      stop: the training that was last asked to stop, and why; decoded by `stop_reason`.
     """
 
     def __init__(self, graph: tf.Graph, cluster: Cluster, described: Mapping[str, Any]) -> None:
         """Adds its ops to `graph`.
 
         Args:
-          graph: of the program.
-          cluster: the tasks, and which of them this is.
-          described: what must be as the chief has it, by name.
+          graph: the graph of the program.
+          cluster: the tasks, and which of them this one is.
+          described: what must be equal to the chief's, by name.
         """
         self._described = described
         self._own_name = task_name(cluster.task_type, cluster.task_id)
@@ -163,25 +163,25 @@ class KeyValueStore:
             self._results = [SharedNumber("result", ps) for ps in range(cluster.num_ps_replicas)]
 
     def withdraw(self, session: tf.compat.v1.Session) -> None:
-        """The chief says that the variables have no values yet, or mean nothing any more.
+        """Announces, as the chief, that the variables have no valid values.
 
-        Servers that go on when training ends still hold what an earlier one said.
+        Servers that outlive a training still hold what it has written.
         """
         self._ready.write(session, 0)
 
     def announce(self, session: tf.compat.v1.Session) -> None:
-        """The chief says that the variables have their values."""
+        """Announces, as the chief, that the variables have their values."""
         for number in [self.stop, *self._done, *self._results]:
             number.write(session, 0)
         self._chiefs.write(session, encode(self._described))
         self._ready.write(session, self._count)
 
     def wait_for_chief(self, session: tf.compat.v1.Session, timeout_secs: float) -> None:
-        """Waits until the chief has said so.
+        """Waits until the chief has announced the variables.
 
         Raises:
-          TimeoutError: it does not, within so many seconds.
-          ValueError: it has another model or config.
+          TimeoutError: the chief did not announce them within `timeout_secs`.
+          ValueError: the chief has a different model or config.
         """
         end = time.monotonic() + timeout_secs
         while self._ready.read(session) < self._count:
@@ -195,9 +195,10 @@ class KeyValueStore:
         check_like_chief(self._chiefs.read(session), chief, self._described, self._own_name)
 
     def say_stop(self, session: tf.compat.v1.Session, reason: str) -> None:
-        """All tasks stop after their loops; `reason` is one of `STOP_POLICIES`.
+        """Asks all tasks to stop after their current loops.
 
-        The first reason holds, but for one that decides what all exit with.
+        `reason` is one of `STOP_POLICIES`. The first reason wins, except that a later one that
+        determines the exit status replaces one that does not.
         """
         told = self.stop_reason(self.stop.read(session))
         if told is None or (
@@ -206,7 +207,7 @@ class KeyValueStore:
             self.stop.write(session, _stop_number(self._count, reason))
 
     def say_done(self, session: tf.compat.v1.Session) -> None:
-        """This worker changes no variable any more."""
+        """Announces that this worker no longer changes any variable."""
         self._done[self._own].write(session, self._count)
 
     def wait_for_workers(
@@ -215,7 +216,7 @@ class KeyValueStore:
         is_lost: Callable[[str], bool],
         is_enough: Callable[[], bool],
     ) -> None:
-        """The chief waits until every worker is done, or gone, or until it is enough."""
+        """Waits, on the chief, until every other worker is done or lost, or until `is_enough()`."""
         others = [i for i in range(self.num_workers) if i != self._own]
         while others and not is_enough():
             others = [
@@ -227,7 +228,7 @@ class KeyValueStore:
                 time.sleep(_POLL_SECS)
 
     def stop_reason(self, value: int) -> str | None:
-        """Why this training is to stop, as `stop` holds it; None if nobody has said so."""
+        """Decodes the value of `stop`; None if nobody has asked this training to stop."""
         count, reason = divmod(value, len(_REASONS))
         return _REASONS[reason] if count >= self._count else None
 
@@ -235,7 +236,7 @@ class KeyValueStore:
         return task_name("worker", number - self._is_first_chief)
 
     def say_result(self, session: tf.compat.v1.Session, exit_status: int) -> None:
-        """Tells the ps tasks how training ended: what they exit with, once the chief is gone."""
+        """Publishes how training ended: the exit status for ps tasks once the chief is gone."""
         self.withdraw(session)
         for result in self._results:
             result.write(session, 1 + exit_status)

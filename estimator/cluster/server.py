@@ -1,4 +1,4 @@
-"""The servers that sessions run on: this task's own, one a process, or one that runs already."""
+"""The servers that sessions connect to: this process's own, or one that already runs."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from estimator.runtime.tpu_strategy import is_tpu, tpu_resolver
 from estimator.spec import ModeKeys
 
 _PYTHON_OPS = ("EagerPyFunc", "PyFunc", "PyFuncStateless")
-# By address. A server cannot be stopped; it ends with the process.
+# Servers by address. A server cannot be stopped; it ends with the process.
 _servers: dict[str, tf.distribute.Server] = {}
 
 
 @dataclasses.dataclass(frozen=True)
 class Connection:
-    """How a session of training reaches the cluster.
+    """How a training session reaches the cluster.
 
     Attributes:
-      target: of the session.
-      session_config: of the session.
-      needed: the addresses, by name, of the tasks without which training cannot go on.
-      replaceable: those of the tasks that may end and come back.
-      is_elsewhere: whether the target is a server of another process.
-      peer_timeout_secs: within which one of these tasks that does not answer any more is lost.
+      target: the session's target.
+      session_config: the session's config.
+      needed: the addresses, by name, of the tasks that training needs.
+      replaceable: the addresses, by name, of the tasks that may end and be restarted.
+      is_elsewhere: whether the target is a server in another process.
+      peer_timeout_secs: the time after which a task that stops answering counts as lost.
     """
 
     target: str = ""
@@ -44,11 +44,11 @@ class Connection:
 
     @property
     def has_remote_calls(self) -> bool:
-        """Whether a call may not return, even if its session is closed, when a task is gone.
+        """Whether a call may hang when a task is gone, even if its session is closed.
 
-        A server of our own that calls another, as of a ps, waits for its answer even to be told
-        that the step was cancelled. Where it only runs ops of this task, closing the session ends
-        its calls, so that none needs a thread to wait for it.
+        Our own server, when it calls another task such as a ps, waits for that task's answer even
+        to cancel the step. If it only runs ops of this task, closing the session ends its calls,
+        and no extra thread needs to wait for them.
         """
         return self.is_elsewhere or any(name.startswith("ps ") for name in self.needed)
 
@@ -58,16 +58,17 @@ def connect(
     config: RunConfig,
     session_config: tf.compat.v1.ConfigProto,
 ) -> Connection:
-    """How to train under a strategy; starts this task's server if there is none yet.
+    """Returns the connection for training under a strategy; starts this task's server if needed.
 
     Args:
-      strategy: of training.
-      config: of the model.
-      session_config: of the strategy; the connection has a copy, with what it needs besides.
+      strategy: the training strategy.
+      config: the model's config.
+      session_config: the strategy's session config; the connection gets a copy that may have
+        additional settings.
 
     Raises:
-      ValueError: this task's port is in use, or the server that the config names is no address, or
-        of no use to workers that train together.
+      ValueError: this task's port is in use, or the server that the config names is not a valid
+        address or cannot be used by workers that train together.
     """
     if is_tpu(strategy):
         return connect_to_tpu(strategy, config, session_config)
@@ -76,9 +77,9 @@ def connect(
     connection = existing or _connection(config, config.master, session_config)
     if existing is not None and workers_of(strategy).count > 1:
         raise ValueError(
-            f"`master` ({existing.target!r}) is a server that runs already, and workers that train "
-            "together need servers that they start themselves, set up for their collectives. Leave "
-            'it out, or train with ps tasks: RunConfig(strategy="parameter_server").'
+            f"`master` ({existing.target!r}) names a server that already runs, but workers that "
+            "train together must start their own servers, configured for collectives. Leave it "
+            'out, or train with ps tasks: RunConfig(strategy="parameter_server").'
         )
     if cluster.num_ps_replicas:
         return _connect_to_ps(config, connection)
@@ -97,25 +98,25 @@ def connect(
 def _connection(
     config: RunConfig, target: str, session_config: tf.compat.v1.ConfigProto
 ) -> Connection:
-    """A connection without other tasks, with its own copy of the session's config."""
+    """Returns a connection without other tasks, with its own copy of the session config."""
     copied = tf.compat.v1.ConfigProto()
     copied.CopyFrom(session_config)
     return Connection(target, copied, peer_timeout_secs=config.peer_timeout_secs)
 
 
 def _connect_to_ps(config: RunConfig, connection: Connection) -> Connection:
-    """How a chief or a worker trains beside ps tasks, on a server that runs already or its own."""
+    """Connects a chief or a worker to its ps tasks, through an existing server or its own."""
     cluster = config.cluster
     needed = task_addresses(cluster, "ps")
     chief, workers = task_addresses(cluster, "chief"), task_addresses(cluster, "worker")
     if not chief:
         chief = {"worker 0": workers.pop("worker 0", "")} if not cluster.is_chief else {}
     if not connection.session_config.device_filters:
-        # A worker that is gone holds nobody up.
+        # With these filters, a lost worker does not block the others.
         own = f"/job:{cluster.task_type}/task:{cluster.task_id}"
         connection.session_config.device_filters.extend(["/job:ps", own])
     if connection.is_elsewhere:
-        # Servers that go on when a worker is gone tell nothing of it: there is nobody to watch.
+        # Servers that outlive a worker do not report that it is gone, so only they are watched.
         return dataclasses.replace(connection, needed={**connection.needed, **needed})
     start_server(cluster, connection.session_config, config.protocol)
     if cluster.is_chief:
@@ -126,7 +127,7 @@ def _connect_to_ps(config: RunConfig, connection: Connection) -> Connection:
 def connect_to_tpu(
     strategy: tf.distribute.Strategy, config: RunConfig, session_config: tf.compat.v1.ConfigProto
 ) -> Connection:
-    """How sessions reach the TPU of a strategy, if it is remote: then its hosts are needed."""
+    """Returns the connection to a strategy's TPU; a remote TPU's hosts are needed tasks."""
     resolver = tpu_resolver(strategy)
     connection = _connection(config, resolver.master() if resolver else "", session_config)
     if resolver is None or not connection.target:
@@ -143,16 +144,17 @@ def connect_to_tpu(
 def connect_to_existing(
     config: RunConfig, mode: str, session_config: tf.compat.v1.ConfigProto
 ) -> Connection | None:
-    """How sessions of a mode reach the server that the config names; None if it names none.
+    """Returns the connection to the server that the config names for a mode; None if there is none.
 
     Args:
-      config: names it by `master` or `evaluation_master`, or in TF_CONFIG. Of a task of a cluster,
-        the server named there is for training alone.
+      config: names the server by `master` or `evaluation_master`, or in TF_CONFIG. For a task of a
+        cluster, the server named there is used for training only.
       mode: a `ModeKeys`.
-      session_config: of the strategy; the connection has a copy, with what it needs besides.
+      session_config: the strategy's session config; the connection gets a copy that may have
+        additional settings.
 
     Raises:
-      ValueError: what it names is no address.
+      ValueError: the name is not a valid address.
     """
     target = config.named_master(mode)
     if not target:
@@ -167,14 +169,14 @@ def connect_to_existing(
         )
     connection = _connection(config, target, session_config)
     if not (mode == ModeKeys.TRAIN and config.num_ps_replicas):
-        # Variables and iterators of its own: other sessions there have some of the same names.
+        # Isolates variables and iterators: other sessions on the server use some of the same names.
         connection.session_config.isolate_session_state = True
     needed = {f"the server of `{name}`": address}
     return dataclasses.replace(connection, needed=needed, is_elsewhere=True)
 
 
 def check_runs_there(graph: tf.Graph, connection: Connection) -> None:
-    """Raises if a graph calls Python functions, which are of this process, and runs elsewhere.
+    """Raises an error if a graph that runs in another process calls Python functions of this one.
 
     Raises:
       ValueError: names the server, and the ways out.
@@ -186,8 +188,8 @@ def check_runs_there(graph: tf.Graph, connection: Connection) -> None:
     names = sorted({node.name for node in nodes if node.op in _PYTHON_OPS})
     if names:
         raise ValueError(
-            f"The program calls Python functions ({', '.join(names)}), which another process, the "
-            f"server {connection.target}, cannot. Write the input without `tf.py_function`, "
+            f"The program calls Python functions ({', '.join(names)}), but it runs in another "
+            f"process, the server {connection.target}. Write the input without `tf.py_function`, "
             "`from_generator` and `numpy_input_fn`, or train in this process."
         )
 
@@ -195,10 +197,10 @@ def check_runs_there(graph: tf.Graph, connection: Connection) -> None:
 def start_server(
     cluster: Cluster, session_config: tf.compat.v1.ConfigProto, protocol: str | None
 ) -> tf.distribute.Server:
-    """The server of this task; the same one in each call.
+    """Returns this task's server, which the first call starts.
 
     Raises:
-      ValueError: its port is in use, or some task's is not known.
+      ValueError: the server's port is in use, or the address of some task is unknown.
     """
     if cluster.unreachable:
         raise ValueError(
@@ -210,7 +212,7 @@ def start_server(
         return _servers[address]
     config = tf.compat.v1.ConfigProto()
     config.CopyFrom(session_config)
-    del config.device_filters[:]  # A session has its own; a server sees everybody.
+    del config.device_filters[:]  # Sessions have their own filters; a server sees all tasks.
     try:
         _servers[address] = tf.distribute.Server(
             tf.train.ClusterSpec(cluster.cluster_spec),
@@ -229,7 +231,7 @@ def start_server(
 
 
 def task_addresses(cluster: Cluster, role: str) -> dict[str, str]:
-    """The addresses of the other tasks of a role, by name."""
+    """Returns the addresses of the other tasks of a role, by name."""
     return {
         task_name(role, index): address
         for index, address in enumerate(cluster.cluster_spec.get(role, ()))
@@ -238,12 +240,12 @@ def task_addresses(cluster: Cluster, role: str) -> dict[str, str]:
 
 
 def say_waiting(cluster: Cluster, others: Mapping[str, str]) -> None:
-    """Says whom this task waits for: `others` by name, with their addresses."""
+    """Logs which tasks this task waits for: `others`, by name, with their addresses."""
     listed = ", ".join(f"{name} ({address})" for name, address in others.items())
     own = task_name(str(cluster.task_type), cluster.task_id).capitalize()
     say("%s has started, and waits for %s", own, listed)
 
 
 def task_name(role: str, index: int) -> str:
-    """What a task is called in messages."""
+    """Returns the name of a task in messages."""
     return "the chief" if role == "chief" else f"{role} {index}"

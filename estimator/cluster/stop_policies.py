@@ -1,6 +1,6 @@
-"""How a training with ps tasks ends, by its reason: who is told, who is waited for, what is left.
+"""How training with ps tasks ends for each reason: which tasks stop, and what the chief waits for.
 
-Its workers do not step together, so each ends by itself unless it is told to.
+The workers run their steps independently, so each ends by itself unless it is told to stop.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ import signal
 from dataclasses import dataclass
 from typing import Final
 
-# The whole of what a chief may take that is about to be killed; a checkpoint comes before it.
+# The time in which a chief that is about to be killed must finish, after its checkpoint is saved.
 _HURRY_SECS = 10.0
 
 
 @dataclass(frozen=True)
 class StopPolicy:
-    """What a reason to stop means for the other tasks.
+    """The consequences of a reason to stop for the other tasks.
 
     Attributes:
-      is_told: whether the other workers are to stop, too, and for the same reason.
-      is_chiefs: whether that is so only if it is the chief that stops.
-      patience_secs: how long the chief waits for workers that have not stopped yet. None: as long
-        as they take, and then it saves what they left. Else it saves first.
-      exit_status: of the chief, and of all tasks that were told.
+      is_told: whether the other workers stop too, for the same reason.
+      is_chiefs: whether they stop only if it is the chief that stops.
+      patience_secs: how long the chief, which saves first, waits for workers that are still
+        running. None: it waits as long as they take, and saves afterwards.
+      exit_status: the exit status of the chief and of all tasks that were told to stop.
     """
 
     is_told: bool = False
@@ -31,33 +31,33 @@ class StopPolicy:
     exit_status: int = 0
 
     def is_told_by(self, is_chief: bool) -> bool:
-        """Whether a worker that stops tells the others."""
+        """Returns whether a task that stops tells the others."""
         return self.is_told and (is_chief or not self.is_chiefs)
 
 
 def _by_signal(number: signal.Signals) -> StopPolicy:
-    # A worker that is drained comes back, and the others can do without it. The chief they cannot.
+    # A preempted worker comes back, and the others can train without it, but not without the chief.
     return StopPolicy(True, is_chiefs=True, patience_secs=_HURRY_SECS, exit_status=128 + number)
 
 
 STOP_POLICIES: Final = {
-    "max_steps": StopPolicy(),  # Each finds it in the global step that all share.
+    "max_steps": StopPolicy(),  # Every worker sees it in the shared global step.
     "steps": StopPolicy(),
-    "end of input": StopPolicy(),  # Others may have more.
+    "end of input": StopPolicy(),  # Other workers may have more input.
     "max_time": StopPolicy(is_told=True),
     "hook": StopPolicy(is_told=True),
     "listener": StopPolicy(is_told=True),
-    "nan loss": StopPolicy(is_told=True),  # It is in the variables of all.
+    "nan loss": StopPolicy(is_told=True),  # The shared variables are NaN for all workers.
     "SIGINT": _by_signal(signal.SIGINT),
     "SIGTERM": _by_signal(signal.SIGTERM),
 }
 
 
 def stop_policy_name(reason: str, received: signal.Signals | None) -> str:
-    """The key in `STOP_POLICIES` of why training stopped, of which `TrainResult` says less."""
+    """Returns the key in `STOP_POLICIES` for a `TrainResult`'s reason and the signal received."""
     return received.name if reason == "signal" and received is not None else reason
 
 
 def exit_status(received: signal.Signals | None) -> int:
-    """What a process exits with that trained to its end, or to that signal."""
+    """Returns the exit status after training to the end, or until a signal was received."""
     return 0 if received is None else STOP_POLICIES[received.name].exit_status

@@ -1,7 +1,7 @@
-"""The other tasks of a cluster: waits for them, and notices when one of them is gone.
+"""Watches the other tasks of a cluster: waits for them to start, and detects when one is lost.
 
-TensorFlow's servers answer who asks how they are; a connection to each is kept while training.
-Without it a collective waits for ever for a worker that died before it had joined.
+TensorFlow's servers answer a status request; a connection to each is kept open while training.
+Without it, a collective waits forever for a worker that died before joining.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 _GET_STATUS = "/tensorflow.WorkerService/GetStatus"
 _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
-    # A connection that is idle for long must not look like a task that is gone.
+    # An idle connection must not look like a lost task.
     ("grpc.client_idle_timeout_ms", 2**31 - 1),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 _OF_TRAINING = (
-    "training cannot go on. Its own log says why. Start all tasks again: training goes on from the "
+    "training cannot go on. Its own log says why. Start all tasks again: training resumes from the "
     "newest checkpoint."
 )
 _ANSWER_SECS = 5.0
 _POLL_SECS = 0.5
-# How long a call that fails because a task is gone may take to say so by itself.
+# How long a call that fails because a task is gone may take to raise its own error.
 _GRACE_SECS = 2.0
 
-# What a call may fail with because another task failed.
+# The errors with which a call may fail because another task failed.
 _OF_OTHERS = (
     tf.errors.AbortedError,
     tf.errors.CancelledError,
@@ -52,11 +52,11 @@ _OF_OTHERS = (
 
 
 def _never() -> None:
-    """Ends no waiting."""
+    """Does nothing; the default `check`, which never ends a wait."""
 
 
 class TaskHealth:
-    """The other tasks, by their names, and a connection to each."""
+    """The health of the other tasks, with a connection to each."""
 
     def __init__(
         self,
@@ -64,12 +64,12 @@ class TaskHealth:
         timeout_secs: float,
         consequence: str = _OF_TRAINING,
     ) -> None:
-        """Connects to nobody yet.
+        """Creates the channels; they connect when they are first used.
 
         Args:
-          addresses: "host:port" of each, by its name.
-          timeout_secs: one that does not answer any more is taken for lost within this time.
-          consequence: what comes of it if one is gone, and the way out.
+          addresses: "host:port" of each task, by its name.
+          timeout_secs: a task that stops answering counts as lost within this time.
+          consequence: for messages: what follows when a task is gone, and the way out.
         """
         self._consequence = consequence
         self._timeout_secs = timeout_secs
@@ -84,18 +84,18 @@ class TaskHealth:
         self._heartbeat = Heartbeat(self._channels, timeout_secs, self._changes.put)
 
     def __bool__(self) -> bool:
-        """Whether there is anybody."""
+        """Whether there are any other tasks."""
         return bool(self._channels)
 
     def wait(self, timeout_secs: float, check: Callable[[], None] = _never) -> None:
-        """Waits until every task is there.
+        """Waits until every task answers.
 
         Args:
-          timeout_secs: how long.
-          check: called again and again; what it raises ends the waiting.
+          timeout_secs: how long to wait.
+          check: called repeatedly; an exception from it ends the wait.
 
         Raises:
-          TimeoutError: names those that are not, after so many seconds.
+          TimeoutError: some tasks, which the message names, did not answer in time.
         """
         end = time.monotonic() + timeout_secs
         missing = []
@@ -107,26 +107,26 @@ class TaskHealth:
                 self._first_status[name] = status
         if missing:
             raise TimeoutError(
-                f"{_join(missing)} did not come within `session_creation_timeout_secs` "
+                f"{_join(missing)} did not answer within `session_creation_timeout_secs` "
                 f"({timeout_secs:g}). Check that all servers and tasks of TF_CONFIG are running, "
                 "that their addresses resolve, and that no firewall is between them."
             )
         self.start_checks()
 
     def start_checks(self) -> None:
-        """From now on notices, too, when one of them does not answer any more."""
+        """Starts the heartbeat, which also detects tasks that stop answering."""
         self._heartbeat.start()
 
     def hurry(self) -> None:
-        """This task is to end soon: one that has not answered for some seconds is lost."""
+        """Shortens the heartbeat's timeout to a few checks, because this task must end soon."""
         self._heartbeat.hurry()
 
     def wait_for(self, is_done: threading.Event, check: Callable[[], None] = _never) -> None:
-        """Waits for the end of a call that another thread makes.
+        """Waits for a session call that another thread makes.
 
         Args:
           is_done: set when the call has returned.
-          check: called again and again; what it raises ends the waiting.
+          check: called repeatedly; an exception from it ends the wait.
 
         Raises:
           tf.errors.UnavailableError: a task is gone, and the call does not return.
@@ -141,7 +141,7 @@ class TaskHealth:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Inside, an error of TensorFlow's that came of a lost task says which one it is.
+        """Makes TensorFlow errors inside the block name the lost task that caused them.
 
         Raises:
           tf.errors.UnavailableError: a task is gone.
@@ -159,7 +159,7 @@ class TaskHealth:
         try:
             yield
         except tf.errors.OpError as error:
-            # The error may be here before the news that a connection has closed.
+            # The error may arrive before the notification that a connection has closed.
             if isinstance(error, _OF_OTHERS) and (
                 self._is_lost.wait(_ANSWER_SECS) or self._heartbeat.quiet()
             ):
@@ -172,11 +172,11 @@ class TaskHealth:
             watcher.join()
 
     def guard(self, session: tf.compat.v1.Session) -> None:
-        """Lets no call of the session wait for a task that is gone, as long as they are watched."""
+        """Closes the session when a task is lost while watched, so that none of its calls hangs."""
         self._guarded.append(session)
 
     def is_gone(self, name: str) -> bool:
-        """Whether nobody listens there now, or has not answered for long, or it is not known."""
+        """Returns whether the task is unknown, does not listen, or has not answered for long."""
         if name not in self._channels or self._heartbeat.is_silent(name):
             return True
         try:
@@ -186,25 +186,25 @@ class TaskHealth:
         return False
 
     def is_any_away(self) -> bool:
-        """Whether one of them is gone now, or another than it was when it was waited for."""
+        """Returns whether any task is gone, or was restarted since it was waited for."""
         return any(map(self._is_away, self._channels))
 
     def wait_until_lost(self, check: Callable[[], None] = _never) -> None:
-        """Waits, while they are watched, until one of them is gone.
+        """Waits until a task is lost; used inside `watched`.
 
         Args:
-          check: called again and again; what it raises ends the waiting.
+          check: called repeatedly; an exception from it ends the wait.
         """
         while not self._is_lost.wait(_POLL_SECS):
             check()
 
     def silence(self) -> tf.errors.UnavailableError | None:
-        """The error that names those that do not answer any more; None without one."""
+        """Returns the error that names the tasks that stopped answering; None if there are none."""
         is_any = any(map(self._heartbeat.is_silent, self._channels))
         return self._make_error() if is_any else None
 
     def release(self) -> None:
-        """From now on tasks may end."""
+        """Stops watching: tasks may end from now on."""
         self._is_watched = False
         self._changes.put(None)
 
@@ -238,19 +238,19 @@ class TaskHealth:
     def _ask_until(
         self, end: float, channel: grpc.Channel, check: Callable[[], None]
     ) -> bytes | None:
-        """What the task says as soon as it is there; None if it is not by then."""
+        """Returns the task's status as soon as it answers; None if it does not before `end`."""
         while True:
             check()
             left = end - time.monotonic()
-            # The answer takes its time, however little was left to wait for the task.
+            # Always leave some time for the answer, however little time is left.
             status = self._ask(channel, max(0.05, min(left, _POLL_SECS)), wait_for_ready=True)
             if status is not None or left <= 0:
                 return status
 
     def _is_away(self, name: str) -> bool:
-        """Whether nobody listens, or another than before, or has not answered for long.
+        """Returns whether the task is gone, was restarted, or has not answered for long.
 
-        One that has been started again is not the one that took part.
+        A restarted task has lost its state, so it counts as gone.
         """
         if self._heartbeat.is_silent(name):
             return True
@@ -263,7 +263,7 @@ class TaskHealth:
     def _ask(
         self, channel: grpc.Channel, timeout_secs: float, wait_for_ready: bool
     ) -> bytes | None:
-        """What the task says of its devices, which it names anew when it is started again."""
+        """Returns the task's description of its devices, whose ids change when it is restarted."""
         get_status = channel.unary_unary(_GET_STATUS)
         try:
             return get_status(b"", timeout=timeout_secs, wait_for_ready=wait_for_ready)
@@ -271,15 +271,15 @@ class TaskHealth:
             return None
 
     def _make_error(self) -> tf.errors.UnavailableError:
-        # Where one does not answer, others that are gone may have ended because of it.
+        # If one task does not answer, others may have ended because of it.
         quiet = self._heartbeat.quiet()
         gone = [name for name in self._lost if name not in quiet]
         clauses = []
         if quiet:
             names = ", ".join(map(self._full_name, quiet))
-            verb = "does" if len(quiet) == 1 else "do"
+            verb = "has" if len(quiet) == 1 else "have"
             rule = f"`peer_timeout_secs` ({self._timeout_secs:g})"
-            clauses.append(f"{names} {verb} not answer any more, within {rule}")
+            clauses.append(f"{names} {verb} not answered within {rule}")
         if gone:
             names = ", ".join(map(self._full_name, gone))
             clauses.append(f"{names} {'is' if len(gone) == 1 else 'are'} gone")
@@ -301,7 +301,7 @@ def closed_on_error(health: TaskHealth) -> Iterator[None]:
 
 
 def _connect(address: str) -> grpc.Channel:
-    import grpc  # It takes a while, and one process has no use for it.
+    import grpc  # Importing grpc is slow, and a single process does not need it.
 
     return grpc.insecure_channel(address, options=_OPTIONS)
 
@@ -313,12 +313,12 @@ def _rpc_error() -> type[Exception]:
 
 
 def _is_of_nobody(error: Exception) -> bool:
-    """Whether a call failed because nobody listens; a deadline may be that of one that is slow."""
+    """Whether a call failed because nothing listens; a slow task exceeds its deadline instead."""
     return bool(error.code().name == "UNAVAILABLE")  # type: ignore[attr-defined]
 
 
 def _resolution(address: str) -> str:
-    """What to add to an address of which nobody answers, if it does not even resolve."""
+    """Returns what to add to the address of a task that does not answer and does not resolve."""
     host, _, port = address.rpartition(":")
     try:
         socket.getaddrinfo(host.strip("[]"), port)

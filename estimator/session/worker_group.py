@@ -1,4 +1,4 @@
-"""The workers that train together, as one of them sees them: what they are told and agree on."""
+"""The workers that train together, as one of them sees them: their requests and consensus."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from estimator.cluster.task_health import TaskHealth
 from estimator.program.programs import TrainProgram
 from estimator.session.hooked_session import Hook
 
-# They write to the directory of the model, which is the chief's to write to.
+# Hooks that write to the model's directory, which only the chief may do.
 _WRITERS = (
     tf.compat.v1.train.CheckpointSaverHook,
     tf.compat.v1.train.StepCounterHook,
@@ -31,23 +31,23 @@ _LARGEST = 2**31 - 1
 
 
 class WorkerGroup:
-    """What one worker wishes, and what all agreed on in the last session call.
+    """One worker's requests, and the consensus reached in the last session call.
 
     Attributes:
-      workers: all of them.
+      workers: all workers.
       is_chief: whether this worker writes.
-      has_more: whether all have input for another step.
-      agreed: what anybody wished, of `REQUESTS`.
+      has_more: whether all workers have input for another step.
+      agreed: what any worker has requested, from `REQUESTS`.
     """
 
     def __init__(
         self, program: TrainProgram, store: KeyValueStore | None = None, is_chief: bool = True
     ) -> None:
-        """Adds nothing to the program.
+        """Joins the group without adding to the program.
 
         Args:
-          program: that they run.
-          store: for workers that do not wait for each other, but share variables on ps tasks.
+          program: the program that the workers run.
+          store: the store of asynchronous workers, which share variables on ps tasks; else None.
           is_chief: whether this worker writes.
         """
         self.store = store
@@ -62,35 +62,35 @@ class WorkerGroup:
 
     @property
     def has_values(self) -> bool:
-        """Whether the variables' first values are this worker's, which gives them to the others."""
+        """Whether this worker provides the variables' first values to the others."""
         return self.workers.is_chief if self.store is None else self.store.is_chief
 
     @property
     def saves_input(self) -> bool:
-        """Whether this worker saves where its input stands: each does that trains with others."""
+        """Whether this worker saves its input position, as every synchronous worker does."""
         return self.is_chief or self.workers.count > 1
 
     @property
     def is_one(self) -> bool:
-        """Whether there is nobody to agree with."""
+        """Whether there are no other workers to agree with."""
         return self._consensus is None
 
     @property
     def stop(self) -> str | None:
-        """Why somebody wanted to stop: the name of a signal, or the reason of a `TrainResult`."""
+        """Why some worker wanted to stop: a signal's name or the reason of a `TrainResult`."""
         return next((request for request in self.agreed if request != "save"), None)
 
     @property
     def is_empty(self) -> bool:
-        """Whether the last call was a loop that nobody began, because somebody wants to stop."""
+        """Whether the last call was an empty loop, because some worker wants to stop."""
         return self.store is None and self._is_loop and self.stop is not None
 
     def request(self, what: str) -> None:
-        """Asks all workers for it in the next session call."""
+        """Requests something from all workers in the next session call."""
         self._requests.add(what)
 
     def consensus_ops(self) -> tuple[list[tf.Tensor], list[tf.Tensor], list[Any]]:
-        """What a call fetches besides, and what it feeds, for an agreement; nothing for one."""
+        """Returns the fetches, feeds and values that the consensus adds to a call; empty for one worker."""
         if self.store is not None:
             return [self.store.stop.tensor], [], []
         if self._consensus is None or self._outcome is None:
@@ -98,7 +98,7 @@ class WorkerGroup:
         return [self._outcome], [self._consensus.requests], [self._request_vector()]
 
     def take_in(self, outcome: np.ndarray) -> None:
-        """Notes what was agreed on."""
+        """Records the consensus that a call returned."""
         if self.store is not None:
             told = self.store.stop_reason(int(outcome))
             self.agreed = [] if told is None else [told]
@@ -112,28 +112,28 @@ class WorkerGroup:
         self._requests.discard("save")
 
     def meet(self, session: tf.compat.v1.Session, number: int = 0) -> int:
-        """Waits for all workers; returns the least of their numbers."""
+        """Waits for all workers; returns the smallest of their numbers."""
         if self._consensus is None:
             return number
         feeds = {self._consensus.num_steps: number, self._consensus.requests: [0] * len(REQUESTS)}
         return int(session.run(self._consensus.agreed, feeds)[0])
 
     def tell(self, session: tf.compat.v1.Session, number: int) -> int:
-        """The chief's number, which all get; every worker makes this call."""
+        """Returns the chief's number on all workers; every worker must make this call."""
         return self.meet(session, number if self.is_one or self.workers.is_chief else _LARGEST)
 
     def announce(self, session: tf.compat.v1.Session) -> None:
-        """The chief lets workers begin that do not wait for each other."""
+        """Lets asynchronous workers begin; only the chief does anything here."""
         if self.store is not None and self.store.is_chief:
             self.store.announce(session)
 
     def first_without(self, session: tf.compat.v1.Session, has_it: bool) -> int | None:
-        """The first worker, counted from 0, that has not got something; None if all have it."""
+        """Returns the index of the first worker that lacks something; None if all have it."""
         number = self.meet(session, _LARGEST if has_it else self.workers.index)
         return None if number == _LARGEST else number
 
     def own_hooks(self, hooks: Sequence[Hook]) -> list[Hook]:
-        """Those that this worker runs: the chief's alone write to the model's directory."""
+        """Returns the hooks that this worker runs; only the chief runs those that write files."""
         if self.is_chief:
             return list(hooks)
         return [hook for hook in hooks if not isinstance(hook, _WRITERS)]
@@ -150,18 +150,20 @@ def joined(
     timeout_secs: float,
     check: Callable[[], None],
 ) -> Iterator[TaskHealth]:
-    """Inside, all workers are there, are alike, and are watched; with one, nothing happens.
+    """Waits for all workers, checks that they agree on the model, and watches them in the block.
+
+    With one worker it does nothing.
 
     Args:
-      program: to be run.
-      mine: what must be equal on all workers besides the model.
-      connection: of this worker, to its server and to the others.
-      timeout_secs: how long to wait for the others.
-      check: called while this waits; what it raises ends the waiting.
+      program: the program to run.
+      mine: what must be equal on all workers, besides the model.
+      connection: this worker's connection to its server and to the other workers.
+      timeout_secs: how long to wait for the other workers.
+      check: called repeatedly during the wait; an exception from it ends the wait.
 
     Raises:
-      TimeoutError: a worker did not come.
-      ValueError: a worker has another model or config.
+      TimeoutError: a worker did not answer in time.
+      ValueError: a worker has a different model or config.
       tf.errors.UnavailableError: a worker is gone.
     """
     health = TaskHealth(connection.needed, connection.peer_timeout_secs)
@@ -180,7 +182,7 @@ def joined(
 
 
 def collectives_of_save(saver: Any, graph: tf.Graph) -> list[tf.Operation]:
-    """What all workers must run when the chief saves: reductions of what each has its own of."""
+    """Returns the ops that all workers must run when the chief saves: reductions over workers."""
     if not isinstance(saver, tf.compat.v1.train.Saver) or saver.saver_def is None:
         return []
     name = saver.saver_def.save_tensor_name

@@ -77,7 +77,7 @@ def test_a_worker_at_an_address_that_does_not_resolve_is_named_with_the_reason(t
         assert cluster.statuses() == [1]
         (line,) = [e for e in cluster["worker", 0].err.splitlines() if "TimeoutError: " in e]
         assert "Worker 1 (no-such-host.invalid:2222) whose host does not resolve (" in line
-        assert "did not come within `session_creation_timeout_secs` (1)" in line
+        assert "did not answer within `session_creation_timeout_secs` (1)" in line
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def test_a_worker_with_another_model_than_the_chiefs_is_told_which_variables_dif
     on_ps = "/job:ps/task:0"
     shape = f"more is float32 (3, 1) {on_ps} on the chief and float32 (3, 2) {on_ps} on worker 0"
     assert shape in err
-    assert f"variable only_there is not there on the chief and float32 () {on_ps}" in err
+    assert f"variable only_there is missing on the chief and float32 () {on_ps}" in err
     assert "of_the_chief" not in err  # What the chief has besides is its own affair.
 
 

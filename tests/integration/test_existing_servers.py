@@ -91,7 +91,7 @@ def test_every_verb_runs_on_a_server_that_runs_already_and_ends_when_it_does(tmp
         assert gone in err.splitlines()[-1]
         impatient = make_model(tmp_path / "there1", master, session_creation_timeout_secs=1)
         for verb in (impatient.train, impatient.evaluate):
-            with pytest.raises(TimeoutError, match=rf"{address}\) did not come within .* \(1\)"):
+            with pytest.raises(TimeoutError, match=rf"{address}\) did not answer within .* \(1\)"):
                 verb(numbers(4))
         there.close()
 

@@ -26,7 +26,7 @@ def test_tasks_that_wait_for_a_ps_end_by_a_signal_and_in_time(tmp_path):
         assert signalled["worker", 0].status() == 143
         assert late["worker", 0].status() == 1
         ps, chief = (late.addresses[role][0] for role in ("ps", "chief"))
-        message = f"TimeoutError: Ps 0 ({ps}), the chief ({chief}) did not come within"
+        message = f"TimeoutError: Ps 0 ({ps}), the chief ({chief}) did not answer within"
         assert message in late["worker", 0].err
         assert "`session_creation_timeout_secs` (2)" in late["worker", 0].err
 
@@ -52,7 +52,7 @@ def test_a_killed_ps_is_named_by_all_that_wait_for_it(tmp_path, scenario):
             # The worker may find that the chief has ended as well.
             assert f"Error: Ps 0 ({address})" in last_line
             # On a busy machine it may begin to look for the ps only when that is killed.
-            is_late = task is worker and scenario == "slow_start" and "did not come" in last_line
+            is_late = task is worker and scenario == "slow_start" and "did not answer" in last_line
             assert is_late or "gone, so training cannot go on" in last_line
             assert "failed to close" not in task.err  # TensorFlow gives up after 30 seconds.
 

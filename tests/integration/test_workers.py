@@ -218,7 +218,7 @@ def test_workers_that_differ_are_told_in_what(differing):
         assert "`iterations_per_loop` is 1 on worker 0 and 2 on worker 1" in told["loop"]
         assert "`max_steps` is 3 on worker 0 and 4 on worker 1" in told["steps"]
         assert "variable more is float32 (3, 1) on worker 0 and float32 (3, 2)" in told["model"]
-        assert "variable only_there is not there on worker 0" in told["model"]
+        assert "variable only_there is missing on worker 0" in told["model"]
 
 
 @pytest.mark.slow
@@ -289,7 +289,7 @@ def test_a_worker_that_is_missing_or_dies_before_the_first_step_is_named(tmp_pat
     ):
         assert lonely.statuses() == [1]
         first, _, last = lonely.addresses["worker"]
-        message = f"TimeoutError: Worker 0 ({first}), worker 2 ({last}) did not come within"
+        message = f"TimeoutError: Worker 0 ({first}), worker 2 ({last}) did not answer within"
         assert message in lonely["worker", 1].err
         assert left.statuses() == [1, -signal.SIGKILL]
         assert "UnavailableError: Worker 1 (" in left["worker", 0].err
