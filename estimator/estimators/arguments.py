@@ -154,7 +154,7 @@ def checked_listeners(listeners: Any) -> list[Listener]:
     for listener in listeners:
         if not isinstance(listener, tf.compat.v1.train.CheckpointSaverListener):
             raise WrongTypeError(
-                f"`saving_listeners` holds {listener!r}, which is no instance of "
+                f"`saving_listeners` holds {listener!r}, which is not an instance of "
                 "tf.compat.v1.train.CheckpointSaverListener. Derive its class from that one, or "
                 "pass a hook in `hooks`."
             )

@@ -26,10 +26,10 @@ _ANOTHER_GRAPH = (
 
 
 class ScheduledHook(Hook):
-    """A hook of this library that acts at the ends of loops, as a schedule of its own says.
+    """A hook of this library that acts at the ends of loops, on a schedule.
 
     Attributes:
-      schedule: loops end on its steps.
+      schedule: when the hook acts; loops end on its steps.
     """
 
     schedule: Schedule
@@ -42,7 +42,7 @@ class ScheduledHook(Hook):
     def after_create_session(
         self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
     ) -> None:
-        """Notes where training starts."""
+        """Records the step that training starts from."""
         del coord
         self._step = int(session.run(self._step_read))
 
@@ -51,27 +51,27 @@ class ScheduledHook(Hook):
         run_context: tf.compat.v1.train.SessionRunContext,
         run_values: tf.compat.v1.train.SessionRunValues,
     ) -> None:
-        """Acts if it is time to."""
+        """Calls `act` if the schedule is due."""
         del run_values
         before, self._step = self._step, int(run_context.session.run(self._step_read))
         if self.schedule.is_due(before, self._step):
             self.act(run_context)
 
     def act(self, run_context: tf.compat.v1.train.SessionRunContext) -> None:
-        """What it does, after a call of the session."""
+        """Performs the hook's action, after a session call."""
         raise NotImplementedError
 
     def should_stop_at(self, step: int) -> bool:
-        """Whether to stop at `step`: asked before the first loop, and when a step was saved.
+        """Returns whether to stop at `step`; called before the first loop and after each save.
 
-        It may have been evaluated by then, which an `after_run` comes too early to see.
+        The step may have been evaluated by then, which `after_run` is called too early to see.
         """
         del step
         return False
 
 
 class HookedSession:
-    """A session whose calls pass by hooks; without hooks, a bare callable.
+    """A session whose calls invoke hooks; without hooks, a call is a bare callable.
 
     `graph` may be extended by a hook's `begin`, as the stock ones do.
     """
@@ -83,18 +83,17 @@ class HookedSession:
         fetch_overrides: Mapping[int, tf.Tensor] | None = None,
         step: tf.Tensor | None = None,
     ) -> None:
-        """Opens nothing yet; calls `begin` of each hook.
+        """Calls `begin` of each hook; opens no session yet.
 
         Args:
-          graph: of the session.
-          hooks: in the order in which they are called.
+          graph: the session's graph.
+          hooks: the hooks, in the order in which they are called.
           fetch_overrides: for a graph with a loop: what to fetch instead of a tensor inside it,
             by the `id` of that tensor.
-          step: what is fetched instead of the global step's variable, if a hook asks for it by its
-            name.
+          step: the tensor to fetch if a hook asks for the global step's variable by name.
 
         Raises:
-          ValueError: a hook names a tensor that only the loop may have, or will ask for one in
+          ValueError: a hook names a tensor that exists only inside the loop, or will ask for one at
             the end.
         """
         self._graph = graph
@@ -126,15 +125,15 @@ class HookedSession:
         )
 
     def _fetchable(self, fetch: Any) -> Any:
-        """What a session gives for what a hook asks for."""
+        """Returns what the session fetches for a hook's fetch."""
         fetch = (self._fetch_overrides or {}).get(id(fetch), fetch)
-        # The name of a variable is that of its handle, of which a hook can make nothing.
+        # A variable's name is its handle's name, and a hook cannot use a handle.
         is_handle = getattr(fetch, "dtype", None) == tf.resource
         name = fetch if isinstance(fetch, str) else fetch.name if is_handle else None
         return fetch if name not in self._values else self._value_of(name)
 
     def _value_of(self, name: str) -> Any:
-        """What reads a variable after the step of a session call, if that makes one."""
+        """Returns what reads a variable after the step, if a session call makes one."""
         value = self._values[name]
         if self._step is not None and isinstance(value, tf.Variable):
             with self._graph.as_default(), tf.control_dependencies([self._step]):
@@ -155,7 +154,7 @@ class HookedSession:
         coordinator: tf.train.Coordinator,
         for_hooks: Any = None,
     ) -> None:
-        """Takes the session that the calls will use, and what hooks are given in its place."""
+        """Sets the session that calls use, and what hooks are given in its place."""
         self.session = session
         self._coordinator = coordinator
         self._for_hooks = session if for_hooks is None else for_hooks
@@ -165,7 +164,7 @@ class HookedSession:
 
     @property
     def should_stop(self) -> bool:
-        """Whether a hook asks to stop: by the context of a call, or by the coordinator."""
+        """Whether a hook has asked to stop, through a call's context or the coordinator."""
         return self._is_asked_to_stop or self._coordinator.should_stop()
 
     def run(
@@ -176,12 +175,12 @@ class HookedSession:
         hooks: Sequence[Hook] | None = None,
         before_hooks: Callable[[list], None] = lambda results: None,
     ) -> list:
-        """Runs `fetches` with `values` for `feeds`; hooks, else all, may fetch and feed more.
+        """Runs `fetches` with `values` for `feeds`; hooks (all if None) may add fetches and feeds.
 
-        `before_hooks` is told the results before the hooks are.
+        `before_hooks` is called with the results before the hooks' `after_run`.
 
         Raises:
-          Exception: what a hook gave the coordinator as the reason to stop.
+          Exception: the error with which a hook asked the coordinator to stop.
         """
         hooks = self._hooks if hooks is None else hooks
         if not hooks:
@@ -192,20 +191,20 @@ class HookedSession:
             return self._run_hooked(fetches, feeds, values, hooks, before_hooks)
 
     def schedules(self) -> list[Schedule]:
-        """Of the hooks that have one."""
+        """Returns the schedules of the hooks that have one."""
         return [hook.schedule for hook in self._hooks if isinstance(hook, ScheduledHook)]
 
     def ask_to_stop(self, step: int) -> None:
-        """Asks the hooks that want to be asked besides their `after_run`."""
+        """Asks the hooks that implement `should_stop_at` whether to stop."""
         for hook in self._hooks:
             if isinstance(hook, ScheduledHook) and hook.should_stop_at(step):
                 self._is_asked_to_stop = True
 
     def end(self, unsaved_step: int | None = None) -> None:
-        """Tells the hooks that the last call was made.
+        """Calls the hooks' `end` after the last session call.
 
-        If the step that it led to is not to be saved, `unsaved_step`, hooks that would save it only
-        tell their listeners of the end.
+        If the last step, `unsaved_step`, must not be saved, hooks that would save it only call the
+        `end` of their listeners.
         """
         with self._is_default():
             for hook in self._hooks:
@@ -217,7 +216,7 @@ class HookedSession:
                     listener.end(self._for_hooks, unsaved_step)
 
     def _is_default(self) -> contextlib.AbstractContextManager:
-        """Inside, the graph is the default one: a hook may look for its global step."""
+        """Makes the graph the default inside the block, as hooks look for its global step."""
         if tf.compat.v1.get_default_graph() is self._graph:
             return contextlib.nullcontext()
         return self._graph.as_default()
@@ -250,7 +249,7 @@ class HookedSession:
     def _callable(self, fetches: list[Any], feeds: Sequence[tf.Tensor]) -> Any:
         key = tuple(id(f) for f in fetches), tuple(id(f) for f in feeds)
         if key not in self._callables:
-            # The fetches are kept beside the callable: their ids are its key.
+            # Keeps a reference to the fetches, because their ids are the key.
             made = _tf.make_callable(self.session, fetches, feeds)
             self._callables[key] = made, fetches, feeds
         return self._callables[key][0]
@@ -293,7 +292,7 @@ class HookedSession:
 
 
 def _values_by_name(step: tf.Tensor | None) -> dict[str, Any]:
-    """What reads each variable of the default graph, by the name of its handle."""
+    """Returns what to fetch for each variable of the default graph, by the name of its handle."""
     v1 = tf.compat.v1
     variables = [*v1.global_variables(), *v1.local_variables()]
     values = {copy.handle.name: copy for v in variables for copy in _tf.copies(v)}
@@ -303,10 +302,10 @@ def _values_by_name(step: tf.Tensor | None) -> dict[str, Any]:
 
 
 def config_of(estimator: Any) -> RunConfig:
-    """The config of an Estimator, a class that this room does not know.
+    """Returns the config of an Estimator, whose class this module cannot import.
 
     Raises:
-      TypeError: it is none.
+      TypeError: `estimator` is not an Estimator.
     """
     config = getattr(estimator, "config", None)
     if not isinstance(config, RunConfig):
@@ -315,13 +314,13 @@ def config_of(estimator: Any) -> RunConfig:
 
 
 def build_step_read() -> tf.Tensor:
-    """The global step of the default graph, to be run by itself: scalar, int64."""
+    """Returns a read of the default graph's global step, to be run by itself: scalar, int64."""
     variable = tf.compat.v1.train.get_or_create_global_step()
     return _tf.copies(variable)[0].read_value()
 
 
 def check_hooks(hooks: Any, argument: str = "hooks") -> list[Hook]:
-    """The hooks as a list; raises if one is no hook."""
+    """Returns the hooks as a list; raises an error if one is not a hook."""
     if hooks is None:
         return []
     if isinstance(hooks, str) or not isinstance(hooks, Iterable):
@@ -330,17 +329,17 @@ def check_hooks(hooks: Any, argument: str = "hooks") -> list[Hook]:
     for hook in hooks:
         if not isinstance(hook, tf.compat.v1.train.SessionRunHook):
             raise WrongTypeError(
-                f"`{argument}` holds {hook!r}, which is no instance of "
-                "tf.compat.v1.train.SessionRunHook. Derive its class from that one."
+                f"`{argument}` holds {hook!r}, which is not an instance of "
+                "tf.compat.v1.train.SessionRunHook. Derive its class from that class."
             )
     return hooks
 
 
 def _map_fetches(function: Callable[[Any], Any], fetches: Any) -> Any:
-    """The same structure of what `function` makes of each fetch.
+    """Applies `function` to each fetch of a structure.
 
-    As a session understands structures: the keys of a dict need not be sortable, as those of
-    `LoggingTensorHook([tensor, another])` are not.
+    Follows a session's rules for structures: unlike in tf.nest, the keys of a dict, such as the
+    tensors of `LoggingTensorHook([tensor, another])`, need not be sortable.
     """
     if isinstance(fetches, Mapping):
         return {key: _map_fetches(function, value) for key, value in fetches.items()}

@@ -30,18 +30,20 @@ class Setup:
     """What a new session runs on one graph.
 
     Attributes:
-      graph: of the program.
-      saver: restores the variables.
-      is_saver_ours: not the scaffold's, which may name and choose the variables as it likes.
-      initializers: called with the session, in order, if there is no checkpoint.
-      local_init_ops: run in any case: local variables, tables, iterators.
-      scaffold: the model's, with what it lacked.
-      has_own_local_init: whether the scaffold has a `local_init_op` of the model's.
-      config: of the session.
-      broadcast: gives all workers the chief's variables; None for one worker.
-      may_lack: what is initialized if a checkpoint does not have it.
-      has_warm_start: whether an old model's values are among the first ones.
-      must_be_ready: whether all variables must have values; an export leaves out those without.
+      graph: the graph of the program.
+      saver: the saver that restores the variables.
+      is_saver_ours: whether the saver is ours; a scaffold's own may name and choose the variables
+        as it likes.
+      initializers: functions called with the session, in order, if there is no checkpoint.
+      local_init_ops: the ops that every session runs, for local variables, tables and iterators.
+      scaffold: the model's scaffold, with its missing parts filled in.
+      has_own_local_init: whether the model gave its scaffold a `local_init_op`.
+      config: the session's config.
+      broadcast: the op that gives all workers the chief's variables; None for one worker.
+      may_lack: variables that are initialized if a checkpoint does not hold them.
+      has_warm_start: whether some initial values come from an old model.
+      must_be_ready: whether all variables must have values; an export omits variables without
+        values.
     """
 
     graph: tf.Graph
@@ -58,7 +60,7 @@ class Setup:
     broadcast: tf.Operation | None = None
 
     def run_local_init(self, session: tf.compat.v1.Session) -> None:
-        """Runs what every session runs once its variables have values.
+        """Runs the local initialization that every session needs once its variables have values.
 
         Raises:
           RuntimeError: `ready_for_local_init_op` or `ready_op` names variables without values.
@@ -73,7 +75,7 @@ class Setup:
 
 
 def with_broadcast(setup: Setup, workers: Workers) -> Setup:
-    """The setup with what gives all of several workers the chief's variables."""
+    """Returns the setup with the op that gives all of several workers the chief's variables."""
     if workers.count == 1:
         return setup
     with setup.graph.as_default():
@@ -93,15 +95,15 @@ def _check_ready(session: tf.compat.v1.Session, name: str, op: tf.Tensor | None)
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """Where a model's first values come from, chosen before hooks add to the graph in `begin`.
+    """The source of a model's initial values, chosen before hooks extend the graph in `begin`.
 
     Attributes:
-      graph: of the program.
-      scaffold: the model's.
-      saver: the scaffold's, or ours, which is not built yet and will be of hooks' variables too.
-      is_saver_ours: whether it is not the scaffold's.
-      warm_start: what loads an old model; None without one.
-      sharing: as `build_start` has it.
+      graph: the graph of the program.
+      scaffold: the model's scaffold.
+      saver: the scaffold's saver, or ours, which is built later so that it covers hooks' variables.
+      is_saver_ours: whether the saver is not the scaffold's.
+      warm_start: loads an old model; None without one.
+      sharing: the `sharing` argument of `build_start`.
     """
 
     graph: tf.Graph
@@ -122,12 +124,12 @@ def build_start(
     """Chooses the saver, and adds the op that loads an old model to the graph.
 
     Args:
-      graph: of the program; hooks of the user find the saver among its SAVERS.
-      scaffold: the model's.
-      make_saver: makes the saver if the scaffold has none, or of a tf.train.Checkpoint that it has.
-      old_model: what to start from if there is no checkpoint, or None.
-      sharing: the workers that train together, of which the chief alone has the `old_model`;
-        None for one.
+      graph: the graph of the program; a user's hooks find the saver in its SAVERS collection.
+      scaffold: the model's scaffold.
+      make_saver: makes the saver if the scaffold has none or has a tf.train.Checkpoint.
+      old_model: the model to warm-start from if there is no checkpoint, or None.
+      sharing: the workers that train together, of which only the chief has the `old_model`; None
+        for one worker.
 
     Raises:
       ValueError: the old model does not fit the model.
@@ -140,7 +142,7 @@ def build_start(
         elif isinstance(saver, tf.train.Checkpoint):
             saver = make_saver(saver)
         if not v1.get_collection(v1.GraphKeys.SAVERS):
-            # Where a CheckpointSaverHook of the user looks for one.
+            # A user's CheckpointSaverHook looks for its saver here.
             v1.add_to_collection(v1.GraphKeys.SAVERS, saver)
         warm_start = None if old_model is None else build_warm_start(old_model)
         return Start(graph, scaffold, saver, scaffold.saver is None, warm_start, sharing)
@@ -153,14 +155,14 @@ def build_setup(
     is_evaluation: bool = False,
     may_lack: Sequence[tf.Variable] = (),
 ) -> Setup:
-    """Adds the initializers to a graph; what the model's scaffold names goes first.
+    """Adds the initializers to a graph; those that the model's scaffold names take precedence.
 
     Args:
-      start: of the graph; its scaffold is given its saver.
-      config: of the session.
-      more_local_init: run with the local initializers.
-      is_evaluation: whether metrics are to be set to zero too, whatever the scaffold says.
-      may_lack: what is initialized if a checkpoint does not have it.
+      start: the result of `build_start`; its scaffold is given the saver.
+      config: the session's config.
+      more_local_init: ops to run with the local initializers.
+      is_evaluation: whether metrics are reset to zero too, whatever the scaffold says.
+      may_lack: variables that are initialized if a checkpoint does not hold them.
     """
     v1 = tf.compat.v1
     graph, scaffold, saver = start.graph, start.scaffold, start.saver
@@ -169,14 +171,14 @@ def build_setup(
         local_init_ops = _build_local_init_ops(scaffold, is_evaluation, more_local_init)
         if isinstance(saver, v1.train.Saver):
             with BUILD_LOCK, _tf.savers_apart():
-                saver.build()  # Unless it was not deferred.
+                saver.build()  # Does nothing if the saver is already built.
         has_own_local_init = scaffold.local_init_op is not None
         is_ours = start.is_saver_ours and scaffold.init_op is None and not has_own_local_init
         if scaffold.ready_op is None and not is_ours:
-            # The identity counts as a use: TensorFlow logs an error if there is none.
+            # Without a use of the tensor, such as this identity, TensorFlow logs an error.
             ready_op = tf.identity(v1.report_uninitialized_variables())
             _tf.set_scaffold_parts(scaffold, {"ready_op": ready_op})
-        # For its `init_fn`, and for hooks that were made with it.
+        # The scaffold's `init_fn` and hooks that were made with the scaffold use the saver.
         _tf.set_scaffold_parts(scaffold, {"saver": saver})
         return Setup(
             graph=graph,
@@ -195,12 +197,12 @@ def build_setup(
 def _build_local_init_ops(
     scaffold: tf.compat.v1.train.Scaffold, is_evaluation: bool, more: Sequence[tf.Operation]
 ) -> list[list[tf.Operation]]:
-    """What is run for every session, one list after the other."""
+    """Returns the ops that every session runs, one list after the other."""
     v1 = tf.compat.v1
-    # The collection is where tf.summary keeps the initializers of file writers.
+    # tf.summary keeps the initializers of its file writers in this collection.
     usual = [*v1.get_collection("_SUMMARY_WRITER_V2"), *more]
     own = scaffold.local_init_op
-    if own is None or is_evaluation:  # Metrics need these in any case.
+    if own is None or is_evaluation:  # Metrics need these, whatever the scaffold has.
         usual += [v1.local_variables_initializer(), v1.tables_initializer()]
     return [usual] if own is None else [usual, [own]]
 
@@ -208,7 +210,7 @@ def _build_local_init_ops(
 def _build_initializers(
     scaffold: tf.compat.v1.train.Scaffold, start: Start
 ) -> list[Callable[[tf.compat.v1.Session], Any]]:
-    """What gives the variables of the default graph their first values, in order."""
+    """Returns the functions that initialize the variables of the default graph, in order."""
     v1 = tf.compat.v1
     variables = everything = v1.global_variables()
     warm_starts: list[Callable[[tf.compat.v1.Session], Any]] = []
@@ -233,7 +235,7 @@ def _build_initializers(
         else:
             session.run(init_op, feed_dict=scaffold.init_feed_dict)
 
-    # An op of the scaffold's own initializes all variables, also those that are loaded.
+    # A scaffold's own `init_op` also initializes the variables that are then loaded.
     in_order = [*warm_starts, initialize] if is_ours else [initialize, *warm_starts]
     return in_order if scaffold.init_fn is None else [*in_order, scaffold.init_fn]
 
@@ -241,15 +243,15 @@ def _build_initializers(
 def _build_choice_of_chief(
     workers: Workers, everything: Sequence[tf.Variable], chosen: Sequence[tf.Variable]
 ) -> Callable[[tf.compat.v1.Session], list[tf.Operation]]:
-    """What gives the initializers of the variables that the chief has chosen.
+    """Returns a function that yields the initializers of the variables that the chief has chosen.
 
-    Initial values of workers that train together come from the chief, by collectives that all must
-    run, or none.
+    Workers that train together get their initial values from the chief, by collectives that either
+    all workers run or none.
 
     Args:
-      workers: all of them; every one must make the call.
+      workers: all workers; every one must make the call.
       everything: the variables of the graph.
-      chosen: those of them that this worker would initialize; the chief's count.
+      chosen: the variables that this worker would initialize; the chief's choice counts.
     """
     names = {variable.name for variable in chosen}
     mine = [int(not workers.is_chief or variable.name in names) for variable in everything]
@@ -272,21 +274,21 @@ def opened(
     timeout_secs: float = 0,
     wait: Callable[[threading.Event], None] | None = None,
 ) -> Iterator[tuple[tf.compat.v1.Session, str | None]]:
-    """Opens a session, restored from the first of the checkpoints that can be read.
+    """Opens a session and restores it from the first readable checkpoint.
 
-    Of several workers the chief alone looks at checkpoints; all get what it has. Those that do not
-    wait for each other wait until it calls `KeyValueStore.announce`.
+    Of several workers, only the chief reads checkpoints, and all get its values. Asynchronous
+    workers wait until the chief calls `KeyValueStore.announce`.
 
     Args:
-      setup: of the program.
-      checkpoint_paths: newest first; with none, the variables are initialized.
+      setup: the program's setup.
+      checkpoint_paths: newest first; if empty, the variables are initialized.
       master: the session's target.
-      group: the workers that open theirs together; None for one.
-      timeout_secs: how long to wait for a chief that gives the variables their values.
-      wait: waits for the session's calls; None if they always return.
+      group: the workers that open their sessions together; None for one worker.
+      timeout_secs: how long to wait for the chief to initialize the variables.
+      wait: waits for the session's calls to return; None if they always return.
 
     Yields:
-      The session and the checkpoint's path, None if there is none.
+      The session, and the checkpoint's path or None.
     """
     with (
         setup.graph.as_default(),
@@ -312,7 +314,7 @@ def _start_variables(
     checkpoint_paths: Sequence[str],
     group: WorkerGroup | None,
 ) -> str | None:
-    """Restores or initializes the variables; returns the checkpoint's path, None if without."""
+    """Restores or initializes the variables; returns the checkpoint's path, or None."""
     is_first = group is None or group.has_values
     path = restore_first(setup, session, checkpoint_paths) if is_first else None
     is_restored = path is not None
@@ -327,10 +329,10 @@ def _start_variables(
 def restore_first(
     setup: Setup, session: tf.compat.v1.Session, checkpoint_paths: Sequence[str]
 ) -> str | None:
-    """Restores the first checkpoint that is whole; returns its path, None if none was given.
+    """Restores the first checkpoint that is complete; returns its path, or None if none was given.
 
     Raises:
-      ValueError: a checkpoint is another model's, or none of those given is whole.
+      ValueError: a checkpoint belongs to another model, or none of those given is complete.
     """
     for path in checkpoint_paths:
         if not files.is_readable(path):
@@ -352,13 +354,13 @@ def restore_first(
     if checkpoint_paths:
         raise ValueError(
             f"None of the checkpoints can be restored: {', '.join(checkpoint_paths)}. Remove them "
-            "to start anew."
+            "to start from scratch."
         )
     return None
 
 
 def _restore(setup: Setup, session: tf.compat.v1.Session, path: str) -> None:
-    """Restores a whole checkpoint, and initializes what it may lack and does."""
+    """Restores a complete checkpoint and initializes the variables that it lacks."""
     with setup.graph.as_default():
         saver, lacking = setup.saver, []
         if setup.is_saver_ours:
@@ -374,7 +376,7 @@ def _restore(setup: Setup, session: tf.compat.v1.Session, path: str) -> None:
 
 
 def needs_values() -> list[tf.Variable | tf.Operation]:
-    """The variables and the initializers of tables that are in the default graph so far."""
+    """Returns the variables and the table initializers of the default graph so far."""
     v1 = tf.compat.v1
     return [
         *v1.global_variables(),
@@ -386,15 +388,15 @@ def needs_values() -> list[tf.Variable | tf.Operation]:
 def start_new(
     session: tf.compat.v1.Session, before: Sequence[tf.Variable | tf.Operation], path: str | None
 ) -> None:
-    """Gives values to what was added to the default graph since, in a session that is open.
+    """Initializes, in an open session, what was added to the default graph since `before`.
 
     Args:
-      session: restored from the checkpoint, or not.
-      before: what `needs_values` returned then.
-      path: of the checkpoint; variables that it does not hold are initialized.
+      session: an open session, whether or not it was restored.
+      before: the earlier result of `needs_values`.
+      path: the checkpoint's path or None; variables that it does not hold are initialized.
 
     Raises:
-      ValueError: the checkpoint holds one of the variables in another shape.
+      ValueError: the checkpoint holds one of the variables with another shape.
     """
     known = {id(thing) for thing in before}
     new = [thing for thing in needs_values() if id(thing) not in known]

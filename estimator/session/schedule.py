@@ -1,4 +1,4 @@
-"""When periodic work is due, and how long a loop may be."""
+"""Schedules of periodic work, and the length of the next loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Schedule:
         *,
         is_due_at_once: bool = False,
     ) -> None:
-        """Neither given: never fires. Seconds count from now, or are over already."""
+        """Never fires if neither is given; `every_secs` counts from now unless `is_due_at_once`."""
         self._every_steps = every_steps
         self._every_secs = every_secs
         self._clock = clock
@@ -27,17 +27,17 @@ class Schedule:
 
     @property
     def is_by_clock(self) -> bool:
-        """Whether time decides, not steps."""
+        """Whether the schedule depends on time, not on steps."""
         return self._every_secs is not None
 
     def next_step(self, step: int) -> int | None:
-        """The first step after `step` at which it fires; None if steps do not matter."""
+        """Returns the next step at which it fires; None if it does not depend on steps."""
         if self._every_steps is None:
             return None
         return (step // self._every_steps + 1) * self._every_steps
 
     def is_due(self, before: int, after: int) -> bool:
-        """Whether the steps from `before` to `after` make it fire."""
+        """Returns whether it fires for the steps from `before` to `after`."""
         if self._every_steps is not None:
             return before // self._every_steps != after // self._every_steps
         if self._every_secs is None or self._clock() - self._last < self._every_secs:
@@ -47,16 +47,16 @@ class Schedule:
 
 
 class HasNextStep(Protocol):
-    """Something that waits for steps."""
+    """Anything that requires loops to end on certain steps."""
 
     def next_step(self, step: int) -> int | None:
-        """The first step after `step` that it waits for; None if it waits for none."""
+        """Returns the next step that a loop must end on after `step`; None if there is none."""
 
 
 def loop_length(
     step: int, iterations_per_loop: int, max_step: int | None, schedules: Iterable[HasNextStep]
 ) -> int:
-    """How many steps the next loop runs: it ends on the first step that something waits for."""
+    """Returns the length of the next loop: it ends on the first step that anything waits for."""
     ends = [step + iterations_per_loop]
     ends += [end for schedule in schedules if (end := schedule.next_step(step)) is not None]
     if max_step is not None:

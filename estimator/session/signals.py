@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM while training: save after the loop that runs, then end the process."""
+"""Handles SIGINT and SIGTERM in training: save after the current loop, then end the process."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _DEFAULTS: dict[signal.Signals, Any] = {
 
 
 class StopSignal:
-    """The signal that asked training to stop; None so far.
+    """The signal that has asked training to stop, if any.
 
     Attributes:
-      received: the signal.
-      is_interrupted: whether SIGINT has come twice.
-      end_call: ends the session call that the main thread is in, for a signal that has come a
-        second time; called on another thread. None as long as there is nothing to end.
+      received: the signal; None if none was received.
+      is_interrupted: whether SIGINT was received twice.
+      end_call: ends the main thread's session call when a signal is received a second time; called
+        on another thread. None while there is no call to end.
     """
 
     received: signal.Signals | None = None
@@ -39,28 +39,28 @@ class StopSignal:
     _given_up_at: float | None = None
 
     def __init__(self) -> None:
-        """Nothing has come yet."""
+        """Starts without a received signal."""
         self.end_call: Callable[[], None] | None = None
         self._callbacks: list[Callable[[], None]] = []
 
     def when_received(self, callback: Callable[[], None]) -> None:
-        """Has something called, on any thread, as soon as a signal has come."""
+        """Registers a callback, called on any thread as soon as a signal is received."""
         self._callbacks.append(callback)
         if self.received is not None:
             callback()
 
     def tell(self) -> None:
-        """Calls what is to be called; while the main thread is in a session call, on another."""
+        """Runs the callbacks; on another thread while the main thread is in a session call."""
         for callback in self._callbacks:
             callback()
 
     def check_waiting(self) -> None:
-        """To be called while training waits to begin: ends the process soon after a signal.
+        """Ends the process soon after a signal; called repeatedly while training waits to begin.
 
-        Not at once: workers that wait for each other's last step of opening end together.
+        The short delay lets workers that wait for each other's last opening step end together.
 
         Raises:
-          KeyboardInterrupt, SystemExit: the signal came some seconds ago.
+          KeyboardInterrupt, SystemExit: a signal was received some seconds ago.
         """
         if self.received is None:
             return
@@ -70,7 +70,7 @@ class StopSignal:
             self.end_process()
 
     def end_process(self) -> None:
-        """Raises what ends the process as the signal would have; nothing without a signal."""
+        """Raises the exception that ends the process as the received signal would have, if any."""
         if self.received == signal.SIGINT:
             raise KeyboardInterrupt
         if self.received is not None:
@@ -79,16 +79,16 @@ class StopSignal:
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[StopSignal]:
-    """Inside, the first SIGINT or SIGTERM is only noted; it takes effect at the end of the block.
+    """Defers the first SIGINT or SIGTERM to the end of the block.
 
-    SIGINT then raises KeyboardInterrupt, SIGTERM raises SystemExit with the code 143, which is 128
-    and its number. A second one of the same kind acts at once, and ends the session call that runs.
+    SIGINT then raises KeyboardInterrupt, and SIGTERM raises SystemExit with code 143 (128 plus its
+    number). A second signal of the same kind acts at once and ends the running session call.
 
-    A handler that the program has installed stays, and so it is in any thread but the main one,
-    which alone can handle signals.
+    Handlers that the program has installed stay in place. So do all handlers outside the main
+    thread, which alone can handle signals.
 
     Yields:
-      What has been received.
+      The signal received, if any.
     """
     stop = StopSignal()
     is_main = threading.current_thread() is threading.main_thread()
@@ -97,7 +97,9 @@ def stop_signals() -> Iterator[StopSignal]:
         with _Arrivals(stop, ours).handled() if ours else contextlib.nullcontext():
             yield stop
     except Exception:
-        if stop.is_interrupted:  # It came while the session call that it ended made its error.
+        if (
+            stop.is_interrupted
+        ):  # The signal arrived while the session call that it ended was raising its error.
             raise KeyboardInterrupt from None
         raise
     finally:
@@ -107,30 +109,30 @@ def stop_signals() -> Iterator[StopSignal]:
 
 
 class _Arrivals:
-    """Counts the signals that come, and acts on them at once.
+    """Counts incoming signals and acts on them at once.
 
-    Python calls its handlers when the session call of the main thread has returned, so at the end
-    of a loop, which may last an hour. But the part of a handler that is in C writes the signal's
-    number to a pipe as it comes, which a thread reads here.
+    Python runs its handlers only when the main thread's session call has returned, at the end of a
+    loop that may last an hour. But the C part of a handler writes the signal's number to a pipe at
+    once, and a thread here reads that pipe.
     """
 
     def __init__(self, stop: StopSignal, ours: Sequence[signal.Signals]) -> None:
-        """Handles nothing yet.
+        """Prepares to handle signals; `handled` installs the handlers.
 
         Args:
-          stop: is told of the first of each kind.
-          ours: the signals to handle; others are the program's.
+          stop: updated with the first signal of each kind.
+          ours: the signals to handle; others belong to the program.
         """
         self._stop, self._ours = stop, ours
         self._counts: Counter[signal.Signals] = Counter()
-        self._lock = threading.RLock()  # A handler may interrupt another.
+        self._lock = threading.RLock()  # Reentrant, because a handler may interrupt another.
         self._reader, self._writer = socket.socketpair()
         self._before = -1
         self._is_over = False
 
     @contextlib.contextmanager
     def handled(self) -> Iterator[None]:
-        """Inside, signals are handled; afterwards the handlers are still there."""
+        """Handles signals inside the block; leaves the handlers installed afterwards."""
         for end in (self._reader, self._writer):
             end.setblocking(False)
         thread = threading.Thread(target=self._watch, daemon=True)
@@ -149,7 +151,7 @@ class _Arrivals:
             self._writer.close()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        """What Python calls, once for all of a kind that came during a session call."""
+        """Handles, in Python, all signals of a kind that arrived during a session call."""
         kind = signal.Signals(number)
         self._read()
         count = self._counts[kind]
@@ -167,35 +169,37 @@ class _Arrivals:
             self._read()
 
     def _read(self) -> None:
-        """Counts all that has come, and acts on it."""
+        """Counts the signals that have arrived, and acts on them."""
         come = []
         with self._lock, contextlib.suppress(BlockingIOError):
             for number in self._reader.recv(4096):
-                if self._before >= 0 and number:  # Where the program is told of signals.
+                if (
+                    self._before >= 0 and number
+                ):  # Forwards the signal to the program's own wakeup descriptor.
                     os.write(self._before, bytes([number]))
                 if number in self._ours:
                     kind = signal.Signals(number)
                     self._counts[kind] += 1
                     come.append((kind, self._counts[kind]))
                     self._stop.received = self._stop.received if self._counts[kind] > 1 else kind
-        # Without the lock: the main thread's handler may have interrupted it while it was logging.
+        # Releases the lock first: the main thread's handler may have interrupted it while logging.
         for kind, count in come:
             self._act(kind, count)
 
     def _act(self, kind: signal.Signals, count: int) -> None:
         if count == 1:
             _log.warning(
-                "%s: training stops after this loop and saves. Once more, and it stops at once.",
+                "%s: training will save and stop after this loop. Send it again to stop at once.",
                 kind.name,
             )
             self._stop.tell()
         elif count == 2:
             threading.Thread(target=self._end_call, args=[kind], daemon=True).start()
         elif not self._stop.is_interrupted:
-            os._exit(128 + kind)  # What runs cannot be ended in any other way.
+            os._exit(128 + kind)  # The running call cannot be ended in any other way.
 
     def _end_call(self, kind: signal.Signals) -> None:
-        """Lets the main thread come to its handler; SIGTERM does not wait for that for long."""
+        """Ends the session call so that the handler runs; SIGTERM waits for that only briefly."""
         if self._stop.end_call is not None:
             self._stop.end_call()
         if kind == signal.SIGTERM:

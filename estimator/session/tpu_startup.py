@@ -1,4 +1,4 @@
-"""Starts a TPU before a session uses it, and again after it has failed."""
+"""Initializes a TPU before a session uses it, and again after it has failed."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from estimator.console import note
 from estimator.runtime.tpu_strategy import tpu_resolver
 
 _lock = threading.Lock()
-# By the TPU's name: how often it has failed in this process, and how often before its last start.
+# By TPU name: its failures in this process, and its failures before the last initialization.
 _num_failures: collections.Counter[str] = collections.Counter()
 _num_failures_before: collections.Counter[str] = collections.Counter()
 
 
 def start_tpu(strategy: tf.distribute.Strategy) -> str | None:
-    """Initializes the TPU of a strategy, once in a process and again after a failure.
+    """Initializes a strategy's TPU, once per process and again after a failure.
 
-    Sessions that are open lose their variables by that: see `num_failures`. Without a TPU nothing
-    happens.
+    Open sessions lose their variables when that happens: see `num_failures`. Does nothing without a
+    TPU.
 
     Returns:
-      The target of sessions that use it; None without a TPU.
+      The target for sessions on the TPU; None without a TPU.
 
     Raises:
-      ValueError: it cannot be initialized.
+      ValueError: the TPU cannot be initialized.
     """
     resolver = tpu_resolver(strategy)
     if resolver is None:
@@ -53,17 +53,17 @@ def start_tpu(strategy: tf.distribute.Strategy) -> str | None:
 
 
 def num_failures(strategy: tf.distribute.Strategy) -> int:
-    """How often the TPU of a strategy has failed; a session is of use until it does so again."""
+    """Returns how often a strategy's TPU has failed; a change invalidates open sessions."""
     resolver = tpu_resolver(strategy)
     return 0 if resolver is None else _num_failures[_tf.tpu_name(resolver)]
 
 
 @contextlib.contextmanager
 def restarting_after_failure(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Inside, a failed operation has the TPU initialized again before the next session uses it.
+    """Makes a failed operation inside the block reinitialize the TPU before its next session.
 
-    A program that does not compile leaves a TPU usable, if it was started as `start_tpu` does; a
-    TPU that was preempted, or another program has started, may be left in any state.
+    A program that fails to compile leaves a TPU usable if `start_tpu` initialized it. A TPU that
+    was preempted, or initialized by another program, may be in any state.
     """
     try:
         yield
@@ -75,7 +75,7 @@ def restarting_after_failure(strategy: tf.distribute.Strategy) -> Iterator[None]
 
 
 def _is_of_an_operation(error: BaseException | None) -> bool:
-    """Whether an error, or one that it came of, is that of an operation that failed."""
+    """Returns whether an error, or one of its causes, comes from a failed operation."""
     while error is not None:
         if isinstance(error, tf.errors.OpError):
             return not isinstance(error, tf.errors.OutOfRangeError)
@@ -84,17 +84,17 @@ def _is_of_an_operation(error: BaseException | None) -> bool:
 
 
 def _first_line(error: tf.errors.OpError) -> str:
-    """What went wrong, without where the program made the operation."""
+    """Returns the error's message without the traceback of the operation."""
     lines = error.message.strip().splitlines()
     node = next((place for place, line in enumerate(lines) if line.startswith("Node: ")), -1)
     return "".join(lines[node + 1 : node + 2]).strip()
 
 
 def _initialize(resolver: Any) -> None:
-    """Runs the initialization in a graph and a session of its own.
+    """Runs the initialization in its own graph and session.
 
-    `tf.tpu.experimental.initialize_tpu_system` would have a program that does not compile close the
-    chips, and every later one of the process fail.
+    With `tf.tpu.experimental.initialize_tpu_system`, a program that fails to compile would close
+    the chips, and every later program of the process would fail.
     """
     config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
     cluster = resolver.cluster_spec()

@@ -90,7 +90,7 @@ class WorkerGroup:
         self._requests.add(what)
 
     def consensus_ops(self) -> tuple[list[tf.Tensor], list[tf.Tensor], list[Any]]:
-        """Returns the fetches, feeds and values that the consensus adds to a call; empty for one worker."""
+        """Returns the fetches, feeds and values that the consensus adds to a call, if any."""
         if self.store is not None:
             return [self.store.stop.tensor], [], []
         if self._consensus is None or self._outcome is None:

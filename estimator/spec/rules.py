@@ -216,7 +216,7 @@ def checked_hooks(argument: str, hooks: Any) -> tuple[tf.compat.v1.train.Session
     for hook in hooks:
         if not isinstance(hook, _Hook):
             raise TypeError(
-                f"`{argument}` holds {hook!r}, which is no instance of "
+                f"`{argument}` holds {hook!r}, which is not an instance of "
                 "tf.compat.v1.train.SessionRunHook. Derive its class from that one."
             )
     return hooks

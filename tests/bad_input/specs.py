@@ -116,7 +116,7 @@ SPECS = {
     "a hook of an EvalSpec is a class": (
         lambda s: _eval_spec(hooks=[V1.train.StopAtStepHook]),
         TypeError,
-        "`hooks` holds <class ... StopAtStepHook'>, which is no instance of",
+        "`hooks` holds <class ... StopAtStepHook'>, which is not an instance of",
     ),
     "the start_delay_secs are negative": (
         lambda s: _eval_spec(start_delay_secs=-1),

@@ -98,7 +98,7 @@ TRAIN = {
     "a hook is a class": (
         lambda s: s.train(hooks=[V1.train.StopAtStepHook]),
         TypeError,
-        "`hooks` holds <class ... StopAtStepHook'>, which is no instance of ... SessionRunHook",
+        "`hooks` holds <class ... StopAtStepHook'>, which is not an instance of ... SessionRunHook",
     ),
     "saving_listeners is one listener": (
         lambda s: s.train(saving_listeners=V1.train.CheckpointSaverListener()),
@@ -277,7 +277,7 @@ TRAIN_MODEL = {
     "a training hook is a class": (
         lambda s: s.train(spec_with(training_hooks=lambda a: [V1.train.StopAtStepHook])),
         TypeError,
-        "`training_hooks` holds <class ... StopAtStepHook'>, which is no instance of",
+        "`training_hooks` holds <class ... StopAtStepHook'>, which is not an instance of",
     ),
     "the export_outputs are tensors": (
         lambda s: s.train(spec_with(export_outputs=lambda a: a["predictions"])),

@@ -84,7 +84,7 @@ def test_the_first_ctrl_c_in_a_long_loop_is_answered_at_once_and_the_second_ends
     assert signal.set_wakeup_fd(-1) == -1
     (text,) = [text for text in told.texts if "SIGINT" in text]
     assert text.endswith(
-        "training stops after this loop and saves. Once more, and it stops at once."
+        "training will save and stop after this loop. Send it again to stop at once."
     )
 
 

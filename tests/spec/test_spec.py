@@ -171,7 +171,7 @@ def test_the_values_of_replicas_are_a_train_op():
         (PREDICT, "export_outputs", {"a": 1}, r"`export_outputs\['a'\]` .* an ExportOutput"),
         (TRAIN, "training_hooks", Hook(), "`training_hooks` .* must be a list of hooks"),
         (EVAL, "evaluation_hooks", 3, "`evaluation_hooks` .* must be a list of hooks"),
-        (TRAIN, "training_hooks", [Hook], "`training_hooks` holds .*, which is no instance of"),
+        (TRAIN, "training_hooks", [Hook], "`training_hooks` holds .*, which is not an instance of"),
         (EVAL, "evaluation_hooks", ["hook"], "`evaluation_hooks` holds 'hook'"),
         (PREDICT, "prediction_hooks", {"a": 1}, "`prediction_hooks` holds 'a'"),
     ],
