@@ -16,7 +16,7 @@ INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --editable
 CHECK_VERSION := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 
 .DEFAULT_GOAL := help
-.PHONY: help mnist test test-full contract-peer lint bench
+.PHONY: help mnist test test-full contract-peer differential lint bench
 
 help:
 	@echo "make mnist       train, evaluate, predict and export the CNN on real MNIST digits"
