@@ -141,16 +141,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Imports a public name when it is first used."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = importlib.import_module(f"{__name__}.{home}")
-    if home != name:
-        value = getattr(value, name)
-    globals()[name] = value
-    return value
+# Type checkers would take any name to exist if they saw this.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Imports a public name when it is first used."""
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = importlib.import_module(f"{__name__}.{home}")
+        if home != name:
+            value = getattr(value, name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -97,7 +97,7 @@ print([name for name in ("tensorflow", "numpy", "absl") if name in sys.modules])
 def test_type_checkers_see_the_names_that_are_imported_on_first_use():
     import estimator as est
 
-    (for_checkers,) = (
+    for_checkers, _ = (
         node
         for node in ast.parse(pathlib.Path(est.__file__).read_text()).body
         if isinstance(node, ast.If)
