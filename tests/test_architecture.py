@@ -113,3 +113,85 @@ def test_no_file_name_is_in_two_rooms():
 def test_no_room_is_for_odds_and_ends():
     names = {path.stem for path in FILES}
     assert not names & {"utils", "util", "common", "helpers", "helper", "misc"}
+
+
+# --- State of the process: docs/decisions/patches.md lists who changes what, and until when -------
+
+# By the file that may call them: what changes state that all of the process sees.
+MAY_CALL = {
+    "random.seed": {"seed.py"},
+    "random.setstate": {"seed.py"},
+    "gc.disable": {"building.py"},
+    "gc.enable": {"building.py"},
+    "signal.signal": {"signals.py", "job.py", "watchdog.py"},
+    "signal.set_wakeup_fd": {"signals.py"},
+    "logger.addFilter": {"console.py"},
+    "_log.addFilter": {"console.py"},
+    "logger.removeFilter": {"console.py"},
+}
+# Methods of these names, of whatever.
+SETTERS = {
+    *("addFilter", "addHandler", "chdir", "disable", "enable", "excepthook", "putenv"),
+    *("removeFilter", "removeHandler", "seed", "set_wakeup_fd", "setLevel", "setstate", "signal"),
+}
+
+
+def test_only_listed_files_change_state_of_the_process():
+    found = {}
+    for path in [*FILES, *LAUNCHER]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            function = node.func if isinstance(node, ast.Call) else None
+            if isinstance(function, ast.Attribute) and function.attr in SETTERS:
+                found.setdefault(ast.unparse(function), set()).add(path.name)
+    assert found == MAY_CALL
+
+
+def imported_names(tree):
+    """What a file calls the modules, classes and functions that it imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from ((alias.asname or alias.name).split(".")[0] for alias in node.names)
+
+
+def changed_attributes(tree):
+    """The attributes, of anything, that a file assigns to, deletes or has set."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+            yield node.value
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("setattr", "delattr"):
+            yield node.args[0]
+
+
+def root(node):
+    while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def test_one_file_replaces_attributes_of_other_modules_and_classes():
+    uses = {}
+    for path in [*FILES, *LAUNCHER]:
+        tree = ast.parse(path.read_text())
+        if any(root(owner) in set(imported_names(tree)) for owner in changed_attributes(tree)):
+            uses[path.name] = "assigns"
+        if any(isinstance(n, ast.Name) and n.id == "setattr" for n in ast.walk(tree)):
+            uses[path.name] = "setattr"
+    # session.py gives a Scaffold its parts; distribute.py sets a graph's stacks, which are a
+    # thread's; graph.py notes something on a graph; command.py has --help show its docstring.
+    assert uses == {
+        "patches.py": "setattr",
+        "session.py": "setattr",
+        "distribute.py": "setattr",
+        "graph.py": "setattr",
+        "command.py": "assigns",
+    }
+
+
+def test_attributes_are_replaced_in_one_room():
+    rooms = {
+        room_of(path)
+        for path in FILES
+        for name in imported_modules(path)
+        if name.startswith("estimator._tf.patches")
+    }
+    assert rooms == {"_tf"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -13,6 +13,7 @@ from tensorflow.python.training import checkpoint_utils as _checkpoint_utils
 
 from estimator._tf.distribute import copies
 from estimator._tf.graph import is_loop_body
+from estimator._tf.patches import patched
 
 
 def slice_of(variable: tf.Variable) -> Any:
@@ -49,19 +50,18 @@ def checkpoint_initializers_outside_loops() -> Iterator[None]:
     CentralStorage it replaces that of the wrapper, which nobody runs. Builds hold a lock.
     checkpoint_utils._set_checkpoint_initializer 2.16 to 2.21.
     """
-    original = _checkpoint_utils._set_checkpoint_initializer
 
-    def outside(variable: Any, *args: Any, **kwargs: Any) -> None:
-        with tf.init_scope():
-            original(variable, *args, **kwargs)
-        for copy in copies(variable) if hasattr(variable, "_v") else ():
-            copy._initializer_op = variable._initializer_op
+    def make(original: Callable) -> Callable:
+        def set_initializer(variable: Any, *args: Any, **kwargs: Any) -> None:
+            with tf.init_scope():
+                original(variable, *args, **kwargs)
+            for copy in copies(variable) if hasattr(variable, "_v") else ():
+                copy._initializer_op = variable._initializer_op
 
-    _checkpoint_utils._set_checkpoint_initializer = outside
-    try:
+        return set_initializer
+
+    with patched(_checkpoint_utils, "_set_checkpoint_initializer", make):
         yield
-    finally:
-        _checkpoint_utils._set_checkpoint_initializer = original
 
 
 @contextlib.contextmanager
@@ -74,25 +74,23 @@ def savers_apart() -> Iterator[list[tf.Operation]]:
     Yields:
       The ops that savers make: no step runs them.
     """
-    owner = tf.compat.v1.train.Saver
-    original = owner.build
     ops: list[tf.Operation] = []
 
-    def build(self: Any) -> None:
-        is_inside = is_loop_body(tf.compat.v1.get_default_graph())
-        with tf.init_scope() if is_inside else contextlib.nullcontext():
-            graph = tf.compat.v1.get_default_graph()
-            num_ops_before = len(graph.get_operations())
-            if isinstance(self._var_list, dict):
-                self._var_list = {k: _as_saveable(v, k) for k, v in self._var_list.items()}
-            original(self)
-            ops.extend(graph.get_operations()[num_ops_before:])
+    def make(original: Callable) -> Callable:
+        def build(self: Any) -> None:
+            is_inside = is_loop_body(tf.compat.v1.get_default_graph())
+            with tf.init_scope() if is_inside else contextlib.nullcontext():
+                graph = tf.compat.v1.get_default_graph()
+                num_ops_before = len(graph.get_operations())
+                if isinstance(self._var_list, dict):
+                    self._var_list = {k: _as_saveable(v, k) for k, v in self._var_list.items()}
+                original(self)
+                ops.extend(graph.get_operations()[num_ops_before:])
 
-    owner.build = build
-    try:
+        return build
+
+    with patched(tf.compat.v1.train.Saver, "build", make):
         yield ops
-    finally:
-        owner.build = original
 
 
 def _as_saveable(value: Any, name: str) -> Any:

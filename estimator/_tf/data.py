@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import map_op as _map_op
 
 from estimator._tf.callers import is_made_by_tf_data
+from estimator._tf.patches import patched
 
 
 @contextlib.contextmanager
@@ -21,19 +22,18 @@ def ops_of_datasets_in(scope: str) -> Iterator[None]:
     tf.data is not. 2.16 to 2.21.
     """
     graph = tf.compat.v1.get_default_graph()
-    original = graph.unique_name
 
-    def unique_name(name: str, mark_as_used: bool = True) -> str:
-        is_in_scope = f"{graph.get_name_scope()}/".startswith(f"{scope}/")
-        if not is_in_scope and is_made_by_tf_data():
-            name = f"{scope}/{name}"
-        return original(name, mark_as_used)
+    def make(original: Callable) -> Callable:
+        def unique_name(name: str, mark_as_used: bool = True) -> str:
+            is_in_scope = f"{graph.get_name_scope()}/".startswith(f"{scope}/")
+            if not is_in_scope and is_made_by_tf_data():
+                name = f"{scope}/{name}"
+            return original(name, mark_as_used)
 
-    graph.unique_name = unique_name
-    try:
+        return unique_name
+
+    with patched(graph, "unique_name", make):
         yield
-    finally:
-        del graph.unique_name
 
 
 def map_in_line(dataset: tf.data.Dataset, function: Callable) -> tf.data.Dataset:

@@ -11,6 +11,7 @@ from tensorflow.python.distribute import collective_all_reduce_strategy as _mult
 from tensorflow.python.distribute import cross_device_utils as _cross_device
 
 from estimator._tf.graph import outer_graphs
+from estimator._tf.patches import patched
 
 
 def copies(variable: tf.Variable) -> Sequence[tf.Variable]:
@@ -80,7 +81,6 @@ def make_multi_worker_mirrored(
     `_collective_key_base` 2.16 to 2.21.
     """
     extended: Any = _multi_worker.CollectiveAllReduceExtended
-    original = extended._initialize_local_devices
 
     def local_devices(self: Any, cluster_resolver: Any, worker_device: str) -> tuple:
         del self, cluster_resolver
@@ -88,14 +88,11 @@ def make_multi_worker_mirrored(
         return tuple(names), device_type
 
     strategy_class: Any = tf.distribute.MultiWorkerMirroredStrategy
-    first_key = strategy_class._collective_key_base
-    extended._initialize_local_devices = local_devices
-    strategy_class._collective_key_base = first_key + 1000 * number
-    try:
+    with (
+        patched(extended, "_initialize_local_devices", lambda original: local_devices),
+        patched(strategy_class, "_collective_key_base", lambda first: first + 1000 * number),
+    ):
         return strategy_class(resolver, options)
-    finally:
-        strategy_class._collective_key_base = first_key
-        extended._initialize_local_devices = original
 
 
 def make_parameter_server(
@@ -144,24 +141,22 @@ def piggyback_slots(size: int) -> Iterator[list[PiggybackSlot]]:
     `batch_all_reduce` of CollectiveReplicaLauncher, and `_get_control_flow_context`, 2.16 to 2.21.
     """
     home, seats = tf.compat.v1.get_default_graph(), []
-    launcher: Any = _cross_device.CollectiveReplicaLauncher
-    original = launcher.batch_all_reduce
 
-    def batch_all_reduce(self: Any, packs: list, options: Any = None) -> list:
-        graph = tf.compat.v1.get_default_graph()
-        is_in_step = graph is home and graph._get_control_flow_context() is None
-        if not is_in_step or not packs or {t.dtype for t in packs[0]} != {tf.float32}:
-            return original(self, packs, options)
-        with tf.device(self._device):
-            entry = tf.identity(tf.zeros([size]), "training/seat")
-        # Behind the others: they keep their places, and with them how they are aligned.
-        sums = list(original(self, [[*packs[0], entry], *packs[1:]], options))
-        total = sums.pop(len(packs[0]))
-        seats.append(PiggybackSlot(entry.op, total.op.inputs[0].op, total))
-        return sums
+    def make(original: Callable) -> Callable:
+        def batch_all_reduce(self: Any, packs: list, options: Any = None) -> list:
+            graph = tf.compat.v1.get_default_graph()
+            is_in_step = graph is home and graph._get_control_flow_context() is None
+            if not is_in_step or not packs or {t.dtype for t in packs[0]} != {tf.float32}:
+                return original(self, packs, options)
+            with tf.device(self._device):
+                entry = tf.identity(tf.zeros([size]), "training/seat")
+            # Behind the others: they keep their places, and with them how they are aligned.
+            sums = list(original(self, [[*packs[0], entry], *packs[1:]], options))
+            total = sums.pop(len(packs[0]))
+            seats.append(PiggybackSlot(entry.op, total.op.inputs[0].op, total))
+            return sums
 
-    launcher.batch_all_reduce = batch_all_reduce
-    try:
+        return batch_all_reduce
+
+    with patched(_cross_device.CollectiveReplicaLauncher, "batch_all_reduce", make):
         yield seats
-    finally:
-        launcher.batch_all_reduce = original

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
 from estimator._tf.callers import is_line_of_keras
+from estimator._tf.patches import patched
 
 
 @contextlib.contextmanager
@@ -21,27 +23,23 @@ def keras_compares_values() -> Iterator[None]:
     too, where it may look for a tensor in a list; so there only a number is compared by value.
     Builds hold a lock. Tensor.__eq__ 2.16 to 2.21.
     """
-    originals = {name: getattr(tf.Tensor, name) for name in ("__eq__", "__ne__")}
-    functions = {"__eq__": tf.math.equal, "__ne__": tf.math.not_equal}
 
-    def make(name: str) -> Any:
+    def make(function: Callable, original: Callable) -> Callable:
         def compare(self: tf.Tensor, other: Any) -> Any:
             is_number = isinstance(other, int | float)
             is_v1 = other is not None and self is not other and hasattr(self, "graph")
             names = () if is_number else ("keras",)
             if is_v1 and (is_number or tf.is_tensor(other)) and is_line_of_keras(*names):
-                return functions[name](self, other)
-            return originals[name](self, other)
+                return function(self, other)
+            return original(self, other)
 
         return compare
 
-    for name in originals:
-        setattr(tf.Tensor, name, make(name))
-    try:
+    with (
+        patched(tf.Tensor, "__eq__", functools.partial(make, tf.math.equal)),
+        patched(tf.Tensor, "__ne__", functools.partial(make, tf.math.not_equal)),
+    ):
         yield
-    finally:
-        for name, original in originals.items():
-            setattr(tf.Tensor, name, original)
 
 
 @contextlib.contextmanager
@@ -54,14 +52,9 @@ def variables_are_true() -> Iterator[None]:
     if tf.compat.v1.resource_variables_enabled():
         yield
         return
-    resource_variable = resource_variable_ops.BaseResourceVariable
-    original = resource_variable.__bool__
 
-    def is_true(self: tf.Variable) -> bool:
-        return original(self) if tf.executing_eagerly() else True
+    def make(original: Callable) -> Callable:
+        return lambda self: original(self) if tf.executing_eagerly() else True
 
-    resource_variable.__bool__ = is_true
-    try:
+    with patched(resource_variable_ops.BaseResourceVariable, "__bool__", make):
         yield
-    finally:
-        resource_variable.__bool__ = original

@@ -15,6 +15,8 @@ from tensorflow.python.distribute import mirrored_strategy as _mirrored
 from tensorflow.python.distribute import values as _values
 from tensorflow.python.training import optimizer as _v1_optimizer
 
+from estimator._tf.patches import patched
+
 _thread = threading.local()
 
 
@@ -66,21 +68,18 @@ def mean_gradients(strategy: tf.distribute.Strategy) -> Iterator[None]:
         return [None if grad is None else next(left) for grad in grads]
 
     with contextlib.ExitStack() as stack:
-        original = _v1_optimizer.Optimizer.apply_gradients
-        _replace(stack, _v1_optimizer.Optimizer, "apply_gradients", _scaled_first(original, scale))
+
+        def patch(owner: Any, name: str, make: Callable, *bound: Callable) -> None:
+            stack.enter_context(patched(owner, name, lambda original: make(original, *bound)))
+
+        patch(_v1_optimizer.Optimizer, "apply_gradients", _scaled_first, scale)
         for owner, name in _keras_sums():
-            _replace(stack, owner, name, _unless_reduced(getattr(owner, name), scale))
+            patch(owner, name, _unless_reduced, scale)
         for owner, name in _keras_doors():
-            door = _reduced_first(owner.__dict__[name], reduce, is_on_replica)
-            _replace(stack, owner, name, door)
+            patch(owner, name, _reduced_first, reduce, is_on_replica)
         if isinstance(strategy.extended, _mirrored.MirroredExtended):
             stack.enter_context(_replicas_apart(strategy))
         yield
-
-
-def _replace(stack: contextlib.ExitStack, owner: Any, name: str, new: Any) -> None:
-    stack.callback(setattr, owner, name, getattr(owner, name))
-    setattr(owner, name, new)
 
 
 @contextlib.contextmanager
@@ -92,21 +91,21 @@ def _replicas_apart(strategy: tf.distribute.Strategy) -> Iterator[None]:
     `_use_merge_call` of the extended class and values.apply_aggregation_replica_context 2.16 to
     2.21.
     """
-    extended, broadcast = strategy.extended, _values.apply_aggregation_replica_context
-    merges = extended._use_merge_call
 
-    def aggregate(value: Any, aggregation: Any, destinations: Any) -> Any:
-        if _is_behind_door():
-            return value
-        return broadcast(value, aggregation, destinations)
+    def merging(merges: Callable[[], bool]) -> Callable[[], bool]:
+        return lambda: not _is_behind_door() and merges()
 
-    extended._use_merge_call = lambda: not _is_behind_door() and merges()
-    _values.apply_aggregation_replica_context = aggregate
-    try:
+    def aggregating(broadcast: Callable) -> Callable:
+        def aggregate(value: Any, *args: Any, **kwargs: Any) -> Any:
+            return value if _is_behind_door() else broadcast(value, *args, **kwargs)
+
+        return aggregate
+
+    with (
+        patched(strategy.extended, "_use_merge_call", merging),
+        patched(_values, "apply_aggregation_replica_context", aggregating),
+    ):
         yield
-    finally:
-        del extended._use_merge_call
-        _values.apply_aggregation_replica_context = broadcast
 
 
 def _is_behind_door() -> bool:

@@ -11,6 +11,7 @@ from tensorflow.python.eager import lift_to_graph as _lift_to_graph
 from tensorflow.python.ops import cond_v2, while_v2
 from tensorflow.python.ops import control_flow_util as _control_flow
 
+from estimator._tf.patches import patched
 from estimator._tf.tpu import TPU_PROGRAM
 
 # `tf.while_loop` and `tf.cond` build Switch and Merge by hand after `tf.disable_v2_behavior()`,
@@ -157,25 +158,24 @@ def noting_waits(body: tf.Graph) -> Iterator[dict[tf.Operation, list[tf.Operatio
       By op of the body: those around it.
     """
     waits: dict[tf.Operation, list[tf.Operation]] = {}
-    original = body.control_dependencies
 
-    @contextlib.contextmanager
-    def noting(inputs: Any) -> Iterator[None]:
-        inputs = None if inputs is None else list(inputs)
-        ops = [getattr(value, "op", value) for value in inputs or ()]
-        outer = [op for op in ops if getattr(op, "graph", body) is not body]
-        num_ops_before = len(body.get_operations()) if outer else 0
-        with original(inputs):
-            yield
-        if outer:
-            for op in body.get_operations()[num_ops_before:]:
-                waits.setdefault(op, []).extend(outer)
+    def make(original: Callable) -> Callable:
+        @contextlib.contextmanager
+        def noting(inputs: Any) -> Iterator[None]:
+            inputs = None if inputs is None else list(inputs)
+            ops = [getattr(value, "op", value) for value in inputs or ()]
+            outer = [op for op in ops if getattr(op, "graph", body) is not body]
+            num_ops_before = len(body.get_operations()) if outer else 0
+            with original(inputs):
+                yield
+            if outer:
+                for op in body.get_operations()[num_ops_before:]:
+                    waits.setdefault(op, []).extend(outer)
 
-    body.control_dependencies = noting
-    try:
+        return noting
+
+    with patched(body, "control_dependencies", make):
         yield waits
-    finally:
-        del body.control_dependencies
 
 
 def forget_waits(body: tf.Graph, ops: Iterable[tf.Operation]) -> None:
@@ -191,14 +191,9 @@ def hashable_tensors() -> Iterator[None]:
 
     Without, `init_feed_dict={placeholder: value}` is an error there. 2.16 to 2.21.
     """
-    original = tf.Tensor.__hash__
 
-    def hash_tensor(self: tf.Tensor) -> int:
-        graph = getattr(self, "graph", None)
-        return original(self) if graph is None else id(self)
+    def make(original: Callable) -> Callable:
+        return lambda self: original(self) if getattr(self, "graph", None) is None else id(self)
 
-    tf.Tensor.__hash__ = hash_tensor
-    try:
+    with patched(tf.Tensor, "__hash__", make):
         yield
-    finally:
-        tf.Tensor.__hash__ = original

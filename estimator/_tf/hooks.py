@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator._tf.patches import patched
+
 
 def logging_hook_tensors(hook: tf.compat.v1.train.LoggingTensorHook) -> dict[str, Any]:
     """The tensors, by tag, that a LoggingTensorHook was made with (2.16 to 2.21)."""
@@ -107,9 +109,5 @@ def listening(
 
     It takes listeners only when it is made, and may be used for another training. 2.16 to 2.21.
     """
-    before = hook._listeners
-    hook._listeners = [*first, *before, *last]
-    try:
+    with patched(hook, "_listeners", lambda own: [*first, *own, *last]):
         yield
-    finally:
-        hook._listeners = before

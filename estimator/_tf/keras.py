@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator._tf.distribute import copies
+from estimator._tf.patches import patched
 
 
 @contextlib.contextmanager
@@ -42,20 +43,17 @@ def tf_keras_names_by_thread() -> Iterator[None]:
     for each other in `model_fn`. Builds hold a lock. tf-keras 2.16 to 2.21.
     """
     backend = sys.modules.get("tf_keras.src.backend")
+    if backend is None:
+        yield
+        return
     maps: dict[tuple[int, tf.Graph], Any] = {}
 
     def map_of_thread() -> Any:
         key = threading.get_ident(), tf.compat.v1.get_default_graph()
         return maps.setdefault(key, collections.defaultdict(int))
 
-    original = getattr(backend, "get_default_graph_uid_map", None)
-    if original is not None:
-        backend.get_default_graph_uid_map = map_of_thread  # type: ignore[union-attr]
-    try:
+    with patched(backend, "get_default_graph_uid_map", lambda original: map_of_thread):
         yield
-    finally:
-        if original is not None:
-            backend.get_default_graph_uid_map = original  # type: ignore[union-attr]
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from estimator._tf.distribute import copies
 from estimator._tf.graph import initialized_value, set_input
+from estimator._tf.patches import patched
 
 
 @contextlib.contextmanager
@@ -37,10 +38,8 @@ def keras_optimizers_in_graphs() -> Iterator[None]:
             )
             if owner:
                 place = getattr(place, owner, None)
-            original = getattr(place, name, None)
-            if original is not None:
-                setattr(place, name, make(original))
-                stack.callback(setattr, place, name, original)
+            if hasattr(place, name):
+                stack.enter_context(patched(place, name, make))
 
         waiting: dict[int, list[tf.Operation]] = {}
         replace("base_optimizer", "BaseOptimizer", "add_variable", _of_any_name)

@@ -16,6 +16,7 @@ from tensorflow.python.ops import random_ops_util as _random_ops_util
 
 from estimator._tf.callers import asks_keras, is_on_stack
 from estimator._tf.graph import outer_graphs
+from estimator._tf.patches import patched
 
 
 def swap_seed_counter(graph: tf.Graph, count: int) -> int:
@@ -38,9 +39,8 @@ def random_ops_replaced(draw: Callable[..., Any], names: Iterable[str]) -> Itera
     """
     with contextlib.ExitStack() as stack:
         for name in names:
-            original = getattr(gen_random_ops, name)
-            stack.callback(setattr, gen_random_ops, name, original)
-            setattr(gen_random_ops, name, functools.partial(draw, name, original))
+            make = functools.partial(functools.partial, draw, name)
+            stack.enter_context(patched(gen_random_ops, name, make))
         yield
 
 
@@ -51,16 +51,12 @@ def keras_seeds_replaced(replaced: Callable[[tf.Tensor], tf.Tensor]) -> Iterator
     Keras 3 draws with such ops alone, from seeds that all replicas hold alike; the user's own calls
     of them are left alone. random_ops_util.get_key_counter_alg 2.16 to 2.21.
     """
-    original = _random_ops_util.get_key_counter_alg
 
-    def get_key_counter_alg(seed: Any, alg: Any) -> Any:
-        return original(replaced(seed) if asks_keras() else seed, alg)
+    def make(original: Callable) -> Callable:
+        return lambda seed, alg: original(replaced(seed) if asks_keras() else seed, alg)
 
-    _random_ops_util.get_key_counter_alg = get_key_counter_alg
-    try:
+    with patched(_random_ops_util, "get_key_counter_alg", make):
         yield
-    finally:
-        _random_ops_util.get_key_counter_alg = original
 
 
 def loop_counters(graph: tf.Graph) -> list[tf.Tensor] | None:

@@ -12,6 +12,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import gen_logging_ops
 
+from estimator._tf.patches import patched
+
 _file_writer_numbers = itertools.count()
 
 
@@ -61,7 +63,6 @@ def summary_ops_replaced(make: Callable[..., Any]) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         for name in _SUMMARY_OPS:
-            original = getattr(gen_logging_ops, name)
-            stack.callback(setattr, gen_logging_ops, name, original)
-            setattr(gen_logging_ops, name, functools.partial(make, original))
+            replace = functools.partial(functools.partial, make)
+            stack.enter_context(patched(gen_logging_ops, name, replace))
         yield

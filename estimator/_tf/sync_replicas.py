@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator._tf.distribute import copies
+from estimator._tf.patches import patched
 
 
 @contextlib.contextmanager
@@ -18,17 +19,13 @@ def sync_replicas_refused(message: str) -> Iterator[None]:
     Neither can be in a loop's body, and it would fail there with a message that says nothing.
     Builds hold a lock. 2.16 to 2.21.
     """
-    owner = tf.compat.v1.train.SyncReplicasOptimizer
-    original = owner.apply_gradients
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise ValueError(message)
 
-    owner.apply_gradients = refuse
-    try:
+    owner = tf.compat.v1.train.SyncReplicasOptimizer
+    with patched(owner, "apply_gradients", lambda original: refuse):
         yield
-    finally:
-        owner.apply_gradients = original
 
 
 @contextlib.contextmanager
@@ -40,12 +37,8 @@ def sync_replicas_in_line() -> Iterator[None]:
     in no resumed run. Its hook finds what it looks for. Builds hold a lock. 2.16 to 2.21.
     """
     owner = tf.compat.v1.train.SyncReplicasOptimizer
-    original = owner.apply_gradients
-    owner.apply_gradients = _apply_in_line
-    try:
+    with patched(owner, "apply_gradients", lambda original: _apply_in_line):
         yield
-    finally:
-        owner.apply_gradients = original
 
 
 def _apply_in_line(

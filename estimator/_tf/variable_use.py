@@ -16,6 +16,7 @@ from tensorflow.python.ops import control_flow_v2_func_graphs as _func_graphs
 
 from estimator._tf.callers import is_called_by_keras
 from estimator._tf.graph import capture_source
+from estimator._tf.patches import patched
 
 # They take a variable's handle and leave its value alone, and TensorFlow does not list them.
 _NO_WRITES = {"VarIsInitializedOp", "DestroyResourceOp"}
@@ -89,24 +90,23 @@ def branches_noted(note: Callable[[Any], None]) -> Iterator[None]:
     function does. Not those inside a `tf.function`, where all that writes runs anyway. Builds hold
     a lock. func_graph_from_py_func, FuncGraph.control_outputs 2.16 to 2.21.
     """
-    original = _func_graph.func_graph_from_py_func
     kinds = (
         _func_graphs.CondBranchFuncGraph,
         _func_graphs.WhileBodyFuncGraph,
         _func_graphs.WhileCondFuncGraph,
     )
 
-    def build(*args: Any, **kwargs: Any) -> Any:
-        graph = original(*args, **kwargs)
-        if isinstance(graph, kinds) and not kwargs.get("add_control_dependencies"):
-            note(graph)
-        return graph
+    def make(original: Callable) -> Callable:
+        def build(*args: Any, **kwargs: Any) -> Any:
+            graph = original(*args, **kwargs)
+            if isinstance(graph, kinds) and not kwargs.get("add_control_dependencies"):
+                note(graph)
+            return graph
 
-    _func_graph.func_graph_from_py_func = build
-    try:
+        return build
+
+    with patched(_func_graph, "func_graph_from_py_func", make):
         yield
-    finally:
-        _func_graph.func_graph_from_py_func = original
 
 
 @contextlib.contextmanager
@@ -117,13 +117,9 @@ def keras_control_flow_v2() -> Iterator[None]:
     without outputs, as Keras has some, is an error there. Builds hold a lock.
     control_flow_util.EnableControlFlowV2 2.16 to 2.21.
     """
-    original = _control_flow.EnableControlFlowV2
 
-    def is_enabled(graph: tf.Graph) -> bool:
-        return original(graph) or is_called_by_keras()
+    def make(original: Callable) -> Callable:
+        return lambda graph: original(graph) or is_called_by_keras()
 
-    _control_flow.EnableControlFlowV2 = is_enabled
-    try:
+    with patched(_control_flow, "EnableControlFlowV2", make):
         yield
-    finally:
-        _control_flow.EnableControlFlowV2 = original

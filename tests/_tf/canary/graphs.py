@@ -1,0 +1,317 @@
+"""Checks of `_tf`: graphs, variables' uses, random ops, datasets."""
+
+import keras
+import tensorflow as tf
+
+from estimator import _tf
+from tests._tf.canary.rows import V1, called_by_keras, checks, in_loop
+
+# --- graph.py -----------------------------------------------------------------------------------
+
+
+def op_types(graph):
+    return {op.type for op in graph.get_operations()}
+
+
+@checks("while_loop")
+def a_loop_is_one_op_without_v2_control_flow():
+    V1.disable_control_flow_v2()
+    try:
+        _, graph = in_loop(lambda count: None)
+    finally:
+        V1.enable_control_flow_v2()
+    assert "StatelessWhile" in op_types(graph)
+
+
+@checks("cond")
+def a_cond_is_one_op_without_v2_control_flow():
+    V1.disable_control_flow_v2()
+    try:
+        with tf.Graph().as_default() as graph, V1.Session() as session:
+            one, two = tf.constant(1), tf.constant(2)
+            value = _tf.cond(one > two, lambda: one, lambda: two, "larger")
+            assert session.run(value) == 2
+    finally:
+        V1.enable_control_flow_v2()
+    assert "StatelessIf" in op_types(graph)
+
+
+@checks("initialized_value")
+def a_variable_has_its_initial_value_before_it_is_initialized():
+    with tf.Graph().as_default(), V1.Session() as session:
+        variable = tf.Variable(1.0)
+        value = _tf.initialized_value(variable)
+        assert session.run(value) == 1
+        session.run(variable.assign(2.0))
+        assert session.run(value) == 2
+
+
+@checks("lift_to_graph")
+def a_tensor_is_rebuilt_around_the_loop():
+    def lift(count):
+        tensor = tf.constant(3) + 4
+        return _tf.lift_to_graph(tensor, _tf.outer_graphs(tensor.graph)[-1])
+
+    lifted, graph = in_loop(lift)
+    with V1.Session(graph=graph) as session:
+        assert session.run(lifted) == 7
+
+
+@checks("copy_op")
+def an_op_is_copied_with_other_inputs():
+    with tf.Graph().as_default(), V1.Session() as session:
+        op = tf.add(1, 2).op
+        copy = _tf.copy_op(op, [tf.constant(3), tf.constant(4)])
+        assert session.run([op.outputs[0], copy.outputs[0]]) == [3, 7]
+
+
+@checks("add_control_inputs")
+def an_op_that_is_there_is_made_to_wait():
+    with tf.Graph().as_default():
+        first, second = tf.no_op(), tf.no_op()
+        _tf.add_control_inputs(second, [first])
+        assert second.control_inputs == [first]
+
+
+@checks("control_outputs")
+def an_op_knows_what_waits_for_it():
+    with tf.Graph().as_default():
+        first = tf.no_op()
+        with tf.control_dependencies([first]):
+            second = tf.no_op()
+        assert list(_tf.control_outputs(first)) == [second]
+
+
+@checks("set_input")
+def an_op_gets_another_input():
+    with tf.Graph().as_default(), V1.Session() as session:
+        total = tf.add(1, 2)
+        _tf.set_input(total.op, tf.constant(5))
+        assert session.run(total) == 7
+
+
+@checks("is_ref")
+def a_v1_variable_is_a_reference():
+    with tf.Graph().as_default():
+        variable = V1.Variable(1.0, use_resource=False)
+        assert _tf.is_ref(variable.op.outputs[0])
+        assert not _tf.is_ref(tf.constant(1.0))
+
+
+@checks("is_loop_body")
+def the_body_of_a_loop_is_told_from_a_graph():
+    is_body, graph = in_loop(lambda count: _tf.is_loop_body(count.graph))
+    assert is_body
+    assert not _tf.is_loop_body(graph)
+
+
+@checks("outer_graphs")
+def a_body_knows_the_graph_around_it():
+    (_, around), graph = in_loop(lambda count: _tf.outer_graphs(count.graph))
+    assert around is graph
+
+
+@checks("can_be_read_in")
+def what_is_inside_cannot_be_read_outside():
+    def look(count):
+        body, graph = _tf.outer_graphs(count.graph)
+        outer = graph.get_operations()[0].outputs[0]
+        return _tf.can_be_read_in(body, outer), _tf.can_be_read_in(graph, count)
+
+    assert in_loop(look)[0] == (True, False)
+
+
+@checks("capture_source")
+def a_captured_tensor_leads_to_the_one_outside():
+    def capture(count):
+        outer = _tf.outer_graphs(count.graph)[-1].get_operations()[0].outputs[0]
+        inner = tf.identity(outer).op.inputs[0]
+        assert inner.graph is count.graph
+        return _tf.capture_source(inner) is outer
+
+    assert in_loop(capture)[0]
+
+
+def wait_in_body(count):
+    """Makes an op in the body that waits for one around it, which is returned, too."""
+    outer = _tf.outer_graphs(count.graph)[-1].get_operations()[0]
+    with tf.control_dependencies([outer]):
+        return tf.identity(count).op, outer
+
+
+@checks("noting_waits")
+def what_an_op_of_a_body_waits_for_is_noted():
+    def note(count):
+        with _tf.noting_waits(count.graph) as waits:
+            inner, outer = wait_in_body(count)
+        return waits[inner] == [outer]
+
+    assert in_loop(note)[0]
+
+
+@checks("forget_waits")
+def a_loop_does_not_wait_for_what_is_forgotten():
+    def forget(count):
+        _, outer = wait_in_body(count)
+        before = len(count.graph.function_captures.control)
+        _tf.forget_waits(count.graph, [outer])
+        return before, len(count.graph.function_captures.control)
+
+    assert in_loop(forget)[0] == (1, 0)
+
+
+@checks("hashable_tensors")
+def a_tensor_of_a_body_is_a_key():
+    def look_up(count):
+        with _tf.hashable_tensors():
+            return {count: "found"}[count]
+
+    assert in_loop(look_up)[0] == "found"
+
+
+# --- variable_use.py ----------------------------------------------------------------------------
+
+
+def make_write():
+    variable = tf.Variable(1.0)
+    return variable, variable.assign_add(1.0, read_value=False)
+
+
+@checks("written_resources")
+def an_assignment_writes_its_variable():
+    with tf.Graph().as_default():
+        variable, write = make_write()
+        assert [handle.ref() for handle in _tf.written_resources(write)] == [variable.handle.ref()]
+        assert _tf.written_resources(variable.read_value().op.inputs[0].op) == []
+
+
+@checks("written_handles")
+def an_assignment_inside_a_branch_writes_its_variable():
+    with tf.Graph().as_default() as graph:
+        variable = tf.Variable(1.0)
+        _tf.cond(
+            tf.constant(True),
+            lambda: variable.assign_add(1.0).read_value(),
+            variable.read_value,
+            "branch",
+        )
+        (branch,) = (op for op in graph.get_operations() if op.type == "If")
+        assert [h.ref() for h in _tf.written_handles(branch)] == [variable.handle.ref()]
+
+
+@checks("variable_source")
+def a_handle_in_a_body_leads_to_the_variable():
+    with tf.Graph().as_default():
+        variable = tf.Variable(1.0)
+        sources = []
+
+        def body(count):
+            with tf.control_dependencies([variable.assign_add(1.0)]):
+                (write,) = (
+                    op for op in count.graph.get_operations() if op.type == "AssignAddVariableOp"
+                )
+            sources.append(_tf.variable_source(write.inputs[0]))
+            return count + 1
+
+        _tf.while_loop(lambda count: count < 1, body, [tf.constant(0)])
+        assert sources[0] is variable.handle
+
+
+@checks("runs_a_function")
+def a_loop_runs_a_function_and_a_sum_does_not():
+    _, graph = in_loop(lambda count: None)
+    found = {op.type for op in graph.get_operations() if _tf.runs_a_function(op)}
+    assert found == {"StatelessWhile"}
+
+
+@checks("branches_noted")
+def the_graphs_of_branches_are_noted():
+    noted = []
+    with tf.Graph().as_default(), _tf.branches_noted(noted.append):
+        tf.cond(tf.constant(True), lambda: 1, lambda: 2)
+    assert len(noted) == 2
+    assert all(hasattr(graph, "control_outputs") for graph in noted)
+
+
+@checks("keras_control_flow_v2")
+def a_cond_of_keras_is_one_op_without_v2_control_flow():
+    V1.disable_control_flow_v2()
+    try:
+        with tf.Graph().as_default() as graph, _tf.keras_control_flow_v2():
+            yes = tf.constant(True)
+            called_by_keras("cond(yes, lambda: 1, lambda: 2)", cond=tf.cond, yes=yes)
+    finally:
+        V1.enable_control_flow_v2()
+    assert "Switch" not in op_types(graph)
+
+
+# --- random.py ----------------------------------------------------------------------------------
+
+
+@checks("swap_seed_counter")
+def a_graph_counts_the_seeds_that_it_gives():
+    with tf.Graph().as_default() as graph:
+        tf.random.set_seed(1)
+        assert _tf.swap_seed_counter(graph, 3) == 0
+        tf.random.uniform([])
+        assert _tf.swap_seed_counter(graph, 0) == 4
+
+
+@checks("random_ops_replaced")
+def a_public_random_function_calls_one_that_is_replaced():
+    def draw(name, original, shape, *args, **kwargs):
+        return tf.fill(shape, 0.5)
+
+    with tf.Graph().as_default(), V1.Session() as session:
+        with _tf.random_ops_replaced(draw, ["random_uniform"]):
+            number = tf.random.uniform([])
+        assert session.run(number) == 0.5
+
+
+@checks("keras_seeds_replaced")
+def the_seed_of_what_keras_draws_is_replaced():
+    with tf.Graph().as_default(), V1.Session() as session:
+        expected = tf.random.stateless_uniform([2], seed=[7, 7])
+        with _tf.keras_seeds_replaced(lambda seed: tf.constant([7, 7])):
+            of_keras = keras.random.uniform([2], seed=1)
+            own = tf.random.stateless_uniform([2], seed=[1, 1])
+        expected, of_keras, own = session.run([expected, of_keras, own])
+    assert list(of_keras) == list(expected)
+    assert list(own) != list(expected)
+
+
+@checks("loop_counters")
+def the_first_input_of_a_loops_body_is_its_counter():
+    def count_turns(count):
+        inside = _tf.loop_counters(_tf.outer_graphs(count.graph)[-1])
+        return len(inside), inside[0].shape.rank
+
+    (found, rank), graph = in_loop(count_turns)
+    assert (found, rank) == (1, 0)
+    with graph.as_default():
+        assert _tf.loop_counters(graph) == []
+
+
+# --- data.py ------------------------------------------------------------------------------------
+
+
+@checks("ops_of_datasets_in")
+def what_a_dataset_makes_is_in_the_scope_and_the_rest_is_not():
+    with tf.Graph().as_default() as graph, _tf.ops_of_datasets_in("input"):
+        tf.data.Dataset.range(3).repeat(2)
+        own = tf.constant(1)
+    names = [op.name for op in graph.get_operations() if op is not own.op]
+    assert own.op.name == "Const"
+    assert names
+    assert [name for name in names if not name.startswith("input/")] == []
+
+
+@checks("map_in_line")
+def a_map_runs_on_the_thread_that_asks():
+    with tf.Graph().as_default() as graph, V1.Session() as session:
+        dataset = _tf.map_in_line(tf.data.Dataset.range(3), lambda number: number * 2)
+        iterator = V1.data.make_initializable_iterator(dataset)
+        session.run(iterator.initializer)
+        assert session.run(iterator.get_next()) == 0
+        (op,) = (op for op in graph.get_operations() if op.type == "MapDataset")
+        assert op.get_attr("use_inter_op_parallelism") is False

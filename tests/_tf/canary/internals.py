@@ -1,0 +1,248 @@
+"""By entry of `_tf`, the names without promise that it relies on."""
+
+_HOOKS = "tensorflow.compat.v1.train"
+_OPS = "tensorflow.python.ops"
+
+INTERNALS = {
+    # callers.py: the folders of TensorFlow and Keras, and the stacks that ops keep.
+    "is_made_by_keras": ("tensorflow:Operation.traceback",),
+    "is_called_by_keras": ("keras:src", "tf_keras:src"),
+    "line_of": ("tensorflow:Operation.traceback",),
+    # checkpoint.py
+    "slice_of": ("tensorflow:Variable._get_save_slice_info",),
+    "object_graph_keys": (
+        "tensorflow.core.protobuf.trackable_object_graph_pb2:TrackableObjectGraph",
+    ),
+    "object_saveables": (
+        "tensorflow.python.checkpoint.graph_view:ObjectGraphView.frozen_saveable_objects",
+    ),
+    "checkpoint_initializers_outside_loops": (
+        "tensorflow.python.training.checkpoint_utils:_set_checkpoint_initializer",
+        f"{_OPS}.resource_variable_ops:BaseResourceVariable#_initializer_op",
+    ),
+    "savers_apart": (
+        f"{_HOOKS}:Saver.build",
+        f"{_HOOKS}:Saver#_var_list",
+        "tensorflow.python.distribute.values:DistributedVariable._gather_saveables_for_checkpoint",
+    ),
+    # data.py
+    "ops_of_datasets_in": ("tensorflow:Graph.unique_name", "tensorflow.python.data:Dataset"),
+    "map_in_line": ("tensorflow.python.data.ops.map_op:_MapDataset",),
+    # distribute.py
+    "copies": ("tensorflow.python.distribute.ps_values:AggregatingVariable#_v",),
+    "variables_by_handle": ("tensorflow.python.framework.func_graph:FuncGraph#outer_graph",),
+    "replica_reaches_outer_graphs": (
+        "tensorflow:Graph._distribution_strategy_stack",
+        "tensorflow:Graph._variable_creator_stack",
+    ),
+    "is_for_workers": (
+        "tensorflow.python.distribute.collective_all_reduce_strategy:CollectiveAllReduceStrategy",
+        "tensorflow.python.distribute.collective_all_reduce_strategy:CollectiveAllReduceStrategyV1",
+    ),
+    "is_multi_worker": (
+        "tensorflow.python.distribute.collective_all_reduce_strategy:CollectiveAllReduceStrategy",
+    ),
+    "make_multi_worker_mirrored": (
+        "tensorflow.python.distribute.collective_all_reduce_strategy:CollectiveAllReduceExtended"
+        "._initialize_local_devices",
+        "tensorflow:distribute.MultiWorkerMirroredStrategy._collective_key_base",
+    ),
+    "make_parameter_server": (
+        "tensorflow.python.distribute.parameter_server_strategy:ParameterServerStrategyExtended"
+        "#_compute_devices",
+        "tensorflow.python.distribute.parameter_server_strategy:ParameterServerStrategyExtended"
+        "#_variable_device",
+    ),
+    "has_started_server": (
+        "tensorflow.python.distribute.collective_all_reduce_strategy:CollectiveAllReduceExtended"
+        "#_std_server_started",
+    ),
+    "Seat": (),
+    "seats_in_all_reduces": (
+        "tensorflow.python.distribute.cross_device_utils:CollectiveReplicaLauncher"
+        ".batch_all_reduce",
+        "tensorflow:Graph._get_control_flow_context",
+    ),
+    # equality.py
+    "keras_compares_values": ("tensorflow:Tensor.__eq__", "tensorflow:Tensor.__ne__"),
+    "variables_are_true": (f"{_OPS}.resource_variable_ops:BaseResourceVariable.__bool__",),
+    # gradients.py
+    "gradient_reduction": (),
+    "mean_gradients": (
+        "tensorflow.python.training.optimizer:Optimizer.apply_gradients",
+        "tensorflow.python.training.optimizer:Optimizer._distributed_apply",
+        "tensorflow.python.distribute.mirrored_strategy:MirroredExtended._use_merge_call",
+        "tensorflow.python.distribute.values:apply_aggregation_replica_context",
+        "keras.src.backend.tensorflow.optimizer:TFOptimizer._all_reduce_sum_gradients",
+        "keras.src.optimizers.base_optimizer:BaseOptimizer.apply",
+        "tf_keras.src.optimizers.utils:all_reduce_sum_gradients",
+        "tf_keras.src.optimizers.optimizer:_BaseOptimizer.apply_gradients",
+        "tf_keras.src.optimizers.legacy.optimizer_v2:OptimizerV2.apply_gradients",
+    ),
+    "last_loss_reduction": ("tensorflow:Graph#_last_loss_reduction",),
+    "scaled": (),
+    # graph.py
+    "while_loop": (f"{_OPS}.while_v2:while_loop",),
+    "cond": (f"{_OPS}.cond_v2:cond_v2",),
+    "initialized_value": (f"{_OPS}.cond_v2:cond_v2",),
+    "lift_to_graph": (
+        "tensorflow.python.eager.lift_to_graph:lift_to_graph",
+        "tensorflow:Operation._clear_attr",
+    ),
+    "copy_op": ("tensorflow:Graph._create_op_internal",),
+    "add_control_inputs": ("tensorflow:Operation._add_control_inputs",),
+    "set_input": ("tensorflow:Operation._update_input",),
+    "control_outputs": ("tensorflow:Operation._control_outputs",),
+    "is_ref": ("tensorflow:DType._is_ref_dtype",),
+    "is_loop_body": ("tensorflow:Graph.building_function",),
+    "outer_graphs": ("tensorflow.python.framework.func_graph:FuncGraph#outer_graph",),
+    "can_be_read_in": (
+        "tensorflow:Graph._get_control_flow_context",
+        "tensorflow:Operation._get_control_flow_context",
+        f"{_OPS}.control_flow_util:GetContainingWhileContext",
+    ),
+    "capture_source": (
+        "tensorflow.python.framework.func_graph:FuncGraph.function_captures",
+        "tensorflow.python.framework.func_graph:FuncGraph.captures",
+    ),
+    "noting_waits": ("tensorflow.python.framework.func_graph:FuncGraph.control_dependencies",),
+    "forget_waits": ("tensorflow.python.framework.func_graph:FuncGraph.function_captures",),
+    "hashable_tensors": ("tensorflow:Tensor.__hash__",),
+    # hooks.py
+    "logging_hook_tensors": (f"{_HOOKS}:LoggingTensorHook#_tensors",),
+    "name_logging_hook_tags": (
+        f"{_HOOKS}:LoggingTensorHook#_tensors",
+        f"{_HOOKS}:LoggingTensorHook#_tag_order",
+    ),
+    "set_logging_hook_tensors": (f"{_HOOKS}:LoggingTensorHook#_tensors",),
+    "tell_steps_so_far": (f"{_HOOKS}:LoggingTensorHook#_iter_count",),
+    "summary_tensors": (f"{_HOOKS}:SummarySaverHook._get_summary_op",),
+    "set_summary_tensors": (f"{_HOOKS}:SummarySaverHook#_summary_op",),
+    "final_ops": (f"{_HOOKS}:FinalOpsHook#_final_ops",),
+    "last_step_of": (f"{_HOOKS}:StopAtStepHook#_last_step",),
+    "set_steps_per_run": (f"{_HOOKS}:StepCounterHook._set_steps_per_run",),
+    "forget_request": (f"{_HOOKS}:SummarySaverHook#_request_summary",),
+    "step_timer": (
+        f"{_HOOKS}:LoggingTensorHook#_timer",
+        f"{_HOOKS}:SecondOrStepTimer#_every_steps",
+        f"{_HOOKS}:SummarySaverHook#_next_step",
+        f"{_HOOKS}:ProfilerHook#_next_step",
+    ),
+    "tell_next_step": (
+        f"{_HOOKS}:SummarySaverHook#_next_step",
+        f"{_HOOKS}:ProfilerHook#_next_step",
+    ),
+    "listeners_of": (f"{_HOOKS}:CheckpointSaverHook#_listeners",),
+    "listening": (f"{_HOOKS}:CheckpointSaverHook#_listeners",),
+    # keras.py
+    "fresh_keras_names": (
+        "keras.src.backend.common.global_state:get_global_attribute",
+        "keras.src.backend.common.global_state:set_global_attribute",
+    ),
+    "tf_keras_names_by_thread": ("tf_keras.src.backend:get_default_graph_uid_map",),
+    "keras_policy": (
+        "tf_keras.src.engine.base_layer_utils:v2_dtype_behavior_enabled",
+        "keras.mixed_precision:set_global_policy",
+    ),
+    "metric_variables": ("keras.src.backend:Variable.value",),
+    # optimizers.py
+    "keras_optimizers_in_graphs": (
+        "keras.src.optimizers.base_optimizer:BaseOptimizer.add_variable",
+        "keras.src.optimizers.base_optimizer:BaseOptimizer.add_variable_from_reference",
+        "keras.src.optimizers.adafactor:backend",
+        "?keras.src.optimizers.muon:Muon._should_use_adamw",
+        "?keras.src.optimizers.multi_optimizer:OptimizerMap.__call__",
+        "keras.src.optimizers.loss_scale_optimizer:LossScaleOptimizer.scale_loss",
+        "keras.src.optimizers.loss_scale_optimizer:LossScaleOptimizer.build",
+        "?keras.src.optimizers.schedule_free_adamw:ScheduleFreeAdamW.build",
+        "tf_keras.src.optimizers.nadam:Nadam.build",
+        "tf_keras.src.optimizers.nadam:Nadam#_u_product_counter",
+    ),
+    # random.py
+    "swap_seed_counter": (
+        "tensorflow.python.framework.random_seed:_graph_to_seed_dict",
+        f"{_OPS}.gen_random_ops:random_uniform",
+    ),
+    "random_ops_replaced": (f"{_OPS}.gen_random_ops:random_uniform",),
+    "keras_seeds_replaced": (f"{_OPS}.random_ops_util:get_key_counter_alg",),
+    "loop_counters": (
+        f"{_OPS}.control_flow_v2_func_graphs:WhileBodyFuncGraph",
+        f"{_OPS}.control_flow_v2_func_graphs:WhileCondFuncGraph",
+        f"{_OPS}.control_flow_v2_func_graphs:CondBranchFuncGraph",
+        f"{_OPS}.parallel_for:__path__",
+        "tensorflow:Graph._get_control_flow_context",
+    ),
+    # session.py
+    "make_callable": (
+        "tensorflow.core.protobuf.config_pb2:CallableOptions",
+        "tensorflow.compat.v1:Session._make_callable_from_options",
+        "tensorflow.compat.v1:Session._do_call",
+    ),
+    "InterruptibleSession": (
+        "tensorflow.compat.v1:Session._do_call",
+        "tensorflow.compat.v1:Session#_closed",
+    ),
+    "open_session": (),
+    "set_scaffold_parts": (f"{_HOOKS}:Scaffold#_init_op",),
+    # summary.py
+    "file_writer": (
+        "tensorflow.compat.v1.summary:FileWriterCache._lock",
+        "tensorflow.compat.v1.summary:FileWriterCache._cache",
+    ),
+    "close_file_writer": (
+        "tensorflow.compat.v1.summary:FileWriterCache._lock",
+        "tensorflow.compat.v1.summary:FileWriterCache._cache",
+    ),
+    "summary_ops_replaced": tuple(
+        f"{_OPS}.gen_logging_ops:{name}"
+        for name in (
+            *("audio_summary_v2", "histogram_summary", "image_summary", "merge_summary"),
+            *("scalar_summary", "tensor_summary_v2"),
+        )
+    ),
+    # sync_replicas.py
+    "sync_replicas_refused": (f"{_HOOKS}:SyncReplicasOptimizer.apply_gradients",),
+    "sync_replicas_in_line": tuple(
+        f"{_HOOKS}:SyncReplicasOptimizer#{name}"
+        for name in (
+            *("_opt", "_replicas_to_aggregate", "_variable_averages", "_variables_to_average"),
+            *("local_step_init_op", "chief_init_op", "ready_for_local_init_op", "_global_step"),
+            *("_sync_token_queue", "_gradients_applied"),
+        )
+    ),
+    # tpu.py
+    "TPU_PROGRAM": ("tensorflow.python.tpu.tpu_replication:TPUReplicateContext",),
+    "is_in_tpu_program": ("tensorflow.python.tpu.tpu_replication:TPUReplicateContext",),
+    "free_tpu_handles": ("tensorflow:Operation._remove_all_control_inputs",),
+    "per_replica": (
+        "tensorflow.python.distribute.tpu_strategy:TPUExtended"
+        "._experimental_distribute_values_from_function",
+    ),
+    "tpu_resolver": (
+        "tensorflow.python.distribute.tpu_strategy:TPUExtended#_tpu_cluster_resolver",
+    ),
+    "is_initialized_tpu": ("tensorflow.python.tpu.tpu_strategy_util:get_initialized_tpu_systems",),
+    "note_initialized_tpu": (
+        "tensorflow.python.tpu.tpu_strategy_util:_INITIALIZED_TPU_SYSTEMS",
+        "tensorflow:distribute.cluster_resolver.TPUClusterResolver.set_tpu_topology",
+    ),
+    "tpu_name": ("tensorflow:distribute.cluster_resolver.TPUClusterResolver#_tpu",),
+    "compilable_ops": ("tensorflow.python.framework.kernels:get_all_registered_kernels",),
+    # variable_use.py
+    "written_resources": (
+        "tensorflow.python.framework.auto_control_deps_utils:get_read_write_resource_inputs",
+        "tensorflow.python.framework.auto_control_deps_utils:RESOURCE_READ_OPS",
+        "tensorflow.python.framework.op_def_registry:get",
+    ),
+    "written_handles": (
+        "tensorflow.python.framework.auto_control_deps_utils:get_read_write_resource_inputs",
+    ),
+    "variable_source": ("tensorflow.python.framework.func_graph:FuncGraph.captures",),
+    "runs_a_function": ("tensorflow.python.framework.op_def_registry:get",),
+    "branches_noted": (
+        "tensorflow.python.framework.func_graph:func_graph_from_py_func",
+        "tensorflow.python.framework.func_graph:FuncGraph#control_outputs",
+        f"{_OPS}.control_flow_v2_func_graphs:CondBranchFuncGraph",
+    ),
+    "keras_control_flow_v2": (f"{_OPS}.control_flow_util:EnableControlFlowV2",),
+}

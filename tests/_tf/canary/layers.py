@@ -1,0 +1,143 @@
+"""Checks of `_tf`: Keras, its optimizers, and what its code asks of TensorFlow."""
+
+import inspect
+
+import keras
+import tensorflow as tf
+import tf_keras
+
+from estimator import _tf
+from tests._tf.canary.rows import V1, called_by_keras, checks
+
+# --- callers.py ---------------------------------------------------------------------------------
+
+
+@checks("is_made_by_keras")
+def an_op_of_a_layer_is_made_by_keras():
+    with tf.Graph().as_default():
+        ours = tf.zeros([1, 1])
+        assert not _tf.is_made_by_keras(ours.op)
+        assert _tf.is_made_by_keras(keras.layers.Dense(1)(ours).op)
+        assert _tf.is_made_by_keras(tf_keras.layers.Dense(1)(ours).op)
+
+
+@checks("is_called_by_keras")
+def a_layers_call_is_called_by_keras():
+    answers = []
+
+    class Layer(keras.layers.Layer):
+        def call(self, inputs):
+            answers.append((_tf.is_called_by_keras(), _tf.is_called_by_keras("layers")))
+            return inputs
+
+    with tf.Graph().as_default():
+        Layer()(tf.zeros([1, 1]))
+    assert answers[-1] == (True, True)
+    assert not _tf.is_called_by_keras()
+
+
+@checks("line_of")
+def an_op_knows_the_line_that_made_it():
+    with tf.Graph().as_default():
+        tensor, line = tf.add(1, 2), inspect.currentframe().f_lineno
+        assert _tf.line_of(tensor.op) == f"{__file__}:{line}"
+
+
+# --- keras.py -----------------------------------------------------------------------------------
+
+
+@checks("fresh_keras_names")
+def keras_counts_names_anew():
+    names = []
+    for _ in range(2):
+        with _tf.fresh_keras_names():
+            names.append(keras.layers.Dense(1).name)
+    assert names == ["dense", "dense"]
+
+
+@checks("tf_keras_names_by_thread")
+def tf_keras_counts_names_anew():
+    with tf.Graph().as_default():
+        before = tf_keras.layers.Dense(1).name
+        with _tf.tf_keras_names_by_thread():
+            assert tf_keras.layers.Dense(1).name == before == "dense"
+
+
+@checks("keras_policy")
+def layers_have_the_policy():
+    with _tf.keras_policy("mixed_bfloat16"):
+        made = keras.layers.Dense(1), tf_keras.layers.Dense(1)
+    assert [layer.compute_dtype for layer in made] == ["bfloat16"] * 2
+    assert keras.layers.Dense(1).compute_dtype == "float32"
+
+
+@checks("metric_variables")
+def a_metric_has_variables_of_tensorflow():
+    with tf.Graph().as_default():
+        for library in (keras, tf_keras):
+            ((total,), (count,)) = _tf.metric_variables(library.metrics.Mean())
+            assert isinstance(total, tf.Variable)
+            assert isinstance(count, tf.Variable)
+
+
+# --- optimizers.py ------------------------------------------------------------------------------
+
+
+def apply(make_optimizer):
+    """The variable "a/b" after a step with a gradient of 1, or why not."""
+    with tf.Graph().as_default() as graph, V1.Session() as session:
+        optimizer = make_optimizer()
+        with _tf.keras_optimizers_in_graphs():
+            variable = tf.Variable([[1.0, 1.0], [1.0, 1.0]], name="a/b")
+            loss = tf.reduce_sum(variable)
+            if hasattr(optimizer, "scale_loss"):
+                loss = optimizer.scale_loss(loss)
+            grads = tf.gradients(loss, [variable])
+            optimizer.build([variable])
+            optimizer.apply(grads, [variable])
+        ops = graph.get_operations()
+        session.run(V1.global_variables_initializer())
+        session.run([op for op in ops if op.type.startswith("Assign") and "Init" not in op.name])
+        return session.run(variable)
+
+
+@checks("keras_optimizers_in_graphs")
+def optimizers_of_keras_take_plain_variables_in_a_graph():
+    cases = [
+        lambda: keras.optimizers.Adafactor(0.1),
+        lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1)),
+        getattr(keras.optimizers, "Muon", None),
+        getattr(keras.optimizers, "ScheduleFreeAdamW", None),
+    ]
+    for make in filter(None, cases):
+        assert (apply(make) < 1).all(), make
+    with tf.Graph().as_default(), _tf.keras_optimizers_in_graphs():
+        nadam = tf_keras.optimizers.Nadam(0.1)
+        nadam.build([tf.Variable(1.0)])
+        assert isinstance(nadam._u_product_counter == 0, tf.Tensor)
+
+
+# --- equality.py --------------------------------------------------------------------------------
+
+
+@checks("keras_compares_values")
+def keras_compares_the_values_of_tensors():
+    with tf.Graph().as_default(), _tf.keras_compares_values():
+        step = tf.constant(5)
+        V1.disable_tensor_equality()
+        try:
+            assert tf.is_tensor(called_by_keras("step == 5", step=step))
+            assert tf.is_tensor(called_by_keras("step != 5", step=step))
+            assert (step == 5) is False
+        finally:
+            V1.enable_tensor_equality()
+
+
+@checks("variables_are_true")
+def a_variable_is_true_without_resource_variables():
+    V1.disable_resource_variables()
+    try:
+        with tf.Graph().as_default(), _tf.variables_are_true():
+            assert bool(V1.Variable(0.0, use_resource=True)) is True
+    finally:
+        V1.enable_resource_variables()

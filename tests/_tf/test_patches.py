@@ -1,0 +1,240 @@
+"""Every patch of TensorFlow and Keras is undone, whoever entered it how often (patches.md)."""
+
+import ast
+import contextlib
+import functools
+import gc
+import pathlib
+import queue
+import random
+import threading
+import types
+
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from estimator import _tf
+from estimator._tf.patches import patched, patches_in_force
+from estimator.graph.building import building
+from estimator.graph.model import BUILD_LOCK
+from estimator.graph.seed import python_seed
+
+GRAPH = tf.Graph()
+HOOK = tf.compat.v1.train.CheckpointSaverHook("/nowhere", save_steps=1)
+
+
+@functools.cache
+def mirrored():
+    return tf.distribute.MirroredStrategy(["/cpu:0"])
+
+
+def unused(*args, **kwargs):
+    raise AssertionError("a patch called it, but nothing was built")
+
+
+@contextlib.contextmanager
+def ops_of_datasets_in_graph():
+    with GRAPH.as_default(), _tf.ops_of_datasets_in("input"):
+        yield
+
+
+@contextlib.contextmanager
+def after_disable_v2_behavior(patch):
+    """With variables that are no resources, as after `tf.compat.v1.disable_v2_behavior()`."""
+    tf.compat.v1.disable_resource_variables()
+    try:
+        with patch():
+            yield
+    finally:
+        tf.compat.v1.enable_resource_variables()
+
+
+# By name, the context manager of each patch.
+PATCHES = {
+    "branches_noted": lambda: _tf.branches_noted(unused),
+    "checkpoint_initializers_outside_loops": _tf.checkpoint_initializers_outside_loops,
+    "hashable_tensors": _tf.hashable_tensors,
+    "keras_compares_values": _tf.keras_compares_values,
+    "keras_control_flow_v2": _tf.keras_control_flow_v2,
+    "keras_optimizers_in_graphs": _tf.keras_optimizers_in_graphs,
+    "keras_seeds_replaced": lambda: _tf.keras_seeds_replaced(unused),
+    "listening": lambda: _tf.listening(HOOK, [tf.compat.v1.train.CheckpointSaverListener()], []),
+    "mean_gradients": lambda: _tf.mean_gradients(mirrored()),
+    "noting_waits": lambda: _tf.noting_waits(GRAPH),
+    "ops_of_datasets_in": ops_of_datasets_in_graph,
+    "random_ops_replaced": lambda: _tf.random_ops_replaced(unused, ["random_uniform"]),
+    "savers_apart": _tf.savers_apart,
+    "seats_in_all_reduces": lambda: _tf.seats_in_all_reduces(2),
+    "summary_ops_replaced": lambda: _tf.summary_ops_replaced(unused),
+    "sync_replicas_in_line": _tf.sync_replicas_in_line,
+    "sync_replicas_refused": lambda: _tf.sync_replicas_refused("no"),
+    "tf_keras_names_by_thread": _tf.tf_keras_names_by_thread,
+    "variables_are_true": lambda: after_disable_v2_behavior(_tf.variables_are_true),
+}
+ABSENT = object()
+
+
+class SomeError(Exception):
+    pass
+
+
+def values(places):
+    # Not `getattr` alone, which does not tell what an owner inherits. A graph hides its attributes.
+    return [
+        vars(owner).get(name, ABSENT) if hasattr(owner, "__dict__") else getattr(owner, name)
+        for owner, name in places
+    ]
+
+
+@pytest.fixture(params=PATCHES)
+def patch(request):
+    """The patch, the attributes that it replaces, and what they are; they are that at the end."""
+    patch = PATCHES[request.param]
+    with patch():
+        places = patches_in_force()
+        inside = values(places)
+    assert places
+    outside = values(places)
+    assert all(new != old for new, old in zip(inside, outside, strict=True))
+    yield patch, places
+    assert patches_in_force() == []
+    assert values(places) == outside
+
+
+def test_a_patch_is_undone_after_an_error(patch):
+    enter, places = patch
+    with contextlib.suppress(SomeError), enter():
+        assert patches_in_force() == places
+        raise SomeError
+
+
+def test_a_patch_holds_until_the_outermost_block_ends(patch):
+    enter, places = patch
+    with enter():
+        with contextlib.suppress(SomeError), enter():
+            raise SomeError
+        assert patches_in_force() == places
+
+
+def test_a_patch_holds_until_the_last_of_two_threads_has_left(patch):
+    enter, places = patch
+    entered, leave = threading.Event(), threading.Event()
+
+    def first():
+        with enter():
+            entered.set()
+            leave.wait()
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    entered.wait()
+    with enter():
+        leave.set()
+        thread.join()  # The first to enter is the first to leave.
+        assert patches_in_force() == places
+
+
+def test_each_patch_has_a_row_in_this_table_and_in_the_docs():
+    folder = pathlib.Path(_tf.__file__).parent
+    found = {
+        function.name
+        for path in folder.glob("*.py")
+        for function in ast.parse(path.read_text()).body
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "patched"
+    }
+    # The former is part of mean_gradients, and the latter returns before its caller goes on.
+    assert found == {*PATCHES, "_replicas_apart", "make_multi_worker_mirrored"}
+    page = (folder.parents[1] / "docs" / "decisions" / "patches.md").read_text()
+    assert [name for name in found if f"`{name.lstrip('_')}`" not in page] == []
+
+
+class Owner:
+    def method(self):
+        return "method"
+
+    @classmethod
+    def class_method(cls):
+        return cls.__name__
+
+
+def test_replacements_of_one_attribute_are_inside_each_other_and_leave_in_any_order():
+    def add(letter):
+        return patched(Owner, "method", lambda original: lambda self: original(self) + letter)
+
+    original, first, second, third = Owner.method, add("1"), add("2"), add("3")
+    for block in (first, second, third):
+        block.__enter__()
+    assert Owner().method() == "method123"
+    second.__exit__(None, None, None)
+    assert Owner().method() == "method13"
+    first.__exit__(None, None, None)
+    assert Owner().method() == "method3"
+    third.__exit__(None, None, None)
+    assert Owner.method is original
+
+
+def test_an_attribute_goes_back_as_what_it_was():
+    owner = Owner()
+    with patched(owner, "method", lambda original: lambda: "of the object"):
+        assert owner.method() == "of the object"
+    assert vars(owner) == {}
+    before = vars(Owner)["class_method"]
+    with patched(Owner, "class_method", lambda original: lambda: f"not {original()}"):
+        assert Owner.class_method() == "not Owner"
+    assert vars(Owner)["class_method"] is before
+    assert isinstance(before, classmethod)
+
+
+def test_a_replacement_that_cannot_be_made_changes_nothing():
+    def fail(original):
+        raise SomeError
+
+    owner = types.SimpleNamespace(value=1)
+    with patched(owner, "value", lambda value: value + 1):
+        with pytest.raises(SomeError), patched(owner, "value", fail):
+            pass
+        assert owner.value == 2
+    with pytest.raises(AttributeError), patched(owner, "no_such_name", fail):
+        pass
+    assert (owner.value, patches_in_force()) == (1, [])
+
+
+# --- State of the process that is no attribute: only builds change it, one at a time -------------
+
+
+def keras_policies():
+    return [library.mixed_precision.global_policy().name for library in (tf.keras, tf_keras)]
+
+
+@pytest.mark.parametrize(
+    ("block", "state"),
+    [
+        (lambda: _tf.keras_policy("mixed_bfloat16"), keras_policies),
+        (lambda: python_seed(7), random.getstate),
+    ],
+    ids=["keras_policy", "python_seed"],
+)
+def test_state_that_builds_change_is_restored_after_an_error_and_when_nested(block, state):
+    before = state()
+    with contextlib.suppress(SomeError), block():
+        assert state() != before
+        within = state()
+        with block():
+            pass
+        assert state() == within
+        raise SomeError
+    assert state() == before
+
+
+def test_one_build_at_a_time_changes_the_process():
+    answers = queue.SimpleQueue()
+    with building(tf.distribute.get_strategy(), seed=1):
+        assert not gc.isenabled()
+        thread = threading.Thread(target=lambda: answers.put(BUILD_LOCK.acquire(blocking=False)))
+        thread.start()
+        thread.join()
+    assert answers.get() is False
+    assert gc.isenabled()
