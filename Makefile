@@ -10,19 +10,23 @@ SEED ?= 0
 # Another interpreter that has TensorFlow 2.15.1 already: make contract-peer PEER_PYTHON=...
 PEER_VENV ?= .venv-peer
 PEER_PYTHON ?= $(PEER_VENV)/bin/python
+# A version of TensorFlow, or "nightly".
+TF ?= 2.21.0
+CANARY_VENV ?= .venv-canary-$(TF)
 
 RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --editable
 CHECK_VERSION := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 
 .DEFAULT_GOAL := help
-.PHONY: help mnist test test-full contract-peer differential lint bench
+.PHONY: help mnist test test-full contract-peer canary differential lint bench
 
 help:
 	@echo "make mnist       train, evaluate, predict and export the CNN on real MNIST digits"
 	@echo "make test        format, lint, types and all tests"
 	@echo "make test-full   all tests and every case of the large tables"
 	@echo "make contract-peer  tests/contract/ on TensorFlow 2.15.1 with its own tf.estimator"
+	@echo "make canary TF=2.18.1   what the library needs of that TensorFlow's inside (or TF=nightly)"
 	@echo "make differential N=1000 SEED=0   random programs against a plain eager loop"
 	@echo "make lint        format, lint and types only"
 	@echo "make bench       measure against a hand-written loop and Keras"
@@ -39,6 +43,9 @@ test-full: lint
 
 contract-peer: $(PEER_PYTHON)
 	$(PEER_PYTHON) -m pytest --numprocesses 2 $(ARGS) tests/contract
+
+canary: $(CANARY_VENV)/.installed
+	$(CANARY_VENV)/bin/python -m pytest $(ARGS) tests/_tf/test_canary.py
 
 differential: $(VENV)/.installed-dev
 	$(RUN) -m tests.differential --cases $(N) --seed $(SEED)
@@ -75,3 +82,13 @@ $(PEER_VENV)/bin/python:
 	  'tensorflow==2.15.1' 'pandas<3' pytest pytest-timeout pytest-xdist
 	@# A venv that is moved finds its packages by its interpreter's place.
 	mv $(PEER_VENV).new $(PEER_VENV)
+
+# In an environment of its own, without the library: pytest finds that in this folder.
+$(CANARY_VENV)/.installed:
+	$(PYTHON) -m venv $(CANARY_VENV)
+	$(CANARY_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(CANARY_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  $(if $(filter nightly,$(TF)),--pre tf-nightly tf-keras-nightly,\
+	  'tensorflow==$(TF)' 'tf-keras==$(basename $(TF)).*') \
+	  absl-py tensorboard pytest pytest-timeout
+	@touch $@

@@ -16,9 +16,9 @@ import tf_keras
 
 from estimator import _tf
 from estimator._tf.patches import patched, patches_in_force
-from estimator.graph.building import building
-from estimator.graph.model import BUILD_LOCK
-from estimator.graph.seed import python_seed
+from estimator.model.replicas import BUILD_LOCK
+from estimator.program.graph_scope import building
+from estimator.randomness.seed import python_seed
 
 GRAPH = tf.Graph()
 HOOK = tf.compat.v1.train.CheckpointSaverHook("/nowhere", save_steps=1)
