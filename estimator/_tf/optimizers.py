@@ -44,6 +44,7 @@ def keras_optimizers_in_graphs() -> Iterator[None]:
         waiting: dict[int, list[tf.Operation]] = {}
         replace("base_optimizer", "BaseOptimizer", "add_variable", _of_any_name)
         replace("adafactor", "", "backend", _Backend)
+        replace("muon", "Muon", "build", _giving_paths)
         replace("muon", "Muon", "_should_use_adamw", _of_path)
         replace("multi_optimizer", "OptimizerMap", "__call__", _of_path)
         replace("loss_scale_optimizer", "LossScaleOptimizer", "scale_loss", _scaling(waiting))
@@ -131,6 +132,19 @@ def _of_path(original: Callable) -> Callable:
         return original(self, variable)
 
     return of_path
+
+
+def _giving_paths(original: Callable) -> Callable:
+    def build(self: Any, var_list: Any) -> None:
+        # Up to Keras 3.12 Muon finds its slots by it, in each step, where each copy is on its own.
+        # The whole name: Keras makes the names of slots of it, which checkpoints have.
+        for variable in var_list:
+            if isinstance(variable, tf.Variable):
+                for one in {id(v): v for v in (variable, *copies(variable))}.values():
+                    one.path = variable.name
+        original(self, var_list)
+
+    return build
 
 
 def _scaling(waiting: dict[int, list[tf.Operation]]) -> Callable:

@@ -65,7 +65,7 @@ PATCHES = {
     "ops_of_datasets_in": ops_of_datasets_in_graph,
     "random_ops_replaced": lambda: _tf.random_ops_replaced(unused, ["random_uniform"]),
     "savers_apart": _tf.savers_apart,
-    "seats_in_all_reduces": lambda: _tf.seats_in_all_reduces(2),
+    "piggyback_slots": lambda: _tf.piggyback_slots(2),
     "summary_ops_replaced": lambda: _tf.summary_ops_replaced(unused),
     "sync_replicas_in_line": _tf.sync_replicas_in_line,
     "sync_replicas_refused": lambda: _tf.sync_replicas_refused("no"),

@@ -57,8 +57,8 @@ INTERNALS = {
         "tensorflow.python.distribute.collective_all_reduce_strategy:CollectiveAllReduceExtended"
         "#_std_server_started",
     ),
-    "Seat": (),
-    "seats_in_all_reduces": (
+    "PiggybackSlot": (),
+    "piggyback_slots": (
         "tensorflow.python.distribute.cross_device_utils:CollectiveReplicaLauncher"
         ".batch_all_reduce",
         "tensorflow:Graph._get_control_flow_context",
@@ -150,6 +150,7 @@ INTERNALS = {
         "keras.src.optimizers.base_optimizer:BaseOptimizer.add_variable",
         "keras.src.optimizers.base_optimizer:BaseOptimizer.add_variable_from_reference",
         "keras.src.optimizers.adafactor:backend",
+        "?keras.src.optimizers.muon:Muon.build",
         "?keras.src.optimizers.muon:Muon._should_use_adamw",
         "?keras.src.optimizers.multi_optimizer:OptimizerMap.__call__",
         "keras.src.optimizers.loss_scale_optimizer:LossScaleOptimizer.scale_loss",

@@ -125,25 +125,25 @@ def variables_are_where_they_are_placed():
             assert "/job:ps" in tf.Variable(1.0).device
 
 
-@checks("seats_in_all_reduces")
+@checks("piggyback_slots")
 def a_vector_goes_along_with_the_gradients():
     def reduce():
         replica = tf.distribute.get_replica_context()
         return replica.all_reduce(tf.distribute.ReduceOp.SUM, [tf.ones([3]), tf.ones([2])])
 
     with tf.Graph().as_default(), multi_worker(num_devices=1).scope():
-        with _tf.seats_in_all_reduces(4) as seats:
+        with _tf.piggyback_slots(4) as slots:
             sums = tf.distribute.get_strategy().run(reduce)
-        (seat,) = seats
-        assert seat.total.shape == [4]
-        assert seat.entry.inputs[0].shape == [4]
-        assert "CollectiveReduceV2" in {op.type for op in seat.total.graph.get_operations()}
+        (slot,) = slots
+        assert slot.total.shape == [4]
+        assert slot.entry.inputs[0].shape == [4]
+        assert "CollectiveReduceV2" in {op.type for op in slot.total.graph.get_operations()}
         assert [value.shape for value in sums] == [[3], [2]]
 
 
-@checks("Seat")
-def a_seat_is_a_tuple():
-    assert _tf.Seat._fields == ("entry", "reduction", "total")
+@checks("PiggybackSlot")
+def a_slot_is_a_tuple():
+    assert _tf.PiggybackSlot._fields == ("entry", "reduction", "total")
 
 
 # --- gradients.py -------------------------------------------------------------------------------
