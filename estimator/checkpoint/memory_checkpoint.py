@@ -13,7 +13,8 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from estimator.checkpoint.saver_ops import Key, keys_of, last_restore_op, last_save_op, ops_behind
+from estimator.checkpoint.saver_ops import Key, keys_of, last_restore_op, last_save_op
+from estimator.rewrite.graph_walk import ops_of_type
 
 State: TypeAlias = dict[Key, np.ndarray]
 
@@ -22,7 +23,7 @@ def read_state(saver: tf.compat.v1.train.Saver, session: tf.compat.v1.Session) -
     """What `saver` would write now."""
     tensors = {
         key: tensor
-        for op in ops_behind(last_save_op(session.graph, saver), "SaveV2")
+        for op in ops_of_type(last_save_op(session.graph, saver), "SaveV2")
         for key, tensor in zip(keys_of(op), op.inputs[3:], strict=True)
     }
     return dict(zip(tensors, session.run(list(tensors.values())), strict=True))
@@ -39,7 +40,7 @@ def load_state(
     last = last_restore_op(session.graph, saver)
     tensors = {
         tensor: key
-        for op in ops_behind(last, "RestoreV2")
+        for op in ops_of_type(last, "RestoreV2")
         for key, tensor in zip(keys_of(op), op.outputs, strict=True)
     }
     missing = sorted(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from estimator.rewrite.graph_walk import ops_of_type
+
 # The name in a checkpoint, and the part of a partitioned variable or b"".
 Key = tuple[bytes, bytes]
 
@@ -20,32 +22,18 @@ def last_restore_op(graph: tf.Graph, saver: tf.compat.v1.train.Saver) -> tf.Oper
 
 def saved_names(graph: tf.Graph, saver: tf.compat.v1.train.Saver) -> set[str]:
     """Of what it saves."""
-    return _names(ops_behind(last_save_op(graph, saver), "SaveV2"))
+    return _names(ops_of_type(last_save_op(graph, saver), "SaveV2"))
 
 
 def restored_names(graph: tf.Graph, saver: tf.compat.v1.train.Saver) -> set[str]:
     """Of what it restores."""
-    return _names(ops_behind(last_restore_op(graph, saver), "RestoreV2"))
+    return _names(ops_of_type(last_restore_op(graph, saver), "RestoreV2"))
 
 
 def keys_of(op: tf.Operation) -> list[Key]:
     """Of the tensors of a SaveV2 or RestoreV2 op, in their order."""
     names, parts = (tf.get_static_value(op.inputs[i]) for i in (1, 2))
     return list(zip(names.tolist(), parts.tolist(), strict=True))
-
-
-def ops_behind(last: tf.Operation, kind: str) -> list[tf.Operation]:
-    """The ops of a kind that `last` waits for."""
-    found, seen, stack = [], {last}, [last]
-    while stack:
-        op = stack.pop()
-        if op.type == kind:
-            found.append(op)
-            continue
-        before = {tensor.op for tensor in op.inputs} | set(op.control_inputs)
-        stack.extend(before - seen)
-        seen |= before
-    return found
 
 
 def _names(ops: list[tf.Operation]) -> set[str]:

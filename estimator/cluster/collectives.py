@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.rewrite.control_order import ops_behind
+from estimator.rewrite.graph_walk import ops_behind
 
 # Strategies number their groups from 1; this group has the host device of each worker.
 _GROUP_KEY = 2**30

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from estimator.config.checks import WrongTypeError
 from estimator.console import no_internal_deprecations, note
+from estimator.rewrite.graph_walk import walk
 from estimator.spec.outputs import ExportOutput, PredictOutput, SupervisedOutput
 
 _log = logging.getLogger("estimator")
@@ -137,21 +138,18 @@ def _make_signature(output: ExportOutput, receiver_tensors: Mapping[str, Any]) -
 
 def _check_reachable(graph: tf.Graph, names: Sequence[str], fed: set[str]) -> None:
     """Raises ValueError if a tensor of `names` needs a placeholder that is not `fed`."""
-    waiting = [graph.get_tensor_by_name(name).op for name in names if name not in fed]
-    seen = set()
-    while waiting:
-        op = waiting.pop()
-        if op.name in seen:
-            continue
-        seen.add(op.name)
+    outputs = [graph.get_tensor_by_name(name).op for name in names if name not in fed]
+
+    def behind(op: tf.Operation) -> list[tf.Operation]:
+        return [*(tensor.op for tensor in op.inputs if tensor.name not in fed), *op.control_inputs]
+
+    for op in walk(outputs, behind):
         # Other ops may wait for a placeholder that is fed, without taking its value.
         if op.type == "Placeholder" and op.outputs[0].name not in fed:
             raise ValueError(
                 f"its outputs need the placeholder {op.name!r}, which is not among its inputs "
                 f"{sorted(fed)}. Add it to the receiver tensors"
             )
-        waiting.extend(tensor.op for tensor in op.inputs if tensor.name not in fed)
-        waiting.extend(op.control_inputs)
 
 
 def _tensor_names(info: Any) -> list[str]:

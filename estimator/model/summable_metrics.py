@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.model.replicas import Replicas
-from estimator.rewrite.control_order import ops_behind
+from estimator.rewrite.graph_walk import ops_behind, walk
 
 # Ops that take a resource and leave it as it is, of those that TensorFlow does not know as such.
 _READS = {
@@ -125,20 +125,16 @@ class _SumCheck:
 
     def why_not_sum(self, value: tf.Tensor) -> str | None:
         """Why a metric's value is not a function of sums over all replicas; None if it is."""
-        found, stack = set(), [value.op]
-        while stack:
-            op = stack.pop()
-            if op in found:
-                continue
-            found.add(op)
+
+        def behind(op: tf.Operation) -> list[tf.Operation]:
+            is_sum = self._summed_variable(op) is not None
+            return [] if is_sum else [tensor.op for tensor in op.inputs]
+
+        for op in walk([value.op], behind):
             variable = self._summed_variable(op)
-            if variable is not None:
-                if reason := self._why_not_added(variable):
-                    return reason
-                continue
-            if reason := self._why_unclear(op):
+            reason = self._why_unclear(op) if variable is None else self._why_not_added(variable)
+            if reason is not None:
                 return reason
-            stack += [tensor.op for tensor in op.inputs]
         return None
 
     def _summed_variable(self, op: tf.Operation) -> tf.Variable | None:
@@ -170,15 +166,19 @@ class _SumCheck:
 
     def _why_depends(self, tensor: tf.Tensor) -> str | None:
         """Why what is added may depend on more than the batch; None if it does not."""
-        stack = [tensor.op]
-        while stack:
-            op = stack.pop()
-            if op in self._clear or _RANDOM.match(op.type):
-                continue
+
+        def is_clear(op: tf.Operation) -> bool:
+            return op in self._clear or _RANDOM.match(op.type) is not None
+
+        def behind(op: tf.Operation) -> list[tf.Operation]:
+            return [tensor.op for tensor in op.inputs if not is_clear(tensor.op)]
+
+        if is_clear(tensor.op):
+            return None
+        for op in walk([tensor.op], behind):
             if reason := self._why_unclear(op):
                 return reason
             self._clear.add(op)
-            stack += [tensor.op for tensor in op.inputs]
         return None
 
     def _why_unclear(self, op: tf.Operation) -> str | None:

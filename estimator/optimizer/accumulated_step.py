@@ -10,7 +10,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.optimizer.accumulation import Accumulation
 from estimator.rewrite import updates
-from estimator.rewrite.subgraph_copy import ops_before
+from estimator.rewrite.graph_walk import ops_before
 
 
 @dataclasses.dataclass(frozen=True)

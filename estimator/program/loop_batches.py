@@ -17,7 +17,8 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.input.input_calls import Input, batch_tensors, build_replica_batches
 from estimator.program.loop_output import LoopOutput, build_loop_output
-from estimator.rewrite.subgraph_copy import build_copy, ops_before, runs_each_time
+from estimator.rewrite.graph_walk import ops_before
+from estimator.rewrite.subgraph_copy import build_copy, runs_each_time
 
 _GETS = ("IteratorGetNext", "IteratorGetNextSync")
 _MAX_SIZE = 8  # Of a constant that says something of a shape.

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.rewrite.subgraph_copy import build_copy, ops_before
+from estimator.rewrite.graph_walk import ops_before
+from estimator.rewrite.subgraph_copy import build_copy
 from estimator.runtime.ps_placement import on_own_task
 
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.input import input_calls
 from estimator.rewrite import updates
-from estimator.rewrite.control_order import in_order, ops_behind, waits_of
+from estimator.rewrite.graph_walk import in_order, ops_behind, waits_of
 
 _READS = ("ReadVariableOp", "ResourceGather")
 

@@ -31,7 +31,7 @@ from estimator.program.skipped_steps import build_snapshot, build_take_back
 from estimator.program.step_order import order_assignments, order_reads
 from estimator.randomness.random_ops import drawing_by_step
 from estimator.rewrite import updates
-from estimator.rewrite.control_order import ops_behind
+from estimator.rewrite.graph_walk import ops_behind
 from estimator.rewrite.hoist import without_waits
 from estimator.rewrite.packing import pack_messages, task_of
 from estimator.rewrite.subgraph_copy import build_copy, runs_each_time

@@ -32,7 +32,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.cluster.collectives import num_local_replicas, replica_id
 from estimator.randomness.stateless_twins import COMPILED_TWINS, TWINS, RngKey, build_counter
-from estimator.rewrite.subgraph_copy import ops_before
+from estimator.rewrite.graph_walk import ops_before
 
 _PRIME = 2654435761  # 2^32 over the golden ratio: turn i of a loop in step s is s * _PRIME + i.
 

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.rewrite.subgraph_copy import ops_before
+from estimator.rewrite.graph_walk import ops_before
 
 
 def without_order(value: Any) -> Any:

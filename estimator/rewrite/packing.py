@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.rewrite.control_order import in_order, waits_of
+from estimator.rewrite.graph_walk import in_order, waits_of
 
 # A larger tensor is not worth the copy, and would keep the others waiting.
 _MOST_BYTES = 64 * 1024

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.rewrite.graph_walk import ops_before
 
 
 def build_copy(
@@ -33,24 +34,6 @@ def build_copy(
     return tf.nest.map_structure(
         lambda t: None if t is None else _copied(t, copies), value, expand_composites=True
     )
-
-
-def ops_before(
-    tensors: Sequence[tf.Tensor], follow: Callable[[tf.Operation], bool]
-) -> list[tf.Operation]:
-    """The ops that `tensors` come from, as far back as `follow` says; inputs stand first."""
-    found: dict[tf.Operation, None] = {}
-    stack = [(tensor.op, False) for tensor in tensors]
-    while stack:
-        op, are_inputs_done = stack.pop()
-        if op in found or not follow(op):
-            continue
-        if are_inputs_done:
-            found[op] = None
-        else:
-            stack.append((op, True))
-            stack.extend((tensor.op, False) for tensor in op.inputs)
-    return list(found)
 
 
 def runs_each_time(op: tf.Operation) -> bool:

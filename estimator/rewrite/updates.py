@@ -20,7 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.rewrite.control_order import ops_behind, waits_of
+from estimator.rewrite.graph_walk import ops_behind, waits_of
 
 _READS = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd"}
 

@@ -1,0 +1,98 @@
+"""Walks over graphs: which ops run before others, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+import tensorflow as tf
+
+
+def waits_of(op: tf.Operation) -> list[tf.Operation]:
+    """Returns what runs before `op`: the ops that it reads, and those that it waits for."""
+    return [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+
+
+def walk(
+    ops: Iterable[tf.Operation],
+    behind: Callable[[tf.Operation], Iterable[tf.Operation]] = waits_of,
+) -> Iterator[tf.Operation]:
+    """Yields `ops` and whatever is behind them, each op once, as soon as it is found.
+
+    Args:
+      ops: where to begin.
+      behind: the ops behind one, which are walked to next; empty to go no further there. It is
+        called after its op has been yielded.
+    """
+    found = dict.fromkeys(ops)
+    stack = list(found)
+    yield from stack
+    while stack:
+        for other in behind(stack.pop()):
+            if other not in found:
+                found[other] = None
+                stack.append(other)
+                yield other
+
+
+def ops_behind(
+    ops: Iterable[tf.Operation], among: Collection[tf.Operation] | None = None
+) -> dict[tf.Operation, None]:
+    """Returns what runs when `ops` run, themselves included, in the order it was found.
+
+    Args:
+      ops: where to begin.
+      among: a set: only what is in it counts, and is looked behind. None is every op.
+    """
+    if among is None:
+        return dict.fromkeys(walk(ops))
+    return dict.fromkeys(
+        walk(
+            [op for op in ops if op in among],
+            lambda op: [other for other in waits_of(op) if other in among],
+        )
+    )
+
+
+def ops_of_type(last: tf.Operation, kind: str) -> list[tf.Operation]:
+    """Returns the ops of a type that `last` waits for; what is behind those is not looked at."""
+    behind = walk([last], lambda op: [] if op.type == kind else waits_of(op))
+    return [op for op in behind if op.type == kind]
+
+
+def ops_before(
+    tensors: Sequence[tf.Tensor], follow: Callable[[tf.Operation], bool]
+) -> list[tf.Operation]:
+    """The ops that `tensors` come from, as far back as `follow` says; inputs stand first."""
+    found: dict[tf.Operation, None] = {}
+    stack = [(tensor.op, False) for tensor in tensors]
+    while stack:
+        op, are_inputs_done = stack.pop()
+        if op in found or not follow(op):
+            continue
+        if are_inputs_done:
+            found[op] = None
+        else:
+            stack.append((op, True))
+            stack.extend((tensor.op, False) for tensor in op.inputs)
+    return list(found)
+
+
+def in_order(ops: Sequence[tf.Operation]) -> list[tf.Operation]:
+    """The ops, each after those of them that it waits for: not always as they were made."""
+    remaining, ordered = set(ops), []
+    stack = list(reversed(ops))
+    while stack:
+        op = stack[-1]
+        ahead = [other for other in waits_of(op) if other in remaining] if op in remaining else []
+        if ahead and not _closes_a_loop(op):
+            stack += ahead
+        else:
+            stack.pop()
+            if op in remaining:
+                remaining.remove(op)
+                ordered.append(op)
+    return ordered
+
+
+def _closes_a_loop(op: tf.Operation) -> bool:
+    return op.type == "NextIteration"
