@@ -29,6 +29,7 @@ def make_model_fn(accumulate_steps):
     return model_fn
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("is_saved_by_hook", [False, True])
 @pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2", "central_storage_x2"])
 @pytest.mark.parametrize(("loop", "accumulate_steps"), [(1, 1), (100, 1), (1, 2), (100, 2)])

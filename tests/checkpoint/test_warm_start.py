@@ -116,6 +116,7 @@ def tf_keras_layer(x):
     return layer(x), layer.bias
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("iterations_per_loop", [1, 10])
 @pytest.mark.parametrize("layer", [v1_layer, keras_layer, tf_keras_layer])
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -148,6 +149,7 @@ def test_weights_start_at_the_old_ones_and_train_on(
         )
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("iterations_per_loop", [1, 10])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("library", [tf.keras, tf_keras], ids=["keras", "tf_keras"])

@@ -106,6 +106,7 @@ def whole(tmp_path_factory):
     return run
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @EVERYWHERE
 def test_batches_of_a_window_train_like_one_batch(strategy, loop, optimizer, whole, tmp_path):

@@ -183,6 +183,7 @@ def check_statistics(actual, expected):
         np.testing.assert_allclose(actual[kind], value, rtol=1e-5, err_msg=kind)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize(("loop", "is_wired"), [(1, False), (4, False), (4, True)])
 def test_moving_statistics_are_updated_once_a_step(flavour_and_strategy, loop, is_wired, tmp_path):
     flavour, strategy = flavour_and_strategy
@@ -192,6 +193,7 @@ def test_moving_statistics_are_updated_once_a_step(flavour_and_strategy, loop, i
     check_statistics(checkpoint_statistics(model), moving_statistics(NUM_STEPS, num_replicas))
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("always_trains", [False, True])
 def test_evaluation_leaves_moving_statistics_as_they_are(
     flavour_and_strategy, always_trains, tmp_path

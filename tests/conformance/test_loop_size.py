@@ -113,6 +113,7 @@ def check_bit_equal(first, second):
         np.testing.assert_array_equal(value, second[name], err_msg=name)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("strategy", ONE_REPLICA)
 @pytest.mark.parametrize(("logits", "optimizer"), MODELS)
 def test_loop_size_does_not_change_the_weights(logits, optimizer, strategy, tmp_path):
@@ -126,6 +127,7 @@ def test_loop_size_does_not_change_the_weights(logits, optimizer, strategy, tmp_
     check_bit_equal(weights[1], weights[100])
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("strategy", ["mirrored_x2", "central_storage_x2"])
 @pytest.mark.parametrize(("logits", "optimizer"), MODELS)
 def test_loop_size_does_not_change_the_weights_of_replicas(logits, optimizer, strategy, tmp_path):

@@ -170,6 +170,7 @@ def check_metrics(results, num_examples):
         np.testing.assert_allclose(results[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("num_examples", NUM_EXAMPLES)
 @pytest.mark.parametrize("metrics", METRICS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -280,6 +281,7 @@ def tpu_input_fn(params):
     return make_input_fn(101, params["batch_size"])()
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("tensors", ["list", "dict"])
 @pytest.mark.parametrize("metric_fn", METRIC_FNS)
 @pytest.mark.parametrize("strategy", ["x1", "mirrored_x3", "central_storage_x2"])

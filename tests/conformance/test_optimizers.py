@@ -52,6 +52,7 @@ def check_matches(model, reference):
         np.testing.assert_allclose(value, weights[name], rtol=0, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("loop", cases.LOOPS)
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -62,6 +63,7 @@ def test_weights_are_those_of_the_reference(strategy, optimizer, wrapper, loop, 
     check_matches(model, make_reference(optimizer))
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("loop", [1, 100])
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("optimizer", TF_KERAS_OPTIMIZERS)
@@ -86,6 +88,7 @@ STRATEGY_OBJECTS = {
 }
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("loop", [1, 100])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("strategy", STRATEGY_OBJECTS)
@@ -126,6 +129,7 @@ def test_a_mirrored_strategy_made_eagerly_does_as_its_name(tmp_path):
     assert done.stdout.count("matches") == len(OPTIMIZERS) * 2
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("loop", [1, 100])
 @pytest.mark.parametrize("optimizer", ["v1_sgd", "keras_sgd"])
 @pytest.mark.parametrize("strategy", cases.STRATEGIES)
@@ -186,6 +190,7 @@ def eager_table(request):
     return request.param, table.numpy()
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("loop", [1, 100])
 @pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2", "central_storage_x2"])
 def test_sparse_gradients_give_the_weights_of_eager_training(strategy, eager_table, loop, tmp_path):

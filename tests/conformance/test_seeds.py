@@ -71,6 +71,7 @@ def train(model_dir, logits, input_fn, **config):
     return {name: model.get_variable_value(name) for name in names}
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("loop", [1, 100])
 @pytest.mark.parametrize("strategy", REPLICAS)
 @pytest.mark.parametrize("logits", LOGITS)
@@ -430,6 +431,7 @@ def order_of_epochs(model_dir, epochs=2, seed=None, **config):
     return order.by_epoch()
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("strategy", REPLICAS)
 @pytest.mark.parametrize("loop", [1, 5])
 @pytest.mark.parametrize(("graph_seed", "op_seed"), [(None, None), (5, None), (5, 7), (None, 7)])

@@ -145,6 +145,7 @@ FLAVOURS = {
 }
 
 
+@pytest.mark.pairwise
 @LOOPS
 @pytest.mark.parametrize("strategy", layers.REPLICAS)
 @pytest.mark.parametrize("flavour", FLAVOURS)

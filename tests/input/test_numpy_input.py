@@ -166,6 +166,7 @@ def test_what_tensorflow_does_with_a_batch_does_not_reach_the_array():
 # --- In an estimator -----------------------------------------------------------------------------
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("loop", [1, 4])
 @pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.parametrize("shuffle", [True, False])

@@ -1,16 +1,14 @@
 """Starts the tasks of a cluster on this machine, each a process, and ends them all."""
 
 import json
-import os
-import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-LIMIT_SECS = 120
+from tests.forked import LIMIT_SECS, ROOT, Program
+
+__all__ = ["LIMIT_SECS", "ROOT", "Cluster", "free_addresses", "make_addresses", "tf_config"]
 
 
 def free_addresses(count):
@@ -34,66 +32,29 @@ def tf_config(addresses, task_type, task_id):
     return json.dumps({"cluster": addresses, "task": {"type": task_type, "index": task_id}})
 
 
-class Task:
-    """A process of a cluster, whose output is kept in files: no pipe fills up."""
+class Task(Program):
+    """A process of a cluster; one `inside` something is no fork."""
 
     def __init__(self, addresses, task_type, task_id, program, arguments, environment, inside=()):
+        self._inside = inside
+        config = tf_config(addresses, task_type, task_id)
+        super().__init__(program, *arguments, TF_CONFIG=config, **environment)
         self.name = f"{task_type} {task_id}"
-        self._out, self._err = (tempfile.TemporaryFile("w+") for _ in range(2))  # noqa: SIM115
-        self.process = subprocess.Popen(
-            [*inside, sys.executable, program, *map(str, arguments)],
-            env={
-                **os.environ,
-                "PYTHONPATH": ROOT,
-                "TF_CPP_MIN_LOG_LEVEL": "3",
-                "CUDA_VISIBLE_DEVICES": "",
-                "TF_CONFIG": tf_config(addresses, task_type, task_id),
-                **environment,
-            },
-            stdout=self._out,
-            stderr=self._err,
-            text=True,
-        )
-
-    @property
-    def out(self):
-        return self._read(self._out)
-
-    @property
-    def err(self):
-        return self._read(self._err)
 
     @property
     def results(self):
         """The JSON that each line of its output holds."""
         return [json.loads(line) for line in self.out.splitlines() if line.startswith("{")]
 
-    def wait_for(self, text, limit_secs=LIMIT_SECS):
-        """Waits until the task has written `text`."""
-        end = time.monotonic() + limit_secs
-        while text not in self.out:
-            assert self.process.poll() is None, self.err[-3000:]
-            assert time.monotonic() < end, f"{self.name} did not write {text!r}"
-            time.sleep(0.05)
-
-    def send(self, number):
-        self.process.send_signal(number)
-
-    def status(self, limit_secs=LIMIT_SECS):
-        """The exit status, waited for."""
-        return self.process.wait(limit_secs)
-
-    def end(self):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait()
-        self._out.close()
-        self._err.close()
-
-    def _read(self, file):
-        file.flush()
-        with open(f"/proc/self/fd/{file.fileno()}") as again:
-            return again.read()
+    def _start(self, command, environment):
+        if not self._inside:
+            return super()._start(command, environment)
+        return subprocess.Popen(
+            [*self._inside, sys.executable, *command],
+            env=environment,
+            stdout=self._out,
+            stderr=self._err,
+        )
 
 
 class Cluster:

@@ -2,29 +2,21 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from tests.forked import ROOT, Program
+
 SCRIPT = os.path.join(ROOT, "tests", "integration", "old_script.py")
 NAMES = ["b", "b/Adam", "b/Adam_1", "beta1_power", "beta2_power", "global_step"]
 NAMES += ["w", "w/Adam", "w/Adam_1"]
 
 
 def run_process(*arguments):
-    finished = subprocess.run(
-        [sys.executable, SCRIPT, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": ROOT, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr[-3000:]
-    return json.loads(finished.stdout), finished.stderr
+    with Program(SCRIPT, *arguments) as program:
+        assert program.status() == 0, program.err[-3000:]
+        return json.loads(program.out), program.err
 
 
 @pytest.mark.slow

@@ -1,33 +1,22 @@
 """R4 on one machine: a run that was killed and resumed is the run that was not."""
 
-import os
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.forked import Program
 from tests.integration import resumable_run
 from tests.toy import checkpoint_steps
-
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def run_process(model_dir, strategy, iterations_per_loop, dropout, kill_at_step=0):
     """Runs `resumable_run` in a process of its own; returns its exit status."""
     arguments = (model_dir, strategy, iterations_per_loop, dropout, kill_at_step)
-    finished = subprocess.run(
-        [sys.executable, resumable_run.__file__, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": ROOT, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert finished.returncode in (0, -signal.SIGKILL), finished.stderr[-3000:]
-    return finished.returncode
+    with Program(resumable_run.__file__, *arguments) as program:
+        assert program.status() in (0, -signal.SIGKILL), program.err[-3000:]
+        return program.status()
 
 
 def values_of(model_dir):

@@ -2,38 +2,26 @@
 
 import os
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 import estimator as est
+from tests.forked import Program
 from tests.integration import signalled_run
 from tests.toy import Model, checkpoint_steps, numbers, weight_after
-
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 EXIT_STATUS = {signal.SIGTERM: 143, signal.SIGINT: -signal.SIGINT}
 
 
 def run_and_signal(model_dir, iterations_per_loop, phase, numbers_of_signals):
     """Sends the signals once the phase has begun; returns the exit status, stdout and stderr."""
-    process = subprocess.Popen(
-        [sys.executable, signalled_run.__file__, str(model_dir), str(iterations_per_loop), phase],
-        env={**os.environ, "PYTHONPATH": ROOT, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout.readline() == "begun\n"
+    arguments = (model_dir, iterations_per_loop, phase)
+    with Program(signalled_run.__file__, *arguments) as program:
+        program.wait_for("begun\n")
         for number in numbers_of_signals:
-            process.send_signal(number)
-        out, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    return process.returncode, out, err
+            program.send(number)
+        return program.status(60), program.out, program.err
 
 
 def assert_goes_on(model_dir):

@@ -37,6 +37,7 @@ def make_model_fn(metrics):
     return model_fn
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("loop", [1, 100])
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 @pytest.mark.parametrize("metrics", [keras.metrics, tf_keras.metrics], ids=["keras", "tf_keras"])

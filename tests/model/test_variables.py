@@ -113,6 +113,7 @@ def test_what_an_input_makes_itself_keeps_its_name(tmp_path):
     assert not [name for name in names if "input" in name]
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("parts", [None, 2])
 @pytest.mark.parametrize("iterations_per_loop", [1, 5])
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -328,6 +328,7 @@ def test_a_hook_that_stops_at_the_last_step_of_all_is_not_the_reason(tmp_path, i
 # The end of the input.
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("strategy", ["mirrored", "central_storage"])
 @pytest.mark.parametrize("iterations_per_loop", [1, 5])
 @pytest.mark.parametrize("num_batches", [2, 7, 10, 11, 13, 20])

@@ -1,0 +1,225 @@
+"""Programs in processes of their own, without seconds of importing TensorFlow for each of them.
+
+A server imports it once and forks for each program, before TensorFlow has made a thread. What is
+forked runs a file as `python FILE ARGUMENTS` would, with an environment, a seed of NumPy and
+TensorFlow devices of its own; it can be killed and sent signals, and its exit status is told. There
+are two servers that take turns, so that the tasks of a cluster differ in how Python orders sets.
+
+Not for a program that must choose something before TensorFlow is imported.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import itertools
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import types
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+NUM_SERVERS = 2
+LIMIT_SECS = 120
+# What TensorFlow reads when it is imported, or soon after.
+ENVIRONMENT = {"PYTHONPATH": ROOT, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+
+
+class Program:
+    """A Python file that runs, whose output is kept in files: no pipe fills up."""
+
+    def __init__(self, path, *arguments, **environment):
+        self.name = os.path.basename(path)
+        self._out, self._err = (tempfile.TemporaryFile("w+") for _ in range(2))  # noqa: SIM115
+        command = [path, *map(str, arguments)]
+        self.process = self._start(command, {**os.environ, **ENVIRONMENT, **environment})
+
+    def _start(self, command, environment):
+        server = next(_servers())
+        return server.start(command, environment, self._out.fileno(), self._err.fileno())
+
+    @property
+    def out(self):
+        return self._read(self._out)
+
+    @property
+    def err(self):
+        return self._read(self._err)
+
+    def wait_for(self, text, limit_secs=LIMIT_SECS):
+        """Waits until it has written `text`."""
+        end = time.monotonic() + limit_secs
+        while text not in self.out:
+            assert self.process.poll() is None, self.err[-3000:]
+            assert time.monotonic() < end, f"{self.name} did not write {text!r}"
+            time.sleep(0.05)
+
+    def send(self, number):
+        self.process.send_signal(number)
+
+    def status(self, limit_secs=LIMIT_SECS):
+        """The exit status, waited for."""
+        return self.process.wait(limit_secs)
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+        self._out.close()
+        self._err.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.end()
+
+    def _read(self, file):
+        file.flush()
+        with open(f"/proc/self/fd/{file.fileno()}") as again:
+            return again.read()
+
+
+@functools.cache
+def _servers():
+    """The servers in turn, for ever."""
+    return itertools.cycle([_Server() for _ in range(NUM_SERVERS)])
+
+
+class _Server:
+    """The process that forks; it ends with this one."""
+
+    def __init__(self):
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno())],
+                env={**os.environ, **ENVIRONMENT, "OPENBLAS_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        atexit.register(self._end)
+
+    def start(self, command, environment, stdout, stderr):
+        ours, theirs = os.pipe()
+        request = json.dumps([command, environment, os.getcwd()]).encode()
+        socket.send_fds(self._socket, [request], [stdout, stderr, theirs])
+        os.close(theirs)
+        return _Process(command, os.fdopen(ours))
+
+    def _end(self):
+        self._socket.close()
+        self._process.wait()
+
+
+class _Process:
+    """As much of `subprocess.Popen` as is needed, for a process that another one has forked."""
+
+    def __init__(self, command, told):
+        self._command, self._told = command, told  # Its pid is told, and then its exit status.
+        self.pid = int(self._told.readline())
+        self.returncode = None
+
+    def poll(self):
+        if self.returncode is None and select.select([self._told], [], [], 0)[0]:
+            self.wait()
+        return self.returncode
+
+    def wait(self, timeout=None):
+        if self.returncode is None:
+            if not select.select([self._told], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self._command, timeout)
+            self.returncode = int(self._told.readline())
+            self._told.close()
+        return self.returncode
+
+    def send_signal(self, number):
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+# --- In the server -------------------------------------------------------------------------------
+
+
+def _serve(connection):
+    """Forks for each request until nobody can ask any more; returns the request in the fork."""
+    import estimator as est
+
+    assert est.Estimator  # The public names are imported on first use, and TensorFlow with them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ended, wakes = socket.socketpair()
+    wakes.setblocking(False)
+    ended.setblocking(False)
+    signal.set_wakeup_fd(wakes.fileno())
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    told = {}  # By process: where its status is told.
+    while True:
+        ready, _, _ = select.select([connection, ended], [], [])
+        if ended in ready:
+            ended.recv(1000)
+        _tell_statuses(told)
+        if connection not in ready:
+            continue
+        request, fds, _, _ = socket.recv_fds(connection, 1 << 18, 3)
+        if not request:
+            sys.exit()
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGINT, signal.SIGCHLD):
+                signal.signal(number, signal.SIG_DFL)
+            for one in (connection, ended, wakes):
+                one.close()
+            for fd in told.values():
+                os.close(fd)
+            return json.loads(request), fds
+        told[pid] = fds.pop()
+        for fd in fds:
+            os.close(fd)
+        os.write(told[pid], b"%d\n" % pid)
+
+
+def _tell_statuses(told):
+    """Tells the status of each process that has ended."""
+    while told:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        fd = told.pop(pid)
+        os.write(fd, b"%d\n" % os.waitstatus_to_exitcode(status))
+        os.close(fd)
+
+
+def _become(command, environment, directory, fds):
+    """Makes this process what `python COMMAND` would be, up to its first line; returns that."""
+    import random
+
+    import numpy as np
+
+    for number, fd in zip((1, 2), fds, strict=False):
+        os.dup2(fd, number)
+    for fd in fds:
+        os.close(fd)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(directory)
+    random.seed()
+    np.random.seed()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.argv[:] = command
+    sys.path[0] = os.path.dirname(command[0])
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__file__ = command[0]
+    with open(command[0]) as file:
+        return compile(file.read(), command[0], "exec"), main.__dict__
+
+
+if __name__ == "__main__":
+    _request, _fds = _serve(socket.socket(fileno=int(sys.argv[1])))
+    exec(*_become(*_request, _fds))
