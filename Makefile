@@ -16,6 +16,8 @@ CANARY_VENV ?= .venv-canary-$(TF)
 
 RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --editable
+# Neighbours run in one process as long as both have work: what a module shares is made once.
+TWO_PROCESSES := --numprocesses 2 --dist worksteal
 CHECK_VERSION := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 
 .DEFAULT_GOAL := help
@@ -36,10 +38,10 @@ mnist: $(VENV)/.installed
 	$(RUN) run_mnist.py $(ARGS)
 
 test: lint
-	$(RUN) -m pytest --numprocesses 2 $(ARGS)
+	$(RUN) -m pytest $(TWO_PROCESSES) $(ARGS)
 
 test-full: lint
-	$(RUN) -m pytest --numprocesses 2 -m '' $(ARGS)
+	$(RUN) -m pytest $(TWO_PROCESSES) -m '' $(ARGS)
 
 contract-peer: $(PEER_PYTHON)
 	$(PEER_PYTHON) -m pytest --numprocesses 2 $(ARGS) tests/contract

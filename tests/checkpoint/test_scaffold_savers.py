@@ -66,6 +66,7 @@ def averaged(batches):
     return w, average
 
 
+@pytest.mark.pairwise
 @LOOPS
 @STRATEGIES
 @WHERE
@@ -159,6 +160,7 @@ def test_a_variable_that_neither_saver_nor_init_op_knows_is_named(tmp_path):
             verb()
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize(
     ("loop", "keep", "where"), [(1, 2, "scaffold"), (100, 0, "scaffold_fn"), (100, 2, "scaffold")]
 )

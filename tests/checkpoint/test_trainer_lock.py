@@ -1,53 +1,46 @@
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
 import estimator as est
 from estimator.checkpoint.trainer_lock import FILE_NAME, trainer_lock
+from tests.checkpoint import lock_holder
+from tests.forked import Program
 from tests.toy import Model, numbers
-
-# Holds the lock of a directory until a line comes.
-_HOLD = """
-import sys
-from estimator.checkpoint.trainer_lock import trainer_lock
-with trainer_lock(sys.argv[1], 0):
-    print("holds", flush=True)
-    sys.stdin.readline()
-"""
 
 
 @pytest.fixture
 def holder(tmp_path):
-    """Another process that trains in `tmp_path`."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _HOLD, str(tmp_path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout.readline() == "holds\n"
-        yield process
-        process.kill()
+    """Another process that trains in `tmp_path`, until it gets SIGUSR1."""
+    with Program(lock_holder.__file__, tmp_path) as program:
+        program.wait_for("holds")
+        yield program
+
+
+def end(holder):
+    """Lets it come to its end."""
+    holder.send(signal.SIGUSR1)
+    assert holder.status() == 0
 
 
 def test_a_second_trainer_is_told_of_the_first_and_writes_nothing(tmp_path, holder):
     config = est.RunConfig(session_creation_timeout_secs=0.1)
     with (
         est.Estimator(Model(), str(tmp_path), config) as second,
-        pytest.raises(RuntimeError, match=rf"`model_dir` .* by process {holder.pid} on .*: end"),
+        pytest.raises(
+            RuntimeError, match=rf"`model_dir` .* by process {holder.process.pid} on .*: end"
+        ),
     ):
         second.train(numbers(), steps=1)
     assert os.listdir(tmp_path) == [FILE_NAME]
-    holder.communicate("\n")  # The first comes to its end.
+    end(holder)
     assert os.listdir(tmp_path) == []
 
 
 def test_a_trainer_that_was_killed_holds_no_lock(tmp_path, holder):
-    holder.send_signal(signal.SIGKILL)
-    holder.wait()
+    holder.send(signal.SIGKILL)
+    holder.status()
     assert os.listdir(tmp_path) == [FILE_NAME]
     with est.Estimator(Model(), str(tmp_path)) as second:
         second.train(numbers(), steps=1)
@@ -59,7 +52,7 @@ def test_a_trainer_waits_for_one_that_is_ending(tmp_path, holder, caplog):
 
     def sleep(secs):
         waits.append(secs)
-        holder.communicate("\n")
+        end(holder)
 
     caplog.set_level("INFO", "estimator")
     with trainer_lock(str(tmp_path), 10, clock=lambda: 0.0, sleep=sleep):

@@ -142,12 +142,10 @@ def flavour(request):
 LIMITS = {("tf_keras_functional", "central_storage_x2")}
 
 
-@pytest.fixture(
-    params=[case for case in itertools.product(FLAVOURS, REPLICAS) if case not in LIMITS],
-    ids="-".join,
+FLAVOURS_AND_STRATEGIES = pytest.mark.parametrize(
+    ("flavour", "strategy"),
+    [case for case in itertools.product(FLAVOURS, REPLICAS) if case not in LIMITS],
 )
-def flavour_and_strategy(request):
-    return request.param
 
 
 def make_model(model_dir, flavour, loop=4, strategy="no_strategy", **params):
@@ -185,8 +183,8 @@ def check_statistics(actual, expected):
 
 @pytest.mark.pairwise
 @pytest.mark.parametrize(("loop", "is_wired"), [(1, False), (4, False), (4, True)])
-def test_moving_statistics_are_updated_once_a_step(flavour_and_strategy, loop, is_wired, tmp_path):
-    flavour, strategy = flavour_and_strategy
+@FLAVOURS_AND_STRATEGIES
+def test_moving_statistics_are_updated_once_a_step(flavour, strategy, loop, is_wired, tmp_path):
     model = make_model(tmp_path, flavour, loop, strategy, is_wired=is_wired)
     model.train(input_fn, max_steps=NUM_STEPS)
     num_replicas = cases.STRATEGIES[strategy].get("num_replicas", 1)
@@ -195,10 +193,10 @@ def test_moving_statistics_are_updated_once_a_step(flavour_and_strategy, loop, i
 
 @pytest.mark.pairwise
 @pytest.mark.parametrize("always_trains", [False, True])
+@FLAVOURS_AND_STRATEGIES
 def test_evaluation_leaves_moving_statistics_as_they_are(
-    flavour_and_strategy, always_trains, tmp_path
+    flavour, strategy, always_trains, tmp_path
 ):
-    flavour, strategy = flavour_and_strategy
     with make_model(tmp_path, flavour, strategy=strategy, always_trains=always_trains) as model:
         model.train(input_fn, max_steps=NUM_STEPS)
         before = checkpoint_statistics(model)
@@ -217,8 +215,8 @@ def predicted(model):
     return np.stack([row["logits"] for row in model.predict(input_fn)])
 
 
-def test_every_verb_works_and_resumes(flavour_and_strategy, tmp_path):
-    flavour, strategy = flavour_and_strategy
+@FLAVOURS_AND_STRATEGIES
+def test_every_verb_works_and_resumes(flavour, strategy, tmp_path):
     with make_model(tmp_path, flavour, strategy=strategy) as model:
         model.train(input_fn, steps=3)
         untrained = predicted(model)

@@ -1,5 +1,6 @@
 """The loop's size changes neither the weights nor what is recorded when."""
 
+import functools
 import glob
 
 import keras
@@ -211,6 +212,18 @@ def train_with_summaries(model_dir, strategy, loop, **config):
     return recorded(model_dir)
 
 
+@pytest.fixture(scope="module")
+def run_with_summaries(tmp_path_factory):
+    """By strategy and loop: the directory of a run, and what its event files hold."""
+
+    @functools.cache
+    def run(strategy, loop):
+        model_dir = tmp_path_factory.mktemp("summaries")
+        return model_dir, train_with_summaries(model_dir, strategy, loop)
+
+    return run
+
+
 def recorded_steps(loop):
     """The last step of the first call of all, and every third step, where loops are cut."""
     due = range(SUMMARY_STEPS, NUM_STEPS + 1, SUMMARY_STEPS)
@@ -219,8 +232,8 @@ def recorded_steps(loop):
 
 @pytest.mark.parametrize("loop", [1, 5, 100])
 @pytest.mark.parametrize("strategy", REPLICAS)
-def test_summaries_are_recorded_at_exactly_their_steps_once(strategy, loop, tmp_path):
-    events = train_with_summaries(tmp_path, strategy, loop)
+def test_summaries_are_recorded_at_exactly_their_steps_once(strategy, loop, run_with_summaries):
+    _, events = run_with_summaries(strategy, loop)
     due = recorded_steps(loop)
     by_tag = {tag: [step for t, step, _ in events if t == tag] for tag, _, _ in events}
     # Replica 0 speaks for all, under the tags that a single replica has.
@@ -229,8 +242,8 @@ def test_summaries_are_recorded_at_exactly_their_steps_once(strategy, loop, tmp_
 
 @pytest.mark.parametrize("loop", [1, 5, 100])
 @pytest.mark.parametrize("strategy", REPLICAS)
-def test_summaries_hold_the_values_of_their_step(strategy, loop, tmp_path):
-    events = train_with_summaries(tmp_path, strategy, loop)
+def test_summaries_hold_the_values_of_their_step(strategy, loop, run_with_summaries):
+    _, events = run_with_summaries(strategy, loop)
     due = recorded_steps(loop)
     numbers = {step: value.simple_value for tag, step, value in events if tag == "number"}
     assert numbers == {step: 10 * step for step in due}
@@ -244,18 +257,18 @@ def test_summaries_hold_the_values_of_their_step(strategy, loop, tmp_path):
 
 @pytest.mark.parametrize("loop", [1, 5, 100])
 @pytest.mark.parametrize("strategy", REPLICAS)
-def test_checkpoints_are_at_exactly_their_steps(strategy, loop, tmp_path):
-    train_with_summaries(tmp_path, strategy, loop)
-    paths = glob.glob(str(tmp_path / "model.ckpt-*.index"))
+def test_checkpoints_are_at_exactly_their_steps(strategy, loop, run_with_summaries):
+    model_dir, _ = run_with_summaries(strategy, loop)
+    paths = glob.glob(str(model_dir / "model.ckpt-*.index"))
     steps = sorted(int(path.rsplit("-", 1)[1].removesuffix(".index")) for path in paths)
     assert steps == [0, 7, 14, 21, 23]
 
 
-def test_a_loop_size_changes_no_recorded_byte(tmp_path):
+def test_a_loop_size_changes_no_recorded_byte(run_with_summaries):
     first, *others = [
         [
             (tag, step, value.SerializeToString())
-            for tag, step, value in train_with_summaries(tmp_path / str(loop), "no_strategy", loop)
+            for tag, step, value in run_with_summaries("no_strategy", loop)[1]
             if step % SUMMARY_STEPS == 0  # The first call's last step depends on the loop's size.
         ]
         for loop in (1, 5, 100)

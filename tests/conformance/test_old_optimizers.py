@@ -144,6 +144,7 @@ def test_an_optimizer_with_state_and_assignments_of_its_own_trains_as_numpy(
             np.testing.assert_allclose(saved, value, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.pairwise
 @STRATEGIES
 @pytest.mark.parametrize(
     ("loop", "kind"), [(1, "around another"), (100, "around another"), (100, "subclass")]
@@ -161,6 +162,7 @@ def test_an_optimizer_that_changes_gradients_sees_those_of_all_replicas(
     check_trained(train(tmp_path, model_fn, strategy, loop), update)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize(("loop", "is_wrapped"), [(1, False), (100, False), (100, True)])
 @STRATEGIES
 def test_sync_replicas_on_one_machine_trains_as_the_optimizer_inside(

@@ -134,6 +134,7 @@ def ran(strategy, loop, where):
     return seen
 
 
+@pytest.mark.pairwise
 @LOOPS
 @EVERYWHERE
 @WHERE
@@ -143,6 +144,7 @@ def test_init_op_runs_once_with_its_feed_dict_in_place_of_the_usual(strategy, lo
     assert trained.get_variable_value("global_step") == 6
 
 
+@pytest.mark.pairwise
 @LOOPS
 @EVERYWHERE
 @WHERE
@@ -154,6 +156,7 @@ def test_init_fn_is_called_once_after_it_with_the_scaffold(strategy, loop, where
     assert scaffold.saver.saver_def.max_to_keep == 3
 
 
+@pytest.mark.pairwise
 @LOOPS
 @EVERYWHERE
 @WHERE
@@ -161,6 +164,7 @@ def test_saver_says_how_many_checkpoints_stay(strategy, loop, where):
     assert ran(strategy, loop, where).steps == [[2, 3, 4], [4, 5, 6]]
 
 
+@pytest.mark.pairwise
 @LOOPS
 @EVERYWHERE
 @WHERE
@@ -175,6 +179,7 @@ def test_summary_op_takes_the_place_of_all_summaries(strategy, loop, where):
     assert own == [(1, 7.0), (2, 7.0), (4, 7.0), (6, 7.0)]
 
 
+@pytest.mark.pairwise
 @LOOPS
 @EVERYWHERE
 @WHERE
@@ -209,6 +214,7 @@ def test_local_init_op_runs_in_training_too_and_after_a_resume(tmp_path, strateg
     assert values == [3.0, 3.0 + after_one]
 
 
+@pytest.mark.pairwise
 @EVERYWHERE
 @pytest.mark.parametrize(
     ("part", "loop", "where"),

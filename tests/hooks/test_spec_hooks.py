@@ -64,6 +64,7 @@ def make(model_dir, model_fn, strategy, loop, **config):
     return est.Estimator(model_fn, str(model_dir), run_config)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize(("loop", "is_tpu"), [(1, False), (100, False), (100, True)])
 @STRATEGIES
 def test_each_verb_runs_the_hooks_of_its_own(tmp_path, strategy, loop, is_tpu):

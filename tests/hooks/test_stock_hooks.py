@@ -327,6 +327,7 @@ def test_a_logging_tensor_hook_logs_at_the_end(tmp_path, loop):
     assert trained.train_result.global_step == 7
 
 
+@pytest.mark.pairwise
 @LOOPS
 @STRATEGIES
 @pytest.mark.parametrize("fails", [True, False])
@@ -370,6 +371,7 @@ def test_a_final_ops_hook_that_wants_a_tensor_of_the_loop_is_told_the_ways_out(t
 # --- Those that feed and wait --------------------------------------------------------------------
 
 
+@pytest.mark.pairwise
 @LOOPS
 @STRATEGIES
 @pytest.mark.parametrize("is_named", [True, False])

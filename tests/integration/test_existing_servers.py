@@ -3,56 +3,34 @@
 import contextlib
 import json
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import estimator as est
-from estimator.config.cluster import environment_with
+from tests.forked import ROOT, Program
 from tests.integration import existing_run
-from tests.integration.cluster import LIMIT_SECS, ROOT, free_addresses, make_addresses
+from tests.integration.cluster import free_addresses, make_addresses
 from tests.integration.existing_run import make_model
 from tests.integration.worker_run import numbers
 
-ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ROOT}
-
-
-@contextlib.contextmanager
-def running(*arguments):
-    """A process, killed in the end if it is there."""
-    process = subprocess.Popen(
-        [sys.executable, *map(str, arguments)],
-        cwd=ROOT,
-        env=environment_with(**ENVIRONMENT),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+PROGRAM = existing_run.__file__
 
 
 @contextlib.contextmanager
 def servers(**roles):
-    """One server for each task; yields the addresses and the processes."""
+    """One server for each task; yields the addresses and the programs."""
     addresses = make_addresses(**roles)
     with contextlib.ExitStack() as stack:
-        processes = [
-            stack.enter_context(
-                running(existing_run.__file__, "server", json.dumps(addresses), role, index)
-            )
+        started = [
+            stack.enter_context(Program(PROGRAM, "server", json.dumps(addresses), role, index))
             for role, listed in addresses.items()
             for index in range(len(listed))
         ]
-        for process in processes:
-            assert process.stdout.readline() == "up\n"
-        yield addresses, processes
+        for server in started:
+            server.wait_for("up\n")
+        yield addresses, started
 
 
 def weights(model):
@@ -61,7 +39,7 @@ def weights(model):
 
 @pytest.mark.slow
 def test_every_verb_runs_on_a_server_that_runs_already_and_ends_when_it_does(tmp_path):
-    with servers(local=1) as (addresses, (process,)):
+    with servers(local=1) as (addresses, (server,)):
         (address,) = addresses["local"]
         master = f"grpc://{address}"
         for loop in (1, 100):
@@ -81,14 +59,12 @@ def test_every_verb_runs_on_a_server_that_runs_already_and_ends_when_it_does(tmp
         with pytest.raises(ValueError, match="calls Python functions .* without `tf.py_function`"):
             there.train(data, steps=1)
 
-        training = running(existing_run.__file__, "endless", master, tmp_path / "endless")
-        with training as client:
-            assert client.stdout.readline() == "begun\n"
-            process.send_signal(signal.SIGKILL)
-            _, err = client.communicate(timeout=LIMIT_SECS)
-        assert client.returncode == 1
-        gone = f"The server of `master` ({address}) is gone, so training cannot go on"
-        assert gone in err.splitlines()[-1]
+        with Program(PROGRAM, "endless", master, tmp_path / "endless") as client:
+            client.wait_for("begun\n")
+            server.send(signal.SIGKILL)
+            assert client.status() == 1
+            gone = f"The server of `master` ({address}) is gone, so training cannot go on"
+            assert gone in client.err.splitlines()[-1]
         impatient = make_model(tmp_path / "there1", master, session_creation_timeout_secs=1)
         for verb in (impatient.train, impatient.evaluate):
             with pytest.raises(TimeoutError, match=rf"{address}\) did not answer within .* \(1\)"):
@@ -105,15 +81,15 @@ def test_predictions_run_there_too_and_a_server_that_was_started_again_is_used_a
         return existing_run.average_model_fn(features, labels, mode)
 
     (address,) = free_addresses(1)
-    start = [existing_run.__file__, "server", json.dumps({"local": [address]}), "local", 0]
+    start = [PROGRAM, "server", json.dumps({"local": [address]}), "local", 0]
     config = est.tpu.RunConfig(master=f"grpc://{address}", session_creation_timeout_secs=60)
     model = est.Estimator(existing_run.average_model_fn, str(tmp_path))
     model.train(numbers(3))
     with est.Estimator(model_fn, str(tmp_path), config) as predictor:
         expected = [i * weights(model) for i in range(4)]
         for _ in range(2):
-            with running(*start) as process:
-                assert process.stdout.readline() == "up\n"
+            with Program(*start) as server:
+                server.wait_for("up\n")
                 np.testing.assert_allclose(list(predictor.predict(numbers(4))), expected)
 
 
@@ -128,9 +104,9 @@ def test_a_master_that_is_no_target_is_refused_by_every_verb(tmp_path, master):
 
 @pytest.mark.slow
 def test_run_mnist_trains_through_existing_servers_and_again_through_the_same(tmp_path):
-    with servers(ps=1, worker=2) as (addresses, processes):
+    with servers(ps=1, worker=2) as (addresses, started):
         flags = [
-            "run_mnist.py",
+            f"{ROOT}/run_mnist.py",
             "--mode=train",
             "--model=mnist_mlp",
             "--seed=1",
@@ -145,14 +121,14 @@ def test_run_mnist_trains_through_existing_servers_and_again_through_the_same(tm
         for loop, steps in ((10, 40), (1, 60)):
             more = [f"--train_steps={steps}", f"--iterations={loop}"]
             with (
-                running(*flags, *more, "--task_index=0") as chief,
-                running(*flags, *more, "--task_index=1") as worker,
+                Program(*flags, *more, "--task_index=0") as chief,
+                Program(*flags, *more, "--task_index=1") as worker,
             ):
-                printed = [task.communicate(timeout=LIMIT_SECS) for task in (chief, worker)]
-                assert [chief.returncode, worker.returncode] == [0, 0], printed
-            (row,) = [line.split() for line in printed[0][0].splitlines() if "steps " in line]
+                for task in (chief, worker):
+                    assert task.status() == 0, task.err[-3000:]
+                (row,) = [line.split() for line in chief.out.splitlines() if "steps " in line]
             assert int(row[1]) in (steps, steps + 1)
-        assert [process.poll() for process in processes] == [None] * 3
+        assert [server.process.poll() for server in started] == [None] * 3
 
 
 @pytest.mark.slow

@@ -10,6 +10,8 @@ import textwrap
 
 import psutil
 
+# Long, as a machine may be busy: what hangs is found all the same.
+LIMIT_SECS = 240
 ROOT = pathlib.Path(__file__).parents[2]
 
 # A process that a shell started with `&` ignores SIGINT, and so do its children.
@@ -54,7 +56,7 @@ def run(*arguments, **options):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_SECS,
         check=False,
         **options,
     )

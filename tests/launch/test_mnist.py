@@ -2,12 +2,11 @@
 
 import contextlib
 import json
-import subprocess
-import sys
 
 import pytest
 
 from estimator_launch.tasks import make_tasks, make_tf_configs
+from tests.forked import Program
 from tests.launch.launching import ROOT, lines_of, run
 
 FLAGS = ["--mode=train", "--model=mnist_mlp", "--strategy=multi_worker_mirrored", "--seed=1"]
@@ -20,23 +19,16 @@ def flags_for(folder):
 
 @contextlib.contextmanager
 def running(commands):
-    """Processes of run_mnist.py, one for each list of flags; killed in the end."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "run_mnist.py", *flags],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for flags in commands
-    ]
-    try:
-        yield processes
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
+    """run_mnist.py in processes, one for each list of flags; killed in the end."""
+    with contextlib.ExitStack() as stack:
+        yield [
+            stack.enter_context(Program(str(ROOT / "run_mnist.py"), *flags)) for flags in commands
+        ]
+
+
+def check_all_succeed(programs):
+    for program in programs:
+        assert program.status() == 0, program.err[-3000:]
 
 
 @pytest.mark.slow
@@ -53,11 +45,11 @@ def test_the_classic_flags_run_it(tmp_path):
     tasks = make_tasks(num_workers=2, num_ps=0, has_chief=False, has_evaluator=False)
     hosts = json.loads(make_tf_configs(tasks)[tasks[0]])["cluster"]["worker"]
     task = [*flags_for(tmp_path), "--job_name=worker", f"--worker_hosts={','.join(hosts)}"]
-    with running([[*task, f"--task_index={index}"] for index in range(2)]) as processes:
-        printed = [process.communicate(timeout=120) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], printed
-    assert ["steps", "20"] in [line.split() for line in printed[0][0].splitlines()]
-    assert "steps" not in printed[1][0]
+    with running([[*task, f"--task_index={index}"] for index in range(2)]) as programs:
+        check_all_succeed(programs)
+        chief, worker = (program.out for program in programs)
+    assert ["steps", "20"] in [line.split() for line in chief.splitlines()]
+    assert "steps" not in worker
 
 
 @pytest.mark.slow
@@ -77,8 +69,8 @@ def test_the_classic_flags_add_up_the_gradients_of_two_workers(tmp_path):
         *(f"--{role}_hosts={','.join(cluster[role])}" for role in ("ps", "worker")),
     ]
     roles = [("ps", 0), ("worker", 0), ("worker", 1)]
-    with running([[*flags, f"--job_name={r}", f"--task_index={i}"] for r, i in roles]) as tasks:
-        printed = [task.communicate(timeout=120) for task in tasks]
-    assert [task.returncode for task in tasks] == [0, 0, 0], printed
-    (row,) = [line.split() for line in printed[1][0].splitlines() if line.startswith("steps ")]
+    with running([[*flags, f"--job_name={r}", f"--task_index={i}"] for r, i in roles]) as programs:
+        check_all_succeed(programs)
+        chief = programs[1].out
+    (row,) = [line.split() for line in chief.splitlines() if line.startswith("steps ")]
     assert int(row[1]) in (20, 21)

@@ -86,6 +86,7 @@ def control_flow(request):
     v1.enable_control_flow_v2()
 
 
+@pytest.mark.pairwise
 @LOOPS
 @pytest.mark.parametrize("has_another", [False, True])
 def test_a_summary_inside_a_loop_of_the_model_is_left_out_with_a_warning(
@@ -204,6 +205,7 @@ def written_by_host(batches):
     return host_fn
 
 
+@pytest.mark.pairwise
 @LOOPS
 @STRATEGIES
 @pytest.mark.parametrize("form", ["dict", "list"])

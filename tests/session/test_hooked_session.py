@@ -121,6 +121,7 @@ def test_an_error_in_training_keeps_end_from_being_called(tmp_path, iterations_p
     assert hook.calls == ["begin", "after_create_session 0", "before_run"]
 
 
+@pytest.mark.pairwise
 @LOOPS
 @pytest.mark.parametrize("limit", [{}, {"steps": 100}, {"max_steps": 50}])
 @pytest.mark.parametrize("kind", ["num_steps", "last_step"])
