@@ -13,9 +13,15 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute import mirrored_strategy as _mirrored
 from tensorflow.python.distribute import values as _values
+from tensorflow.python.framework import ops as _ops
 from tensorflow.python.training import optimizer as _v1_optimizer
 
 from estimator._tf.patches import patched
+from estimator._tf.replica_updates import (
+    assignments_in_branches_explained,
+    first_replica_updates,
+    shares_variables,
+)
 
 _thread = threading.local()
 
@@ -77,14 +83,27 @@ def mean_gradients(strategy: tf.distribute.Strategy) -> Iterator[None]:
             patch(owner, name, _unless_reduced, scale)
         for owner, name in _keras_doors():
             patch(owner, name, _reduced_first, reduce, is_on_replica)
-        if isinstance(strategy.extended, _mirrored.MirroredExtended):
-            stack.enter_context(_replicas_apart(strategy))
+        patch(_ops, "_op_to_colocate_with", _beside_first_copy)
+        stack.enter_context(_replicas_apart(strategy))
+        stack.enter_context(assignments_in_branches_explained())
         yield
 
 
 @contextlib.contextmanager
 def _replicas_apart(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Inside, behind the door of a Keras optimizer, no replica waits for another.
+    """Inside, behind the door of a Keras optimizer, no replica waits for another."""
+    apart: contextlib.AbstractContextManager = contextlib.nullcontext()
+    if isinstance(strategy.extended, _mirrored.MirroredExtended):
+        apart = _copies_apart(strategy)
+    elif shares_variables(strategy):
+        apart = first_replica_updates(strategy, _is_behind_door)
+    with apart:
+        yield
+
+
+@contextlib.contextmanager
+def _copies_apart(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """Inside, behind the door of a Keras optimizer, each replica updates its own copies.
 
     TensorFlow has such a mode for XLA, which Keras's optimizers know: each replica updates its own
     copies. What goes to all copies is the same on each replica there, so none is broadcast.
@@ -106,6 +125,20 @@ def _replicas_apart(strategy: tf.distribute.Strategy) -> Iterator[None]:
         patched(_values, "apply_aggregation_replica_context", aggregating),
     ):
         yield
+
+
+def _beside_first_copy(original: Callable) -> Callable:
+    """Places an op beside a mirrored variable where no replica is current: beside its first copy.
+
+    There its handle raises, as in the slots of ProximalAdagrad and AdagradDA (2.16 to 2.21).
+    """
+
+    def op_to_colocate_with(v: Any, graph: tf.Graph) -> Any:
+        if isinstance(v, _values.DistributedVariable) and tf.distribute.in_cross_replica_context():
+            v = v._get_on_device_or_primary()
+        return original(v, graph)
+
+    return op_to_colocate_with
 
 
 def _is_behind_door() -> bool:

@@ -162,13 +162,24 @@ def _scaling(waiting: dict[int, list[tf.Operation]]) -> Callable:
 
 
 def _building(waiting: dict[int, list[tf.Operation]]) -> Callable:
+    reads: dict[Any, tf.Tensor] = {}  # By the variable's handle.
+
     def make(original: Callable) -> Callable:
         def build(self: Any, var_list: Any) -> None:
             original(self, var_list)
             for op in waiting.pop(id(self), []):
                 with op.graph.as_default(), tf.control_dependencies(None):
-                    set_input(op, tf.convert_to_tensor(self.dynamic_scale.value))
+                    read = tf.convert_to_tensor(self.dynamic_scale.value)
+                    # Where replicas share the variable, the first may have updated it above.
+                    set_input(op, reads.setdefault(_handle_behind(read), read))
 
         return build
 
     return make
+
+
+def _handle_behind(read: tf.Tensor) -> Any:
+    op = read.op
+    while op.type != "ReadVariableOp":
+        op = op.inputs[0].op
+    return op.inputs[0].ref()

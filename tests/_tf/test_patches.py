@@ -15,6 +15,7 @@ import tensorflow as tf
 import tf_keras
 
 from estimator import _tf
+from estimator._tf import replica_updates
 from estimator._tf.patches import patched, patches_in_force
 from estimator.model.replicas import BUILD_LOCK
 from estimator.program.graph_scope import building
@@ -27,6 +28,11 @@ HOOK = tf.compat.v1.train.CheckpointSaverHook("/nowhere", save_steps=1)
 @functools.cache
 def mirrored():
     return tf.distribute.MirroredStrategy(["/cpu:0"])
+
+
+@functools.cache
+def central():
+    return tf.distribute.experimental.CentralStorageStrategy(["/cpu:0"])
 
 
 def unused(*args, **kwargs):
@@ -52,8 +58,10 @@ def after_disable_v2_behavior(patch):
 
 # By name, the context manager of each patch.
 PATCHES = {
+    "assignments_in_branches_explained": replica_updates.assignments_in_branches_explained,
     "branches_noted": lambda: _tf.branches_noted(unused),
     "checkpoint_initializers_outside_loops": _tf.checkpoint_initializers_outside_loops,
+    "first_replica_updates": lambda: replica_updates.first_replica_updates(central(), unused),
     "hashable_tensors": _tf.hashable_tensors,
     "keras_compares_values": _tf.keras_compares_values,
     "keras_control_flow_v2": _tf.keras_control_flow_v2,
@@ -146,7 +154,7 @@ def test_each_patch_has_a_row_in_this_table_and_in_the_docs():
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "patched"
     }
     # The former is part of mean_gradients, and the latter returns before its caller goes on.
-    assert found == {*PATCHES, "_replicas_apart", "make_multi_worker_mirrored"}
+    assert found == {*PATCHES, "_copies_apart", "make_multi_worker_mirrored"}
     page = (folder.parents[1] / "docs" / "decisions" / "patches.md").read_text()
     assert [name for name in found if f"`{name}`" not in page] == []
 

@@ -32,6 +32,8 @@ SETTINGS = {
     "mirrored_x2": {"strategy": "mirrored", "num_replicas": 2, "iterations_per_loop": 5},
     "workers_x2": {"strategy": "multi_worker_mirrored", "iterations_per_loop": 5},
 }
+# Not with every option; see CENTRAL.
+CENTRAL_STORAGE = {"strategy": "central_storage", "num_replicas": 2, "iterations_per_loop": 5}
 WRAPPERS = {"bare": lambda optimizer: optimizer, "cross_shard": est.tpu.CrossShardOptimizer}
 
 _random = np.random.RandomState(4)
@@ -151,6 +153,19 @@ class Case:
     def overflows(self):
         is_right = (self.library, self.name) not in WRONG_EAGERLY_AFTER_OVERFLOW
         return self.is_loss_scaled and is_right
+
+
+# Where replicas share the variables: cases that update in a branch, or assign more than weights.
+CENTRAL = [
+    Case("keras", "SGD", "gradient_accumulation_steps"),
+    Case("keras", "Adam", "scaled_and_accumulated", "cross_shard"),
+    Case("keras", "AdamW", "ema_overwrite_frequency"),
+    Case("keras", "LossScaleOptimizer", "plain", "cross_shard"),
+    Case("keras", "ScheduleFreeAdamW", "plain"),
+    Case("tf_keras", "Adam", "schedule"),
+    Case("tf_keras", "SGD", "ema_overwrite_frequency", "cross_shard"),
+    Case("legacy", "Adam", "schedule"),
+]
 
 
 def combinations(library):
@@ -309,7 +324,10 @@ def train(cases, setting, model_dir):
     """Trains in one graph; returns by case how its variables are called in the checkpoint."""
     names: dict[str, list[str]] = {}
     config = est.RunConfig(
-        save_summary_steps=None, log_step_count_steps=None, resume_input=False, **SETTINGS[setting]
+        save_summary_steps=None,
+        log_step_count_steps=None,
+        resume_input=False,
+        **{**SETTINGS, "central_storage_x2": CENTRAL_STORAGE}[setting],
     )
     model = est.Estimator(make_model_fn(cases, names), model_dir, config)
     model.train(input_fn, max_steps=NUM_STEPS)

@@ -39,6 +39,12 @@ def test_the_selection_agrees_with_an_eager_loop(setting, tmp_path):
     assert table.disagreements(cases, names, str(tmp_path)) == {}
 
 
+@pytest.mark.slow
+def test_replicas_that_share_their_variables_agree_with_an_eager_loop(tmp_path):
+    names = table.train(table.CENTRAL, "central_storage_x2", str(tmp_path))
+    assert table.disagreements(table.CENTRAL, names, str(tmp_path)) == {}
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("group", table.all_groups())
 @pytest.mark.parametrize("setting", LOCAL)

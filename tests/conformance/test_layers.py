@@ -248,8 +248,38 @@ def test_another_instance_restores_what_was_trained(flavour, tmp_path):
 
 def test_central_storage_refuses_a_functional_tf_keras_model_with_batch_norm(tmp_path):
     for flavour, strategy in LIMITS & set(itertools.product(FLAVOURS, REPLICAS)):
-        with pytest.raises(RuntimeError, match="merge_call"):
+        with pytest.raises(ValueError, match="moving.* is assigned in a branch, .*replicas cannot"):
             make_model(tmp_path, flavour, strategy=strategy).train(input_fn, steps=1)
+
+
+class CountsInBranch(keras.layers.Layer):
+    """Counts the batches in a branch, by a variable whose copies are to be averaged."""
+
+    def build(self, shape):
+        self.count = self.add_weight(
+            name="count", shape=(), initializer="zeros", trainable=False, aggregation="mean"
+        )
+
+    def call(self, inputs):
+        value = self.count.value
+        tf.cond(
+            tf.size(inputs) > 0,
+            lambda: tf.identity(self.count.assign_add(1.0)),
+            lambda: tf.identity(value),
+        )
+        return inputs
+
+
+@pytest.mark.parametrize(("strategy", "loop"), [("mirrored_x2", 100), ("central_storage_x2", 1)])
+def test_an_assignment_in_a_branch_that_replicas_cannot_make_says_so(strategy, loop, tmp_path):
+    def model_fn(features, labels, mode):
+        loss = cases.build_softmax_loss(CountsInBranch()(features), labels)
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        return est.EstimatorSpec(mode, loss=loss, train_op=cases.build_minimize(optimizer, loss))
+
+    config = cases.make_config(**cases.STRATEGIES[strategy], iterations_per_loop=loop)
+    with pytest.raises(ValueError, match='count. is assigned in a branch.*`aggregation="none"`'):
+        est.Estimator(model_fn, str(tmp_path), config).train(cases.input_fn, steps=1)
 
 
 def names_and_shapes(model_dir):

@@ -262,3 +262,28 @@ def test_gradients_of_several_batches_are_applied_by_it_once(tmp_path, strategy,
     assert model.train_result.global_step == 7
     for name, value in cases.trained_weights(model, weights).items():
         np.testing.assert_allclose(value, weights[name], rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+SLOTS_BESIDE_VARIABLES = {
+    "proximal_adagrad": lambda: v1.train.ProximalAdagradOptimizer(0.1),
+    "adagrad_da": lambda: v1.train.AdagradDAOptimizer(0.1, v1.train.get_global_step()),
+}
+
+
+@pytest.mark.parametrize(("name", "loop"), [("proximal_adagrad", 1), ("adagrad_da", 100)])
+def test_slots_that_are_placed_beside_their_variables_are_made_on_replicas(name, loop, tmp_path):
+    """Each makes its slots where no replica is current, and places them beside the variable."""
+
+    def model_fn(features, labels, mode):
+        loss = cases.build_softmax_loss(features, labels)
+        train_op = SLOTS_BESIDE_VARIABLES[name]().minimize(loss, v1.train.get_global_step())
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    one, two = (
+        train(tmp_path / strategy, model_fn, strategy, loop)
+        for strategy in ("no_strategy", "mirrored_x2")
+    )
+    for variable in one.get_variable_names():
+        np.testing.assert_allclose(
+            two.get_variable_value(variable), one.get_variable_value(variable), rtol=1e-4, atol=1e-5
+        )

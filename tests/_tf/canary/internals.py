@@ -73,6 +73,13 @@ INTERNALS = {
         "tensorflow.python.training.optimizer:Optimizer._distributed_apply",
         "tensorflow.python.distribute.mirrored_strategy:MirroredExtended._use_merge_call",
         "tensorflow.python.distribute.values:apply_aggregation_replica_context",
+        "tensorflow.python.distribute.values:_on_write_update_replica",
+        "tensorflow.python.framework.ops:_op_to_colocate_with",
+        "tensorflow.python.distribute.ps_values:AggregatingVariable._assign_func",
+        "tensorflow.python.distribute.parameter_server_strategy:ParameterServerStrategyExtended._use_merge_call",
+        "tensorflow.python.distribute.parameter_server_strategy:ParameterServerStrategyExtended"
+        "._replica_ctx_update",
+        "tensorflow.python.distribute.parameter_server_strategy:ParameterServerStrategyExtended._update",
         "keras.src.backend.tensorflow.optimizer:TFOptimizer._all_reduce_sum_gradients",
         "keras.src.optimizers.base_optimizer:BaseOptimizer.apply",
         "tf_keras.src.optimizers.utils:all_reduce_sum_gradients",

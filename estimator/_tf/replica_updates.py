@@ -1,0 +1,106 @@
+"""Assignments on replicas: in branches, and to variables that the replicas share."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.distribute import parameter_server_strategy as _ps
+from tensorflow.python.distribute import ps_values as _ps_values
+from tensorflow.python.distribute import values as _values
+
+from estimator._tf.patches import patched
+
+
+def shares_variables(strategy: tf.distribute.Strategy) -> bool:
+    """Whether the replicas of a process share one copy of each variable (2.16 to 2.21)."""
+    return isinstance(strategy.extended, _ps.ParameterServerStrategyExtended)
+
+
+@contextlib.contextmanager
+def first_replica_updates(
+    strategy: tf.distribute.Strategy, all_do_the_same: Callable[[], bool]
+) -> Iterator[None]:
+    """Inside, only the first replica assigns while `all_do_the_same` on its thread.
+
+    TensorFlow has all replicas meet for each assignment, which they cannot do in a branch, and
+    needs to be told how to reduce their values, which Keras does not say of an optimizer's state.
+
+    `_use_merge_call` and `_replica_ctx_update` of the extended class, and `_assign_func` of
+    AggregatingVariable, 2.16 to 2.21.
+    """
+    extended = strategy.extended
+
+    def merging(merges: Callable[[], bool]) -> Callable[[], bool]:
+        return lambda: not all_do_the_same() and merges()
+
+    def updating(update: Callable) -> Callable:
+        def replica_update(
+            var: Any, fn: Callable, args: Any = (), kwargs: Any = None, group: bool = True
+        ) -> Any:
+            if not all_do_the_same():
+                return update(var, fn, args, kwargs, group)
+            if not _is_first_replica():
+                return tf.no_op()
+            return extended._update(var, fn, args, kwargs or {}, group)
+
+        return replica_update
+
+    def assigning(assign: Callable) -> Callable:
+        def replica_assign(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if tf.distribute.in_cross_replica_context() or not all_do_the_same():
+                return assign(self, *args, **kwargs)
+            if not _is_first_replica():
+                return self._v.read_value()
+            return kwargs.pop("f")(self._v, *args, **kwargs)
+
+        return replica_assign
+
+    with (
+        patched(extended, "_use_merge_call", merging),
+        patched(extended, "_replica_ctx_update", updating),
+        patched(_ps_values.AggregatingVariable, "_assign_func", assigning),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def assignments_in_branches_explained() -> Iterator[None]:
+    """Inside, an assignment for which replicas would meet in a branch is an error that says so.
+
+    TensorFlow's speaks of a `merge_call`. `graph` of the thread of a replica,
+    values._on_write_update_replica and AggregatingVariable._assign_func, 2.16 to 2.21.
+    """
+    with (
+        patched(_values, "_on_write_update_replica", _explained),
+        patched(_ps_values.AggregatingVariable, "_assign_func", _explained),
+    ):
+        yield
+
+
+def _explained(assign: Callable) -> Callable:
+    @functools.wraps(assign)
+    def explained(variable: Any, *args: Any, **kwargs: Any) -> Any:
+        replica = threading.current_thread()
+        try:
+            return assign(variable, *args, **kwargs)
+        except RuntimeError as error:
+            if getattr(replica, "graph", None) in (None, tf.compat.v1.get_default_graph()):
+                raise
+            raise ValueError(
+                f"The variable {variable.name.partition(':')[0]!r} is assigned in a branch, a loop "
+                "or a tf.function, where replicas cannot meet to reduce what each assigns. Assign "
+                'outside of it, use one replica (`num_replicas=1`), or use `strategy="mirrored"` '
+                'and make the variable with `aggregation="none"`, so that each replica updates a '
+                "copy of its own."
+            ) from error
+
+    return explained
+
+
+def _is_first_replica() -> bool:
+    return tf.distribute.get_replica_context()._replica_id_in_sync_group == 0
