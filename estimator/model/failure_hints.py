@@ -1,4 +1,4 @@
-"""Explains why a `model_fn` fails on what `input_fn` gives it."""
+"""Explains why a `model_fn` fails on the output of an `input_fn`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import tensorflow as tf
 
 @contextlib.contextmanager
 def explaining_failure(trained_on: Any, features: Any, *, lacks_labels: bool) -> Iterator[None]:
-    """Around a call of `model_fn`: its error tells of what is unusual in its arguments.
+    """Adds what is unusual about the arguments to an error of the `model_fn` called in the block.
 
-    A `model_fn` may do without labels, and with other features in another mode: neither is an
-    error by itself.
+    A `model_fn` may work without labels, and with other features in another mode: neither is an
+    error in itself.
 
     Args:
       trained_on: the features of the last training, as type specs; None if there was none.
       features: the features of this call.
-      lacks_labels: whether it takes labels and there are none, although it is to return a loss.
+      lacks_labels: whether it takes labels and must return a loss, but there are no labels.
 
     Raises:
-      ValueError: from the error inside, if there is something unusual.
+      ValueError: raised from the error in the block if the arguments are unusual.
     """
     try:
         yield
@@ -35,7 +35,7 @@ def explaining_failure(trained_on: Any, features: Any, *, lacks_labels: bool) ->
                 f"`model_fn` fails on the features {now} {reason}. It was trained on {before}. "
                 "Yield the same structure from `input_fn`, or from `serving_input_receiver_fn`."
             ) from error
-        # Without that word it is another mistake, in a model that needs no labels.
+        # An error that does not mention None is another mistake, in a model that needs no labels.
         if lacks_labels and "None" in str(error):
             raise ValueError(
                 f"`model_fn` fails without labels {reason}, and `input_fn` yields none. Let it "
@@ -47,10 +47,10 @@ def explaining_failure(trained_on: Any, features: Any, *, lacks_labels: bool) ->
 
 @contextlib.contextmanager
 def explaining_batch_size(params: Mapping[str, Any]) -> Iterator[None]:
-    """Around a call of `model_fn`: says why there is no params["batch_size"].
+    """Explains a KeyError of `params["batch_size"]` of the `model_fn` called in the block.
 
     Raises:
-      ValueError: from the KeyError inside, if it is of that key and there is none.
+      ValueError: raised from that KeyError if `params` has no batch size.
     """
     try:
         yield
@@ -70,7 +70,7 @@ def _describe(features: Any) -> str:
 
 
 def _describe_one(value: Any) -> str:
-    """The dtype and the shape of one example, as in "float32[batch, 28]"."""
+    """Returns the dtype and the shape of one example, such as "float32[batch, 28]"."""
     spec = value if isinstance(value, tf.TypeSpec) else tf.type_spec_from_value(value)
     if not isinstance(spec, tf.TensorSpec):
         return type(value).__name__

@@ -1,4 +1,4 @@
-"""Calls a `logit_fn`, the part of a `model_fn` that makes logits of features."""
+"""Calls a `logit_fn`, the part of a `model_fn` that computes logits from features."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _ARGUMENTS = ("features", "mode", "params", "config")
 def call_logit_fn(
     logit_fn: Callable, features: Any, mode: str, params: Mapping[str, Any] | None, config: Any
 ) -> tf.Tensor | dict[str, tf.Tensor]:
-    """Calls `logit_fn` with just those of the other arguments that it names.
+    """Calls `logit_fn` with only those of the other arguments that it names.
 
     Args:
       logit_fn: takes `features`, and any of `mode`, `params`, `config`.
-      features: as `model_fn` gets them.
+      features: the features that `model_fn` was called with.
       mode: a ModeKeys value.
       params: passed on.
       config: passed on.
@@ -28,7 +28,7 @@ def call_logit_fn(
       The logits: a tensor, or a dict of name to tensor.
 
     Raises:
-      TypeError: `logit_fn` cannot be called.
+      TypeError: `logit_fn` is not callable.
       ValueError: it takes other arguments, or returns something else.
     """
     if not callable(logit_fn):

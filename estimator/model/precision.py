@@ -1,9 +1,9 @@
-"""Compute in bfloat16, and compile: what a `RunConfig` says of how a model computes.
+"""Implements `RunConfig`'s bfloat16 computation and XLA compilation.
 
-Variables are float32 in any case. Keras layers have a policy for this. Code that asks
-`get_variable` for bfloat16 gets float32 ones, cast when they are read, as
-`tf.compat.v1.tpu.bfloat16_scope` has it. Nothing casts features: a model that is written by hand
-says itself where it computes in `config.compute_dtype`, and where, as in a loss, it does not.
+Variables are always float32. Keras layers get a dtype policy. Code that asks `get_variable` for
+bfloat16 gets a float32 variable that is cast when it is read, as in
+`tf.compat.v1.tpu.bfloat16_scope`. Features are never cast: a handwritten model decides where to
+compute in `config.compute_dtype`, and where not to, as in a loss.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _RANDOM = ("Random", "TruncatedNormal", "Multinomial", "Shuffle")
 
 @contextlib.contextmanager
 def computing_in(dtype: str) -> Iterator[None]:
-    """Inside, on this thread, a `model_fn` computes in this dtype where its layers allow it.
+    """Makes a `model_fn` on this thread compute in `dtype` where its layers allow it.
 
     Args:
-      dtype: "float32" changes nothing, also of a policy that the program has set.
+      dtype: the dtype; "float32" changes nothing, not even a policy that the program has set.
     """
     if dtype == "float32":
         yield
@@ -40,9 +40,9 @@ def computing_in(dtype: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def compiling(is_asked: bool) -> Iterator[None]:
-    """Inside, XLA compiles those ops of the default graph that it can, but random ones.
+    """Has XLA compile the ops of the block that it can, except random ops.
 
-    It would draw other numbers, so that a seed would not say where a run starts, or goes.
+    XLA would draw different numbers, so that a seed would no longer determine a run.
     """
     if not is_asked:
         yield

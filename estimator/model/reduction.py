@@ -1,4 +1,4 @@
-"""Losses and metrics of several replicas, as one."""
+"""Reduces losses and metrics over replicas."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import tensorflow as tf
 
 from estimator import _tf
 
-# What `evaluate` returns besides the metrics.
+# The keys that `evaluate` returns besides the metrics.
 _RESULTS = ("loss", "global_step")
 
 
 @dataclasses.dataclass(frozen=True)
 class Metrics:
-    """Streaming metrics over replicas.
+    """Streaming metrics of all replicas.
 
     Attributes:
-      values: by name, what the metric is now, over the examples of all replicas.
-      updates: for each replica, the ops or tensors that add its batch.
+      values: by name, the metric's current value over the examples of all replicas.
+      updates: for each replica, the ops or tensors that add its batch to the metrics.
     """
 
     values: dict[str, tf.Tensor]
@@ -29,11 +29,12 @@ class Metrics:
 
 
 def build_mean_loss(losses: Sequence[tf.Tensor], num_replicas: int) -> tf.Tensor:
-    """The mean over replicas: scalar, float32, on the host.
+    """Returns the mean loss over replicas: scalar, float32, on the host.
 
     Args:
-      losses: of this worker's replicas.
-      num_replicas: of all workers; if there are others, this is a part, to be summed with theirs.
+      losses: the losses of this worker's replicas.
+      num_replicas: the number of replicas of all workers; with several workers the result is this
+        worker's share, to be summed over the workers.
     """
     with tf.device("/cpu:0"):
         scalars = [tf.cast(tf.reshape(loss, []), tf.float32) for loss in losses]
@@ -43,10 +44,10 @@ def build_mean_loss(losses: Sequence[tf.Tensor], num_replicas: int) -> tf.Tensor
 
 
 def build_metrics(metric_ops: Sequence[dict[str, Any]], new_ops: Sequence[tf.Operation]) -> Metrics:
-    """Joins the replicas' metrics.
+    """Combines the replicas' metrics.
 
     The variables of `tf.compat.v1.metrics` and of Keras metrics are summed over replicas when they
-    are read, so a value is that of all examples, however they were dealt out.
+    are read, so a value covers all examples, however they were distributed.
 
     Args:
       metric_ops: for each replica, by name, a (value, update) pair or a Keras metric object.
@@ -58,12 +59,12 @@ def build_metrics(metric_ops: Sequence[dict[str, Any]], new_ops: Sequence[tf.Ope
     for name in metric_ops[0]:
         metrics = [ops[name] for ops in metric_ops]
         if isinstance(metrics[0], tuple | list):
-            # A variable is read where all replicas are in sight.
+            # Reads a variable in cross-replica context.
             values[name] = tf.nest.map_structure(_as_tensor, metrics[0][0])
             for replica, (_, update) in enumerate(metrics):
                 update_ops[replica].append(update)
         else:
-            # Read where all replicas are in sight, after whatever the session ran before.
+            # Read in cross-replica context, after whatever the session ran before.
             values[name] = tf.convert_to_tensor(metrics[0].result())
             for replica, metric in enumerate(metrics):
                 assignments = _assignments(metric, replica, writes)
@@ -77,7 +78,7 @@ def build_metrics(metric_ops: Sequence[dict[str, Any]], new_ops: Sequence[tf.Ope
 
 
 def check_metric_names(metric_ops: Mapping[str, Any]) -> None:
-    """Raises if `evaluate` would return something else under the name of a metric."""
+    """Raises an error if a metric has the name of another result of `evaluate`."""
     for name in _RESULTS:
         if name in metric_ops:
             raise ValueError(
@@ -91,10 +92,10 @@ def _as_tensor(value: Any) -> tf.Tensor:
 
 
 def keep_metrics_local(metric_ops: Mapping[str, Any]) -> None:
-    """Makes the variables of Keras metrics local: no checkpoint holds them, a reset zeroes them.
+    """Makes Keras metrics' variables local: checkpoints omit them and a reset clears them.
 
-    `tf.compat.v1.metrics` makes its own so. Those of Keras 3 are global, and those of tf-keras in
-    no collection.
+    `tf.compat.v1.metrics` makes local variables itself. Those of Keras 3 metrics are global, and
+    those of tf-keras metrics are in no collection.
     """
     for metric in metric_ops.values():
         if not isinstance(metric, tuple | list):
@@ -102,7 +103,7 @@ def keep_metrics_local(metric_ops: Mapping[str, Any]) -> None:
 
 
 def keep_local(parts: Sequence[tf.Variable]) -> None:
-    """Moves variables, each of them one copy, to the collection of the local ones."""
+    """Moves variables, each a single copy, to the collection of local variables."""
     keys = tf.compat.v1.GraphKeys
     graph = _tf.outer_graphs(tf.compat.v1.get_default_graph())[-1]
     ids = {id(part) for part in parts}
@@ -117,9 +118,9 @@ def keep_local(parts: Sequence[tf.Variable]) -> None:
 def _writes(
     metric_ops: Sequence[Mapping[str, Any]], new_ops: Sequence[tf.Operation]
 ) -> dict[Any, list[tf.Operation]]:
-    """By the handle of a variable, the ops that change it, also those that run a function.
+    """Maps each variable's handle to the ops that change it, including function calls.
 
-    Only if there are Keras metrics, whose updates have to be found.
+    Empty unless there are Keras metrics, whose updates have to be found.
     """
     writes: dict[Any, list[tf.Operation]] = collections.defaultdict(list)
     if all(isinstance(metric, tuple | list) for metric in metric_ops[0].values()):
@@ -133,7 +134,7 @@ def _writes(
 def _assignments(
     metric: Any, replica: int, writes: Mapping[Any, list[tf.Operation]]
 ) -> list[tf.Operation]:
-    """The ops with which `update_state` of a Keras metric changed its variables."""
+    """Returns the ops with which `update_state` of a Keras metric changed its variables."""
     variables = [copies[replica] for copies in _tf.metric_variables(metric)]
     initializers = {variable.initializer for variable in variables}
     ops = [op for variable in variables for op in writes.get(variable.handle.ref(), [])]

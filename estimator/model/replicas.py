@@ -1,4 +1,4 @@
-"""Calls `model_fn`, once per replica, with just the arguments that it names."""
+"""Calls `model_fn` once per replica, with only the arguments that it names."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
 MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 
-# Keras's name counters and the methods that `_tf.mean_gradients` replaces belong to the process.
+# Guards Keras's name counters and the methods that `_tf.mean_gradients` replaces, which are global
+# to the process.
 BUILD_LOCK = threading.RLock()
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A `model_fn` and what it is called with in every mode.
+    """A `model_fn` and the arguments that are the same in every mode.
 
     Attributes:
-      model_fn: returns a spec.
-      params: passed on.
-      config: likewise.
-      trained_on: the features of the last training as type specs, None before it.
+      model_fn: the user's function; returns a spec.
+      params: passed to `model_fn`.
+      config: passed to `model_fn`.
+      trained_on: the features of the last training, as type specs; None before the first.
     """
 
     model_fn: Callable
@@ -51,9 +52,9 @@ class Model:
         """Calls `model_fn` in the default graph and checks what it returns.
 
         Raises:
-          ValueError: labels are there and `model_fn` does not take them, or the spec is for
-            another mode.
-          TypeError: `model_fn` returns no spec.
+          ValueError: there are labels that `model_fn` does not take, or the spec is for another
+            mode.
+          TypeError: `model_fn` does not return a spec.
         """
         self._check_labels(labels)
         takes_labels = "labels" in argument_names(self.model_fn)
@@ -70,10 +71,10 @@ class Model:
         return spec
 
     def call(self, features: Any, labels: Any, mode: str) -> Any:
-        """Calls `model_fn` with what it takes, and no more.
+        """Calls `model_fn` with only the arguments that it takes.
 
         Raises:
-          ValueError: labels are there and it does not take them.
+          ValueError: there are labels and it does not take them.
         """
         self._check_labels(labels)
         given = {
@@ -96,13 +97,13 @@ class Model:
 
 @dataclasses.dataclass(frozen=True)
 class Replica:
-    """What one replica's `model_fn` returned.
+    """The result of one replica's `model_fn`.
 
     Attributes:
-      spec: as an EstimatorSpec.
+      spec: the result as an EstimatorSpec.
       host_call: a TPUEstimatorSpec's (function, tensors), else None.
-      scaffold_fn: a TPUEstimatorSpec's, else None.
-      eval_metrics: a TPUEstimatorSpec's (function, tensors) where it was not called, else None.
+      scaffold_fn: a TPUEstimatorSpec's `scaffold_fn`, else None.
+      eval_metrics: a TPUEstimatorSpec's (function, tensors) if it was not called yet, else None.
     """
 
     spec: EstimatorSpec
@@ -116,12 +117,12 @@ class Replicas:
     """What all replicas built.
 
     Attributes:
-      outputs: one a replica, in the replicas' order.
-      new_ops: the ops that they made in the default graph, in the order they were made, but for
-        the variables' initializers and what savers made.
+      outputs: the replicas' results, in order.
+      new_ops: the ops that they made in the default graph, in order of creation, except the
+        variables' initializers and savers' ops.
       keras_variables: handles of the variables that Keras layers and optimizers made.
-      waits: in a loop's body, which ops around the loop the new ops were told to wait for.
-      variables: those that they made.
+      waits: in a loop's body, the ops outside the loop that each new op waits for.
+      variables: the variables that they made.
     """
 
     outputs: list[Replica]
@@ -132,12 +133,12 @@ class Replicas:
 
 
 def argument_names(model_fn: Callable) -> tuple[str, ...]:
-    """Which of `features, labels, mode, params, config` the function takes, by name."""
+    """Returns which of `features, labels, mode, params, config` the function takes."""
     return arguments_taken("model_fn", model_fn, MODEL_FN_ARGUMENTS)
 
 
 def check_model_fn(model_fn: Any) -> None:
-    """Raises if `model_fn` cannot be called as a model function."""
+    """Raises an error if `model_fn` cannot be called as a model function."""
     if not callable(model_fn):
         raise WrongTypeError(
             f"`model_fn` ({model_fn!r}) must be a function that returns an EstimatorSpec."
@@ -149,7 +150,7 @@ def check_model_fn(model_fn: Any) -> None:
 
 
 def check_takes_params(model_fn: Callable, params: Any) -> None:
-    """Raises if there are `params` and `model_fn` would not see them."""
+    """Raises an error if there are `params` that `model_fn` does not take."""
     if params and "params" not in argument_names(model_fn):
         raise ValueError(
             f"`params` ({params!r}) are passed, and `model_fn` does not take them. Give it an "
@@ -158,7 +159,7 @@ def check_takes_params(model_fn: Callable, params: Any) -> None:
 
 
 def check_spec(spec: Any, mode: str) -> None:
-    """Raises unless `spec` is an EstimatorSpec or TPUEstimatorSpec for `mode`."""
+    """Raises an error unless `spec` is an EstimatorSpec or TPUEstimatorSpec for `mode`."""
     if not isinstance(spec, EstimatorSpec | TPUEstimatorSpec):
         hint = " Does it lack a `return`?" if spec is None else ""
         raise WrongTypeError(
@@ -181,9 +182,9 @@ def build_replicas(
     """Builds the model on each replica of `strategy`; replica i gets `batches[i]`.
 
     Args:
-      strategy: where the replicas run; the caller is inside its scope.
+      strategy: the strategy, whose scope the caller has entered.
       model: the model.
-      batches: one (features, labels) a replica.
+      batches: (features, labels) for each replica.
       mode: a ModeKeys value.
     """
 
@@ -194,13 +195,14 @@ def build_replicas(
             spec = model(features, labels, mode)
             if isinstance(spec, EstimatorSpec):
                 return Replica(spec)
-            # A TPUEstimatorSpec's `metric_fn` runs here, so that its variables know their replica.
+            # Calls a TPUEstimatorSpec's `metric_fn` here, so that its variables belong to this
+            # replica.
             plain = spec.replace(scaffold_fn=None, host_call=None).as_estimator_spec()
             return Replica(plain, spec.host_call, spec.scaffold_fn)
 
     with (
         watching_variables(mode) as watch,
-        # The policy of tf-keras is the process's: replicas would set it back under each other.
+        # tf-keras has one policy per process, which concurrent replicas would reset for each other.
         computing_in(model.config.compute_dtype),
         compiling(model.config.jit_compile),
         _waits_noted(tf.compat.v1.get_default_graph()) as waits,
@@ -229,12 +231,12 @@ def _waits_noted(graph: tf.Graph) -> contextlib.AbstractContextManager[Waits]:
 
 
 def _with_one_scaffold(replicas: Sequence[Replica], hoist: Hoist | None) -> Replica:
-    """The first replica, with a Scaffold for all of them that a session can use."""
+    """Returns the first replica, with one Scaffold for all of them that a session can use."""
     first = replicas[0]
     if first.scaffold_fn is None:
         made = [replica.spec.scaffold for replica in replicas]
     else:
-        with tf.init_scope():  # Outside of the loop and of the replicas: the session uses it.
+        with tf.init_scope():  # Outside the loop and the replicas, where the session uses it.
             made = [first.scaffold_fn()]
         if not isinstance(made[0], tf.compat.v1.train.Scaffold):
             raise WrongTypeError(
@@ -247,11 +249,11 @@ def _with_one_scaffold(replicas: Sequence[Replica], hoist: Hoist | None) -> Repl
 
 @dataclasses.dataclass(frozen=True)
 class VariableWatch:
-    """What is made in the default graph while models are built.
+    """Records what is made in the default graph while models are built.
 
     Attributes:
       keras_variables: handles of the variables that Keras layers and optimizers made.
-      variables: all that were made.
+      variables: all new variables.
     """
 
     graph: tf.Graph
@@ -261,16 +263,16 @@ class VariableWatch:
     initializers: set[tf.Operation]
 
     def new_ops(self) -> list[tf.Operation]:
-        """The ops made so far, in their order, but for the variables' initializers."""
+        """Returns the new ops so far, in order, except the variables' initializers."""
         ops = self.graph.get_operations()[self.num_ops_before :]
         return [op for op in ops if op not in self.initializers]
 
 
 @contextlib.contextmanager
 def watching_variables(mode: str) -> Iterator[VariableWatch]:
-    """Inside, variables are created as replicas need them, and what is made is noted.
+    """Creates variables in the block as replicas need them, and records what is made.
 
-    What Keras assigns in branches and loops runs in training; elsewhere only metrics do.
+    Assignments of Keras in branches and loops run in training; elsewhere only those of metrics do.
     """
     graph = tf.compat.v1.get_default_graph()
     watch = VariableWatch(graph, len(graph.get_operations()), [], [], set())
@@ -284,13 +286,14 @@ def watching_variables(mode: str) -> Iterator[VariableWatch]:
         if _tf.is_called_by_keras("layers", "random", "engine"):
             kwargs.update(_rule_for_state(**kwargs))
         variable = _create_variable(next_creator, **kwargs)
-        # Also those that the model replaces later, by values from a checkpoint.
+        # Includes initializers that the model replaces later, with values from a checkpoint.
         watch.initializers.update(copy.initializer for copy in _tf.copies(variable))
         watch.variables.append(variable)
         if _tf.is_called_by_keras("metrics"):
             metrics.update(copy.handle.ref() for copy in _tf.copies(variable))
             if kwargs.get("collections") == []:
-                # Of tf-keras, which initializes them itself: nothing else would.
+                # A tf-keras variable in no collection, which nothing else would initialize in a
+                # session.
                 keep_local(_tf.copies(variable))
         if _tf.is_called_by_keras():
             watch.keras_variables.extend(copy.handle for copy in _tf.copies(variable))
@@ -305,17 +308,17 @@ def watching_variables(mode: str) -> Iterator[VariableWatch]:
 
 
 def with_scaffold(replica: Replica) -> Replica:
-    """The replica, which stands for all, with a Scaffold that a session can use."""
+    """Returns the replica, which represents all replicas, with a Scaffold for a session."""
     return _with_one_scaffold([replica], None)
 
 
 def _create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
-    """Creates a variable as `get_variable` would, also for code that was written for TF 2.
+    """Creates a variable like `get_variable` does, also for code that was written for TF 2.
 
-    An initial value that was made inside a loop body is rebuilt in the graph around the loop:
-    `get_variable` and callables are evaluated there by TensorFlow itself, a tensor is not, and the
-    variable's initializer would be part of the loop. And a variable with a copy on each replica
-    stands in the graph's collections as one variable, not as its copies.
+    An initial value made inside a loop's body is rebuilt in the graph around the loop: TensorFlow
+    evaluates `get_variable` and callables there itself, but not a tensor, so that the variable's
+    initializer would be part of the loop. A variable with a copy on each replica is entered in the
+    graph's collections as one variable, not as its copies.
     """
     value: Any = kwargs.get("initial_value")
     if tf.is_tensor(value) and hasattr(value, "op") and _tf.is_loop_body(value.graph):
@@ -335,10 +338,10 @@ def _rule_for_state(
     dtype: Any = tf.float32,
     **_: Any,
 ) -> dict[str, Any]:
-    """How the state of a Keras layer is made one of its replicas' where Keras 3 does not say.
+    """Returns the distribution settings of a Keras layer's state that Keras 3 does not specify.
 
-    It would be the first replica's, or an error with CentralStorage. Moving statistics are
-    averaged when they are read, as those of tf-keras are; seeds are equal everywhere.
+    Without them the first replica's value would be used, or CentralStorage would fail. Moving
+    statistics are averaged when they are read, as in tf-keras; seeds are equal everywhere.
     """
     rules = tf.VariableAggregation
     if trainable or aggregation not in (None, rules.NONE):

@@ -1,4 +1,4 @@
-"""The Scaffolds of a model's replicas as one, whose parts a session can run."""
+"""Merges the Scaffolds of a model's replicas into one whose parts a session can run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from estimator.rewrite.hoist import Hoist
 Scaffold: TypeAlias = tf.compat.v1.train.Scaffold
 _keys = tf.compat.v1.GraphKeys
 
-# Where a Scaffold looks for what it was not given.
+# The collections in which a Scaffold looks for parts that it was not given.
 _COLLECTIONS = {
     "init_op": _keys.INIT_OP,
     "ready_op": _keys.READY_OP,
@@ -27,17 +27,17 @@ _COLLECTIONS = {
 
 
 def build_scaffold(scaffolds: Sequence[Scaffold], hoist: Hoist | None) -> Scaffold:
-    """Fills in the first replica's Scaffold so that it initializes all replicas.
+    """Completes the first replica's Scaffold so that it initializes all replicas.
 
-    It is the object that `init_fn` and the model's hooks know. Its `saver`, `init_fn` and
-    `summary_op` stay its own.
+    It stays the object that `init_fn` and the model's hooks refer to, and keeps its own `saver`,
+    `init_fn` and `summary_op`.
 
     Args:
-      scaffolds: one a replica, or one for all of them.
-      hoist: takes ops out of a loop's body; None without a loop.
+      scaffolds: one for each replica, or one for all of them.
+      hoist: copies ops out of a loop's body; None without a loop.
 
     Raises:
-      ValueError: a part exists only inside the loop, or a collection holds several.
+      ValueError: a part exists only inside the loop, or a collection holds several values.
     """
     first = scaffolds[0]
     parts = {name: _part(first, name) for name in ("summary_op", "saver")}
@@ -70,7 +70,7 @@ def _first(values: Sequence[Any]) -> Any:
 
 
 def _all_parts(scaffolds: Sequence[Scaffold], name: str, hoist: Hoist | None) -> list[Any]:
-    """The ops and tensors of one part of all replicas, each once, outside of any loop."""
+    """Returns the ops and tensors of a part of all replicas, without repeats, outside any loop."""
     values = [_part(scaffold, name) for scaffold in scaffolds]
     flat = [op for value in values if value is not None for op in _flat(value)]
     if hoist is not None:
@@ -79,7 +79,7 @@ def _all_parts(scaffolds: Sequence[Scaffold], name: str, hoist: Hoist | None) ->
 
 
 def _flat(value: Any) -> list[Any]:
-    """The ops and tensors of a structure of whatever a session may run."""
+    """Returns the ops and tensors in a structure of anything that a session may run."""
     found = []
     for part in tf.nest.flatten(value):
         if isinstance(part, tf.distribute.DistributedValues):
@@ -89,12 +89,12 @@ def _flat(value: Any) -> list[Any]:
         elif isinstance(part, tf.Operation) or tf.is_tensor(part) and hasattr(part, "value_index"):
             found.append(part)
         else:
-            found.append(part.op)  # What `assign` returns is a variable.
+            found.append(part.op)  # The result of `assign` is a variable.
     return found
 
 
 def _by_name(name: str) -> Any:
-    """The op or the tensor of a name, in a loop's body or around it."""
+    """Returns the op or tensor with a name, in a loop's body or around it."""
     *inside, home = _tf.outer_graphs(tf.compat.v1.get_default_graph())
     for graph in inside:
         with contextlib.suppress(KeyError):
@@ -103,7 +103,7 @@ def _by_name(name: str) -> Any:
 
 
 def _as_one(ops: list[Any], join: Callable[[list[Any]], Any]) -> Any:
-    """None of none; several are joined in the graph around the loop."""
+    """Returns None for no ops; joins several in the graph around the loop."""
     if len(ops) < 2:
         return _first(ops)
     with tf.init_scope():
@@ -111,7 +111,7 @@ def _as_one(ops: list[Any], join: Callable[[list[Any]], Any]) -> Any:
 
 
 def _feeds(feeds: Sequence[Any], name: str, hoist: Hoist | None) -> dict[Any, Any] | None:
-    """What all replicas feed."""
+    """Merges the feeds of all replicas."""
     given = [feed for feed in feeds if feed is not None]
     for feed in given:
         if not isinstance(feed, Mapping):

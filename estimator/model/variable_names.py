@@ -1,12 +1,12 @@
-"""Names of variables that replicas share.
+"""Keeps the names of variables that replicas share consistent.
 
-The first replica makes the variables. On others TensorFlow hands out those of the same name, one
-after the other, to whoever makes one; but `get_variable` finds its own by itself and takes none, so
-that the next to make a variable of that name would get it. `tf.compat.v1.metrics` makes a "total"
-and a "count". So what `get_variable` makes is marked.
+The first replica creates the variables. On other replicas, TensorFlow hands out existing variables
+of the same name in turn to every creation. But `get_variable` finds its own variable without taking
+one, so the next creation of that name, such as the "total" and "count" of `tf.compat.v1.metrics`,
+would get the wrong variable. So what `get_variable` creates is marked.
 
-And a name that was made of the name scope, as `tf.compat.v1.metrics.recall_at_k` makes one, begins
-with "replica_1/" on the second replica; TensorFlow would take it for another variable.
+A name that includes the name scope, as in `tf.compat.v1.metrics.recall_at_k`, begins with
+"replica_1/" on the second replica, and TensorFlow would take it for a different variable.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 
 import tensorflow as tf
 
-# No variable's name ends like this.
+# No variable name ends with this.
 _MARK = "//"
 
 
 @contextlib.contextmanager
 def marking_get_variable() -> Iterator[None]:
-    """Inside, in a replica, what `get_variable` makes has a mark at the end of its name.
+    """Marks the names of variables that `get_variable` creates in the block, in a replica.
 
-    And no name begins with the replica's name scope.
+    Also removes the replica's name scope from the front of names.
     """
     names: list[str] = []
     scope = tf.get_current_name_scope()
@@ -58,5 +58,5 @@ def marking_get_variable() -> Iterator[None]:
 
 
 def without_mark(name: str | None) -> str | None:
-    """The name that `get_variable` was called with; any other as it is."""
+    """Returns the name without the mark of `marking_get_variable`."""
     return name.removesuffix(_MARK) if name else name

@@ -1,22 +1,22 @@
-"""Random ops that belong to their step, so that a resumed run draws what it would have drawn.
+"""Makes random ops a function of the seed and the step, so that a resumed run repeats its draws.
 
-TensorFlow's random ops go along a stream of numbers and keep their place in their kernel, where no
-checkpoint reaches: a resumed run starts the streams again. Here an op with a seed, be it its own or
-`tf_random_seed`, becomes a stateless one: a function of its seeds and of the global step before
-the step. An op without any seed stays as it is: a resumed run goes on with other numbers.
+TensorFlow's random ops draw from a stream and keep their position in the kernel, which no
+checkpoint can save: a resumed run starts the streams again. Here an op with a seed, either its own
+or `tf_random_seed`, becomes a stateless op: a function of its seeds and of the global step before
+the step. An op without any seed stays stateful, and a resumed run continues with other numbers.
 
-Ops in a `tf.cond` or a `tf.while_loop` are reached too: each turn of a loop draws anew. TensorFlow
-counts op seeds from 0 in every such body; here each body has streams of its own, so that no two
-bodies draw the same.
+Ops in a `tf.cond` or a `tf.while_loop` are covered too: each iteration of a loop draws anew.
+TensorFlow counts op seeds from 0 in every such body; here each body has its own streams, so that no
+two bodies draw the same numbers.
 
-Nor do two replicas. Where they would, because they are in processes that build the same graph, or
-because an op names its seed, the number of the replica is a part of the seed. The first replica's
-is 0 and changes nothing: one replica draws what it would draw alone. Outside of replicas, where all
-must do the same, all draw the same.
+No two replicas draw the same numbers either. Where they would, because they are in processes that
+build the same graph or because an op names its seed, the replica's number is part of the seed. The
+first replica's number is 0 and has no effect: a single replica draws what it would draw alone.
+Outside of replicas, where all must do the same, all draw the same numbers.
 
-Others keep a place of their own: ops in a `tf.function`, a dataset or a `tf.vectorized_map` of
-`model_fn`, in a loop after `tf.compat.v1.disable_control_flow_v2()` at one step a loop, those of
-`tf.raw_ops`, and candidate sampling (`tf.nn.nce_loss`), random bounding boxes and fractional
+These ops stay stateful: ops in a `tf.function`, a dataset or a `tf.vectorized_map` of `model_fn`;
+ops in a loop after `tf.compat.v1.disable_control_flow_v2()` at one step per loop; ops of
+`tf.raw_ops`; and candidate sampling (`tf.nn.nce_loss`), random bounding boxes and fractional
 pooling.
 """
 
@@ -34,19 +34,19 @@ from estimator.cluster.collectives import num_local_replicas, replica_id
 from estimator.randomness.stateless_twins import COMPILED_TWINS, TWINS, RngKey, build_counter
 from estimator.rewrite.graph_walk import ops_before
 
-_PRIME = 2654435761  # 2^32 over the golden ratio: turn i of a loop in step s is s * _PRIME + i.
+_PRIME = 2654435761  # 2^32 / golden ratio: iteration i in step s has the key s * _PRIME + i.
 
 
 @contextlib.contextmanager
 def drawing_by_step(step: tf.Tensor, model_fn: Callable) -> Iterator[Callable]:
-    """Inside, what is built in the default graph draws by `step`, but for initial values.
+    """Makes random ops built in the default graph depend on `step`, except in initial values.
 
     Args:
       step: scalar, int64: the global step before the step.
-      model_fn: of what is trained.
+      model_fn: the user's `model_fn`.
 
     Yields:
-      The `model_fn` to call in its place, whose variables start as its own would.
+      The `model_fn` to call instead, whose variables start with the same values.
     """
     draws = _Draws(step)
     with (
@@ -56,11 +56,11 @@ def drawing_by_step(step: tf.Tensor, model_fn: Callable) -> Iterator[Callable]:
         yield draws.keep_initial_values(model_fn)
 
 
-_SMALL_PRIME = 1_000_003  # Seeds of Keras are 32 bits.
+_SMALL_PRIME = 1_000_003  # Keras seeds have 32 bits.
 
 
 def _replica() -> int | None:
-    """The number of the replica that is built, among all; None if none is, or all are at once."""
+    """Returns the global index of the replica being built; None for none, or for all at once."""
     is_inside = tf.distribute.get_replica_context() is not None
     return replica_id() if is_inside and _replica_of_program() is None else None
 
@@ -75,13 +75,14 @@ class _Draws:
         self._counter = build_counter(step)
         self._is_initial_value = False
         self._bodies = {self._graph: 0}
-        # The first replica of this process that drew from a stream; the next would draw the same.
+        # The first replica of this process that drew from a stream; the next would draw the same
+        # numbers.
         self._owners: dict[tuple[int, int, int], int] = {}
-        # By an op that was made: the call that asked for another.
+        # Maps each new op to the call that it replaces.
         self._calls: dict[tf.Operation, tuple[Callable, tuple, dict[str, Any]]] = {}
 
     def draw(self, name: str, original: Callable, /, *args: Any, **kwargs: Any) -> tf.Tensor:
-        """Makes an op of this step, not `original`, if it has a seed and its turn is known."""
+        """Builds a stateless op, not `original`, if it has a seed and its iteration is known."""
         seeds = kwargs.get("seed") or 0, kwargs.get("seed2") or 0
         turns = None if self._is_initial_value else _tf.loop_counters(self._graph)
         if turns is None or seeds == (0, 0):
@@ -100,7 +101,7 @@ class _Draws:
             build_counter(step_key) if turns else self._counter,
         )
         rest = {key: value for key, value in kwargs.items() if key not in ("seed", "seed2")}
-        # A name that the caller leaves open is that of the op: "random_uniform" is "RandomUniform".
+        # The default name is the op's type: "random_uniform" becomes "RandomUniform".
         rest["name"] = kwargs.get("name") or "".join(map(str.capitalize, name.split("_")))
         twins = TWINS if replica is None else COMPILED_TWINS
         tensor = twins[name](key, *args, **rest)
@@ -119,7 +120,7 @@ class _Draws:
         return {**kwargs, "seed2": (seeds[1] + replica * _SMALL_PRIME) % 2**31}
 
     def seed_of_replica(self, seed: Any) -> Any:
-        """A seed of a random op without state, [2], that no other replica has."""
+        """Returns a seed, [2], of a stateless random op that no other replica uses."""
         replica = _replica()
         if self._is_initial_value or not replica:
             return seed
@@ -127,7 +128,7 @@ class _Draws:
         return seed + tf.cast([replica * _SMALL_PRIME, 0], seed.dtype)
 
     def _number_in(self, stream: tuple[int, int, int]) -> int:
-        """What tells this replica's stream from the same one of other replicas; 0 for the first."""
+        """Returns what sets this replica's stream apart from other replicas'; 0 for the first."""
         replica = _replica()
         if replica is None:
             return 0
@@ -135,7 +136,7 @@ class _Draws:
         return replica if self._owners.setdefault(stream, replica) != replica else first
 
     def keep_initial_values(self, model_fn: Callable) -> Callable:
-        """The same `model_fn`, but initial values that it creates variables with know no step."""
+        """Wraps `model_fn` so that initial values of its variables do not depend on the step."""
 
         @functools.wraps(model_fn)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -161,7 +162,7 @@ class _Draws:
             self._is_initial_value = before
 
     def _as_asked_for(self, tensor: Any, made: dict[tf.Operation, list[tf.Tensor]]) -> Any:
-        """Builds `tensor` once more, in the default graph, of the ops that were asked for."""
+        """Rebuilds `tensor` in the default graph from the ops that were originally requested."""
         if not tf.is_tensor(tensor):
             return tensor
         op, source = tensor.op, _tf.capture_source(tensor)
@@ -175,9 +176,9 @@ class _Draws:
 
 
 def _replica_of_program() -> tf.Tensor | None:
-    """The replica's number, scalar, where one program is built for all of them, as for a TPU.
+    """Returns the replica's index, scalar, if one program serves all replicas, as on a TPU.
 
-    Elsewhere each replica builds its ops, which have seeds of their own.
+    Otherwise each replica builds its own ops, with its own seeds.
     """
     context = tf.distribute.get_replica_context()
     number = None if context is None else context.replica_id_in_sync_group

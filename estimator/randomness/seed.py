@@ -1,4 +1,4 @@
-"""One seed, one run: `tf_random_seed` reaches every random op, whatever the loop's size."""
+"""Makes `tf_random_seed` determine every random op, whatever the loop's size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from estimator import _tf
 
 @contextlib.contextmanager
 def python_seed(seed: int | None) -> Iterator[None]:
-    """Inside, Python's `random`, where Keras takes its default seeds from, starts at `seed`."""
+    """Seeds Python's `random`, from which Keras takes its default seeds, inside the block."""
     if seed is None:
         yield
         return
@@ -28,11 +28,11 @@ def python_seed(seed: int | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def separate_step_seeds(graph: tf.Graph) -> Iterator[None]:
-    """Inside, ops of a step built at the top of `graph` get the seeds they get in a loop's body.
+    """Gives ops of a step at the top of `graph` the seeds that they would get in a loop's body.
 
-    TensorFlow counts the ops that ask a graph for a seed. A loop's body is a graph of its own,
-    where the count starts at zero, and initial values belong to the graph around it. Without a
-    loop both would share one count, and a run with dropout would depend on the loop's size.
+    TensorFlow counts the ops that ask a graph for a seed. A loop's body is a separate graph, whose
+    count starts at zero, while initial values belong to the graph around it. Without a loop, both
+    would share one count, and a run with dropout would depend on the loop's size.
     """
     outside = _tf.swap_seed_counter(graph, 0)
 

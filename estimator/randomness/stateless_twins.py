@@ -1,4 +1,4 @@
-"""Twins of TensorFlow's random ops that keep no state: the same place gives the same numbers."""
+"""Stateless counterparts of TensorFlow's random ops: the same key gives the same numbers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-_SPREAD = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio.
-_SPREAD_2 = 0xD1B54A32D192ED03  # Another number without a pattern, odd.
+_SPREAD = 0x9E3779B97F4A7C15  # 2^64 / golden ratio.
+_SPREAD_2 = 0xD1B54A32D192ED03  # Another odd number without a pattern.
 
 
 class RngKey:
@@ -26,13 +26,14 @@ class RngKey:
         """Computes both forms of the key.
 
         Args:
-          seeds: of the graph, of the op, and of the body of a branch or a loop that it is in.
-          replica: tells apart those that draw with the same seeds; 0 for the first.
+          seeds: the seeds of the graph, the op, and the body of the branch or loop that contains
+            it.
+          replica: distinguishes replicas that draw with the same seeds; 0 for the first.
           step_key: scalar, int64.
           counter: what `build_counter` returns for `step_key`.
         """
         graph_seed, op_seed, body = seeds
-        # TensorFlow gives seeds below 2^31; the few bodies are spread over all keys.
+        # TensorFlow's seeds are below 2^31; the few bodies are spread over all keys.
         key = ((graph_seed << 31 | op_seed) + body * _SPREAD + replica * _SPREAD_2) % 2**63
         self.pair = [np.int64(key), step_key]
         self.philox = {"key": [key], "counter": counter, "alg": tf.random.Algorithm.PHILOX.value}
@@ -63,7 +64,8 @@ def _truncated_normal(key: RngKey, shape: Any, dtype: Any, name: str) -> tf.Tens
 
 
 def _shuffle(key: RngKey, value: Any, name: str) -> tf.Tensor:
-    # The op has no gradient, and TensorFlow was not told so: it has to be named as one that it was.
+    # TensorFlow does not register that this op has no gradient, so it borrows the registration of
+    # RandomShuffle.
     graph = tf.compat.v1.get_default_graph()
     with graph.gradient_override_map({"StatelessShuffle": "RandomShuffle"}):
         return tf.raw_ops.StatelessShuffle(value=value, name=name, **key.philox)
@@ -110,7 +112,7 @@ def _multinomial_of_short_seed(
     return _multinomial_of(seed, logits, num_samples, output_dtype, name)
 
 
-# By the function of `gen_random_ops` that they stand for.
+# Maps a function of `gen_random_ops` to its stateless counterpart.
 TWINS: dict[str, Callable[..., tf.Tensor]] = {
     "random_uniform": _uniform,
     "random_uniform_int": _uniform_int,
@@ -122,8 +124,8 @@ TWINS: dict[str, Callable[..., tf.Tensor]] = {
     "random_poisson_v2": _poisson,
 }
 
-# The same, for those whose op XLA cannot compile. It has none for `random_gamma` and
-# `random_poisson_v2`, with or without a state.
+# The same, with replacements for ops that XLA cannot compile. XLA compiles neither `random_gamma`
+# nor `random_poisson_v2`, stateful or stateless.
 COMPILED_TWINS: dict[str, Callable[..., tf.Tensor]] = {
     **TWINS,
     "random_shuffle": _shuffle_by_sort,

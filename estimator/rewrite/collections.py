@@ -1,4 +1,4 @@
-"""What a `.meta` file or a SavedModel can hold of a graph's collections."""
+"""Restricts a graph's collections to what a `.meta` file or a SavedModel can hold."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import tensorflow as tf
 
 @contextlib.contextmanager
 def only_top_of_graph(graph: tf.Graph) -> Iterator[None]:
-    """Inside, the collections of `graph` hold no tensor or op inside of a loop or a branch.
+    """Removes tensors and ops of loops and branches from a graph's collections, in the block.
 
-    Loops and branches share the collections of the graph around them, such as those of losses and
-    summaries. An import looks for all that they name at the top of the graph, and fails.
+    Loops and branches share the collections of the graph around them, such as losses and summaries.
+    An import looks up everything in them at the top of the graph, and would fail.
     """
     before: dict[Any, list] = {}
     try:
@@ -32,8 +32,8 @@ def _is_inside(value: Any, graph: tf.Graph) -> bool:
     if isinstance(value, tf.distribute.DistributedValues):
         parts = list(value.values)
     elif isinstance(value, tf.Variable):
-        # Not taken apart: to read one whose copies are summed or averaged adds ops to the graph.
-        # What an assignment returns is a variable too, whose `op` is the assignment.
+        # Not split into its copies: reading one whose copies are summed or averaged adds ops to the
+        # graph. The result of an assignment is a variable too, whose `op` is the assignment.
         parts = [value]
     else:
         parts = tf.nest.flatten(value, expand_composites=True)

@@ -1,7 +1,7 @@
-"""Makes again around a loop what was built in its body and no step runs: initializers and tables.
+"""Rebuilds initializers and tables, which `model_fn` builds inside a loop, outside of it.
 
-A session reaches nothing inside a loop. What `model_fn` builds for the session, it builds where it
-is called, which is the loop's body.
+A session cannot reach anything inside a loop, but `model_fn` builds what the session needs where it
+is called, which is inside the loop's body.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ import tensorflow as tf
 
 from estimator import _tf
 
-# For an op in the body: the ops around the loop that it was told to wait for.
+# Maps an op in the body to the ops outside the loop that it waits for.
 Waits: TypeAlias = dict[tf.Operation, list[tf.Operation]]
 
 
 class Hoist:
-    """Ops and tensors of the default graph, a loop's body, as a session can run them."""
+    """Copies ops and tensors out of a loop's body, the default graph, for a session to run."""
 
     def __init__(self, waits: Waits, num_ops_before: int) -> None:
-        """Makes nothing yet.
+        """Copies nothing yet.
 
         Args:
-          waits: what each op of the body waits for that is not in it: the body does not know.
-          num_ops_before: how many ops the body had before the model: the loop's and the batch's.
+          waits: the ops outside the loop that each op of the body waits for, which the body's graph
+            does not record.
+          num_ops_before: the number of ops in the body before the model: those of the loop and the
+            batch.
         """
         self._body = tf.compat.v1.get_default_graph()
         self._home = _tf.outer_graphs(self._body)[-1]
@@ -34,14 +36,14 @@ class Hoist:
         self._copies: dict[tf.Operation, tf.Operation] = {}
 
     def build(self, argument: str, value: Any) -> Any:
-        """The same outside of the loop; `value` itself if it is there already.
+        """Returns the same value outside the loop; `value` itself if it is already there.
 
         Args:
-          argument: what to call it in an error.
+          argument: the name for it in an error.
           value: an op or a tensor.
 
         Raises:
-          ValueError: it has a value only while a step runs.
+          ValueError: `value` exists only while a step runs.
         """
         with tf.init_scope(), tf.compat.v1.name_scope(None):
             if isinstance(value, tf.Operation):
@@ -76,12 +78,12 @@ class Hoist:
 
 
 def build_table_initializers(hoist: Hoist) -> None:
-    """Puts the initializers of tables that were made in a loop's body where sessions find them.
+    """Moves the initializers of tables made in a loop's body to where sessions find them.
 
     Raises:
-      ValueError: a saver is to save a table that was made there.
+      ValueError: a saver would have to save a table that was made in the body.
     """
-    # A loop and what is around it have their collections in common.
+    # A loop and the graph around it share their collections.
     keys = tf.compat.v1.GraphKeys
     collection = tf.compat.v1.get_collection_ref(keys.TABLE_INITIALIZERS)
     collection[:] = [hoist.build("The initializer of a table", op) for op in collection]
@@ -96,7 +98,7 @@ def build_table_initializers(hoist: Hoist) -> None:
 
 
 def without_waits(waits: Waits, step_ops: list[tf.Operation]) -> Iterator[tf.Operation]:
-    """The ops around the loop for which none of a step's ops waits."""
+    """Yields the ops outside the loop that none of a step's ops waits for."""
     wanted = {outer for op in step_ops for outer in waits.get(op, ())}
     for outer_ops in waits.values():
         yield from (outer for outer in outer_ops if outer not in wanted)

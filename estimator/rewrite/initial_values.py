@@ -1,7 +1,8 @@
-"""Initial values that depend on other variables, which may not have theirs yet.
+"""Handles initial values that depend on variables that may not be initialized yet.
 
-All variables are initialized in one session call, in any order. Eagerly, a variable that another is
-made from has its value already, as for the average that a tf-keras optimizer keeps of a weight.
+All variables are initialized in one session call, in any order. In eager code, a variable that
+another one is created from already has its value; an example is the moving average that a tf-keras
+optimizer keeps of a weight.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from estimator.rewrite.graph_walk import ops_before
 
 
 def without_order(value: Any) -> Any:
-    """The initial value, where each variable that it reads may be initialized or not.
+    """Returns an initial value that works whether or not the variables it reads are initialized.
 
     Args:
-      value: a variable or a tensor of the graph around the loop; anything else is left alone.
+      value: a variable or a tensor of the graph around the loop; anything else is returned as it
+        is.
     """
     if isinstance(value, tf.Variable):
         return functools.partial(_tf.initialized_value, _tf.copies(value)[0])

@@ -1,7 +1,7 @@
-"""Fewer messages between a worker and its ps tasks: small tensors that travel together go as one.
+"""Reduces the messages between a worker and its ps tasks by packing small tensors together.
 
-Each tensor that an op of another task reads is a message of its own in every step. What a small one
-costs is the message, not its bytes.
+Every tensor that an op of another task reads is a separate message in every step, and for a small
+tensor the cost is the message, not its bytes.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.rewrite.graph_walk import in_order, waits_of
 
-# A larger tensor is not worth the copy, and would keep the others waiting.
+# Copying a larger tensor costs more than a message, and delays the others.
 _MOST_BYTES = 64 * 1024
 
-# Inside, tensors are of other times than those outside, and a branch that does not run has none.
+# Inside v1 control flow, a tensor may belong to another iteration, or to a branch not taken.
 _OLD_CONTROL_FLOW = ("Enter", "Switch")
 
-# An op that reads a tensor, and as which of its inputs.
+# An op that reads a tensor, and the index of that input.
 _Reader: TypeAlias = tuple[tf.Operation, int]
 
 
 def pack_messages(ops: Sequence[tf.Operation]) -> None:
-    """Rewires what ops of one task read of another: one message for all that can be sent at once.
+    """Packs the tensors that can be sent together from one task to another into one message.
 
-    Tensors can travel together if as many messages come before each. Then nothing that is behind
-    one of them waits for another, and there is no cycle.
+    Tensors can be sent together if the same number of messages precedes each of them: then nothing
+    downstream of one waits for another, and there is no cycle.
 
     Args:
-      ops: of the default graph, all that a step runs.
+      ops: all ops of the default graph that a step runs.
     """
     if any(op.type in _OLD_CONTROL_FLOW for op in ops):
         return
@@ -57,7 +57,7 @@ def pack_messages(ops: Sequence[tf.Operation]) -> None:
 
 
 def task_of(op: tf.Operation) -> str:
-    """The task that runs an op; what reads or assigns a variable runs where that is."""
+    """Returns the task that runs an op; reads and assignments run where their variable is."""
     device = op.device
     if op.inputs and op.inputs[0].dtype == tf.resource and not _tf.runs_a_function(op):
         device = _tf.capture_source(op.inputs[0]).op.device
@@ -68,7 +68,7 @@ def task_of(op: tf.Operation) -> str:
 def _count_messages_before(
     ops: Sequence[tf.Operation], homes: dict[tf.Operation, str]
 ) -> dict[tf.Operation, int]:
-    """For each op, how many messages follow on each other at most until it can run."""
+    """Counts, for each op, the most messages in a chain before it can run."""
     levels: dict[tf.Operation, int] = {}
     for op in in_order(ops):
         before = [other for other in waits_of(op) if other in levels]
@@ -85,7 +85,7 @@ def _is_small(tensor: tf.Tensor) -> bool:
 
 
 def _read_copy(constant: tf.Tensor, reader: tf.Operation, index: int, home: str) -> None:
-    """No message at all: each task has the constant."""
+    """Replaces the message with a copy of the constant on the reading task."""
     with tf.device(home):
         copy = tf.constant(tf.get_static_value(constant), constant.dtype, name="message/constant")
     _tf.set_input(reader, copy, index)

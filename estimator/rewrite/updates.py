@@ -1,13 +1,13 @@
-"""State updates that belong to a train step although nothing in `model_fn` waits for them.
+"""Finds state updates of a train step that no op of `model_fn` depends on, and orders them.
 
-Keras layers and optimizers are written for eager order: they assign and return nothing. In a graph
-that would mean that a session never runs the assignment, or runs it before a read that the Python
-code put first. `build_updates` finds these assignments and gives them the order they were written
-in. v1 layers put theirs in the collection UPDATE_OPS, which many a `model_fn` forgets to wire.
+Keras layers and optimizers are written for eager execution: they assign and return nothing. In a
+graph, a session would never run such an assignment, or would run it before a read that the Python
+code put first. `build_updates` finds these assignments and runs them in the order of the code. v1
+layers put theirs in the collection UPDATE_OPS, which many a `model_fn` forgets to run.
 
-A cond, a loop or a call of a `tf.function` that assigns is an assignment like any other. What runs
-inside is settled when it is made: all of a `tf.function` by TensorFlow, and what Keras assigns in a
-branch or in a loop by `wiring_branches`.
+A cond, a loop or a call of a `tf.function` that assigns is treated as one assignment. The order
+inside it is fixed when it is built: by TensorFlow for a `tf.function`, and by `wiring_branches` for
+what Keras assigns in a branch or a loop.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ def build_updates(
     conditional: Sequence[tf.Operation] = (),
     counting: Collection[tf.Operation] | None = None,
 ) -> list[tf.Operation]:
-    """Orders what Keras assigns in `new_ops` and returns all updates that a step must run.
+    """Orders the assignments of Keras in `new_ops`, and returns all updates that a step must run.
 
-    The global step is ordered too: what reads it before the `train_op` is made, as a summary or a
-    `host_call` may, reads the step before.
+    Assignments to the global step are ordered too: an op that reads it and was made before the
+    `train_op`, such as a summary or a `host_call`, reads the value before the step.
 
     Every read of an assigned variable waits for the assignments made before it, and every
-    assignment waits for the reads and assignments made before it. Edges run from older ops to
+    assignment waits for the reads and assignments made before it. Edges lead from older ops to
     newer ones only, so there is never a cycle.
 
     Args:
-      new_ops: the ops that `model_fn` made in the default graph, in the order they were made.
-      keras_variables: handles of the variables that Keras made. Several replicas assign to them
-        in one place, where Keras is not on the stack.
-      global_step: ordered; the `train_op` runs what counts it.
-      conditional: conds of the step that may assign to each of the variables that they take.
-      counting: what the step runs; another thread may run what else counts the global step, as
-        that of a SyncReplicasOptimizer does. None is `new_ops`.
+      new_ops: the ops that `model_fn` made in the default graph, in order of creation.
+      keras_variables: handles of the variables that Keras made. Assignments of several replicas are
+        made in one place, where Keras is not on the call stack.
+      global_step: the global step, whose increment the `train_op` runs.
+      conditional: conds of the step that may assign to any of the variables they take.
+      counting: the ops that the step runs; assignments to the global step outside them, such as
+        those of a SyncReplicasOptimizer's queue runner, are left alone. None means `new_ops`.
 
     Returns:
-      The assignments made by Keras, and the ops of UPDATE_OPS that are among `new_ops`.
+      The assignments made by Keras, and the ops of UPDATE_OPS that are in `new_ops`.
     """
     unfed = _behind_placeholders(new_ops)
     new_ops = [op for op in new_ops if op not in unfed]
@@ -73,13 +73,13 @@ def build_updates(
 def wiring_branches(
     keras_variables: Sequence[tf.Tensor], is_wanted: Callable[[tf.Tensor], bool]
 ) -> contextlib.AbstractContextManager[None]:
-    """Inside, what Keras assigns in a branch of a cond or in a loop runs whenever that does.
+    """Makes assignments of Keras in a branch or a loop run whenever that branch or loop runs.
 
-    In a v1 graph TensorFlow runs of a branch only what its outputs need.
+    In a v1 graph, TensorFlow runs only those ops of a branch that its outputs need.
 
     Args:
-      keras_variables: handles of the variables that Keras made; it may still grow.
-      is_wanted: whether what assigns to the variable of a handle is to run.
+      keras_variables: handles of the variables that Keras made; the list may still grow.
+      is_wanted: whether assignments to the variable of a handle must run.
     """
 
     def wire(branch: Any) -> None:
@@ -101,23 +101,23 @@ def build_order(
     writes: set[tf.Operation],
     idle: Collection[tf.Operation] = frozenset(),
 ) -> None:
-    """Orders each of `writes` with the ops of the same variable as they were made.
+    """Orders each of `writes` relative to the other ops on the same variable, as they were made.
 
     Args:
-      new_ops: all that were made, in that order.
-      writes: those of them that assign.
-      idle: those that would assign, but no step runs them: nothing waits for them.
+      new_ops: all new ops, in order of creation.
+      writes: the new ops that assign.
+      idle: new ops that assign but that no step runs; nothing waits for them.
     """
     written = {op: {handle.ref() for handle in _tf.written_handles(op)} for op in writes}
     by_variable = collections.defaultdict(list)
     for op in new_ops:
         handles = {tensor.ref() for tensor in op.inputs if tensor.dtype == tf.resource}
         if not handles or op in idle or _reads_foreign_write(op, handles, writes):
-            continue  # No step may wait for what a saver or a hook may run one day.
+            continue  # No step may wait for an op that a saver or a hook may run later.
         for handle in handles:
             by_variable[handle].append(op)
     made = {op: place for place, op in enumerate(new_ops)}
-    # To initialize an average that is made after the train_op must not run a step.
+    # Initializing an average that is created after the train_op must not run a step.
     needed = (op for initializer in _initializers() for op in waits_of(initializer))
     first_values = ops_behind(needed, made.keys())
     for handle, ops in by_variable.items():
@@ -127,15 +127,15 @@ def build_order(
 
 
 def writes_to(ops: Sequence[tf.Operation], variable: tf.Variable) -> list[tf.Operation]:
-    """Those of some assignments that assign to `variable`."""
+    """Returns the assignments that assign to `variable`."""
     handles = {copy.handle.ref() for copy in _tf.copies(variable)}
     return [op for op in ops if any(handle.ref() in handles for handle in _written(op))]
 
 
 def assignments(new_ops: Sequence[tf.Operation]) -> list[tf.Operation]:
-    """The ops among `new_ops` that change a variable in a step: no initializer, no restore.
+    """Returns the ops of `new_ops` that change a variable in a step: no initializer, no restore.
 
-    Conds, loops and calls whose functions do are among them.
+    Conds, loops and function calls that contain assignments are included.
     """
     initializers = _initializers()
     return [
@@ -146,12 +146,12 @@ def assignments(new_ops: Sequence[tf.Operation]) -> list[tf.Operation]:
 
 
 def _written(op: tf.Operation) -> list[tf.Tensor]:
-    """The handles, in the outermost graph, of the variables that `op` changes."""
+    """Returns the handles, in the outermost graph, of the variables that `op` changes."""
     return [_tf.variable_source(handle) for handle in _tf.written_handles(op)]
 
 
 def _of_keras(assigning: Sequence[tf.Operation], handles: set[Any]) -> list[tf.Operation]:
-    """Those that Keras code made, and those of variables that it made."""
+    """Returns the assignments made by Keras code, or to variables that Keras made."""
     return [
         op
         for op in assigning
@@ -165,7 +165,7 @@ def _add_order(
     made: dict[tf.Operation, int],
     unordered: Collection[tf.Operation],
 ) -> None:
-    """Orders the ops of one variable; those `unordered` wait for no write."""
+    """Orders the ops on one variable; the `unordered` ones wait for no write."""
     last_write: list[tf.Operation] = []
     reads_since: list[tf.Operation] = []
     for op in ops:
@@ -186,10 +186,10 @@ def _add_order(
 
 
 def _ends(op: tf.Operation) -> list[tf.Operation]:
-    """What runs after all of `op`.
+    """Returns the ops to wait for to be sure that all of `op` has run.
 
-    Who waits for a cond or a loop alone waits for its start, once a session has taken it apart,
-    unless it has control outputs; its outputs come after what happens inside.
+    A control input from a cond or a loop alone waits only for its start, once a session has lowered
+    it, unless it has control outputs; its outputs come after everything inside.
     """
     if not _tf.runs_a_function(op):
         return [op]
@@ -205,10 +205,10 @@ def _initializers() -> set[tf.Operation]:
 
 
 def _behind_placeholders(new_ops: Sequence[tf.Operation]) -> set[tf.Operation]:
-    """The ops that need what nobody feeds.
+    """Returns the ops that depend on a placeholder that nobody feeds.
 
-    A functional tf-keras model is first built on placeholders, its `Input`s, and then called on
-    the features, which builds its updates once more.
+    A functional tf-keras model is first built on placeholders, its `Input`s, and then called on the
+    features, which builds its updates a second time.
     """
     found: set[tf.Operation] = set()
     for op in new_ops:
@@ -221,7 +221,7 @@ def _behind_placeholders(new_ops: Sequence[tf.Operation]) -> set[tf.Operation]:
 def _reads_foreign_write(
     op: tf.Operation, handles: set[Any], writes: Collection[tf.Operation]
 ) -> bool:
-    """Whether `op` is the read that follows an assignment that no step runs."""
+    """Returns whether `op` is the read after an assignment that no step runs."""
     return any(
         other not in writes
         and any(handle.ref() in handles for handle in _tf.written_handles(other))
@@ -230,7 +230,7 @@ def _reads_foreign_write(
 
 
 def _is_restore(op: tf.Operation) -> bool:
-    """Whether `op` assigns what a file holds: it belongs to a saver or is an initializer."""
+    """Returns whether `op` assigns a value from a file: it is a saver's or an initializer."""
     if _tf.runs_a_function(op) or len(op.inputs) < 2:
         return False
     source = op.inputs[1].op

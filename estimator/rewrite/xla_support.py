@@ -1,4 +1,4 @@
-"""Names the operations of a TPU's program that XLA cannot compile, and who made them."""
+"""Finds the operations of a TPU's program that XLA cannot compile, and the code that made them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import tensorflow as tf
 from estimator import _tf
 
 _log = logging.getLogger("estimator")
-# What TensorFlow takes out of a program before it is compiled.
+# TensorFlow removes these ops from a program before it is compiled.
 _NOT_COMPILED = ("TPU", "Placeholder", "CrossReplicaSum", "AllToAll", "CollectivePermute", "Xla")
 _OUTSIDE = "_xla_outside_compilation"
 _MOST_SHOWN = 10
 
 
 def warn_of_uncompilable_ops(graph: tf.Graph) -> None:
-    """Logs the ops of a TPU's program in `graph` that XLA has no kernel for.
+    """Warns of the ops of a TPU's program in `graph` for which XLA has no kernel.
 
-    That is a warning: a TPU's compiler may know more than the one that is in this TensorFlow.
+    It is not an error, because a TPU's compiler may support more than this TensorFlow's XLA does.
     """
     found = dict(_uncompilable_ops(graph))
     if not found:
@@ -37,7 +37,7 @@ def warn_of_uncompilable_ops(graph: tf.Graph) -> None:
 
 
 def _uncompilable_ops(graph: tf.Graph) -> Iterator[tuple[tf.Operation, list[str]]]:
-    """The ops of the program, each with the types that cannot be compiled: its own, or inside."""
+    """Yields the ops that cannot be compiled, with the unsupported types: their own or nested."""
     functions: dict[str, tf.compat.v1.NodeDef] | None = None
     for op in graph.get_operations():
         node = op.node_def
@@ -57,7 +57,7 @@ def _uncompilable_ops(graph: tf.Graph) -> Iterator[tuple[tf.Operation, list[str]
 def _nodes_inside(
     nodes: Iterable[tf.compat.v1.NodeDef], functions: Mapping[str, Iterable[tf.compat.v1.NodeDef]]
 ) -> Iterator[tf.compat.v1.NodeDef]:
-    """The nodes, and those of the functions that they call."""
+    """Yields the nodes and those of the functions that they call."""
     seen, left = set(), collections.deque(nodes)
     while left:
         node = left.popleft()
@@ -76,7 +76,7 @@ def _called(node: tf.compat.v1.NodeDef) -> Iterator[str]:
 
 
 def _type(node: tf.compat.v1.NodeDef) -> str | None:
-    """The node's type, if XLA cannot compile it."""
+    """Returns the node's type if XLA cannot compile it."""
     if node.op.startswith(_NOT_COMPILED) or _OUTSIDE in node.attr:
         return None
     return None if node.op in _tf.compilable_ops() else node.op

@@ -97,9 +97,7 @@ def stop_signals() -> Iterator[StopSignal]:
         with _Arrivals(stop, ours).handled() if ours else contextlib.nullcontext():
             yield stop
     except Exception:
-        if (
-            stop.is_interrupted
-        ):  # The signal arrived while the session call that it ended was raising its error.
+        if stop.is_interrupted:  # The second signal arrived while the call was raising its error.
             raise KeyboardInterrupt from None
         raise
     finally:
@@ -173,9 +171,7 @@ class _Arrivals:
         come = []
         with self._lock, contextlib.suppress(BlockingIOError):
             for number in self._reader.recv(4096):
-                if (
-                    self._before >= 0 and number
-                ):  # Forwards the signal to the program's own wakeup descriptor.
+                if self._before >= 0 and number:  # Forwarded to the program's own wakeup fd.
                     os.write(self._before, bytes([number]))
                 if number in self._ours:
                     kind = signal.Signals(number)

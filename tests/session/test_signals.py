@@ -25,7 +25,7 @@ class Told(logging.Handler):
 
     def emit(self, record):
         self.texts.append(record.getMessage())
-        if "Once more" in self.texts[-1]:
+        if "Send it again" in self.texts[-1]:
             self.has_come.set()
 
 
