@@ -1,4 +1,4 @@
-"""Compares the batches of an `input_fn` with the batch size that was asked of it."""
+"""Checks the batches of an `input_fn` against the batch size that it was asked for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from estimator.input.input_calls import Input, input_arguments
 
 _log = logging.getLogger("estimator")
 
-# By the ops of datasets that batch: which of their inputs is the size.
+# For each dataset op that batches: the index of its batch size input.
 _SIZE_INPUTS = {
     "BatchDataset": 1,
     "BatchDatasetV2": 1,
@@ -20,7 +20,7 @@ _SIZE_INPUTS = {
     "PaddedBatchDatasetV2": 1,
     "MapAndBatchDataset": -3,
 }
-# Those that leave their elements as they are.
+# Dataset ops that do not change their elements.
 _KEEP_ELEMENTS = {
     "CacheDataset",
     "CacheDatasetV2",
@@ -41,23 +41,24 @@ def check_batch_size(
     meaning: str,
     batch_axis: Sequence[int] | None = None,
 ) -> None:
-    """Raises if batches of `input_fn`, which takes `params`, are not of the size it was told.
+    """Raises an error if an `input_fn` with `params` yields batches of another size than told.
 
-    Their size is that of static shapes, or of the `batch` that a dataset ends with. Where neither
-    tells it, batches are taken as they come. So they are as long as one of the tensors can be
-    right, unless `batch_axis` says which dimensions count the examples. An `input_fn` that takes
-    no `params` was told nothing: that is only logged.
+    The size is taken from static shapes, or from the final `batch` of a dataset. Where neither
+    determines it, batches are accepted, as they are if any tensor could have the right size, unless
+    `batch_axis` says which dimensions count the examples. For an `input_fn` that takes no `params`,
+    which was not told a size, the mismatch is only logged.
 
     Args:
-      input_fn: what yields the batches.
-      source: what it built.
-      batch_size: what `params["batch_size"]` says.
-      meaning: what that is, such as "a replica's part of `train_batch_size` (128)".
-      batch_axis: of each tensor of (features, labels), flattened, the dimension that counts the
+      input_fn: the function that yields the batches.
+      source: the input that it built.
+      batch_size: the value of `params["batch_size"]`.
+      meaning: what that value is, for messages, such as "a replica's part of `train_batch_size`
+        (128)".
+      batch_axis: for each tensor of (features, labels), flattened, the dimension that counts the
         examples; the first if None.
 
     Raises:
-      ValueError: they have another size.
+      ValueError: the batches have another size.
     """
     sizes = _wrong_sizes(source, batch_size, batch_axis)
     if not sizes:
@@ -80,7 +81,7 @@ def check_batch_size(
 
 
 def _wrong_sizes(source: Input, batch_size: int, batch_axis: Sequence[int] | None) -> set[int]:
-    """Sizes that are not `batch_size`; none, if only guesses say so and others say it is right."""
+    """Returns the wrong sizes; none if they are only guesses and another guess is right."""
     specs = [spec for spec in tf.nest.flatten(source.element) if spec is not None]
     batched = _size_of_last_batch_op(source.iterators)
     axes = list(batch_axis or ())[: len(specs)]
@@ -100,7 +101,7 @@ def _wrong_sizes(source: Input, batch_size: int, batch_axis: Sequence[int] | Non
 
 
 def _size_of_last_batch_op(iterators: Sequence[tf.compat.v1.data.Iterator]) -> int | None:
-    """How a dataset batches its elements, if that is the last thing that changes them."""
+    """Returns a dataset's batch size if nothing changes the elements after it is batched."""
     if not iterators:
         return None
     op = iterators[0].initializer.inputs[0].op

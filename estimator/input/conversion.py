@@ -1,4 +1,4 @@
-"""What an `input_fn` may return besides tensors: plain numbers, lists, keys of several types."""
+"""Converts what an `input_fn` may return besides tensors: numbers, lists, keys of mixed types."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ _PLAIN = (bool, int, float, complex, str, bytes, np.generic)
 
 
 class SortableKey:
-    """A key of a dict whose keys are of types that do not compare, which TensorFlow sorts.
+    """A sortable stand-in for a dict key of a type that does not compare with the other keys.
 
-    It is equal to the key that it stands for, so that this finds the same value.
+    It equals the key that it stands for, so looking that key up finds the same value.
     """
 
     def __init__(self, key: Any) -> None:
-        """Stands for `key`."""
+        """Wraps `key`."""
         self.key = key
 
     def __lt__(self, other: SortableKey) -> bool:
-        """By type, then by what it looks like."""
+        """Orders by type, then by representation."""
         return self._order() < other._order()
 
     def __eq__(self, other: object) -> bool:
-        """Like the key."""
+        """Compares as the key does."""
         return self.key == (other.key if isinstance(other, SortableKey) else other)
 
     def __hash__(self) -> int:
-        """Likewise."""
+        """Hashes as the key does."""
         return hash(self.key)
 
     def __repr__(self) -> str:
-        """Likewise."""
+        """Shows the key."""
         return repr(self.key)
 
     def _order(self) -> tuple[str, str]:
@@ -41,7 +41,7 @@ class SortableKey:
 
 
 def with_sortable_keys(value: Any) -> Any:
-    """The structure, whose dicts have a `SortableKey` for each key where these do not compare."""
+    """Replaces the keys of dicts whose keys do not compare with `SortableKey`s."""
 
     def convert(one: dict) -> dict:
         try:
@@ -54,7 +54,7 @@ def with_sortable_keys(value: Any) -> Any:
 
 
 def with_own_keys(value: Any) -> Any:
-    """The structure as it was before `with_sortable_keys`."""
+    """Undoes `with_sortable_keys`."""
 
     def convert(one: dict) -> dict:
         if not any(isinstance(key, SortableKey) for key in one):
@@ -65,7 +65,7 @@ def with_own_keys(value: Any) -> Any:
 
 
 def with_arrays(value: Any) -> Any:
-    """The structure, with an array for each plain number, string, or list of these."""
+    """Replaces each plain number, string, or list of these with an array."""
     if isinstance(value, dict):
         changed = {key: with_arrays(part) for key, part in value.items()}
         return value if all(changed[key] is value[key] for key in value) else changed
@@ -79,14 +79,14 @@ def with_arrays(value: Any) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it is a number or a string, or a list or tuple of at least one of these."""
+    """Returns whether `value` is a number or string, or a nonempty list or tuple of such."""
     if type(value) in (list, tuple):
         return bool(value) and all(_is_plain(part) for part in value)
     return isinstance(value, _PLAIN)
 
 
 def _map_dicts(convert: Callable[[dict], dict], value: Any) -> Any:
-    """The structure with each plain dict converted, and the very same object where none changes."""
+    """Converts each plain dict of a structure; returns the same object where nothing changes."""
     if type(value) is dict:
         parts = {key: _map_dicts(convert, part) for key, part in value.items()}
         is_same = all(parts[key] is value[key] for key in value)

@@ -1,4 +1,4 @@
-"""What to parse out of a `tf.Example`: the features, the label and the weight."""
+"""Specs for parsing a `tf.Example`: the features, the label and the weight."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from estimator.config.checks import WrongTypeError, check_int
 
-# The class of what `tf.feature_column.numeric_column` makes has no public name.
+# The class of a `tf.feature_column.numeric_column` has no public name.
 _make_numeric = tf.feature_column.numeric_column
 
 
@@ -21,22 +21,23 @@ def classifier_parse_example_spec(
     label_default: Any = None,
     weight_column: Any = None,
 ) -> dict[str, Any]:
-    """What `tf.io.parse_example` needs to parse examples for a classifier.
+    """Returns the spec with which `tf.io.parse_example` parses examples for a classifier.
 
     Args:
-      feature_columns: of `tf.feature_column`.
-      label_key: the label's name in the example; no feature may have it.
-      label_dtype: of the label: tf.string if the classes are named by a vocabulary.
-      label_default: of examples without a label; None makes them an error.
-      weight_column: the name of the examples' weights, or a numeric_column of them; None without.
+      feature_columns: columns made by `tf.feature_column`.
+      label_key: the label's name in the example, which no feature may have.
+      label_dtype: the label's dtype: tf.string if a vocabulary names the classes.
+      label_default: the default for examples without a label; None makes them an error.
+      weight_column: the name of the examples' weights, or a numeric_column for them; None if there
+        are none.
 
     Returns:
       A dict of name to FixedLenFeature, VarLenFeature and so on. The label's shape is [1].
 
     Raises:
-      TypeError: the label's key or default is of the wrong type.
-      ValueError: something is no feature column, the weights are no numeric column, or the label
-        or the weight has the name of a feature.
+      TypeError: the label's key, default or dimension has the wrong type.
+      ValueError: `feature_columns` holds something else, the weights are not a numeric column, or
+        the label or the weight has the name of a feature.
     """
     return _make_spec(feature_columns, label_key, label_dtype, label_default, 1, weight_column)
 
@@ -49,24 +50,25 @@ def regressor_parse_example_spec(
     label_dimension: int = 1,
     weight_column: Any = None,
 ) -> dict[str, Any]:
-    """What `tf.io.parse_example` needs to parse examples for a regressor.
+    """Returns the spec with which `tf.io.parse_example` parses examples for a regressor.
 
     Args:
-      feature_columns: of `tf.feature_column`.
-      label_key: the label's name in the example; no feature may have it.
-      label_dtype: of the label.
-      label_default: of examples without a label: `label_dimension` values; None makes them an
-        error.
-      label_dimension: how many numbers a label is.
-      weight_column: the name of the examples' weights, or a numeric_column of them; None without.
+      feature_columns: columns made by `tf.feature_column`.
+      label_key: the label's name in the example, which no feature may have.
+      label_dtype: the label's dtype.
+      label_default: the default for examples without a label, `label_dimension` values; None makes
+        them an error.
+      label_dimension: the number of values in a label.
+      weight_column: the name of the examples' weights, or a numeric_column for them; None if there
+        are none.
 
     Returns:
       A dict of name to FixedLenFeature, VarLenFeature and so on. The label's shape is
       [label_dimension].
 
     Raises:
-      TypeError: the label's key, default or dimension is of the wrong type.
-      ValueError: as classifier_parse_example_spec raises, or `label_dimension` is below 1.
+      TypeError: the label's key, default or dimension has the wrong type.
+      ValueError: as for classifier_parse_example_spec, or `label_dimension` is below 1.
     """
     check_int("label_dimension", label_dimension)
     return _make_spec(
@@ -111,14 +113,14 @@ def _checked_columns(feature_columns: Any) -> list[Any]:
     for column in columns:
         if not _is_column(column):
             raise ValueError(
-                f"`feature_columns` holds {column!r}, which is no feature column. Make one with a "
-                "function of tf.feature_column, such as numeric_column(key)."
+                f"`feature_columns` holds {column!r}, which is not a feature column. Make one with "
+                "a function of tf.feature_column, such as numeric_column(key)."
             )
     return columns
 
 
 def _is_column(value: Any) -> bool:
-    # By what it offers: columns of TF 1 and of TF 2 have no public class in common.
+    # Duck typing, because TF 1 and TF 2 columns have no public base class in common.
     return hasattr(value, "parse_example_spec") or hasattr(value, "_parse_example_spec")
 
 

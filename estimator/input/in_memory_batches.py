@@ -1,8 +1,8 @@
-"""Batches of rows of arrays, as a dataset that holds none of them.
+"""Datasets of batches from arrays in memory, without holding the arrays in the graph.
 
-A graph with the arrays in it would copy them, and may have 2 GB at most. Here the graph holds a
-number for each batch; a Python function takes its rows out of the arrays. What a checkpoint keeps
-of the position is then a few numbers and the batches ahead, however the data is shuffled.
+A graph with the arrays in it would copy them, and is limited to 2 GB. Here the graph holds only a
+number for each batch, and a Python function takes its rows from the arrays. A checkpoint of the
+position is then a few numbers and the prefetched batches, however the data is shuffled.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-_NUM_AHEAD = 2  # Batches that are taken while a step runs.
+_NUM_AHEAD = 2  # Batches prefetched while a step runs.
 
 
 def build_batches(
     structure: Any, *, batch_size: int, num_epochs: int | None, shuffle: bool, num_threads: int
 ) -> tf.data.Dataset:
-    """Batches of rows; a batch may span epochs, and only the last one of all may be smaller.
+    """Builds a dataset of batches; a batch may span epochs, and only the last may be smaller.
 
     Args:
-      structure: arrays with equally many rows: one, or a tuple or a dict of such.
-      batch_size: rows a batch.
-      num_epochs: how often each row comes; None to go on for ever.
-      shuffle: every epoch has an order of its own, which follows from the graph's seed.
-      num_threads: batches that are taken at once.
+      structure: one array, or a tuple or dict of arrays with the same number of rows.
+      batch_size: rows per batch.
+      num_epochs: the number of passes over the rows; None to repeat forever.
+      shuffle: whether to shuffle every epoch differently, in an order that follows from the graph's
+        seed.
+      num_threads: the number of batches to take in parallel.
     """
     arrays = tf.nest.flatten(structure)
     num_rows = len(arrays[0])
@@ -92,12 +93,12 @@ def _make_take(
         start = int(batch) * batch_size
         stop = start + batch_size
         rows = rows_of(int(seed), start, stop if total is None else min(stop, total))
-        # Copies: TensorFlow may write into what it is given.
+        # Copies the rows, because TensorFlow may write to them.
         return [_as_bytes(array.take(rows, axis=0)) for array in arrays]
 
     return take
 
 
 def _as_bytes(batch: np.ndarray) -> np.ndarray:
-    """TensorFlow takes an array of Python's strings for one of ASCII."""
+    """Encodes an array of Python strings as UTF-8, which TensorFlow would take for ASCII."""
     return np.char.encode(batch, "utf-8") if batch.dtype.kind == "U" else batch

@@ -1,4 +1,4 @@
-"""What `numpy_input_fn` and `pandas_input_fn` check of their arguments."""
+"""Checks the arguments of `numpy_input_fn` and `pandas_input_fn`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from estimator.config.checks import WrongTypeError, check_int
 def check_batching(
     batch_size: Any, num_epochs: Any, shuffle: Any, queue_capacity: Any, num_threads: Any
 ) -> None:
-    """Raises unless the arguments that say nothing of the data are right."""
+    """Raises an error unless the arguments other than the data are valid."""
     if not isinstance(shuffle, bool):
         raise ValueError(
             f"`shuffle` ({shuffle!r}) must be True or False. Say which: True to train, False to "
@@ -28,11 +28,12 @@ def check_batching(
 
 
 def check_rows(named: dict[str, np.ndarray]) -> None:
-    """Raises unless the arrays, by what they are called in the arguments, have as many rows.
+    """Raises an error unless the arrays, named as in the arguments, have equally many rows.
 
     Raises:
-      ValueError: there is none, they differ, or one has no rows or no first dimension.
-      TypeError: TensorFlow has no such values.
+      ValueError: there are no arrays, their rows differ, or an array has no rows or no first
+        dimension.
+      TypeError: TensorFlow does not support the values.
     """
     for name, array in named.items():
         if array.ndim == 0:
@@ -57,6 +58,6 @@ def _check_values(name: str, array: np.ndarray) -> None:
         tf.as_dtype(array.dtype)
     except TypeError as error:
         raise WrongTypeError(
-            f"`{name}` has the dtype {array.dtype}, which TensorFlow has not. Convert it to "
-            "numbers or strings with astype."
+            f"`{name}` has the dtype {array.dtype}, which TensorFlow does not support. Convert it "
+            "to numbers or strings with astype."
         ) from error

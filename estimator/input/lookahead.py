@@ -1,8 +1,8 @@
-"""Batches that tell whether more follow.
+"""Datasets that say with each step's batches whether more follow.
 
-Workers that train together must stop together: before a step that one of them has no batches for.
-Asking each other ahead of every step would make it longer. So each takes its batches along with the
-news whether there are any for the step after, and passes that on while the step runs.
+Workers that train together must stop together, before a step for which one of them has no batches.
+Asking each other before every step would make it longer. So each worker learns with its batches
+whether there are more for the next step, and passes that on while the step runs.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from estimator import _tf
 
 
 class Lookahead:
-    """A dataset whose elements are those of one step, and whether another step's follow.
+    """A dataset of the batches of one step each, and whether another step's follow.
 
-    Its first element has no batches, only the news.
+    The first element has no batches, only the flag.
 
-    Each group of batches is doubled and the doubles are taken two by two, so that every group
-    stands beside the next. `scan` would do it in a line, but starts its function on another
+    Each group of batches is doubled, and the doubles are then batched in pairs, so that every group
+    is next to its successor. `scan` would do this in one line, but starts its function on another
     thread: with a tiny model, workers spent a tenth of a step on that.
 
     Attributes:
-      dataset: of (group, has_more): variant of the shape [number of replicas], and bool.
+      dataset: elements (group, has_more): a variant of shape [number of replicas], and a bool.
     """
 
     def __init__(self, dataset: tf.data.Dataset, num_replicas: int) -> None:
-        """Wraps a dataset; the last elements that are too few for a step are left out."""
+        """Wraps a dataset; drops the last elements if they are too few for a step."""
         self._spec = dataset.element_spec
         self._num_replicas = num_replicas
         self._types: list[tf.DType] = []
         self._shapes: list[tf.TensorShape] = []
         nothing = tf.data.Dataset.from_tensors(tf.raw_ops.OptionalNone()).repeat(num_replicas)
-        # The group of the end has at least one nothing, and that is its last.
+        # The group at the end holds at least one empty optional, and it is the last one.
         wrapped = _tf.map_in_line(dataset, self._wrap).concatenate(nothing)
         groups = wrapped.batch(num_replicas, drop_remainder=True)
         doubled = _tf.map_in_line(groups, _double).unbatch()
         pairs = nothing.batch(num_replicas).concatenate(doubled).batch(2, drop_remainder=True)
-        # Looking ahead is done while the step before runs.
+        # Prefetching makes the lookahead run during the previous step.
         self.dataset = _tf.map_in_line(pairs, self._tell_of_next).prefetch(1)
 
     def _wrap(self, *element: Any) -> tf.Tensor:
@@ -53,7 +53,7 @@ class Lookahead:
         return pair[0], tf.raw_ops.OptionalHasValue(optional=last_of_next)
 
     def build_batches(self, group: tf.Tensor) -> list[Any]:
-        """Unwraps the elements of one step, one a replica."""
+        """Unwraps the batches of one step, one for each replica."""
         batches = []
         for replica in range(self._num_replicas):
             flat = tf.raw_ops.OptionalGetValue(

@@ -22,25 +22,25 @@ def numpy_input_fn(
     queue_capacity: int | None = 1000,
     num_threads: int = 1,
 ) -> Callable[[], Any]:
-    """An `input_fn` of arrays in memory, which no graph holds and nothing copies as a whole.
+    """Returns an `input_fn` of arrays in memory, which are neither put in a graph nor copied whole.
 
     Args:
-      x: the features: an array, or a dict of arrays; rows along the first dimension.
-      y: the labels likewise, as many rows; None without.
-      batch_size: rows a batch; the last one of all epochs may have fewer.
-      num_epochs: how often each row comes; None to go on for ever.
-      shuffle: True or False. True: every epoch has another order, by `tf_random_seed`.
-      queue_capacity: without effect, there is no queue.
-      num_threads: batches that are taken at once; their order stays.
+      x: the features: an array, or a dict of arrays, with rows along the first dimension.
+      y: the labels, in the same form and with as many rows; None if there are none.
+      batch_size: rows per batch; the last batch of all epochs may have fewer.
+      num_epochs: the number of passes over the rows; None to repeat forever.
+      shuffle: required. True shuffles every epoch differently, by `tf_random_seed`.
+      queue_capacity: ignored, as there is no queue.
+      num_threads: the number of batches to take in parallel; their order is kept.
 
     Returns:
-      An `input_fn` of features, or of (features, labels). Called by a program, in a graph, it
-      returns the next batch as tensors, which are another batch in each session call.
+      An `input_fn` that yields features, or (features, labels). Called inside an `input_fn`, in a
+      graph, it returns the next batch as tensors, which are a new batch in each session call.
 
     Raises:
-      TypeError: `x` or `y` is something else, or a number is no integer.
-      ValueError: `shuffle` is not given, or the arrays are empty, differ in their rows, or share a
-        name.
+      TypeError: `x` or `y` has another type, or a number is not an integer.
+      ValueError: `shuffle` is not given, or the arrays are empty, have different numbers of rows,
+        or share a name.
     """
     check_batching(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
     named = _named_arrays("x", x)
@@ -48,7 +48,7 @@ def numpy_input_fn(
         _check_names(x, y)
         named = {**named, **_named_arrays("y", y)}
     check_rows(named)
-    # The dicts may change before the input is built; the arrays stay the same objects.
+    # Copies the dicts, which may change before the input is built; the arrays are not copied.
     x, y = (dict(value) if isinstance(value, dict) else value for value in (x, y))
     return DatasetFn(
         build_batches,

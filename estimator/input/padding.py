@@ -1,4 +1,4 @@
-"""How batches become those of programs that take one size only."""
+"""How batches are padded for programs that take a single batch size."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Padding:
-    """How batches become those that a padded program takes.
+    """How batches are padded for a program.
 
     Attributes:
-      batch_size: rows of every batch, of one replica.
-      is_padded: for each component tensor of a batch, whether its rows may be fewer.
-      in_parts: whether a batch that is not full is cut into parts that divide `batch_size`.
+      batch_size: the number of rows of a replica's batch.
+      is_padded: for each component tensor of a batch, whether it may have fewer rows.
+      in_parts: whether an incomplete batch is cut into parts that divide `batch_size`.
     """
 
     batch_size: int

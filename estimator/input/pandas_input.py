@@ -25,12 +25,12 @@ def pandas_input_fn(
     num_threads: int = 1,
     target_column: str = "target",
 ) -> Callable[[], Any]:
-    """An `input_fn` of a DataFrame of pandas; see `numpy_input_fn`.
+    """Returns an `input_fn` of a pandas DataFrame; see `numpy_input_fn`.
 
     Args:
-      x: the features: a DataFrame. A column is a feature of shape [batch size].
-      y: the labels: a Series, which gives labels of shape [batch size], or a DataFrame, which gives
-        a dict of them; None without. Its index is that of `x`.
+      x: the features: a DataFrame. Each column is a feature of shape [batch size].
+      y: the labels: a Series gives labels of shape [batch size], a DataFrame gives a dict of them;
+        None if there are none. The index must equal that of `x`.
       batch_size: rows a batch; the last one of all epochs may have fewer.
       num_epochs: how often each row comes; None to go on for ever.
       shuffle: True or False. True: every epoch has another order, by `tf_random_seed`.
@@ -39,13 +39,13 @@ def pandas_input_fn(
       target_column: a name for the labels, which no feature may have.
 
     Returns:
-      An `input_fn` of a dict of features, or of it and the labels; see `numpy_input_fn`.
+      An `input_fn` that yields a dict of features, or that and the labels; see `numpy_input_fn`.
 
     Raises:
-      TypeError: `x` is no DataFrame, `y` neither a DataFrame nor a Series, a column's values are
-        neither numbers nor strings, or an argument is of the wrong type.
-      ValueError: `shuffle` is not given, `x` is empty or has a column `target_column` or one name
-        twice, or the indexes differ.
+      TypeError: `x` is not a DataFrame, `y` is neither a DataFrame nor a Series, a column's values
+        are neither numbers nor strings, or an argument has the wrong type.
+      ValueError: `shuffle` is not given, `x` is empty, has a column `target_column` or a duplicate
+        column, or the indexes differ.
     """
     check_batching(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
     if not isinstance(target_column, str):
@@ -67,7 +67,7 @@ def pandas_input_fn(
 
 
 def _build(x: Any, y: Any, **batching: Any) -> tf.data.Dataset:
-    """The frames are bound, not their columns: two functions of the same frames are the same."""
+    """Takes the frames, not their columns: two functions of the same frames are then the same."""
     return build_batches(_make_structure(x, y), **batching)
 
 
@@ -91,7 +91,7 @@ def _named(structure: Any, y: Any) -> dict[str, np.ndarray]:
 
 
 def _is_pandas(value: Any, *types: str) -> bool:
-    """Without an import: who has a frame has imported pandas."""
+    """Avoids an import: a caller with a frame has imported pandas."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(value, tuple(getattr(pandas, t) for t in types))
 

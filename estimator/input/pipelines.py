@@ -1,4 +1,4 @@
-"""Which batch each replica gets: one of its own, the same as all, or its part of one."""
+"""Input pipelines: each replica gets its own batch, the same batch, or a part of one."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def build_pipeline(
     num_replicas: int,
     batch_axis: Sequence[int] | None = None,
 ) -> Input:
-    """Calls `input_fn` as often as an input pipeline of this kind does.
+    """Builds an input pipeline, calling `input_fn` as often as this kind requires.
 
     Args:
-      build: calls it, given which call this is and how many there are.
-      kind: of `InputPipelineConfig`.
-      num_replicas: in sync.
-      batch_axis: for SLICED: of each tensor of (features, labels), flattened, the dimension along
-        which it is cut; None is the first of each.
+      build: calls `input_fn`, given the index of the call and the number of calls.
+      kind: a value of `InputPipelineConfig`.
+      num_replicas: the number of replicas in sync.
+      batch_axis: for SLICED: for each tensor of (features, labels), flattened, the dimension along
+        which it is split; None means the first.
 
     Raises:
-      ValueError: the calls differ in what their batches hold, or a batch cannot be cut.
+      ValueError: the calls yield batches of different structures, or a batch cannot be split.
     """
     if kind == InputPipelineConfig.PER_SHARD_V1:
         return _with_shards([build(index, num_replicas) for index in range(num_replicas)])
@@ -47,7 +47,7 @@ def build_pipeline(
 
 
 def num_batches_a_step(kind: int, num_replicas: int) -> int:
-    """How many batches of each call of `input_fn` the replicas of a worker take in a step."""
+    """Returns how many batches of each `input_fn` call a worker's replicas take in a step."""
     takes_one_each = (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.PER_HOST_V2)
     return num_replicas if kind in takes_one_each else 1
 
@@ -55,7 +55,7 @@ def num_batches_a_step(kind: int, num_replicas: int) -> int:
 def _with_split_batches(
     source: Input, split: Callable[[Any, int], list[Any]], num_replicas: int
 ) -> Input:
-    """An input of which one batch is dealt out to all replicas."""
+    """Returns an input that splits each batch among all replicas."""
     build_step = source.build_step
 
     def build_split_step() -> tuple[list[Any], tf.Tensor]:
@@ -71,10 +71,10 @@ def _with_split_batches(
 
 
 def pipeline_kind(tpu_config: Any, mode: str) -> int:
-    """The kind of `InputPipelineConfig` that holds in a mode.
+    """Returns the `InputPipelineConfig` kind for a mode.
 
-    What is configured for training changes nothing in another mode, where every example counts
-    once: there it is SLICED or PER_HOST_V1.
+    The setting for training has no effect in other modes, where every example counts once: there
+    the kind is SLICED or PER_HOST_V1.
     """
     if mode == ModeKeys.TRAIN:
         return tpu_config.per_host_input_for_training
@@ -82,11 +82,11 @@ def pipeline_kind(tpu_config: Any, mode: str) -> int:
 
 
 def make_axes(element: Any, batch_axis: Sequence[int] | None) -> list[int]:
-    """For each tensor of `element`, flattened, the dimension that counts its examples.
+    """Returns, for each tensor of `element`, flattened, the dimension that counts its examples.
 
     Args:
       element: (features, labels), or features and None, as type specs.
-      batch_axis: one a tensor of features and labels; None for the first of each.
+      batch_axis: a dimension for each tensor of features and labels; None means the first.
     """
     specs = tf.nest.flatten(element)
     num_tensors = sum(spec is not None for spec in specs)
@@ -101,7 +101,7 @@ def make_axes(element: Any, batch_axis: Sequence[int] | None) -> list[int]:
 
 
 def make_sliced_element(element: Any, axes: Sequence[int]) -> Any:
-    """The type specs of a part of a batch: `element` without the sizes of the cut dimensions."""
+    """Returns the type specs of a part of a batch: `element` with the split dimensions unknown."""
     left = iter(axes)
 
     def relax(spec: Any) -> Any:
@@ -121,12 +121,12 @@ def make_sliced_element(element: Any, axes: Sequence[int]) -> Any:
 
 
 def cut(batch: Sequence[np.ndarray], axes: Sequence[int], num_parts: int) -> list[list[np.ndarray]]:
-    """The parts of a batch that are not empty, in order; the first ones may be larger by one.
+    """Splits a batch into nonempty parts, in order; the first ones may be larger by one.
 
     Args:
-      batch: its tensors, as `make_axes` counts them.
-      axes: of each, the dimension that counts the examples.
-      num_parts: at most so many.
+      batch: the tensors of the batch, in the order of `make_axes`.
+      axes: for each tensor, the dimension that counts the examples.
+      num_parts: the maximum number of parts.
     """
     columns = [
         np.array_split(value, num_parts, axis) for value, axis in zip(batch, axes, strict=True)
@@ -157,7 +157,7 @@ def _with_shards(shards: Sequence[Input]) -> Input:
 
 
 def _build_shards_step(shards: Sequence[Input]) -> tuple[list[Any], tf.Tensor]:
-    """A batch of each, and whether each has another."""
+    """Takes a batch of each shard; says whether every shard has another."""
     steps = [shard.build_step() for shard in shards if shard.build_step is not None]
     batches = [batch for (batch,), _ in steps]
     return batches, tf.reduce_all(tf.stack([has_more for _, has_more in steps]))

@@ -107,7 +107,7 @@ NUMPY_INPUT = {
     "numpy: dates": (
         _arrays(np.array([datetime.date(2020, 1, 1)], "datetime64[D]")),
         TypeError,
-        "`x` has the dtype datetime64[D], which TensorFlow has not. Convert it",
+        "`x` has the dtype datetime64[D], which TensorFlow does not support. Convert it",
     ),
     "numpy: batch_size is zero": (
         _arrays(batch_size=0),
@@ -213,7 +213,7 @@ PARSE_SPECS = {
     "spec: names of columns": (
         _spec(["age"]),
         ValueError,
-        "`feature_columns` holds 'age', which is no feature column. Make one with",
+        "`feature_columns` holds 'age', which is not a feature column. Make one with",
     ),
     "spec: no columns": (
         _spec(None),
