@@ -1,4 +1,4 @@
-"""Calls `input_fn` and checks what it returned; batches for the replicas of a train step."""
+"""Calls `input_fn`, checks its result, and takes batches for the replicas of a train step."""
 
 from __future__ import annotations
 
@@ -29,21 +29,22 @@ INPUT_FN_ARGUMENTS = ("params", "mode", "config", "input_context")
 
 @dataclasses.dataclass(frozen=True)
 class Input:
-    """What an `input_fn` built in the default graph.
+    """The input that an `input_fn` built in the default graph.
 
     Attributes:
-      build_batch: adds the ops that take the next batch to the default graph, which may be the
-        body of a loop; returns (features, labels).
-      initializer: starts the input at its beginning; None if nothing needs it.
-      iterators: those whose positions can be saved; none for an input of bare tensors.
+      build_batch: adds the ops that take the next batch to the default graph, which may be a loop's
+        body; returns (features, labels).
+      initializer: starts the input at its beginning; None if it needs no initialization.
+      iterators: the iterators whose positions can be saved; empty for an input of bare tensors.
       element: (features, labels) as type specs.
-      build_cardinality: adds a scalar, int64: how many batches there are, or a constant of
+      build_cardinality: adds a scalar, int64: the number of batches, or a constant of
         tf.data.experimental. None for an input of bare tensors.
-      build_step: for an input that looks ahead, instead of `build_batch`: adds the ops that take
-        the batches of one step, one a replica; returns them, and whether there are batches for
-        the step after (scalar, bool). The very first run of it has that news and no batches.
-      split_batch: adds the ops that take one batch for each of so many replicas; None if each
-        replica takes the next batch.
+      build_step: for an input that looks ahead, used instead of `build_batch`: adds the ops that
+        take the batches of one step, one for each replica; returns them, and whether there are
+        batches for the next step (scalar, bool). Its very first run returns only that flag and no
+        batches.
+      split_batch: adds the ops that take a batch for each of the given number of replicas; None if
+        each replica takes the next batch.
     """
 
     build_batch: Callable[[], tuple[Any, Any]]
@@ -56,24 +57,24 @@ class Input:
 
     @property
     def batch_size(self) -> int | None:
-        """The first dimension of every tensor of a replica's batch; None if that is not known."""
+        """Returns the batch size of a replica if all tensors share a static one; else None."""
         if self.split_batch is not None:
             return None
         specs = [spec for spec in tf.nest.flatten(self.element) if spec is not None]
         shapes = [getattr(spec, "shape", tf.TensorShape(None)) for spec in specs]
-        # After `tf.disable_v2_behavior()` a dimension is an object of its own.
+        # After `tf.disable_v2_behavior()`, dimensions are `Dimension` objects.
         sizes = {tf.compat.dimension_value(shape[0]) if shape.rank else None for shape in shapes}
         return sizes.pop() if len(sizes) == 1 else None
 
 
 class DatasetFn(functools.partial):
-    """An `input_fn` of this library: of the dataset that the function bound to it makes."""
+    """An `input_fn` of this library, bound to a function that makes a dataset."""
 
     def __call__(self) -> Any:
-        """The next batch, as tensors of the default graph, for an `input_fn` around this one.
+        """Returns the next batch as tensors of the default graph, for use in another `input_fn`.
 
-        They raise OutOfRangeError at the end, and need neither queue runners nor an initializer.
-        Outside of a graph it is the dataset itself.
+        The tensors raise OutOfRangeError at the end of the data, and need neither queue runners nor
+        an initializer. Outside a graph this returns the dataset.
         """
         dataset = self.build_dataset()
         if tf.executing_eagerly():
@@ -81,7 +82,7 @@ class DatasetFn(functools.partial):
         return tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
 
     def build_dataset(self) -> tf.data.Dataset:
-        """The dataset, of which a position can be saved."""
+        """Returns the dataset, whose position can be saved."""
         return super().__call__()
 
 
@@ -94,20 +95,21 @@ def build_input(
     input_context: tf.distribute.InputContext,
     lookahead: int | None = None,
 ) -> Input:
-    """Calls `input_fn` with just the arguments that it names.
+    """Calls `input_fn` with only the arguments that it names.
 
     Args:
-      input_fn: the user's.
+      input_fn: the user's function.
       mode: a ModeKeys value.
-      params: passed on.
-      config: likewise.
-      input_context: likewise.
-      lookahead: the replicas of this worker, if its batches must say whether more follow.
+      params: passed to `input_fn`.
+      config: passed to `input_fn`.
+      input_context: passed to `input_fn`.
+      lookahead: the number of replicas of this worker if its batches must say whether more follow;
+        else None.
 
     Raises:
-      TypeError: it returned nothing, or something that is no dataset and no tensors.
-      ValueError: it returned a tuple that is not (features, labels), or a dataset that it did not
-        make itself; or it asks for a batch size that is not there.
+      TypeError: it returned None, or neither a dataset nor tensors.
+      ValueError: it returned a tuple other than (features, labels), or a dataset that was made
+        outside of it; or it asks for a batch size that `params` lack.
     """
     given = {"params": params, "mode": mode, "config": config, "input_context": input_context}
     with tf.device("/cpu:0"):
@@ -140,7 +142,7 @@ def _call(input_fn: Callable, given: dict[str, Any]) -> Any:
 def build_replica_batches(
     source: Input, num_replicas: int
 ) -> tuple[list[tuple[Any, Any]], tf.Tensor | None]:
-    """One batch a replica, in order; no batch is usable before all are there.
+    """Takes one batch for each replica, in order; no batch is usable before all are available.
 
     At the end of the input all replicas fail together, before any has changed a variable.
 
@@ -165,7 +167,7 @@ def build_replica_batches(
 
 
 def build_has_first_batch(source: Input) -> tf.Tensor | None:
-    """Whether there are batches for the first step, if the input looks ahead; run once."""
+    """Returns whether there are batches for the first step, for a lookahead input; run it once."""
     if source.build_step is None:
         return None
     with tf.device("/cpu:0"):
@@ -173,7 +175,7 @@ def build_has_first_batch(source: Input) -> tf.Tensor | None:
 
 
 def take_in_turn(builds: Sequence[Callable[[], tuple[Any, Any]]]) -> list[tuple[Any, Any]]:
-    """A batch of each, taken one after the other."""
+    """Takes a batch from each, one after the other."""
     batches: list[tuple[Any, Any]] = []
     for build_batch in builds:
         with tf.device("/cpu:0"), tf.control_dependencies(batch_tensors(batches)):
@@ -182,7 +184,7 @@ def take_in_turn(builds: Sequence[Callable[[], tuple[Any, Any]]]) -> list[tuple[
 
 
 def check_input_fn(input_fn: Any, argument: str = "input_fn") -> None:
-    """Raises if `input_fn` cannot be called as an input function."""
+    """Raises an error if `input_fn` cannot be called as an input function."""
     if not callable(input_fn):
         raise WrongTypeError(
             f"`{argument}` ({input_fn!r}) must be a function that returns a tf.data.Dataset or "
@@ -192,15 +194,15 @@ def check_input_fn(input_fn: Any, argument: str = "input_fn") -> None:
 
 
 def is_same_input(one: Any, other: Any, depth: int = 8) -> bool:
-    """Whether two functions make the same input, as two equal lambdas made in a loop do.
+    """Returns whether two functions make the same input, as equal lambdas made in a loop do.
 
-    They do if they have the same code and the same arguments bound to it: equal numbers, strings
-    and containers of these, the very same object otherwise.
+    They do if they have the same code and the same bound arguments: equal numbers, strings and
+    containers of these, and otherwise the identical object.
 
     Args:
-      one: a function, or what is bound to one.
-      other: likewise.
-      depth: how deep to look; a function may be bound to itself.
+      one: a function, or a value bound to one.
+      other: the value to compare with.
+      depth: the maximum depth, as a function may be bound to itself.
     """
     if one is other:
         return True
@@ -219,14 +221,14 @@ def is_same_input(one: Any, other: Any, depth: int = 8) -> bool:
 
 
 def _bound(value: Any) -> list | None:
-    """What a function is bound to, or what a container holds; None for anything else."""
+    """Returns the values bound to a function, or held by a container; None for anything else."""
     if isinstance(value, functools.partial):
         return [value.func, value.args, value.keywords]
     if isinstance(value, types.FunctionType):
         try:
             cells = [cell.cell_contents for cell in value.__closure__ or ()]
         except ValueError:
-            return None  # A variable that is not assigned yet, so nobody knows what it will hold.
+            return None  # An unassigned variable, whose value is unknown.
         return [value.__defaults__, value.__kwdefaults__, cells]
     if isinstance(value, dict):
         return [*value, *value.values()]
@@ -234,7 +236,7 @@ def _bound(value: Any) -> list | None:
 
 
 def input_arguments(input_fn: Callable) -> tuple[str, ...]:
-    """What an `input_fn` is given: what it names, and nothing for its `**kwargs`."""
+    """Returns the arguments that an `input_fn` is given: those it names, none for `**kwargs`."""
     return arguments_named("input_fn", input_fn, INPUT_FN_ARGUMENTS)
 
 
@@ -242,7 +244,7 @@ def _build_dataset_input(dataset: tf.data.Dataset, mode: str, lookahead: int | N
     _check_element(dataset.element_spec)
     try:
         ahead = None if lookahead is None else Lookahead(dataset, lookahead)
-        # Not in a name scope: hooks fetch "IteratorGetNext:0", and a saved position has its name.
+        # Not in a name scope: hooks fetch "IteratorGetNext:0", and a saved position uses its name.
         iterator = tf.compat.v1.data.make_initializable_iterator(
             _with_options(dataset if ahead is None else ahead.dataset, mode)
         )
@@ -269,16 +271,16 @@ def _build_step(
 
 
 def _with_options(dataset: tf.data.Dataset, mode: str) -> tf.data.Dataset:
-    """The dataset with tf.data's autotuning off, unless its options say something of it.
+    """Turns off tf.data's autotuning unless the dataset's options say otherwise.
 
     Closing a session on an autotuned dataset was seen to stall for up to half a minute (14 of 48
-    short runs on TensorFlow 2.21; without, 0 of 72). AUTOTUNE then means one thread a core.
+    short runs on TensorFlow 2.21; 0 of 72 without). AUTOTUNE then means one thread per core.
 
-    And what serves one evaluation or prediction and has no function in it, such as a `map`, is not
-    rewritten before its first batch either: that takes a millisecond and more, and brings nothing.
+    A dataset for evaluation or prediction without a function, such as a `map`, is not optimized
+    before its first batch either: that takes a millisecond or more, and gains nothing.
     """
     with warnings.catch_warnings():
-        # In a graph TensorFlow warns that it may not know the options; then they count as unsaid.
+        # In a graph, TensorFlow warns that it may not know the options; they count as unset then.
         warnings.simplefilter("ignore")
         said = dataset.options()
     options = tf.data.Options()
@@ -291,13 +293,13 @@ def _with_options(dataset: tf.data.Dataset, mode: str) -> tf.data.Dataset:
 
 
 def _has_functions() -> bool:
-    """Whether an op of the default graph calls a function of the user's."""
+    """Returns whether an op of the default graph calls a function of the user's."""
     ops = tf.compat.v1.get_default_graph().get_operations()
     return any(attr.type == "func" for op in ops for attr in op.op_def.attr)
 
 
 def _check_element(element: Any) -> None:
-    """Raises now, not inside a loop's body, if a dataset's elements are no (features, labels)."""
+    """Raises an error, before a loop is built, if the elements are not (features, labels)."""
     _split(element)
     for spec in tf.nest.flatten(element):
         if isinstance(spec, tf.data.DatasetSpec):
@@ -308,7 +310,7 @@ def _check_element(element: Any) -> None:
 
 
 def _check_tensors(result: Any) -> None:
-    """Raises unless what an `input_fn` returned is (features, labels), or features alone."""
+    """Raises an error unless an `input_fn` returned (features, labels), or features alone."""
     if result is None:
         raise WrongTypeError(
             "`input_fn` returned None. It must return a tf.data.Dataset or (features, labels). "
@@ -338,7 +340,7 @@ def _check_tensors(result: Any) -> None:
 
 
 def _build_tensor_input(result: Any) -> Input:
-    """An input of bare tensors: each batch is another run of the ops behind them."""
+    """Builds an input of bare tensors: each batch is another run of the ops behind them."""
     if not isinstance(result, str | bytes):
         result = with_arrays(with_sortable_keys(result))
     _check_tensors(result)
@@ -364,7 +366,7 @@ def _build_tensor_input(result: Any) -> Input:
 
 
 def _split(element: Any) -> tuple[Any, Any]:
-    """(features, labels) of an element: a tuple is always the pair."""
+    """Returns the (features, labels) of an element; a tuple is always the pair."""
     if isinstance(element, tuple):
         if len(element) != 2:
             raise ValueError(
@@ -386,7 +388,7 @@ def _is_composite(value: Any) -> bool:
 
 
 def batch_tensors(batches: Any) -> list[tf.Tensor]:
-    """The tensors of a batch, those inside sparse and ragged ones included."""
+    """Returns the tensors of a batch, including the components of sparse and ragged tensors."""
     return [t for t in tf.nest.flatten(batches, expand_composites=True) if t is not None]
 
 

@@ -1,10 +1,10 @@
-"""Says whether metrics that are summed over replicas count every example.
+"""Checks whether metrics that are summed over replicas count every example.
 
-Replicas evaluate different batches at the same time, each into its own copy of a metric's
-variables, and a value sees the sum of the copies. That is exact for `tf.compat.v1.metrics` and for
-most Keras metrics, which only ever add what they computed from a batch. It is wrong for a running
-maximum, a running mean, or a value that reads one copy. Which of these a metric is can be told
-from its ops; whatever is not understood counts as not exact.
+Replicas evaluate different batches at the same time, each updating its own copy of a metric's
+variables, and reading a value sums the copies. That is exact for `tf.compat.v1.metrics` and for
+most Keras metrics, which only add up what they compute from each batch. It is wrong for a running
+maximum, a running mean, or a value that reads a single copy. The ops of a metric show which kind it
+is; anything that is not understood counts as inexact.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from estimator import _tf
 from estimator.model.replicas import Replicas
 from estimator.rewrite.graph_walk import ops_behind, walk
 
-# Ops that take a resource and leave it as it is, of those that TensorFlow does not know as such.
+# Ops that take a resource without changing it, although TensorFlow does not mark them so.
 _READS = {
     "LookupTableExportV2",
     "LookupTableFindV2",
     "LookupTableSizeV2",
     "VarIsInitializedOp",
 }
-# What lives for one session call, or is only written to.
+# Resources that live for one session call, or that are only written to.
 _NO_STATE = {"StackV2", "SummaryWriter", "TensorArrayV3"}
 _ADDS = {
     "AssignAddVariableOp",
@@ -39,27 +39,27 @@ _ADDS = {
     "ResourceScatterSub",
 }
 _PYTHON = {"EagerPyFunc", "PyFunc"}
-# Random numbers differ from batch to batch anyway, whoever counts their state.
+# Random numbers differ between batches anyway, so their state does not matter.
 _RANDOM = re.compile(
     "(Stateless|Stateful)?(Random|Parameterized|Truncated|Multinomial|StandardNormal|Uniform|Rng)"
 )
 
 
 class NotSummableError(ValueError):
-    """A metric's value over several replicas is not the sum of what each of them counted."""
+    """Raised if a metric's value over several replicas is not a sum of what each counted."""
 
 
 def check_sums(values: Mapping[str, Any], fetches: Any, replicas: Replicas) -> None:
-    """Raises unless each metric counts the examples of all replicas.
+    """Raises an error unless each metric counts the examples of all replicas.
 
     Args:
-      values: of the metrics, by name.
-      fetches: a nested structure of what an evaluation runs besides. Only ops behind it and behind
-        `values` count: a `train_op` that `model_fn` builds in every mode changes nothing here.
-      replicas: what built them.
+      values: the metrics' values, by name.
+      fetches: a nested structure of what else an evaluation runs. Only the ops that `fetches` and
+        `values` need matter: a `train_op` that `model_fn` builds in every mode makes no difference.
+      replicas: the replicas that built the metrics.
 
     Raises:
-      NotSummableError: one does not, or cannot be told to.
+      NotSummableError: a metric does not, or it cannot be determined.
     """
     ops = _ops_behind_fetches([values, fetches], replicas.new_ops)
     check = _SumCheck(ops, replicas.variables, len(replicas.outputs))
@@ -70,11 +70,11 @@ def check_sums(values: Mapping[str, Any], fetches: Any, replicas: Replicas) -> N
 
 
 def leaves_state(fetches: Any, new_ops: Sequence[tf.Operation]) -> bool:
-    """Whether running `fetches` changes more than local variables, which can be set back.
+    """Returns whether running `fetches` changes anything but local variables, which can be reset.
 
     Args:
       fetches: a nested structure of tensors and ops.
-      new_ops: those that the replicas made, but for initializers.
+      new_ops: the ops that the replicas made, except initializers.
     """
     local = {
         copy.handle.op
@@ -86,13 +86,13 @@ def leaves_state(fetches: Any, new_ops: Sequence[tf.Operation]) -> bool:
 
 
 def _ops_behind_fetches(fetches: Any, new_ops: Sequence[tf.Operation]) -> Iterable[tf.Operation]:
-    """Those of the new ops that run when `fetches` are run."""
+    """Returns the new ops that run when `fetches` are run."""
     ops = [getattr(fetch, "op", fetch) for fetch in tf.nest.flatten(fetches)]
     return ops_behind(ops, set(new_ops))
 
 
 def _changes(ops: Iterable[tf.Operation]) -> dict[tf.Operation, list[tf.Operation]]:
-    """By what made a resource: which of the ops may change it."""
+    """Maps the op that made a resource to the ops that may change the resource."""
     v1 = tf.compat.v1
     initializers = set(v1.get_collection(v1.GraphKeys.TABLE_INITIALIZERS))
     changes: dict[tf.Operation, list[tf.Operation]] = collections.defaultdict(list)
@@ -106,12 +106,12 @@ def _changes(ops: Iterable[tf.Operation]) -> dict[tf.Operation, list[tf.Operatio
 
 
 class _SumCheck:
-    """Looks at the ops of metrics that were built on several replicas."""
+    """Analyzes the ops of metrics that were built on several replicas."""
 
     def __init__(
         self, ops: Iterable[tf.Operation], variables: Sequence[tf.Variable], num_replicas: int
     ) -> None:
-        """Finds out which of the ops changes which resource."""
+        """Determines which of the ops change which resource."""
         self._num_replicas = num_replicas
         self._variable_of = {
             copy.handle.op: variable
@@ -120,11 +120,11 @@ class _SumCheck:
             if hasattr(copy, "handle")
         }
         self._changes = _changes(ops)
-        self._clear: set[tf.Operation] = set()  # What is added may depend on these.
+        self._clear: set[tf.Operation] = set()  # Ops that an added value may depend on.
         self._python_functions: set[str] | None = None
 
     def why_not_sum(self, value: tf.Tensor) -> str | None:
-        """Why a metric's value is not a function of sums over all replicas; None if it is."""
+        """Explains why a metric's value does not depend on sums alone; None if it does."""
 
         def behind(op: tf.Operation) -> list[tf.Operation]:
             is_sum = self._summed_variable(op) is not None
@@ -138,7 +138,7 @@ class _SumCheck:
         return None
 
     def _summed_variable(self, op: tf.Operation) -> tf.Variable | None:
-        """The variable whose copies on all replicas `op` adds up; None if it does not."""
+        """Returns the variable whose copies on all replicas `op` sums; None if there is none."""
         if op.type != "AddN" or len(op.inputs) != self._num_replicas:
             return None
         handles = [_read_handle(tensor) for tensor in op.inputs]
@@ -149,7 +149,7 @@ class _SumCheck:
         return variable if all_handles == set(handles) else None
 
     def _why_not_added(self, variable: tf.Variable) -> str | None:
-        """Why the copies of a variable are not sums that begin at zero; None if they are."""
+        """Explains why a variable's copies are not sums that start at zero; None if they are."""
         first = _tf.copies(variable)[0]
         start = tf.get_static_value(first.initial_value)
         if start is None or np.any(start != np.zeros_like(start)):
@@ -165,7 +165,7 @@ class _SumCheck:
         return None
 
     def _why_depends(self, tensor: tf.Tensor) -> str | None:
-        """Why what is added may depend on more than the batch; None if it does not."""
+        """Explains why an added value may depend on more than the batch; None if it does not."""
 
         def is_clear(op: tf.Operation) -> bool:
             return op in self._clear or _RANDOM.match(op.type) is not None
@@ -182,7 +182,7 @@ class _SumCheck:
         return None
 
     def _why_unclear(self, op: tf.Operation) -> str | None:
-        """Why the outputs of `op` may depend on what other batches left; None if they do not."""
+        """Explains why `op` may depend on what other batches left behind; None if it does not."""
         if op.type in _PYTHON or self._runs_python(op):
             return f"is computed by a Python function, which may keep a state ({op.name})"
         for tensor in op.inputs:
@@ -202,21 +202,21 @@ class _SumCheck:
 
 
 def _source(handle: tf.Tensor) -> tf.Operation:
-    """What made a resource; v1 branches and loops pass it on."""
+    """Returns the op that made a resource, looking through v1 branches and loops."""
     while handle.op.type in ("Enter", "Identity", "Switch"):
         handle = handle.op.inputs[0]
     return handle.op
 
 
 def _read_handle(tensor: tf.Tensor) -> tf.Operation | None:
-    """What made the variable whose value `tensor` is; None if it is none's."""
+    """Returns the op that made the variable that `tensor` reads; None if it reads none."""
     while tensor.op.type == "Identity":
         tensor = tensor.op.inputs[0]
     return tensor.op.inputs[0].op if tensor.op.type == "ReadVariableOp" else None
 
 
 def _added(op: tf.Operation, handle: tf.Tensor) -> list[tf.Tensor] | None:
-    """What `op` adds to a variable; None if it is not known to add something."""
+    """Returns what `op` adds to a variable; None if it may do something else."""
     if op.inputs[0] is not handle:
         return None
     if op.type in _ADDS:
@@ -229,14 +229,14 @@ def _added(op: tf.Operation, handle: tf.Tensor) -> list[tf.Tensor] | None:
 
 
 def _functions_called(node: Any) -> set[str]:
-    """The names of the functions that a NodeDef runs."""
+    """Returns the names of the functions that a NodeDef calls."""
     values = node.attr.values()
     functions = [f for value in values for f in [value.func, *value.list.func]]
     return {function.name for function in functions if function.name}
 
 
 def _python_functions(graph: tf.Graph) -> set[str]:
-    """The functions of a graph that call Python, by themselves or by what they call."""
+    """Returns the functions of a graph that call Python, directly or through other functions."""
     functions = graph.as_graph_def().library.function
     calls = {f.signature.name: set().union(*map(_functions_called, f.node_def)) for f in functions}
     found = {f.signature.name for f in functions if any(n.op in _PYTHON for n in f.node_def)}

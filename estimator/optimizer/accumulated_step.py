@@ -1,4 +1,4 @@
-"""How batches make a step, where optimizers accumulate: what a session sees of their windows."""
+"""How the batches of an accumulated step are counted, averaged and completed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from estimator.rewrite.graph_walk import ops_before
 
 @dataclasses.dataclass(frozen=True)
 class StepAccumulation:
-    """The batches of a step.
+    """The batches of a step, as a session sees them.
 
     Attributes:
-      size: how many a replica takes in a step.
-      num_taken: scalar, int64: how many it has taken of a step that is not complete.
-      flushes: what completes such a step by those, one op for each optimizer that accumulates;
-        None if the optimizer needs a batch for it.
-      variables: of the windows; they start at zero.
+      size: the number of batches that a replica takes in a step.
+      num_taken: scalar, int64: the number of batches taken in an incomplete step.
+      flushes: the ops, one for each accumulating optimizer, that complete such a step with the
+        batches taken; None if an optimizer needs another batch for it.
+      variables: the accumulation variables, which start at zero.
     """
 
     size: int
@@ -34,12 +34,12 @@ class StepAccumulation:
 def counting_accumulation(
     windows: Sequence[Accumulation], assignments: Sequence[tf.Operation], global_step: tf.Variable
 ) -> Accumulation | None:
-    """The window whose updates the global step counts; None if every batch is a step.
+    """Returns the accumulation whose updates the global step counts; None without accumulation.
 
     Args:
-      windows: of the step.
-      assignments: those that each batch runs.
-      global_step: counted by one window, and by nothing else.
+      windows: the accumulations of the step.
+      assignments: the assignments that each batch runs.
+      global_step: the global step, which only one accumulation may advance.
     """
     if not windows:
         return None
@@ -62,11 +62,11 @@ def counting_accumulation(
 def build_accumulated_loss(
     window: Accumulation | None, loss: tf.Tensor
 ) -> tuple[tf.Tensor, list[tf.Operation]]:
-    """The mean loss of the window's batches so far: scalar, float32; and what keeps it.
+    """Returns the mean loss of the accumulated batches so far, and the ops that record it.
 
     Args:
-      window: that the batch is in; None if every batch is a step.
-      loss: of the batch over all replicas: scalar, float32.
+      window: the accumulation that counts steps; None if every batch is a step.
+      loss: the loss of the batch over all replicas: scalar, float32.
     """
     if window is None:
         return loss, []
@@ -81,11 +81,11 @@ def build_accumulated_loss(
 def build_step_accumulation(
     counting: Accumulation | None, windows: Sequence[Accumulation]
 ) -> StepAccumulation | None:
-    """Adds what a session needs to the graph around the loop; None if every batch is a step.
+    """Adds what a session needs outside the loop; None if every batch is a step.
 
     Args:
-      counting: the one that `counting_accumulation` found.
-      windows: all of the step.
+      counting: the result of `counting_accumulation`.
+      windows: all accumulations of the step.
     """
     if counting is None:
         return None
@@ -99,13 +99,13 @@ def build_step_accumulation(
 
 
 def _build_flush(window: Accumulation) -> tf.Operation | None:
-    """Updates by the mean of a window that is not complete, if it has any batch.
+    """Builds the update by the mean of an incomplete accumulation, if it has any batch.
 
-    It is built in the graph around the loop, of the cond's own branch. What the branch takes from
-    the step, such as a learning rate, is built again.
+    It reuses the cond's own branch in the graph around the loop. What the branch takes from the
+    step, such as a learning rate, is rebuilt there.
 
     Returns:
-      The op to run; None if the branch takes something that needs a batch.
+      The op to run; None if the branch takes anything that needs a batch.
     """
     try:
         taken = _build_again(window.update.inputs[1:])
@@ -116,11 +116,11 @@ def _build_flush(window: Accumulation) -> tf.Operation | None:
 
 
 class _NeedsBatchError(Exception):
-    """A tensor that cannot be built again, because it needs more than variables."""
+    """Raised for a tensor that cannot be rebuilt, because it needs more than variables."""
 
 
 def _build_again(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """The tensors of a step, in the graph around its loop, from the values that variables have."""
+    """Rebuilds the tensors of a step outside its loop, from the current values of variables."""
     copies: dict[tf.Operation, tf.Operation] = {}
 
     def resolve(tensor: tf.Tensor) -> tf.Tensor:
@@ -128,11 +128,11 @@ def _build_again(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
             return copies[tensor.op].outputs[tensor.value_index]
         source = _tf.capture_source(tensor)
         if _tf.is_loop_body(source.graph):
-            raise _NeedsBatchError  # One that the loop carries.
+            raise _NeedsBatchError  # A loop variable.
         return source
 
     for op in ops_before(tensors, lambda op: not _is_given(op)):
-        is_batch = op.type == "OptionalGetValue"  # That of a loop's turn.
+        is_batch = op.type == "OptionalGetValue"  # The batch of a loop's iteration.
         if is_batch or (op.op_def.is_stateful and op.type != "ReadVariableOp"):
             raise _NeedsBatchError
         copies[op] = _tf.copy_op(op, [resolve(tensor) for tensor in op.inputs])
@@ -140,7 +140,7 @@ def _build_again(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
 
 def _is_given(op: tf.Operation) -> bool:
-    """Whether `op` is there without a step: a handle, or what is fed or captured."""
+    """Returns whether `op` exists without a step: a handle, or a fed or captured tensor."""
     return op.type.startswith("Placeholder") or any(o.dtype == tf.resource for o in op.outputs)
 
 

@@ -1,9 +1,9 @@
-"""Gradients of several batches, applied once as their mean.
+"""Accumulates the gradients of several batches and applies their mean once.
 
-Each batch adds its gradients to variables. The batch that completes a window runs the optimizer, in
-a branch of a cond, so that slots, schedules and the global step know of updates only. An optimizer
-merges its replicas, which does not work inside a branch that one replica builds: here all replicas
-are merged first, and the branch calls the optimizer for each replica anew.
+Each batch adds its gradients to variables. The last batch of an accumulation runs the optimizer in
+a branch of a cond, so that slots, schedules and the global step count updates only. An optimizer
+merges its replicas, which is impossible inside a branch that one replica builds: here all replicas
+are merged first, and the branch calls the optimizer for each replica again.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ Pair = tuple[Gradient, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Accumulation:
-    """The batches between two updates of an optimizer.
+    """The accumulation of an optimizer's gradients between two updates.
 
     Attributes:
-      size: how many there are.
-      sums: variables: the sums of their gradients.
-      num_taken: variable: batches since the last update.
-      num_added: variable: the gradients in the sums. They are fewer than `num_taken` where a batch
-        was taken back, and some wait if that was the last of a window.
-      loss: variable: the sum of their losses.
-      before: scalar, int64: `num_taken` before the step's batch.
-      added_before: scalar, int64: `num_added` before it.
-      update: the cond that updates when the window is complete.
-      counts_step: whether that counts the global step.
+      size: the number of batches.
+      sums: variables: the sums of the gradients.
+      num_taken: variable: the number of batches since the last update.
+      num_added: variable: the number of gradients in the sums. It is less than `num_taken` if a
+        skipped batch was taken back; if that was the last batch of an accumulation, the other
+        gradients carry over to the next.
+      loss: variable: the sum of the batches' losses.
+      before: scalar, int64: `num_taken` before the current batch.
+      added_before: scalar, int64: `num_added` before the current batch.
+      update: the cond that applies the update when the accumulation is complete.
+      counts_step: whether the update advances the global step.
     """
 
     size: int
@@ -58,7 +59,7 @@ _found: contextvars.ContextVar[list[Accumulation] | None] = contextvars.ContextV
 
 @contextlib.contextmanager
 def collecting_accumulations() -> Iterator[list[Accumulation]]:
-    """Yields a list of the windows that optimizers make inside."""
+    """Yields a list that collects the accumulations that optimizers build inside."""
     windows: list[Accumulation] = []
     token = _found.set(windows)
     try:
@@ -74,17 +75,17 @@ def build_accumulation(
     apply: Callable[[list[Pair]], Any],
     global_step: tf.Variable | None,
 ) -> tf.Operation:
-    """Adds this replica's gradients; applies their mean once a window is complete.
+    """Adds this replica's gradients; applies their mean once the accumulation is complete.
 
     Args:
-      size: how many batches a window has.
-      name: of the variables.
-      grads_and_vars: of this replica and this batch.
-      apply: applies the means of this replica, and may count the global step.
-      global_step: counted, also if `apply` does not; or None.
+      size: the number of batches to accumulate.
+      name: the name prefix of the variables.
+      grads_and_vars: the pairs of this replica and this batch.
+      apply: applies this replica's means, and may advance the global step.
+      global_step: advanced even if `apply` does not; or None.
 
     Returns:
-      An op that runs after all of it.
+      An op that runs after all of this.
     """
     replica = _Replica(list(grads_and_vars), apply)
 
@@ -96,7 +97,7 @@ def build_accumulation(
 
 
 class _Replica:
-    """What one replica brings; hidden from tf.nest, which would take its structure apart."""
+    """One replica's arguments; a class, so that tf.nest does not take them apart."""
 
     def __init__(self, pairs: list[Pair], apply: Callable[[list[Pair]], Any]) -> None:
         self.pairs = pairs
@@ -106,7 +107,8 @@ class _Replica:
 class _Sum:
     """The sum of one variable's gradients.
 
-    There is a copy on each replica, or, with CentralStorage, one, which gets the replicas' mean.
+    There is a copy on each replica, or, with CentralStorage, a single one that receives the
+    replicas' mean.
     """
 
     def __init__(self, gradients: Sequence[Gradient], variable: Any, name: str) -> None:
@@ -125,7 +127,7 @@ class _Sum:
         ops: list[tf.Operation] = []
         for replica, gradient in enumerate(self._gradients):
             total = _copy(self.variables[0], replica)
-            # One after the other: the order of a sum shows in its last bit.
+            # Added one after the other, because the order of a sum affects its last bit.
             with tf.device(total.device), tf.control_dependencies(ops if is_shared else []):
                 if self._is_sparse:
                     rows = _copy(self.variables[1], replica)
@@ -136,7 +138,7 @@ class _Sum:
         return ops
 
     def build_mean(self, replica: int, count: tf.Tensor) -> Gradient:
-        """The replica's gradient: as sparse as those that it is the mean of."""
+        """Returns the replica's mean gradient, sparse if the gradients were."""
         total = _copy(self.variables[0], replica).read_value()
         scale = 1 / tf.cast(count, total.dtype)
         if not self._is_sparse:
@@ -153,8 +155,9 @@ def _build_merged(
     name: str,
     global_step: tf.Variable | None,
 ) -> tf.Operation:
-    """The window of all replicas, where none of them is in charge."""
-    with tf.compat.v1.name_scope(None):  # Names do not depend on where `model_fn` calls.
+    """Builds the accumulation of all replicas in cross-replica context."""
+    # Names must not depend on the scope in which `model_fn` calls.
+    with tf.compat.v1.name_scope(None):
         sums = _make_sums(replicas, name)
         parts = [part for total in sums if total is not None for part in total.variables]
         num_taken = _make_variable(f"{name}/num_taken", [], tf.int64)
@@ -201,7 +204,7 @@ def _build_update(
     num_added: tf.Variable,
     global_step: tf.Variable | None,
 ) -> list[tf.Operation]:
-    """Calls the optimizer of each replica; returns all that it does."""
+    """Calls the optimizer on each replica; returns all ops that it runs."""
     count = _copy(num_added, 0).read_value()
 
     @tf.autograph.experimental.do_not_convert
@@ -241,13 +244,13 @@ def _make_sums(replicas: Sequence[_Replica], name: str) -> list[_Sum | None]:
 
 
 def _make_variable(name: str, shape: Any, dtype: tf.DType, is_summed: bool = False) -> tf.Variable:
-    """A variable that starts at zero and is saved.
+    """Creates a variable that starts at zero and is saved.
 
     Args:
-      name: of it.
-      shape: fully known.
-      dtype: of it.
-      is_summed: whether each replica has a value of its own; a checkpoint holds their mean.
+      name: the variable's name.
+      shape: a fully known shape.
+      dtype: the variable's dtype.
+      is_summed: whether each replica has its own value, of which a checkpoint holds the mean.
     """
     rules = tf.VariableAggregation
     on_read = tf.VariableSynchronization.ON_READ

@@ -1,4 +1,4 @@
-"""Clips gradients by the norm that they have once they are reduced over replicas."""
+"""Clips gradients by their norm after reduction over replicas."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Pair = tuple[Any, Any]
 
 
 def clip_by_reduced_norm(pairs: Sequence[Pair], clip_norm: float, reduction: str) -> list[Pair]:
-    """Scales this replica's gradients so that the norm of what is applied is at most `clip_norm`.
+    """Scales this replica's gradients so that the reduced gradients' norm is at most `clip_norm`.
 
     Args:
-      pairs: (gradient, variable), on a replica; a gradient may be None.
-      clip_norm: the most that the norm over all gradients together may be.
-      reduction: "mean" or "sum" over replicas.
+      pairs: this replica's (gradient, variable) pairs; a gradient may be None.
+      clip_norm: the maximum norm of all gradients together.
+      reduction: the reduction over replicas, "mean" or "sum".
 
     Returns:
-      The same pairs with scaled gradients, which are yet to be reduced.
+      The pairs with scaled gradients, which are not reduced yet.
     """
     context = tf.distribute.get_replica_context()
     by_what = tf.distribute.ReduceOp.MEAN if reduction == "mean" else tf.distribute.ReduceOp.SUM
@@ -35,7 +35,7 @@ def clip_by_reduced_norm(pairs: Sequence[Pair], clip_norm: float, reduction: str
 
 
 def _rows_summed(gradient: Any) -> tf.Tensor:
-    """A tensor of the same norm: a sparse gradient may hold a row in several parts."""
+    """Returns a tensor of the same norm, summing the parts of a sparse gradient's rows."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     rows, places = tf.unique(gradient.indices)

@@ -1,4 +1,4 @@
-"""`CrossShardOptimizer`: one optimizer over every replica, v1 or Keras."""
+"""Implements `CrossShardOptimizer`: one optimizer over all replicas, v1 or Keras."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _REDUCTIONS = {
     tf.compat.v1.losses.Reduction.SUM: "sum",
 }
 
-# They have an `apply_gradients` of their own, which is meant to be called on each replica.
+# Optimizers whose own `apply_gradients` is meant to be called on each replica.
 _KNOW_REPLICAS = (tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer,)
 
 
 class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     """Wraps an optimizer so that it applies the mean (or the sum) of the replicas' gradients.
 
-    With the mean, N replicas with batches of b train to the same weights as one replica with
-    batches of N * b, to float rounding. It works on every strategy and device.
+    With the mean, N replicas with batch size b train to the same weights as one replica with batch
+    size N * b, up to float rounding. It works with every strategy and device.
     """
 
     def __init__(
@@ -41,22 +41,22 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
         accumulate_steps: int = 1,
         clip_norm: float | None = None,
     ) -> None:
-        """Makes the wrapper; adds no ops.
+        """Wraps the optimizer; adds no ops.
 
         Args:
           opt: a `tf.compat.v1.train.Optimizer`, or a Keras 3 or tf-keras optimizer.
           reduction: `tf.compat.v1.losses.Reduction.MEAN` (or "mean"), or SUM (or "sum").
-          name: kept for the contract; names no variable.
+          name: accepted for compatibility; names no variable.
           group_assignment: groups of TPU cores to reduce within; only None is supported.
-          accumulate_steps: the gradients of so many batches, one after the other, are applied once,
-            as their mean. Pass the `global_step`, which then counts these updates, as do all
-            intervals. Where the input ends, the mean is of the batches that there are.
-          clip_norm: the gradients are scaled down so that their norm, over all variables together,
-            reduced over replicas and accumulated, is at most this.
+          accumulate_steps: the number of consecutive batches whose mean gradient is applied once.
+            Pass the `global_step`, which then counts these updates, as do all intervals. At the end
+            of the input, the mean is over the batches there are.
+          clip_norm: the maximum norm of the gradients over all variables together, after reduction
+            and accumulation; larger gradients are scaled down. None: no limit.
 
         Raises:
-          TypeError: `opt` is no optimizer, or a number is none.
-          ValueError: `reduction` is another, `group_assignment` is given, or a number is not
+          TypeError: `opt` is not an optimizer, or a number is not a number.
+          ValueError: `reduction` has another value, `group_assignment` is given, or a number is not
             positive.
         """
         if not callable(getattr(opt, "apply_gradients", None)):
@@ -85,7 +85,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     def compute_gradients(
         self, loss: tf.Tensor, var_list: Iterable[tf.Variable] | None = None, **kwargs: Any
     ) -> list[tuple[Any, tf.Variable]]:
-        """This replica's gradients, not yet reduced over replicas; see the base class."""
+        """Returns this replica's gradients, not yet reduced over replicas; see the base class."""
         if self._is_v1:
             return self._opt.compute_gradients(loss, var_list=var_list, **kwargs)
         return super().compute_gradients(loss, var_list=var_list, **kwargs)
@@ -101,10 +101,10 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
         Args:
           grads_and_vars: this replica's (gradient, variable) pairs; a gradient may be None.
           global_step: incremented by one, if given.
-          name: of the returned op.
+          name: the name of the returned op.
 
         Returns:
-          An op that runs after all of it.
+          An op that runs after all of this.
         """
         if self._accumulate_steps == 1:
             return self._apply(grads_and_vars, global_step, name)
@@ -132,7 +132,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
                 return self._apply_once(list(grads_and_vars), global_step, name)
             if self._is_v1:
                 return self._opt.apply_gradients(grads_and_vars, global_step, name)
-            # Keras's updates return nothing to wait for: the train step ties them in.
+            # Keras's updates return nothing to wait for; the train step adds them.
             self._opt.apply_gradients(list(grads_and_vars))
         counted = [] if global_step is None else [global_step.assign_add(1)]
         return tf.group(*counted, name=name)
@@ -143,10 +143,10 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
         global_step: tf.Variable | None,
         name: str | None,
     ) -> tf.Operation:
-        """Reduces, and calls an `apply_gradients` that knows nothing of replicas once for all.
+        """Reduces the gradients, and calls an `apply_gradients` that ignores replicas once for all.
 
-        It may make variables, assign to them, and change gradients; those of all replicas are one
-        to it, and so are a variable's copies.
+        It may create variables, assign to them, and change gradients: it sees one gradient for all
+        replicas, and one variable for all its copies.
         """
         strategy = tf.distribute.get_strategy()
         factor = 1.0 if self._reduction == "sum" else 1.0 / strategy.num_replicas_in_sync
@@ -166,15 +166,15 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
         return tf.distribute.get_replica_context().merge_call(apply, args=(parts, variables))
 
     def get_slot(self, var: tf.Variable, name: str) -> tf.Variable | None:
-        """The wrapped v1 optimizer's slot variable."""
+        """Returns the wrapped v1 optimizer's slot variable."""
         return self._opt.get_slot(var, name)
 
     def get_slot_names(self) -> list[str]:
-        """The wrapped v1 optimizer's slot names."""
+        """Returns the wrapped v1 optimizer's slot names."""
         return self._opt.get_slot_names()
 
     def variables(self) -> list[tf.Variable]:
-        """The wrapped optimizer's variables."""
+        """Returns the wrapped optimizer's variables."""
         return self._opt.variables() if self._is_v1 else self._opt.variables
 
     @property
@@ -183,9 +183,9 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
 
 
 def _applies_by_itself(opt: Any) -> bool:
-    """Whether it is a v1 optimizer with an `apply_gradients` of its own, which knows no replicas.
+    """Returns whether `opt` is a v1 optimizer with its own `apply_gradients`, unaware of replicas.
 
-    Where one program is built for all replicas, nothing else would notice.
+    Where one program is built for all replicas, nothing else would detect this.
     """
     base = tf.compat.v1.train.Optimizer
     if not isinstance(opt, base) or isinstance(opt, _KNOW_REPLICAS + (CrossShardOptimizer,)):
@@ -196,7 +196,7 @@ def _applies_by_itself(opt: Any) -> bool:
 def _reduced_on_tpu(
     grads_and_vars: Iterable[tuple[Any, tf.Variable]], reduction: str
 ) -> list[tuple[Any, tf.Variable]]:
-    """The gradients of all replicas, by the TPU's own sum; the mean of these is the same again."""
+    """Sums the gradients over replicas on the TPU, for an optimizer that takes their mean."""
     factor = 1.0
     if reduction == "mean":
         factor /= tf.distribute.get_strategy().num_replicas_in_sync

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 def waits_of(op: tf.Operation) -> list[tf.Operation]:
-    """Returns what runs before `op`: the ops that it reads, and those that it waits for."""
+    """Returns the ops that `op` waits for: those of its inputs and its control inputs."""
     return [*(tensor.op for tensor in op.inputs), *op.control_inputs]
 
 
@@ -16,12 +16,12 @@ def walk(
     ops: Iterable[tf.Operation],
     behind: Callable[[tf.Operation], Iterable[tf.Operation]] = waits_of,
 ) -> Iterator[tf.Operation]:
-    """Yields `ops` and whatever is behind them, each op once, as soon as it is found.
+    """Yields `ops` and all ops behind them, each once, as soon as it is found.
 
     Args:
-      ops: where to begin.
-      behind: the ops behind one, which are walked to next; empty to go no further there. It is
-        called after its op has been yielded.
+      ops: the ops to start from.
+      behind: returns the ops behind an op, to walk to next; empty to go no further. Called after
+        its op was yielded.
     """
     found = dict.fromkeys(ops)
     stack = list(found)
@@ -37,11 +37,11 @@ def walk(
 def ops_behind(
     ops: Iterable[tf.Operation], among: Collection[tf.Operation] | None = None
 ) -> dict[tf.Operation, None]:
-    """Returns what runs when `ops` run, themselves included, in the order it was found.
+    """Returns all ops that run when `ops` run, themselves included, in the order of discovery.
 
     Args:
-      ops: where to begin.
-      among: a set: only what is in it counts, and is looked behind. None is every op.
+      ops: the ops to start from.
+      among: a set that the walk does not leave; None for all ops.
     """
     if among is None:
         return dict.fromkeys(walk(ops))
@@ -54,7 +54,7 @@ def ops_behind(
 
 
 def ops_of_type(last: tf.Operation, kind: str) -> list[tf.Operation]:
-    """Returns the ops of a type that `last` waits for; what is behind those is not looked at."""
+    """Returns the ops of a type that `last` waits for, without looking behind those."""
     behind = walk([last], lambda op: [] if op.type == kind else waits_of(op))
     return [op for op in behind if op.type == kind]
 
@@ -62,7 +62,7 @@ def ops_of_type(last: tf.Operation, kind: str) -> list[tf.Operation]:
 def ops_before(
     tensors: Sequence[tf.Tensor], follow: Callable[[tf.Operation], bool]
 ) -> list[tf.Operation]:
-    """The ops that `tensors` come from, as far back as `follow` says; inputs stand first."""
+    """Returns the ops that compute `tensors`, as far back as `follow` accepts; inputs first."""
     found: dict[tf.Operation, None] = {}
     stack = [(tensor.op, False) for tensor in tensors]
     while stack:
@@ -78,7 +78,7 @@ def ops_before(
 
 
 def in_order(ops: Sequence[tf.Operation]) -> list[tf.Operation]:
-    """The ops, each after those of them that it waits for: not always as they were made."""
+    """Sorts ops topologically, as the order of creation is not always one."""
     remaining, ordered = set(ops), []
     stack = list(reversed(ops))
     while stack:

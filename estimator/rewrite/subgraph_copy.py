@@ -16,15 +16,15 @@ def build_copy(
     should_copy: Callable[[tf.Operation], bool],
     made: Mapping[tf.Operation, tf.Operation] | None = None,
 ) -> Any:
-    """Makes `value` again in the default graph, with the ops before it that `should_copy` admits.
+    """Copies `value` to the default graph, with the ops before it that `should_copy` accepts.
 
     Args:
-      value: a nested structure of tensors of this graph or of one around it.
-      should_copy: which ops to make again; the others' outputs are used as they are.
-      made: what stands for an op instead of a copy, with outputs like its own.
+      value: a nested structure of tensors of the default graph or of a graph around it.
+      should_copy: whether to copy an op; the outputs of other ops are used directly.
+      made: replacements for ops, with outputs like theirs, used instead of copies.
 
     Returns:
-      The same structure, of new tensors.
+      The same structure with the new tensors.
     """
     copies = dict(made or {})
     given = frozenset(copies)
@@ -37,9 +37,9 @@ def build_copy(
 
 
 def runs_each_time(op: tf.Operation) -> bool:
-    """False for what stays from run to run: queues, iterators, variables, placeholders, constants.
+    """Returns False for queues, iterators, variables, placeholders and constants.
 
-    For `build_copy`: the rest has another value when it is run again.
+    They persist from run to run. For `build_copy`: any other op may have a new value each time.
     """
     is_handle = any(_tf.is_ref(output) or output.dtype == tf.resource for output in op.outputs)
     return not is_handle and op.type not in ("Const", "Placeholder")
