@@ -12,8 +12,9 @@ import termios
 
 import pytest
 
+from tests.forked import LIMIT_SECS, ROOT
+
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plain_run.py")
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(PROGRAM)))
 ENVIRONMENT = {**os.environ, "PYTHONPATH": ROOT, "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
@@ -46,7 +47,9 @@ def killed_and_resumed(tmp_path_factory):
 
 
 def run(arguments):
-    return subprocess.run(arguments, check=False, capture_output=True, env=ENVIRONMENT, timeout=60)
+    return subprocess.run(
+        arguments, check=False, capture_output=True, env=ENVIRONMENT, timeout=LIMIT_SECS
+    )
 
 
 def test_off_a_terminal_there_are_a_few_lines_and_no_carriage_returns(killed_and_resumed):
@@ -114,7 +117,7 @@ def run_on_terminal(arguments):
     except OSError:
         pass  # So Linux tells the end.
     os.close(ours)
-    assert process.wait(60) == 0, written
+    assert process.wait(LIMIT_SECS) == 0, written
     return written.decode()
 
 

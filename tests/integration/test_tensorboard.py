@@ -10,6 +10,7 @@ import pytest
 
 import estimator as est
 from estimator.training.report import tensorboard_command
+from tests.forked import LIMIT_SECS
 from tests.toy import Model, numbers
 
 
@@ -44,11 +45,10 @@ def url(tmp_path_factory):
 
 
 def get(url, path):
-    with urllib.request.urlopen(url + path, timeout=30) as response:
+    with urllib.request.urlopen(url + path, timeout=LIMIT_SECS) as response:
         return json.loads(response.read())
 
 
-@pytest.mark.timeout(60)
 def test_tensorboard_shows_the_curves_of_training_and_of_each_evaluation(url):
     tags = {run: sorted(tags) for run, tags in get(url, "data/plugin/scalars/tags").items()}
     assert tags == {
@@ -63,11 +63,10 @@ def test_tensorboard_shows_the_curves_of_training_and_of_each_evaluation(url):
     assert (step, mean) == (40, 1.0)
 
 
-@pytest.mark.timeout(60)
 def test_tensorboard_shows_the_graph(url):
     assert get(url, "data/plugin/graphs/info")["."]["run_graph"] is True
     path = "data/plugin/graphs/graph?run=.&limit_attr_size=1024&large_attrs_key=_too_large_attrs"
-    with urllib.request.urlopen(url + path, timeout=30) as response:
+    with urllib.request.urlopen(url + path, timeout=LIMIT_SECS) as response:
         graph = response.read().decode()
     assert 'name: "train_loop"' in graph
     assert 'name: "w"' in graph

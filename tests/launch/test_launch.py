@@ -11,6 +11,7 @@ import pytest
 
 from estimator.config.cluster import parse_tf_config
 from tests.launch.launching import (
+    LIMIT_SECS,
     ROOT,
     command,
     environment,
@@ -86,7 +87,7 @@ def test_only_a_terminal_gets_colours(tmp_path):
             stdout=task_end,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=LIMIT_SECS,
             check=False,
         )
         shown = os.read(main_end, 4096).decode()
@@ -155,7 +156,7 @@ def test_a_signal_ends_all_tasks_with_sigterm(tmp_path, number, code):
         pids = read_pids(process, 6)
         assert sorted(pids) == sorted(ALL_TASKS)
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=LIMIT_SECS)
     assert process.returncode == code
     assert sorted(out.splitlines()) == sorted(f"{f'[{name}]':<14}saved" for name in ALL_TASKS)
     assert lines_of(err, "launch")[1:] == [f"{number.name}: ending all tasks"]
@@ -173,7 +174,7 @@ def test_what_ignores_sigterm_is_killed_after_the_grace(tmp_path):
     with started("--workers=2", "--grace_secs=0.2", "--", program) as process:
         pids = read_pids(process, 2)
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=LIMIT_SECS)
     assert process.returncode == 143
     assert lines_of(err, "launch")[2] == "SIGKILL to worker 0, worker 1, still there after SIGTERM"
     assert living(pids.values()) == []
@@ -186,7 +187,7 @@ def test_a_second_signal_kills_at_once(tmp_path):
         process.send_signal(signal.SIGINT)
         assert read_pids(process, 2) == pids  # Each has had its SIGTERM.
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=LIMIT_SECS)
     assert process.returncode == 130
     assert living(pids.values()) == []
 
@@ -214,8 +215,8 @@ def test_tasks_and_what_they_started_end_with_a_launcher_that_is_killed(tmp_path
         pids = [int(process.stdout.readline().split()[-1]) for _ in range(4)]
         tasks = [psutil.Process(pid) for pid in pids]
         process.kill()
-        _, err = process.communicate(timeout=60)
-        psutil.wait_procs(tasks, timeout=60)
+        _, err = process.communicate(timeout=LIMIT_SECS)
+        psutil.wait_procs(tasks, timeout=LIMIT_SECS)
     assert living(pids) == []
     assert {int(path.name.split()[1]) for path in tmp_path.glob("saved *")} == set(pids)
     assert lines_of(err, "launch")[1:] == ["the launcher is gone: ending all tasks"]
@@ -260,7 +261,7 @@ def test_a_grandchild_has_its_grace_though_its_parent_is_gone(tmp_path):
     with started("--workers=1", "--grace_secs=1000", "--", "sh", "-c", shell) as process:
         pids = read_pids(process, 1)
         process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=LIMIT_SECS)
     assert out == "[worker 0] saved\n"
     assert living(pids.values()) == []
 
@@ -370,7 +371,7 @@ def test_nobody_reads_so_all_tasks_end(tmp_path):
     with started("--workers=2", "--", program) as process:
         pids = [int(process.stdout.readline().split()[-1])]
         process.stdout.close()
-        assert process.wait(timeout=60) == 141
+        assert process.wait(timeout=LIMIT_SECS) == 141
         assert "Traceback" not in process.stderr.read()
     assert living(pids) == []
 
@@ -413,7 +414,7 @@ def test_it_imports_no_tensorflow_under_either_name(module):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_SECS,
         check=False,
     )
     assert finished.returncode == 0
@@ -432,7 +433,7 @@ def test_help_shows_the_flags_however_it_is_started(start):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_SECS,
         check=False,
     )
     assert finished.stdout.startswith("Runs a program as a cluster on this machine"), finished

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.launch import train_in_cluster
-from tests.launch.launching import ROOT, environment, lines_of, run, started
+from tests.launch.launching import LIMIT_SECS, ROOT, environment, lines_of, run, started
 from tests.toy import checkpoint_steps, weight_after
 
 PROGRAM = ["--", "-m", train_in_cluster.__name__]
@@ -64,7 +64,7 @@ def test_a_signal_to_the_launcher_saves_and_the_next_run_goes_on(tmp_path, monke
     with started("--workers=2", "--grace_secs=60", *PROGRAM, str(tmp_path), "0") as process:
         assert process.stdout.readline().endswith("trains\n")
         process.send_signal(number)
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=LIMIT_SECS)
     assert process.returncode == (143 if number == signal.SIGTERM else -number)
     assert "SIGKILL" not in err
     step = checkpoint_steps(tmp_path)[-1]
