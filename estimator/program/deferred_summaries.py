@@ -1,7 +1,8 @@
-"""Summaries of a model whose tensors only leave a program as its outputs.
+"""Defers summaries of a program whose tensors are available only as its outputs.
 
-A v1 summary op makes a string of a tensor, which a TPU cannot. Inside the program it is only noted,
-with the tensor; after it the op is made on the host, of the first replica's value.
+A v1 summary op makes a string from a tensor, which a TPU cannot do. So inside the program only the
+call and its tensor are recorded; afterwards the op is built on the host, from the first replica's
+value.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ _VALUES = ("values", "tensor")
 
 @dataclasses.dataclass(eq=False)
 class Deferred:
-    """A summary op that is not there yet: what `tf.compat.v1.summary` gets in its place.
+    """The placeholder object that `tf.compat.v1.summary` returns for a deferred summary op.
 
     Attributes:
-      make: makes it.
-      arguments: of `make`; the tensors among them are of the program.
-      built: the op's output on the host: scalar, string; None before it is made.
+      make: builds the op.
+      arguments: the arguments of `make`; its tensors belong to the program.
+      built: the op's output on the host: scalar, string; None before it is built.
     """
 
     make: Callable[..., tf.Tensor]
@@ -34,27 +35,27 @@ class Deferred:
 
 
 class DeferredSummaries:
-    """The summaries of one program, in the order in which the model asks for them."""
+    """The deferred summaries of one program, in the order of the model's calls."""
 
     def __init__(self) -> None:
-        """Notes nothing yet."""
+        """Starts without summaries."""
         self._ones: list[Deferred] = []
 
     @contextlib.contextmanager
     def deferring(self) -> Iterator[None]:
-        """Inside, `tf.compat.v1.summary` makes no ops, in any thread."""
+        """Makes `tf.compat.v1.summary` defer its ops inside the block, in any thread."""
         with _tf.summary_ops_replaced(self._defer):
             yield
 
     def tensors(self) -> list[tf.Tensor]:
-        """What has to leave the program, in the order of `build`."""
+        """Returns the tensors that the program must output, in the order that `build` expects."""
         return [v for one in self._ones for v in one.arguments.values() if tf.is_tensor(v)]
 
     def build(self, values: Sequence[tf.Tensor]) -> None:
-        """Makes the ops in the default graph, and puts them into the collections.
+        """Builds the ops in the default graph and puts them into the collections.
 
         Args:
-          values: what `tensors` named, on the host.
+          values: the values of `tensors()`, on the host.
         """
         left = iter(values)
         for one in self._ones:
@@ -66,7 +67,7 @@ class DeferredSummaries:
         self._replace_in_collections()
 
     def drop(self) -> None:
-        """Takes what was noted out of the collections: nobody sees it."""
+        """Removes the deferred summaries from the collections; they are never built."""
         self._ones.clear()
         self._replace_in_collections()
 
@@ -74,7 +75,7 @@ class DeferredSummaries:
         for key in _VALUES:
             if key in arguments:
                 arguments[key] = tf.convert_to_tensor(arguments[key])
-        # The scope that the caller names belongs to the program.
+        # Drops the caller's name, whose scope belongs to the program.
         arguments.pop("name", None)
         self._ones.append(Deferred(make, arguments))
         return self._ones[-1]
@@ -88,7 +89,7 @@ class DeferredSummaries:
 
 
 def _built(value: Any) -> Any:
-    """The op's output in place of what was deferred, also in a list of several."""
+    """Replaces deferred summaries by the ops' outputs, also in a list."""
     if isinstance(value, list | tuple):
         return [_built(one) for one in value]
     return value.built if isinstance(value, Deferred) else value

@@ -1,4 +1,4 @@
-"""The program of an export: the model on placeholders, in any mode."""
+"""Builds the program of an export: the model on placeholders, in any mode."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from estimator.spec import EstimatorSpec, ModeKeys
 
 @dataclasses.dataclass(frozen=True)
 class ExportProgram:
-    """A model that is fed by the placeholders of an input receiver.
+    """A model fed by the placeholders of an input receiver.
 
     Attributes:
       mode: a `ModeKeys`.
-      graph: holds all of it.
-      spec: of the one replica.
-      receiver: what the receiver function returned.
+      graph: the program's graph.
+      spec: the spec of the single replica.
+      receiver: the result of the receiver function.
       loss: scalar; None in PREDICT.
-      metrics: name to (value, what adds a batch).
-      train_op: a whole step, with the updates that nothing in `model_fn` waits for; None but in
-        TRAIN.
+      metrics: maps names to (value, update op).
+      train_op: runs a whole step, including updates that no op of `model_fn` waits for; None except
+        in TRAIN.
     """
 
     mode: str
@@ -47,14 +47,14 @@ def build_export_program(
     mode: str,
     seed: int | None = None,
 ) -> ExportProgram:
-    """Builds `model` on the features, and the labels if there are some, of an input receiver.
+    """Builds `model` on the features of an input receiver, and on its labels if there are any.
 
     Args:
-      model: what is exported.
+      model: the model to export.
       receiver_fn: returns the receiver; its placeholders are the model's inputs.
-      strategy: of one replica.
+      strategy: a strategy with one replica.
       mode: a `ModeKeys`.
-      seed: of the graph.
+      seed: the graph's seed.
     """
     with building(strategy, seed) as (graph, global_step):
         receiver = receiver_fn()
@@ -69,7 +69,7 @@ def build_export_program(
             graph=graph,
             spec=spec,
             receiver=receiver,
-            # To evaluate, a model may give the loss of each example.
+            # In evaluation, a model may return the loss of each example.
             loss=spec.loss
             if not has_loss or spec.loss.shape.rank == 0
             else tf.reduce_mean(spec.loss),
@@ -79,7 +79,7 @@ def build_export_program(
 
 
 def _build_metrics(replicas: Replicas) -> dict[str, tuple[Any, Any]]:
-    """The model's pairs as they are, and such a pair for each Keras metric."""
+    """Returns the model's (value, update) pairs, and makes such a pair for each Keras metric."""
     pairs = {}
     for name, metric in replicas.outputs[0].spec.eval_metric_ops.items():
         if isinstance(metric, tuple | list):

@@ -1,10 +1,11 @@
-"""Evaluation and prediction with batches of one size, the last one filled up.
+"""Builds evaluation and prediction programs for a single batch size; the last batch is padded.
 
-A TPU's program is compiled for one shape, and all cores run it together. So each replica is told
-how many rows of its batch are real, and on the host the others are cut off from whatever comes
-back, before a metric or a prediction sees them. What a model makes of a whole batch cannot be cut:
-for a loss that is one number, the last batch is taken in parts whose size divides the batch size,
-each repeated until it fills a batch, so that a mean over the rows of the batch is that of the part.
+A TPU's program is compiled for one shape, and all cores run it together. So each replica is fed the
+number of real rows in its batch, and on the host the padding rows are cut off from the outputs
+before a metric or a prediction sees them. An output for the whole batch cannot be cut: for a scalar
+loss, the last batch is split into parts whose size divides the batch size, and each part is
+repeated until it fills a batch, so that a mean over the rows of the batch is the mean over the
+part.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from estimator.spec import ModeKeys
 
 @dataclasses.dataclass(frozen=True)
 class _Rows:
-    """Which rows of a replica's batch count.
+    """The rows of a replica's batch that count.
 
     Attributes:
-      count: scalar, int32, fed: so many of the first.
-      weight: scalar, float32, fed: for what part of a batch a loss that is one number stands.
+      count: scalar, int32, fed: the number of real rows, which come first.
+      weight: scalar, float32, fed: the fraction of a batch that a scalar loss represents.
     """
 
     count: tf.Tensor
@@ -52,21 +53,21 @@ def build_padded_eval_program(
     *,
     batch_size: int | None = None,
 ) -> EvalProgram:
-    """Builds `model` in evaluation mode, for batches of one size.
+    """Builds `model` in evaluation mode for a single batch size.
 
-    Of each replica the last two feeds are how many of its rows are real and the weight of its loss;
+    The last two feeds of each replica are the number of its real rows and the weight of its loss;
     its loss is [sum, weight].
 
     Args:
-      model: what to evaluate; a TPUEstimatorSpec with `eval_metrics`.
+      model: the model to evaluate, which returns a TPUEstimatorSpec with `eval_metrics`.
       element: (features, labels) as type specs.
-      strategy: where the replicas run.
-      seed: of the graph.
-      batch_size: rows of a replica's batch, if `element` does not say.
+      strategy: the strategy.
+      seed: the graph's seed.
+      batch_size: the rows of a replica's batch, if `element` does not determine it.
 
     Raises:
-      ValueError: the batch size is unknown, a shape is, or what the model returns is not made of
-        rows.
+      ValueError: the batch size or a shape is unknown, or the model's outputs do not have one row
+        per example.
     """
     fixed, padding = _fixed(element, batch_size, "eval_batch_size")
     with building(strategy, seed, of_unplaced(model.config.device_fn)) as (graph, global_step):
@@ -77,7 +78,7 @@ def build_padded_eval_program(
     is_one_number = replicas[0].spec.loss.shape.rank == 0
     with graph.as_default(), tf.device("/cpu:0"), tf.variable_creator_scope(create_resource):
         is_sum = _tf.last_loss_reduction(graph) == tf.compat.v1.losses.Reduction.SUM
-        # Outside of the strategy: these run on the host, once for all replicas.
+        # Outside the strategy, because these run on the host once for all replicas.
         metric_ops = _build_host_metrics(replicas, rows, padding.batch_size)
         metrics = build_metrics([metric_ops], graph.get_operations())
         return EvalProgram(
@@ -112,7 +113,7 @@ def build_padded_predict_program(
     *,
     batch_size: int | None = None,
 ) -> PredictProgram:
-    """Builds `model` in prediction mode, for batches of one size; see the evaluation's."""
+    """Builds `model` in prediction mode for a single batch size."""
     fixed, padding = _fixed(element, batch_size, "predict_batch_size")
     with building(strategy, seed, of_unplaced(model.config.device_fn)) as (graph, global_step):
         feeds, batches = build_feeds(fixed, strategy.num_replicas_in_sync)
@@ -136,10 +137,10 @@ def build_padded_predict_program(
 
 
 def _fixed(element: Any, batch_size: int | None, argument: str) -> tuple[Any, Padding]:
-    """The element with every shape known, and which of its tensors need rows.
+    """Returns the element with all shapes known, and which of its tensors need padding.
 
     Raises:
-      ValueError: the batch size is not known, or a TPU cannot take such an element.
+      ValueError: the batch size is unknown, or a TPU cannot take such an element.
     """
     flat = [spec for spec in tf.nest.flatten(element) if spec is not None]
     is_padded = [_lacks_batch_size(spec) for spec in flat]
@@ -173,10 +174,10 @@ def _build_rows() -> _Rows:
 
 
 def _build_loss(loss: tf.Tensor, rows: _Rows, batch_size: int, is_sum: bool) -> tf.Tensor:
-    """[sum, weight], float32, of the rows that count."""
+    """Returns [sum, weight], float32, of the rows that count."""
     loss = tf.cast(loss, tf.float32)
     if loss.shape.rank == 0:
-        # Where each row is there several times, a mean stays what it is, and a sum does not.
+        # With repeated rows a mean is unchanged, but a sum is not.
         share = tf.cast(rows.count, tf.float32) / batch_size if is_sum else rows.weight
         return tf.stack([loss * share, rows.weight])
     return tf.stack([tf.reduce_sum(loss[: rows.count]), tf.cast(rows.count, tf.float32)])
@@ -198,7 +199,7 @@ def _build_host_metrics(
     tensors = tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *cut)
     is_named = isinstance(tensors, Mapping)
     metrics = metric_fn(**tensors) if is_named else metric_fn(*tensors)
-    # Checked as those of any other model are.
+    # Validates the metrics as for any other model.
     metrics = replicas[0].spec.replace(eval_metric_ops=metrics).eval_metric_ops
     check_metric_names(metrics)
     keep_metrics_local(metrics)
@@ -208,7 +209,7 @@ def _build_host_metrics(
 def _build_host_calls(
     replicas: Sequence[Replica], rows: Sequence[_Rows], batch_size: int
 ) -> list[list[Any]]:
-    """Calls each replica's `host_call`, if it has one, on the real rows of what has rows."""
+    """Calls each replica's `host_call`, if any, on the real rows of its tensors."""
 
     def real_rows(tensor: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
         has_rows = bool(tensor.shape.rank) and tensor.shape[0] == batch_size
@@ -224,10 +225,10 @@ def _build_host_calls(
 
 
 def _first_rows(argument: str, tensors: Any, count: tf.Tensor, batch_size: int) -> Any:
-    """Cuts off the rows that fill up a batch.
+    """Cuts off the padding rows of a batch.
 
     Raises:
-      ValueError: a tensor has not one row for each row of the batch.
+      ValueError: a tensor does not have one row for each row of the batch.
     """
     named = dict(tensors) if isinstance(tensors, Mapping) else None
     for key, tensor in (named or dict(enumerate(tf.nest.flatten(tensors)))).items():

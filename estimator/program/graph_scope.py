@@ -1,4 +1,4 @@
-"""A new graph under a strategy, and how things are placed and made in it."""
+"""Builds a graph under a strategy, and places and creates things in it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def building(
     device_fn: Callable[[tf.Operation], str] | None = None,
     has_ps: bool = False,
 ) -> Iterator[tuple[tf.Graph, tf.Variable]]:
-    """A new default graph, under `strategy`, with its global step.
+    """Makes a new graph the default, under `strategy`, with a global step.
 
-    `device_fn` gives the device of each op. Only on ps tasks (`has_ps`) has a SyncReplicasOptimizer
-    other workers to wait for.
+    `device_fn` returns the device of each op. A SyncReplicasOptimizer has other workers to wait for
+    only on ps tasks (`has_ps`).
     """
     start_eager_context(strategy)
     graph = tf.Graph()
@@ -51,9 +51,9 @@ def building(
 
 @contextlib.contextmanager
 def extending(graph: tf.Graph, device_fn: Callable[[tf.Operation], str] | None) -> Iterator[None]:
-    """Inside, what is added to a built graph gets devices and resource variables as in its build.
+    """Gives what is added to a built graph the devices and resource variables of its build.
 
-    `device_fn` is what the graph was built with.
+    `device_fn` is the function that the graph was built with.
     """
     with (
         graph.as_default(),
@@ -65,7 +65,7 @@ def extending(graph: tf.Graph, device_fn: Callable[[tf.Operation], str] | None) 
 
 
 def of_unplaced(device_fn: Callable | None) -> Callable[[tf.Operation], str] | None:
-    """The user's function, asked only where no `tf.device` says anything."""
+    """Wraps the user's function so that it is called only where no `tf.device` is set."""
     return None if device_fn is None else lambda op: op.device or device_fn(op)
 
 
@@ -76,22 +76,22 @@ def _placing(device_fn: Callable[[tf.Operation], str] | None) -> Any:
 
 
 def _on_host(strategy: tf.distribute.Strategy) -> Any:
-    """Inside, what has no device is on the machine that the TPU is in, if there is one."""
+    """Places ops without a device on the TPU's host, if there is one."""
     task = host_task(strategy)
     return contextlib.nullcontext() if task is None else tf.device(task)
 
 
 def create_resource(next_creator: Callable, **kwargs: Any) -> tf.Variable:
-    """A resource variable, also after `tf.compat.v1.disable_v2_behavior()`."""
+    """Creates a resource variable, also after `tf.compat.v1.disable_v2_behavior()`."""
     return next_creator(**{**kwargs, "use_resource": True})
 
 
 @contextlib.contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Python does not look for garbage inside.
+    """Disables garbage collection inside the block.
 
-    A graph makes very many objects, and all of them stay. Each time that Python looks through all
-    those of TensorFlow and of the graph takes 0.15 s and more.
+    Building a graph creates very many objects that all stay alive, and every full collection over
+    those of TensorFlow and the graph takes 0.15 s or more.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -103,14 +103,14 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def primary(variable: tf.Variable) -> tf.Variable:
-    """The copy on the first replica."""
+    """Returns the variable's copy on the first replica."""
     return _tf.copies(variable)[0]
 
 
 def build_step_before(global_step: tf.Variable) -> tf.Tensor:
-    """The global step before a session call, as stock hooks fetch it along with the call.
+    """Builds the read of the global step before a session call, as stock hooks fetch it.
 
-    They add such an op if there is none, and so would change the graph of an evaluation.
+    Stock hooks add such an op if there is none, which would change the graph of an evaluation.
     """
     with tf.name_scope("global_step/"):
         step_before = primary(global_step).read_value() + 0

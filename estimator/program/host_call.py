@@ -1,4 +1,4 @@
-"""`host_call`: a function of a step's tensors that runs on the host."""
+"""Builds `host_call`: a function of a step's tensors that runs on the host."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def build_host_call(
     Args:
       host_calls: each replica's (function, tensors), where tensors is a list or a dict of tensors
         whose first dimension is the batch's; they are concatenated over the replicas.
-      is_due: scalar, bool: whether it is called in this step; None if it always is.
+      is_due: scalar, bool: whether to call it in this step; None means always.
 
     Returns:
-      The ops that the step must run: what the function returned.
+      The ops that the function returned, which the step must run.
     """
     if host_calls[0] is None:
         return []
@@ -32,7 +32,7 @@ def build_host_call(
 
     def call() -> tf.Tensor:
         graph = tf.compat.v1.get_default_graph()
-        # The function may return all summaries that there are, those of the step among them.
+        # The function may return all summaries of the graph, including those of the step.
         ops = [op for op in _build_call(host_calls) if op.graph is graph]
         with tf.control_dependencies(ops):
             return tf.constant(True)

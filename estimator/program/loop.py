@@ -1,4 +1,4 @@
-"""The only `tf.while_loop` of the library: many train steps in one session call."""
+"""Builds the library's only `tf.while_loop`: many train steps in one session call."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ def build_loop(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
     """Runs a train step `num_steps` times, or until its loss is not finite.
 
-    One step starts when the one before has ended on every device: with `parallel_iterations=1`
-    and each new loss depending on all that its step does, two steps never touch the variables at
-    once, and an input that ends leaves whole steps only.
+    A step starts after the previous one has ended on every device: with `parallel_iterations=1`,
+    and each loss depending on everything that its step does, two steps never touch the variables at
+    the same time, and an input that ends leaves only whole steps.
 
     Args:
-      build_step: builds one step in the loop's body. It is given whether this is the loop's last
-        step (scalar, bool) and returns the step's loss (scalar, float32), which depends on
-        everything that the step does, and whether another may follow (scalar, bool).
-      num_steps: scalar, int32. Fed, so one graph runs loops of any length.
-      stop_on_nan: end the loop after a step whose loss is not finite.
-      can_end: a step says whether another may follow; the loop ends when it may not.
+      build_step: builds one step in the loop's body. It is called with whether this is the loop's
+        last step (scalar, bool). It returns the step's loss (scalar, float32), which depends on
+        everything that the step does, and whether another step may follow (scalar, bool).
+      num_steps: scalar, int32; fed, so that one graph runs loops of any length.
+      stop_on_nan: whether to end the loop after a step whose loss is not finite.
+      can_end: whether to end the loop after a step that says that no other may follow.
 
     Returns:
-      How many steps ran (scalar, int32), the loss of the last of them (scalar, float32), and
-      whether it said that another may follow (scalar, bool; None unless `can_end`).
+      The number of steps run (scalar, int32), the loss of the last one (scalar, float32), and
+      whether another may follow (scalar, bool; None unless `can_end`).
     """
 
     def should_go_on(step: tf.Tensor, loss: tf.Tensor, *has_more: tf.Tensor) -> tf.Tensor:

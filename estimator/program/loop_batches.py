@@ -1,9 +1,9 @@
-"""The batches of a loop's turns, each taken while the turn before runs.
+"""Takes the batch of each loop iteration while the previous iteration runs.
 
-A loop goes on only if there is a batch for its next turn, so the end of the input is a part of the
-loop's own condition, and a loop that the input cuts short ends as any other: with its loss, its
-summaries and whatever hooks fetched. No turn takes more than the loop will use, so between session
-calls the input stands exactly behind the batches of the steps that were made.
+A loop continues only if there is a batch for its next iteration, so the end of the input is part of
+the loop's own condition, and a loop cut short by the input ends like any other: with its loss, its
+summaries and whatever hooks fetched. No iteration takes more than the loop will use, so between
+session calls the input's position is exactly after the batches of the finished steps.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from estimator.rewrite.graph_walk import ops_before
 from estimator.rewrite.subgraph_copy import build_copy, runs_each_time
 
 _GETS = ("IteratorGetNext", "IteratorGetNextSync")
-_MAX_SIZE = 8  # Of a constant that says something of a shape.
+_MAX_SIZE = 8  # The largest constant that may describe a shape.
 
 
 @dataclasses.dataclass(frozen=True)
 class LoopInput:
-    """What the turns of a loop take from iterators.
+    """What the iterations of a loop take from iterators.
 
-    A batch waits in a resource on the host. A loop that carried it would take it to its own device,
-    and not every type may go there.
+    A batch waits in a resource on the host. As a loop variable it would be copied to the loop's
+    device, which some types do not allow.
 
     Attributes:
-      first: puts the first turn's batches there. It raises OutOfRangeError if there are none.
+      first: stores the first iteration's batches; raises OutOfRangeError if there are none.
     """
 
     first: tf.Operation
@@ -41,7 +41,7 @@ class LoopInput:
     _places: Sequence[LoopOutput]
 
     def build_batches(self) -> list[Any]:
-        """The batches of a turn, one a replica, in the loop's body."""
+        """Returns the batches of an iteration, one for each replica, in the loop's body."""
         values: dict[tf.Operation, tf.Operation] = {}
         with tf.device("/cpu:0"):
             for get, place in zip(self._gets, self._places, strict=True):
@@ -54,11 +54,11 @@ class LoopInput:
             return build_copy(self._batches, _is_of_turn, values)
 
     def build_next(self, is_wanted: tf.Tensor, batches: Any) -> tf.Tensor:
-        """Takes the batches of the next turn if `is_wanted`; returns whether there are any.
+        """Takes the next iteration's batches if `is_wanted`; returns whether there are any.
 
         Args:
           is_wanted: scalar, bool.
-          batches: of this turn, which are there before.
+          batches: this iteration's batches, which are read first.
         """
 
         def take() -> tf.Tensor:
@@ -78,14 +78,14 @@ class LoopInput:
 
 
 def build_loop_input(source: Input, num_replicas: int) -> LoopInput | None:
-    """What a loop in the default graph takes from `source`; None if its end cannot be foreseen.
+    """Builds a loop's input from `source`; None if its end cannot be detected in advance.
 
-    That is so if no iterator is behind it: queues and Python functions tell of their end by an
-    error, and constants have none.
+    That is the case without an iterator: queues and Python functions signal their end by an error,
+    and constants never end.
 
     Args:
-      source: the input; it does not look ahead by itself.
-      num_replicas: those that take a batch in each turn.
+      source: the input, which does not look ahead itself.
+      num_replicas: the number of replicas, which take a batch each in every iteration.
     """
     graph = tf.compat.v1.get_default_graph()
     with tf.device("/cpu:0"), tf.name_scope("training/first_batches"):
@@ -104,7 +104,7 @@ def build_loop_input(source: Input, num_replicas: int) -> LoopInput | None:
 
 
 def _is_of_turn(op: tf.Operation) -> bool:
-    """Whether each turn makes `op` again: static shapes need axes and sizes to be in the body."""
+    """Returns whether iterations rebuild `op`; small constants keep shapes static in the body."""
     is_small = op.type == "Const" and (op.outputs[0].shape.num_elements() or 0) <= _MAX_SIZE
     return is_small or runs_each_time(op)
 

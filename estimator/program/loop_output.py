@@ -1,7 +1,7 @@
-"""Values of the last step of a loop, for the host: summaries and logged tensors.
+"""Passes values of a loop's last step to the host: summaries and logged tensors.
 
-A loop gives back only what it carries through every step. What is wanted of its last step alone is
-computed and written to a resource in a branch that only the last step takes, and read afterwards.
+A loop returns only its loop variables. What is wanted from its last step alone is computed and
+written to a resource in a branch that only the last step takes, and read afterwards.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from estimator.runtime.ps_placement import on_own_task
 
 @dataclasses.dataclass(frozen=True)
 class LoopOutput:
-    """A place that outlives a loop. Read `value` only after the loop, with control inputs."""
+    """A value that outlives a loop. Read it only after the loop, with control inputs."""
 
     handle: tf.Tensor
     dtype: tf.DType
     initializer: tf.Operation
 
     def build_read(self) -> tf.Tensor:
-        """Reads what was written last; before any write, the value that it was made with."""
+        """Reads the value written last; before any write, the initial value."""
         return tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtype)
 
     def build_write(self, value: tf.Tensor) -> tf.Operation:
-        """Replaces what is there."""
+        """Replaces the value."""
         return tf.raw_ops.AssignVariableOp(resource=self.handle, value=value)
 
     def build_add(self, value: tf.Tensor) -> tf.Operation:
-        """Adds to what is there."""
+        """Adds to the value."""
         return tf.raw_ops.AssignAddVariableOp(resource=self.handle, value=value)
 
 
 def build_loop_output(dtype: tf.DType, name: str, initial: tf.Tensor | None = None) -> LoopOutput:
-    """Makes the place in the graph around the loop, on the host, outside of any strategy.
+    """Creates the resource in the graph around the loop, on the host, outside any strategy.
 
     Args:
-      dtype: of the values.
-      name: of the resource.
-      initial: what it holds before any write: an empty tensor if None.
+      dtype: the dtype of the values.
+      name: the name of the resource.
+      initial: the value before any write; an empty tensor if None.
     """
     with tf.init_scope(), tf.device("/cpu:0"), on_own_task():
         unique = tf.compat.v1.get_default_graph().unique_name(name)
@@ -60,15 +60,15 @@ def build_loop_output(dtype: tf.DType, name: str, initial: tf.Tensor | None = No
 def build_write_if(
     predicate: tf.Tensor, tensors: Sequence[tf.Tensor], places: Sequence[LoopOutput], name: str
 ) -> tf.Operation:
-    """Writes each tensor to its place if `predicate` holds.
+    """Writes each tensor to its output if `predicate` holds.
 
-    What serves these tensors alone is moved into the branch, so it is computed only then.
+    Ops that serve only these tensors are moved into the branch, so that they run only then.
 
     Args:
       predicate: scalar, bool.
-      tensors: of the default graph; made before this call.
-      places: as many.
-      name: of the cond.
+      tensors: tensors of the default graph, made before this call.
+      places: an output for each tensor.
+      name: the name of the cond.
 
     Returns:
       The op to run.
@@ -88,7 +88,7 @@ def build_write_if(
 
 
 def _ops_that_serve_only(tensors: Sequence[tf.Tensor]) -> set[tf.Operation]:
-    """The stateless ops whose every consumer ends in `tensors`."""
+    """Returns the stateless ops that are needed for `tensors` only."""
     before = ops_before(tensors, _may_move)
     targets = {tensor.op for tensor in tensors}
     exclusive: set[tf.Operation] = set()
@@ -103,7 +103,7 @@ def _ops_that_serve_only(tensors: Sequence[tf.Tensor]) -> set[tf.Operation]:
 
 
 def _may_move(op: tf.Operation) -> bool:
-    """Not what has effects, comes from outside, or comes out of a TPU's program."""
+    """Returns whether an op may move: no side effects, no placeholder, no TPU output."""
     return not op.op_def.is_stateful and op.type not in ("Placeholder", "TPUReplicatedOutput")
 
 

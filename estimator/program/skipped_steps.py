@@ -1,4 +1,4 @@
-"""The NaN policy "skip": a step that leaves a number that is not finite is taken back."""
+"""Implements the NaN policy "skip": reverts a step that leaves a non-finite number."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from estimator.rewrite import updates
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """What a step's variables hold before it.
+    """The values of a step's variables before the step.
 
     Attributes:
-      variables: those that the step may change, each replica's copy on its own.
-      values: theirs, in the same order.
+      variables: the variables that the step may change, with each replica's copy separate.
+      values: their values, in the same order.
     """
 
     variables: list[tf.Variable]
@@ -28,17 +28,17 @@ class Snapshot:
 
 
 def build_skip_counter() -> LoopOutput:
-    """Where the steps that were taken back are counted: scalar, int64."""
+    """Builds the counter of skipped steps: scalar, int64."""
     return build_loop_output(tf.int64, "training/skipped_steps", tf.zeros([], tf.int64))
 
 
 def build_snapshot(step_ops: Sequence[tf.Operation], counters: Sequence[tf.Variable]) -> Snapshot:
-    """Reads what the step may change before it does; that costs a copy of it in each step.
+    """Reads the variables that the step may change, before it does; costs a copy of them per step.
 
     Args:
       step_ops: the ops of the step.
-      counters: left out, as the global step is. They count a step that is skipped too: its batch
-        is used up, and schedules go on.
+      counters: variables that are not reverted, such as the global step. They count skipped steps
+        too: the batch is used up, and schedules continue.
     """
     variables = _tf.variables_by_handle()
     for copy in [copy for counter in counters for copy in _tf.copies(counter)]:
@@ -61,17 +61,17 @@ def build_take_back(
     counter: LoopOutput,
     workers: Workers = ONE_WORKER,
 ) -> tf.Operation:
-    """Puts the variables back if the loss or one of them is not finite after `done`.
+    """Reverts the variables if the loss or any of them is not finite after `done`.
 
     Args:
-      before: read before the step.
-      loss: of the step: scalar.
-      done: all that the step does.
-      counter: counts what is taken back.
-      workers: all take it back if one of them has to.
+      before: the snapshot taken before the step.
+      loss: the step's loss: scalar.
+      done: everything that the step does.
+      counter: counts the reverted steps.
+      workers: all workers revert the step if any of them has to.
 
     Returns:
-      The op that a step must run last.
+      The op that the step must run last.
     """
     with tf.device("/cpu:0"), tf.control_dependencies(done):
         after = [v.read_value() for v in before.variables if v.dtype.is_floating]

@@ -1,6 +1,11 @@
-"""What of a step runs before what, where no tensor says so.
+"""Orders the ops of a step that no tensor orders.
 
-The rule: whatever writes a variable in a step waits for all of the step that read it before, in the
+The rule: every write to a variable in a step waits for all reads of it that come before the write
+  in the Python code. `updates.build_updates` orders the ops of `model_fn` if Keras or a branch
+  assigns, and this module orders them if v1 code assigns; it also orders what the library itself
+  reads before it calls `model_fn`, such as the global step. Code that adds a read or a write to a
+  step must connect it to the others by tensors or control inputs, or pass it to one of these two.
+  `tests/program/test_step_order.py` finds pairs that no path connects.
 order of the Python code. What `model_fn` wrote is ordered by `updates.build_updates` if Keras
 assigns or a branch may, and here if v1 code assigns; what the library itself reads before it calls
 `model_fn`, as the global step, is ordered here. Whoever adds a read or a write to a step either
@@ -30,24 +35,24 @@ def order_assignments(
     batches: Any,
     branches: Sequence[tf.Operation] = (),
 ) -> None:
-    """No variable changes before every replica has its batch: the input may be at its end.
+    """Makes every change of a variable wait until all replicas have their batches.
 
-    And the global step does not change before it was read.
+    The input may be at its end. The global step also does not change before it is read.
 
     Args:
-      step_ops: what each step runs.
-      step: the global step as the library read it before the step.
-      global_step: its variable.
-      batches: of the replicas.
-      branches: conds that may count the global step.
+      step_ops: the ops that each step runs.
+      step: the library's read of the global step before the step.
+      global_step: the global step's variable.
+      batches: the replicas' batches.
+      branches: conds that may advance the global step.
     """
     assigning = updates.assignments(step_ops)
     for op in [*updates.writes_to(assigning, global_step), *branches]:
         _tf.add_control_inputs(op, [_read_behind(step)])
     graph = tf.compat.v1.get_default_graph()
-    # What is made outside of the loop, as constants are, is there before the loop starts.
+    # Tensors from outside the loop, such as constants, exist before the loop starts.
     taken = {tensor.op for tensor in input_calls.batch_tensors(batches) if tensor.graph is graph}
-    # What an op waits for anyway is left out: from one task to another, each wait is a message.
+    # Omits redundant control inputs, because each one between tasks is a message.
     waited_for: dict[tf.Operation, set[tf.Operation]] = {}
     ends = set(assigning)
     for op in in_order(step_ops):
@@ -60,18 +65,18 @@ def order_assignments(
 
 
 def order_reads(new_ops: Sequence[tf.Operation], results: Sequence[tf.Operation]) -> None:
-    """No variable changes before what was read of it, by what was written before the change.
+    """Makes every change of a variable wait for the reads of it that were written before.
 
-    A loss or a summary may read a weight that no gradient needs, as that of w * x does not.
+    A loss or a summary may read a weight that no gradient needs, as for w * x.
 
     Args:
-      new_ops: what `model_fn` made, in that order.
-      results: what runs in each step, or gives what people see of it.
+      new_ops: the ops that `model_fn` made, in order of creation.
+      results: what runs in each step or is reported from it.
     """
     running = ops_behind(results, set(new_ops))
     ops = [op for op in new_ops if op in running]
     place = {op: i for i, op in enumerate(ops)}
-    before: dict[tf.Operation, int] = {}  # Sets of bits.
+    before: dict[tf.Operation, int] = {}  # Bit sets of the ops before each op.
     for op in in_order(ops):
         others = [other for other in waits_of(op) if other in before]
         before[op] = 1 << place[op]
@@ -84,7 +89,7 @@ def order_reads(new_ops: Sequence[tf.Operation], results: Sequence[tf.Operation]
         if op in assigning:
             earlier = [read for handle in handles for read in reads.get(handle, ())]
             unordered = [r for r in earlier if not before[op] >> place[r] & 1]
-            # Those that wait for it already stay as they are.
+            # Reads that already wait for the assignment stay as they are.
             _tf.add_control_inputs(op, [r for r in unordered if not before[r] >> place[op] & 1])
         elif op.type.startswith(_READS):
             for handle in handles:
@@ -92,7 +97,7 @@ def order_reads(new_ops: Sequence[tf.Operation], results: Sequence[tf.Operation]
 
 
 def _read_behind(step: tf.Tensor) -> tf.Operation:
-    """What reads the variable, on the task that has it."""
+    """Returns the op that reads the variable, on the variable's task."""
     op = step.op
     while op.type != "ReadVariableOp" and op.inputs:
         op = op.inputs[0].op

@@ -1,4 +1,4 @@
-"""What leaves a train step for the event file."""
+"""Collects the summaries of a train step for the event file."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _SUMMARIES = tf.compat.v1.GraphKeys.SUMMARIES
 
 @dataclasses.dataclass
 class LoopReport:
-    """What the last step of a loop leaves for the host, collected while its body is built.
+    """The values of a loop's last step for the host, collected while its body is built.
 
     Attributes:
-      summary: where the merged summaries are left, None without any.
-      logged: for each LoggingTensorHook of the model, the place of each of its tags.
-      saved: for each SummarySaverHook of the model, the places of its summaries.
+      summary: holds the merged summaries; None without any.
+      logged: for each LoggingTensorHook of the model, the output for each of its tags.
+      saved: for each SummarySaverHook of the model, the outputs for its summaries.
     """
 
     summary: LoopOutput | None = None
@@ -33,7 +33,7 @@ class LoopReport:
     saved: list[tuple[Any, list[LoopOutput]]] = dataclasses.field(default_factory=list)
 
     def places(self) -> Iterator[LoopOutput]:
-        """All of them."""
+        """Yields all outputs."""
         if self.summary is not None:
             yield self.summary
         for _, places in self.logged:
@@ -43,10 +43,10 @@ class LoopReport:
 
 
 def build_merged_summary(graph_before: set[int]) -> tf.Tensor | None:
-    """One serialized summary (scalar, string) of those that `model_fn` added; None without any.
+    """Merges the summaries that `model_fn` added (scalar, string); None without any.
 
     Args:
-      graph_before: `id`s of the summaries that were there before `model_fn` was called.
+      graph_before: `id`s of the summaries that existed before `model_fn` was called.
     """
     new = summaries_since(graph_before)
     _warn_of_the_unreachable(_all_since(graph_before), new)
@@ -54,13 +54,13 @@ def build_merged_summary(graph_before: set[int]) -> tf.Tensor | None:
 
 
 def summaries_since(graph_before: set[int]) -> list[tf.Tensor]:
-    """The v1 summaries that are none of these `id`s and can be read in the default graph."""
+    """Returns the new v1 summaries that can be read in the default graph."""
     graph = tf.compat.v1.get_default_graph()
     return [s for s in _all_since(graph_before) if _tf.can_be_read_in(graph, s)]
 
 
 def _all_since(graph_before: set[int]) -> list[tf.Tensor]:
-    """Also those of a loop or a branch of the model: collections are common to all graphs."""
+    """Includes those of a model's loops and branches: all graphs share their collections."""
     return [s for s in tf.compat.v1.get_collection(_SUMMARIES) if id(s) not in graph_before]
 
 
@@ -77,11 +77,11 @@ def _warn_of_the_unreachable(every: list[tf.Tensor], reachable: list[tf.Tensor])
 
 
 def build_summary_with_new(summary: tf.Tensor | None, before: set[int]) -> tf.Tensor | None:
-    """`summary` merged with what was added to the default graph since; None if there is neither.
+    """Merges `summary` with what was added to the default graph since; None if there is neither.
 
     Args:
       summary: serialized, scalar, string, or None.
-      before: what `summaries_so_far` returned then.
+      before: the earlier result of `summaries_so_far`.
     """
     new = build_merged_summary(before)
     if new is None or summary is None:
@@ -90,13 +90,13 @@ def build_summary_with_new(summary: tf.Tensor | None, before: set[int]) -> tf.Te
 
 
 def summaries_so_far() -> set[int]:
-    """`id`s of the summaries in the default graph, those of tf.summary among them."""
+    """Returns the `id`s of all summaries in the default graph, including those of tf.summary."""
     ones = tf.compat.v1.get_collection(_SUMMARIES)
     return {id(s) for s in (*ones, *tf.compat.v1.summary.all_v2_summary_ops())}
 
 
 def written_summaries(graph_before: set[int]) -> list[tf.Operation]:
-    """The ops with which tf.summary writes what `model_fn` added since, if it records."""
+    """Returns the tf.summary write ops that `model_fn` added since, if recording is on."""
     ops = tf.compat.v1.summary.all_v2_summary_ops()
     return [op for op in ops if id(op) not in graph_before]
 
@@ -109,14 +109,14 @@ def build_loop_report(
     is_last: tf.Tensor,
     is_recording: tf.Tensor,
 ) -> list[tf.Operation]:
-    """Leaves the last step's summaries, and what hooks of the model log and save, for the host.
+    """Stores the last step's summaries, and what the model's hooks log and save, for the host.
 
     Args:
-      report: filled in.
-      summary: merged, scalar, string.
+      report: the report to fill in.
+      summary: the merged summary: scalar, string.
       hooks: the model's training hooks.
-      is_last: scalar, bool: this is the last step of the loop.
-      is_recording: scalar, bool: the host wants summaries of the last step.
+      is_last: scalar, bool: whether this is the last step of the loop.
+      is_recording: scalar, bool: whether the host wants summaries of the last step.
 
     Returns:
       The ops that the step must run.
@@ -148,15 +148,15 @@ def build_loop_report(
 def build_fetch_overrides(
     report: LoopReport, after: tf.Tensor
 ) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """Points the model's hooks at what the last step left for them.
+    """Redirects the model's hooks to the values that the last step has stored.
 
     Args:
-      report: of the loop.
+      report: the loop's report.
       after: the loop's result.
 
     Returns:
-      For what the hooks ask for, which can be fetched at any time, what is to be fetched along with
-      a loop instead.
+      Pairs of a tensor that the hooks fetch, which is valid at any time, and the tensor to fetch
+      instead in a call that runs a loop.
     """
     pairs = []
 
@@ -181,9 +181,9 @@ def _build_write(
 
 
 def hook_tensor(tensor_or_name: Any) -> tf.Tensor:
-    """What a hook names: by its name, as hooks understand it, in the loop or around it."""
+    """Returns the tensor that a hook refers to, by name or directly, in the loop or around it."""
     if not isinstance(tensor_or_name, str):
-        return getattr(tensor_or_name, "handle", tensor_or_name)  # Of a variable.
+        return getattr(tensor_or_name, "handle", tensor_or_name)  # A variable's handle.
     name = tensor_or_name if ":" in tensor_or_name else f"{tensor_or_name}:0"
     for graph in _tf.outer_graphs(tf.compat.v1.get_default_graph()):
         with contextlib.suppress(KeyError):

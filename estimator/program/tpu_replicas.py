@@ -1,12 +1,12 @@
-"""One model for all replicas: what a TPU compiles, and what of it comes back to the host.
+"""Builds one program for all replicas, as a TPU needs, and returns its outputs to the host.
 
-Elsewhere `model_fn` is called for each replica, and all of its tensors can be had. A TPU has one
-program, which every core runs: `model_fn` is called once, nothing inside can be reached from
-outside, and whatever is wanted outside has to be returned: losses, the tensors of `host_call` and
-of `eval_metrics`, predictions, and what summaries and logging hooks show.
+Otherwise `model_fn` is called for each replica, and all its tensors are accessible. A TPU has one
+program that every core runs: `model_fn` is called once, nothing inside is accessible from outside,
+and everything needed outside must be an output: losses, the tensors of `host_call` and
+`eval_metrics`, predictions, and what summaries and logging hooks show.
 
-`build_program` makes this of any strategy, by `strategy.run`: it is how all programs of a TPU are
-built, and how those that pad their batches are built everywhere.
+`build_program` does this for any strategy, by `strategy.run`: all programs of a TPU are built this
+way, and everywhere those that pad their batches.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ def build_program(
     """Builds the model as one program, which each replica runs on its batch.
 
     Args:
-      strategy: where the replicas run; the caller is inside its scope.
+      strategy: the strategy, whose scope the caller has entered.
       model: the model.
-      batches: one (features, labels) a replica, dense and of fixed shapes.
+      batches: (features, labels) for each replica, dense and of fixed shapes.
       mode: a ModeKeys value.
-      finish: called inside the program, after `model_fn`; returns what the replica must run before
-        it gives out its loss.
+      finish: called inside the program after `model_fn`; returns the ops that must run before the
+        replica outputs its loss.
 
     Returns:
-      For each replica, its tensors on the host, as far as the mode has them: the loss, those of
-      `host_call` and of `eval_metrics`, and predictions. There are no new ops to order and to run:
-      what had to be is inside, and runs for the loss.
+      For each replica, its tensors on the host that the mode has: the loss, those of `host_call`
+      and `eval_metrics`, and predictions. There are no new ops to order and to run: they are
+      inside, and run with the loss.
     """
     made: list[_Inside] = []
     summaries = DeferredSummaries()
@@ -98,7 +98,7 @@ def build_program(
 
 
 def check_static(element: Any) -> None:
-    """Raises unless a TPU can be given batches like `element`: dense numbers of fixed shapes.
+    """Raises an error unless a TPU can take batches like `element`: dense, numeric, fixed shapes.
 
     Args:
       element: (features, labels) as type specs or tensors.
@@ -129,11 +129,11 @@ def check_static(element: Any) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Inside:
-    """What a program gives out, as the tensors inside it.
+    """The outputs of a program, as the tensors inside it.
 
     Attributes:
-      replica: what its model returned.
-      given: by what they are for, a nested structure of the tensors that leave it.
+      replica: the result of its model.
+      given: by purpose, a nested structure of the tensors that the program outputs.
     """
 
     replica: Replica
@@ -148,7 +148,7 @@ class _Inside:
         return tf.nest.pack_sequence_as(self.given, flat)
 
     def as_seen_outside(self, values: Sequence[tf.Tensor]) -> Replica:
-        """The replica with the values of `tensors` on the host instead of these."""
+        """Returns the replica with the tensors inside replaced by their values on the host."""
         given, spec = self._outside(values), self.replica.spec
         changes = {key: given[key] for key in ("loss", "predictions")}
         if spec.mode == ModeKeys.TRAIN:
@@ -162,7 +162,7 @@ class _Inside:
         return dataclasses.replace(self.replica, spec=spec, **calls)
 
     def show(self, values: Sequence[tf.Tensor], summaries: DeferredSummaries) -> None:
-        """Makes the summaries, and points the model's hooks at what is outside."""
+        """Builds the summaries, and redirects the model's hooks to the values outside."""
         given = self._outside(values)
         summaries.build(given["summaries"])
         for hook, tensors in zip(_hooks(self.replica.spec), given["logged"], strict=True):
@@ -174,7 +174,7 @@ class _Inside:
 
 
 def _call(model: Model, features: Any, labels: Any, mode: str) -> Replica:
-    """The model of one replica; its metrics are not computed inside."""
+    """Calls the model for one replica; its metrics are not computed inside."""
     num_written = len(tf.compat.v1.summary.all_v2_summary_ops())
     spec = model(features, labels, mode)
     if len(tf.compat.v1.summary.all_v2_summary_ops()) > num_written:
@@ -199,7 +199,7 @@ def _call(model: Model, features: Any, labels: Any, mode: str) -> Replica:
 def _leave(
     replica: Replica, mode: str, done: Sequence[Any], summaries: DeferredSummaries
 ) -> _Inside:
-    """Says what leaves the program; the loss waits for `done`."""
+    """Determines the program's outputs; the loss waits for `done`."""
     spec = replica.spec
     given: dict[str, Any] = dict.fromkeys(
         ("loss", "predictions", "host_call", "eval_metrics", "logged", "summaries")
@@ -207,7 +207,7 @@ def _leave(
     if mode == ModeKeys.TRAIN:
         loss = tf.cast(tf.reshape(spec.loss, []), tf.float32)
         with tf.control_dependencies(list(done)):
-            # Made of the loss alone: a graph optimizer may drop a reshape with what it waits for.
+            # An identity of the loss: a graph optimizer may drop a reshape with its control inputs.
             given["loss"] = tf.identity(loss)
         given["logged"] = [_logged(hook) for hook in _hooks(spec)]
         given["summaries"] = summaries.tensors()
@@ -232,7 +232,7 @@ def _hooks(spec: EstimatorSpec) -> list[Any]:
 
 
 def _logged(hook: Any) -> dict[str, tf.Tensor]:
-    """By tag, the tensors of the program that a hook logs."""
+    """Returns, by tag, the tensors of the program that a hook logs."""
     if not isinstance(hook, _Logging):
         return {}
     _tf.name_logging_hook_tags(hook)
@@ -242,7 +242,7 @@ def _logged(hook: Any) -> dict[str, tf.Tensor]:
 
 
 def _named(name: str, value: Any) -> list[tuple[str, Any]]:
-    """The parts of a structure, with what the user calls them."""
+    """Returns the parts of a structure with their names for the user."""
     if isinstance(value, dict):
         return [pair for key, part in value.items() for pair in _named(f"{name}[{key!r}]", part)]
     if isinstance(value, list | tuple):
