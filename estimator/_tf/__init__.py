@@ -7,6 +7,7 @@ since which version it is known to work, so that an upgrade of TensorFlow is che
 from estimator._tf.callers import is_called_by_keras, is_made_by_keras, line_of
 from estimator._tf.checkpoint import (
     checkpoint_initializers_outside_loops,
+    initializer_before_checkpoint,
     object_graph_keys,
     object_saveables,
     savers_apart,

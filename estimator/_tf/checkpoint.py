@@ -47,14 +47,17 @@ def checkpoint_initializers_outside_loops() -> Iterator[None]:
     """Inside, `init_from_checkpoint` in a loop's body makes its ops in the graph around the loop.
 
     It replaces a variable's initializer, which a session could not run inside the loop, and with
-    CentralStorage it replaces that of the wrapper, which nobody runs. Builds hold a lock.
+    CentralStorage it replaces that of the wrapper, which nobody runs. The one before is kept for
+    `initializer_before_checkpoint`. Builds hold a lock.
     checkpoint_utils._set_checkpoint_initializer 2.16 to 2.21.
     """
 
     def make(original: Callable) -> Callable:
         def set_initializer(variable: Any, *args: Any, **kwargs: Any) -> None:
             with tf.init_scope():
+                before = initializer_before_checkpoint(variable) or variable.initializer
                 original(variable, *args, **kwargs)
+            variable._initializer_before_checkpoint = before
             for copy in copies(variable) if hasattr(variable, "_v") else ():
                 copy._initializer_op = variable._initializer_op
 
@@ -62,6 +65,11 @@ def checkpoint_initializers_outside_loops() -> Iterator[None]:
 
     with patched(_checkpoint_utils, "_set_checkpoint_initializer", make):
         yield
+
+
+def initializer_before_checkpoint(variable: Any) -> tf.Operation | None:
+    """Returns the initializer that `init_from_checkpoint` replaced; None if it was not called."""
+    return variable.__dict__.get("_initializer_before_checkpoint")
 
 
 @contextlib.contextmanager

@@ -246,21 +246,25 @@ def _build_choice_of_chief(
     """Returns a function that yields the initializers of the variables that the chief has chosen.
 
     Workers that train together get their initial values from the chief, by collectives that either
-    all workers run or none.
+    all workers run or none. What `init_from_checkpoint` loads on the chief needs none: all get its
+    variables afterwards. What only another worker would load is initialized as on the chief.
 
     Args:
       workers: all workers; every one must make the call.
       everything: the variables of the graph.
       chosen: the variables that this worker would initialize; the chief's choice counts.
     """
-    names = {variable.name for variable in chosen}
+    loaded = [v for v in chosen if _tf.initializer_before_checkpoint(v) is not None]
+    names = {variable.name for variable in chosen} - {variable.name for variable in loaded}
+    own = [v.initializer for v in loaded] if workers.is_chief else []
     mine = [int(not workers.is_chief or variable.name in names) for variable in everything]
     given = tf.compat.v1.placeholder(tf.int32, [len(mine)])
     chiefs = build_minimum(workers, given)
 
     def choose(session: tf.compat.v1.Session) -> list[tf.Operation]:
         is_chosen = session.run(chiefs, {given: mine})
-        return [v.initializer for v, is_in in zip(everything, is_chosen, strict=True) if is_in]
+        together = [v for v, is_in in zip(everything, is_chosen, strict=True) if is_in]
+        return [*(_tf.initializer_before_checkpoint(v) or v.initializer for v in together), *own]
 
     return choose
 

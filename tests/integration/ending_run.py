@@ -6,6 +6,8 @@ python ending_run.py SCENARIO MODEL_DIR [ARGUMENT]
 import signal
 import sys
 
+import tensorflow as tf
+
 import estimator as est
 from tests.integration.lost_run import Say, make_model, run
 from tests.integration.worker_run import Weights, average_model_fn, numbers, say
@@ -31,6 +33,23 @@ def together(model_dir):
         old = f"{own}/loop1" if name == "all" or config.is_chief else None
         warm = est.Estimator(average_model_fn, config=config, warm_start_from=old)
         warm.train(numbers(None), [Weights(name)], max_steps=1)
+    old = f"{model_dir}/0/loop1"
+    for name in ("all", "chief", "the other"):
+        config = model.config.replace(model_dir=f"{own}/init_{name}")
+        loads = name == "all" or config.is_chief == (name == "chief")
+        made = est.Estimator(make_model_fn(old) if loads else average_model_fn, config=config)
+        made.train(numbers(None), [Weights(name)], max_steps=1)
+
+
+def make_model_fn(old):
+    """Of a model that begins with the weights of an old one."""
+
+    def model_fn(features, labels, mode):
+        spec = average_model_fn(features, labels, mode)
+        tf.compat.v1.train.init_from_checkpoint(old, {"w": "w"})
+        return spec
+
+    return model_fn
 
 
 def beside_ps(model_dir):

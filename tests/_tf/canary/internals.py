@@ -20,6 +20,7 @@ INTERNALS = {
         "tensorflow.python.training.checkpoint_utils:_set_checkpoint_initializer",
         f"{_OPS}.resource_variable_ops:BaseResourceVariable#_initializer_op",
     ),
+    "initializer_before_checkpoint": (),
     "savers_apart": (
         f"{_HOOKS}:Saver.build",
         f"{_HOOKS}:Saver#_var_list",

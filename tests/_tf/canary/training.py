@@ -50,22 +50,28 @@ def a_saver_saves_what_a_checkpoint_object_has():
         V1.train.Saver(saveables)
 
 
+@checks("initializer_before_checkpoint")
 @checks("checkpoint_initializers_outside_loops")
 def an_initializer_from_a_checkpoint_is_made_around_the_loop():
     with tempfile.TemporaryDirectory() as folder:
         _, path = save(folder)
 
+        befores = []
+
         def initialize(count):
             with tf.init_scope():
-                variable = V1.get_variable("w", [])
+                variable = V1.get_variable("w", [], initializer=V1.ones_initializer())
             with _tf.checkpoint_initializers_outside_loops():
                 V1.train.init_from_checkpoint(path, {"w": variable})
+            befores.append(_tf.initializer_before_checkpoint(variable))
             return variable
 
         variable, graph = in_loop(initialize)
         with V1.Session(graph=graph) as session:
             session.run(variable.initializer)
             assert session.run(variable) == 3
+            session.run(befores)
+            assert session.run(variable) == 1
 
 
 @checks("savers_apart")
