@@ -71,8 +71,18 @@ def _restore_copies(
     """Gives each replica what it had updated by itself, on all workers or on none."""
     if position is None or not position.has_copies:
         return
-    if team.first_without(session, position.finds_copies(model_dir, saved_step)) is None:
+    number = team.first_without(session, position.finds_copies(model_dir, saved_step))
+    if number is None:
         position.restore_copies(session, model_dir, saved_step)
+        return
+    whose = "" if team.is_one else f" of worker {number}, counted from 0,"
+    _log.warning(
+        "What each replica%s updated by itself until step %d, such as moving statistics, was not "
+        "saved, or by another number of replicas. All replicas begin with the mean, which the "
+        "checkpoint has, so the run may differ from an unbroken one in the last digits.",
+        whose,
+        saved_step,
+    )
 
 
 def save_start(

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
+from estimator.checkpoint import input_position
 from tests.toy import ids_model_fn, ids_of, numbers
 
 LOOPS = pytest.mark.parametrize("iterations_per_loop", [1, 4])
@@ -222,3 +223,19 @@ def test_another_number_of_replicas_begins_with_the_mean_of_their_statistics(tmp
     batch = np.sin(np.float32([30, 31, 32])) * 3 + 1
     expected = 0.7 * before[name] + 0.3 * batch.mean()
     np.testing.assert_allclose(after[name], expected, rtol=1e-5)
+
+
+def test_a_position_without_the_replicas_statistics_resumes_with_their_mean(
+    tmp_path, monkeypatch, caplog
+):
+    with monkeypatch.context() as patch:  # Earlier versions saved the position alone.
+        patch.setattr(input_position, "_copies", lambda variables, workers: {})
+        before = trained_statistics(tmp_path, [5])
+    assert "All replicas begin with the mean" not in caplog.text
+    after = trained_statistics(tmp_path, [6])
+    assert "each replica updated by itself until step 5, such as moving" in caplog.text
+    assert "All replicas begin with the mean" in caplog.text
+    name = next(name for name in before if "moving_mean" in name)
+    # The input goes on: each replica has had a batch of three in each of five steps.
+    batches = np.sin(np.float32([[30, 31, 32], [33, 34, 35]])) * 3 + 1
+    np.testing.assert_allclose(after[name], 0.7 * before[name] + 0.3 * batches.mean(), rtol=1e-5)

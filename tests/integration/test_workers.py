@@ -261,6 +261,7 @@ def test_a_killed_worker_is_named_and_a_restart_of_all_goes_on_exactly(tmp_path,
     ours, expected = values_of(broken), unbroken
     assert expected["global_step"] == 25
     assert expected["seen"].sum() == 25 * 12
+    assert any("moving_variance" in name for name in expected)
     assert set(ours) == set(expected)
     for name, value in expected.items():
         np.testing.assert_array_equal(ours[name], value, err_msg=name)

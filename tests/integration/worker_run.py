@@ -42,7 +42,7 @@ def make_input_fn(num_epochs=1, seed=None):
 
 
 def model_fn(features, labels, mode, params):
-    """A line, with what each example was seen, a moving mean and, if asked for, dropout."""
+    """A line, with what each example was seen and, if asked for, dropout and a batch norm."""
     w = v1.get_variable("w", [NUM_FEATURES, 1])
     b = v1.get_variable("b", [1], initializer=v1.zeros_initializer())
     if params.get("plain"):
@@ -60,6 +60,9 @@ def model_fn(features, labels, mode, params):
     if mode == est.ModeKeys.TRAIN and params.get("dropout"):
         x = tf.nn.dropout(x, 0.3, seed=5) + tf.random.normal(tf.shape(x), stddev=0.1)
     output = x @ w + b
+    if params.get("norm"):
+        # Each worker moves the statistics of its own batches; a checkpoint has their mean.
+        output += 0.1 * tf.keras.layers.BatchNormalization(name="norm")(x, training=True)[:, :1]
     if mode == est.ModeKeys.PREDICT:
         return est.EstimatorSpec(mode, predictions={"y": output})
     loss = tf.reduce_mean(tf.square(output - labels))
@@ -134,8 +137,8 @@ def verbs(model_dir, loops):
 
 
 def resume(model_dir, worker_to_kill, step):
-    """Shuffled input and dropout; one worker kills itself in the call that reaches a step."""
-    with make_model(model_dir, {"dropout": True}, iterations_per_loop=3) as line:
+    """Shuffled input, dropout, batch norm; one worker kills itself in the call of a step."""
+    with make_model(model_dir, {"dropout": True, "norm": True}, iterations_per_loop=3) as line:
         is_victim = line.config.task_id == int(worker_to_kill)
         hooks = [KillAtStep(int(step))] if is_victim else []
         line.train(make_input_fn(None, seed=4), hooks=hooks, max_steps=25)
