@@ -1,9 +1,9 @@
-"""What people are told: on stderr by default, through their own logging once they set that up.
+"""Console output: on stderr by default, or through logging once the program has configured it.
 
-Only the logger "estimator" speaks for this library, and warnings always go by it. What says how
-things go is INFO, which Python hides unless a program asks for it; so as long as nobody has set
-logging up, it is written to stderr without it. Handlers that a program attaches to the logger
-"tensorflow", by which tf.estimator spoke, get all of it too.
+All messages use the logger "estimator", and warnings always go through it. Progress messages have
+the level INFO, which Python hides by default, so as long as nobody has configured logging, they are
+written to stderr directly. Handlers that a program attaches to the logger "tensorflow", which
+tf.estimator used, get all messages too.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ _tensorflow = logging.getLogger("tensorflow")
 
 
 class Line(Protocol):
-    """A line of a terminal that is written again and again."""
+    """A terminal line that is rewritten repeatedly, such as a progress bar."""
 
     def clear(self) -> None:
-        """Takes it off the terminal, until it is written again."""
+        """Removes the line from the terminal until it is written again."""
 
 
 _lines: weakref.WeakSet[Line] = weakref.WeakSet()
 
 
 def say(message: str, *args: Any, brief: str | None = None) -> None:
-    """Tells how things go.
+    """Reports progress.
 
     Args:
-      message: as for `logging`.
-      args: what is filled in.
-      brief: enough for those who have not set logging up.
+      message: a format string, as for `logging`.
+      args: the values for the format string.
+      brief: a shorter message for programs that have not configured logging.
     """
     way = _way()
     if way == "stderr":
         _clear_lines()
-        # That nobody reads any more, as after `| head`, is no reason to end a training.
+        # A closed stderr, as after `| head`, must not end a training.
         with contextlib.suppress(OSError):
             print(message % args if brief is None else brief, file=sys.stderr, flush=True)
     _log_info(way, message, args)
 
 
 def note(message: str, *args: Any) -> None:
-    """Tells a detail: only those who have set logging up see it."""
+    """Logs a detail, which is shown only if the program has configured logging."""
     _log_info(_way(), message, args)
 
 
@@ -63,14 +63,14 @@ def _log_info(way: str | None, message: str, args: tuple[Any, ...]) -> None:
     path, line, function, _ = _log.findCaller(stacklevel=3)
     record = _log.makeRecord(_log.name, logging.INFO, path, line, message, args, None, function)
     if way == "logging":
-        # Whatever the levels of loggers: `_way` has seen that INFO is wanted.
+        # Ignores the loggers' levels, because `_way` has checked that INFO is wanted.
         _log.handle(record)
     else:
         _tell_tensorflow(record)
 
 
 def _tell_tensorflow(record: logging.LogRecord) -> bool:
-    """Hands a record to what the program has attached to the logger "tensorflow"; a filter."""
+    """Passes a record to the program's handlers on the logger "tensorflow"; used as a filter."""
     if _tensorflow.isEnabledFor(record.levelno):
         reached = _handlers()
         for handler in filter(_is_of_program, _tensorflow.handlers):
@@ -80,15 +80,15 @@ def _tell_tensorflow(record: logging.LogRecord) -> bool:
 
 
 def _is_of_program(handler: logging.Handler) -> bool:
-    """Whether a handler of the logger "tensorflow" is not the one that TensorFlow attaches."""
+    """Returns whether a handler on the logger "tensorflow" is not TensorFlow's own."""
     own = getattr(handler.formatter, "_fmt", None) == logging.BASIC_FORMAT
     return not (type(handler) is logging.StreamHandler and own)
 
 
 def is_terminal() -> bool:
-    """Whether what `say` says is seen on a terminal, where a line can be written again.
+    """Returns whether `say` writes to a terminal on which a line can be rewritten.
 
-    Containers and CI have terminals without a size, which are files of a log.
+    Containers and CI have terminals without a size, which are really log files.
     """
     if _way() != "stderr" or not sys.stderr.isatty():
         return False
@@ -99,9 +99,14 @@ def is_terminal() -> bool:
 
 
 def _way() -> str | None:
-    """How INFO goes out: by "logging", to "stderr" as nobody has set logging up, or not at all.
+    """Returns how INFO is output: "logging", "stderr" if nobody has configured logging, or None.
 
-    What counts: the level of the logger "estimator"; handlers that the program has set up, with
+    This depends on the level of the logger "estimator"; else on the program's handlers and their
+      level, unless it asks TensorFlow or absl for INFO; else on absl's verbosity. `absl.app.run`
+      installs a handler in every program, and INFO as the verbosity unless a flag overrides it, so
+      its handler does not show what the program wants. Neither does the handler at WARNING that a
+      single call of `absl.logging` installs: it looks like a program's own, so INFO must be
+      requested explicitly.
     their level, unless it asks TensorFlow or absl for INFO; else the verbosity of absl.
     `absl.app.run` sets up a handler for any program, and INFO as the verbosity if no flag says
     otherwise, so the handler says nothing of what is wanted. Nor does the one at WARNING that a
@@ -121,7 +126,7 @@ def _way() -> str | None:
 
 
 def _is_silenced() -> bool:
-    """Whether a program has told this library's logger, or all, to be quiet."""
+    """Returns whether a program has silenced this library's logger, or all logging."""
     is_off = _log.disabled or _log.manager.disable >= logging.INFO
     return is_off or _log.level > logging.INFO
 
@@ -133,7 +138,7 @@ def _is_set_up_by_program(handler: logging.Handler) -> bool:
 
 
 def _handlers() -> list[logging.Handler]:
-    """Those that a record of ours reaches."""
+    """Returns the handlers that a record of our logger reaches."""
     found: list[logging.Handler] = []
     logger: logging.Logger | None = _log
     while logger is not None:
@@ -154,7 +159,7 @@ def _clear_lines_before(record: logging.LogRecord) -> bool:
 
 
 class _WhileInUse:
-    """Puts a filter on loggers while somebody needs it."""
+    """Installs a filter on loggers while at least one user needs it."""
 
     def __init__(self, accept: Callable[[logging.LogRecord], bool], names: Sequence[str]) -> None:
         self._accept = accept
@@ -178,14 +183,14 @@ class _WhileInUse:
                     logger.removeFilter(self._accept)
 
 
-# A filter comes before all handlers, and where there are none it leaves warnings to Python's own.
+# A filter runs before all handlers, and leaves warnings without handlers to Python's default.
 _log.addFilter(_tell_tensorflow)
 _clearing = _WhileInUse(_clear_lines_before, ["", "estimator", "tensorflow", "absl"])
 
 
 @contextlib.contextmanager
 def rewriting(line: Line) -> Iterator[None]:
-    """Inside, `line` gives way to what is said and to what is logged."""
+    """Clears `line` whenever a message is written or logged inside the block."""
     with _clearing.used():
         _lines.add(line)
         try:
@@ -195,7 +200,7 @@ def rewriting(line: Line) -> Iterator[None]:
 
 
 _PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(tf.__file__)))
-# Whose calls of deprecated functions are no business of the program's.
+# Packages whose calls of deprecated functions do not concern the program.
 _INSIDE = (
     *(os.path.join(_PACKAGES, name, "") for name in ("tensorflow", "keras", "tf_keras")),
     os.path.join(os.path.dirname(os.path.abspath(__file__)), ""),
@@ -203,7 +208,7 @@ _INSIDE = (
 
 
 def _is_for_the_program(record: logging.LogRecord) -> bool:
-    """False for a record that says that TensorFlow itself calls what it has deprecated."""
+    """Returns False for a record about a deprecated function that TensorFlow itself calls."""
     message = str(record.msg)
     is_deprecation = message.startswith("From %s: ") and "deprecated" in message
     place = str(record.args[0]) if isinstance(record.args, tuple) and record.args else ""
@@ -215,9 +220,9 @@ _quieting = _WhileInUse(_is_for_the_program, ["tensorflow"])
 
 @contextlib.contextmanager
 def no_internal_deprecations() -> Iterator[None]:
-    """Inside, TensorFlow does not log that it, Keras or this library call deprecated functions.
+    """Suppresses warnings inside the block about deprecated functions called by TensorFlow or us.
 
-    What the program itself calls is logged, as ever. Can be used as a decorator.
+    The program's own calls are logged as usual. Can be used as a decorator.
     """
     with _quieting.used():
         yield

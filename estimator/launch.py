@@ -1,4 +1,4 @@
-"""`python -m estimator.launch`: the launcher under its older name."""
+"""`python -m estimator.launch`: the launcher under its old name."""
 
 from estimator_launch.command import run
 

@@ -1,4 +1,4 @@
-"""The TPU names, at the places where `tf.compat.v1.estimator.tpu` had them."""
+"""The TPU names, under the names of `tf.compat.v1.estimator.tpu`."""
 
 from estimator.config.tpu_config import InputPipelineConfig, TPUConfig
 from estimator.config.tpu_run_config import TPURunConfig as RunConfig

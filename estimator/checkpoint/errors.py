@@ -1,4 +1,4 @@
-"""What is wrong with a checkpoint, as an error that programs catch by either of its names."""
+"""The error for a checkpoint that does not fit, which programs can catch by several types."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import tensorflow as tf
 
 
 class CheckpointError(ValueError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError):
-    """A checkpoint is not there, lacks a variable, or has one of another shape.
+    """A checkpoint does not exist, lacks a variable, or holds one with another shape.
 
-    tf.estimator found that out by restoring, and TensorFlow's error for it was NotFoundError or
-    InvalidArgumentError. Here it is checked before, by one check for both, as a wrong value.
+    tf.estimator detected this while restoring, where TensorFlow raises NotFoundError or
+    InvalidArgumentError. Here one check before restoring raises a ValueError that is also both of
+    these.
     """
 
     def __init__(self, message: str) -> None:
-        """No op has failed: there is only the message."""
+        """Creates the error from a message, without a failed op."""
         tf.errors.OpError.__init__(self, None, None, message, tf.errors.INVALID_ARGUMENT)
 
     def __reduce__(self) -> Any:
-        """Copies and pickles are made of the message."""
+        """Copies and pickles the error by its message."""
         return type(self), (self.message,)

@@ -1,4 +1,4 @@
-"""Finds checkpoints in a directory and compares them with a graph."""
+"""Finds checkpoints in a directory, and compares them with a graph."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from estimator.config.checks import WrongTypeError, check_no_pattern
 PREFIX = "model.ckpt"
 _ENDING = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _DATA = re.compile(r"\.data-\d{5}-of-(\d{5})$")
-# What tf.train.Checkpoint calls the graph of its objects in its files.
+# The key of tf.train.Checkpoint's object graph in its files.
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _STEP = re.compile(re.escape(PREFIX) + r"-(\d+)\.index$")
 _log = logging.getLogger("estimator")
 
 
 def checkpoint_step(path: str) -> int | None:
-    """The global step in a checkpoint's name, as in `model.ckpt-100`; None if it has none."""
+    """Returns the global step in a checkpoint's name, such as `model.ckpt-100`, or None."""
     match = re.search(r"-(\d+)$", path)
     return int(match.group(1)) if match else None
 
 
 def checkpoints_newest_first(model_dir: str) -> list[str]:
-    """Paths of the checkpoints in a directory, the newest first.
+    """Returns the paths of the checkpoints in a directory, newest first.
 
-    The file `checkpoint` says which is the newest; if it is empty or wrong, the files' steps do.
-    The first looks whole; the others were not opened, for there may be very many of them.
+    The file `checkpoint` names the newest; if it is empty or wrong, the files' steps decide. Only
+    the first path is checked to be readable, because there may be very many.
     """
     found = _saved_in(model_dir)
     named = _named_latest(model_dir)
@@ -45,7 +45,7 @@ def checkpoints_newest_first(model_dir: str) -> list[str]:
 
 
 def _saved_in(model_dir: str) -> list[str]:
-    """Paths of the checkpoints in a directory, by their steps, whole or not."""
+    """Returns the paths of the checkpoints in a directory, newest step first, complete or not."""
     if not tf.io.gfile.isdir(model_dir):
         return []
     steps = [int(m.group(1)) for name in tf.io.gfile.listdir(model_dir) if (m := _STEP.match(name))]
@@ -53,19 +53,20 @@ def _saved_in(model_dir: str) -> list[str]:
 
 
 def latest_checkpoint(model_dir: str) -> str | None:
-    """The newest checkpoint in a directory that looks whole; None if there is none."""
+    """Returns the newest readable checkpoint in a directory; None if there is none."""
     paths = checkpoints_newest_first(model_dir)
     return paths[0] if paths else None
 
 
 def existing_checkpoints(directories: Sequence[str], path: Any = None) -> list[str]:
-    """The checkpoint at `path`, else those of the first of the directories that has any.
+    """Returns the checkpoint at `path`, or those of the first directory that has any.
 
     Returns:
-      Their paths, the newest first.
+      The paths, newest first.
 
     Raises:
-      TypeError, ValueError: there is none; the first directory is the `model_dir`.
+      TypeError, ValueError: there is no checkpoint; the message names the first directory, the
+        `model_dir`.
     """
     if paths := any_checkpoints(directories, path):
         return paths
@@ -76,12 +77,12 @@ def existing_checkpoints(directories: Sequence[str], path: Any = None) -> list[s
 
 
 def any_checkpoints(directories: Sequence[str], path: Any = None) -> list[str]:
-    """As `existing_checkpoints`, but no paths if nothing was saved yet.
+    """Does the same as `existing_checkpoints`, but returns no paths if nothing was saved yet.
 
     Raises:
-      TypeError, ValueError: there is none at `path`, or those that are there cannot be read.
+      TypeError, ValueError: there is no checkpoint at `path`, or the existing ones cannot be read.
     """
-    if path is not None and path != "":  # As an empty flag, it is no path.
+    if path is not None and path != "":  # An empty flag is no path.
         return [checked_checkpoint(path)]
     for directory in directories:
         if paths := checkpoints_newest_first(directory):
@@ -89,25 +90,26 @@ def any_checkpoints(directories: Sequence[str], path: Any = None) -> list[str]:
         if damaged := _saved_in(directory):
             raise ValueError(
                 f"None of the checkpoints in `model_dir` ({directory}) can be read: "
-                f"{', '.join(damaged)}. Remove them to start anew."
+                f"{', '.join(damaged)}. Remove them to start from scratch."
             )
     return []
 
 
 def checkpoint_identity(path: str) -> tuple[str, bytes]:
-    """Differs for another checkpoint, also for one written later under the same name.
+    """Identifies a checkpoint, so that one written later under the same name differs.
 
-    The index holds a checksum of every tensor; TensorFlow's file times are whole seconds.
+    Compares the index, which holds a checksum of every tensor; TensorFlow's file times are in whole
+    seconds.
     """
     try:
         with tf.io.gfile.GFile(path + ".index", "rb") as file:
             return path, file.read()
-    except tf.errors.NotFoundError:  # Removed since it was listed.
+    except tf.errors.NotFoundError:  # The checkpoint was removed after it was listed.
         return path, b""
 
 
 def checked_checkpoint(path: Any, argument: str = "checkpoint_path") -> str:
-    """The path as a string; raises if there is no checkpoint at it."""
+    """Returns the path as a string; raises an error if there is no checkpoint at it."""
     if not isinstance(path, str | os.PathLike):
         raise WrongTypeError(f"`{argument}` ({path!r}) must be a path, or None.")
     path = os.fspath(path)
@@ -126,7 +128,7 @@ def checked_checkpoint(path: Any, argument: str = "checkpoint_path") -> str:
 
 
 def check_is_no_part(path: str, argument: str) -> None:
-    """Raises if `path` is one of the files that make up a checkpoint, not the checkpoint's path."""
+    """Raises an error if `path` is a file of a checkpoint, not the checkpoint's path."""
     without_ending = _ENDING.sub("", path)
     if without_ending != path and tf.io.gfile.exists(without_ending + ".index"):
         raise ValueError(
@@ -136,10 +138,10 @@ def check_is_no_part(path: str, argument: str) -> None:
 
 
 def check_matches(path: str, variables: Iterable[tf.Variable]) -> None:
-    """Raises unless the checkpoint holds every variable with its shape.
+    """Raises an error unless the checkpoint holds every variable with its shape.
 
     Raises:
-      ValueError: names the variables that are missing and those whose shapes differ.
+      ValueError: variables are missing or have another shape; the message names them.
     """
     there = tf.train.load_checkpoint(path).get_variable_to_shape_map()
     model = saved_variables(variables)
@@ -159,12 +161,12 @@ def check_matches(path: str, variables: Iterable[tf.Variable]) -> None:
 
 
 def check_names(path: str, names: Collection[str]) -> None:
-    """Raises unless the checkpoint holds all that a saver of the model's will ask for.
+    """Raises an error unless the checkpoint holds everything that the model's saver restores.
 
-    One that was saved by objects may: a saver finds out how the names map.
+    An object-based checkpoint is accepted, because the saver maps its names.
 
     Raises:
-      ValueError: names what is missing.
+      ValueError: names are missing; the message lists them.
     """
     there = tf.train.load_checkpoint(path).get_variable_to_shape_map()
     missing = sorted(set(names) - set(there))
@@ -177,10 +179,10 @@ def check_names(path: str, names: Collection[str]) -> None:
 
 
 def check_complete(path: str, error: tf.errors.NotFoundError) -> None:
-    """Raises if a restore failed with `error`, but not for want of a file.
+    """Raises an error if a restore failed with `error` although no file is missing.
 
     Raises:
-      ValueError: says what the restore did not find.
+      ValueError: the restore did not find a variable; the message names it.
     """
     data = [match for name in _data_files(path) if (match := _DATA.search(name))]
     is_whole = data and len(data) == int(data[0].group(1))
@@ -196,7 +198,7 @@ def _of_another_model(path: str) -> str:
 
 
 def _data_files(path: str) -> list[str]:
-    """The files at `path` that hold values; the path may have characters of a pattern in it."""
+    """Returns the data files of the checkpoint `path`, which may contain glob characters."""
     directory, prefix = os.path.split(path)
     if not tf.io.gfile.isdir(directory or "."):
         return []
@@ -204,7 +206,7 @@ def _data_files(path: str) -> list[str]:
 
 
 def missing_variables(path: str, variables: Sequence[tf.Variable]) -> list[tf.Variable]:
-    """Those of some variables that a checkpoint does not hold."""
+    """Returns the variables that a checkpoint does not hold."""
     if not variables:
         return []
     there = tf.train.load_checkpoint(path).get_variable_to_shape_map()
@@ -212,9 +214,9 @@ def missing_variables(path: str, variables: Sequence[tf.Variable]) -> list[tf.Va
 
 
 def prunable_checkpoints(model_dir: str) -> list[str] | None:
-    """The paths that a saver may remove when it has newer ones; None if no file says which.
+    """Returns the paths that a saver may remove for newer ones; None if no file lists them.
 
-    Those that it keeps for good, one in so many hours, are not among them.
+    Checkpoints that are kept forever (`keep_checkpoint_every_n_hours`) are not included.
     """
     try:
         state = tf.train.get_checkpoint_state(model_dir)
@@ -227,14 +229,14 @@ def prunable_checkpoints(model_dir: str) -> list[str] | None:
 
 
 def is_inside(model_dir: str, path: str) -> bool:
-    """Whether a checkpoint is in a directory, or below it: only what is may be removed."""
+    """Returns whether a checkpoint is inside a directory: only then may it be removed."""
     return os.path.abspath(path).startswith(os.path.join(os.path.abspath(model_dir), ""))
 
 
 def _resolved(model_dir: str, path: str) -> str:
-    """The checkpoint that the file `checkpoint` of a directory means by a path.
+    """Resolves a path in a directory's `checkpoint` file.
 
-    It may be a copy of a directory whose saver wrote absolute paths.
+    The directory may be a copy of one whose saver wrote absolute paths.
     """
     if is_inside(model_dir, path) and os.path.dirname(os.path.abspath(path)) != os.path.abspath(
         model_dir
@@ -245,7 +247,7 @@ def _resolved(model_dir: str, path: str) -> str:
 
 
 def remove_checkpoint(path: str) -> None:
-    """Removes a checkpoint's files, the index first: without it the others are no checkpoint."""
+    """Removes a checkpoint's files, starting with the index, without which it is no checkpoint."""
     names = [path + ".index", *tf.io.gfile.glob(path + ".data-*"), path + ".meta"]
     for name in names:
         if tf.io.gfile.exists(name):
@@ -253,7 +255,7 @@ def remove_checkpoint(path: str) -> None:
 
 
 def restore_error(error: Exception) -> str:
-    """What is wrong, out of a restore's long message: its last line that names no node."""
+    """Returns the cause in a restore's long message: its last line that names no node."""
     lines = [line.strip() for line in getattr(error, "message", str(error)).splitlines()]
     lines = [line for line in lines if line and not line.startswith("[[")]
     return lines[-1] if lines else type(error).__name__
@@ -283,7 +285,7 @@ def _step_or_zero(path: str) -> int:
 
 
 def is_readable(path: str) -> bool:
-    """Whether a checkpoint looks whole; warns that it is passed over if not."""
+    """Returns whether a checkpoint is readable; logs a warning that it is skipped if not."""
     try:
         tf.train.load_checkpoint(path)
     except (tf.errors.OpError, ValueError) as error:

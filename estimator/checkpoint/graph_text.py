@@ -1,4 +1,4 @@
-"""Writes `graph.pbtxt`, for tools that read a graph as text."""
+"""Writes `graph.pbtxt`, for tools that read graphs as text."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 _NAME = "graph.pbtxt"
-# A constant of more bytes is put into the text by itself: protobuf takes 50 ms a megabyte.
+# Larger constants are formatted separately: protobuf takes 50 ms per megabyte.
 _SMALL_BYTES = 256
 _log = logging.getLogger("estimator")
 
 
 @contextlib.contextmanager
 def writing_graph(graph: tf.Graph, model_dir: str) -> Iterator[None]:
-    """Writes the graph as text while the block runs; the file is there when it ends, and whole.
+    """Writes the graph as text while the block runs; the complete file exists when it ends.
 
-    A thread writes it: data that `input_fn` has put into the graph takes long to put into words.
+    A thread writes it, because data that `input_fn` has put into the graph takes long to format.
     """
     graph_def = graph.as_graph_def(add_shapes=True)
     thread = threading.Thread(target=_write, args=(graph_def, model_dir), daemon=True)
@@ -43,9 +43,9 @@ def _write(graph_def: tf.compat.v1.GraphDef, model_dir: str) -> None:
 
 
 def graph_as_text(graph_def: tf.compat.v1.GraphDef) -> str:
-    """The graph in protobuf's text format; changes the contents of large constants in `graph_def`.
+    """Returns the graph in protobuf's text format; modifies large constants in `graph_def`.
 
-    Python writes bytes in a way that the format can be read with, 20 times as fast as protobuf.
+    Python's `repr` of bytes is valid in that format, and 20 times as fast as protobuf.
     """
     contents = []
     in_functions = (function.node_def for function in graph_def.library.function)

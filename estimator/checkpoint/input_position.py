@@ -1,14 +1,14 @@
-"""The position in the input, saved for the newest checkpoint.
+"""Saves the position in the input with the newest checkpoint.
 
-It has a folder of its own, so that programs which look for `*.index` files in the model's directory
-find checkpoints only. It is as large as the input's shuffle buffer, and only the newest is of use.
-A resumed run goes on with the element after the last one that the saved step had seen.
+It has a separate folder, so that programs which look for `*.index` files in the model's directory
+find only checkpoints. It is as large as the input's shuffle buffer, and only the newest one is
+useful. A resumed run continues with the element after the last one that the saved step used.
 
-Beside it are the replicas' own copies of what each updates by itself, such as moving statistics: a
-checkpoint has their mean, from which a resumed run would differ in the last bits.
+The same file holds each replica's own copies of variables that it updates alone, such as moving
+statistics: a checkpoint holds their mean, from which a resumed run would differ in the last bits.
 
-Of several workers each has its own file, and keeps that of the checkpoint before the newest too:
-the chief may not have completed the newest one.
+With several workers, each has its own file, and also keeps the one of the previous checkpoint: the
+chief may not have completed the newest checkpoint.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from estimator.console import no_internal_deprecations
 
 _FOLDER = "input-position"
 _NAME = "input-position"
-# Of the savers' ops, because programs expect those of the saver of the model under "save/".
+# The name of these savers' ops; programs expect those of the model's saver under "save/".
 _GRAPH_NAME = "save_input_position"
 _FILE = re.compile(re.escape(_NAME) + r"(-of-worker-\d+-of-\d+)?-(\d+)\.")
 _log = logging.getLogger("estimator")
 
 
 class ReplicaCopies:
-    """Saves with the iterators, and restores alone, what each replica updates by itself."""
+    """Saves each replica's own variables with the iterators, and restores them separately."""
 
     def __init__(self, copies: Mapping[str, tf.Variable], saveables: Sequence[Any]) -> None:
-        """Adds the ops for it to the default graph.
+        """Adds the savers to the default graph.
 
         Args:
-          copies: by the names that they are saved under.
-          saveables: of the iterators, in the same file.
+          copies: the variables by the names under which they are saved.
+          saveables: the iterators' saveables, for the same file.
         """
         everything = {**copies, **{saveable.name: saveable for saveable in saveables}}
         name = f"{_GRAPH_NAME}_and_copies"
@@ -51,13 +51,13 @@ class ReplicaCopies:
         self._names = list(copies)
 
     def are_in(self, path: str) -> bool:
-        """Whether all of them are in this file: versions before did not save them."""
+        """Returns whether a file holds all copies; earlier versions did not save them."""
         reader = tf.train.load_checkpoint(path)
         return all(reader.has_tensor(name) for name in self._names)
 
 
 class InputPosition:
-    """Saves and restores where an iterator stands, and the replicas' own copies."""
+    """Saves and restores the iterators' positions and the replicas' own copies."""
 
     def __init__(
         self,
@@ -69,10 +69,10 @@ class InputPosition:
         """Wraps the savers that `build_input_position` made, and the iterator's initializer.
 
         Args:
-          saver: of the iterators.
-          initializer: starts them at their beginning.
-          workers: those that train together.
-          copies: of what each replica updates by itself; None if there is nothing of the kind.
+          saver: the iterators' saver.
+          initializer: starts the iterators at their beginning.
+          workers: the workers that train together.
+          copies: the variables that each replica updates alone; None if there are none.
         """
         self._copies = copies
         self._workers = workers
@@ -82,11 +82,11 @@ class InputPosition:
 
     @property
     def has_copies(self) -> bool:
-        """Whether replicas update something by themselves; it is the same on all workers."""
+        """Whether replicas update any variable alone; the same on all workers."""
         return self._copies is not None
 
     def save(self, session: tf.compat.v1.Session, model_dir: str, step: int) -> None:
-        """Writes the position at `step`; after a pipeline that cannot, warns and stops trying."""
+        """Saves the position at `step`; if the pipeline cannot be saved, warns and stops trying."""
         if self._saver is None:
             return
         folder = os.path.join(model_dir, _FOLDER)
@@ -102,15 +102,15 @@ class InputPosition:
         except tf.errors.OpError as error:
             self._saver = None
             _log.warning(
-                "The position in the input cannot be saved, so a resumed run starts its input "
-                "anew: %s",
+                "The position in the input cannot be saved, so a resumed run restarts its input "
+                "from the beginning: %s",
                 restore_error(error),
             )
 
     def restore(self, session: tf.compat.v1.Session, model_dir: str, step: int) -> bool:
-        """Goes to where the input stood at `step`; returns whether that was possible.
+        """Restores the input's position at `step`; returns whether that was possible.
 
-        The replicas' copies are as the checkpoint has them until `restore_copies`.
+        The replicas' copies keep the checkpoint's values until `restore_copies`.
         """
         path = self._path_of(model_dir, step)
         if self._saver is None or path is None:
@@ -123,19 +123,20 @@ class InputPosition:
                 path,
                 restore_error(error),
             )
-            session.run(self._initializer)  # Half restored, it would be at its end.
+            session.run(self._initializer)  # A partly restored iterator would be at its end.
             return False
         return True
 
     def finds_copies(self, model_dir: str, step: int) -> bool:
-        """Whether this worker's copies of `step` are saved, of as many replicas as there are."""
+        """Returns whether this worker's copies at `step` are saved for as many replicas."""
         path = self._path_of(model_dir, step)
         return path is not None and self._copies is not None and self._copies.are_in(path)
 
     def restore_copies(self, session: tf.compat.v1.Session, model_dir: str, step: int) -> None:
-        """Gives each replica of this worker its own copies, which are there.
+        """Restores the existing copies of each replica of this worker.
 
-        It is for all workers or for none: what the checkpoint has is made of the copies of all, and
+        All workers must do this, or none: the checkpoint's value combines the copies of all, and
+          mixing some restored copies with values from it would give a different mean or sum.
         a mean or a sum of some with what others were given from it is not what they had.
         """
         path = self._path_of(model_dir, step)
@@ -143,13 +144,13 @@ class InputPosition:
             self._copies.alone.restore(session, path)
 
     def _path_of(self, model_dir: str, step: int) -> str | None:
-        """Where the position at `step` is; None if there is none."""
+        """Returns the path of the position at `step`; None if there is none."""
         name = f"{_NAME}{_whose(self._workers)}-{step}"
         paths = [os.path.join(folder, name) for folder in _folders(model_dir)]
         return next((path for path in paths if tf.io.gfile.exists(path + ".index")), None)
 
     def keep_only(self, model_dir: str, *steps: int | None) -> None:
-        """Removes this worker's positions of other steps than the last of these."""
+        """Removes this worker's positions of all but the last of these steps."""
         _remove(model_dir, self._workers, steps[-self._num_kept :])
 
     def remove(self, model_dir: str) -> None:
@@ -158,34 +159,34 @@ class InputPosition:
 
 
 class PositionListener(tf.compat.v1.train.CheckpointSaverListener):
-    """Saves the position whenever a CheckpointSaverHook of the user saves."""
+    """Saves the position whenever a user's CheckpointSaverHook saves."""
 
     def __init__(self, position: InputPosition, model_dir: str) -> None:
-        """Touches nothing yet."""
+        """Wraps the position; saves nothing yet."""
         self._position = position
         self._model_dir = model_dir
 
     def before_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
-        """Before, so that a checkpoint never lacks the position that belongs to it."""
+        """Saves the position first, so that no checkpoint lacks its position."""
         self._position.save(session, self._model_dir, global_step_value)
 
     def after_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
-        """Removes those of older checkpoints."""
+        """Removes the positions of older checkpoints."""
         self._position.keep_only(self._model_dir, global_step_value)
 
 
 def remove_positions(model_dir: str, workers: Workers = ONE_WORKER) -> None:
-    """Removes what this worker has saved: the next run starts its input at the beginning."""
+    """Removes this worker's positions, so that the next run starts its input at the beginning."""
     _remove(model_dir, workers)
 
 
 def _folders(model_dir: str) -> list[str]:
-    """Where positions are, and `model_dir` itself, where earlier versions saved them."""
+    """Returns the folder of positions, and `model_dir`, where earlier versions saved them."""
     return [os.path.join(model_dir, _FOLDER), model_dir]
 
 
 def _remove(model_dir: str, workers: Workers, steps_to_keep: Sequence[int | None] = ()) -> None:
-    """The chief removes those of another number of workers too: they dealt out other shards."""
+    """Removes positions; the chief also those of another number of workers, with other shards."""
     own = _whose(workers)
     for folder in _folders(model_dir):
         for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
@@ -212,10 +213,11 @@ def build_input_position(
     """Adds the ops that save and restore the iterators' positions to the default graph.
 
     Args:
-      iterators: of the input.
-      initializer: starts all of them at their beginning.
-      workers: those that train together, each with an input of its own.
-      variables: of the model; of those that each replica updates by itself its copies are saved.
+      iterators: the iterators of the input.
+      initializer: starts all iterators at their beginning.
+      workers: the workers that train together, each with its own input.
+      variables: the model's variables; the copies of those that each replica updates alone are
+        saved.
     """
     with no_internal_deprecations():
         saveables = [
@@ -229,7 +231,7 @@ def build_input_position(
 
 
 def _copies(variables: Iterable[tf.Variable], workers: Workers) -> dict[str, tf.Variable]:
-    """The copies in this process of what a checkpoint has the mean of, by name and their number."""
+    """Returns this process's copies of variables of which a checkpoint holds the mean, by name."""
     found = {}
     for variable in variables:
         if variable.synchronization != tf.VariableSynchronization.ON_READ:

@@ -12,17 +12,17 @@ from estimator.checkpoint.variables import SavedVariable, saved_variables
 def match(
     old: OldModel, everything: Mapping[str, SavedVariable], trainable: Collection[str]
 ) -> list[tuple[SavedVariable, str]]:
-    """The variables that the settings choose, each with the key of its value in the checkpoint.
+    """Returns the selected variables, each with the key of its value in the checkpoint.
 
     Args:
       old: the checkpoint and the settings.
       everything: the new model's variables, by name.
-      trainable: names of those that are trainable.
+      trainable: the names of the trainable variables.
 
     Raises:
-      ValueError: the settings choose nothing or name variables that the model lacks, unless it is
-        a part of the model; they name variables that they do not choose; or the checkpoint lacks a
-        variable that is chosen or holds another shape.
+      ValueError: the settings select nothing or name variables that the model lacks, unless it is a
+        part of the model; they name variables that they do not select; or the checkpoint lacks a
+        selected variable or holds it with another shape.
     """
     chosen = _choose(old, everything, [name for name in everything if name in trainable])
     _check_named(old, chosen, everything)
@@ -33,7 +33,7 @@ def match(
 def _choose(
     old: OldModel, everything: Mapping[str, SavedVariable], trainable: Sequence[str]
 ) -> list[SavedVariable]:
-    """The variables that `vars_to_warm_start` chooses, in the model's order."""
+    """Returns the variables that `vars_to_warm_start` selects, in the model's order."""
     choice = old.settings.vars_to_warm_start
     names: Collection[str]
     if choice is None:
@@ -59,7 +59,7 @@ def _matches(
     candidates: Sequence[str],
     everything: Mapping[str, SavedVariable],
 ) -> list[str]:
-    """Names whose beginning matches; also with the ":0" that variables' names end with."""
+    """Returns the names whose beginning matches, with or without a variable name's ":0"."""
     pattern = re.compile(expression)
     found = [
         name
@@ -87,7 +87,7 @@ def _matches(
 def _check_named(
     old: OldModel, chosen: Sequence[SavedVariable], everything: Collection[str]
 ) -> None:
-    """Raises if the settings say something of a variable that is not chosen."""
+    """Raises an error if the settings name a variable that is not selected."""
     names = [variable.name for variable in chosen]
     for argument in ("var_name_to_vocab_info", "var_name_to_prev_var_name"):
         for name in getattr(old.settings, argument) or ():
@@ -106,7 +106,7 @@ def _check_named(
 
 
 def _check_values(old: OldModel, chosen: Sequence[SavedVariable]) -> None:
-    """Raises unless the checkpoint has fitting values for every variable that is chosen."""
+    """Raises an error unless the checkpoint has fitting values for every selected variable."""
     missing, differing = [], []
     for variable in chosen:
         key = old.key_of(variable.name)
@@ -131,7 +131,7 @@ def _check_values(old: OldModel, chosen: Sequence[SavedVariable]) -> None:
 
 
 def _difference(old: OldModel, variable: SavedVariable, key: str) -> str | None:
-    """Why the value at `key` cannot be the variable's; None if it can."""
+    """Explains why the value at `key` does not fit the variable; None if it does."""
     shape, dtype = old.shapes[key], old.dtypes[key]
     if dtype != variable.dtype:
         return f"{variable.dtype.name} in the model, {dtype.name} in the checkpoint"

@@ -1,9 +1,9 @@
-"""What a checkpoint would hold, taken from one session into another without a file.
+"""Copies the contents of a checkpoint from one session to another without a file.
 
-A saver's graph ends in SaveV2 ops, which name the tensors that they write, and begins in RestoreV2
-ops, which name those that they read. Fetching the inputs of the ones and feeding the outputs of the
-others is a checkpoint in memory: what is aggregated over replicas, copied to them or renamed by the
-saver of a Scaffold is so here too.
+A saver's graph ends in SaveV2 ops, which take the tensors to write, and begins with RestoreV2 ops,
+which return the tensors read. Fetching the inputs of the former and feeding the outputs of the
+latter amounts to a checkpoint in memory: aggregation over replicas, copying to them and renaming by
+a Scaffold's saver all apply.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ State: TypeAlias = dict[Key, np.ndarray]
 
 
 def read_state(saver: tf.compat.v1.train.Saver, session: tf.compat.v1.Session) -> State:
-    """What `saver` would write now."""
+    """Returns what `saver` would write now."""
     tensors = {
         key: tensor
         for op in ops_of_type(last_save_op(session.graph, saver), "SaveV2")
@@ -35,7 +35,7 @@ def load_state(
     """Sets everything that `saver` restores to its value in `state`.
 
     Raises:
-      ValueError: `state` lacks something of it.
+      ValueError: `state` lacks some of the values.
     """
     last = last_restore_op(session.graph, saver)
     tensors = {

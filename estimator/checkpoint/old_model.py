@@ -1,4 +1,4 @@
-"""What a warm start reads of the old model: its checkpoint is found before anything is built."""
+"""Finds the checkpoint and vocabularies of a warm start, before anything is built."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from estimator.config.warm_start_settings import VocabInfo, WarmStartSettings
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _SAVED_MODEL_VARIABLES = os.path.join("variables", "variables")
-_SHOWN = 12  # How many names stand on one line.
+_SHOWN = 12  # The maximum number of names in a message.
 
 
 @dataclasses.dataclass(frozen=True)
 class OldModel:
-    """A checkpoint to start from.
+    """A checkpoint to warm-start from.
 
     Attributes:
-      path: of the checkpoint.
-      settings: which of its variables are for which of the new model's.
-      shapes: of what the checkpoint holds, by key, which is a variable's name.
-      dtypes: likewise.
-      keys: variables' names to other keys, in an object-based checkpoint.
-      vocab_infos: of variables that follow a vocabulary, by the new variable's name.
-      old_vocab_sizes: how many entries of their old vocabularies are used, likewise.
-      is_for_part: whether the new model may lack what the settings name, because it evaluates or
-        predicts: it has no optimizer.
+      path: the checkpoint's path.
+      settings: map its variables to those of the new model.
+      shapes: the shapes of the checkpoint's values, by key, which is a variable's name.
+      dtypes: the dtypes of the values, by key.
+      keys: maps variables' names to other keys, in an object-based checkpoint.
+      vocab_infos: the vocabularies of variables, by the new variable's name.
+      old_vocab_sizes: the number of entries used of their old vocabularies, by the same names.
+      is_for_part: whether the new model may lack variables that the settings name, because it
+        evaluates or predicts and has no optimizer.
     """
 
     path: str
@@ -46,13 +46,13 @@ class OldModel:
     is_for_part: bool = False
 
     def key_of(self, name: str) -> str | None:
-        """Where the checkpoint holds the values for the new model's variable; None if nowhere."""
+        """Returns the checkpoint's key for the new model's variable; None if there is none."""
         old_name = (self.settings.var_name_to_prev_var_name or {}).get(name, name)
         return old_name if old_name in self.shapes else self.keys.get(old_name)
 
     @property
     def names(self) -> list[str]:
-        """Of its variables, sorted, as `var_name_to_prev_var_name` may name them."""
+        """The sorted names of its variables, as used in `var_name_to_prev_var_name`."""
         hidden = {*self.keys.values(), _OBJECT_GRAPH}
         return sorted({*self.keys, *(key for key in self.shapes if key not in hidden)})
 
@@ -61,12 +61,12 @@ def find_old_model(settings: WarmStartSettings, is_for_part: bool = False) -> Ol
     """Finds the checkpoint and the vocabularies of a warm start.
 
     Args:
-      settings: the user's.
-      is_for_part: as OldModel's.
+      settings: the user's settings.
+      is_for_part: see `OldModel`.
 
     Raises:
-      ValueError: there is no checkpoint, it is damaged, it holds no variable of a name in
-        `var_name_to_prev_var_name`, or a vocabulary is not there or has too few entries.
+      ValueError: there is no checkpoint, it is damaged, it lacks a name in
+        `var_name_to_prev_var_name`, or a vocabulary does not exist or has too few entries.
     """
     path = find_checkpoint(str(settings.ckpt_to_initialize_from))
     try:
@@ -98,10 +98,10 @@ def find_old_model(settings: WarmStartSettings, is_for_part: bool = False) -> Ol
 
 
 def find_checkpoint(path: str) -> str:
-    """The checkpoint at `path`, the newest in that directory, or that of the SavedModel there.
+    """Returns the checkpoint at `path`, the newest in that directory, or the SavedModel's there.
 
     Raises:
-      ValueError: there is none.
+      ValueError: there is no checkpoint.
     """
     check_no_pattern("warm_start_from", path)
     exists = tf.io.gfile.exists
@@ -124,7 +124,7 @@ def find_checkpoint(path: str) -> str:
 
 
 def _inside(directory: str) -> str:
-    """What could be meant inside of a directory without a `checkpoint` file, as a sentence."""
+    """Suggests, in a sentence, what may be meant in a directory without a `checkpoint` file."""
     names = sorted(name.rstrip("/") for name in tf.io.gfile.listdir(directory))
     prefixes = [name.removesuffix(".index") for name in names if name.endswith(".index")]
     exports = [
@@ -141,7 +141,7 @@ def _inside(directory: str) -> str:
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """A sentence with the known names that are nearest to this one, or with some of all."""
+    """Returns a sentence with the known names closest to this one, or with some of all."""
     known = list(known)
     nearest = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
     if nearest:
@@ -150,13 +150,13 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def some(names: Sequence[str]) -> str:
-    """The names, or the first of them if they are many."""
+    """Returns the names, or only the first ones if there are many."""
     shown = ", ".join(names[:_SHOWN])
     return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
 
 
 def _old_vocab_sizes(infos: Mapping[str, VocabInfo]) -> dict[str, int]:
-    """How many entries of its old vocabulary each variable uses; raises if there are too few."""
+    """Returns how many entries of its old vocabulary each variable uses; checks the sizes."""
     counts: dict[str, int] = {}
     sizes = {}
     for name, info in infos.items():

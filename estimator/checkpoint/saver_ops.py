@@ -1,4 +1,4 @@
-"""The ops of a saver in its graph: they know what it calls the variables, whatever saver it is."""
+"""Finds a saver's ops, which hold the names it uses for variables, whatever the saver."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import tensorflow as tf
 
 from estimator.rewrite.graph_walk import ops_of_type
 
-# The name in a checkpoint, and the part of a partitioned variable or b"".
+# The name in a checkpoint, and the slice of a partitioned variable or b"".
 Key = tuple[bytes, bytes]
 
 
 def last_save_op(graph: tf.Graph, saver: tf.compat.v1.train.Saver) -> tf.Operation:
-    """What runs when it saves."""
+    """Returns the op that runs last when the saver saves."""
     return graph.get_tensor_by_name(saver.as_saver_def().save_tensor_name).op
 
 
 def last_restore_op(graph: tf.Graph, saver: tf.compat.v1.train.Saver) -> tf.Operation:
-    """What runs when it restores."""
+    """Returns the op that runs last when the saver restores."""
     return graph.get_operation_by_name(saver.as_saver_def().restore_op_name)
 
 
 def saved_names(graph: tf.Graph, saver: tf.compat.v1.train.Saver) -> set[str]:
-    """Of what it saves."""
+    """Returns the names that the saver saves."""
     return _names(ops_of_type(last_save_op(graph, saver), "SaveV2"))
 
 
 def restored_names(graph: tf.Graph, saver: tf.compat.v1.train.Saver) -> set[str]:
-    """Of what it restores."""
+    """Returns the names that the saver restores."""
     return _names(ops_of_type(last_restore_op(graph, saver), "RestoreV2"))
 
 
 def keys_of(op: tf.Operation) -> list[Key]:
-    """Of the tensors of a SaveV2 or RestoreV2 op, in their order."""
+    """Returns the keys of the tensors of a SaveV2 or RestoreV2 op, in order."""
     names, parts = (tf.get_static_value(op.inputs[i]) for i in (1, 2))
     return list(zip(names.tolist(), parts.tolist(), strict=True))
 

@@ -1,4 +1,4 @@
-"""Keeps two trainers from writing checkpoints into one directory."""
+"""Prevents two trainers from writing checkpoints to the same directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from estimator import console
 
 try:
     import fcntl
-except ImportError:  # Not on Windows, where trainers do not see each other.
+except ImportError:  # Windows has no fcntl, so trainers do not detect each other there.
     fcntl = None  # type: ignore[assignment]
 
 FILE_NAME = "training.lock"
@@ -28,20 +28,20 @@ def trainer_lock(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
-    """Inside, no other process trains in `model_dir`, which is made if it is not there.
+    """Locks `model_dir`, which is created if needed, against training by other processes.
 
-    The kernel releases the lock when its process ends, however that happens. There is none on file
-    systems that are not local or have no locks.
+    The kernel releases the lock when its process ends for any reason. There is no lock on file
+    systems that are not local or do not support locks.
 
     Args:
-      model_dir: of the training.
+      model_dir: the directory of the training.
       patience_secs: how long to wait for another trainer, which may be saving its last step.
-      clock: seconds from any fixed moment.
-      sleep: waits for so many seconds.
+      clock: returns seconds since an arbitrary fixed time.
+      sleep: waits for a number of seconds.
 
     Raises:
-      RuntimeError: another trainer holds the lock, and goes on for longer than `patience_secs`; or
-        this process does.
+      RuntimeError: another trainer holds the lock for longer than `patience_secs`, or this process
+        holds it already.
     """
     if "://" in model_dir or fcntl is None:
         yield
@@ -53,18 +53,18 @@ def trainer_lock(
     try:
         yield
     finally:
-        with contextlib.suppress(FileNotFoundError):  # The program has removed the directory.
+        with contextlib.suppress(FileNotFoundError):  # The program may have removed the directory.
             os.unlink(path)
         os.close(descriptor)
         if is_new:
-            with contextlib.suppress(OSError):  # It is not empty.
+            with contextlib.suppress(OSError):  # The directory may not be empty.
                 os.rmdir(model_dir)
 
 
 def _wait_for_lock(
     path: str, deadline: float, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> int:
-    """Returns the descriptor of the file, which holds the lock."""
+    """Returns the descriptor of the locked file."""
     is_waiting = False
     while (descriptor := _try_lock(path)) is None:
         owner = _read_owner(path)
@@ -85,11 +85,11 @@ def _try_lock(path: str) -> int | None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Its owner may have removed the file since it was opened.
+        # The previous owner may have removed the file since it was opened.
         is_current = os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path))
     except BlockingIOError:
         is_current = False
-    except OSError:  # This file system has no locks.
+    except OSError:  # This file system does not support locks.
         return descriptor
     if not is_current:
         os.close(descriptor)
@@ -100,7 +100,7 @@ def _try_lock(path: str) -> int | None:
 
 
 def _read_owner(path: str) -> dict[str, Any]:
-    """Who holds the lock; empty while that is being written."""
+    """Returns who holds the lock; empty while that is being written."""
     try:
         with open(path) as file:
             return dict(json.load(file))

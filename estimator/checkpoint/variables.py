@@ -1,4 +1,4 @@
-"""The variables of a graph as a checkpoint holds them: by name, and partitioned ones as one."""
+"""A graph's variables as a checkpoint holds them: by name, and partitioned ones as one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from estimator import _tf
 
 @dataclasses.dataclass(frozen=True)
 class SavedVariable:
-    """What a checkpoint holds under one name.
+    """A variable that a checkpoint holds under one name.
 
     Attributes:
-      name: in the checkpoint, without ":0".
-      shape: of the whole.
-      dtype: of the whole.
-      parts: the variables that hold it; more than one if it is partitioned.
-      offsets: for each part, where in the whole it begins.
+      name: the name in the checkpoint, without ":0".
+      shape: the shape of the whole variable.
+      dtype: the dtype of the whole variable.
+      parts: the variables that hold it; several if it is partitioned.
+      offsets: for each part, its offset in the whole variable.
     """
 
     name: str
@@ -30,11 +30,11 @@ class SavedVariable:
 
 
 def saved_variables(variables: Iterable[tf.Variable]) -> dict[str, SavedVariable]:
-    """Some variables of a graph by their names in a checkpoint, in their order."""
+    """Returns variables of a graph by their names in a checkpoint, in order."""
     saved: dict[str, SavedVariable] = {}
     for variable in variables:
         whole = _tf.slice_of(variable)
-        # Not the name of its `op`, which for a variable that is reduced when read is the reduction.
+        # Not the `op`'s name: reading a variable that is reduced on read makes `op` the reduction.
         name = variable.name.partition(":")[0] if whole is None else whole.full_name
         if name not in saved:
             shape = variable.shape if whole is None else tf.TensorShape(whole.full_shape)

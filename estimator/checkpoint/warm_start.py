@@ -1,8 +1,8 @@
-"""Warm start: variables of a model that was not trained yet get an old model's values.
+"""Warm start: variables of an untrained model get an old model's values.
 
-All of it is one op beside the program, as a saver's are: it knows neither loops nor strategies,
-only variables and their copies. It runs before the initializers of the other variables, whose
-values may depend on those that are loaded, as the averages of an ExponentialMovingAverage do.
+It is a single op added to the program, like a saver's: it depends on neither loops nor strategies,
+only on variables and their copies. It runs before the initializers of the other variables, whose
+values may depend on the loaded ones, as the averages of an ExponentialMovingAverage do.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _DAMAGE = (
 
 @dataclasses.dataclass(frozen=True)
 class WarmStart:
-    """The op that loads values of an old model, and what to log of it.
+    """The op that loads values of an old model, and what to log about it.
 
     Attributes:
-      old: where the values come from.
-      op: assigns all of them.
-      sources: the variables that it assigns, and the keys of their values.
-      num_moved: the variables that have a vocabulary, by name: how many of its entries the old
-        vocabulary has, as an int32 scalar.
-      fresh: names of the variables that it leaves to their initializers.
-      trainable: names of the variables that are trainable.
+      old: the source of the values.
+      op: assigns all values.
+      sources: the variables that it assigns, with the keys of their values.
+      num_moved: for each variable with a vocabulary, by name, the number of its entries that the
+        old vocabulary has, as an int32 scalar.
+      fresh: the names of the variables that are left to their initializers.
+      trainable: the names of the trainable variables.
     """
 
     old: OldModel
@@ -54,12 +54,12 @@ class WarmStart:
     trainable: Collection[str]
 
     def without_loaded(self, variables: Iterable[tf.Variable]) -> list[tf.Variable]:
-        """Those of the variables that are left to their initializers."""
+        """Returns the variables that are left to their initializers."""
         loaded = {id(part) for variable, _ in self.sources for part in variable.parts}
         return [variable for variable in variables if id(variable) not in loaded]
 
     def run(self, session: tf.compat.v1.Session) -> None:
-        """Assigns the values and logs which.
+        """Assigns the values, and logs which ones.
 
         Raises:
           ValueError: the checkpoint or a vocabulary cannot be read.
@@ -101,11 +101,11 @@ class WarmStart:
 
 
 def build_warm_start(old: OldModel) -> WarmStart:
-    """Adds the op to the default graph, which holds all variables of the new model.
+    """Adds the op to the default graph, which must hold all variables of the new model.
 
     Raises:
-      ValueError: the settings choose nothing, name variables that the model lacks or does not
-        choose, or the checkpoint lacks a variable that is chosen or holds another shape.
+      ValueError: the settings select nothing, name variables that the model lacks or that they do
+        not select, or the checkpoint lacks a selected variable or holds it with another shape.
     """
     everything = saved_variables(tf.compat.v1.global_variables())
     trainable = saved_variables(tf.compat.v1.trainable_variables())
@@ -126,9 +126,9 @@ def build_warm_start(old: OldModel) -> WarmStart:
 def _build_values(
     old: OldModel, sources: Sequence[tuple[SavedVariable, str]]
 ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
-    """For each variable its value, and for each with a vocabulary how many rows are moved.
+    """Returns each variable's value, and for those with a vocabulary the number of moved rows.
 
-    Each tensor of the checkpoint is read once, all of them by one op, which reads in parallel.
+    Each tensor of the checkpoint is read once, all by one op, which reads in parallel.
     """
     keys = sorted({key for _, key in sources})
     values, num_moved = [], {}
@@ -153,7 +153,7 @@ def _build_values(
 def _build_moved(
     value: tf.Tensor, variable: SavedVariable, info: VocabInfo
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The old value's rows where the new vocabulary has them; and how many of them there are."""
+    """Moves the old value's rows to the new vocabulary's order; also returns their number."""
     remapping, num_moved = tf.raw_ops.GenerateVocabRemapping(
         new_vocab_file=info.new_vocab,
         old_vocab_file=info.old_vocab,
@@ -170,7 +170,7 @@ def _build_moved(
 
 
 def _build_backup(variable: SavedVariable, info: VocabInfo) -> tf.Tensor:
-    """Values for rows that the old model lacks, as for a variable that is all new."""
+    """Builds the values of rows that the old model lacks, as for an entirely new variable."""
     initializer: Any = info.backup_initializer
     if initializer is None:
         return tf.zeros(variable.shape, variable.dtype)
@@ -190,7 +190,7 @@ def _build_backup(variable: SavedVariable, info: VocabInfo) -> tf.Tensor:
 
 
 def _build_assignments(variable: SavedVariable, value: tf.Tensor) -> list[tf.Operation]:
-    """Assigns the value to the parts of the variable, and to each replica's copy of them."""
+    """Assigns the value to the variable's parts, and to each replica's copy of them."""
     assignments = []
     for part, offset in zip(variable.parts, variable.offsets, strict=True):
         part_value = value if offset is None else tf.slice(value, offset, part.shape)
@@ -202,7 +202,7 @@ def _build_assignments(variable: SavedVariable, value: tf.Tensor) -> list[tf.Ope
 
 
 def _is_sum_of_copies(variable: tf.Variable) -> bool:
-    """Whether what a checkpoint holds of the variable is the sum of its copies."""
+    """Returns whether a checkpoint holds the sum of the variable's copies."""
     return (
         variable.synchronization == tf.VariableSynchronization.ON_READ
         and variable.aggregation == tf.VariableAggregation.SUM

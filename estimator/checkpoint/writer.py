@@ -1,4 +1,4 @@
-"""Writes checkpoints, the position of the input beside them, and removes old ones."""
+"""Writes checkpoints and the input's position, and removes old ones."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from estimator.rewrite.collections import only_top_of_graph
 
 
 class LastSaveListener(tf.compat.v1.train.CheckpointSaverListener):
-    """A listener of this library, which is told that training ends before it is told of the save.
+    """A listener of this library, which is notified of the end of training before the last save.
 
-    `end`, which every listener has, comes after the last `after_save`.
+    A listener's `end` is called only after the last `after_save`.
     """
 
     def before_last_save(self) -> None:
-        """Called once, when no step will follow; the last may have been saved already."""
+        """Called once when no step will follow; the last step may have been saved already."""
 
 
 class CheckpointWriter:
@@ -39,15 +39,15 @@ class CheckpointWriter:
         save_graph_def: bool = True,
         save_on: Callable[[tf.compat.v1.Session], bool] = lambda session: True,
     ) -> None:
-        """Makes the writer; touches nothing.
+        """Makes the writer; writes nothing.
 
         Args:
-          model_dir: where to.
-          saver: knows the variables and how many checkpoints to keep.
-          position: of the input; None if it is not saved.
-          listeners: told before and after each save; somebody else has called their `begin`.
-          save_graph_def: write a `.meta` file too.
-          save_on: called when the position is saved; whether this worker is to save the rest.
+          model_dir: the directory to write to.
+          saver: determines the variables and the number of checkpoints to keep.
+          position: the input's position; None if it is not saved.
+          listeners: called before and after each save; their `begin` has been called elsewhere.
+          save_graph_def: whether to write a `.meta` file too.
+          save_on: called after the position is saved; returns whether this worker saves the rest.
         """
         self._model_dir = model_dir
         self._saver = saver
@@ -58,13 +58,13 @@ class CheckpointWriter:
         self._last_step: int | None = None
 
     def go_on_from(self, step: int, restored: str | None, paths: Sequence[str]) -> None:
-        """Takes over the checkpoints of earlier runs; removes those beyond the number to keep.
+        """Takes over the checkpoints of earlier runs, and removes those beyond the number to keep.
 
         Args:
-          step: of the checkpoint that training goes on from.
-          restored: its path; None in a worker that got its values from the chief.
-          paths: all there are, newest first; those before `restored` are damaged. One that is not
-            in the directory is left alone.
+          step: the step of the checkpoint that training resumes from.
+          restored: its path; None for a worker that got its values from the chief.
+          paths: all checkpoints, newest first; those before `restored` are damaged. Checkpoints
+            outside the directory are left alone.
         """
         self._last_step = step
         if restored is None:
@@ -89,7 +89,7 @@ class CheckpointWriter:
         return [path for path in paths if files.is_inside(self._model_dir, path)]
 
     def save(self, session: tf.compat.v1.Session, step: int) -> bool:
-        """Saves, unless this step is saved already.
+        """Saves, unless this step has been saved already.
 
         Returns:
           Whether a listener asks to stop training.
@@ -97,12 +97,12 @@ class CheckpointWriter:
         return step != self._last_step and self._save(session, step, self._position)
 
     def save_start(self, session: tf.compat.v1.Session, step: int) -> None:
-        """Saves what training starts from, before the first step; nobody can ask to stop yet.
+        """Saves the initial state before the first step, when nobody can ask to stop yet.
 
-        It has no position in the input, which starts at its beginning in any case.
+        It has no input position, because the input starts at its beginning anyway.
         """
         self._save(session, step, None)
-        # Batches of a step that is not complete change what there is to save at the end.
+        # Batches of an incomplete step change what must be saved at the end.
         self._last_step = None
 
     def _save(
@@ -111,7 +111,7 @@ class CheckpointWriter:
         for listener in self._listeners:
             listener.before_save(session, step)
         if position is not None:
-            # First, so that a checkpoint never lacks the position that belongs to it.
+            # Saves the position first, so that no checkpoint lacks its position.
             position.save(session, self._model_dir, step)
         if not self._save_on(session):
             self._note_saved(step)
@@ -125,7 +125,7 @@ class CheckpointWriter:
             )
         self._note_saved(step)
         note("Saved the checkpoint of step %d in %s", step, self._model_dir)
-        # Every listener is told, also after one has asked to stop.
+        # Every listener is called, even after one has asked to stop.
         requests = [listener.after_save(session, step) for listener in self._listeners]
         return any(requests)
 
@@ -135,17 +135,17 @@ class CheckpointWriter:
         self._last_step = step
 
     def note_change(self) -> None:
-        """The state is no longer what was saved last, although the step is."""
+        """Records that the state has changed since the last save, although the step has not."""
         self._last_step = None
 
     def forget_position(self) -> None:
-        """The input has ended: the next run starts it at its beginning."""
+        """Removes the position of an input that has ended: the next run starts at the beginning."""
         if self._position is not None:
             self._position.remove(self._model_dir)
         self._position = None
 
     def end(self, session: tf.compat.v1.Session, step: int, is_saved: bool = True) -> None:
-        """Saves the last step, if it `is_saved`, and tells the listeners that it was the last."""
+        """Saves the last step, if it `is_saved`, and calls the listeners' `end`."""
         for listener in self._listeners:
             if isinstance(listener, LastSaveListener):
                 listener.before_last_save()
@@ -156,16 +156,16 @@ class CheckpointWriter:
 
 
 class _PortableSaver(tf.compat.v1.train.Saver):
-    """A Saver whose `.meta` files can be imported, also if a hook of the user's makes it save."""
+    """A Saver whose `.meta` files can be imported, even when a user's hook saves."""
 
     def export_meta_graph(self, *args: Any, **kwargs: Any) -> Any:
-        """As a Saver does, without what is inside of loops and branches."""
+        """Exports the graph without collections' entries in loops and branches."""
         with only_top_of_graph(tf.compat.v1.get_default_graph()):
             return super().export_meta_graph(*args, **kwargs)
 
 
 def _saved_at(path: str) -> float:
-    """When a checkpoint was written, in seconds since the epoch."""
+    """Returns when a checkpoint was written, in seconds since the epoch."""
     return tf.io.gfile.stat(path + ".index").mtime_nsec / 1e9
 
 
@@ -176,9 +176,9 @@ def build_saver(
     keep_checkpoint_every_n_hours: float | None = 10000,
     defer_build: bool = False,
 ) -> tf.compat.v1.train.Saver:
-    """A saver of everything in the default graph that a checkpoint holds, or of these objects.
+    """Returns a saver of everything that a checkpoint of the default graph holds, or of an object.
 
-    With `defer_build` it is of everything that is there when its `build` is called.
+    With `defer_build`, it covers everything that exists when its `build` is called.
     """
     return _PortableSaver(
         None if checkpoint is None else _tf.object_saveables(checkpoint),

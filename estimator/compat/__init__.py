@@ -1,4 +1,4 @@
-"""Names for programs that ask for a version: `estimator.compat.v1` for `tf.compat.v1.estimator`."""
+"""Versioned names: `estimator.compat.v1` for `tf.compat.v1.estimator`."""
 
 from estimator.compat import v1
 

@@ -1,6 +1,6 @@
 """The names of `tf.compat.v1.estimator`.
 
-An Estimator here is the same as elsewhere: it has `export_savedmodel`, too.
+The Estimator is the same as elsewhere, and has `export_savedmodel`, too.
 """
 
 from estimator import experimental, export, inputs, tpu

@@ -6,16 +6,16 @@ from estimator.config.checks import check_int
 
 
 def per_replica_batch_size(global_batch_size: int, num_replicas: int, argument: str) -> int:
-    """The examples that one replica takes a step.
+    """Returns the number of examples that one replica takes in a step.
 
     Args:
-      global_batch_size: examples a step over all replicas.
-      num_replicas: how many replicas are in sync.
-      argument: what the user calls `global_batch_size`, such as "train_batch_size".
+      global_batch_size: the number of examples in a step over all replicas.
+      num_replicas: the number of replicas in sync.
+      argument: the user's name for `global_batch_size`, such as "train_batch_size".
 
     Raises:
-      TypeError: `global_batch_size` is no integer (a bool is none).
-      ValueError: it is not positive, or no multiple of `num_replicas`.
+      TypeError: `global_batch_size` is not an integer (a bool is not one).
+      ValueError: it is not positive, or not a multiple of `num_replicas`.
     """
     check_int(argument, global_batch_size)
     check_int("num_replicas", num_replicas)
@@ -31,7 +31,7 @@ def per_replica_batch_size(global_batch_size: int, num_replicas: int, argument: 
 
 
 def batch_in_words(batch_size: int | None, num_replicas: int) -> str:
-    """How many examples, of `batch_size` a replica: "2 x 32 = 64 examples"; "" if not known."""
+    """Describes a batch of `batch_size` per replica: "2 x 32 = 64 examples"; "" if unknown."""
     if batch_size is None:
         return ""
     product = f"{num_replicas:,} x {batch_size:,} = " if num_replicas > 1 else ""

@@ -1,4 +1,4 @@
-"""What the checks of a config have in common: the argument, its value, the rule, the way out."""
+"""Checks of arguments: errors name the argument, its value, the rule and the way out."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _OF_PATTERNS = "*?[\\"
 
 
 class WrongTypeError(TypeError, ValueError):
-    """A value of the wrong type; tf.estimator raised ValueError for some, TypeError for others.
+    """A value of the wrong type; tf.estimator raised ValueError for some and TypeError for others.
 
-    So a program that catches either still does.
+    A program that catches either of them still works.
     """
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """A sentence with the nearest known name, or with all of them if none is near."""
+    """Returns a sentence with the closest known name, or with all of them if none is close."""
     known = list(known)
     near = difflib.get_close_matches(str(name).lower(), known, n=1)
     if near:
@@ -30,13 +30,13 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
 
 
 def check_choice(argument: str, value: Any, choices: Iterable[str]) -> None:
-    """Raises unless `value` is one of `choices`."""
+    """Raises an error unless `value` is one of `choices`."""
     if value not in choices:
         raise ValueError(f"`{argument}` ({value!r}) is unknown. {did_you_mean(value, choices)}")
 
 
 def check_int(argument: str, value: Any, *, minimum: int | None = 1) -> None:
-    """Raises unless `value` is an integer of at least `minimum`; a bool is none."""
+    """Raises an error unless `value` is an integer of at least `minimum`; a bool is not one."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise WrongTypeError(f"`{argument}` ({value!r}) must be an integer.")
     if minimum is not None and int(value) < minimum:
@@ -44,7 +44,7 @@ def check_int(argument: str, value: Any, *, minimum: int | None = 1) -> None:
 
 
 def check_number(argument: str, value: Any, *, minimum: float | None = None) -> None:
-    """Raises unless `value` is a number, of at least `minimum`; a bool is none."""
+    """Raises an error unless `value` is a number of at least `minimum`; a bool is not one."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise WrongTypeError(f"`{argument}` ({value!r}) must be a number.")
     if minimum is not None and not float(value) >= minimum:
@@ -52,26 +52,26 @@ def check_number(argument: str, value: Any, *, minimum: float | None = None) -> 
 
 
 def check_positive(argument: str, value: Any) -> None:
-    """Raises unless `value` is a number above zero; a bool is none."""
+    """Raises an error unless `value` is a number above zero; a bool is not one."""
     check_number(argument, value)
     if not float(value) > 0:
         raise ValueError(f"`{argument}` ({value}) must be positive.")
 
 
 def check_bool(argument: str, value: Any) -> None:
-    """Raises unless `value` is True or False."""
+    """Raises an error unless `value` is True or False."""
     if not isinstance(value, bool):
         raise WrongTypeError(f"`{argument}` ({value!r}) must be True or False.")
 
 
 def check_type(argument: str, value: Any, types: Any, rule: str) -> None:
-    """Raises unless `value` is None or one of `types`; `rule` says what it must be."""
+    """Raises an error unless `value` is None or one of `types`; `rule` says what it must be."""
     if value is not None and not isinstance(value, types):
         raise WrongTypeError(f"`{argument}` ({value!r}) must be {rule}.")
 
 
 def checked_window(argument: str, value: Any) -> tuple[int, int] | None:
-    """The two steps as a tuple; raises unless there are two, from 0 on and in order."""
+    """Returns two steps as a tuple; raises an error unless they are nonnegative and in order."""
     if value is None:
         return None
     rule = "must be two global steps, the first below the second, as in (100, 110)"
@@ -87,7 +87,7 @@ def checked_window(argument: str, value: Any) -> tuple[int, int] | None:
 
 
 def parameters_of(argument: str, function: Callable) -> Mapping[str, inspect.Parameter]:
-    """The parameters of a function by name; raises if Python cannot tell them."""
+    """Returns a function's parameters by name; raises an error if Python cannot determine them."""
     try:
         return inspect.signature(function).parameters
     except ValueError as error:
@@ -98,9 +98,9 @@ def parameters_of(argument: str, function: Callable) -> Mapping[str, inspect.Par
 
 
 def arguments_taken(argument: str, function: Callable, offered: Sequence[str]) -> tuple[str, ...]:
-    """Which of the arguments that are offered a function takes, by name or by its `**kwargs`.
+    """Returns which of the offered arguments a function takes, by name or by its `**kwargs`.
 
-    What a functools.partial has bound is not taken: it stays as it is.
+    Arguments that a functools.partial has bound do not count: they stay as they are.
     """
     parameters = parameters_of(argument, function)
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
@@ -109,19 +109,19 @@ def arguments_taken(argument: str, function: Callable, offered: Sequence[str]) -
 
 
 def arguments_named(argument: str, function: Callable, offered: Sequence[str]) -> tuple[str, ...]:
-    """`arguments_taken` by name alone."""
+    """Returns which of the offered arguments a function takes by name."""
     parameters, bound = parameters_of(argument, function), _bound_by_name(function)
     return tuple(name for name in offered if name in parameters and name not in bound)
 
 
 def _bound_by_name(function: Callable) -> Mapping[str, Any]:
-    """What a functools.partial binds, also under decorators that use functools.wraps."""
+    """Returns what a functools.partial binds, also under decorators that use functools.wraps."""
     inner = inspect.unwrap(function)
     return inner.keywords if isinstance(inner, functools.partial) else {}
 
 
 def arguments_needed(argument: str, function: Callable, offered: Sequence[str] = ()) -> list[str]:
-    """What a function must be given besides the arguments that are offered."""
+    """Returns the arguments that a function requires besides the offered ones."""
     return [
         name
         for name, p in parameters_of(argument, function).items()
@@ -132,7 +132,7 @@ def arguments_needed(argument: str, function: Callable, offered: Sequence[str] =
 
 
 def check_needs_only(argument: str, function: Callable, offered: Sequence[str]) -> None:
-    """Raises if a function must be given other arguments than those that are offered."""
+    """Raises an error if a function requires arguments that are not offered."""
     unknown = arguments_needed(argument, function, offered)
     if unknown:
         raise WrongTypeError(
@@ -142,7 +142,7 @@ def check_needs_only(argument: str, function: Callable, offered: Sequence[str]) 
 
 
 def check_takes_nothing(argument: str, function: Callable) -> None:
-    """Raises unless a function can be called without arguments."""
+    """Raises an error unless a function can be called without arguments."""
     needed = arguments_needed(argument, function)
     if needed:
         raise WrongTypeError(
@@ -152,10 +152,10 @@ def check_takes_nothing(argument: str, function: Callable) -> None:
 
 
 def check_no_pattern(argument: str, path: str) -> None:
-    """Raises if TensorFlow would take a path for a pattern of names.
+    """Raises an error if TensorFlow would interpret a path as a glob pattern.
 
-    It looks for the files of a checkpoint by patterns: it would not find those in `run[1]`, and of
-    an old checkpoint in `run*` it would also remove the files of that step in `run1`.
+    TensorFlow finds the files of a checkpoint by patterns: it would miss those in `run[1]`, and
+    with an old checkpoint in `run*` it would also remove the files of that step in `run1`.
     """
     found = [letter for letter in _OF_PATTERNS if letter in path and letter != os.sep]
     if found:
@@ -167,7 +167,7 @@ def check_no_pattern(argument: str, path: str) -> None:
 
 
 def check_name(name: Any) -> None:
-    """Raises unless `name` can name an evaluation's directory inside `model_dir`."""
+    """Raises an error unless `name` can be the name of an evaluation directory in `model_dir`."""
     if name is None:
         return
     if not isinstance(name, str):

@@ -1,6 +1,6 @@
 """The tasks of a cluster, and which of them this process is.
 
-The only module that reads the environment. It imports no TensorFlow.
+The only module that reads the environment. It does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ CHIEF = "chief"
 WORKER = "worker"
 PS = "ps"
 EVALUATOR = "evaluator"
-# Programs written before TensorFlow 1.4 call the chief so; there it evaluates, too.
+# Programs written before TensorFlow 1.4 call the chief "master"; there it also evaluates.
 MASTER = "master"
 _ROLES = (CHIEF, WORKER, PS, EVALUATOR)
-# The order in which tasks are counted, and the roles that train together.
+# The roles that train together, in the order in which tasks are counted.
 _TRAINING_ROLES = (CHIEF, WORKER, PS)
 
 _EXAMPLE = (
@@ -29,21 +29,21 @@ _EXAMPLE = (
 
 @dataclass(frozen=True)
 class Cluster:
-    """The addresses of every task, and the task of this process.
+    """The addresses of all tasks, and the task of this process.
 
-    `Cluster()` is the one local task: a chief without a network.
+    `Cluster()` is a single local task: a chief without a network.
 
     Attributes:
-      addresses: by role; the chief's under "chief", whatever TF_CONFIG calls it. There may be jobs
-        of other names, which take no part in training.
+      addresses: addresses by role; the chief's is under "chief", whatever TF_CONFIG calls it. Jobs
+        with other names may exist, which take no part in training.
       task_type: the role of this process, or the name of such a job.
-      task_id: its index among the tasks of its role.
-      session_master: the target of sessions that train, if TF_CONFIG names one.
-      eval_session_master: likewise of those that evaluate.
-      model_dir: what TF_CONFIG says of it.
-      service: likewise; a platform may say anything.
-      chief_name: what TF_CONFIG calls the chief: "chief" or "master".
-      writes: whether this task is the chief, if a RunConfig says so; else its role does.
+      task_id: the index of this process among the tasks of its role.
+      session_master: the target of training sessions, if TF_CONFIG names one.
+      eval_session_master: the target of evaluation sessions, if TF_CONFIG names one.
+      model_dir: the `model_dir` of TF_CONFIG, if any.
+      service: the "service" of TF_CONFIG, where a platform may put anything.
+      chief_name: TF_CONFIG's name for the chief: "chief" or "master".
+      writes: whether this task is the chief, if a RunConfig overrides that; else its role decides.
     """
 
     addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
@@ -67,7 +67,7 @@ class Cluster:
 
     @property
     def named_cluster_spec(self) -> dict[str, list[str]]:
-        """As TF_CONFIG names them: `cluster_spec` and the jobs that take no part in training."""
+        """The tasks that train and any extra jobs, under TF_CONFIG's names."""
         if self.task_type == EVALUATOR:
             return {}
         return {
@@ -78,7 +78,7 @@ class Cluster:
 
     @property
     def named_task_type(self) -> str:
-        """What TF_CONFIG calls the role of this task."""
+        """TF_CONFIG's name for the role of this task."""
         return self.chief_name if self.task_type == CHIEF else self.task_type
 
     @property
@@ -102,17 +102,17 @@ class Cluster:
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other task trains with this one, nor holds its variables."""
+        """Whether no other task trains with this one or holds its variables."""
         return sum(map(len, self.cluster_spec.values())) <= 1
 
     @property
     def num_ps_replicas(self) -> int:
-        """Tasks that hold variables."""
+        """The number of tasks that hold variables."""
         return len(self.cluster_spec.get(PS, ()))
 
     @property
     def num_worker_replicas(self) -> int:
-        """Tasks that run replicas, the chief among them; 1 when local, 0 for an evaluator."""
+        """Number of tasks that run replicas, with the chief; 1 when local, 0 for an evaluator."""
         if self.task_type == EVALUATOR:
             return 0
         spec = self.cluster_spec
@@ -137,10 +137,9 @@ class Cluster:
 
     @property
     def global_id_in_cluster(self) -> int | None:
-        """The place of this task among all; 0 when local, None for an evaluator.
+        """The index of this task among all tasks; 0 when local, None for an evaluator.
 
-        The chief comes first, then the workers, in the alphabet's order among jobs of other names,
-        then ps tasks.
+        The chief comes first, then workers and other jobs in alphabetical order, then ps tasks.
         """
         if self.task_type == EVALUATOR:
             return None
@@ -151,7 +150,7 @@ class Cluster:
 
     @property
     def unreachable(self) -> dict[str, str]:
-        """The tasks that train and whose addresses say no port, by name."""
+        """The training tasks whose addresses have port 0, by name."""
         return {
             f"{role} {index}": address
             for role, listed in self.cluster_spec.items()
@@ -161,16 +160,16 @@ class Cluster:
 
 
 def read_cluster() -> Cluster:
-    """The cluster that the environment variable TF_CONFIG describes."""
+    """Reads the cluster from the environment variable TF_CONFIG."""
     return parse_tf_config(os.environ.get("TF_CONFIG"))
 
 
 def parse_tf_config(text: str | None) -> Cluster:
-    """Reads the JSON of TF_CONFIG; nothing, or no cluster in it, is one local task.
+    """Parses the JSON of TF_CONFIG; without text or a cluster, returns one local task.
 
     Raises:
-      ValueError: it is not JSON of the expected form, gives an address twice, or describes no task
-        that the cluster has.
+      ValueError: the text is not JSON of the expected form, repeats an address, or describes a task
+        that the cluster lacks.
     """
     if not text or not text.strip():
         return Cluster()
@@ -194,18 +193,18 @@ def parse_tf_config(text: str | None) -> Cluster:
 
 
 def format_tf_config(addresses: Mapping[str, Sequence[str]], task_type: str, task_id: int) -> str:
-    """The text of TF_CONFIG: the other way from `parse_tf_config`."""
+    """Formats TF_CONFIG, the inverse of `parse_tf_config`."""
     cluster = {role: list(listed) for role, listed in addresses.items()}
     return json.dumps({"cluster": cluster, "task": {"type": task_type, "index": task_id}})
 
 
 def read_tpu_name() -> str:
-    """The TPU that the environment variable TPU_NAME names; "" if it names none."""
+    """Returns the TPU that the environment variable TPU_NAME names; "" if it names none."""
     return os.environ.get("TPU_NAME", "")
 
 
 def environment_with(**variables: str) -> dict[str, str]:
-    """The environment of this process with other variables, for a process to be started."""
+    """Returns this process's environment with other variables, for a process to be started."""
     return {**os.environ, **variables}
 
 
@@ -269,7 +268,7 @@ def _parse_task(
     role = CHIEF if task["type"] == MASTER else task["type"]
     index = _parse_index(task.get("index", 0))
     if role == EVALUATOR:
-        # An evaluator stands outside the training cluster and need not be listed in it.
+        # An evaluator is outside the training cluster and need not be listed in it.
         _check_has_evaluator(chief_name)
         if index < 0:
             raise _error("task.index", index, "must not be negative")
@@ -312,7 +311,7 @@ def _is_address(address: Any) -> bool:
 
 
 def _port(address: str) -> int:
-    """The port of an address; 0 stands for one that is not known yet."""
+    """Returns the port of an address; 0 means that it is not known yet."""
     return int(address.rpartition(":")[2])
 
 
@@ -321,7 +320,7 @@ def _quote(names: Any) -> str:
 
 
 class _WrongTypeError(TypeError, ValueError):
-    """As that of `checks.py`, which would import TensorFlow here."""
+    """Like `checks.WrongTypeError`, but without importing TensorFlow."""
 
 
 def _error(place: str, value: Any, rule: str) -> ValueError:

@@ -1,4 +1,4 @@
-"""The session config of a task of a cluster, where the program names none."""
+"""The default session config of a task of a cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 def default_session_config(cluster: Any) -> tf.compat.v1.ConfigProto | None:
-    """What a task of a cluster may see; None for a process of its own."""
+    """Returns a config with the device filters of a cluster's task; None for a local process."""
     filters = getattr(cluster, "default_device_filters", None)
     if not filters:
         return None

@@ -1,4 +1,4 @@
-"""What frozen configs have in common: how they are made, shown, and replaced."""
+"""Base classes and helpers of frozen configs: how they are made, shown and replaced."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _LINE_LENGTH = 100
 
 
 def write_fields(config: Any, **values: Any) -> None:
-    """Writes to fields; only while `config` is being made, after which it is frozen.
+    """Writes fields, only while `config` is being made; afterwards it is frozen.
 
-    Also where a subclass has a property of the same name, which is what is read then.
+    A subclass may have a property of the same name, which then takes precedence on reading.
     """
     vars(config).update(values)
 
 
 class FrozenFields:
-    """A base of dataclasses whose fields are written once; other attributes may be added."""
+    """A base class of dataclasses whose fields are written once; other attributes may be added."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Writes a field that has no value yet, or any attribute that is no field."""
+        """Writes a field that has no value yet, or any attribute that is not a field."""
         if name not in {field.name for field in dataclasses.fields(self)}:  # type: ignore[arg-type]
             object.__setattr__(self, name, value)
         elif name in vars(self):
@@ -39,53 +39,53 @@ class FrozenFields:
             write_fields(self, **{name: value})
 
     def __delattr__(self, name: str) -> None:
-        """Deletes an attribute that is no field."""
+        """Deletes an attribute that is not a field."""
         if name in {field.name for field in dataclasses.fields(self)}:  # type: ignore[arg-type]
             raise dataclasses.FrozenInstanceError(f"`{name}` cannot be deleted.")
         object.__delattr__(self, name)
 
 
 class _Fields:
-    """The names of the fields that a dataclass takes by position, as `_fields` of a named tuple."""
+    """The names of a dataclass's positional fields, like `_fields` of a named tuple."""
 
     def __get__(self, instance: Any, owner: Any) -> tuple[str, ...]:
         return tuple(field.name for field in dataclasses.fields(owner) if not field.kw_only)
 
 
 class TupleFields:
-    """A base of dataclasses that were named tuples: iterated, indexed and unpacked as such."""
+    """A base class of dataclasses that can be iterated, indexed and unpacked like named tuples."""
 
     _fields = _Fields()
 
     def _asdict(self) -> dict[str, Any]:
-        """The fields by name."""
+        """Returns the fields by name."""
         return {name: getattr(self, name) for name in self._fields}
 
     def __iter__(self) -> Iterator[Any]:
-        """The fields in order."""
+        """Iterates over the fields in order."""
         return iter(self._asdict().values())
 
     def __len__(self) -> int:
-        """How many fields there are."""
+        """Returns the number of fields."""
         return len(self._fields)
 
     def __getitem__(self, index: Any) -> Any:
-        """A field by its place, or a slice of them."""
+        """Returns a field by its position, or a slice of the fields."""
         return tuple(self)[index]
 
 
 def check_fields(config: Any, names: Iterable[str]) -> None:
-    """Raises unless every name is the name of a field of `config`."""
+    """Raises an error unless every name is a field of `config`."""
     known = [field.name for field in dataclasses.fields(config)]
     for name in names:
         if name not in known:
             raise ValueError(
-                f"`{name}` is no field of {_shown_name(config)}. {did_you_mean(name, known)}"
+                f"`{name}` is not a field of {_shown_name(config)}. {did_you_mean(name, known)}"
             )
 
 
 def short_repr(config: Any, **defaults: Any) -> str:
-    """The fields that differ from their defaults, or from those given here."""
+    """Shows the fields that differ from their defaults, or from those given here."""
     shown = {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
@@ -96,12 +96,12 @@ def short_repr(config: Any, **defaults: Any) -> str:
 
 
 def _shown_name(config: Any) -> str:
-    """What a program calls the class: its name, or the `_shown_as` that it says of itself."""
+    """Returns the class's public name: `_shown_as` if it has one, else its own name."""
     return vars(type(config)).get("_shown_as", type(config).__name__)
 
 
 def call_in_words(name: str, arguments: dict[str, str]) -> str:
-    """A call with these arguments by name: in one line if it is short, else in one line each."""
+    """Formats a call with keyword arguments: on one line if it is short, else one line each."""
     shown = [f"{key}={value}" for key, value in arguments.items()]
     line = f"{name}({', '.join(shown)})"
     if len(line) <= _LINE_LENGTH and "\n" not in line:
@@ -111,7 +111,7 @@ def call_in_words(name: str, arguments: dict[str, str]) -> str:
 
 
 def show(value: Any) -> str:
-    """A value of an argument, without memory addresses and line breaks where it can be."""
+    """Formats an argument's value, without memory addresses and line breaks if possible."""
     if isinstance(value, tf.distribute.Strategy | tf.compat.v1.distribute.Strategy):
         return f"<{type(value).__name__} of {value.num_replicas_in_sync}>"
     if isinstance(value, functools.partial):

@@ -1,4 +1,4 @@
-"""How long one session call of training lasts: a number of steps, or a time."""
+"""The length of a training session call: a number of steps, or a time."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _RULE = "an integer, a time such as '30s', '2m' or '1h', or 'auto'"
 
 @dataclass(frozen=True)
 class LoopLength:
-    """What `iterations_per_loop` asks for; one of the two is None.
+    """A parsed `iterations_per_loop`; exactly one of the two attributes is set.
 
     Attributes:
-      steps: of each loop.
-      secs: how long a loop is to last.
+      steps: the number of steps in each loop.
+      secs: how long a loop should last.
     """
 
     steps: int | None = None
@@ -30,7 +30,7 @@ class LoopLength:
 
 
 def parse_loop_length(value: int | str) -> LoopLength:
-    """Reads a value that `checked_loop_length` has passed."""
+    """Parses a value that `checked_loop_length` has validated."""
     if not isinstance(value, str):
         return LoopLength(steps=int(value))
     if value == AUTO:
@@ -39,18 +39,18 @@ def parse_loop_length(value: int | str) -> LoopLength:
 
 
 def loop_in_words(value: int | str) -> str:
-    """How long a session call is that `iterations_per_loop` asks for: "100 steps", "2 m"."""
+    """Describes the length of a session call: "100 steps", "about 2 m"."""
     if isinstance(value, str):
         return f"about {AUTO_SECS:g} s" if value == AUTO else f"about {value[:-1]} {value[-1]}"
     return f"{value:,} step{'s' * (value > 1)}"
 
 
 def checked_loop_length(argument: str, value: Any) -> int | str:
-    """The value, where a string of digits counts as the integer.
+    """Returns the validated value, with a string of digits converted to an integer.
 
     Raises:
-      TypeError: it is neither an integer nor a string.
-      ValueError: it is below 1, or a string of another form.
+      TypeError: `value` is neither an integer nor a string.
+      ValueError: `value` is below 1, or a string of another form.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral | str):
         raise WrongTypeError(f"`{argument}` ({value!r}) must be {_RULE}.")

@@ -1,4 +1,4 @@
-"""`RunConfig`: how a model is run. Frozen, checked when made, changed with `replace`."""
+"""`RunConfig`: how a model is run. Frozen, validated when made, changed with `replace`."""
 
 from __future__ import annotations
 
@@ -37,76 +37,77 @@ NAN_POLICIES: Final = ("raise", "stop", "skip", "ignore")
 COMPUTE_DTYPES: Final = ("float32", "bfloat16")
 PROTOCOLS: Final = ("grpc", "grpc+verbs")
 
-# 0 and None mean never; for `keep_checkpoint_max`, that none is ever deleted.
+# 0 and None mean never; for `keep_checkpoint_max` they mean that none is ever deleted.
 _STEPS = ("save_summary_steps", "save_checkpoints_steps", "log_step_count_steps")
 _NEVER_IF_ZERO = (*_STEPS, "save_checkpoints_secs", "keep_checkpoint_max")
 
-# Only for the two intervals of checkpoints, where None (never) differs from not being named.
+# The default of the two checkpoint intervals, for which None (never) differs from unset.
 _NOT_NAMED: Any = type("_NotNamed", (), {"__repr__": lambda self: "<not named>"})()
 
 
 @dataclass(unsafe_hash=True, repr=False)
 class RunConfig(FrozenFields):
-    """How a model is run; every field that tf.estimator 2.15 had, and those after the `_`.
+    """Configures how a model is run: all fields of tf.estimator 2.15, and those after the `_`.
 
     An interval of 0 or None means never; it reads back as None. Equal configs have equal hashes.
-    Fields cannot be changed; a program may add attributes of its own. A subclass may have a
-    property in the place of one that is here, or of a field, and that is what counts.
+    Fields cannot be changed, but a program may add attributes of its own. A subclass may override a
+    property or a field with a property of its own, which is then used.
 
     Attributes:
-      model_dir: where checkpoints and event files go; that of TF_CONFIG if it names one.
-      tf_random_seed: the graph's seed.
-      save_summary_steps: steps from one summary to the next.
-      save_checkpoints_steps: steps from one checkpoint to the next.
-      save_checkpoints_secs: seconds from one checkpoint to the next, 600 if neither is named;
-        naming both is an error. Where both are never, only the end of training saves.
-      session_config: a `tf.compat.v1.ConfigProto`; None is the default, with device filters in a
-        task of a cluster.
-      keep_checkpoint_max: how many of the newest checkpoints to keep; 0 or None keeps all.
-      keep_checkpoint_every_n_hours: one checkpoint in so many hours is kept for good; None keeps
+      model_dir: the directory for checkpoints and event files; TF_CONFIG's if it names one.
+      tf_random_seed: the seed of the graph.
+      save_summary_steps: the number of steps between summaries.
+      save_checkpoints_steps: the number of steps between checkpoints.
+      save_checkpoints_secs: the number of seconds between checkpoints; 600 if neither interval is
+        given. Giving both is an error. If both are never, only the end of training saves.
+      session_config: a `tf.compat.v1.ConfigProto`; None is the default, which has device filters in
+        a task of a cluster.
+      keep_checkpoint_max: the number of newest checkpoints to keep; 0 or None keeps all.
+      keep_checkpoint_every_n_hours: keeps one checkpoint in this many hours forever; None keeps
         none.
-      log_step_count_steps: steps from one log of the speed and the loss to the next; None shows
-        no bar either.
-      train_distribute: the `tf.distribute` strategy to train under.
-      device_fn: called with each op of training, evaluation and prediction that nothing else
-        places, as a strategy of several devices does; returns its device, as a string.
-      protocol: of the cluster's servers: "grpc" or "grpc+verbs"; None is "grpc".
-      eval_distribute: the strategy to evaluate and predict under.
-      experimental_distribute: holds `train_distribute` and `eval_distribute`, as an old
-        `DistributeConfig` did; they are taken from it.
-      experimental_max_worker_delay_secs: the longest that a worker may wait before it starts.
-        Without effect: each starts as soon as the others are there.
+      log_step_count_steps: the number of steps between logs of the speed and the loss; None also
+        turns the progress bar off.
+      train_distribute: the `tf.distribute` strategy for training.
+      device_fn: called with each op of training, evaluation and prediction that nothing else places
+        (a strategy with several devices does); returns the op's device as a string.
+      protocol: the protocol of the cluster's servers: "grpc" or "grpc+verbs"; None means "grpc".
+      eval_distribute: the strategy for evaluation and prediction.
+      experimental_distribute: an object with `train_distribute` and `eval_distribute`, such as an
+        old `DistributeConfig`, from which they are taken.
+      experimental_max_worker_delay_secs: the maximum delay before a worker starts. Ignored: each
+        worker starts as soon as the others are available.
       session_creation_timeout_secs: how long a worker waits for the chief's session.
-      checkpoint_save_graph_def: whether the graph is written beside each checkpoint.
-      strategy: the strategy for every mode: a name of `STRATEGY_NAMES` or a `tf.distribute` object.
-      num_replicas: how many replicas a strategy that is named makes; None is one a GPU.
-      iterations_per_loop: steps in one session call; or how long one is to last, as in "30s", "2m"
-        or "1h"; or "auto", about a second. Whatever it is, loops end where something is due.
-      nan_policy: what a loss or weight that is not finite does to training: "raise" an error,
-        "stop" without one, "skip" the step as if it had not changed any weight, or "ignore" it.
+      checkpoint_save_graph_def: whether to write the graph with each checkpoint.
+      strategy: the strategy for every mode: one of `STRATEGY_NAMES`, or a `tf.distribute` object.
+      num_replicas: the number of replicas of a strategy given by name; None means one per GPU.
+      iterations_per_loop: the number of steps in one session call, or its duration, such as "30s",
+        "2m" or "1h", or "auto" for about a second. Loops always end where something is due.
+      nan_policy: what happens when a loss or weight is not finite: "raise" an error, "stop"
+        training without one, "skip" the step as if it had not changed any weight, or "ignore" it.
       communication_options: how "multi_worker_mirrored" reduces: a
-        `tf.distribute.experimental.CommunicationOptions`; None is AUTO.
-      ps_placement: where ps tasks hold a variable: "round_robin", on the next one, or "by_size", on
-        the one that holds the fewest bytes.
-      resume_input: whether training goes on where the input stood at the last checkpoint.
-      profile_steps: two global steps; those after the first, up to the second, are profiled, for
-        the profiler of TensorBoard.
+        `tf.distribute.experimental.CommunicationOptions`; None means AUTO.
+      ps_placement: the ps task for a variable: the next one ("round_robin"), or the one with the
+        fewest bytes ("by_size").
+      resume_input: whether training resumes its input at the position of the last checkpoint.
+      profile_steps: two global steps; the steps after the first, up to the second, are profiled for
+        TensorBoard's profiler.
       compute_dtype: "bfloat16" gives Keras layers the policy "mixed_bfloat16" while `model_fn` is
-        called, in every mode, and puts it into a `tf.compat.v1.tpu.bfloat16_scope`: what
-        `get_variable` is asked for as bfloat16 is kept as float32. Layers written by hand compute
-        in the type of what they are given: `tf.cast(features, config.compute_dtype)`.
-      jit_compile: whether XLA compiles what it can of the model, in every mode. On a CPU, small
-        models were slower with it.
-      max_time_secs: a call of `train` stops at the end of the loop that reaches this time; it is
+        called, in every mode, and enters a `tf.compat.v1.tpu.bfloat16_scope`: bfloat16 variables of
+        `get_variable` are stored as float32. Handwritten layers compute in the type of their
+        inputs: `tf.cast(features, config.compute_dtype)`.
+      jit_compile: whether XLA compiles what it can of the model, in every mode. On a CPU it made
+        small models slower.
+      max_time_secs: the time after which a call of `train` stops, at the end of a loop; it is
         counted from before the first loop.
-      peer_timeout_secs: in a cluster, a task that has not answered for so long (its machine may be
-        down, stopped or cut off) is lost, as one whose process has ended is at once.
-      smoke: every verb runs at most 2 steps and writes to a temporary directory in place of
-        `model_dir` (an export, in place of its `export_dir_base`), which goes with the Estimator.
-      cluster: the cluster and this process's task in it, from TF_CONFIG.
+      peer_timeout_secs: in a cluster, a task that has not answered for this long (its machine may
+        be down, stopped or disconnected) counts as lost; a task whose process has ended counts as
+        lost at once.
+      smoke: runs at most 2 steps of every method, and writes to a temporary directory instead of
+        `model_dir` (or `export_dir_base`), which is deleted with the Estimator.
+      cluster: the cluster, and this process's task in it, from TF_CONFIG.
 
     Raises:
-      TypeError, ValueError: a field is wrong, or two exclude each other.
+      TypeError, ValueError: a field is wrong, or two fields exclude each other.
     """
 
     model_dir: str | None = None
@@ -143,7 +144,7 @@ class RunConfig(FrozenFields):
     peer_timeout_secs: float = 60
 
     def __post_init__(self) -> None:
-        """Gives each meaning its one value, then checks every field."""
+        """Normalizes the fields, then checks them."""
         write_fields(self, **self._checkpoint_intervals())
         for name in _NEVER_IF_ZERO:
             value = getattr(self, name)
@@ -164,19 +165,19 @@ class RunConfig(FrozenFields):
         self._check()
 
     def replace(self, **changes: Any) -> Any:
-        """A copy with these fields instead, checked again; the cluster is not read again.
+        """Returns a checked copy with other values of some fields; does not read the cluster again.
 
-        Naming one interval of checkpoints takes away the other.
+        Giving one checkpoint interval resets the other.
 
         Raises:
-          ValueError: a name is unknown; and as the class.
+          TypeError, ValueError: a name is unknown, or a value is wrong.
         """
         check_fields(self, changes)
         if changes.get("save_checkpoints_steps") is not None:
             changes.setdefault("save_checkpoints_secs", None)
         elif changes.get("save_checkpoints_secs") is not None:
             changes.setdefault("save_checkpoints_steps", None)
-        if "model_dir" in changes:  # Only a config that is made anew must agree with TF_CONFIG.
+        if "model_dir" in changes:  # Only a newly made config must agree with TF_CONFIG.
             changes.setdefault("cluster", dataclasses.replace(self.cluster, model_dir=None))
         if "cluster" in changes and self.session_config == default_session_config(self.cluster):
             changes.setdefault("session_config", None)
@@ -186,7 +187,7 @@ class RunConfig(FrozenFields):
         return changed
 
     def obeyed_cluster(self) -> Cluster:
-        """The cluster as the properties tell it, which a subclass may override."""
+        """Returns the cluster according to the properties, which a subclass may override."""
         told = self.cluster_spec.as_dict()
         changes: dict[str, Any] = {}
         if told != tf.train.ClusterSpec(self.cluster.named_cluster_spec).as_dict():
@@ -209,18 +210,18 @@ class RunConfig(FrozenFields):
 
     @property
     def master(self) -> str:
-        """The target of sessions that train."""
+        """The target of training sessions."""
         return self.cluster.master
 
     @property
     def evaluation_master(self) -> str:
-        """The target of sessions that evaluate."""
+        """The target of evaluation sessions."""
         return self.cluster.evaluation_master
 
     def named_master(self, mode: str) -> str | None:
-        """The server of another process that sessions of a mode are to run on; None without one.
+        """Returns the server of another process that a mode's sessions use; None if there is none.
 
-        A cluster's tasks evaluate and predict in their own processes.
+        Tasks of a cluster evaluate and predict in their own processes.
         """
         if mode == ModeKeys.EVAL:
             is_other = self._is_overridden("evaluation_master")
@@ -247,26 +248,26 @@ class RunConfig(FrozenFields):
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes."""
+        """Whether this process is the chief, which writes files."""
         return self.cluster.is_chief
 
     @property
     def num_ps_replicas(self) -> int:
-        """Tasks that hold variables."""
+        """The number of tasks that hold variables."""
         return self.cluster.num_ps_replicas
 
     @property
     def num_worker_replicas(self) -> int:
-        """Tasks that run replicas, the chief among them."""
+        """The number of tasks that run replicas, including the chief."""
         return self.cluster.num_worker_replicas
 
     @property
     def service(self) -> Mapping[str, Any] | None:
-        """What TF_CONFIG says of the platform's "service"; None if nothing."""
+        """The "service" of TF_CONFIG; None if it has none."""
         return self.cluster.service
 
     def __repr__(self) -> str:
-        """Only what differs from the default."""
+        """Shows only the fields that differ from their defaults."""
         secs = DEFAULT_SAVE_CHECKPOINTS_SECS if self.save_checkpoints_steps is None else None
         return short_repr(
             self,
@@ -277,7 +278,7 @@ class RunConfig(FrozenFields):
         )
 
     def _is_overridden(self, name: str) -> bool:
-        """Whether a program's subclass has a property of its own in the place of one from here."""
+        """Returns whether a program's subclass overrides a property of this library."""
         owner = next(one for one in type(self).__mro__ if name in vars(one))
         return not owner.__module__.startswith("estimator.")
 

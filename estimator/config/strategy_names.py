@@ -1,4 +1,4 @@
-"""Which strategies a `RunConfig` may name, and which objects it takes in their place."""
+"""The names of strategies in a `RunConfig`, and the objects that it accepts instead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from estimator.config.checks import check_choice
 
-# The two have no public base class in common.
+# The two classes have no public base class in common.
 STRATEGY_TYPES = (tf.distribute.Strategy, tf.compat.v1.distribute.Strategy)
 STRATEGY_NAMES = (
     "one_device",
@@ -21,12 +21,12 @@ STRATEGY_NAMES = (
 
 
 def check_strategy_name(name: str) -> None:
-    """Raises unless `name` is the name of a strategy."""
+    """Raises an error unless `name` is the name of a strategy."""
     check_choice("strategy", name, STRATEGY_NAMES)
 
 
 def check_is_for_graphs(argument: str, strategy: Any) -> None:
-    """Raises if it is the strategy of parameter servers that works eagerly alone."""
+    """Raises an error for TF 2's ParameterServerStrategy, which works only eagerly."""
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         raise ValueError(
             f"`{argument}` is a tf.distribute.ParameterServerStrategy, which schedules eager "

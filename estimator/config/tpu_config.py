@@ -1,4 +1,4 @@
-"""`TPUConfig`: what old programs say about a TPU."""
+"""`TPUConfig`: the TPU settings of programs written for tf.estimator."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _CORES_PER_REPLICA = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class InputPipelineConfig:
-    """How often `input_fn` is called, and which part of a batch a replica gets.
+    """How often `input_fn` is called, and which part of a batch each replica gets.
 
     Attributes:
-      PER_SHARD_V1: in training, once a replica, with the batch size of one replica; the
-        `input_context` tells them apart. In other modes as PER_HOST_V1.
+      PER_SHARD_V1: in training, once for each replica, with the batch size of one replica; the
+        `input_context` tells the calls apart. In other modes like PER_HOST_V1.
       PER_HOST_V1: once, with the batch size of one replica; each replica takes its next batch.
-      PER_HOST_V2: likewise.
+      PER_HOST_V2: the same as PER_HOST_V1.
       BROADCAST: in training, once, with the global batch size; all replicas get the same batch. In
-        other modes as PER_HOST_V1: each example counts once.
+        other modes like PER_HOST_V1, so that each example counts once.
       SLICED: once, with the global batch size; each replica gets its part of the batch, along the
         `batch_axis` of the TPUEstimator.
     """
@@ -43,23 +43,25 @@ class InputPipelineConfig:
 
 @dataclass(frozen=True, repr=False)
 class TPUConfig(TupleFields):
-    """What `tf.compat.v1.estimator.tpu.TPUConfig` said.
+    """The settings of `tf.compat.v1.estimator.tpu.TPUConfig`.
 
     Attributes:
-      iterations_per_loop: steps in one session call, or a time or "auto"; see `RunConfig`.
-      num_shards: how many replicas there are; checked against those of the strategy.
-      num_cores_per_replica: more than one is model parallelism, which `use_tpu` refuses.
+      iterations_per_loop: the number of steps in one session call, a duration, or "auto"; see
+        `RunConfig`.
+      num_shards: the number of replicas, checked against the strategy's.
+      num_cores_per_replica: values above one mean model parallelism, which `use_tpu` refuses.
       per_host_input_for_training: an `InputPipelineConfig`; True is PER_HOST_V1, False is
         PER_SHARD_V1, and it reads back as such.
-      tpu_job_name: the job of the TPU's workers in the cluster. Without effect: their strategy
-        knows it.
-      initial_infeed_sleep_secs: how long the input waits for the TPU to compile. Without effect:
-        batches are handed to each step.
-      input_partition_dims: how each input is cut over the cores of a replica.
+      tpu_job_name: the job of the TPU's workers in the cluster. Ignored, as their strategy knows
+        it.
+      initial_infeed_sleep_secs: how long the input waits for the TPU to compile. Ignored, as
+        batches are passed to each step.
+      input_partition_dims: how each input is split over the cores of a replica.
       eval_training_input_configuration: PER_HOST_V1 or SLICED, for evaluation and prediction.
-      experimental_host_call_every_n_steps: `host_call` runs in the steps n, 2n and so on.
+      experimental_host_call_every_n_steps: runs `host_call` at multiples of this number of steps.
       experimental_allow_per_host_v2_parallel_get_next: whether replicas' input may be unordered.
-      experimental_feed_hook: a class of hooks that feeds the TPU. Without effect, likewise.
+      experimental_feed_hook: a class of hooks that feeds the TPU. Ignored, as batches are passed to
+        each step.
 
     Raises:
       TypeError, ValueError: a field is wrong.
@@ -101,14 +103,14 @@ class TPUConfig(TupleFields):
             check_positive("initial_infeed_sleep_secs", self.initial_infeed_sleep_secs)
 
     def replace(self, **changes: Any) -> TPUConfig:
-        """A copy with these fields instead, checked again."""
+        """Returns a checked copy with other values of some fields."""
         check_fields(self, changes)
         return dataclasses.replace(self, **changes)
 
     _replace = replace
 
     def __repr__(self) -> str:
-        """Only what differs from the default."""
+        """Shows only the fields that differ from their defaults."""
         return short_repr(self)
 
     def _check_input(self) -> None:

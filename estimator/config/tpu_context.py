@@ -1,4 +1,4 @@
-"""What `params["context"]` tells old programs of the replicas and of their input."""
+"""`params["context"]`, which tells a program about its replicas and their input."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _HOST = "/device:CPU:0"
 
 
 class TPUContext:
-    """Where the functions of a TPUEstimator run; they find it in `params["context"]`.
+    """Describes where the functions of a TPUEstimator run; passed in `params["context"]`.
 
-    It has the members of the class of that name in `tf.compat.v1.estimator.tpu`, and tells of the
-    replicas of whatever strategy there is.
+    It has the members of the class of the same name in `tf.compat.v1.estimator.tpu`, and describes
+    the replicas of any strategy.
     """
 
     def __init__(
@@ -25,13 +25,13 @@ class TPUContext:
         num_hosts: int = 1,
         host: int = 0,
     ) -> None:
-        """Programs only read it.
+        """Creates the context; programs only read it.
 
         Args:
-          num_replicas: over all hosts.
-          input_context: of the call of `input_fn` that it is made for; None for `model_fn`.
-          num_hosts: tasks of a cluster that call `input_fn` for one model.
-          host: the index of this one.
+          num_replicas: the number of replicas over all hosts.
+          input_context: the context of an `input_fn` call; None for `model_fn`.
+          num_hosts: the number of tasks that call `input_fn` for one model.
+          host: the index of this task among them.
         """
         self._num_replicas = num_replicas
         self._num_hosts = num_hosts
@@ -40,17 +40,17 @@ class TPUContext:
 
     @property
     def num_replicas(self) -> int:
-        """Replicas over all hosts."""
+        """The number of replicas over all hosts."""
         return self._num_replicas
 
     @property
     def num_hosts(self) -> int:
-        """Workers of a cluster that train together; 1 in evaluation and prediction."""
+        """The number of workers that train together; 1 in evaluation and prediction."""
         return self._num_hosts
 
     @property
     def num_of_replicas_per_host(self) -> int:
-        """Replicas of one host."""
+        """The number of replicas of one host."""
         return self._num_replicas // self.num_hosts
 
     @property
@@ -58,17 +58,17 @@ class TPUContext:
         """The index of this worker, for `input_fn`.
 
         Raises:
-          RuntimeError: in `model_fn`.
+          RuntimeError: called in `model_fn`.
         """
         self._call_of_input_fn("current_host")
         return self._host
 
     @property
     def device_assignment(self) -> None:
-        """None, for `model_fn`: no model is cut over the cores of a TPU.
+        """Always None, as no model is split over the cores of a TPU; for `model_fn` only.
 
         Raises:
-          RuntimeError: in `input_fn`.
+          RuntimeError: called in `input_fn`.
         """
         if self._input_context is not None:
             raise RuntimeError(
@@ -86,25 +86,26 @@ class TPUContext:
         return place
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
-        """What this call of `input_fn` is for.
+        """Describes the current call of `input_fn`.
 
         Returns:
-          The host's device, which call it is, of how many, and for how many replicas.
+          The host's device, the index of the call, the number of calls, and the number of replicas
+          that the call is for.
 
         Raises:
-          RuntimeError: in `model_fn`.
+          RuntimeError: called in `model_fn`.
         """
         call = self._call_of_input_fn("current_input_fn_deployment()")
         num_calls = call.num_input_pipelines
         return _HOST, call.input_pipeline_id, num_calls, self._num_replicas // num_calls
 
     def device_for_replica(self, replica_id: int) -> tuple[str, int]:
-        """The device of the replica's host, and the replica's index there."""
+        """Returns the device of the replica's host, and the replica's index there."""
         _check_index("replica_id", replica_id, self._num_replicas)
         return _HOST, replica_id % self.num_of_replicas_per_host
 
     def __repr__(self) -> str:
-        """How many replicas there are, and hosts if there are several."""
+        """Shows the number of replicas, and of hosts if there are several."""
         hosts = f", num_hosts={self._num_hosts}" if self._num_hosts > 1 else ""
         return f"TPUContext(num_replicas={self._num_replicas}{hosts})"
 

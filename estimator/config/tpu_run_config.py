@@ -1,4 +1,4 @@
-"""`estimator.tpu.RunConfig`: a `RunConfig` and what it says of a TPU."""
+"""`estimator.tpu.RunConfig`: a `RunConfig` with a TPU's settings."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from estimator.spec import ModeKeys
 
 @dataclass(unsafe_hash=True, init=False, repr=False)
 class TPURunConfig(RunConfig):
-    """`estimator.tpu.RunConfig`: a RunConfig whose loop is as long as its `tpu_config` says.
+    """A RunConfig with a `tpu_config`, which determines the length of its loop.
 
     Attributes:
       tpu_config: a `TPUConfig`.
-      tpu_cluster_resolver: the `cluster` that was passed, a `TPUClusterResolver` of
-        `tf.distribute.cluster_resolver`; it names the masters.
+      tpu_cluster_resolver: the `cluster` argument if it is a `TPUClusterResolver` of
+        `tf.distribute.cluster_resolver`; it determines the masters.
     """
 
     _shown_as: ClassVar = "tpu.RunConfig"
@@ -38,12 +38,12 @@ class TPURunConfig(RunConfig):
         cluster: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Takes a TPU's arguments, and those of `RunConfig` by name.
+        """Takes the TPU arguments, and those of `RunConfig` by name.
 
-        A `cluster` may also be the `Cluster` that `RunConfig` takes.
+        `cluster` may also be the `Cluster` that `RunConfig` takes.
 
         Raises:
-          TypeError, ValueError: as `RunConfig`; and a TPU's `cluster` together with a master.
+          TypeError, ValueError: as for `RunConfig`, or a TPU's `cluster` is combined with a master.
         """
         if isinstance(cluster, Cluster):
             kwargs["cluster"], cluster = cluster, None
@@ -75,20 +75,20 @@ class TPURunConfig(RunConfig):
 
     @property
     def master(self) -> str:
-        """The target of sessions that train."""
+        """The target of training sessions."""
         if self._master is None and self.tpu_cluster_resolver is not None:
             return self.tpu_cluster_resolver.master()
         return super().master if self._master is None else self._master
 
     @property
     def evaluation_master(self) -> str:
-        """The target of sessions that evaluate: the `master`, unless another is named."""
+        """The target of evaluation sessions: the `master`, unless another one is given."""
         if self._evaluation_master is not None:
             return self._evaluation_master
         return super().evaluation_master or ("" if self.task_type == EVALUATOR else self.master)
 
     def named_master(self, mode: str) -> str | None:
-        """As `RunConfig.named_master`; with `master` and `evaluation_master`."""
+        """Extends `RunConfig.named_master` by `master` and `evaluation_master`."""
         is_alone = not self.cluster.addresses
         if mode == ModeKeys.EVAL and self._evaluation_master is not None:
             return self._evaluation_master
@@ -97,7 +97,7 @@ class TPURunConfig(RunConfig):
         return super().named_master(mode)
 
     def replace(self, **changes: Any) -> Any:
-        """As `RunConfig.replace`; `iterations_per_loop` changes the `tpu_config`."""
+        """Extends `RunConfig.replace`: `iterations_per_loop` changes the `tpu_config`."""
         if "iterations_per_loop" in changes:
             tpu_config = changes.get("tpu_config", self.tpu_config)
             length = changes.pop("iterations_per_loop")

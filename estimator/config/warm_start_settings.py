@@ -1,4 +1,4 @@
-"""`WarmStartSettings` and `VocabInfo`: which variables start at the values of another model's."""
+"""`WarmStartSettings` and `VocabInfo`: which variables start with another model's values."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ import tensorflow as tf
 from estimator.config.checks import WrongTypeError, check_int
 from estimator.config.frozen import TupleFields, check_fields, short_repr, write_fields
 
-# Keywords of both, which were named tuples.
+# The type of paths in both classes.
 _Path: TypeAlias = str | os.PathLike
 
 
 @dataclass(frozen=True, repr=False)
 class VocabInfo(TupleFields):
-    """How the rows of a variable, or its columns, follow the entries of a vocabulary.
+    """Describes how the rows or columns of a variable correspond to a vocabulary.
 
-    A vocabulary is a text file with an entry a line. The row of an entry of the new vocabulary is
-    that of the same entry of the old one. Entries that are new, and the buckets of those out of
-    the vocabulary, which come last, get values from the `backup_initializer`.
+    A vocabulary is a text file with one entry per line. The row of an entry of the new vocabulary
+    is copied from the row of the same entry of the old one. New entries and the out-of-vocabulary
+    buckets, which come last, get values from the `backup_initializer`.
 
     Attributes:
-      new_vocab: path of the new model's vocabulary.
-      new_vocab_size: how many of its first entries the new model uses.
-      num_oov_buckets: rows of the new variable after those of the vocabulary; 0 if there are none.
-      old_vocab: path of the vocabulary that the old model was trained with.
-      old_vocab_size: how many of its first entries the old model used; -1 for all.
-      backup_initializer: makes values of the new variable's shape and dtype, of which those of the
-        new rows are taken; zeros if None.
-      axis: of the variable: 0 for rows, as of an embedding; 1 for columns, as of the kernel of a
-        layer whose outputs are the vocabulary's.
+      new_vocab: the path of the new model's vocabulary.
+      new_vocab_size: how many of its entries, from the first, the new model uses.
+      num_oov_buckets: the number of rows of the new variable after those of the vocabulary.
+      old_vocab: the path of the vocabulary that the old model was trained with.
+      old_vocab_size: how many of its entries, from the first, the old model used; -1 for all.
+      backup_initializer: makes a value of the new variable's shape and dtype, from which the new
+        rows are taken; zeros if None.
+      axis: the variable's dimension that follows the vocabulary: 0 for rows, as in an embedding; 1
+        for columns, as in the kernel of a layer with an output for each entry.
 
     Raises:
       TypeError, ValueError: a field is wrong. The files are read only when training starts.
@@ -74,34 +74,36 @@ class VocabInfo(TupleFields):
             )
 
     def replace(self, **changes: Any) -> VocabInfo:
-        """A copy with these fields instead, checked again."""
+        """Returns a checked copy with other values of some fields."""
         check_fields(self, changes)
         return dataclasses.replace(self, **changes)
 
     _replace = replace
 
     def __repr__(self) -> str:
-        """Only what differs from the default."""
+        """Shows only the fields that differ from their defaults."""
         return short_repr(self)
 
 
 @dataclass(frozen=True, repr=False)
 class WarmStartSettings(TupleFields):
-    """Where the variables of a model that was not trained yet get their first values from.
+    """Configures a warm start: the source of an untrained model's initial values.
 
-    Names of variables are those in a checkpoint: without ":0", and of a partitioned variable as a
-    whole.
+    Names of variables are those in a checkpoint: without ":0", and with one name for a partitioned
+    variable.
 
     Attributes:
-      ckpt_to_initialize_from: a checkpoint's path, a directory of checkpoints, of which the newest
-        is taken, or the directory of a SavedModel.
-      vars_to_warm_start: which variables. A regular expression, which must match the beginning of
-        the name, chooses among those that are trainable; a list of them among all, also moving
-        statistics, slots and the global step, if it matches them. A list of `tf.Variable`s chooses
-        those of the same names. None chooses those in `var_name_to_vocab_info` that are trainable.
-      var_name_to_vocab_info: name to `VocabInfo`, for variables whose vocabulary is another now.
-      var_name_to_prev_var_name: name to the name in the checkpoint, where they differ. Several
-        variables may have one old name. It adds nothing to `vars_to_warm_start`.
+      ckpt_to_initialize_from: a checkpoint's path, a directory of checkpoints (the newest is used),
+        or the directory of a SavedModel.
+      vars_to_warm_start: the variables to load. A regular expression, which must match the
+        beginning of the name, selects trainable variables; a list of expressions selects from all
+        variables, including moving statistics, slots and the global step. A list of `tf.Variable`s
+        selects those of the same names. None selects the trainable ones in
+        `var_name_to_vocab_info`.
+      var_name_to_vocab_info: maps names to a `VocabInfo`, for variables whose vocabulary has
+        changed.
+      var_name_to_prev_var_name: maps names to the names in the checkpoint, where they differ.
+        Several variables may have the same old name. It adds nothing to `vars_to_warm_start`.
 
     Raises:
       TypeError, ValueError: a field is wrong. Files are read only when training starts.
@@ -113,7 +115,7 @@ class WarmStartSettings(TupleFields):
     var_name_to_prev_var_name: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        """Checks every field; mappings and lists are copied."""
+        """Checks every field; copies mappings and lists."""
         argument = "ckpt_to_initialize_from"
         path = checked_path(argument, self.ckpt_to_initialize_from, "of a checkpoint")
         vocabularies = {
@@ -141,23 +143,23 @@ class WarmStartSettings(TupleFields):
         )
 
     def replace(self, **changes: Any) -> WarmStartSettings:
-        """A copy with these fields instead, checked again."""
+        """Returns a checked copy with other values of some fields."""
         check_fields(self, changes)
         return dataclasses.replace(self, **changes)
 
     _replace = replace
 
     def __repr__(self) -> str:
-        """Only what differs from the default."""
+        """Shows only the fields that differ from their defaults."""
         return short_repr(self, var_name_to_vocab_info={}, var_name_to_prev_var_name={})
 
 
 def checked_warm_start(warm_start_from: Any) -> WarmStartSettings | None:
-    """What the argument `warm_start_from` of an Estimator asks for; None if for nothing.
+    """Returns the settings of an Estimator's `warm_start_from`; None if it is None.
 
     Raises:
-      TypeError: it is neither a path nor settings.
-      ValueError: it is an empty path.
+      TypeError: `warm_start_from` is neither a path nor settings.
+      ValueError: `warm_start_from` is an empty path.
     """
     if warm_start_from is None or isinstance(warm_start_from, WarmStartSettings):
         return warm_start_from
@@ -167,7 +169,7 @@ def checked_warm_start(warm_start_from: Any) -> WarmStartSettings | None:
 
 
 def checked_path(argument: str, path: Any, rule: str) -> str:
-    """The path as a string, also if it is bytes, as `export_saved_model` returns."""
+    """Returns the path as a string, even from bytes, which `export_saved_model` returns."""
     if path is not None and not isinstance(path, str | bytes | os.PathLike):
         raise WrongTypeError(f"`{argument}` ({path!r}) must be a path, {rule}.")
     if not path:
@@ -187,7 +189,7 @@ def _checked_names(settings: WarmStartSettings, argument: str) -> dict[str, Any]
 
 
 def _checked_vocabulary(name: str, info: Any) -> VocabInfo:
-    """The VocabInfo, also if it is one of TensorFlow's own."""
+    """Returns a VocabInfo, converting TensorFlow's own class."""
     if isinstance(info, tf.compat.v1.train.VocabInfo):
         return VocabInfo(*info)
     if not isinstance(info, VocabInfo):
@@ -196,7 +198,7 @@ def _checked_vocabulary(name: str, info: Any) -> VocabInfo:
 
 
 def _checked_choice(choice: Any) -> Any:
-    """`vars_to_warm_start`, a list as a tuple; raises unless it can choose something."""
+    """Returns `vars_to_warm_start`, with a list as a tuple; raises an error if it is not valid."""
     way_out = 'Pass ".*" for all that are trainable, [".*"] for all'
     if choice is None:
         return None
@@ -230,6 +232,6 @@ def _check_expression(expression: str, way_out: str) -> None:
         re.compile(expression)
     except re.error as error:
         raise ValueError(
-            f"`vars_to_warm_start` ({expression!r}) is no regular expression: {error}. Put a "
-            "backslash before characters that stand for themselves."
+            f"`vars_to_warm_start` ({expression!r}) is not a regular expression: {error}. Put a "
+            "backslash before literal special characters."
         ) from error

@@ -1,4 +1,4 @@
-"""Which ps task holds a variable, if the fewest bytes decide."""
+"""Places each variable on the ps task with the fewest bytes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import tensorflow as tf
 
 
 class GreedyLoadBalancing:
-    """The ps task that holds the fewest bytes so far; the first of several."""
+    """Chooses the ps task that holds the fewest bytes so far; the first one if several do."""
 
     def __init__(self, num_ps: int) -> None:
-        """None of the tasks holds anything yet."""
+        """Starts with empty tasks."""
         self._bytes = [0] * num_ps
 
     def __call__(self, op: tf.Operation) -> int:
-        """The task for a variable, by the op that makes it."""
+        """Returns the task for a variable, given the op that creates it."""
         task = self._bytes.index(min(self._bytes))
         self._bytes[task] += _num_bytes(op)
         return task

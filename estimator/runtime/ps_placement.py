@@ -1,4 +1,4 @@
-"""Where the ops of a task run when ps tasks hold the variables."""
+"""Places the ops of a task when ps tasks hold the variables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def on_own_task() -> Iterator[None]:
-    """Inside, resources that are made belong to this task, and no ps holds them."""
+    """Keeps resources that are created in the block on this task instead of a ps task."""
     before = getattr(_thread, "is_own", False)
     _thread.is_own = True
     try:
@@ -26,15 +26,15 @@ def on_own_task() -> Iterator[None]:
 
 
 def make_device_fn(cluster: Cluster, placement: str) -> Callable[[tf.Operation], str]:
-    """A function from op to device: variables to the ps tasks, all else to this task.
+    """Returns a device function: variables go to the ps tasks, everything else to this task.
 
-    Every task has to make the same variables in the same order, as a `model_fn` does: then all
+    Every task must create the same variables in the same order, as a `model_fn` does, so that all
     find them in the same place.
 
     Args:
-      cluster: the tasks, and which of them this is.
-      placement: "round_robin" takes the next ps for each variable; "by_size" the one that holds
-        the fewest bytes so far.
+      cluster: the tasks, and which of them this one is.
+      placement: "round_robin" puts each variable on the next ps task; "by_size" on the one with the
+        fewest bytes so far.
     """
     own = tf.DeviceSpec(job=cluster.task_type, task=cluster.task_id)
     num_ps = cluster.num_ps_replicas

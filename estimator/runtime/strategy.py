@@ -1,4 +1,4 @@
-"""Names and objects to a `tf.distribute` strategy, and the session that it needs."""
+"""Makes the `tf.distribute` strategy that a config asks for, and its session config."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from estimator.config.run_config import RunConfig
 
 _PS_TYPE = tf.compat.v1.distribute.experimental.ParameterServerStrategy
-# Those of this machine that have a thread a replica.
+# Local strategies that run each replica in its own thread.
 _THREADED_TYPES = (
     tf.distribute.MirroredStrategy,
     tf.compat.v1.distribute.MirroredStrategy,
     tf.distribute.experimental.CentralStorageStrategy,
     tf.compat.v1.distribute.experimental.CentralStorageStrategy,
 )
-# Those whose devices are all of this machine.
+# Strategies whose devices are all on this machine.
 _LOCAL_TYPES = (
     tf.distribute.OneDeviceStrategy,
     tf.distribute.MirroredStrategy,
@@ -36,26 +36,25 @@ _LOCAL_TYPES = (
 
 
 def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
-    """The strategy that the config asks for in this mode.
+    """Returns the strategy that the config asks for in this mode.
 
-    It leaves the eager context as it is: neither initialised nor with other devices. On a machine
-    without a GPU, replicas run on logical CPUs, which exist only in a session that is opened with
-    `make_session_config`.
+    It does not initialize or change the eager context. On a machine without a GPU, replicas run on
+    logical CPUs, which exist only in a session opened with `make_session_config`.
 
     Args:
-      config: `strategy` and `num_replicas` hold for every mode, but that evaluation and
-        prediction under "central_storage" run on one replica; else `train_distribute` for
-        training and `eval_distribute` for evaluation and prediction.
+      config: `strategy` and `num_replicas` hold for every mode, except that evaluation and
+        prediction under "central_storage" run on one replica; otherwise `train_distribute` holds
+        for training and `eval_distribute` for evaluation and prediction.
       mode: a `ModeKeys`.
 
     Raises:
       ValueError: the strategy's name is unknown, there are fewer GPUs than replicas, a strategy
-        object names a GPU that is not there, or there is no TPU.
+        object names a missing GPU, or there is no TPU.
     """
     choice = _choose(config, mode)
     if mode != ModeKeys.TRAIN and _is_central_storage(choice):
-        # Its replicas share one copy of each metric and update it in one place, so that a last
-        # batch for some replicas only could not be counted. One replica sees every example too.
+        # Its replicas share one copy of each metric and update it in one place, so a last batch for
+        # only some replicas could not be counted. One replica sees every example too.
         choice = None
     if mode != ModeKeys.TRAIN and isinstance(choice, STRATEGY_TYPES):
         choice = _local_part(choice)
@@ -67,8 +66,8 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
     check_strategy_name(choice)
     if is_tpu(choice):
         return make_tpu_strategy(config, mode)
-    # Made inside a graph, a strategy does not touch the eager context, a scope that the caller is
-    # in does not count, and on CPUs it reduces with plain ops, which a session needs.
+    # A strategy that is made inside a graph does not touch the eager context, ignores the caller's
+    # scope, and reduces with plain ops on CPUs, as a session requires.
     with tf.Graph().as_default():
         if choice == "multi_worker_mirrored":
             return _make_multi_worker_mirrored(config, mode)
@@ -78,8 +77,8 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
 
 
 def make_no_strategy() -> tf.distribute.Strategy:
-    """The one that there is without any: of one replica, on no device in particular."""
-    with tf.Graph().as_default():  # Whatever scope the caller is in.
+    """Returns TensorFlow's default strategy: one replica, on no particular device."""
+    with tf.Graph().as_default():  # Ignores the caller's strategy scope.
         return tf.distribute.get_strategy()
 
 
@@ -92,11 +91,11 @@ def _is_central_storage(choice: Any) -> bool:
 def make_session_config(
     config: RunConfig, strategy: tf.distribute.Strategy
 ) -> tf.compat.v1.ConfigProto:
-    """A copy of the user's `session_config`, with the logical CPUs that the strategy runs on."""
+    """Copies the user's `session_config`, and adds the logical CPUs that the strategy uses."""
     session_config = tf.compat.v1.ConfigProto()
     if config.session_config is not None:
         session_config.CopyFrom(config.session_config)
-    # TensorFlow's strategies know no "master", so the job is called "chief" on servers.
+    # TensorFlow's strategies do not support "master", so servers call that job "chief".
     filters = [
         one.replace(f"/job:{MASTER}", f"/job:{CHIEF}") for one in session_config.device_filters
     ]
@@ -106,20 +105,20 @@ def make_session_config(
         session_config.device_count.get("CPU", 0), _num_cpus(strategy)
     )
     if is_tpu(strategy):
-        # Names the machines of the TPU, and keeps the variables of each session apart.
+        # Adds the TPU's machines, and isolates the variables of each session.
         return strategy.update_config_proto(session_config)
     if _tf.is_multi_worker(strategy):
         session_config = strategy.update_config_proto(session_config)
-        # The next session on this task's server has variables and iterators of its own.
+        # Isolates each session's variables and iterators on this task's server.
         session_config.isolate_session_state = True
     return session_config
 
 
 def check_fits_cluster(config: RunConfig, strategy: tf.distribute.Strategy) -> None:
-    """Raises unless `strategy` trains on just the tasks of the config's cluster.
+    """Raises an error unless `strategy` trains on exactly the tasks of the config's cluster.
 
     Raises:
-      ValueError: says what each of the two has, and what to pass.
+      ValueError: they do not match; the message says what each has, and what to pass.
     """
     cluster = config.cluster
     if _tf.is_multi_worker(strategy):
@@ -136,10 +135,10 @@ def check_fits_cluster(config: RunConfig, strategy: tf.distribute.Strategy) -> N
 
 
 def check_task_trains(cluster: Cluster) -> None:
-    """Raises unless it is this task's part to train.
+    """Raises an error unless this task is one that trains.
 
     Raises:
-      ValueError: says what its part is, and what to call.
+      ValueError: the task has another role; the message says which, and what to call.
     """
     if not cluster.addresses and cluster.task_type != EVALUATOR:
         return
@@ -155,10 +154,10 @@ def check_task_trains(cluster: Cluster) -> None:
 
 
 def check_roles(config: RunConfig) -> None:
-    """Raises unless the strategy has work for all tasks of the cluster; the same in each of them.
+    """Raises an error unless the strategy uses all tasks of the cluster; the same in every task.
 
     Raises:
-      ValueError: says what each of the two has, and what to pass.
+      ValueError: they do not match; the message says what each has, and what to pass.
     """
     addresses = config.cluster.addresses
     tasks = {role: len(addresses[role]) for role in (CHIEF, WORKER, PS) if role in addresses}
@@ -190,32 +189,32 @@ def check_roles(config: RunConfig) -> None:
 
 
 def _choice_in_words(config: RunConfig) -> str:
-    """What the config calls the strategy that it trains under."""
+    """Returns the config's name for the training strategy."""
     choice = _choose(config, ModeKeys.TRAIN)
     return repr(choice) if isinstance(choice, str) or choice is None else type(choice).__name__
 
 
 def start_eager_context(strategy: tf.distribute.Strategy) -> None:
-    """Initializes the eager context if a build under this strategy would do so, inside its graph.
+    """Initializes the eager context if a build under this strategy would do so inside its graph.
 
-    There it would get no soft placement, for as long as the process lives: what the program runs
-    eagerly, later, would fail where it names a device that is not there.
+    There it would be initialized without soft placement for the life of the process, and eager code
+    that names a missing device would fail later.
     """
-    # These have a thread a replica, which initializes it. So do workers that train together, but
-    # their eager contexts would wait for each other.
+    # These strategies run each replica in a thread, which initializes the context. So do workers
+    # that train together, but their eager contexts would wait for each other.
     if isinstance(strategy, _THREADED_TYPES) and tf.executing_eagerly():
         tf.config.list_logical_devices()
 
 
 def replicas_in_words(strategy: tf.distribute.Strategy) -> str:
-    """How many replicas, and of which strategy: "1 replica", "2 replicas (mirrored)"."""
+    """Describes the replicas: "1 replica", "2 replicas (mirrored)"."""
     count = strategy.num_replicas_in_sync
     name = "" if _is_default(strategy) else f" ({strategy_name(strategy)})"
     return f"{count:,} replica{'s' * (count > 1)}{name}"
 
 
 def devices_in_words(strategy: tf.distribute.Strategy) -> str:
-    """Where the replicas of a local strategy run: "CPU:0, CPU:1"."""
+    """Describes the devices of a local strategy: "CPU:0, CPU:1"."""
     if _is_default(strategy):
         return "GPU:0" if tf.config.get_visible_devices("GPU") else "CPU:0"
     specs = map(tf.DeviceSpec.from_string, strategy.extended.worker_devices)
@@ -223,7 +222,7 @@ def devices_in_words(strategy: tf.distribute.Strategy) -> str:
 
 
 def strategy_name(strategy: tf.distribute.Strategy) -> str:
-    """What `RunConfig` calls a strategy, or the name of its class."""
+    """Returns `RunConfig`'s name for a strategy, or the name of its class."""
     words = re.sub(r"Strategy(V[12])?$", "", type(strategy).__name__)
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", words).lower()
     return {"collective_all_reduce": "multi_worker_mirrored"}.get(name, name)
@@ -240,7 +239,7 @@ def _choose(config: RunConfig, mode: str) -> Any:
 
 
 def _check_gpus(strategy: tf.distribute.Strategy) -> None:
-    """Raises if a local strategy names a GPU that is not there: soft placement would hide it."""
+    """Raises an error if a local strategy names a missing GPU, which soft placement would hide."""
     if not isinstance(strategy, _LOCAL_TYPES):
         return
     num_gpus = len(tf.config.get_visible_devices("GPU"))
@@ -248,16 +247,16 @@ def _check_gpus(strategy: tf.distribute.Strategy) -> None:
         device = tf.DeviceSpec.from_string(name)
         if device.device_type == "GPU" and (device.device_index or 0) >= num_gpus:
             raise ValueError(
-                f"The strategy ({strategy!r}) names the device {name}, and this machine has "
-                f"{num_gpus or 'no'} GPU{'s' * (num_gpus > 1)}. Name devices that are there, such "
-                'as "/cpu:0", or let RunConfig(strategy="mirrored", num_replicas=...) choose.'
+                f"The strategy ({strategy!r}) names the device {name}, but this machine has "
+                f"{num_gpus or 'no'} GPU{'s' * (num_gpus > 1)}. Name existing devices, such as "
+                '"/cpu:0", or let RunConfig(strategy="mirrored", num_replicas=...) choose.'
             )
 
 
 def _num_cpus(strategy: tf.distribute.Strategy) -> int:
-    """How many logical CPUs the devices of the strategy name, at least 1."""
+    """Returns the number of logical CPUs that the strategy's devices need, at least 1."""
     if _is_default(strategy):
-        return 1  # It does not know its devices.
+        return 1  # The default strategy has no device names.
     devices = map(tf.DeviceSpec.from_string, strategy.extended.worker_devices)
     indexes = [device.device_index or 0 for device in devices if device.device_type == "CPU"]
     return 1 + max(indexes, default=0)
@@ -278,9 +277,9 @@ def _make_central_storage(num_replicas: int | None) -> tf.distribute.Strategy:
 
 
 def _make_multi_worker_mirrored(config: RunConfig, mode: str) -> tf.distribute.Strategy:
-    """One for the process: workers count their collectives in it, and must agree on the count.
+    """Makes one strategy per process, as workers number their collectives in it and must agree.
 
-    Evaluation and prediction are each worker's own.
+    Each worker evaluates and predicts on its own.
     """
     cluster = config.cluster
     devices = _replica_devices(config.num_replicas)
@@ -310,7 +309,7 @@ def _make_multi_worker_mirrored(config: RunConfig, mode: str) -> tf.distribute.S
 
 
 def _make_parameter_server(config: RunConfig, mode: str) -> tf.distribute.Strategy:
-    """One of the devices of this process; one replica needs none: its ops are merely placed."""
+    """Makes a strategy for this process's devices; a single replica needs only op placement."""
     cluster = config.cluster
     devices = _replica_devices(config.num_replicas)
     if len(devices) == 1:
@@ -338,7 +337,7 @@ _multi_worker_mirrored: dict[str, tf.distribute.Strategy] = {}
 
 
 def _local_part(strategy: tf.distribute.Strategy) -> Any:
-    """The strategy on this process's devices alone, if it is one of several processes."""
+    """Returns a multi-process strategy's part on this process's devices; None for one device."""
     if isinstance(strategy, _PS_TYPE):
         return None
     if not _tf.is_multi_worker(strategy):
@@ -352,7 +351,7 @@ def _local_part(strategy: tf.distribute.Strategy) -> Any:
 
 
 def _replica_devices(num_replicas: int | None) -> list[str]:
-    """One device a replica: GPUs if the machine has any, else logical CPUs."""
+    """Returns a device for each replica: GPUs if the machine has any, else logical CPUs."""
     num_gpus = len(tf.config.get_visible_devices("GPU"))
     num_replicas = num_replicas or num_gpus or 1
     if num_gpus and num_replicas > num_gpus:

@@ -1,7 +1,6 @@
-"""The TPU that a config names, and the strategy that runs on it.
+"""Finds the TPU that a config names, and makes the strategy that runs on it.
 
-No TPU is needed to import or to read this, and nothing here was run on one: see
-docs/tpu.md.
+Importing this needs no TPU, and nothing here has been run on one: see docs/tpu.md.
 """
 
 from __future__ import annotations
@@ -23,9 +22,10 @@ _TPU_TYPES = (
     tf.distribute.experimental.TPUStrategy,
     tf.compat.v1.distribute.experimental.TPUStrategy,
 )
-# TensorFlow itself asks a TPU that does not answer again and again, for a day.
+# TensorFlow itself retries a TPU that does not answer for a day.
 _MOST_SECS_TO_FIND = 60.0
-# What TensorFlow raises: it asks a metadata server for a name, and the TPU for its cores.
+# Errors that TensorFlow raises when it looks a name up in a metadata server, or asks the TPU for
+# its cores.
 _NOT_FOUND = (tf.errors.OpError, OSError, ValueError, RuntimeError, ImportError)
 _WAY_OUT = (
     "Name the TPU: est.tpu.RunConfig(cluster=tf.distribute.cluster_resolver.TPUClusterResolver("
@@ -36,21 +36,21 @@ _WAY_OUT = (
 
 
 def is_tpu(strategy: Any) -> bool:
-    """Whether a strategy, or a strategy's name, is that of a TPU."""
+    """Returns whether a strategy, or the name of one, is a TPU's."""
     return isinstance(strategy, _TPU_TYPES) or strategy == "tpu"
 
 
 def make_tpu_strategy(config: RunConfig, mode: str) -> tf.distribute.TPUStrategy:
-    """The strategy on all cores of the config's TPU: always the same one for the same TPU.
+    """Returns the strategy on all cores of the config's TPU; always the same one for a TPU.
 
     Args:
       config: its `tpu_cluster_resolver` or its master names the TPU. With neither, the environment
-        does, as `TPUClusterResolver("")` reads it; or it is this machine's own.
-      mode: a `ModeKeys`: the `evaluation_master` may be another TPU.
+        does, as `TPUClusterResolver("")` reads it, or it is this machine's own TPU.
+      mode: a `ModeKeys`: the `evaluation_master` may name another TPU.
 
     Raises:
       ValueError: there is no TPU, it does not answer in time (`session_creation_timeout_secs`, at
-        most a minute), or it has another number of cores than `num_replicas` says.
+        most a minute), or its number of cores differs from `num_replicas`.
     """
     resolver = getattr(config, "tpu_cluster_resolver", None)
     if resolver is None:
@@ -69,9 +69,9 @@ def make_tpu_strategy(config: RunConfig, mode: str) -> tf.distribute.TPUStrategy
 
 
 def host_task(strategy: tf.distribute.Strategy) -> str | None:
-    """The task of the machine that the (first) TPU is in, as a device; None without a TPU.
+    """Returns the task of the (first) TPU's host as a device string; None without a TPU.
 
-    A TPU of several machines has several CPUs of one name, so that "/cpu:0" alone is no place.
+    A TPU with several hosts has several CPUs of the same name, so "/cpu:0" alone is ambiguous.
     """
     if not is_tpu(strategy):
         return None
@@ -80,24 +80,24 @@ def host_task(strategy: tf.distribute.Strategy) -> str | None:
 
 
 def check_trainable(config: RunConfig, strategy: tf.distribute.Strategy) -> None:
-    """Raises if the config asks for what training on a TPU cannot do.
+    """Raises an error if the config asks for anything that training on a TPU does not support.
 
     Raises:
       ValueError: `nan_policy` is "skip".
     """
     if is_tpu(strategy) and config.nan_policy == "skip":
         raise ValueError(
-            f"`nan_policy` ({config.nan_policy!r}) cannot be had on a TPU: a step is compiled as a "
-            'whole, and nothing can take it back. Pass "raise", "stop" or "ignore".'
+            f"`nan_policy` ({config.nan_policy!r}) is not supported on a TPU: a step is compiled "
+            'as a whole and cannot be undone. Pass "raise", "stop" or "ignore".'
         )
 
 
 def on_tpu(config: RunConfig, *, eval_on_tpu: bool) -> RunConfig:
-    """The config of a TPUEstimator with `use_tpu=True`.
+    """Returns the config of a TPUEstimator with `use_tpu=True`.
 
     Args:
-      config: may name the strategy "tpu", or hold a TPUStrategy object, or say nothing of one.
-      eval_on_tpu: if not, evaluation and prediction run on this machine.
+      config: names the strategy "tpu", holds a TPUStrategy object, or leaves the strategy open.
+      eval_on_tpu: whether evaluation and prediction run on the TPU instead of this machine.
 
     Raises:
       ValueError: the config asks for another strategy, or for model parallelism.
@@ -132,10 +132,10 @@ def _check_whole_cores(tpu_config: Any) -> None:
 
 @functools.lru_cache(maxsize=8)
 def _resolver_of(address: str) -> Any:
-    """The resolver of an address or a name; "" is the TPU that the environment names, or ours.
+    """Returns the resolver of an address or name; "" is the environment's TPU, or this machine's.
 
     Raises:
-      ValueError: nobody knows the name.
+      ValueError: the name cannot be resolved.
     """
     make_resolver = tf.distribute.cluster_resolver.TPUClusterResolver
     try:
@@ -146,7 +146,7 @@ def _resolver_of(address: str) -> Any:
         raise _not_found_error(f"The TPU {address!r}", error) from error
 
 
-# One for each TPU in this process: their variables and programs belong together.
+# One strategy for each TPU, because its variables and programs belong together.
 _strategies: dict[Any, tf.distribute.TPUStrategy] = {}
 
 
@@ -157,7 +157,7 @@ def _strategy_on(resolver: Any, wait_secs: float) -> tf.distribute.TPUStrategy:
 
 
 def _make_strategy_on(resolver: Any, wait_secs: float) -> tf.distribute.TPUStrategy:
-    """Made in a graph, where TensorFlow asks the TPU in a session, and not in the eager context."""
+    """Makes the strategy in a graph, where TensorFlow queries the TPU in a session, not eagerly."""
     with tf.Graph().as_default():
         try:
             _check_answers(resolver, wait_secs)
@@ -176,7 +176,7 @@ def _not_found_error(what: str, error: Exception) -> ValueError:
 
 
 def _check_answers(resolver: Any, wait_secs: float) -> None:
-    """Raises unless the TPU's host answers in time."""
+    """Raises an error unless the TPU's host answers in time."""
     master = resolver.master()
     if not master:
         return
@@ -189,5 +189,5 @@ def _check_answers(resolver: Any, wait_secs: float) -> None:
 
 
 def tpu_resolver(strategy: tf.distribute.Strategy) -> Any:
-    """The resolver of a TPU's strategy; None of any other's."""
+    """Returns the resolver of a TPU strategy; None for any other strategy."""
     return _tf.tpu_resolver(strategy) if is_tpu(strategy) else None

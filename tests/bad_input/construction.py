@@ -433,14 +433,15 @@ CONFIG = {
     "replace of an unknown field": (
         lambda s: s.model().config.replace(save_checkpoint_steps=10),
         ValueError,
-        "`save_checkpoint_steps` is no field of RunConfig. Did you mean 'save_checkpoints_steps'?",
+        "`save_checkpoint_steps` is not a field of RunConfig. Did you mean "
+        "'save_checkpoints_steps'?",
     ),
     "train_distribute names GPUs that are not there": (
         lambda s: s.train(
             config=est.RunConfig(train_distribute=tf.distribute.OneDeviceStrategy("/gpu:7")),
         ),
         ValueError,
-        "The strategy (< ... names the device ... GPU:7 ... this machine has no GPU. Name devices "
-        'that are there, such as "/cpu:0", or let RunConfig(strategy="mirrored"',
+        "The strategy (< ... names the device ... GPU:7 ... this machine has no GPU. Name existing "
+        'devices, such as "/cpu:0", or let RunConfig(strategy="mirrored"',
     ),
 }

@@ -116,7 +116,7 @@ SETTINGS = {
     "the expression is none": (
         lambda s: _settings(vars_to_warm_start="dense(1"),
         ValueError,
-        "`vars_to_warm_start` ('dense(1') is no regular expression: missing ) ... Put a backslash",
+        "`vars_to_warm_start` ('dense(1') is not a regular expression: missing ) ... Put a",
     ),
     "None without vocabularies": (
         lambda s: _settings(vars_to_warm_start=None),

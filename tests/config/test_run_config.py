@@ -351,14 +351,14 @@ def test_a_strategy_object_has_its_own_replicas(name):
 
 
 def test_replacing_an_unknown_field_names_the_nearest():
-    message = "`save_checkpoint_steps` is no field of RunConfig. .* 'save_checkpoints_steps'?"
+    message = "`save_checkpoint_steps` is not a field of RunConfig. .* 'save_checkpoints_steps'?"
     with pytest.raises(ValueError, match=message):
         RunConfig().replace(save_checkpoint_steps=1)
 
 
 def test_a_tpu_run_config_is_shown_as_programs_call_it():
     assert repr(TPURunConfig(model_dir="a")).startswith("tpu.RunConfig(model_dir='a'")
-    with pytest.raises(ValueError, match=r"`steps` is no field of tpu\.RunConfig"):
+    with pytest.raises(ValueError, match=r"`steps` is not a field of tpu\.RunConfig"):
         TPURunConfig().replace(steps=1)
     derived = type("Derived", (TPURunConfig,), {})
     assert repr(derived(model_dir="a")).startswith("Derived(model_dir='a'")

@@ -30,7 +30,7 @@ def test_settings_are_frozen_and_replaced():
         settings.ckpt_to_initialize_from = "/other"
     for replace in (settings.replace, settings._replace):
         assert list(replace(vars_to_warm_start=["b"])) == ["/old", ("b",), {}, {"b": "a"}]
-    with pytest.raises(ValueError, match="no field of WarmStartSettings. Did you mean 'vars_to"):
+    with pytest.raises(ValueError, match="not a field of WarmStartSettings. Did you mean 'vars_to"):
         settings.replace(var_to_warm_start=".*")
     with pytest.raises(dataclasses.FrozenInstanceError):
         INFO.axis = 1

@@ -160,7 +160,7 @@ def test_nothing_is_started_for_other_strategies():
         ),
         (
             lambda: tpu_model(described(8, nan_policy="skip")).train(numbers(), max_steps=1),
-            r"`nan_policy` \('skip'\) cannot be had on a TPU",
+            r"`nan_policy` \('skip'\) is not supported on a TPU",
         ),
         (lambda: make_strategy(described(0, strategy="tpu"), TRAIN), "There is no TPU"),
     ],
