@@ -92,5 +92,5 @@ $(CANARY_VENV)/.installed:
 	$(CANARY_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
 	  $(if $(filter nightly,$(TF)),--pre tf-nightly tf-keras-nightly,\
 	  'tensorflow==$(TF)' 'tf-keras==$(basename $(TF)).*') \
-	  absl-py tensorboard pytest pytest-timeout
+	  absl-py psutil tensorboard pytest pytest-timeout
 	@touch $@

@@ -179,3 +179,13 @@ def test_every_switch_is_listed_with_its_default():
     }
     assert dict(rows) == defaults
     assert len(rows) == len(defaults)
+
+
+def test_the_versions_that_were_tried_are_those_that_are_asked_for():
+    asked = (ROOT / "pyproject.toml").read_text()
+    first, end = re.search(r'requires-python = ">=3\.(\d+),<3\.(\d+)"', asked).groups()
+    (tensorflow,) = re.findall(r'"tensorflow>=2\.(\d+)"', asked)
+    page = (ROOT / "docs/compatibility.md").read_text()
+    tried = re.findall(r"^\| (?:nightly, )?2\.(\d+)\..*\| 3\.(\d+) \|", page, re.MULTILINE)
+    assert min(int(version) for version, _ in tried) == int(tensorflow)
+    assert {int(python) for _, python in tried} == set(range(int(first), int(end)))

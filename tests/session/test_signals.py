@@ -1,5 +1,6 @@
 """Signals that come while a session call runs; in this process."""
 
+import contextlib
 import logging
 import os
 import signal
@@ -9,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
+from estimator.session.signals import stop_signals
 from tests.integration.cluster import LIMIT_SECS
 from tests.toy import Model, numbers
 
@@ -108,3 +110,33 @@ def test_a_program_that_is_told_of_signals_by_a_pipe_still_is(told, tmp_path):
         signal.signal(signal.SIGTERM, previous)
         os.close(reader)
         os.close(writer)
+
+
+def handlers():
+    wakeup = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(wakeup)
+    return signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM), wakeup
+
+
+def test_handlers_are_restored_after_an_error_and_not_by_a_block_inside():
+    before = handlers()
+    with contextlib.suppress(ZeroDivisionError), stop_signals():
+        within = handlers()
+        assert all(new != old for new, old in zip(within, before, strict=True))
+        with stop_signals():
+            assert handlers() == within
+        assert handlers() == within
+        raise ZeroDivisionError
+    assert handlers() == before
+
+
+def test_another_thread_leaves_the_handlers_alone():
+    def look():
+        with stop_signals():
+            answers.append(signal.getsignal(signal.SIGTERM))
+
+    answers = []
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert answers == [signal.getsignal(signal.SIGTERM)]
