@@ -27,7 +27,15 @@ flags.DEFINE_integer("ps", 0, "Parameter servers.", lower_bound=0)
 flags.DEFINE_boolean("chief", False, "Have a chief beside the workers.")
 flags.DEFINE_boolean("evaluator", False, "Have an evaluator, outside of the training cluster.")
 flags.DEFINE_integer("restarts", 0, "How often to start all again after a failure.", lower_bound=0)
-flags.DEFINE_float("grace_secs", 30.0, "Seconds from SIGTERM to SIGKILL.", lower_bound=0)
+flags.DEFINE_float(
+    "grace_secs",
+    30.0,
+    "Seconds from SIGTERM to SIGKILL. A task has no limit of its own: after SIGTERM it finishes "
+    "the loop of steps that runs and saves, and waits up to 20 s for tasks that do not answer. "
+    "Allow for all of these: a task that is killed before it has saved loses what it had trained "
+    "since the last checkpoint.",
+    lower_bound=0,
+)
 
 
 def main(argv: Sequence[str]) -> int:

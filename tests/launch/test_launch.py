@@ -176,7 +176,8 @@ def test_what_ignores_sigterm_is_killed_after_the_grace(tmp_path):
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=LIMIT_SECS)
     assert process.returncode == 143
-    assert lines_of(err, "launch")[2] == "SIGKILL to worker 0, worker 1, still there after SIGTERM"
+    killed = "SIGKILL to worker 0, worker 1, still there 0.2 s after SIGTERM (--grace_secs)"
+    assert lines_of(err, "launch")[2] == killed
     assert living(pids.values()) == []
 
 
@@ -187,8 +188,9 @@ def test_a_second_signal_kills_at_once(tmp_path):
         process.send_signal(signal.SIGINT)
         assert read_pids(process, 2) == pids  # Each has had its SIGTERM.
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=LIMIT_SECS)
+        _, err = process.communicate(timeout=LIMIT_SECS)
     assert process.returncode == 130
+    assert lines_of(err, "launch")[-1].endswith("still there after a second signal")
     assert living(pids.values()) == []
 
 
@@ -437,4 +439,4 @@ def test_help_shows_the_flags_however_it_is_started(start):
         check=False,
     )
     assert finished.stdout.startswith("Runs a program as a cluster on this machine"), finished
-    assert "--grace_secs: Seconds from SIGTERM to SIGKILL." in finished.stdout
+    assert "--grace_secs: Seconds from SIGTERM to SIGKILL. " in finished.stdout
