@@ -267,9 +267,18 @@ SHAPES = {
 }
 
 
+@pytest.fixture(scope="module")
+def mean_checkpoint(tmp_path_factory):
+    """The path of a checkpoint of `mean_model`."""
+    model = est.tpu.TPUEstimator(mean_model, str(tmp_path_factory.mktemp("mean")), make_config())
+    return model.train(lambda: numbers(2, 2)).latest_checkpoint()
+
+
 @pytest.mark.parametrize("mode", ARGUMENTS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_batches_of_another_size_than_was_asked_for_are_refused(shape, mode, tmp_path):
+def test_batches_of_another_size_than_was_asked_for_are_refused(
+    shape, mode, mean_checkpoint, tmp_path
+):
     argument = ARGUMENTS[mode]
     sizes = {argument: 8}
     config = make_config("mirrored_x2")
@@ -284,11 +293,7 @@ def test_batches_of_another_size_than_was_asked_for_are_refused(shape, mode, tmp
 
     model = est.tpu.TPUEstimator(model_fn, str(tmp_path), config, **sizes)
     verb = {TRAIN: model.train, EVAL: model.evaluate, PREDICT: model.predict}[mode]
-    arguments = {}
-    if mode != TRAIN:
-        mean = est.tpu.TPUEstimator(mean_model, str(tmp_path), make_config())
-        mean.train(lambda: numbers(2, 2))
-        arguments["checkpoint_path"] = mean.latest_checkpoint()
+    arguments = {} if mode == TRAIN else {"checkpoint_path": mean_checkpoint}
     with pytest.raises(ValueError, match=r"`input_fn` yields batches of 8 examples") as caught:
         verb(input_fn, **arguments)
     says = f'params["batch_size"] is 4, a replica\'s part of `{argument}` (8). Batch by'
