@@ -1,5 +1,6 @@
 """The same net in each flavour of layers: state updates, names, and every verb."""
 
+import functools
 import itertools
 
 import keras
@@ -215,15 +216,28 @@ def predicted(model):
     return np.stack([row["logits"] for row in model.predict(input_fn)])
 
 
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory):
+    """What a model of a flavour gave that was trained, asked and trained again; each made once."""
+
+    @functools.cache
+    def live(flavour, strategy):
+        keras.layers.Dense(2).build([None, 2])  # The user's own layers count up Keras's names.
+        loop = 1 if strategy == "no_strategy" else 4
+        parts = []
+        with make_model(tmp_path_factory.mktemp("lived"), flavour, loop, strategy) as model:
+            for steps in (3, 4):
+                model.train(input_fn, steps=steps)
+                names = names_and_shapes(model.model_dir)
+                parts.append((predicted(model), model.evaluate(input_fn), names))
+        return parts
+
+    return live
+
+
 @FLAVOURS_AND_STRATEGIES
-def test_every_verb_works_and_resumes(flavour, strategy, tmp_path):
-    with make_model(tmp_path, flavour, strategy=strategy) as model:
-        model.train(input_fn, steps=3)
-        untrained = predicted(model)
-        before = model.evaluate(input_fn)
-        model.train(input_fn, steps=4)
-        after = model.evaluate(input_fn)
-        logits = predicted(model)
+def test_every_verb_works_and_resumes(flavour, strategy, lived):
+    (untrained, before, _), (logits, after, _) = lived(flavour, strategy)
     assert (before["global_step"], after["global_step"]) == (3, 7)
     assert untrained.shape == logits.shape == (len(FEATURES), 3)
     assert np.abs(untrained - logits).max() > 1e-3
@@ -286,17 +300,13 @@ def names_and_shapes(model_dir):
     return dict(tf.train.list_variables(tf.train.latest_checkpoint(str(model_dir))))
 
 
-def test_names_are_the_same_in_every_build(flavour, tmp_path):
-    keras.layers.Dense(2).build([None, 2])  # The user's own layers count up Keras's names.
-    names = {}
-    strategies = [s for s in (*REPLICAS, "no_strategy") if (flavour, s) not in LIMITS]
-    for number, strategy in enumerate(strategies):
-        with make_model(tmp_path / str(number), flavour, 1 + number, strategy) as model:
-            for steps in (1, 2):
-                model.train(input_fn, steps=steps)
-                names[number, steps] = names_and_shapes(model.model_dir)
-                model.evaluate(input_fn, steps=1)
-    first, *others = names.values()
+def test_names_are_the_same_in_every_build(flavour, lived, tmp_path):
+    strategies = [strategy for strategy in REPLICAS if (flavour, strategy) not in LIMITS]
+    names = [part[-1] for strategy in strategies for part in lived(flavour, strategy)]
+    with make_model(tmp_path, flavour, loop=4) as model:
+        model.train(input_fn, steps=1)
+    names.append(names_and_shapes(model.model_dir))
+    first, *others = names
     assert len(first) >= 6
     assert all(other == first for other in others)
 
