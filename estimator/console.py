@@ -102,15 +102,11 @@ def _way() -> str | None:
     """Returns how INFO is output: "logging", "stderr" if nobody has configured logging, or None.
 
     This depends on the level of the logger "estimator"; else on the program's handlers and their
-      level, unless it asks TensorFlow or absl for INFO; else on absl's verbosity. `absl.app.run`
-      installs a handler in every program, and INFO as the verbosity unless a flag overrides it, so
-      its handler does not show what the program wants. Neither does the handler at WARNING that a
-      single call of `absl.logging` installs: it looks like a program's own, so INFO must be
-      requested explicitly.
-    their level, unless it asks TensorFlow or absl for INFO; else the verbosity of absl.
-    `absl.app.run` sets up a handler for any program, and INFO as the verbosity if no flag says
-    otherwise, so the handler says nothing of what is wanted. Nor does the one at WARNING that a
-    single call of `absl.logging` sets up: it looks like a program's own, so INFO must be asked for.
+    level, unless it asks TensorFlow or absl for INFO; else on absl's verbosity. `absl.app.run`
+    installs a handler in every program, and INFO as the verbosity unless a flag overrides it, so
+    its handler does not show what the program wants. Neither does the handler at WARNING that a
+    single call of `absl.logging` installs: it looks like a program's own, so INFO must be requested
+    explicitly.
     """
     if _is_silenced():
         return None

@@ -136,8 +136,7 @@ class InputPosition:
         """Restores the existing copies of each replica of this worker.
 
         All workers must do this, or none: the checkpoint's value combines the copies of all, and
-          mixing some restored copies with values from it would give a different mean or sum.
-        a mean or a sum of some with what others were given from it is not what they had.
+        mixing some restored copies with values from it would give a different mean or sum.
         """
         path = self._path_of(model_dir, step)
         if self._copies is not None and path is not None:

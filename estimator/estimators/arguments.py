@@ -1,4 +1,4 @@
-"""What the verbs check at the door, before anything is built or written."""
+"""Checks the arguments of the estimators' methods, before anything is built or written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Listener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
 
 
 def check_limit(argument: str, value: Any) -> None:
-    """Raises unless `value` is None or an integer of at least 1."""
+    """Raises an error unless `value` is None or an integer of at least 1."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
@@ -33,7 +33,7 @@ def check_limit(argument: str, value: Any) -> None:
 
 
 def check_steps(steps: Any, max_steps: Any) -> None:
-    """Raises unless at most one of the two is given, and it is positive."""
+    """Raises an error unless at most one of the two is given, and it is positive."""
     check_limit("steps", steps)
     check_limit("max_steps", max_steps)
     if steps is not None and max_steps is not None:
@@ -43,14 +43,14 @@ def check_steps(steps: Any, max_steps: Any) -> None:
         )
 
 
-# What tf.estimator let subclasses have of their own, and what it did not have itself.
+# What tf.estimator allowed subclasses to override, and what it did not have.
 _MAY_BE_OVERRIDDEN = {"model_fn", "latest_checkpoint", "explain"}
 
 
 def check_overrides(subclass: type, base: type) -> None:
-    """Raises if `subclass` has a member of its own in the place of one of `base`.
+    """Raises an error if `subclass` overrides a member of `base`.
 
-    As with tf.estimator, only the class that is made counts, not classes between the two.
+    As in tf.estimator, only the instantiated class counts, not classes between the two.
     """
     if subclass is base:
         return
@@ -65,7 +65,7 @@ def check_overrides(subclass: type, base: type) -> None:
 
 
 def check_accumulation(window: Any, config: RunConfig) -> None:
-    """Raises if gradients are accumulated in variables that workers share."""
+    """Raises an error if gradients are accumulated in variables that workers share."""
     if window is not None and config.num_ps_replicas:
         raise ValueError(
             f"`accumulate_steps` ({window.size}) cannot be used with ps tasks: all workers would "
@@ -74,7 +74,7 @@ def check_accumulation(window: Any, config: RunConfig) -> None:
 
 
 def checked_config(config: Any) -> RunConfig:
-    """The config, or the default one."""
+    """Returns the checked config, or the default one."""
     if config is None:
         return RunConfig()
     if not isinstance(config, RunConfig):
@@ -90,11 +90,11 @@ def checked_config(config: Any) -> RunConfig:
 
 
 def checked_model_dir(model_dir: Any, config_model_dir: str | None) -> str | None:
-    """The directory that the argument or the config names; None if neither does, also by "".
+    """Returns the directory that the argument or the config names; None (or "") if neither does.
 
     Raises:
-      TypeError: it is no path.
-      ValueError: both name one and they differ, or it is, or is below, a file.
+      TypeError: it is not a path.
+      ValueError: both name one and they differ, or it is a file or below one.
     """
     if model_dir is not None and not isinstance(model_dir, str | os.PathLike):
         raise WrongTypeError(f"`model_dir` ({model_dir!r}) must be a path, or None.")
@@ -116,10 +116,10 @@ def checked_model_dir(model_dir: Any, config_model_dir: str | None) -> str | Non
 
 
 def check_writable(model_dir: str) -> None:
-    """Raises if files cannot be made in `model_dir`, which need not be there yet.
+    """Raises an error if files cannot be created in `model_dir`, which need not exist.
 
-    It tries with a file that has no name: permission bits say nothing to root, and nothing of a
-    file system that is read-only. A directory that is not local is left to its first write.
+    It creates an unnamed file, because permission bits do not apply to root, nor show a read-only
+    file system. Directories that are not local are not checked.
     """
     if "://" in model_dir:
         return
@@ -134,7 +134,7 @@ def check_writable(model_dir: str) -> None:
 
 
 def _nearest_existing(path: str) -> str:
-    """The path, or the lowest of the directories above it that is there."""
+    """Returns the path, or its nearest parent directory that exists."""
     while not tf.io.gfile.exists(path):
         above = os.path.dirname(path.rstrip("/"))
         if above == path or above.endswith(":/"):
@@ -144,7 +144,7 @@ def _nearest_existing(path: str) -> str:
 
 
 def checked_listeners(listeners: Any) -> list[Listener]:
-    """The listeners as a list; raises if one is no listener."""
+    """Returns the listeners as a list; raises an error if one is not a listener."""
     if listeners is None:
         return []
     if not isinstance(listeners, list | tuple):
@@ -162,7 +162,7 @@ def checked_listeners(listeners: Any) -> list[Listener]:
 
 
 def check_predict_keys(keys: Any) -> None:
-    """Raises unless `keys` is None, a key or a list of keys."""
+    """Raises an error unless `keys` is None, a key or a list of keys."""
     listed = [keys] if isinstance(keys, str) else keys
     if listed is None:
         return
@@ -175,7 +175,7 @@ def check_predict_keys(keys: Any) -> None:
 
 
 def checked_predict_keys(keys: Any, predictions: Any) -> list[str] | None:
-    """Those of the predictions' keys that were asked for, in their order; raises if none was."""
+    """Returns the requested keys of the predictions, in order; raises an error if none fits."""
     if not keys:
         return None
     keys = [keys] if isinstance(keys, str) else list(keys)
@@ -194,18 +194,18 @@ def checked_predict_keys(keys: Any, predictions: Any) -> list[str] | None:
 
 _RECEIVER_FNS = "input_receiver_fn_map"
 
-# The first graph's variables are written, and only training has them all.
+# The first graph's variables are written, and only training has all of them.
 MODES_TO_EXPORT = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
 
 
 def check_mode_to_export(argument: str, mode: Any) -> None:
-    """Raises unless `mode` is a ModeKeys."""
+    """Raises an error unless `mode` is a ModeKeys."""
     if mode not in MODES_TO_EXPORT:
         raise ValueError(f"`{argument}` ({mode!r}) must be ModeKeys.PREDICT, EVAL or TRAIN.")
 
 
 def checked_receiver_fns(receiver_fns: Any) -> dict[str, tuple[str, Any]]:
-    """By mode, what an error calls the function that returns its receiver, and that function."""
+    """Returns, by mode, the receiver function and its name in errors."""
     name = _RECEIVER_FNS
     if not isinstance(receiver_fns, Mapping):
         raise WrongTypeError(
@@ -225,7 +225,7 @@ def check_export(
     assets_extra: Any,
     as_text: Any,
 ) -> None:
-    """Raises if an argument of `export_saved_model` is wrong."""
+    """Raises an error if an argument of `export_saved_model` is wrong."""
     if not isinstance(export_dir_base, str | bytes | os.PathLike):
         raise WrongTypeError(f"`export_dir_base` ({export_dir_base!r}) must be a path.")
     make_base_path(export_dir_base)
@@ -240,7 +240,7 @@ def check_export(
 def check_tpu_arguments(
     params: Any, use_tpu: Any, batch_axis: Sequence[int] | None, export_to_cpu: Any
 ) -> None:
-    """Raises if an argument that only TPUEstimator has is wrong."""
+    """Raises an error if an argument that only TPUEstimator has is wrong."""
     if use_tpu is not None:
         check_bool("use_tpu", use_tpu)
     if params is not None and not isinstance(params, MutableMapping):
@@ -272,7 +272,7 @@ def check_tpu_arguments(
 
 
 def check_tpu_switches(eval_on_tpu: Any, export_to_tpu: Any, api_version: Any) -> None:
-    """Raises if one of those arguments is wrong that have no effect without a TPU."""
+    """Raises an error if an argument that has no effect without a TPU is wrong."""
     check_bool("eval_on_tpu", eval_on_tpu)
     check_bool("export_to_tpu", export_to_tpu)
     # An enum in TensorFlow 2.15.
@@ -281,7 +281,7 @@ def check_tpu_switches(eval_on_tpu: Any, export_to_tpu: Any, api_version: Any) -
 
 
 def check_no_embedding(embedding_config_spec: Any) -> None:
-    """Raises if there is an `embedding_config_spec`."""
+    """Raises an error if there is an `embedding_config_spec`."""
     if embedding_config_spec is not None:
         raise NotImplementedError(
             f"`embedding_config_spec` ({embedding_config_spec!r}) deals tables out over the cores "
@@ -291,10 +291,10 @@ def check_no_embedding(embedding_config_spec: Any) -> None:
 
 
 def check_num_shards(num_shards: int | None, num_replicas: int) -> None:
-    """Raises if `num_shards` contradicts the number of replicas that the config asks for.
+    """Raises an error if `num_shards` contradicts the number of replicas that the config asks for.
 
-    On one replica it is only said: programs that were written for a TPU say 8 there also when they
-    run without one.
+    With one replica it is only logged, because programs written for a TPU say 8 even when they run
+    without one.
     """
     if num_shards is None or num_shards == num_replicas:
         return

@@ -1,4 +1,4 @@
-"""What `evaluate` and `predict` run: the session of an earlier call, or a new one."""
+"""Prepares `evaluate` and `predict`: reuses the session of an earlier call, or opens a new one."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from estimator.spec import ModeKeys
 
 _log = logging.getLogger("estimator")
 
-# For each mode. A model may depend on static shapes, and inputs of a few, such as two batch sizes,
-# take turns; each session has a copy of the weights.
+# Per mode. A model may depend on static shapes, and inputs of a few kinds, such as two batch sizes,
+# may alternate; each session has a copy of the weights.
 _MOST_KEPT = 4
 
 
 class WarmSessions:
-    """The sessions that stay open from call to call: for each mode, those of a few input kinds."""
+    """The sessions that are kept open between calls: for each mode, for a few kinds of input."""
 
     def __init__(self) -> None:
-        """Opens none yet."""
+        """Opens no session yet."""
         self._kept: dict[str, dict[tuple, WarmSession]] = {}
-        self._has_sums = True  # Until a metric is found that several replicas cannot add up.
+        self._has_sums = True  # False once a metric is found that several replicas cannot sum.
 
     def take(
         self,
@@ -50,10 +50,10 @@ class WarmSessions:
         host_input: HostInput,
         weights: Weights,
     ) -> WarmSession:
-        """The session of the mode and the kind of input, free to restore `weights`.
+        """Returns the session for the mode and kind of input, free to restore `weights`.
 
-        It is another than before if a hook has added to the graph, or if a prediction goes on
-        whose weights must stay. The one that was not used for the longest time makes room for it.
+        Opens a new one if a hook has extended the graph, or if an unfinished prediction needs the
+        old weights. Evicts the least recently used session if there are too many.
         """
         kept = self._kept.setdefault(mode, {})
         old = warm = kept.get(host_input.key)
@@ -64,7 +64,7 @@ class WarmSessions:
         if old is not None and warm is not old:
             _let_go(old)
         kept.pop(host_input.key, None)
-        kept[host_input.key] = warm  # The last is the one used last.
+        kept[host_input.key] = warm  # Ordered by last use.
         if len(kept) > _MOST_KEPT:
             _let_go(kept.pop(next(iter(kept))))
         return warm
@@ -77,7 +77,7 @@ class WarmSessions:
         host_input: HostInput,
         warm_start: WarmStartSettings | None,
     ) -> WarmSession:
-        """A new session, on one replica if a metric would be wrong on several."""
+        """Opens a session, on one replica if a metric would be wrong on several."""
         if mode != ModeKeys.EVAL or self._has_sums:
             try:
                 return _open(mode, model, strategy, host_input, warm_start)
@@ -93,18 +93,18 @@ class WarmSessions:
         return _open(mode, model, make_no_strategy(), host_input, warm_start)
 
     def close(self) -> None:
-        """Frees graphs and sessions."""
+        """Closes all sessions."""
         for warm in self.all():
             warm.close()
         self._kept.clear()
 
     def all(self) -> list[WarmSession]:
-        """Those that are open."""
+        """Returns the open sessions."""
         return [warm for kept in self._kept.values() for warm in kept.values()]
 
 
 def _let_go(warm: WarmSession) -> None:
-    """Closes it, unless predictions go on, which then keep it until they end."""
+    """Closes a session, unless unfinished predictions keep it until they end."""
     if not warm.is_predicting:
         warm.close()
 
@@ -112,7 +112,7 @@ def _let_go(warm: WarmSession) -> None:
 def make_host_input(
     input_fn: Callable, mode: str, strategy: tf.distribute.Strategy, batches: Batches
 ) -> HostInput:
-    """The input of one call of a verb."""
+    """Makes the input of one call of `evaluate` or `predict`."""
     num_replicas = strategy.num_replicas_in_sync
     return HostInput(
         lambda: batches.build_input(input_fn, mode, strategy),
@@ -132,7 +132,7 @@ def _open(
     host_input: HostInput,
     warm_start: WarmStartSettings | None,
 ) -> WarmSession:
-    # Before anything is built.
+    # Fails before anything is built.
     old_model = None if warm_start is None else find_old_model(warm_start, is_for_part=True)
     session_config = make_session_config(model.config, strategy)
     if is_tpu(strategy):
@@ -156,7 +156,7 @@ def _open(
 def _program_builder(
     mode: str, strategy: tf.distribute.Strategy, batch_size: int | None
 ) -> Callable[..., programs.EvalProgram | programs.PredictProgram]:
-    """What builds the program of an evaluation or a prediction under this strategy."""
+    """Returns the function that builds an evaluation or prediction program under a strategy."""
     is_eval = mode == ModeKeys.EVAL
     if is_tpu(strategy):
         build = build_padded_eval_program if is_eval else build_padded_predict_program
@@ -165,5 +165,5 @@ def _program_builder(
 
 
 def _batch_size_of(params: Any) -> int | None:
-    """What the params say of a batch's size; they may be an object of any class."""
+    """Returns the batch size in the params, which may be an object of any class."""
     return params.get("batch_size") if isinstance(params, Mapping) else None

@@ -1,4 +1,4 @@
-"""What an estimator is about to do, in words."""
+"""Describes what an estimator is about to do."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ _NO_CHECKPOINT = "the newest checkpoint, once there is one"
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What is known before anything is built.
+    """The facts that are known before anything is built.
 
     Attributes:
-      title: names the estimator.
-      config: its `model_dir` is filled in.
-      batches: by mode, how many examples the replicas take at a time; "" if that was not said.
-      checkpoint: the newest; None if there is none.
-      warm_start: where the first values come from, in words; None if from initializers.
-      eval_dir: where evaluations go.
+      title: the name of the estimator.
+      config: the config, with its `model_dir` filled in.
+      batches: by mode, the number of examples that the replicas take at a time, in words; "" if
+        unknown.
+      checkpoint: the newest checkpoint; None if there is none.
+      warm_start: the source of the initial values, in words; None for initializers.
+      eval_dir: the directory of evaluations.
     """
 
     title: str
@@ -37,7 +38,7 @@ class Facts:
 
 
 def explain(facts: Facts, steps: int | None = None, max_steps: int | None = None) -> str:
-    """What `train(steps=..., max_steps=...)`, `evaluate` and `predict` will do, on a few lines.
+    """Describes what `train(steps=..., max_steps=...)`, `evaluate` and `predict` will do.
 
     Raises:
       ValueError: the strategy cannot be made.

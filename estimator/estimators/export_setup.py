@@ -1,4 +1,4 @@
-"""What the verbs that export run: checkpoints, and a program for each mode."""
+"""Prepares an export: its checkpoints, and a program for each mode."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from estimator.runtime.strategy import make_no_strategy
 def checkpoints_to_export(
     checkpoint_path: str | None, directories: Sequence[str], warm_start: WarmStartSettings | None
 ) -> list[str]:
-    """As `files.existing_checkpoints`, or what a warm start names if nothing was trained yet."""
+    """Returns the existing checkpoints, or the warm start's if nothing was trained yet."""
     if checkpoint_path is None and warm_start is not None:
         found = files.checkpoints_newest_first(directories[0])
         return found or [find_checkpoint(str(warm_start.ckpt_to_initialize_from))]
@@ -32,11 +32,11 @@ def build_programs(
     """Builds the model for each mode.
 
     Args:
-      receiver_fns: by mode, what the user calls the function that returns its receiver, and it.
-      make_model: makes the model of a mode.
-      seed: of each graph.
+      receiver_fns: by mode, the receiver function and its name in errors.
+      make_model: makes the model for a mode.
+      seed: the seed of each graph.
     """
-    strategy = make_no_strategy()  # A SavedModel runs on whatever loads it.
+    strategy = make_no_strategy()  # A SavedModel runs wherever it is loaded.
     return [
         build_export_program(
             make_model(mode),

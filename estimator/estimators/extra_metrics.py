@@ -1,4 +1,4 @@
-"""More metrics for the evaluation of an estimator that is there already."""
+"""Adds metrics to the evaluation of an existing estimator."""
 
 from __future__ import annotations
 
@@ -16,31 +16,32 @@ _ARGUMENTS = ("features", "labels", "predictions", "config")
 
 
 def add_metrics(estimator: Estimator, metric_fn: Callable) -> Estimator:
-    """Another estimator of the same model and `model_dir`, whose evaluation has more metrics.
+    """Returns an estimator of the same model and `model_dir` whose evaluation has more metrics.
 
     Args:
-      estimator: stays as it is.
-      metric_fn: takes any of `features` and `labels`, as `model_fn` gets them, `predictions`, of
-        the spec, and `config`. It returns a dict of name to (value tensor, update op) or to a Keras
-        metric that was updated. A name that the model has too stands for this metric.
+      estimator: the original estimator, which is not changed.
+      metric_fn: takes any of `features` and `labels`, as passed to `model_fn`, the spec's
+        `predictions`, and `config`. It returns a dict from names to (value tensor, update op) or to
+        Keras metrics that were updated. These metrics replace the model's metrics of the same
+        names.
 
     Returns:
-      An Estimator; a TPUEstimator with the same batch sizes if it is given one.
+      An Estimator, or a TPUEstimator with the same batch sizes if it was given one.
 
     Raises:
-      TypeError: it is no Estimator, or `metric_fn` cannot be called. While evaluating: `metric_fn`
-        returns no dict.
+      TypeError: `estimator` is not an Estimator, or `metric_fn` is not callable. During evaluation:
+        `metric_fn` does not return a dict.
       ValueError: `metric_fn` takes other arguments.
     """
     if not isinstance(estimator, Estimator):
         raise WrongTypeError(f"`estimator` ({estimator!r}) must be an Estimator.")
     names = _checked_arguments(metric_fn)
     original = estimator.model_fn
-    original_names = argument_names(original)  # A subclass may have a method of its own.
+    original_names = argument_names(original)  # A subclass may define `model_fn` as a method.
     own_params = estimator.params
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
-        del params  # `original` has them.
+        del params  # `original` gets the original ones.
         given = {"features": features, "labels": labels, "config": config}
         everything = {**given, "mode": mode, "params": own_params}
         spec = original(**{name: everything[name] for name in original_names})
@@ -53,7 +54,7 @@ def add_metrics(estimator: Estimator, metric_fn: Callable) -> Estimator:
 
 
 def _checked_arguments(metric_fn: Any) -> tuple[str, ...]:
-    """Which arguments it takes."""
+    """Returns the arguments that `metric_fn` takes."""
     if not callable(metric_fn):
         raise WrongTypeError(
             f"`metric_fn` ({metric_fn!r}) must be a function that returns a dict of metrics."
@@ -66,7 +67,7 @@ def _with_metrics(spec: Any, metric_fn: Callable, arguments: dict[str, Any]) -> 
     if isinstance(spec, TPUEstimatorSpec):
         return _with_eval_metrics(spec, metric_fn, arguments)
     if not isinstance(spec, EstimatorSpec):
-        return spec  # The estimator says what is wrong with it.
+        return spec  # The estimator reports what is wrong with it.
     more = _checked_metrics(metric_fn(**arguments))
     return spec.replace(eval_metric_ops={**spec.eval_metric_ops, **more})
 
@@ -74,7 +75,7 @@ def _with_metrics(spec: Any, metric_fn: Callable, arguments: dict[str, Any]) -> 
 def _with_eval_metrics(
     spec: TPUEstimatorSpec, metric_fn: Callable, arguments: dict[str, Any]
 ) -> TPUEstimatorSpec:
-    """Both functions as one, of the tensors of both: it is called wherever theirs would be."""
+    """Combines both functions and their tensors into one, called wherever the model's would be."""
     model_metric_fn, tensors = spec.eval_metrics or (dict, [])
     names = list(tensors) if isinstance(tensors, Mapping) else None
     theirs = list(tensors.values()) if isinstance(tensors, Mapping) else list(tensors)

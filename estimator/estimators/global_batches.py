@@ -1,4 +1,4 @@
-"""Batches whose sizes are global: what TPUEstimator adds to those of an Estimator."""
+"""Global batch sizes, which TPUEstimator adds to an Estimator."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from estimator.spec import ModeKeys
 
 @dataclasses.dataclass(frozen=True)
 class GlobalBatches(Batches):
-    """A TPUEstimator's: `params` say the batch size, of one replica or of one call of `input_fn`.
+    """A TPUEstimator's batches: `params` hold the batch size of a replica or an `input_fn` call.
 
     Attributes:
-      sizes: by mode, the argument that gives the global batch size, and the size; None if that was
-        not said.
+      sizes: by mode, the name of the argument for the global batch size, and the size; None if not
+        given.
 
     Raises:
-      ValueError: a size cannot be shared out to the replicas, or `num_shards` is not their number.
+      ValueError: a size cannot be divided among the replicas, or `num_shards` is not their number.
     """
 
     _: dataclasses.KW_ONLY
@@ -47,23 +47,23 @@ class GlobalBatches(Batches):
 
     @property
     def tpu_config(self) -> TPUConfig:
-        """The config's, or the default one."""
+        """The config's `tpu_config`, or the default one."""
         return getattr(self.config, "tpu_config", TPUConfig())
 
     @property
     def host_call_steps(self) -> int:
-        """How many steps from one `host_call` to the next."""
+        """The number of steps between `host_call`s."""
         return self.tpu_config.experimental_host_call_every_n_steps
 
     def model_params(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
-        """The caller's, and `use_tpu`, `context` and `batch_size`."""
+        """Returns the caller's params with `use_tpu`, `context` and `batch_size`."""
         params = super().model_params(mode, strategy)
         params.update(use_tpu=is_tpu(strategy), context=self._make_context(mode, strategy))
         batch_size = self._model_batch_size(mode, strategy)
         return _with_batch_size(params, batch_size)
 
     def export_params(self, mode: str) -> dict[str, Any]:
-        """Without a `batch_size`: what is exported takes batches of any."""
+        """Returns the params without `batch_size`, because exported models take any."""
         params = super().export_params(mode)
         params.pop("batch_size", None)
         return params
@@ -71,31 +71,31 @@ class GlobalBatches(Batches):
     def input_params(
         self, mode: str, strategy: tf.distribute.Strategy, input_context: tf.distribute.InputContext
     ) -> dict[str, Any]:
-        """With the `batch_size` that a batch of this call of `input_fn` is to have."""
+        """Returns the params with the `batch_size` for this `input_fn` call."""
         params = super().input_params(mode, strategy, input_context)
         params["context"] = self._make_context(mode, strategy, input_context)
-        # Only to `model_fn` it always says what is so.
+        # The actual value is passed only to `model_fn`.
         params["use_tpu"] = self.params.get("use_tpu", False)
         batch_size = self._input_batch_size(mode, strategy)
         return _with_batch_size(params, batch_size)
 
     def in_words(self, mode: str, strategy: tf.distribute.Strategy) -> str:
-        """How many examples the replicas take at a time; "" if that was not said."""
+        """Describes the number of examples that the replicas take at a time; "" if unknown."""
         batch_size = self._model_batch_size(mode, strategy)
         if batch_size is not None and self._is_broadcast(mode):
             return f"the same {batch_in_words(batch_size, 1)} on each replica"
         return batch_in_words(batch_size, strategy.num_replicas_in_sync)
 
     def batch_size(self, mode: str) -> int | None:
-        """As in `sizes`."""
+        """Returns the size in `sizes`."""
         return self.sizes[mode][1]
 
     def pipeline(self, mode: str) -> int:
-        """Which `InputPipelineConfig` holds in this mode."""
+        """Returns the `InputPipelineConfig` kind for a mode."""
         return pipeline_kind(self.tpu_config, mode)
 
     def build_input(self, input_fn: Callable, mode: str, strategy: tf.distribute.Strategy) -> Input:
-        """As an Estimator's; raises if its batches are not of the size that was promised."""
+        """Builds the input; raises an error if its batches do not have the promised size."""
         source = super().build_input(input_fn, mode, strategy)
         asked_for = self._input_batch_size(mode, strategy)
         if asked_for is not None:
@@ -107,20 +107,20 @@ class GlobalBatches(Batches):
         return source
 
     def _input_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:
-        """How many examples a batch of `input_fn` should have, if that was said."""
+        """Returns how many examples a batch of `input_fn` must have; None if unknown."""
         if self.pipeline(mode) == InputPipelineConfig.SLICED:
             size = self.sizes[mode][1]
             return size if size is None else size // workers_of(strategy).count
         return self._model_batch_size(mode, strategy)
 
     def _model_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:
-        """How many examples a replica takes a step; None if that was not said."""
+        """Returns how many examples a replica takes in a step; None if unknown."""
         argument, global_batch_size = self.sizes[mode]
         if global_batch_size is None:
             return None
         num_replicas = strategy.num_replicas_in_sync
         if self._is_broadcast(mode):
-            num_replicas = 1  # Each replica gets all of them.
+            num_replicas = 1  # Each replica gets the whole batch.
         return per_replica_batch_size(global_batch_size, num_replicas, argument)
 
     def _make_context(
@@ -129,7 +129,7 @@ class GlobalBatches(Batches):
         strategy: tf.distribute.Strategy,
         input_context: tf.distribute.InputContext | None = None,
     ) -> TPUContext:
-        """What `params["context"]` is, for a call of `input_fn` or for `model_fn`."""
+        """Makes `params["context"]`, for an `input_fn` call or for `model_fn`."""
         num_hosts, host = self.hosts(mode, strategy)
         num_replicas = num_local_replicas(strategy) * num_hosts
         return TPUContext(num_replicas, input_context, num_hosts, host)
@@ -139,7 +139,7 @@ class GlobalBatches(Batches):
 
 
 def _with_batch_size(params: Any, batch_size: int | None) -> Any:
-    """These params, whatever their class, with a batch size if there is one."""
+    """Adds a batch size, if there is one, to params of any class."""
     if batch_size is not None:
         params["batch_size"] = batch_size
     return params

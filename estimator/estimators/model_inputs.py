@@ -1,4 +1,4 @@
-"""What `model_fn` and `input_fn` are given in each mode, and how batches come to the replicas."""
+"""The arguments of `model_fn` and `input_fn` in each mode, and how replicas get their batches."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from estimator.spec import ModeKeys
 
 @dataclasses.dataclass(frozen=True)
 class Batches:
-    """An Estimator's: batches are as `input_fn` makes them, and `params` the same everywhere.
+    """An Estimator's batches: they are as `input_fn` makes them, and `params` never change.
 
     Attributes:
-      config: how it runs.
-      params: the caller's.
-      batch_axis: of each tensor of a batch, flattened, the dimension that counts the examples;
-        None is the first of each.
+      config: the Estimator's config.
+      params: the caller's params.
+      batch_axis: for each tensor of a batch, flattened, the dimension that counts the examples;
+        None means the first of each.
     """
 
     config: RunConfig
@@ -34,55 +34,55 @@ class Batches:
     batch_axis: Sequence[int] | None = None
 
     def model_params(self, mode: str, strategy: tf.distribute.Strategy) -> Any:
-        """What `model_fn` gets as `params` in this mode."""
+        """Returns the `params` for `model_fn` in this mode."""
         del mode, strategy
         return copy.deepcopy(self.params)
 
     def export_params(self, mode: str) -> Any:
-        """What `model_fn` gets when it is exported."""
+        """Returns the `params` for `model_fn` in an export."""
         return self.model_params(mode, make_no_strategy())
 
     def input_params(
         self, mode: str, strategy: tf.distribute.Strategy, input_context: tf.distribute.InputContext
     ) -> Any:
-        """What this call of `input_fn` gets."""
+        """Returns the `params` for an `input_fn` call."""
         del input_context
         return self.model_params(mode, strategy)
 
     def in_words(self, mode: str, strategy: tf.distribute.Strategy) -> str:
-        """How many examples the replicas take at a time; "" if that was not said."""
+        """Describes the number of examples that the replicas take at a time; "" if unknown."""
         del mode, strategy
         return ""
 
     def batch_size(self, mode: str) -> int | None:
-        """The global batch size that the caller gave; None if the input decides."""
+        """Returns the caller's global batch size; None if the input decides."""
         del mode
         return None
 
     def pipeline(self, mode: str) -> int:
-        """Which `InputPipelineConfig` holds in this mode."""
+        """Returns the `InputPipelineConfig` kind for a mode."""
         del mode
         return InputPipelineConfig.PER_HOST_V1
 
     @property
     def host_call_steps(self) -> int:
-        """How many steps from one `host_call` to the next."""
+        """The number of steps between `host_call`s."""
         return 1
 
     def hosts(self, mode: str, strategy: tf.distribute.Strategy) -> tuple[int, int]:
-        """How many tasks call `input_fn` for one model, and the index of this one."""
+        """Returns how many tasks call `input_fn` for one model, and the index of this one."""
         if mode == ModeKeys.TRAIN and self.config.num_ps_replicas:
             return self.config.num_worker_replicas, self.config.global_id_in_cluster or 0
         workers = workers_of(strategy)
         return workers.count, workers.index
 
     def build_input(self, input_fn: Callable, mode: str, strategy: tf.distribute.Strategy) -> Input:
-        """Calls `input_fn` for the replicas of this task, as often as its pipeline says."""
+        """Calls `input_fn` for this task's replicas, as often as its pipeline requires."""
         num_replicas = num_local_replicas(strategy)
         workers = workers_of(strategy)
         num_pipelines, pipeline = self.hosts(mode, strategy)
         kind = self.pipeline(mode)
-        if mode != ModeKeys.TRAIN:  # Its batches are dealt out, and cut, when they are fed.
+        if mode != ModeKeys.TRAIN:  # The batches are distributed and split when they are fed.
             kind = InputPipelineConfig.PER_HOST_V1
 
         def build(index: int, num_calls: int) -> Input:

@@ -1,4 +1,4 @@
-"""What `evaluate` and `predict` write, say and hand out."""
+"""Writes, logs and returns the results of `evaluate` and `predict`."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def write_evaluation(
     config: RunConfig,
     checkpoint_path: str | None,
 ) -> None:
-    """Writes the results of an evaluation for TensorBoard and for programs, and says them.
+    """Writes the results of an evaluation for TensorBoard and other programs, and logs them.
 
-    Of a cluster's tasks the chief and the evaluator do: each task may evaluate, in one directory.
+    In a cluster only the chief and the evaluator write, because all tasks share one directory.
 
     Args:
       results: the metrics, "loss" and "global_step".
-      what: was evaluated, in words.
-      name: of the evaluation.
-      eval_dir: where its event file is.
-      config: its `model_dir` is filled in.
-      checkpoint_path: of the checkpoint that was evaluated, if it was one.
+      what: describes what was evaluated.
+      name: the name of the evaluation.
+      eval_dir: the directory of its event file.
+      config: the config, with its `model_dir` filled in.
+      checkpoint_path: the path of the checkpoint that was evaluated, if any.
     """
     if not _is_telling(config):
         return
@@ -49,18 +49,18 @@ def write_evaluation(
 
 
 def say_what_predicts(path: str, config: RunConfig) -> None:
-    """Says which checkpoint predictions are made with."""
+    """Logs which checkpoint is used for predictions."""
     if _is_telling(config):
         say("Predicting with %s", path)
 
 
 def _is_telling(config: RunConfig) -> bool:
-    """Whether this task of a cluster, or the only one, tells of evaluations and predictions."""
+    """Returns whether this task reports evaluations and predictions."""
     return config.is_chief or config.task_type == EVALUATOR
 
 
 def rows(batches: Iterator[Any]) -> Iterator[Any]:
-    """Takes batches of predictions apart into examples."""
+    """Splits batches of predictions into examples."""
     for batch in batches:
         _check_first_dimensions(batch)
         if not isinstance(batch, Mapping):
@@ -72,7 +72,7 @@ def rows(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def _check_first_dimensions(batch: Any) -> None:
-    """Raises unless all arrays of a batch of predictions have as many rows."""
+    """Raises an error unless all arrays of a batch of predictions have the same number of rows."""
     way_out = "so they cannot be taken apart into examples. Pass `yield_single_examples=False`"
     named = batch if isinstance(batch, Mapping) else {"predictions": batch}
     for key, value in named.items():

@@ -1,4 +1,4 @@
-"""What `train` runs: a strategy that can train here, what to start from, and the program."""
+"""Prepares `train`: its strategy, its initial values, and the program."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from estimator.spec import ModeKeys
 
 
 def make_training_strategy(config: RunConfig) -> tf.distribute.Strategy:
-    """The strategy to train under; raises if it cannot, or not in this task of the cluster."""
+    """Returns the training strategy; raises an error if this task cannot train under it."""
     strategy = make_strategy(config, ModeKeys.TRAIN)
     check_trainable(config, strategy)
     check_fits_cluster(config, strategy)
@@ -33,9 +33,9 @@ def make_training_strategy(config: RunConfig) -> tf.distribute.Strategy:
 def find_start(
     warm_start: WarmStartSettings | None, found: Sequence[str], config: RunConfig
 ) -> OldModel | None:
-    """What training starts from; None if nothing, or if checkpoints of its own are found.
+    """Returns the old model to warm-start from; None if there is none, or if checkpoints exist.
 
-    In a cluster it is the chief that gives the variables their values, and its files that count.
+    In a cluster, the chief provides the initial values, so only its files count.
     """
     if warm_start is None or not (config.is_chief or config.cluster.is_alone):
         return None
@@ -48,7 +48,7 @@ def find_start(
 def build_program(
     model: Model, input_fn: Callable, strategy: tf.distribute.Strategy, batches: Batches
 ) -> TrainProgram:
-    """Builds the input and the model, as the config says."""
+    """Builds the input and the model according to the config."""
     config = batches.config
     program = build_train_program(
         model,
@@ -65,12 +65,12 @@ def build_program(
 
 
 def hooks_of_model(program: TrainProgram, config: RunConfig) -> tuple:
-    """Those that the model wants around training in this task."""
+    """Returns the model's training hooks for this task."""
     return training_hooks(program.spec, config.is_chief)
 
 
 def _make_device_fn(config: RunConfig, strategy: tf.distribute.Strategy) -> Callable | None:
-    """What puts variables on ps tasks, if nobody else does."""
+    """Returns the function that places variables on ps tasks; None if others place them."""
     places_itself = config.train_distribute is not None or strategy.num_replicas_in_sync > 1
     if not config.num_ps_replicas or config.device_fn is not None or places_itself:
         return None

@@ -1,1 +1,1 @@
-"""Running evaluation and prediction programs, which stay warm from call to call."""
+"""Runs evaluation and prediction programs, which stay warm between calls."""

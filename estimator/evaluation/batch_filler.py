@@ -1,4 +1,4 @@
-"""Fills up batches for programs of one shape; see `estimator/program/fixed_shape.py`."""
+"""Pads batches for programs of a single shape; see `estimator/program/fixed_shape.py`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ Batch = list[np.ndarray]
 
 
 def padded(batches: Iterator[Batch], padding: Padding, num_replicas: int) -> Iterator[Batch]:
-    """Yields full batches, each with its number of real rows and its loss's weight.
+    """Yields full batches, each with its number of real rows and the weight of its loss.
 
     Args:
-      batches: component arrays; any batch may have fewer rows than there is room for.
-      padding: of the program.
-      num_replicas: all of them run together: at the end, batches without a real row are added.
+      batches: component arrays; any batch may have fewer rows than the batch size.
+      padding: the program's padding.
+      num_replicas: the number of replicas, which run together: at the end, batches without real
+        rows are added.
 
     Raises:
       ValueError: the parts of a batch have different numbers of rows, or too many.
@@ -34,7 +35,7 @@ def padded(batches: Iterator[Batch], padding: Padding, num_replicas: int) -> Ite
 
 
 def limited(batches: Iterator[Batch], steps: int | None, batches_per_step: int) -> Iterator[Batch]:
-    """The first batches: those of so many steps; all if None."""
+    """Yields the batches of the first `steps` steps; all if None."""
     return itertools.islice(batches, None if steps is None else steps * batches_per_step)
 
 
@@ -63,12 +64,12 @@ def _num_rows(batch: Batch, padding: Padding) -> int:
 
 
 def _largest_divisor(size: int, most: int) -> int:
-    """The largest divisor of `size` that is at most `most`."""
+    """Returns the largest divisor of `size` that is at most `most`."""
     return next(part for part in range(most, 0, -1) if size % part == 0)
 
 
 def _rows_repeated(batch: Batch, padding: Padding, at: int, part: int) -> Batch:
-    """The arrays of a batch that holds these rows again and again."""
+    """Returns a batch that repeats `part` rows, starting at row `at`."""
     rows = at + np.arange(padding.batch_size) % part
     return [
         array[rows] if is_padded else array

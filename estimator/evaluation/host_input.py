@@ -1,7 +1,7 @@
-"""The input of an evaluation or a prediction: a graph and a session of its own.
+"""Runs the input of an evaluation or prediction in its own graph and session.
 
-The model's program outlives the input: it is fed, so it neither grows nor is built again when the
-next call comes with another dataset.
+The model's program outlives the input: it is fed, so it neither grows nor is rebuilt when the next
+call uses another dataset.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from estimator import _tf
 from estimator.input.input_calls import Input, batch_tensors
 from estimator.input.pipelines import cut, make_axes, make_sliced_element
 
-# An input's graph is a few ops around a dataset, and runs once: optimizing it costs more than it
-# brings. (tf.data optimizes the dataset by itself.)
+# An input's graph is a few ops around a dataset, and runs once, so optimizing it costs more than it
+# saves. (tf.data optimizes the dataset itself.)
 _CONFIG = tf.compat.v1.ConfigProto()
 _CONFIG.graph_options.rewrite_options.disable_meta_optimizer = True
 
 
 @dataclasses.dataclass(frozen=True)
 class OpenInput:
-    """An input that is read.
+    """An input that is being read.
 
     Attributes:
-      session: on the input's graph; its tables are filled.
+      session: a session on the input's graph, with initialized tables.
       batches: the component tensors of each batch, as arrays.
     """
 
@@ -39,22 +39,22 @@ class OpenInput:
 
 
 class SessionOfBoth:
-    """The model's session to hooks, which runs what is of the input's graph in the input's session.
+    """Presents the model's session to hooks, but runs the input's ops in the input's session.
 
-    An `input_fn` that returns tensors leaves it to a hook to run its `iterator.initializer`.
+    An `input_fn` that returns tensors relies on a hook to run its `iterator.initializer`.
     """
 
     def __init__(self, model: tf.compat.v1.Session, source: tf.compat.v1.Session) -> None:
-        """Takes both; whatever it does not have itself, the model's session has."""
+        """Wraps both sessions; other attributes are those of the model's session."""
         self._model = model
         self._source = source
 
     def run(self, fetches: Any, *args: Any, **kwargs: Any) -> Any:
-        """`Session.run` of the session whose graph holds the first of the fetches."""
+        """Calls `run` of the session whose graph holds the first fetch."""
         return self._session_of(fetches).run(fetches, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """The model's session's."""
+        """Returns the attribute of the model's session."""
         return getattr(self._model, name)
 
     def _session_of(self, fetches: Any) -> tf.compat.v1.Session:
@@ -67,11 +67,11 @@ class SessionOfBoth:
 
 
 class HostInput:
-    """Batches of one call of `input_fn`, as lists of NumPy arrays.
+    """The batches of one `input_fn` call, as lists of NumPy arrays.
 
     Attributes:
-      element: (features, labels) as type specs; what a program is built for.
-      batches_per_step: how many are one global batch.
+      element: (features, labels) as type specs, for which a program is built.
+      batches_per_step: the number of batches in a global batch.
     """
 
     def __init__(
@@ -84,16 +84,17 @@ class HostInput:
         batch_axis: Sequence[int] | None = None,
         max_batches: int | None = None,
     ) -> None:
-        """Calls `input_fn` in a graph of its own.
+        """Calls `input_fn` in a separate graph.
 
         Args:
           build: builds the input in the default graph.
-          seed: of the graph.
-          has_labels: whether the labels are wanted; if not, they are never computed.
-          batches_per_step: how many are one global batch: one for each replica that is asked for.
-          num_slices: how many parts each batch is cut into, which then are the batches.
-          batch_axis: along which dimension of each tensor; None is the first.
-          max_batches: it ends after so many, at the latest.
+          seed: the graph's seed.
+          has_labels: whether labels are needed; if not, they are never computed.
+          batches_per_step: the number of batches in a global batch, one for each replica.
+          num_slices: the number of parts that each batch is split into, which then count as
+            batches.
+          batch_axis: the dimension along which to split each tensor; None means the first.
+          max_batches: the maximum number of batches; None for no limit.
         """
         self.batches_per_step = batches_per_step
         self._max_batches = max_batches
@@ -117,7 +118,7 @@ class HostInput:
 
     @property
     def key(self) -> tuple:
-        """Equal for inputs that one program can be fed with."""
+        """A key that is equal for inputs that the same program can be fed with."""
         flat = tf.nest.flatten(self.element, expand_composites=True)
         shapes = tuple(None if spec is None else (spec.dtype, str(spec.shape)) for spec in flat)
         return str(tf.nest.map_structure(_kind, self.element)), shapes
@@ -127,10 +128,10 @@ class HostInput:
         """Opens a session on the input, closed when the block ends.
 
         Args:
-          must_end: raise ValueError if there is no last batch.
+          must_end: whether to raise ValueError if the dataset is infinite.
         """
         with contextlib.ExitStack() as stack:
-            # Not entered: it would stay the caller's default session between two batches.
+            # Not entered, because it would remain the caller's default session between two batches.
             session = tf.compat.v1.Session(graph=self._graph, config=_CONFIG)
             stack.callback(session.close)
             if self._initializers:
@@ -142,7 +143,7 @@ class HostInput:
     def _batches(
         self, session: tf.compat.v1.Session, stack: contextlib.ExitStack
     ) -> Iterator[list[np.ndarray]]:
-        """Starts the input with the first batch, after what hooks do with the session."""
+        """Starts the input at the first batch, after hooks have used the session."""
         if self._start is not None:
             session.run(self._start)
         if self._has_queues:
@@ -154,7 +155,7 @@ class HostInput:
         yield from self._dealt(_taken(_tf.make_callable(session, self._tensors, [])))
 
     def _dealt(self, batches: Iterator[list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
-        """The parts that the batches are cut into, as many as are wanted."""
+        """Yields the parts of the batches, up to `max_batches`."""
         if self._num_slices > 1:
             batches = (part for b in batches for part in cut(b, self._axes, self._num_slices))
         return itertools.islice(batches, self._max_batches)
@@ -180,14 +181,14 @@ def _has(graph: tf.Graph, name: str) -> bool:
 
 
 def _taken(take: Callable[[], list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
-    """Batches to the input's end."""
+    """Yields batches until the input ends."""
     with contextlib.suppress(tf.errors.OutOfRangeError):
         while True:
             yield take()
 
 
 def _initializers() -> list[tf.Operation]:
-    """Of the variables and tables in the default graph; each first run of an op costs time."""
+    """Returns the initializers of variables and tables; one call, as each first run costs time."""
     v1 = tf.compat.v1
     variables = [*v1.global_variables(), *v1.local_variables()]
     tables = v1.get_collection(v1.GraphKeys.TABLE_INITIALIZERS)

@@ -1,4 +1,4 @@
-"""Evaluation and prediction with a program, a session and weights that stay."""
+"""Evaluates and predicts with a program, a session and weights that are kept between calls."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _WITHOUT_SERVER = (
 )
 
 
-# In place of the identity of one.
+# Stands for the identity of a checkpoint.
 _NO_CHECKPOINT = ("", b"")
 
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """What is evaluated or predicted with: without checkpoints and a state, the initial values.
+    """The weights to evaluate or predict with; the initial values if all are empty.
 
     Attributes:
-      paths: of checkpoints, the newest first.
-      state: what a checkpoint would hold, in memory.
-      warm_start: where the initial values come from, besides the initializers.
+      paths: paths of checkpoints, newest first.
+      state: the contents of a checkpoint in memory.
+      warm_start: the source of initial values, besides the initializers.
     """
 
     paths: Sequence[str] = ()
@@ -51,15 +51,16 @@ class Weights:
 
 
 class WarmSession:
-    """A session on a program that stays open between calls.
+    """A session on a program, kept open between calls.
 
-    Weights are restored only when another checkpoint is asked for.
+    Weights are restored only when a different checkpoint is requested.
 
     Attributes:
-      program: what it runs.
-      session: on the program's graph.
-      key: of the inputs that it can be fed with.
-      is_used_up: whether an evaluation left what cannot be set back, such as the rows of a table.
+      program: the program to run.
+      session: a session on the program's graph.
+      key: the key of the inputs that it can be fed with.
+      is_used_up: whether an evaluation has left state that cannot be reset, such as rows of a
+        table.
     """
 
     def __init__(
@@ -70,18 +71,18 @@ class WarmSession:
         connection: Connection,
         timeout_secs: float,
     ) -> None:
-        """Opens the session; its variables have no values before `restore`.
+        """Opens the session; its variables have no values until `restore`.
 
         Args:
-          program: what it runs.
-          setup: of the program.
-          key: of the inputs that it can be fed with.
-          connection: how it reaches the server that it runs on.
-          timeout_secs: how long it waits for that server.
+          program: the program to run.
+          setup: the program's setup.
+          key: the key of the inputs that it can be fed with.
+          connection: the connection to the server that it runs on.
+          timeout_secs: how long to wait for that server.
 
         Raises:
-          TimeoutError: that server is not there.
-          ValueError: that server cannot run the program.
+          TimeoutError: the server does not answer.
+          ValueError: the server cannot run the program.
         """
         check_runs_there(program.graph, connection)
         self.program = program
@@ -104,23 +105,23 @@ class WarmSession:
         self._run.start(self.session, tf.train.Coordinator())
 
     def restore(self, weights: Weights) -> str:
-        """Gives the variables their values, if they have others; returns what these are, in words.
+        """Sets the variables to `weights` unless they have them already; describes the weights.
 
-        The first of the checkpoints that is whole is restored.
+        Restores the first checkpoint that is readable.
         """
         if not self.has(weights):
             self._restored = None
             self._restored = self._start(weights)
             self._setup.run_local_init(self.session)
         if weights.state is not None:
-            self._restored = None  # These have no name to know them by.
+            self._restored = None  # Weights in memory cannot be recognized later.
             return "the weights in memory"
         assert self._restored is not None
         path = self._restored[0]
         return path or "the initial values (there is no checkpoint yet)"
 
     def _start(self, weights: Weights) -> tuple[str, bytes]:
-        """Gives the variables their values; returns the identity of the checkpoint they are of."""
+        """Sets the variables; returns the identity of their checkpoint."""
         if weights.state is not None:
             self._check_no_init_fn()
             load_state(self._setup.saver, self.session, weights.state)
@@ -133,7 +134,7 @@ class WarmSession:
         return _NO_CHECKPOINT
 
     def _check_no_init_fn(self) -> None:
-        """Raises if the model's Scaffold would have to give the variables their values."""
+        """Raises an error if the model's Scaffold would have to initialize the variables."""
         scaffold = self.program.spec.scaffold
         if scaffold is not None and scaffold.init_fn is not None:
             raise ValueError(
@@ -143,22 +144,22 @@ class WarmSession:
             )
 
     def can_start(self, weights: Weights) -> bool:
-        """Whether its graph has the op of the warm start that the weights may need."""
+        """Returns whether its graph has the warm-start op that the weights may need."""
         return weights.warm_start is None or self._setup.has_warm_start
 
     @property
     def checkpoint_path(self) -> str | None:
-        """The checkpoint whose weights it has; None if they are of no checkpoint."""
+        """The checkpoint whose weights are loaded; None if they are not from a checkpoint."""
         return (self._restored[0] or None) if self._restored is not None else None
 
     @property
     def is_lost(self) -> bool:
-        """Whether its server is gone or was started again, with all that it had; or its TPU is."""
+        """Whether its server or TPU has failed or was restarted, with all its state."""
         has_failed = num_failures(self.program.strategy) != self._num_failures
         return has_failed or self._health.is_any_away()
 
     def has(self, weights: Weights) -> bool:
-        """Whether it restored them last, and a checkpoint's files are still the same ones."""
+        """Returns whether these weights are loaded, from the same checkpoint files."""
         if weights.state is not None or self._restored is None:
             return False
         paths = weights.paths
@@ -166,12 +167,12 @@ class WarmSession:
 
     @property
     def is_as_built(self) -> bool:
-        """Whether no hook has added to the graph, which would take up memory and names for good."""
+        """Whether no hook has extended the graph, which would use memory and names permanently."""
         return self._setup.graph.version == self._version_as_built
 
     @property
     def is_predicting(self) -> bool:
-        """Whether the weights must stay, for a prediction that may go on."""
+        """Whether an unfinished prediction still needs the weights."""
         states = map(inspect.getgeneratorstate, self._predictions)
         return any(state != inspect.GEN_CLOSED for state in states)
 
@@ -181,19 +182,19 @@ class WarmSession:
         keys: Sequence[str] | None,
         hooks: Sequence[Hook],
     ) -> Generator[Any, None, None]:
-        """`run_prediction`, which from now on counts as a prediction that goes on."""
+        """Starts `run_prediction`, and tracks it as an unfinished prediction."""
         prediction = run_prediction(self, host_input, keys, hooks)
         self._predictions.add(prediction)
         return prediction
 
     def twin(self) -> WarmSession:
-        """Another session on the same program, without weights yet."""
+        """Opens another session on the same program, without weights yet."""
         return WarmSession(
             self.program, self._setup, self.key, self._connection, self._timeout_secs
         )
 
     def hooked(self, hooks: Sequence[Hook], source: OpenInput) -> HookedSession:
-        """A way to make calls with hooks around them; without hooks, always the same."""
+        """Returns a session that calls hooks; without hooks, always the same one."""
         if not hooks:
             return self._run
         graph = self._setup.graph
@@ -207,7 +208,7 @@ class WarmSession:
         return hooked
 
     def reset_metrics(self) -> None:
-        """Sets local variables, the metrics' among them, to their first values."""
+        """Resets local variables, including those of metrics."""
         assert isinstance(self.program, EvalProgram)
         self.is_used_up = self.program.leaves_state
         self.session.run(self.program.reset)
@@ -215,20 +216,20 @@ class WarmSession:
             self._setup.run_local_init(self.session)
 
     def global_step(self) -> int:
-        """The global step of the weights."""
+        """Returns the global step of the weights."""
         return int(self.session.run(self.program.current_step))
 
     def close(self) -> None:
-        """Frees the session."""
+        """Closes the session."""
         self._end()
 
 
 def _end_session(session: tf.compat.v1.Session, health: TaskHealth) -> None:
-    """Closes a session, unless its server is gone, of which it would wait for an answer."""
+    """Closes a session; abandons it if its server is gone and would not answer."""
     if isinstance(session, _tf.InterruptibleSession):
         if health.is_any_away():
             session.give_up()
-        session.wait = None  # When the process ends no thread starts any more.
+        session.wait = None  # No new thread can be started at process exit.
     session.close()
     health.close()
 
@@ -242,16 +243,16 @@ def run_evaluation(
     """Evaluates up to `steps` global batches, each example once.
 
     Args:
-      warm: its program is an EvalProgram, its weights are restored.
-      host_input: gives one batch a replica and step.
-      steps: None for all.
-      hooks: around each step.
+      warm: a session on an EvalProgram, with weights restored.
+      host_input: yields one batch for each replica and step.
+      steps: the maximum number of steps; None for all.
+      hooks: hooks called around each step.
 
     Returns:
-      The metrics by name, and "loss". What NumPy has no type for, such as bfloat16, is float32.
+      The metrics by name, and "loss". Types that NumPy lacks, such as bfloat16, become float32.
 
     Raises:
-      ValueError: there was no batch, or there is no last one and nothing that stops.
+      ValueError: there was no batch, or the dataset is infinite and nothing stops the evaluation.
     """
     program = warm.program
     assert isinstance(program, EvalProgram)
@@ -267,7 +268,8 @@ def run_evaluation(
                 if program.padding is not None:
                     total, weight = total + float(loss[0]), weight + float(loss[1])
                     continue
-                # A scalar counts once a batch, as Estimator always did; a vector once an example.
+                # A scalar counts once for each batch, as in tf.estimator; a vector once for each
+                # example.
                 total += float(np.sum(_in_numpy(loss)))
                 weight += np.size(loss)
             if session.should_stop:
@@ -319,7 +321,7 @@ def run_prediction(
 def _groups(
     batches: Iterator[list[np.ndarray]], program: EvalProgram | PredictProgram
 ) -> Iterator[list[list[np.ndarray]]]:
-    """A batch for each replica; the last group may have fewer, unless batches are filled up."""
+    """Groups batches by step; the last group may have fewer, unless batches are padded."""
     num_replicas = len(program.feeds)
     if program.padding is not None:
         batches = padded(batches, program.padding, num_replicas)
@@ -328,14 +330,14 @@ def _groups(
 
 
 def _has_rows(program: EvalProgram | PredictProgram, batch: list[np.ndarray]) -> bool:
-    """Whether one of the rows is real: at the end, replicas are fed that have nothing to do."""
+    """Returns whether a batch has real rows; at the end, idle replicas are fed padding only."""
     return program.padding is None or batch[-2] > 0
 
 
 def _eval_call(
     program: EvalProgram, group: list[list[np.ndarray]]
 ) -> tuple[list[Any], list[tf.Tensor], list[np.ndarray]]:
-    """Fetches, feeds and values for the replicas that have a batch; the others do not run."""
+    """Returns fetches, feeds and values for the replicas that have a batch; others do not run."""
     used = range(len(group))
     fetches = [program.losses[i] for i in used]
     for i in used:
@@ -346,10 +348,10 @@ def _eval_call(
 
 
 def _in_numpy(value: Any) -> Any:
-    """The value, as float32 if NumPy has no type of its own for it.
+    """Converts a value to float32 if NumPy has no such type.
 
-    bfloat16 is of no kind of numbers there, so nobody who asks for one would see it; and a sum of
-    it has 8 bits.
+    NumPy does not treat bfloat16 as a number, so users would not see it, and sums of it have only 8
+    bits.
     """
     return np.float32(value) if np.asarray(value).dtype.kind == "V" else value
 

@@ -1,4 +1,4 @@
-"""The numbered directory of an export: there whole, or not at all."""
+"""Writes the numbered directory of an export, which is complete or absent."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from estimator.export.unfinished import remove_abandoned_dirs, unfinished_dir, u
 
 
 def make_base_path(export_dir_base: Any) -> str:
-    """The directory of the numbered directories as a string; it need not exist.
+    """Returns the parent of the numbered directories as a string; it need not exist.
 
     Raises:
-        ValueError: if it is empty, no path, or a file.
+        ValueError: it is empty, not a path, or a file.
     """
     if not isinstance(export_dir_base, str | bytes | os.PathLike) or not export_dir_base:
         raise ValueError(
@@ -37,17 +37,17 @@ def make_base_path(export_dir_base: Any) -> str:
 def write_numbered_dir(
     base: str, write: Callable[[str], None], clock: Callable[[], float] = time.time
 ) -> str:
-    """Makes `<base>/<number>` with what `write` puts into it.
+    """Creates `<base>/<number>` with the contents that `write` produces.
 
-    The number is the time in seconds; where that or a later one is there already, the number after
-    the latest, so that the newest export always has the highest. `write` gets a directory of
-    another name, which is renamed when `write` has returned, and removed if it raises. Such a
-    directory that a process left which was killed is removed here.
+    The number is the time in seconds, or one more than the highest existing number if that is not
+    lower, so that the newest export always has the highest number. `write` gets a directory with
+    another name, which is renamed when `write` returns, and removed if it raises an error. Such
+    directories of processes that were killed are removed here.
 
     Args:
-        base: made if it is not there.
-        write: is called once with the path of an empty directory.
-        clock: seconds since 1970.
+        base: the parent directory, created if needed.
+        write: called once with the path of an empty directory.
+        clock: returns seconds since 1970.
 
     Returns:
         The path of the numbered directory.
@@ -60,7 +60,7 @@ def write_numbered_dir(
 
 
 def numbered_dirs(base: str) -> list[str]:
-    """The numbered directories in `base`, which need not exist, by their numbers."""
+    """Returns the numbered directories in `base`, which need not exist, in order."""
     if not tf.io.gfile.isdir(base):
         return []
     names = [name.rstrip("/") for name in tf.io.gfile.listdir(base)]
@@ -70,17 +70,17 @@ def numbered_dirs(base: str) -> list[str]:
 
 
 def remove_numbered_dir(path: str) -> None:
-    """Removes a numbered directory; who looks for numbers sees it whole, or not at all."""
+    """Removes a numbered directory atomically."""
     unfinished = unfinished_path(os.path.dirname(path), int(time.time()))
     tf.io.gfile.rename(path, unfinished)
     tf.io.gfile.rmtree(unfinished)
 
 
 def make_extra_assets(assets_extra: Mapping[str, str] | None) -> dict[str, str]:
-    """Relative destination, normalized, to source of each file to copy.
+    """Maps each normalized relative destination to the source of the file to copy.
 
     Raises:
-        ValueError: as `extra_asset_sources`, or a source is no file.
+        ValueError: as for `extra_asset_sources`, or a source is not a file.
     """
     extra = extra_asset_sources(assets_extra)
     for destination, source in extra.items():
@@ -93,11 +93,11 @@ def make_extra_assets(assets_extra: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def extra_asset_sources(assets_extra: Mapping[str, str] | None) -> dict[str, str]:
-    """As `make_extra_assets`, of sources that may not be there yet.
+    """Does the same as `make_extra_assets`, for sources that may not exist yet.
 
     Raises:
-        ValueError: if it is no dict of paths, or a destination lies outside the directory or is
-            there twice.
+        ValueError: it is not a dict of paths, or a destination is outside the directory or given
+          twice.
     """
     if assets_extra is None:
         return {}
@@ -120,7 +120,7 @@ def extra_asset_sources(assets_extra: Mapping[str, str] | None) -> dict[str, str
 
 
 def write_extra_assets(extra: Mapping[str, str], directory: str) -> None:
-    """Copies each source in `extra` to its place in `<directory>/assets.extra`."""
+    """Copies each source to its destination in `<directory>/assets.extra`."""
     for relative, source in extra.items():
         destination = os.path.join(directory, "assets.extra", relative)
         tf.io.gfile.makedirs(os.path.dirname(destination))
@@ -128,7 +128,7 @@ def write_extra_assets(extra: Mapping[str, str], directory: str) -> None:
 
 
 def _rename_to_number(directory: str, base: str, seconds: int) -> str:
-    """Renames to the first number that nobody else takes meanwhile."""
+    """Renames `directory` to the first number that no other process takes meanwhile."""
     names = (name.rstrip("/") for name in tf.io.gfile.listdir(base))
     number = max([seconds, *(int(name) + 1 for name in names if re.fullmatch("[0-9]+", name))])
     while True:

@@ -1,4 +1,4 @@
-"""Writes the programs of an export, with the weights of a checkpoint, as one SavedModel."""
+"""Writes the programs of an export, with a checkpoint's weights, as one SavedModel."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def run_export(
     """Writes the SavedModel; returns the path of its numbered directory.
 
     Args:
-      programs: the first has all the variables, and the others share them.
-      export_dir_base: the directory appears in it.
-      checkpoint_paths: newest first.
-      session_config: of the session that restores it.
+      programs: the programs; the first one has all variables, which the others share.
+      export_dir_base: the parent of the numbered directory.
+      checkpoint_paths: paths of checkpoints, newest first.
+      session_config: the config of the session that restores the checkpoint.
       assets_extra: files to copy into `assets.extra`.
-      as_text: write the graphs as text.
-      strip_default_attrs: leave out of the graphs what is a default.
+      as_text: whether to write the graphs as text.
+      strip_default_attrs: whether to omit attributes that have default values.
 
     Raises:
       ValueError: no checkpoint fits a program, a program has a variable that the first lacks, or
-        there is no signature. Nothing is written by then.
+        there is no signature. In that case nothing is written.
     """
     prepared = [_prepare(program, session_config) for program in programs]
     with opened(prepared[0].setup, checkpoint_paths) as (session, path):
@@ -63,7 +63,7 @@ def run_export(
 
 @dataclasses.dataclass(frozen=True)
 class _Prepared:
-    """A program, and what its graph needs besides a session."""
+    """A program, with its setup and signatures."""
 
     program: ExportProgram
     setup: Setup
@@ -77,7 +77,7 @@ def _prepare(program: ExportProgram, session_config: tf.compat.v1.ConfigProto) -
         session_config,
         is_evaluation=program.mode == ModeKeys.EVAL,
     )
-    # Neither an export nor who loads it opens the file writers of the model's summaries.
+    # Neither an export nor its loader opens the file writers of the model's summaries.
     writers = program.graph.get_collection("_SUMMARY_WRITER_V2")
     local = [[op for op in ops if op not in writers] for ops in setup.local_init_ops]
     setup = dataclasses.replace(setup, local_init_ops=local, must_be_ready=False)
@@ -91,7 +91,7 @@ def _graphs(
     for graph in prepared:
         with contextlib.ExitStack() as stack:
             session = first_session
-            if graph is not prepared[0]:  # Of which no values are written.
+            if graph is not prepared[0]:  # Only the first graph's values are written.
                 session = tf.compat.v1.Session(graph=graph.program.graph)
                 stack.callback(session.close)
             yield export.GraphToSave(
@@ -120,7 +120,7 @@ def _make_signatures(program: ExportProgram) -> dict:
 
 
 def _check_shared(path: str | None, first: _Prepared, other: _Prepared) -> None:
-    """Raises unless the SavedModel's variables, which are the first graph's, do for another."""
+    """Raises an error unless the first graph's variables suffice for another graph."""
     graph = other.program.graph
     if other.setup.is_saver_ours and path is not None:
         files.check_matches(path, graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES))

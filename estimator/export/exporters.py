@@ -1,8 +1,7 @@
-"""What `train_and_evaluate` exports after an evaluation: the latest, the last or the best model.
+"""Exporters for `train_and_evaluate`, which export the latest, the last or the best model.
 
-Each export holds a record of the evaluation that it was made after, in `assets.extra`. So a run
-that is started again knows the best metrics so far, and which directories are an exporter's to
-remove.
+Each export holds a record of its evaluation in `assets.extra`. So a restarted run knows the best
+metrics so far, and which directories an exporter may remove.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ _COMPARE_ARGUMENTS = ("best_eval_result", "current_eval_result")
 
 
 class Exporter(abc.ABC):
-    """Exports a model after an evaluation, or does not."""
+    """Decides after an evaluation whether to export the model."""
 
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """The directory in `<model_dir>/export`; differs from exporter to exporter."""
+        """The directory in `<model_dir>/export`, which must be unique among exporters."""
 
     @abc.abstractmethod
     def export(
@@ -45,18 +44,18 @@ class Exporter(abc.ABC):
         eval_result: dict[str, Any],
         is_the_final_export: bool,
     ) -> bytes | str | None:
-        """Called after an evaluation.
+        """Exports the model if the exporter wants to; called after each evaluation.
 
         Args:
           estimator: the Estimator that was evaluated.
           export_path: the directory to export into: `<model_dir>/export/<name>`.
           checkpoint_path: the checkpoint that was evaluated.
           eval_result: what `evaluate` returned.
-          is_the_final_export: whether training has ended. If it ends at a checkpoint that has been
-            evaluated before that was known, there is a second call for it.
+          is_the_final_export: whether training has ended. If it ends at a checkpoint that was
+            already evaluated, there is a second call for that checkpoint.
 
         Returns:
-          The path of what was written, None if nothing was.
+          The path of the export; None if there was none.
         """
 
 
@@ -101,7 +100,7 @@ class _SavedModelExporter(Exporter):
     def _write(
         self, estimator: Any, export_path: str, checkpoint_path: str, eval_result: dict[str, Any]
     ) -> bytes:
-        """Writes an export with its record, then removes those that are too many."""
+        """Writes an export with its record, then removes the oldest excess exports."""
         record = {
             "exporter": type(self).__name__,
             "checkpoint": os.path.basename(checkpoint_path),
@@ -120,14 +119,14 @@ class _SavedModelExporter(Exporter):
             )
         if self._exports_to_keep is not None:
             own = self._exports(export_path)
-            # Those of other programs count, too: this exporter may go on where another stopped.
+            # Exports of other programs count too, because this exporter may continue their series.
             counted = [p for p in numbered_dirs(export_path) if p in own or _is_time(p)]
             for old in counted[: -self._exports_to_keep]:
                 remove_numbered_dir(old)
         return written
 
     def _exports(self, export_path: str) -> dict[str, dict[str, float]]:
-        """The exports that this exporter has made, of all runs, oldest first: path to metrics."""
+        """Returns this exporter's exports of all runs, oldest first: path to metrics."""
         found = {}
         for path in numbered_dirs(export_path):
             record = read_record(path)
@@ -137,7 +136,7 @@ class _SavedModelExporter(Exporter):
 
 
 class LatestExporter(_SavedModelExporter):
-    """Exports after every evaluation, and keeps the latest exports."""
+    """Exports after every evaluation, and keeps only the latest exports."""
 
     def __init__(
         self,
@@ -147,14 +146,14 @@ class LatestExporter(_SavedModelExporter):
         as_text: bool = False,
         exports_to_keep: int | None = 5,
     ) -> None:
-        """Checks its arguments; writes nothing.
+        """Checks the arguments; writes nothing.
 
         Args:
           name: the directory in `<model_dir>/export`.
-          serving_input_receiver_fn: as for `Estimator.export_saved_model`, like the next two.
-          assets_extra: files to copy into `assets.extra`: destination there -> source path.
-          as_text: write the graph as text.
-          exports_to_keep: older ones of its own are removed; None keeps all.
+          serving_input_receiver_fn: returns the input receiver; see `Estimator.export_saved_model`.
+          assets_extra: files to copy into `assets.extra`: maps destinations there to source paths.
+          as_text: whether to write the graph as text.
+          exports_to_keep: the number of latest exports to keep; None keeps all.
 
         Raises:
           TypeError, ValueError: an argument is wrong.
@@ -170,7 +169,7 @@ class LatestExporter(_SavedModelExporter):
         eval_result: dict[str, Any],
         is_the_final_export: bool,
     ) -> bytes:
-        """Exports, unless this is a second call for the same checkpoint, as Exporter says."""
+        """Exports, unless this is a second call for the same checkpoint."""
         _check_evaluated(checkpoint_path, eval_result)
         if is_the_final_export and self._last is not None and self._last[0] == checkpoint_path:
             return self._last[1]
@@ -180,7 +179,7 @@ class LatestExporter(_SavedModelExporter):
 
 
 class FinalExporter(_SavedModelExporter):
-    """Exports once, when training has ended, for whatever reason."""
+    """Exports once, when training has ended for any reason."""
 
     def __init__(
         self,
@@ -189,7 +188,7 @@ class FinalExporter(_SavedModelExporter):
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
     ) -> None:
-        """Checks its arguments, which are those of LatestExporter; writes nothing."""
+        """Checks the arguments, which are those of LatestExporter; writes nothing."""
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, None)
 
     def export(
@@ -210,10 +209,10 @@ class FinalExporter(_SavedModelExporter):
 def loss_smaller(
     best_eval_result: Mapping[str, Any], current_eval_result: Mapping[str, Any]
 ) -> bool:
-    """Whether the current "loss" is below the best one.
+    """Returns whether the current "loss" is lower than the best one.
 
     Raises:
-      ValueError: one of them has no "loss".
+      ValueError: a result has no "loss".
     """
     for argument, result in (
         ("best_eval_result", best_eval_result),
@@ -225,10 +224,11 @@ def loss_smaller(
 
 
 class BestExporter(_SavedModelExporter):
-    """Exports when an evaluation is better than every one before, also those of earlier runs.
+    """Exports when an evaluation is better than all previous ones, including those of earlier runs.
 
-    The best of earlier runs is in the record of their newest export. Where there is none, the first
-    evaluation is exported. One in which a metric that `compare_fn` looks at is NaN never is.
+    The best result of earlier runs is in the record of their newest export. Without one, the first
+    evaluation is exported. An evaluation is never exported if a metric that `compare_fn` reads is
+    NaN.
     """
 
     def __init__(
@@ -241,17 +241,19 @@ class BestExporter(_SavedModelExporter):
         as_text: bool = False,
         exports_to_keep: int | None = 5,
     ) -> None:
-        """Checks its arguments; reads and writes nothing.
+        """Checks the arguments; reads and writes nothing.
 
         Args:
           name: the directory in `<model_dir>/export`.
-          serving_input_receiver_fn: as for `Estimator.export_saved_model`.
-          event_file_pattern: without effect: the records of exports tell the best of earlier runs.
-          compare_fn: takes `best_eval_result` and `current_eval_result`, two dicts from metric to
-            value, and returns whether the current one is better.
-          assets_extra: as for LatestExporter, like the next two.
-          as_text: see there.
-          exports_to_keep: see there; the best is always kept.
+          serving_input_receiver_fn: returns the input receiver; see `Estimator.export_saved_model`.
+          event_file_pattern: ignored, as the records of exports hold the best result of earlier
+            runs.
+          compare_fn: takes `best_eval_result` and `current_eval_result`, two dicts from metric
+            names to values, and returns whether the current one is better.
+          assets_extra: files to copy into `assets.extra`: maps destinations there to source paths.
+          as_text: whether to write the graph as text.
+          exports_to_keep: the number of latest exports to keep; None keeps all. The best is always
+            kept.
 
         Raises:
           TypeError, ValueError: an argument is wrong.
@@ -290,12 +292,12 @@ class BestExporter(_SavedModelExporter):
     def _recorded_best(
         self, export_path: str, current: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        """The best metrics of earlier runs; None if there are none that can be compared."""
+        """Returns the best metrics of earlier runs; None if there are no comparable ones."""
         exports = self._exports(export_path)
         if not exports:
             return None
         best = list(exports.values())[-1]
-        # A record holds numbers only, and the metrics may be others by now.
+        # A record holds only numbers, and the metrics may have changed since.
         is_enough = set(current) <= set(best) or self._metrics_looked_at(current) <= set(best)
         return best if is_enough else None
 
@@ -315,14 +317,14 @@ class BestExporter(_SavedModelExporter):
         return is_better
 
     def _metrics_looked_at(self, result: Mapping[str, Any]) -> set[str]:
-        """The names of the metrics that `compare_fn` reads; all, if it reads none by its name."""
+        """Returns the metrics that `compare_fn` reads by name; all if it reads none by name."""
         watched = _Watched(result)
         self._compare_fn(best_eval_result=watched, current_eval_result=watched)
         return watched.names_read or set(result)
 
 
 class _Watched(dict):
-    """Metrics that remember which of them were looked at."""
+    """A dict of metrics that records which of them are read."""
 
     def __init__(self, metrics: Mapping[str, Any]) -> None:
         super().__init__(metrics)
@@ -338,7 +340,7 @@ class _Watched(dict):
 
 
 def check_exporter_name(name: str) -> None:
-    """Raises unless `name` names a directory inside another."""
+    """Raises an error unless `name` is the name of a directory inside another."""
     if not name or os.path.isabs(name) or ".." in name.replace("\\", "/").split("/"):
         raise ValueError(
             f"`name` ({name!r}) must name a directory inside `<model_dir>/export`, such as 'best'."
@@ -362,7 +364,7 @@ def _check_compare_fn(compare_fn: Any) -> None:
 
 
 def _check_evaluated(checkpoint_path: Any, eval_result: Any) -> None:
-    """Raises if an exporter is called without an evaluation."""
+    """Raises an error if an exporter is called without an evaluation."""
     if checkpoint_path is None:
         raise ValueError(
             "`checkpoint_path` (None) must be the path of the checkpoint that was evaluated. Pass "
@@ -376,7 +378,7 @@ def _check_evaluated(checkpoint_path: Any, eval_result: Any) -> None:
 
 
 def _is_time(path: str) -> bool:
-    """Whether a directory is numbered by a time in seconds, as exports are."""
+    """Returns whether a directory's number is a time in seconds, as for exports."""
     return len(os.path.basename(path)) == 10
 
 

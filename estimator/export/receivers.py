@@ -1,4 +1,4 @@
-"""What an exported model is fed, and the features that come of it."""
+"""Input receivers: what an exported model is fed, and the features computed from it."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ class _ServingFields(NamedTuple):
 
 
 class ServingInputReceiver(_ServingFields):
-    """The tensors that requests feed, and the features that the model makes its answer from.
+    """The tensors that requests feed, and the features that the model gets.
 
     Attributes:
-        features: what `model_fn` gets.
-        receiver_tensors: name to tensor: the inputs of every signature.
-        receiver_tensors_alternatives: name to other inputs, each name to tensor, that reach the
-            features by a shorter way; or None. Each adds signatures "<name>:<signature>".
+        features: the features passed to `model_fn`.
+        receiver_tensors: maps names to tensors: the inputs of every signature.
+        receiver_tensors_alternatives: maps names to alternative inputs, each a dict of tensors,
+          from which the features are computed as well; or None. Each adds signatures
+          "<name>:<signature>".
     """
 
     __slots__ = ()
@@ -57,7 +58,7 @@ class ServingInputReceiver(_ServingFields):
             receiver_tensors_alternatives: a dict of such `receiver_tensors`.
 
         Raises:
-            ValueError: if one of them is None or empty, or holds something else than tensors.
+            ValueError: an argument is None or empty, or holds anything but tensors.
         """
         if is_tensor(features):
             features = {_FEATURE: features}
@@ -71,7 +72,7 @@ class ServingInputReceiver(_ServingFields):
 
 
 class TensorServingInputReceiver(_ServingFields):
-    """A ServingInputReceiver for a model whose features are one tensor, in no dict."""
+    """A ServingInputReceiver for a model whose features are a single tensor, not a dict."""
 
     __slots__ = ()
 
@@ -81,10 +82,10 @@ class TensorServingInputReceiver(_ServingFields):
         receiver_tensors: Any,
         receiver_tensors_alternatives: Mapping[str, Any] | None = None,
     ) -> TensorServingInputReceiver:
-        """Checks and names the tensors, as ServingInputReceiver does, but leaves `features` alone.
+        """Checks and names the tensors like ServingInputReceiver does, but leaves `features` alone.
 
         Raises:
-            ValueError: if `features` is no tensor, or as ServingInputReceiver raises.
+            ValueError: `features` is not a tensor, or as for ServingInputReceiver.
         """
         if not is_tensor(features):
             raise ValueError(
@@ -106,21 +107,21 @@ class _SupervisedFields(NamedTuple):
 
 
 class SupervisedInputReceiver(_SupervisedFields):
-    """The tensors that are fed to an exported training or evaluation graph.
+    """The tensors fed to an exported training or evaluation graph.
 
     Attributes:
-        features: what `model_fn` gets; a single tensor stays one.
-        labels: what `model_fn` gets; a single tensor stays one.
-        receiver_tensors: name to tensor: the inputs of the signature.
+        features: the features passed to `model_fn`.
+        labels: the labels passed to `model_fn`; a single tensor stays one.
+        receiver_tensors: maps names to tensors: the inputs of the signature.
     """
 
     __slots__ = ()
 
     def __new__(cls, features: Any, labels: Any, receiver_tensors: Any) -> SupervisedInputReceiver:
-        """Checks the three and names the `receiver_tensors` ("input" if it is one tensor).
+        """Checks the arguments, and names the `receiver_tensors` ("input" if it is one tensor).
 
         Raises:
-            ValueError: if one of them is None or empty, or holds something else than tensors.
+            ValueError: an argument is None or empty, or holds anything but tensors.
         """
         _check_features(features, "features")
         _check_features(labels, "labels")
@@ -131,11 +132,11 @@ class SupervisedInputReceiver(_SupervisedFields):
 def build_raw_serving_input_receiver_fn(
     features: Mapping[str, Any], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
-    """A serving input receiver function that takes the features themselves.
+    """Returns a serving input receiver function that takes the features themselves.
 
     Args:
-        features: a dict of name to tensor, TensorSpec or array. Only dtype and shape count; the
-            first dimension is the batch.
+        features: a dict from names to tensors, TensorSpecs or arrays. Only dtype and shape matter;
+          the first dimension is the batch.
         default_batch_size: the batch size of the placeholders; None for any.
 
     Returns:
@@ -143,7 +144,7 @@ def build_raw_serving_input_receiver_fn(
         the default graph.
 
     Raises:
-        ValueError: if `features` is no such dict, or the batch size is no positive int.
+        ValueError: `features` is not such a dict, or the batch size is not a positive int.
     """
     _check_batch_size(default_batch_size)
     if not isinstance(features, Mapping):
@@ -155,7 +156,7 @@ def build_raw_serving_input_receiver_fn(
 
     def serving_input_receiver_fn() -> ServingInputReceiver:
         placeholders = _build_placeholders(specs, default_batch_size)
-        # Two dicts: a model_fn that changes its features must not change the signature.
+        # Two dicts, so that a model_fn that modifies its features does not change the signature.
         return ServingInputReceiver(dict(placeholders), placeholders)
 
     return serving_input_receiver_fn
@@ -164,19 +165,19 @@ def build_raw_serving_input_receiver_fn(
 def build_parsing_serving_input_receiver_fn(
     feature_spec: Mapping[str, Any], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
-    """A serving input receiver function that takes serialized `tf.Example`s.
+    """Returns a serving input receiver function that takes serialized `tf.Example`s.
 
     Args:
-        feature_spec: a dict of name to FixedLenFeature, VarLenFeature and so on, as
-            `tf.io.parse_example` takes.
+        feature_spec: a dict from names to FixedLenFeature, VarLenFeature and so on, as for
+          `tf.io.parse_example`.
         default_batch_size: the batch size of the placeholder; None for any.
 
     Returns:
-        A function without arguments that builds, in the default graph, a string placeholder
-        [batch size] that a signature calls "examples", and the ops that parse it.
+        A function without arguments that builds a string placeholder [batch size], called
+        "examples" in the signatures, and the ops that parse it, in the default graph.
 
     Raises:
-        ValueError: if `feature_spec` is no such dict, or the batch size is no positive int.
+        ValueError: `feature_spec` is not such a dict, or the batch size is not a positive int.
     """
     _check_batch_size(default_batch_size)
     _check_feature_spec(feature_spec)
@@ -195,21 +196,21 @@ def build_parsing_serving_input_receiver_fn(
 def build_raw_supervised_input_receiver_fn(
     features: Any, labels: Any, default_batch_size: int | None = None
 ) -> Callable[[], SupervisedInputReceiver]:
-    """An input receiver function that takes the features and the labels themselves.
+    """Returns an input receiver function that takes the features and labels themselves.
 
     Args:
-        features: a tensor, TensorSpec or array, or a dict of them. Only dtype and shape count; the
-            first dimension is the batch.
-        labels: likewise.
+        features: a tensor, TensorSpec or array, or a dict of them. Only dtype and shape matter; the
+          first dimension is the batch.
+        labels: the labels, in the same form.
         default_batch_size: the batch size of the placeholders; None for any.
 
     Returns:
         A function without arguments that builds the placeholders in the default graph. A single
-        tensor of features is called "input" in the signature, one of labels "label".
+        feature tensor is called "input" in the signature, a single label tensor "label".
 
     Raises:
-        ValueError: if a feature and a label have the same name, if one is no tensor, or if the
-            batch size is no positive int.
+        ValueError: a feature and a label have the same name, a value is not a tensor, or the batch
+          size is not a positive int.
     """
     _check_batch_size(default_batch_size)
     feature_specs = _make_specs(features, "features", _INPUT)
@@ -246,7 +247,7 @@ def check_receiver_fn(
     argument: str = "serving_input_receiver_fn",
     kind: str = "ServingInputReceiver",
 ) -> None:
-    """Raises TypeError unless it is a function that can be called with no arguments."""
+    """Raises TypeError unless it is a function that can be called without arguments."""
     if not callable(receiver_fn):
         raise WrongTypeError(
             f"`{argument}` ({receiver_fn!r}) must be a function that returns a {kind}."
@@ -255,7 +256,7 @@ def check_receiver_fn(
 
 
 def checked_receiver_fn(receiver_fn: Callable, argument: str, mode: str) -> Callable[[], Any]:
-    """The function, which raises if what it returns is no receiver for that mode."""
+    """Wraps the function so that it raises an error unless it returns a receiver for that mode."""
 
     def make_receiver() -> Any:
         receiver = receiver_fn()
@@ -266,15 +267,15 @@ def checked_receiver_fn(receiver_fn: Callable, argument: str, mode: str) -> Call
 
 
 def check_input_receiver(value: Any, function_name: str, mode: str = ModeKeys.PREDICT) -> None:
-    """Raises if `value`, which the user's `function_name` returned, is no input receiver.
+    """Raises an error if `value`, returned by the user's `function_name`, is not an input receiver.
 
-    Call it in the graph that the function was called in. Anything with `features` and
-    `receiver_tensors` will do: other libraries bring receivers of their own. Nor need there be
-    labels in a mode that has a loss: a model may do without.
+    Call it in the graph in which the function was called. Any object with `features` and
+    `receiver_tensors` is accepted, because other libraries have their own receivers. Labels are not
+    required even in a mode with a loss, because a model may work without them.
 
     Raises:
-        TypeError: if `value` is something else.
-        ValueError: if its receiver tensors are not of the default graph.
+        TypeError: `value` is not a receiver.
+        ValueError: its receiver tensors are not in the default graph.
     """
     if not (hasattr(value, "features") and hasattr(value, "receiver_tensors")):
         is_serving = mode == ModeKeys.PREDICT
@@ -360,7 +361,7 @@ def _make_specs(templates: Any, argument: str, default_name: str) -> dict[str, t
 
 
 def _make_spec(template: Any, name: str, label: str) -> tf.TensorSpec:
-    """The dtype and shape of `template`, and the name that its placeholder should have."""
+    """Returns the dtype and shape of `template`, with the name for its placeholder."""
     composite = (tf.SparseTensor, tf.SparseTensorSpec, tf.RaggedTensor, tf.RaggedTensorSpec)
     is_dense = hasattr(template, "dtype") and hasattr(template, "shape")
     if isinstance(template, composite) or not is_dense:
@@ -398,5 +399,5 @@ def _with_batch_size(shape: tf.TensorShape, batch_size: int | None) -> tf.Tensor
 
 
 def _make_op_name(name: str) -> str:
-    """`name` with what an op's name may not hold replaced."""
+    """Replaces characters that an op's name may not contain."""
     return re.sub(r"^[^A-Za-z0-9.]|[^A-Za-z0-9_.\\/>-]", "_", name).lstrip("_") or "input"

@@ -1,4 +1,4 @@
-"""The record in an export: who made it, and after which evaluation."""
+"""The record in an export: its exporter and its evaluation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RECORD_NAME = "exporter.json"
 
 
 def scalars_of(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics that a record can hold: numbers."""
+    """Returns the metrics that a record can hold: numbers."""
     return {
         name: float(value)
         for name, value in metrics.items()
@@ -23,7 +23,7 @@ def scalars_of(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def read_record(directory: str) -> dict[str, Any]:
-    """The record of an export, empty if it has none: then no exporter has made it."""
+    """Returns the record of an export; empty if no exporter has made it."""
     path = os.path.join(directory, "assets.extra", RECORD_NAME)
     if not tf.io.gfile.exists(path):
         return {}

@@ -20,7 +20,8 @@ from estimator.export.directory import (
 from estimator.rewrite.collections import only_top_of_graph
 
 _saved_model = tf.compat.v1.saved_model
-_TRAIN_OP_KEY = "saved_model_train_op"  # The loader's name; TensorFlow exports no constant.
+# The name that loaders use; TensorFlow has no public constant for it.
+_TRAIN_OP_KEY = "saved_model_train_op"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,13 +29,13 @@ class GraphToSave:
     """One graph of a SavedModel.
 
     Attributes:
-        session: an open session with the values of the variables; its graph is not finalized.
-        signatures: name to SignatureDef.
-        tags: what a loader asks for.
+        session: an open session with the variables' values, on a graph that is not finalized.
+        signatures: maps names to SignatureDefs.
+        tags: the tags by which a loader selects the graph.
         saver: a tf.compat.v1.train.Saver; None to save all variables of the graph.
-        main_op: the op that a loader runs after it has restored the variables; None for the
-            initialization of local variables and tables.
-        train_op: the op of one step of training, for loaders that train.
+        main_op: the op that a loader runs after restoring the variables; None initializes local
+          variables and tables.
+        train_op: the op of one training step, for loaders that train.
     """
 
     session: tf.compat.v1.Session
@@ -78,24 +79,25 @@ def write_saved_models(
 ) -> bytes:
     """Writes a SavedModel of one or more graphs, which share the variables of the first.
 
-    The graphs hold no device names. Files of vocabularies (the collection ASSET_FILEPATHS) are
-    copied to `assets`.
+    The graphs hold no device names. Vocabulary files (the collection ASSET_FILEPATHS) are copied to
+    `assets`.
 
     Args:
-        export_dir_base: the numbered directory appears in it, whole or not at all.
-        graphs: is read once; each session need only be open until the next is asked for.
-        assets_extra: files to copy to `assets.extra`: destination there to source.
-        as_text: write `saved_model.pbtxt` rather than `saved_model.pb`.
-        strip_default_attrs: leave out of the graph what is a default, so that older TensorFlow
-            reads it.
-        clock: seconds since 1970, the number of the directory.
+        export_dir_base: the parent of the numbered directory, which is written atomically.
+        graphs: the graphs, iterated once; each session must stay open only until the next is
+          requested.
+        assets_extra: files to copy into `assets.extra`: maps destinations there to source paths.
+        as_text: whether to write `saved_model.pbtxt` rather than `saved_model.pb`.
+        strip_default_attrs: whether to omit attributes that have default values, so that older
+          TensorFlow versions can read the graph.
+        clock: returns seconds since 1970, which become the directory's number.
 
     Returns:
         The path of the numbered directory.
 
     Raises:
-        ValueError: if a path is wrong, a vocabulary's file is missing, or there is no graph.
-        TypeError: if a saver is no Saver.
+        ValueError: a path is wrong, a vocabulary file is missing, or there is no graph.
+        TypeError: a saver is not a Saver.
     """
     base = make_base_path(export_dir_base)
     extra = make_extra_assets(assets_extra)
@@ -117,10 +119,10 @@ def write_saved_models(
 
 
 class _PortableSaver:
-    """A Saver whose exported graph names no device, and can be imported.
+    """A Saver whose exported graph names no devices and can be imported.
 
-    TensorFlow's `clear_devices` stops at the top of the graph; loops, maps and other functions
-    keep theirs.
+    TensorFlow's `clear_devices` only affects the top level of the graph, not loops, maps and other
+    functions.
     """
 
     def __init__(self, saver: Any) -> None:
@@ -141,7 +143,7 @@ class _PortableSaver:
 def _add_graph(
     builder: Any, to_save: GraphToSave, has_variables: bool, strip_default_attrs: bool
 ) -> None:
-    """Adds a graph to the builder, the variables too if they are not there yet."""
+    """Adds a graph to the builder, with the variables if it is the first."""
     graph = to_save.session.graph
     if graph.finalized:
         raise ValueError(
@@ -175,13 +177,14 @@ def _add_graph(
                     to_save.session, list(to_save.tags), **arguments
                 )
         finally:
-            # The builder leaves notes in the graph that would spoil a second export of it.
+            # Removes collections that the builder adds, which would spoil a second export of the
+            # graph.
             for key in (_saved_model.MAIN_OP_KEY, _saved_model.ASSETS_KEY, _TRAIN_OP_KEY):
                 graph.clear_collection(key)
 
 
 def _check_assets(assets: Sequence[tf.Tensor]) -> None:
-    """Raises ValueError if a file is missing: the builder would skip it, and loading would fail."""
+    """Raises ValueError if an asset is missing, which the builder would skip silently."""
     for asset in assets:
         path = tf.get_static_value(asset)
         if path is not None and not tf.io.gfile.exists(tf.compat.as_str_any(path.item())):

@@ -1,4 +1,4 @@
-"""Signatures: which tensors a SavedModel takes, and which it gives for them."""
+"""Makes the signatures of a SavedModel: its input and output tensors."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _DEFAULT = _saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 def make_signatures(
     receiver: Any, predictions: Any = None, export_outputs: Mapping[str, ExportOutput] | None = None
 ) -> dict[str, Any]:
-    """The signatures for serving: one for each output, and for each alternative input.
+    """Returns the serving signatures: one for each output and each alternative input.
 
-    A signature that cannot be made for the receiver's tensors is left out, and the log says why.
+    A signature that cannot be made for the receiver's tensors is omitted, with a log line.
 
     Args:
         receiver: a ServingInputReceiver.
         predictions: a tensor or a dict of tensors; the only output if `export_outputs` is None.
-        export_outputs: name of the signature to output. A single one is also the default; of
-            several, one must be called "serving_default".
+        export_outputs: maps names of signatures to outputs. A single one is also the default; of
+          several, one must be called "serving_default".
 
     Returns:
-        Name to SignatureDef. Those that take alternative tensors are called
+        A dict from names to SignatureDefs. Those for alternative inputs are called
         "<alternative>:<output>".
 
     Raises:
-        TypeError: if `export_outputs` is no dict of ExportOutput.
-        ValueError: if there is no output, no default among several, or not one signature left.
+        TypeError: `export_outputs` is not a dict of ExportOutputs.
+        ValueError: there is no output, no default among several, or no signature can be made.
     """
     outputs = _make_outputs(predictions, export_outputs)
     inputs = {"": receiver.receiver_tensors}
@@ -62,14 +62,14 @@ def make_signatures(
 
 
 def make_supervised_signatures(receiver: Any, output: SupervisedOutput) -> dict[str, Any]:
-    """The one signature, "eval" or "train", of a graph that takes labels too.
+    """Returns the signature, "eval" or "train", of a graph that also takes labels.
 
     Args:
         receiver: a SupervisedInputReceiver.
-        output: an EvalOutput or a TrainOutput. Its `key` is also the tag of the graph.
+        output: an EvalOutput or a TrainOutput, whose `key` is also the tag of the graph.
 
     Raises:
-        ValueError: if the output is empty or needs a placeholder that the receiver does not name.
+        ValueError: the output is empty, or needs a placeholder that the receiver does not name.
     """
     return {output.key: _make_signature(output, receiver.receiver_tensors)}
 
@@ -126,10 +126,11 @@ def _make_servable(output: ExportOutput, receiver_tensors: Mapping[str, Any]) ->
 
 
 def _make_signature(output: ExportOutput, receiver_tensors: Mapping[str, Any]) -> Any:
-    """The signature, which needs nothing that it does not take; ValueError if there is none."""
+    """Returns the signature; raises ValueError if it needs tensors that it does not take."""
     fed = tf.nest.flatten(dict(receiver_tensors), expand_composites=True)
     graph = fed[0].graph if fed else tf.compat.v1.get_default_graph()
-    with graph.as_default(), no_internal_deprecations():  # TensorFlow warns of its own call.
+    # TensorFlow would warn about its own deprecated call.
+    with graph.as_default(), no_internal_deprecations():
         signature = output.as_signature_def(dict(receiver_tensors))
     names = [name for info in signature.outputs.values() for name in _tensor_names(info)]
     _check_reachable(graph, names, {tensor.name for tensor in fed})
@@ -137,14 +138,14 @@ def _make_signature(output: ExportOutput, receiver_tensors: Mapping[str, Any]) -
 
 
 def _check_reachable(graph: tf.Graph, names: Sequence[str], fed: set[str]) -> None:
-    """Raises ValueError if a tensor of `names` needs a placeholder that is not `fed`."""
+    """Raises ValueError if a tensor in `names` depends on a placeholder that is not `fed`."""
     outputs = [graph.get_tensor_by_name(name).op for name in names if name not in fed]
 
     def behind(op: tf.Operation) -> list[tf.Operation]:
         return [*(tensor.op for tensor in op.inputs if tensor.name not in fed), *op.control_inputs]
 
     for op in walk(outputs, behind):
-        # Other ops may wait for a placeholder that is fed, without taking its value.
+        # Control inputs may come from a fed placeholder whose value is not used.
         if op.type == "Placeholder" and op.outputs[0].name not in fed:
             raise ValueError(
                 f"its outputs need the placeholder {op.name!r}, which is not among its inputs "
@@ -153,7 +154,7 @@ def _check_reachable(graph: tf.Graph, names: Sequence[str], fed: set[str]) -> No
 
 
 def _tensor_names(info: Any) -> list[str]:
-    """The names of the dense tensors that a TensorInfo is made of."""
+    """Returns the names of the dense tensors in a TensorInfo."""
     encoding = info.WhichOneof("encoding")
     if encoding == "coo_sparse":
         sparse = info.coo_sparse
@@ -170,6 +171,6 @@ def _tensor_names(info: Any) -> list[str]:
 def _log_signatures(signatures: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
     note("Signatures exported: %s", ", ".join(signatures))
     for name, reason in reasons.items():
-        # Ready-made heads offer every kind; only a missing default needs attention.
+        # Predefined heads offer every kind of output; only a missing default needs attention.
         level = logging.WARNING if name == _DEFAULT else logging.INFO
         _log.log(level, "Signature %r not exported: %s", name, reason)

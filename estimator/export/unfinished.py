@@ -1,4 +1,4 @@
-"""The directory that an export is written in, and those that killed processes left behind."""
+"""Manages the temporary directory of an export, and removes those that killed processes left."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from estimator.console import note
 
 try:
     import fcntl
-except ImportError:  # Not on Windows, where nothing is removed that was left behind.
+except ImportError:  # Windows has no fcntl, so nothing is cleaned up there.
     fcntl = None  # type: ignore[assignment]
 
 _NAME = re.compile(r"temp-([0-9]+)-[0-9a-f]{8}")
-# Between the making of a directory and its lock; clocks of several machines may differ, too.
+# Allows for the time between creating and locking a directory, and for clock differences.
 _NEW_SECS = 60
 
 
 def unfinished_path(base: str, seconds: int) -> str:
-    """A new name in `base` for what is not whole yet, or not any more, at that time since 1970."""
+    """Returns a new path in `base` for an incomplete directory, with the time since 1970."""
     return os.path.join(base, f"temp-{seconds}-{uuid.uuid4().hex[:8]}")
 
 
 @contextlib.contextmanager
 def unfinished_dir(base: str, seconds: int) -> Iterator[str]:
-    """Makes an empty directory in `base` to write in; what is still there at an error is removed.
+    """Creates an empty directory in `base`, which is removed if an error occurs.
 
-    A lock says that its process lives, however that may end. `base` is made too.
+    A lock shows that its process is alive, however the process ends. `base` is created too.
 
     Args:
       base: the directory of the exports.
-      seconds: since 1970.
+      seconds: the time in seconds since 1970.
     """
     path = unfinished_path(base, seconds)
     with contextlib.ExitStack() as stack:
@@ -44,19 +44,19 @@ def unfinished_dir(base: str, seconds: int) -> Iterator[str]:
             stack.enter_context(_locked(path))
             yield path
         except BaseException:
-            with contextlib.suppress(tf.errors.OpError):  # The first error says more.
+            with contextlib.suppress(tf.errors.OpError):  # The first error is more informative.
                 tf.io.gfile.rmtree(path)
             raise
 
 
 def remove_abandoned_dirs(base: str, seconds: int) -> None:
-    """Removes what exports that did not live to their end left in `base`.
+    """Removes directories of exports whose process has died.
 
-    Where a file system knows no locks, or is not a local one, everything is left alone.
+    On file systems that are not local or have no locks, everything is left alone.
 
     Args:
       base: the directory of the exports.
-      seconds: since 1970.
+      seconds: the time in seconds since 1970.
     """
     for name in os.listdir(base) if os.path.isdir(base) else ():
         match = _NAME.fullmatch(name)
@@ -65,17 +65,17 @@ def remove_abandoned_dirs(base: str, seconds: int) -> None:
         path = os.path.join(base, match[0])
         with _locked(path) as is_locked:
             if is_locked:
-                with contextlib.suppress(tf.errors.OpError):  # Another process does it, too.
+                with contextlib.suppress(tf.errors.OpError):  # Another process may remove it too.
                     tf.io.gfile.rmtree(path)
                     note("Removed %s, which a killed export left behind", path)
 
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[bool]:
-    """Holds the lock of a directory, which ends with its process; tells whether it got it."""
+    """Holds the lock of a directory, released when the process ends; yields whether it got it."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
-    except OSError:  # Not of a local file system, or already gone.
+    except OSError:  # Not on a local file system, or already gone.
         yield False
         return
     try:

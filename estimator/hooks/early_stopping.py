@@ -1,7 +1,7 @@
-"""Hooks that stop training when a metric, or a function, says so.
+"""Hooks that stop training depending on a metric or a function.
 
-The metrics are read from the event files of the evaluations, so that the best value and how long
-ago it was outlive a restart.
+The metrics are read from the evaluations' event files, so that the best value and its age survive a
+restart.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from estimator.summary.event_reader import read_evaluations
 
 
 class EarlyStoppingHook(ScheduledHook):
-    """Asks a function at the ends of loops, as its schedule says, whether to stop there.
+    """Asks a function at the ends of loops, on a schedule, whether to stop.
 
     Attributes:
-      eval_dir: where the evaluations are that the function reads; None if it reads none. If it
-        does, it is also asked before the first loop and after each checkpoint, so that an
-        evaluation of a step stops training at that step.
+      eval_dir: the directory of the evaluations that the function reads; None if it reads none. If
+        it reads evaluations, it is also asked before the first loop and after each checkpoint, so
+        that an evaluation of a step stops training at that step.
     """
 
     def __init__(
@@ -42,25 +42,25 @@ class EarlyStoppingHook(ScheduledHook):
         schedule: Schedule,
         eval_dir: str | None = None,
     ) -> None:
-        """Asks nothing yet.
+        """Stores the arguments; calls nothing yet.
 
         Args:
-          should_stop_fn: takes the global step.
+          should_stop_fn: takes the global step; returns whether to stop.
           schedule: when to ask; loops end on its steps.
-          eval_dir: see above.
+          eval_dir: see the class.
         """
         self._should_stop_fn = should_stop_fn
         self.schedule = schedule
         self.eval_dir = eval_dir
 
     def act(self, run_context: tf.compat.v1.train.SessionRunContext) -> None:
-        """Asks."""
+        """Stops training if the function says so."""
         if self._should_stop_fn(self._step):
             say("Early stopping at step %d.", self._step)
             run_context.request_stop()
 
     def should_stop_at(self, step: int) -> bool:
-        """Asks, where evaluations count."""
+        """Returns whether to stop, if the function reads evaluations."""
         should_stop = self.eval_dir is not None and self._should_stop_fn(step)
         if should_stop:
             say("Early stopping at step %d.", step)
@@ -73,15 +73,15 @@ def make_early_stopping_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> Hook:
-    """A hook for `train` that stops when a function says so.
+    """Returns a hook for `train` that stops when a function returns True.
 
     Args:
       estimator: the Estimator that is trained.
-      should_stop_fn: takes nothing; returns whether to stop.
-      run_every_secs: it is called at the end of the first loop, and then of the first loop after
-        so many seconds, each time. None if steps are given.
-      run_every_steps: or it is called at every multiple of so many steps, exactly: loops end there.
-        A small number makes loops short, however large `iterations_per_loop` is.
+      should_stop_fn: takes no arguments; returns whether to stop.
+      run_every_secs: calls the function at the end of the first loop, and then at the end of the
+        first loop after each interval of this many seconds. None if steps are given.
+      run_every_steps: calls the function at exactly every multiple of this many steps: loops end
+        there. A small number makes loops short, even if `iterations_per_loop` is large.
 
     Raises:
       TypeError, ValueError: an argument is wrong, or not exactly one interval is given.
@@ -108,25 +108,25 @@ def stop_if_higher_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> Hook:
-    """A hook for `train` that stops when a metric of some evaluation was above a threshold.
+    """Returns a hook for `train` that stops if an evaluation's metric was above a threshold.
 
-    It reads the evaluations' event files, so a run that is started again stops at once. Besides
-    at its interval it looks after each checkpoint: with `train_and_evaluate` training stops at the
-    very step that was evaluated, whatever the strategy and the loop's length.
+    It reads the evaluations' event files, so a restarted run stops at once. It checks at its
+    interval and after each checkpoint: with `train_and_evaluate`, training stops at exactly the
+    step that was evaluated, whatever the strategy and the loop's length.
 
     Args:
       estimator: the Estimator that is trained.
-      metric_name: of `eval_metric_ops`, or "loss".
-      threshold: the metric must be above it.
-      eval_dir: where the event files are; `estimator.eval_dir()` if None. For an EvalSpec with a
-        name it is `estimator.eval_dir(name)`.
-      min_steps: evaluations of earlier steps do not count.
-      run_every_secs: as for `make_early_stopping_hook`.
-      run_every_steps: likewise.
+      metric_name: a name in `eval_metric_ops`, or "loss".
+      threshold: the value that the metric must exceed.
+      eval_dir: the directory of the event files; `estimator.eval_dir()` if None. For an EvalSpec
+        with a name it is `estimator.eval_dir(name)`.
+      min_steps: ignores evaluations of earlier steps.
+      run_every_secs: see `make_early_stopping_hook`.
+      run_every_steps: see `make_early_stopping_hook`.
 
     Raises:
-      TypeError, ValueError: as for `make_early_stopping_hook`; and when the hook runs, if there
-        are evaluations and none has that metric.
+      TypeError, ValueError: as for `make_early_stopping_hook`; and when the hook runs, if there are
+        evaluations but none has the metric.
     """
     _check_threshold(threshold)
     return _make_metric_hook(
@@ -145,9 +145,9 @@ def stop_if_lower_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> Hook:
-    """A hook for `train` that stops when a metric of some evaluation was below a threshold.
+    """Returns a hook for `train` that stops if an evaluation's metric was below a threshold.
 
-    Arguments and errors are those of `stop_if_higher_hook`.
+    The arguments and errors are those of `stop_if_higher_hook`.
     """
     _check_threshold(threshold)
     return _make_metric_hook(
@@ -166,10 +166,10 @@ def stop_if_no_increase_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> Hook:
-    """A hook for `train` that stops when a metric has had no new maximum for some steps.
+    """Returns a hook for `train` that stops when a metric has no new maximum for some steps.
 
-    It stops if one evaluation came `max_steps_without_increase` steps, or more, after the one with
-    the maximum until then. NaN is no maximum. The rest is as for `stop_if_higher_hook`.
+    It stops if an evaluation came at least `max_steps_without_increase` steps after the one with
+    the maximum so far. NaN is never a maximum. The rest is as for `stop_if_higher_hook`.
     """
     check_int("max_steps_without_increase", max_steps_without_increase, minimum=0)
     return _make_metric_hook(
@@ -188,9 +188,9 @@ def stop_if_no_decrease_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> Hook:
-    """A hook for `train` that stops when a metric has had no new minimum for some steps.
+    """Returns a hook for `train` that stops when a metric has no new minimum for some steps.
 
-    It is `stop_if_no_increase_hook` the other way round.
+    It is the counterpart of `stop_if_no_increase_hook`.
     """
     check_int("max_steps_without_decrease", max_steps_without_decrease, minimum=0)
     return _make_metric_hook(
@@ -206,7 +206,7 @@ def stop_if_no_decrease_hook(
 def _make_metric_hook(
     should_stop: Callable[[dict[int, float]], bool], metric: _Metric, schedule: Schedule
 ) -> EarlyStoppingHook:
-    """A hook that stops as the values of a metric, by step, say."""
+    """Makes a hook that decides by a metric's values by step."""
     if not metric.is_read_here:
         return _make_hook_without_effect(metric.eval_dir)
     return EarlyStoppingHook(
@@ -215,7 +215,7 @@ def _make_metric_hook(
 
 
 def _make_hook_without_effect(directory: str | None = None) -> EarlyStoppingHook:
-    """For all tasks but the chief: they stop when its hook says so."""
+    """Makes a hook for tasks other than the chief, which stop when the chief's hook does."""
     return EarlyStoppingHook(lambda step: False, Schedule(), directory)
 
 
@@ -223,8 +223,8 @@ class _Metric:
     """One metric of the evaluations in a directory.
 
     Attributes:
-      eval_dir: the directory.
-      is_read_here: whether this task decides by it.
+      eval_dir: the directory of the evaluations.
+      is_read_here: whether this task makes the decision.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class _Metric:
         eval_dir: str | os.PathLike | None,
         min_steps: int,
     ) -> None:
-        """Checks its arguments; reads nothing yet."""
+        """Checks the arguments; reads nothing yet."""
         self.is_read_here = config_of(estimator).is_chief
         if not isinstance(metric_name, str):
             raise WrongTypeError(f"`metric_name` ({metric_name!r}) must be the name of a metric.")
@@ -246,16 +246,16 @@ class _Metric:
         self._steps_before: set[int] | None = None
 
     def read_until(self, last_step: int) -> dict[int, float]:
-        """Its value by step, where it was evaluated.
+        """Returns the metric's values by step, up to `last_step`.
 
-        Later steps are of a run that was taken back to an earlier checkpoint.
+        Later steps belong to a run that was reset to an earlier checkpoint.
 
         Raises:
-          ValueError: there are evaluations, also since the first call, and none has the metric.
+          ValueError: there are evaluations, some since the first call, but none has the metric.
         """
         evaluations = read_evaluations(os.path.join(self.eval_dir, "*tfevents*"))
         if self._steps_before is None:
-            # Those of earlier runs may be of a model that did not have the metric yet.
+            # Evaluations of earlier runs may be of a model without the metric.
             self._steps_before = set(evaluations)
         values = {at: row[self._name] for at, row in evaluations.items() if self._name in row}
         if not values and not self._steps_before.issuperset(evaluations):
@@ -268,7 +268,7 @@ class _Metric:
 
 
 def _longest_wait(values: dict[int, float]) -> int:
-    """The most steps that lie between a maximum so far and an evaluation until the next one."""
+    """Returns the most steps from a maximum so far to an evaluation before the next maximum."""
     longest, best, best_step = 0, -math.inf, None
     for step, value in values.items():
         if best_step is None or value > best:

@@ -1,4 +1,4 @@
-"""Evaluates the weights of a training that runs, without a checkpoint."""
+"""Evaluates the weights of a running training without a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from estimator.session.schedule import Schedule
 
 
 class InMemoryEvaluatorHook(ScheduledHook):
-    """A hook for `train` that evaluates the weights as they are then; nothing goes to `model_dir`.
+    """A hook for `train` that evaluates the current weights without writing a checkpoint.
 
-    What a checkpoint would hold is read from the session that trains and loaded into the one that
-    `Estimator.evaluate` keeps, so it works under every strategy and with every loop. The metrics go
-    to the event file in `estimator.eval_dir(name)`, as those of `evaluate` do.
+    The contents of a checkpoint are read from the training session and loaded into the session that
+    `Estimator.evaluate` keeps, so it works with every strategy and loop. The metrics go to the
+    event file in `estimator.eval_dir(name)`, like those of `evaluate`.
 
         hook = InMemoryEvaluatorHook(classifier, eval_input_fn, every_n_iter=1000)
         classifier.train(train_input_fn, hooks=[hook])
@@ -35,20 +35,19 @@ class InMemoryEvaluatorHook(ScheduledHook):
         name: str | None = None,
         every_n_iter: int = 100,
     ) -> None:
-        """Checks its arguments; evaluates nothing yet.
+        """Checks the arguments; evaluates nothing yet.
 
         Args:
           estimator: the Estimator that is trained.
-          input_fn: as for `evaluate`, like the following three.
-          steps: at most this many global batches; None for all.
-          hooks: called around each batch.
-          name: of the evaluation, for its directory.
-          every_n_iter: evaluates at the global steps that are multiples of it, where loops end
-            then, and besides before the first step, so that a mistake shows early, and after the
-            last.
+          input_fn: the input of the evaluation; see `Estimator.evaluate`.
+          steps: the maximum number of global batches; None for all.
+          hooks: hooks called around each batch.
+          name: the name of the evaluation, which determines its directory.
+          every_n_iter: evaluates at global steps that are multiples of this, where loops then end;
+            also before the first step, so that mistakes show early, and after the last.
 
         Raises:
-          TypeError, ValueError: an argument is wrong, or the config is of a cluster.
+          TypeError, ValueError: an argument is wrong, or the config describes a cluster.
         """
         config = config_of(estimator)
         if config.num_ps_replicas > 0 or config.num_worker_replicas > 1:
@@ -68,7 +67,7 @@ class InMemoryEvaluatorHook(ScheduledHook):
         self._evaluated = -1
 
     def begin(self) -> None:
-        """Adds the op that reads the global step; finds the saver, which knows the weights."""
+        """Adds the op that reads the global step; finds the saver, which determines the weights."""
         v1 = tf.compat.v1
         savers = v1.get_collection(v1.GraphKeys.SAVERS)
         self._saver = savers[0] if savers else build_saver()
@@ -82,17 +81,17 @@ class InMemoryEvaluatorHook(ScheduledHook):
     def after_create_session(
         self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
     ) -> None:
-        """Evaluates what training starts from."""
+        """Evaluates the initial weights."""
         super().after_create_session(session, coord)
         self._evaluate(session)
 
     def act(self, run_context: tf.compat.v1.train.SessionRunContext) -> None:
-        """Evaluates."""
+        """Evaluates the current weights."""
         self._evaluate(run_context.session)
 
     def end(self, session: tf.compat.v1.Session) -> None:
-        """Evaluates the last step, unless that was done."""
-        self._step = int(session.run(self._step_read))  # The input may have ended within a loop.
+        """Evaluates the last step, unless it was already evaluated."""
+        self._step = int(session.run(self._step_read))  # The input may have ended inside a loop.
         if self._step != self._evaluated:
             self._evaluate(session)
 

@@ -1,4 +1,4 @@
-"""TensorFlow's own hooks, at the places where `tf.estimator` had them."""
+"""TensorFlow's own hooks, under the names that `tf.estimator` had for them."""
 
 import tensorflow as tf
 

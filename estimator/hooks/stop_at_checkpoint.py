@@ -1,4 +1,4 @@
-"""A hook that stops every task of a training at a step, whose checkpoint the chief writes."""
+"""A hook that stops all tasks of a training at a step, which the chief then saves."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from estimator.session.hooked_session import Hook, config_of
 def make_stop_at_checkpoint_step_hook(
     estimator: Any, last_step: int, wait_after_file_check_secs: float = 30
 ) -> Hook:
-    """A hook for `train` that stops every task of a training at a step; the chief then saves it.
+    """Returns a hook for `train` that stops all tasks at a step, which the chief then saves.
 
-    No task looks for the checkpoint, nor needs to: the chief waits for the others before it writes,
-    so none is left alone with the last steps.
+    No task has to look for the checkpoint: the chief waits for the others before it saves, so none
+    is left to run the last steps alone.
 
     Args:
       estimator: the Estimator that is trained.
       last_step: the global step to stop at.
-      wait_after_file_check_secs: was between two looks for the checkpoint; has no effect.
+      wait_after_file_check_secs: ignored; in tf.estimator, the interval between two checks for the
+        checkpoint.
 
     Raises:
       TypeError, ValueError: an argument is wrong.

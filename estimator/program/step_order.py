@@ -1,16 +1,11 @@
 """Orders the ops of a step that no tensor orders.
 
 The rule: every write to a variable in a step waits for all reads of it that come before the write
-  in the Python code. `updates.build_updates` orders the ops of `model_fn` if Keras or a branch
-  assigns, and this module orders them if v1 code assigns; it also orders what the library itself
-  reads before it calls `model_fn`, such as the global step. Code that adds a read or a write to a
-  step must connect it to the others by tensors or control inputs, or pass it to one of these two.
-  `tests/program/test_step_order.py` finds pairs that no path connects.
-order of the Python code. What `model_fn` wrote is ordered by `updates.build_updates` if Keras
-assigns or a branch may, and here if v1 code assigns; what the library itself reads before it calls
-`model_fn`, as the global step, is ordered here. Whoever adds a read or a write to a step either
-puts it on a path of tensors and control inputs to the others, or gives it to one of these two.
-`tests/program/test_step_order.py` finds pairs that are on no path.
+in the Python code. `updates.build_updates` orders the ops of `model_fn` if Keras or a branch
+assigns, and this module orders them if v1 code assigns; it also orders what the library itself
+reads before it calls `model_fn`, such as the global step. Code that adds a read or a write to a
+step must connect it to the others by tensors or control inputs, or pass it to one of these two.
+`tests/program/test_step_order.py` finds pairs that no path connects.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""`train_and_evaluate`: what each task of a cluster does, and when checkpoints are evaluated."""
+"""`train_and_evaluate`: the role of each task of a cluster, and the schedule of evaluations."""

@@ -1,4 +1,4 @@
-"""What tasks that do not train know of the end of training: the files that the chief leaves."""
+"""How tasks that do not train learn of the end of training: through files that the chief writes."""
 
 from __future__ import annotations
 
@@ -22,16 +22,14 @@ _IMPORTED_AT = time.monotonic()
 
 
 class ChiefWatch:
-    """How long an evaluator has heard nothing of the chief; one that comes back is waited for."""
+    """Tracks how long an evaluator has not heard from the chief, which may be restarted."""
 
     def __init__(self, config: RunConfig, clock: Callable[[], float]) -> None:
-        """Watches nobody if the chief trains alone: it has no server that would answer.
-
-        Nor if its port is not known here.
+        """Watches nothing if the chief trains alone, without a server, or if its port is unknown.
 
         Args:
-          config: of the evaluator.
-          clock: seconds from any fixed moment.
+          config: the evaluator's config.
+          clock: returns seconds since an arbitrary fixed time.
         """
         tasks = config.cluster.addresses
         role = "chief" if "chief" in tasks else "worker"
@@ -49,13 +47,13 @@ class ChiefWatch:
         self._news: Any = None
 
     def check(self, news: Any) -> None:
-        """Raises if nothing was heard for long.
+        """Raises an error if the chief has not been heard from for too long.
 
         Args:
-          news: what training has left so far; another than before is a sign of life.
+          news: the state of training so far; a change is a sign of life.
 
         Raises:
-          TimeoutError: names the chief.
+          TimeoutError: the chief, named in the message, has been silent for too long.
         """
         if not self._health:
             return
@@ -64,10 +62,11 @@ class ChiefWatch:
         elif self._clock() - self._heard_at >= self._timeout_secs:
             name = self._name[:1].upper() + self._name[1:]
             raise TimeoutError(
-                f"{name} ({self._address}) has not been there for `session_creation_timeout_secs` "
-                f"({self._timeout_secs:g}), and left neither a new checkpoint nor word of the end "
-                f"of training in `model_dir` ({self._model_dir}). Its own log says why. Start it "
-                "again, and this evaluator, which goes on where it stood."
+                f"{name} ({self._address}) has not been reachable for "
+                f"`session_creation_timeout_secs` ({self._timeout_secs:g}), and has written "
+                "neither a new checkpoint nor the end of training to `model_dir` "
+                f"({self._model_dir}). Its own log says why. Start it again, and this evaluator, "
+                "which resumes where it stopped."
             )
 
     def close(self) -> None:
@@ -76,42 +75,43 @@ class ChiefWatch:
 
 
 class CompletionWatch:
-    """Tells the end of this training from that of an earlier one in the same directory."""
+    """Distinguishes the end of this training from that of an earlier one in the same directory."""
 
     def __init__(self, model_dir: str | None) -> None:
-        """Takes an end that is older than this process for that of an earlier training.
+        """Considers an end older than this process to belong to an earlier training.
 
-        By the clock of the file system alone: those of two machines may differ. All tasks are
-        started together, more or less, so what is written later is of this training; of what is
-        older one cannot know: the chief may have ended, or not come yet.
+        Compares times by the file system's clock only, because the clocks of two machines may
+        differ. All tasks are started at about the same time, so a file written later belongs to
+        this training; an older file is ambiguous: the chief may have ended already, or not started
+        yet.
 
         Args:
-          model_dir: where the chief leaves word; None if that is not known.
+          model_dir: the directory that the chief writes to; None if unknown.
         """
         self._model_dir = model_dir
         end = self.read()
         self._old = end if end is not None and _is_older_than_process(str(model_dir)) else None
 
     def read(self) -> dict[str, Any] | None:
-        """What the chief said last; None if training goes on."""
+        """Returns what the chief wrote last; None if training goes on."""
         return None if self._model_dir is None else read_end(self._model_dir)
 
     def is_new(self, end: dict[str, Any] | None) -> bool:
-        """Whether what `read` returned is not of an earlier training, as far as one can tell."""
+        """Returns whether `end`, from `read`, belongs to this training, as far as is known."""
         if end != self._old:
             self._old = None
         return end is not None and self._old is None
 
 
 def _is_older_than_process(model_dir: str) -> bool:
-    """Whether the end of training was written before this process was started."""
+    """Returns whether the end of training was written before this process started."""
     written_at = _written_at(os.path.join(model_dir, _NAME))
     now = _now_of(model_dir)
     return written_at is not None and now - written_at > _age_secs()
 
 
 def _now_of(model_dir: str) -> float:
-    """The time by the clock that dates the files there; this machine's if it may not write."""
+    """Returns the time of the directory's file system; this machine's if it is not writable."""
     path = os.path.join(model_dir, f".{_NAME}.{uuid.uuid4().hex}")
     now = None
     with contextlib.suppress(tf.errors.OpError):
@@ -123,7 +123,7 @@ def _now_of(model_dir: str) -> float:
 
 
 def _written_at(path: str) -> float | None:
-    """When a file was written, in seconds since the epoch; None without it."""
+    """Returns when a file was written, in seconds since the epoch; None if it does not exist."""
     try:
         return float(tf.io.gfile.stat(path).mtime_nsec) / 1e9
     except tf.errors.OpError:
@@ -131,25 +131,26 @@ def _written_at(path: str) -> float | None:
 
 
 def _age_secs() -> float:
-    """How long this process has run, as far as one can tell."""
+    """Returns how long this process has run, as far as can be determined."""
     try:
         with open("/proc/self/stat") as file:
             ticks = float(file.read().rpartition(")")[2].split()[19])
         return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    except (OSError, AttributeError):  # Not on Linux.
+    except (OSError, AttributeError):  # Other systems than Linux.
         return time.monotonic() - _IMPORTED_AT
 
 
 def clear_end(model_dir: str) -> None:
-    """Training begins: it has not ended yet."""
+    """Removes the record of an earlier end, because training begins."""
     with contextlib.suppress(tf.errors.NotFoundError):
         tf.io.gfile.remove(os.path.join(model_dir, _NAME))
 
 
 def write_end(model_dir: str, **facts: Any) -> None:
-    """Says that training has ended, and how; the file appears whole.
+    """Records atomically that training has ended, and how.
 
-    No two ends are equal, so that one which reads the file rarely does not take a new one for old.
+    Every record is unique, so that a task that reads the file rarely does not mistake a new one for
+    an old one.
     """
     tf.io.gfile.makedirs(model_dir)
     path = os.path.join(model_dir, _NAME)
@@ -159,7 +160,7 @@ def write_end(model_dir: str, **facts: Any) -> None:
 
 
 def read_end(model_dir: str) -> dict[str, Any] | None:
-    """What `write_end` said last; None if training goes on."""
+    """Returns what `write_end` wrote last; None if training goes on."""
     try:
         with tf.io.gfile.GFile(os.path.join(model_dir, _NAME)) as file:
             return json.loads(file.read())
@@ -168,7 +169,7 @@ def read_end(model_dir: str) -> dict[str, Any] | None:
 
 
 def checkpoints_oldest_first(model_dir: str) -> list[tuple[int, str]]:
-    """The checkpoints that are there, with their steps, ascending."""
+    """Returns the existing checkpoints with their steps, in ascending order."""
     found = [
         (step, path)
         for path in files.checkpoints_newest_first(model_dir)

@@ -1,4 +1,4 @@
-"""What a ps task does: it holds variables as long as the chief trains."""
+"""Runs a ps task, which holds variables as long as the chief trains."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ _log = logging.getLogger("estimator")
 
 
 def serve_parameters(config: RunConfig) -> int:
-    """Serves until the chief's process has ended.
+    """Serves variables until the chief's process has ended.
 
-    A chief that ends without having said how its training ended, nor left word of a failure in
-    `model_dir`, may come back: it is waited for for half a minute. Of one that fails before it
-    comes at all, the word that it leaves is all there is.
+    A chief that ends without reporting how training ended, and without recording a failure in
+    `model_dir`, may come back: this task waits for it for half a minute. A chief that fails before
+    it connects can only report that through `model_dir`.
 
-    SIGTERM and SIGINT stop the training, whose chief then saves what is here; this task ends after
-    it, and at once if there is no chief or the signal comes again.
+    SIGTERM and SIGINT stop the training, after which the chief saves the variables held here. This
+    task then ends after the chief; it ends at once if there is no chief, or if the signal is
+    received again.
 
     Args:
-      config: of this ps task.
+      config: this ps task's config.
 
     Returns:
-      The status to exit with: the chief's, or 1 if it did not say and did not come back.
+      The exit status: the chief's, or 1 if it did not report one and did not come back.
 
     Raises:
-      TimeoutError: the chief did not come at all.
-      tf.errors.UnavailableError: the chief does not answer any more.
+      TimeoutError: the chief never connected.
+      tf.errors.UnavailableError: the chief has stopped answering.
       ValueError: this task's port is in use.
-      KeyboardInterrupt, SystemExit: the signal; see `stop_signals`.
+      KeyboardInterrupt, SystemExit: a signal was received; see `stop_signals`.
     """
     with stop_signals() as stop:
         try:
@@ -56,7 +57,7 @@ def serve_parameters(config: RunConfig) -> int:
 
 
 class _Service:
-    """What a ps task does while it serves: it watches the chief, and for signals."""
+    """A running ps task, which watches the chief and handles signals."""
 
     def __init__(self, config: RunConfig, stop: StopSignal) -> None:
         """Starts the server."""
@@ -76,43 +77,43 @@ class _Service:
         self._has_told = False
 
     def run(self) -> int:
-        """Waits for the end of the chief; returns the status to exit with."""
+        """Waits until the chief has ended; returns the exit status."""
         silence = self._wait_until_gone(self._timeout_secs)
         with contextlib.suppress(TimeoutError):
             while (told := self._read_result()) == 0:
-                # It may have failed before it had a session, by which it would have said so.
+                # It may have failed before it had a session through which to report that.
                 end = self._ending.read()
                 if _exit_status(end):
                     return _exit_status(end)
                 if silence is not None:
-                    raise silence  # It has been waited for already.
-                _log.warning("The chief is gone, and has not said why: waiting for it.")
+                    raise silence  # The task has already waited for it.
+                _log.warning("The chief has ended without reporting why: waiting for it.")
                 silence = self._wait_until_gone(min(self._timeout_secs, _RETURN_SECS))
             return told - 1
         _log.error("The chief did not come back.")
         return 1
 
     def _wait_until_gone(self, timeout_secs: float) -> tf.errors.UnavailableError | None:
-        """Returns the error that says so if it does not answer any more, but closed nothing."""
+        """Waits until the chief is gone; returns an error if it just stopped answering."""
         health = TaskHealth(self._chief, self._peer_timeout_secs)
         with contextlib.closing(health):
             health.wait(timeout_secs, self._check_absent)
-            say("The chief is there: serving variables until it ends")
+            say("The chief has started: serving variables until it ends")
             with health.watched():
                 health.wait_until_lost(self._check_present)
                 return health.silence()
 
     def _check_absent(self) -> None:
-        """Ends the waiting for a chief that does not come: by a signal, or by word of it."""
+        """Ends the wait for a chief, on a signal or when training has ended."""
         self._stop.end_process()
         end = self._ending.read()
         if self._ending.is_new(end):
             raise _EndedError(_exit_status(end))
 
     def _check_present(self) -> None:
-        """Tells the chief, once it trains, of a signal that came to this task."""
+        """Forwards a signal that this task received to the chief, once it trains."""
         if self._stop.received is not None and not self._has_told:
-            # If the first ps does not answer, this task goes on watching the chief.
+            # If the first ps task does not answer, this task keeps watching the chief.
             with (
                 contextlib.suppress(TimeoutError, tf.errors.UnavailableError),
                 self._open(self._store.first_graph, "/job:ps/task:0") as session,
@@ -136,7 +137,7 @@ def _wait_briefly(is_done: threading.Event) -> None:
 
 
 class _EndedError(Exception):
-    """Training has ended before the chief has come, or come back."""
+    """Raised when training has ended before the chief connected, or came back."""
 
     def __init__(self, exit_status: int) -> None:
         super().__init__()

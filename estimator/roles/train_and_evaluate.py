@@ -49,47 +49,52 @@ _POLL_SECS = 0.5
 def train_and_evaluate(
     estimator: Estimator, train_spec: TrainSpec, eval_spec: EvalSpec | Sequence[EvalSpec]
 ) -> TrainAndEvaluateResult:
-    """Trains, evaluates checkpoints on the way and the last one in any case, and exports.
+    """Trains, evaluates checkpoints during training and the last one in any case, and exports.
 
-    On one machine training is one session and one pass over its input; evaluation and exports
-    happen in between, each in a session of its own. When training has nothing left to do, the
-    newest checkpoint is evaluated and exported nevertheless. If the RunConfig saves no checkpoints,
-    the only evaluation is that of the end. A signal that ends the training (see `Estimator.train`)
-    during an evaluation takes effect after it; the checkpoint that is then saved is not evaluated.
+    On one machine, training is one session and one pass over its input; evaluations and exports
+    happen in between, each in its own session. If there is nothing left to train, the newest
+    checkpoint is still evaluated and exported. If the RunConfig saves no checkpoints, only the last
+    step is evaluated. A signal during an evaluation that ends the training (see `Estimator.train`)
+    takes effect after it; the checkpoint that is then saved is not evaluated.
 
-    In a cluster that TF_CONFIG describes it is called in every task. The chief and the workers
-    train, ps tasks hold variables until the chief has ended, and only the evaluator evaluates and
-    exports. Two kinds of chief do so themselves: one that TF_CONFIG calls "master", and one that
-    trains without others and without an evaluator in TF_CONFIG's cluster (it leaves word of the
-    end for an evaluator all the same).
+    In a cluster that TF_CONFIG describes, call it in every task:
 
-    With a `throttle_secs` of 0 or with `every_steps`, an evaluator evaluates each checkpoint in its
-    order, those too that were there before it came, else the newest; the last one in any case, and
-    none that an evaluation of that name has in its directory. It ends when it has evaluated the
-    last checkpoint of a training that has ended or has reached `max_steps`. A training that ended
-    before the evaluator was started, and short of `max_steps`, may be about to go on: that is
-    waited for, for the config's `session_creation_timeout_secs`.
+        task                   trains  evaluates, exports  returns when
+        chief                  yes     if it is alone      training has ended
+        "master"               yes     yes                 the last evaluation has ended
+        worker                 yes     no                  training has ended
+        ps                     no      no                  the chief's process has ended
+        evaluator              no      yes                 the last checkpoint is evaluated
+
+    A chief is alone if TF_CONFIG's cluster has no other task that trains, no ps and no evaluator.
+
+    With a `throttle_secs` of 0 or with `every_steps`, an evaluator evaluates every checkpoint in
+    order, including those written before it started; otherwise only the newest one. It always
+    evaluates the last one, and none that an evaluation of the same name has in its directory. It
+    ends after the last checkpoint of a training that has ended or has reached `max_steps`. A
+    training that ended before the evaluator was started, short of `max_steps`, may be about to
+    resume: the evaluator waits for that for the config's `session_creation_timeout_secs`.
 
     Args:
-      estimator: what to train.
+      estimator: the Estimator to train.
       train_spec: how to train it.
-      eval_spec: how to evaluate it; or a list of EvalSpecs of different names, each of which is
-        evaluated on its own schedule, in its own directory.
+      eval_spec: how to evaluate it; or a list of EvalSpecs with different names, each evaluated on
+        its own schedule, in its own directory.
 
     Returns:
-      `metrics, export_results`, with attributes that say more. A task that does not evaluate has
-      no metrics, and says why training ended.
+      `metrics, export_results`, with further attributes. A task that does not evaluate has no
+      metrics, but says why training ended.
 
     Raises:
       TypeError, ValueError: an argument is wrong, two EvalSpecs or exporters have the same name, or
         an `every_steps` does not fit the interval of checkpoints.
-      SystemExit: in a ps task or an evaluator, if training has failed, or was ended by SIGTERM.
-      TimeoutError, tf.errors.UnavailableError: another task did not come, or is gone.
+      SystemExit: in a ps task or an evaluator, if training has failed or was ended by SIGTERM.
+      TimeoutError, tf.errors.UnavailableError: another task did not start, or is gone.
     """
     specs = checked_specs(estimator, train_spec, eval_spec)
     cluster = estimator.config.cluster
     if cluster.task_type in (EVALUATOR, PS):
-        # They would wait for others, which such a mistake ends at once.
+        # These tasks would wait for others, which end at once because of such a mistake.
         check_roles(estimator.config)
     if cluster.task_type == EVALUATOR:
         return run_evaluator(estimator, train_spec, specs)
@@ -108,7 +113,7 @@ def train_and_evaluate(
 def _run_training(
     model: Estimator, train_spec: TrainSpec, specs: Sequence[EvalSpec]
 ) -> TrainAndEvaluateResult:
-    """The chief and the workers; the chief leaves word for the evaluator, or is it."""
+    """Runs the chief or a worker; the chief records the end, or evaluates itself."""
     is_chief, cluster = model.config.is_chief, model.config.cluster
     check_fits_cluster(model.config, make_strategy(model.config, ModeKeys.TRAIN))
     if cluster.task_type == CHIEF and cluster.chief_name == MASTER:
@@ -122,12 +127,12 @@ def _run_training(
 
 @contextlib.contextmanager
 def _leaving_word(model: Estimator) -> Iterator[None]:
-    """Inside, training goes on for those who read the model's directory; then it has ended."""
+    """Records in the model's directory that training goes on inside the block, and then its end."""
     clear_end(model.model_dir)
     exit_status, reason = 1, "signal or error"
     try:
         yield
-        # Without a result, a subclass had another estimator train.
+        # There is no result if a subclass had another estimator train.
         exit_status = 0
         reason = "max_steps" if model.train_result is None else model.train_result.reason
     except KeyboardInterrupt:
@@ -155,7 +160,7 @@ def _without_metrics(
 
 
 def _train_result(model: Estimator) -> TrainResult:
-    """How training ended, as the files in the model's directory say."""
+    """Returns how training ended, according to the files in the model's directory."""
     end = read_end(model.model_dir) or {}
     newest = model.latest_checkpoint()
     step = checkpoint_step(newest) if newest else None
@@ -169,17 +174,17 @@ def run_evaluator(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> TrainAndEvaluateResult:
-    """Evaluates what another process trains, until that has ended.
+    """Evaluates what another process trains, until training has ended.
 
     Args:
-      model: reads the directory that the chief writes to.
-      train_spec: says where training ends.
-      specs: what to evaluate.
-      clock: seconds from any fixed moment.
-      sleep: waits for so many seconds.
+      model: an Estimator with the directory that the chief writes to.
+      train_spec: determines where training ends.
+      specs: the evaluations.
+      clock: returns seconds since an arbitrary fixed time.
+      sleep: waits for a number of seconds.
 
     Raises:
-      SystemExit: training has failed; what it left is evaluated first.
+      SystemExit: training has failed; its checkpoints are evaluated first.
       TimeoutError: the chief is gone and does not come back within the config's
         `session_creation_timeout_secs`.
     """
@@ -196,12 +201,12 @@ def _follow(
     watch: ChiefWatch,
 ) -> TrainAndEvaluateResult:
     started_at, ending = clock(), CompletionWatch(model.model_dir)
-    # After that, an end that is older than this process is that of no other training than this.
+    # After this time, an end older than this process must belong to this training.
     old_secs = model.config.session_creation_timeout_secs
     delay = min(spec.start_delay_secs for spec in specs)
     following = [_Following(model, spec, clock) for spec in specs]
     while True:
-        # In this order: when training has ended, no checkpoint comes after it.
+        # Reads the end before the checkpoints: no checkpoint is written after the end.
         end = ending.read()
         checkpoints = checkpoints_oldest_first(model.model_dir)
         waited = clock() - started_at
@@ -230,17 +235,17 @@ def _follow(
 
 
 class _Following:
-    """One EvalSpec's evaluations of checkpoints that come."""
+    """The evaluations of one EvalSpec in an evaluator."""
 
     def __init__(self, model: Estimator, spec: EvalSpec, clock: Callable[[], float]) -> None:
         pattern = os.path.join(model.eval_dir(spec.name), "*tfevents*")
-        # What training starts from is worth no look, unless nothing comes after it.
+        # The initial checkpoint is not evaluated unless no other follows it.
         self._step = max(read_evaluations(pattern), default=0)
         self._spec = spec
         self.evaluation = Evaluation(model, spec, self._step, clock)
 
     def run(self, checkpoints: Sequence[tuple[int, str]], is_last: bool) -> None:
-        """Evaluates those of the checkpoints that it is time for."""
+        """Evaluates the checkpoints that are due."""
         new = [(step, path) for step, path in checkpoints if step > self._step]
         is_each = self._spec.every_steps is not None or self._spec.throttle_secs == 0
         for step, path in new if is_each else new[-1:]:

@@ -1,4 +1,4 @@
-"""`train_and_evaluate`: one training, evaluated on the way, its models exported."""
+"""`train_and_evaluate` on one machine: specs, results, and evaluations during training."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _log = logging.getLogger("estimator")
 
 @dataclass(frozen=True)
 class TrainSpec(TupleFields):
-    """How to train.
+    """Specifies how to train.
 
     Attributes:
-      input_fn: as for `Estimator.train`, like all that follow.
+      input_fn: see `Estimator.train`, as for all attributes.
       max_steps: the global step to stop at; None trains to the end of the input.
-      hooks: called around each session call.
-      saving_listeners: told of every checkpoint.
+      hooks: hooks called around each session call.
+      saving_listeners: listeners called for every checkpoint.
 
     Raises:
-      TypeError, ValueError: one of them is wrong.
+      TypeError, ValueError: a value is wrong.
     """
 
     input_fn: Callable
@@ -56,7 +56,7 @@ class TrainSpec(TupleFields):
         write_fields(self, saving_listeners=tuple(listeners))
 
     def replace(self, **changes: Any) -> TrainSpec:
-        """A copy with these values instead, checked again."""
+        """Returns a checked copy with other values of some fields."""
         return replace(self, **changes)
 
     _replace = replace
@@ -64,26 +64,26 @@ class TrainSpec(TupleFields):
 
 @dataclass(frozen=True)
 class EvalSpec(TupleFields):
-    """How and when to evaluate, and what to export then.
+    """Specifies how and when to evaluate, and what to export then.
 
-    Evaluation needs a checkpoint, so it happens when one is written: those of the RunConfig's
-    interval, and the last. The last is always evaluated.
+    Evaluation needs a checkpoint, so it happens when one is written: at the RunConfig's interval,
+    and at the end. The last checkpoint is always evaluated.
 
     Attributes:
-      input_fn: as for `Estimator.evaluate`.
-      steps: at most this many global batches; None for all.
-      name: of the evaluation, for its directory: `Estimator.eval_dir(name)`.
-      hooks: called around each batch.
-      exporters: an Exporter or a list of them, of different names; called after each evaluation.
-      start_delay_secs: how long an evaluator, a task of its own in a cluster, waits before it
-        starts. It has no meaning on one machine.
-      throttle_secs: a checkpoint is passed over if the last evaluation was started less than so
-        many seconds ago. 0 evaluates every checkpoint.
-      every_steps: evaluate at every multiple of so many steps instead, whatever the time. It must
-        be a multiple of the RunConfig's `save_checkpoints_steps`.
+      input_fn: see `Estimator.evaluate`.
+      steps: the maximum number of global batches; None for all.
+      name: the name of the evaluation, for its directory: `Estimator.eval_dir(name)`.
+      hooks: hooks called around each batch.
+      exporters: an Exporter, or a list of them with different names; called after each evaluation.
+      start_delay_secs: how long an evaluator task of a cluster waits before it starts. Ignored on
+        one machine.
+      throttle_secs: skips a checkpoint if the last evaluation was started less than this many
+        seconds ago. 0 evaluates every checkpoint.
+      every_steps: evaluates at multiples of this number of steps instead, regardless of time. It
+        must be a multiple of the RunConfig's `save_checkpoints_steps`.
 
     Raises:
-      TypeError, ValueError: one of them is wrong.
+      TypeError, ValueError: a value is wrong.
     """
 
     input_fn: Callable
@@ -109,7 +109,7 @@ class EvalSpec(TupleFields):
             check_int("every_steps", self.every_steps)
 
     def replace(self, **changes: Any) -> EvalSpec:
-        """A copy with these values instead, checked again."""
+        """Returns a checked copy with other values of some fields."""
         return replace(self, **changes)
 
     _replace = replace
@@ -121,15 +121,15 @@ class _Pair(NamedTuple):
 
 
 class TrainAndEvaluateResult(_Pair):
-    """What `train_and_evaluate` returns: it unpacks into `metrics, export_results`.
+    """The result of `train_and_evaluate`, which unpacks into `metrics, export_results`.
 
     Attributes:
-      metrics: of the last evaluation, that of the first EvalSpec if there are several. None if
-        training stopped without a checkpoint, as it may after a NaN.
+      metrics: the metrics of the last evaluation, for the first EvalSpec if there are several. None
+        if training stopped without a checkpoint, as it may after a NaN.
       export_results: what each exporter returned for the last checkpoint, in the order of the
         EvalSpecs and their exporters: a path, or None.
-      metrics_by_name: the last metrics of each EvalSpec, by its name, None for one without.
-      train_result: at which step training ended, and why.
+      metrics_by_name: the last metrics of each EvalSpec, by its name (None if it has none).
+      train_result: the step at which training ended, and why.
     """
 
     metrics_by_name: dict[str | None, dict[str, Any]]
@@ -141,7 +141,7 @@ class TrainAndEvaluateResult(_Pair):
         export_results: list[Any],
         train_result: TrainResult,
     ) -> TrainAndEvaluateResult:
-        """Takes the first of the metrics for the pair."""
+        """Uses the first metrics for the pair."""
         self = super().__new__(cls, next(iter(metrics_by_name.values()), None), export_results)
         self.metrics_by_name = metrics_by_name
         self.train_result = train_result
@@ -153,7 +153,7 @@ def run_training(
     train_spec: TrainSpec,
     listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener] | None,
 ) -> TrainResult:
-    """Trains; says how it ended, also if a subclass's `train` has another estimator do it."""
+    """Trains; returns how it ended, even if a subclass's `train` has another estimator train."""
     before = model.train_result
     trained = model.train(
         train_spec.input_fn,
@@ -177,7 +177,7 @@ def run_local(
     eval_specs: Sequence[EvalSpec],
     clock: Callable[[], float] = time.monotonic,
 ) -> TrainAndEvaluateResult:
-    """`estimator.train_and_evaluate` on one machine; `clock` says how many seconds have gone by."""
+    """Runs `train_and_evaluate` on one machine; `clock` returns the time in seconds."""
     newest = model.latest_checkpoint()
     start = (checkpoint_step(newest) if newest else None) or 0
     evaluations = [Evaluation(model, spec, start, clock) for spec in eval_specs]
@@ -201,10 +201,10 @@ class Evaluation:
     """The evaluations of one EvalSpec.
 
     Attributes:
-      name: of the spec.
-      exporters: of the spec.
-      metrics: of the last evaluation.
-      export_results: what the exporters returned for the last checkpoint.
+      name: the spec's name.
+      exporters: the spec's exporters.
+      metrics: the metrics of the last evaluation.
+      export_results: the exporters' results for the last checkpoint.
     """
 
     def __init__(
@@ -213,10 +213,10 @@ class Evaluation:
         """Evaluates nothing yet.
 
         Args:
-          model: what is evaluated.
-          spec: how, and when.
+          model: the Estimator to evaluate.
+          spec: how and when to evaluate.
           start: the step that training starts from.
-          clock: seconds from any fixed moment.
+          clock: returns seconds since an arbitrary fixed time.
         """
         self._model = model
         self._spec = spec
@@ -229,26 +229,27 @@ class Evaluation:
         self.export_results: list[Any] = []
 
     def run_if_due(self, step: int) -> None:
-        """Evaluates the checkpoint of `step`, which was just written, if it is time to."""
+        """Evaluates the checkpoint of `step`, which was just written, if that is due."""
         if self.is_due(step):
             self.run(self._newest())
 
     def is_due(self, step: int) -> bool:
-        """Whether it is time to evaluate the checkpoint of `step`; asked once for each."""
+        """Returns whether the checkpoint of `step` is due; called once for each checkpoint."""
         before, self._step = self._step, step
         return self._schedule.is_due(before, step)
 
     def run(self, path: str) -> None:
-        """Evaluates a checkpoint, and exports it."""
+        """Evaluates a checkpoint and calls the exporters."""
         self._run(path)
         self.export_results = self._export(is_final=False)
 
     def run_last(self) -> None:
-        """Evaluates the last checkpoint, unless that was done, and exports for the last time."""
+        """Evaluates the last checkpoint unless already done; calls the exporters a last time."""
         if self._evaluated != self._model.latest_checkpoint():
             self._run(self._newest())
             self.export_results = []
-        # For a checkpoint that was exported before it was known to be the last, None is no news.
+        # If the checkpoint was exported before it was known to be the last, None does not replace
+        # that.
         before = self.export_results or [None] * len(self.exporters)
         last = self._export(is_final=True)
         self.export_results = [new or old for old, new in zip(before, last, strict=True)]
@@ -286,7 +287,7 @@ class Evaluation:
 
 
 class _EvaluationListener(LastSaveListener):
-    """Evaluates on the way; the last checkpoint is left to the end of training."""
+    """Evaluates during training; the last checkpoint is left to the end of training."""
 
     def __init__(
         self, evaluations: Sequence[Evaluation], start: int, max_steps: int | None
@@ -297,11 +298,11 @@ class _EvaluationListener(LastSaveListener):
         self._is_last = False
 
     def before_last_save(self) -> None:
-        """From now on there is nothing to do on the way."""
+        """Stops evaluating during training."""
         self._is_last = True
 
     def after_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
-        """Evaluates what was trained; a CheckpointSaverHook of TensorFlow also saves the start."""
+        """Evaluates a checkpoint unless it is the initial one, which stock hooks also save."""
         del session
         is_at_end = self._max_steps is not None and global_step_value >= self._max_steps
         if self._is_last or is_at_end or global_step_value == self._start:
@@ -311,7 +312,7 @@ class _EvaluationListener(LastSaveListener):
 
 
 def _checked_exporters(exporters: Any) -> tuple[Exporter, ...]:
-    """The exporters as a tuple."""
+    """Returns the checked exporters as a tuple."""
     if exporters is None:
         return ()
     listed = (exporters,) if isinstance(exporters, Exporter) else exporters
@@ -320,8 +321,8 @@ def _checked_exporters(exporters: Any) -> tuple[Exporter, ...]:
     for exporter in listed:
         if not isinstance(exporter, Exporter):
             raise WrongTypeError(
-                f"`exporters` holds {exporter!r}, which is no estimator.Exporter. Derive its class "
-                "from that one."
+                f"`exporters` holds {exporter!r}, which is not an estimator.Exporter. Derive its "
+                "class from that class."
             )
         if not isinstance(exporter.name, str):
             raise WrongTypeError(f"The `name` of an exporter ({exporter.name!r}) must be a string.")
@@ -331,7 +332,7 @@ def _checked_exporters(exporters: Any) -> tuple[Exporter, ...]:
 
 
 def checked_specs(model: Any, train_spec: Any, eval_spec: Any) -> list[EvalSpec]:
-    """The EvalSpecs as a list; raises if an argument of `train_and_evaluate` is wrong."""
+    """Returns the EvalSpecs as a list; checks the arguments of `train_and_evaluate`."""
     if not isinstance(model, Estimator):
         raise WrongTypeError(f"`estimator` ({model!r}) must be an estimator.Estimator.")
     if not isinstance(train_spec, TrainSpec):
@@ -351,7 +352,7 @@ def checked_specs(model: Any, train_spec: Any, eval_spec: Any) -> list[EvalSpec]
 
 
 def _check_names(names: list[Any], argument: str) -> None:
-    """Raises if a name is there twice: then two would write to the same directory."""
+    """Raises an error for a duplicate name, because two would write to the same directory."""
     for name in names:
         if names.count(name) > 1:
             raise ValueError(
@@ -373,7 +374,7 @@ def _check_every_steps(spec: EvalSpec, config: RunConfig) -> None:
 def _check_early_stopping(
     model: Estimator, train_spec: TrainSpec, specs: Sequence[EvalSpec]
 ) -> None:
-    """Warns of a hook that waits for evaluations which nobody makes."""
+    """Warns about an early-stopping hook whose evaluations nobody makes."""
     written = {os.path.normpath(model.eval_dir(spec.name)) for spec in specs}
     for hook in train_spec.hooks or ():
         read = hook.eval_dir if isinstance(hook, EarlyStoppingHook) else None

@@ -1,4 +1,4 @@
-"""What a `model_fn` returns, and what of it is served."""
+"""What a `model_fn` returns: specs, their rules, and export outputs."""
 
 from estimator.spec.rules import ModeKeys
 from estimator.spec.specs import EstimatorSpec, TPUEstimatorSpec, call_on_tensors

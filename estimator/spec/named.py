@@ -1,4 +1,4 @@
-"""Tensors under names: the two sides of a signature."""
+"""Named tensors: the inputs and outputs of a signature."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _TENSOR_TYPES = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether a signature can hold `value`: dense, sparse or ragged, but no variable."""
+    """Returns whether a signature can hold `value`: dense, sparse or ragged, but not a variable."""
     return isinstance(value, _TENSOR_TYPES)
 
 
 def check_tensor(value: Any, label: str) -> None:
-    """Raises ValueError, naming `label`, if `value` is no tensor."""
+    """Raises ValueError, naming `label`, if `value` is not a tensor."""
     if not is_tensor(value):
         raise ValueError(
             f"{label} ({value!r}) must be a Tensor, SparseTensor or RaggedTensor, not a "
@@ -25,16 +25,16 @@ def check_tensor(value: Any, label: str) -> None:
 
 
 def make_named_tensors(value: Any, argument: str, default_name: str) -> dict[str, Any]:
-    """`value` as a new dict of name to tensor.
+    """Converts `value` to a new dict from names to tensors.
 
     Args:
         value: a tensor, or a dict of tensors. A key is a string, or a tuple of strings, which are
             joined with "/": a model of several heads names its outputs (head, output).
-        argument: how an error calls `value`.
+        argument: the name of `value` in errors.
         default_name: the name of a single tensor.
 
     Raises:
-        ValueError: if `value` is None, empty, nested, or holds something else than tensors.
+        ValueError: `value` is None, empty, nested, or holds anything but tensors.
     """
     if not isinstance(value, Mapping):
         check_tensor(value, f"`{argument}`")
@@ -50,7 +50,7 @@ def make_named_tensors(value: Any, argument: str, default_name: str) -> dict[str
 
 
 def make_name(key: Any, argument: str) -> str:
-    """The string that `key` stands for; ValueError if it stands for none."""
+    """Converts a key to a string; raises ValueError if it is not a string or a tuple of strings."""
     parts = key if isinstance(key, tuple) else (key,)
     if not parts or not all(isinstance(part, str) for part in parts):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What a model gives to those who serve it: the values of `EstimatorSpec.export_outputs`."""
+"""The outputs of an exported model: the values of `EstimatorSpec.export_outputs`."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ _saved_model = tf.compat.v1.saved_model
 
 
 class ExportOutput(abc.ABC):
-    """One kind of answer of an exported model; it becomes one signature of the SavedModel."""
+    """One kind of output of an exported model, which becomes a signature of the SavedModel."""
 
     @abc.abstractmethod
     def as_signature_def(self, receiver_tensors: dict[str, Any]) -> Any:
-        """Makes the SignatureDef from the tensors that are fed to this answer.
+        """Makes the SignatureDef from the input tensors of the signature.
 
         Args:
-            receiver_tensors: name to tensor, what the serving input receiver takes.
+            receiver_tensors: maps names to tensors: the inputs of the serving input receiver.
 
         Raises:
-            ValueError: if this kind of answer cannot be given for such an input. The export then
-                leaves the signature out and logs the message.
+            ValueError: this kind of output does not support such inputs. The export then omits the
+              signature and logs the message.
         """
 
 
 class PredictOutput(ExportOutput):
-    """Any tensors under any names, from any inputs: a Predict signature."""
+    """Any named tensors, for any inputs: a Predict signature."""
 
     def __init__(self, outputs: Any) -> None:
         """Checks and names the outputs.
 
         Args:
-            outputs: a dict of name to tensor, or one tensor, which is named "output".
+            outputs: a dict from names to tensors, or one tensor, which is named "output".
 
         Raises:
-            ValueError: if a name is no string or a value no tensor.
+            ValueError: a name is not a string, or a value is not a tensor.
         """
         self._outputs = make_named_tensors(outputs, "outputs", "output")
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """Name to tensor."""
+        """The outputs: a dict from names to tensors."""
         return self._outputs
 
     def as_signature_def(self, receiver_tensors: dict[str, Any]) -> Any:
-        """A Predict signature; it takes whatever the receiver takes."""
+        """Returns a Predict signature with all inputs of the receiver."""
         return _saved_model.predict_signature_def(receiver_tensors, self.outputs)
 
 
@@ -61,14 +61,14 @@ class ClassificationOutput(ExportOutput):
     """
 
     def __init__(self, scores: Any = None, classes: Any = None) -> None:
-        """Checks the two.
+        """Checks the scores and classes.
 
         Args:
             scores: a float tensor, usually [batch size, classes].
             classes: a string tensor of labels, of the same shape. Labels, not class ids.
 
         Raises:
-            ValueError: if both are None, or one is of another type.
+            ValueError: both are None, or one has another type.
         """
         if scores is None and classes is None:
             raise ValueError(
@@ -88,20 +88,20 @@ class ClassificationOutput(ExportOutput):
 
     @property
     def scores(self) -> Any:
-        """The float tensor, or None."""
+        """The scores: a float tensor, or None."""
         return self._scores
 
     @property
     def classes(self) -> Any:
-        """The string tensor, or None."""
+        """The classes: a string tensor, or None."""
         return self._classes
 
     def as_signature_def(self, receiver_tensors: dict[str, Any]) -> Any:
-        """A Classify signature.
+        """Returns a Classify signature.
 
         Raises:
-            ValueError: unless the input is one string tensor of serialized examples and the
-                scores are float32.
+            ValueError: the input is not one string tensor of serialized examples, or the output is
+              not float32.
         """
         examples = _examples_of(receiver_tensors, "Classification")
         _check_float32(self.scores, "scores")
@@ -115,22 +115,22 @@ class RegressionOutput(ExportOutput):
         """Checks `value`, a float tensor, usually [batch size].
 
         Raises:
-            ValueError: if it is something else.
+            ValueError: it is anything else.
         """
         _check_floating(value, "value")
         self._value = value
 
     @property
     def value(self) -> Any:
-        """The float tensor."""
+        """The value: a float tensor."""
         return self._value
 
     def as_signature_def(self, receiver_tensors: dict[str, Any]) -> Any:
-        """A Regress signature.
+        """Returns a Regress signature.
 
         Raises:
-            ValueError: unless the input is one string tensor of serialized examples and the value
-                is float32.
+            ValueError: the input is not one string tensor of serialized examples, or the output is
+              not float32.
         """
         examples = _examples_of(receiver_tensors, "Regression")
         _check_float32(self.value, "value")
@@ -138,22 +138,22 @@ class RegressionOutput(ExportOutput):
 
 
 class SupervisedOutput(ExportOutput):
-    """Loss, predictions and metrics: what a model gives when labels are fed too."""
+    """Loss, predictions and metrics: the outputs of a model that is also fed labels."""
 
     method_name: str
     key: str  # of the signature, and the tag of its graph
 
     def __init__(self, loss: Any = None, predictions: Any = None, metrics: Any = None) -> None:
-        """Checks the three and gives their tensors the names of the signature.
+        """Checks the arguments and names their tensors for the signature.
 
         Args:
             loss: a tensor, or a dict of tensors.
             predictions: a tensor, or a dict of tensors.
-            metrics: a dict of name to `(value, update_op)`, or one such pair, or tf-keras metrics.
-                An `update_op` that is no tensor gets a tensor that waits for it.
+            metrics: a dict from names to `(value, update_op)` pairs, a single pair, or tf-keras
+              metrics. An `update_op` that is not a tensor gets a tensor that waits for it.
 
         Raises:
-            ValueError: if a name is no string or a value no tensor.
+            ValueError: a name is not a string, or a value is not a tensor.
         """
         self._loss = None if loss is None else _make_prefixed(loss, "loss")
         self._predictions = (
@@ -163,24 +163,24 @@ class SupervisedOutput(ExportOutput):
 
     @property
     def loss(self) -> dict[str, Any] | None:
-        """Name in the signature, `loss` or `loss/<name>`, to tensor; None if not given."""
+        """Maps the names `loss` or `loss/<name>` to tensors; None if not given."""
         return self._loss
 
     @property
     def predictions(self) -> dict[str, Any] | None:
-        """Name in the signature, `predictions` or `predictions/<name>`, to tensor; or None."""
+        """Maps the names `predictions` or `predictions/<name>` to tensors; None if not given."""
         return self._predictions
 
     @property
     def metrics(self) -> dict[str, Any] | None:
-        """Names `metrics/<name>/value` and `metrics/<name>/update_op` to tensors; or None."""
+        """Maps `metrics/<name>/value` and `metrics/<name>/update_op` to tensors, or None."""
         return self._metrics
 
     def as_signature_def(self, receiver_tensors: dict[str, Any]) -> Any:
-        """A signature of this method; serving systems do not offer it.
+        """Returns a signature with this method, which serving systems do not offer.
 
         Raises:
-            ValueError: if there is nothing to give.
+            ValueError: there are no outputs.
         """
         outputs = {**(self.loss or {}), **(self.predictions or {}), **(self.metrics or {})}
         # No public builder makes a supervised signature; only the method differs from Predict.
@@ -190,14 +190,14 @@ class SupervisedOutput(ExportOutput):
 
 
 class EvalOutput(SupervisedOutput):
-    """What evaluation gives: loss, predictions, metrics."""
+    """The outputs of an evaluation: loss, predictions, metrics."""
 
     method_name = "tensorflow/supervised/eval"
     key = "eval"
 
 
 class TrainOutput(SupervisedOutput):
-    """What one step of training gives: loss, predictions, metrics."""
+    """The outputs of a training step: loss, predictions, metrics."""
 
     method_name = "tensorflow/supervised/training"
     key = "train"
@@ -220,7 +220,7 @@ def _check_float32(value: Any, argument: str) -> None:
 
 
 def _examples_of(receiver_tensors: dict[str, Any], kind: str) -> Any:
-    """The one tensor of serialized examples that Classify and Regress signatures take."""
+    """Returns the tensor of serialized examples that Classify and Regress signatures take."""
     tensors = list(receiver_tensors.values())
     if len(tensors) != 1 or tensors[0].dtype != tf.string:
         taken = {name: tensor.dtype.name for name, tensor in receiver_tensors.items()}
@@ -234,7 +234,7 @@ def _examples_of(receiver_tensors: dict[str, Any], kind: str) -> Any:
 
 def _make_prefixed(tensors: Any, prefix: str) -> dict[str, Any]:
     if isinstance(tensors, Mapping) and not tensors:
-        return {}  # A spec without predictions.
+        return {}  # The spec has no predictions.
     named = make_named_tensors(tensors, prefix, prefix)
     return {_prefixed(name, prefix): tensor for name, tensor in named.items()}
 
@@ -244,7 +244,7 @@ def _prefixed(name: str, prefix: str) -> str:
 
 
 def _build_metrics(metrics: Any) -> dict[str, Any]:
-    """Value and update of each metric as tensors under the names of the signature."""
+    """Returns each metric's value and update as tensors under the names of the signature."""
     if not isinstance(metrics, Mapping):
         metrics = {"metrics": metrics}
     outputs = {}
@@ -276,7 +276,7 @@ def _value_and_update(metric: Any, key: Any) -> tuple[Any, Any]:
 
 
 def _build_update_tensor(update_op: Any) -> tf.Tensor:
-    """A tensor that can stand in a signature for `update_op`: an op and a variable cannot."""
+    """Returns a tensor for `update_op`, because a signature cannot hold an op or a variable."""
     if isinstance(update_op, tf.Tensor):
         return update_op
     with tf.control_dependencies([update_op]):

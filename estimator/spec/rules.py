@@ -1,4 +1,4 @@
-"""What a spec may hold in each mode, checked when it is made."""
+"""The rules for the values of a spec in each mode, checked when it is made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Hook = tf.compat.v1.train.SessionRunHook
 
 
 class ModeKeys:
-    """What a model is built for; the values are those of tf.estimator."""
+    """The mode for which a model is built; the values are those of tf.estimator."""
 
     TRAIN = "train"
     EVAL = "eval"
@@ -30,7 +30,7 @@ _NEEDS = {
 
 
 def check_mode(spec_name: str, mode: Any, given: Mapping[str, Any]) -> None:
-    """Raises unless there is such a mode, and what it needs is given."""
+    """Raises an error unless the mode exists and its required values are given."""
     if mode not in _NEEDS:
         raise ValueError(
             f"`mode` ({mode!r}) is unknown. Pass on the `mode` that `model_fn` was called "
@@ -45,7 +45,7 @@ def check_mode(spec_name: str, mode: Any, given: Mapping[str, Any]) -> None:
 
 
 def check_field_names(changes: Mapping[str, Any], fields: tuple[str, ...]) -> None:
-    """Raises unless all that is to be changed is a field."""
+    """Raises an error unless all changed names are fields."""
     unknown = [name for name in changes if name not in fields]
     if unknown:
         raise ValueError(
@@ -55,7 +55,7 @@ def check_field_names(changes: Mapping[str, Any], fields: tuple[str, ...]) -> No
 
 
 def checked_predictions(predictions: Any, mode: str) -> Any:
-    """The predictions, a dict as a copy; `{}` where there are none."""
+    """Returns the checked predictions, a dict as a copy; `{}` for None."""
     if predictions is None:
         return {}
     if not isinstance(predictions, Mapping):
@@ -69,9 +69,9 @@ def checked_predictions(predictions: Any, mode: str) -> Any:
 
 
 def checked_loss(loss: Any, mode: str) -> Any:
-    """The loss, with shape [] where it is, or must turn out to be, one number.
+    """Returns the checked loss, with shape [] if it is, or must turn out to be, a single number.
 
-    A loss of unknown rank is left alone, and so are the losses of examples.
+    A loss of unknown rank, or the losses of examples, keep their shape.
     """
     _check_tensor("loss", loss)
     shape = tf.TensorShape(loss.shape)
@@ -95,7 +95,7 @@ def checked_loss(loss: Any, mode: str) -> Any:
 
 
 def check_train_op(train_op: Any) -> None:
-    """Raises unless it is None, or something that a session can run."""
+    """Raises an error unless it is None, or something that a session can run."""
     if train_op is None:
         return
     if isinstance(train_op, tf.distribute.DistributedValues):
@@ -109,7 +109,7 @@ def check_train_op(train_op: Any) -> None:
 
 
 def checked_metrics(metrics: Any) -> dict[str, Any]:
-    """The metrics, `{}` where there are none."""
+    """Returns the checked metrics; `{}` for None."""
     if metrics is None:
         return {}
     if not isinstance(metrics, Mapping):
@@ -145,7 +145,7 @@ def _check_metric(name: Any, metric: Any) -> None:
 
 
 def check_call(argument: str, call: Any) -> None:
-    """Raises unless `call` is None or (function, tensors), where the function takes the tensors."""
+    """Raises an error unless `call` is None or (function, tensors) that fit together."""
     if call is None:
         return
     if not isinstance(call, tuple | list) or len(call) != 2 or not callable(call[0]):
@@ -175,9 +175,9 @@ def check_call(argument: str, call: Any) -> None:
 
 
 def checked_export_outputs(outputs: Any, predictions: Any, mode: str) -> dict[str, Any] | None:
-    """What is served: to predict, something is, and one of them by default.
+    """Returns the checked export outputs, which in PREDICT always include a default one.
 
-    Adds to the dict that it is given, as ever.
+    Adds the default to the given dict, as in tf.estimator.
     """
     if outputs is None:
         if mode != ModeKeys.PREDICT:
@@ -208,7 +208,7 @@ def _check_export_outputs(outputs: Any) -> None:
 
 
 def checked_hooks(argument: str, hooks: Any) -> tuple[tf.compat.v1.train.SessionRunHook, ...]:
-    """The hooks as a tuple."""
+    """Returns the checked hooks as a tuple."""
     try:
         hooks = tuple(hooks or ())
     except TypeError as error:
@@ -223,7 +223,7 @@ def checked_hooks(argument: str, hooks: Any) -> tuple[tf.compat.v1.train.Session
 
 
 def checked_scaffold(scaffold: Any) -> tf.compat.v1.train.Scaffold:
-    """The Scaffold, an empty one where there is none."""
+    """Returns the checked Scaffold; an empty one for None."""
     scaffold_type = tf.compat.v1.train.Scaffold
     if scaffold is None:
         return scaffold_type()
@@ -233,7 +233,7 @@ def checked_scaffold(scaffold: Any) -> tf.compat.v1.train.Scaffold:
 
 
 def check_scaffold_fn(scaffold_fn: Any) -> None:
-    """Raises unless it is None or can be called."""
+    """Raises an error unless it is None or callable."""
     if scaffold_fn is not None and not callable(scaffold_fn):
         raise TypeError(
             f"`scaffold_fn` ({scaffold_fn!r}) must be a function that takes nothing and "
@@ -248,15 +248,15 @@ def _check_tensor(argument: str, value: Any, rule: str = "a tensor") -> None:
 
 
 def _check_graph(argument: str, value: Any) -> None:
-    """Raises unless `value` is in the default graph, or in one that the default graph is in."""
-    graph = getattr(value, "graph", None)  # Eager tensors and Keras variables have none.
+    """Raises an error unless `value` is in the default graph or in a graph around it."""
+    graph = getattr(value, "graph", None)  # Eager tensors and Keras variables have no graph.
     if graph is None or tf.executing_eagerly():
         return
     scope = tf.compat.v1.get_default_graph()
     while scope is not None:
         if scope is graph:
             return
-        # The graph of a function or of a loop's body sees the tensors around it.
+        # The graph of a function or a loop's body can use tensors of the graphs around it.
         scope = getattr(scope, "outer_graph", None)
     raise ValueError(
         f"`{argument}` ({value!r}) is in another graph than the one that `model_fn` is called in. "
@@ -269,5 +269,6 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _is_keras_metric(value: Any) -> bool:
-    # By its methods: Keras 3 and tf-keras have no class in common, and neither is imported here.
+    # Duck typing: Keras 3 and tf-keras metrics have no class in common, and neither is imported
+    # here.
     return all(hasattr(value, name) for name in ("update_state", "result", "variables"))

@@ -12,7 +12,7 @@ from estimator.spec.rules import ModeKeys
 
 
 class _EstimatorSpec(NamedTuple):
-    """The fields of an `EstimatorSpec`, which says what they are."""
+    """The fields of an `EstimatorSpec`, documented there."""
 
     mode: str
     predictions: Any
@@ -28,29 +28,30 @@ class _EstimatorSpec(NamedTuple):
 
 
 class EstimatorSpec(_EstimatorSpec):
-    """A model in one mode: a named tuple of eleven fields, in the order of the arguments.
+    """The ops of a model in one mode: a named tuple of eleven fields, in order of the arguments.
 
     Attributes:
       mode: a `ModeKeys`.
-      predictions: a tensor or a dict of tensors, whose first dimension is the batch's; needed to
-        predict, else `{}` if it is not given.
-      loss: needed to train and to evaluate. One number, of any shape of one element (it becomes
-        []); to evaluate, also the losses of the examples, of shape [batch size].
-      train_op: what makes one step; needed to train.
-      eval_metric_ops: name to (value tensor, update op), or to a Keras metric; `{}` if not given.
-      export_outputs: name to `estimator.export.ExportOutput`; the dict may be changed later. To
-        predict, a dict of one output gets this under "serving_default", too; and without a dict
-        there is one with the predictions under that name.
-      training_chief_hooks: hooks of the chief only.
-      training_hooks: hooks of every worker.
+      predictions: a tensor or a dict of tensors, whose first dimension is the batch's; required to
+        predict, `{}` if not given in other modes.
+      loss: required to train and to evaluate. A single number, of any shape with one element (it
+        becomes []); in evaluation, also the losses of the examples, with shape [batch size].
+      train_op: the op that performs one step; required to train.
+      eval_metric_ops: maps names to (value tensor, update op) or to Keras metrics; `{}` if not
+        given.
+      export_outputs: maps names to `estimator.export.ExportOutput`s; the dict may be changed later.
+        In PREDICT, a dict with one output also gets it under "serving_default"; without a dict, the
+        predictions are exported under that name.
+      training_chief_hooks: training hooks for the chief only.
+      training_hooks: training hooks for every worker.
       scaffold: a `tf.compat.v1.train.Scaffold`; an empty one if None is given.
       evaluation_hooks: hooks around evaluation.
       prediction_hooks: hooks around prediction.
 
     Raises:
-      ValueError: something that the mode needs is missing, a shape is wrong, a tensor is in
+      ValueError: a value that the mode requires is missing, a shape is wrong, a tensor is in
         another graph, or none of several `export_outputs` is called "serving_default".
-      TypeError: a value is of the wrong type.
+      TypeError: a value has the wrong type.
     """
 
     def __new__(  # noqa: PLR0913 - the documented signature
@@ -83,10 +84,10 @@ class EstimatorSpec(_EstimatorSpec):
         )
 
     def replace(self, **changes: Any) -> EstimatorSpec:
-        """A copy with these values instead, checked again.
+        """Returns a checked copy with other values of some fields.
 
         Raises:
-          ValueError: a name is unknown, or the mode would change; and as the class.
+          ValueError: a name is unknown, the mode would change, or a value is wrong.
         """
         if changes.get("mode", self.mode) != self.mode:
             raise ValueError(
@@ -100,7 +101,7 @@ class EstimatorSpec(_EstimatorSpec):
 
 
 class _TPUEstimatorSpec(NamedTuple):
-    """The fields of a `TPUEstimatorSpec`, which says what they are."""
+    """The fields of a `TPUEstimatorSpec`, documented there."""
 
     mode: str
     predictions: Any
@@ -116,18 +117,18 @@ class _TPUEstimatorSpec(NamedTuple):
 
 
 class TPUEstimatorSpec(_TPUEstimatorSpec):
-    """A model in one mode, as TPUEstimator's model functions describe it: a named tuple.
+    """The ops of a model in one mode, as returned by TPUEstimator's model functions.
 
-    The attributes are those of `EstimatorSpec`, but for these:
+    A named tuple. The attributes are those of `EstimatorSpec`, except for these:
 
     Attributes:
-      eval_metrics: (metric_fn, tensors); `metric_fn` takes the tensors of a list by position or
+      eval_metrics: (metric_fn, tensors): `metric_fn` takes the tensors of a list by position, or
         those of a dict by name, and returns what `EstimatorSpec.eval_metric_ops` takes.
-      scaffold_fn: takes nothing and returns a `tf.compat.v1.train.Scaffold`.
-      host_call: (host_fn, tensors), called likewise; what it returns is run once a step. In
-        training, `host_fn` is called once, with the tensors of all replicas, joined along their
-        first dimension; in evaluation and prediction once a replica, of which the last step may
-        have fewer.
+      scaffold_fn: takes no arguments and returns a `tf.compat.v1.train.Scaffold`.
+      host_call: (host_fn, tensors), called in the same way; the ops that it returns run in every
+        step. In training, `host_fn` is called once, with the tensors of all replicas concatenated
+        along their first dimension; in evaluation and prediction, once for each replica with a
+        batch, of which the last step may have fewer.
     """
 
     def __new__(  # noqa: PLR0913 - the documented signature
@@ -163,11 +164,10 @@ class TPUEstimatorSpec(_TPUEstimatorSpec):
         )
 
     def as_estimator_spec(self) -> EstimatorSpec:
-        """The same as an `EstimatorSpec`: calls `metric_fn`, `host_fn` and `scaffold_fn`.
+        """Converts to an `EstimatorSpec`: calls `metric_fn`, `host_fn` and `scaffold_fn`.
 
-        What `host_fn` returns becomes a part of the `train_op`, and is run by a hook in evaluation
-        and prediction. Where this is called by `model_fn`, the functions see the tensors of one
-        replica.
+        The result of `host_fn` becomes part of the `train_op`, and is run by a hook in evaluation
+        and prediction. When `model_fn` calls this, the functions get the tensors of one replica.
         """
         eval_metric_ops = None
         if self.mode == ModeKeys.EVAL and self.eval_metrics is not None:
@@ -194,19 +194,19 @@ class TPUEstimatorSpec(_TPUEstimatorSpec):
         )
 
     def replace(self, **changes: Any) -> TPUEstimatorSpec:
-        """A copy with these values instead, checked again; `_replace` does not check."""
+        """Returns a checked copy with other values of some fields; `_replace` does not check."""
         rules.check_field_names(changes, self._fields)
         return TPUEstimatorSpec(**{**self._asdict(), **changes})
 
 
 def call_on_tensors(call: tuple[Callable, Any]) -> Any:
-    """What the function of (function, list or dict of tensors) makes of the tensors."""
+    """Calls the function of (function, list or dict of tensors) on its tensors."""
     function, tensors = call
     return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
 
 
 class _RunningHook(tf.compat.v1.train.SessionRunHook):
-    """Runs ops along with each session call."""
+    """Runs ops with each session call."""
 
     def __init__(self, ops: list[Any]) -> None:
         self._ops = ops
@@ -219,7 +219,7 @@ class _RunningHook(tf.compat.v1.train.SessionRunHook):
 def _checked_common(
     cls: type, mode: Any, predictions: Any, *, loss: Any, train_op: Any, export_outputs: Any
 ) -> dict[str, Any]:
-    """The fields that both specs have, checked and completed."""
+    """Returns the fields that both specs have, checked and completed."""
     given = {"predictions": predictions, "loss": loss, "train_op": train_op}
     rules.check_mode(cls.__name__, mode, given)
     predictions = rules.checked_predictions(predictions, mode)

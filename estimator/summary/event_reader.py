@@ -1,4 +1,4 @@
-"""Reads evaluations back from event files."""
+"""Reads evaluations from event files."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from estimator.console import no_internal_deprecations
 
 
 def read_evaluations(pattern: str) -> dict[int, dict[str, float]]:
-    """The scalars of every evaluation, by global step, ascending.
+    """Returns the scalars of every evaluation, by global step in ascending order.
 
-    Where a step was evaluated more than once, the last value of each metric counts.
+    If a step was evaluated more than once, the last value of each metric counts.
 
     Args:
-      pattern: of the paths of event files, such as `.../eval/*tfevents*`. If there is a directory
-        of the very name that comes before the last `/`, no other is looked into: the name of an
-        evaluation may have a `[` in it.
+      pattern: a glob pattern of event files, such as `.../eval/*tfevents*`. If the part before the
+        last `/` is the literal name of an existing directory, only that directory is searched,
+        because the name of an evaluation may contain a `[`.
 
     Returns:
-      An empty dict if there is no such file.
+      A dict by step, which is empty without such files.
     """
     found: dict[int, dict[str, float]] = {}
-    # A file's name has the time it was made at, so these are in the order written.
+    # A file's name contains its creation time, so this sorts by time.
     for path in sorted(_paths(pattern), key=os.path.basename):
         for event in _events(path):
             values = {v.tag: v.simple_value for v in event.summary.value if _is_scalar(v)}
@@ -43,13 +43,13 @@ def _paths(pattern: str) -> list[str]:
 
 
 def _events(path: str) -> Iterator[tf.compat.v1.Event]:
-    """The whole events of a file."""
+    """Yields the complete events of a file."""
     with no_internal_deprecations():
         events = tf.compat.v1.train.summary_iterator(path)
     try:
         yield from events
     except tf.errors.DataLossError:
-        return  # A process that was killed, or that writes just now, leaves half an event.
+        return  # A killed or still writing process may leave an incomplete event.
 
 
 def _is_scalar(value: tf.compat.v1.Summary.Value) -> bool:

@@ -17,17 +17,18 @@ _writers_with_graph: weakref.WeakSet[tf.compat.v1.summary.FileWriter] = weakref.
 
 
 class EventWriter:
-    """Writes scalars and serialized summaries of one directory's event file.
+    """Writes scalars and serialized summaries to one directory's event file.
 
-    The file appears with the first event. Stock hooks that write to the same directory share it.
+    The file is created with the first event. TensorFlow's hooks that write to the same directory
+    share it.
     """
 
     def __init__(self, directory: str, graph: tf.Graph | None = None) -> None:
-        """Touches nothing yet.
+        """Creates no file yet.
 
         Args:
-          directory: of the event file.
-          graph: comes with the first event, for TensorBoard, unless the file has one already.
+          directory: the directory of the event file.
+          graph: written with the first event, for TensorBoard, unless the file already has one.
         """
         self._directory = directory
         self._graph = graph
@@ -44,12 +45,12 @@ class EventWriter:
         self._writer().add_summary(serialized, step)
 
     def write_start(self, step: int) -> None:
-        """Says that what comes from `step` on takes the place of what an earlier run wrote."""
+        """Records that events from `step` on replace those of an earlier run."""
         log = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
         self._writer().add_session_log(log, step)
 
     def write_save(self, prefix: str, step: int) -> None:
-        """Says that the checkpoint of `step` was saved, whose name begins with `prefix`."""
+        """Records that the checkpoint of `step` was saved, whose name begins with `prefix`."""
         path = os.path.join(self._directory, prefix)
         log = tf.compat.v1.SessionLog(
             status=tf.compat.v1.SessionLog.CHECKPOINT, checkpoint_path=path
@@ -62,12 +63,12 @@ class EventWriter:
         """Adds one event with an evaluation's metrics.
 
         Args:
-          metrics: scalars are written as such, `bytes` as the values of serialized summaries
-            (images, say) under "name/0" and so on unless they are a text, the finite values of
-            other arrays as histograms. The parts of a list or a dict go under "name/0" or
-            "name/key".
+          metrics: scalars are written as scalars; `bytes` that are serialized summaries (such as
+            images) as their values under "name/0" and so on, and other `bytes` not at all; finite
+            values of other arrays as histograms. Elements of a list or dict are written under
+            "name/0" or "name/key".
           step: the global step that was evaluated.
-          checkpoint_path: written as a text, too.
+          checkpoint_path: also written, as a text.
         """
         summary = tf.compat.v1.Summary()
         for tag, value in _parts(sorted(metrics.items())):
@@ -88,7 +89,7 @@ class EventWriter:
         self.flush()
 
     def flush(self) -> None:
-        """Puts what was written on disk."""
+        """Flushes all events to disk."""
         self._writer().flush()
 
     def _writer(self) -> tf.compat.v1.summary.FileWriter:
@@ -100,7 +101,7 @@ class EventWriter:
 
 
 def _parts(values: Iterable[tuple[Any, Any]], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Each value with its tag; those inside of lists and dicts, however deep."""
+    """Yields each value with its tag, including values nested in lists and dicts."""
     for key, value in values:
         if isinstance(value, Mapping):
             yield from _parts(value.items(), f"{prefix}{key}/")
@@ -111,7 +112,7 @@ def _parts(values: Iterable[tuple[Any, Any]], prefix: str = "") -> Iterator[tupl
 
 
 def close_event_files(directories: Iterable[str]) -> None:
-    """Closes the event files of these directories, each of which has a thread."""
+    """Closes the event files of these directories, each of which uses a thread."""
     for directory in directories:
         _tf.close_file_writer(directory)
 
@@ -130,7 +131,7 @@ def _make_histogram(values: np.ndarray) -> Any:
 
 
 def _values_of(serialized: bytes) -> Sequence[Any]:
-    """The values of a serialized summary; none if it is some other text, as a metric may be."""
+    """Returns the values of a serialized summary; empty for any other text."""
     try:
         return tf.compat.v1.Summary.FromString(serialized).value
     except DecodeError:

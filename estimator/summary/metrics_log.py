@@ -1,4 +1,4 @@
-"""`metrics.jsonl`: how training and evaluation go, in lines of JSON for other programs."""
+"""`metrics.jsonl`: the progress of training and evaluation, as JSON lines for other programs."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ import numpy as np
 import tensorflow as tf
 
 FILE_NAME = "metrics.jsonl"
-# An array of more values than this says little in a line.
+# Larger arrays are left out of the lines.
 _MAX_VALUES = 1000
-# A line that is older than this many bytes is not of the last checkpoint.
+# Lines further from the end than this are older than the last checkpoint.
 _TAIL_BYTES = 1 << 16
 
 
 class MetricsLog:
-    """One JSON object a line, and one line for each step that was told, or evaluated by a name.
+    """Writes one JSON object per line: a line for each reported step and each evaluation.
 
-    A training has lines of the `kind` "train" with `step`, `loss`, `steps_per_sec`; an evaluation
-    has one of the `kind` "eval" with `name`, `step`, `loss` and the other `metrics` by their names.
-    `wall_time` is in seconds since the epoch. A number that is not finite is null.
+    Training lines have the `kind` "train" with `step`, `loss` and `steps_per_sec`. Evaluation lines
+    have the `kind` "eval" with `name`, `step`, `loss` and the other `metrics` by name. `wall_time`
+    is in seconds since the epoch. Numbers that are not finite are null.
 
-    Each line is one write. A run that was killed may leave half a line, and lines of steps that the
-    next run takes again: both go, in a new file that takes the old one's place, before that run
-    adds its first line.
+    Each line is a single write. A killed run may leave an incomplete line, and lines of steps that
+    the next run repeats: that run removes both, by replacing the file, before it adds its first
+    line.
     """
 
     def __init__(self, model_dir: str, clock: Callable[[], float] = time.time) -> None:
@@ -39,25 +39,25 @@ class MetricsLog:
         self._clock = clock
 
     def go_on_from(self, step: int) -> None:
-        """Forgets what was told of the steps after `step`, which training goes on from."""
+        """Removes the lines after `step`, from which training resumes."""
         if not tf.io.gfile.exists(self._path):
             return
         with _locked(self._model_dir):
             self._keep(lambda line: _step_of(line) <= step)
 
     def write_train(self, step: int, loss: float | None, steps_per_sec: float) -> None:
-        """Adds the line of a step of a training."""
+        """Adds a line for a training step."""
         line = {"kind": "train", "step": step, "loss": _plain(loss)}
         with _locked(self._model_dir):
             self._append({**line, "steps_per_sec": round(steps_per_sec, 3)})
 
     def write_eval(self, name: str | None, step: int, metrics: Mapping[str, Any]) -> None:
-        """Adds the line of an evaluation; one of that name and step that is there already goes.
+        """Adds a line for an evaluation, replacing any line of the same name and step.
 
         Args:
-          name: of the evaluation, or None.
-          step: that was evaluated.
-          metrics: "loss" and others. Images and arrays of more than 1,000 values are left out.
+          name: the name of the evaluation, or None.
+          step: the step that was evaluated.
+          metrics: "loss" and others. Images and arrays of more than 1,000 values are omitted.
         """
         values = {key: _plain(value) for key, value in metrics.items() if _has_plain(value)}
         loss = values.pop("loss", None)
@@ -77,7 +77,7 @@ class MetricsLog:
             file.write(json.dumps(values, allow_nan=False) + "\n")
 
     def _read_tail(self) -> bytes:
-        """The last lines, the first of them perhaps not from its start; a new line if none."""
+        """Returns the end of the file, perhaps from inside a line; a newline if it is empty."""
         if not tf.io.gfile.exists(self._path):
             return b"\n"
         with tf.io.gfile.GFile(self._path, "rb") as file:
@@ -85,7 +85,7 @@ class MetricsLog:
             return file.read() or b"\n"
 
     def _keep(self, is_wanted: Callable[[bytes], bool]) -> None:
-        """Leaves the whole lines that are wanted, in their order."""
+        """Keeps only complete lines that are wanted, in order."""
         with tf.io.gfile.GFile(self._path, "rb") as file:
             content = file.read()
         lines = content.splitlines(keepends=True)
@@ -100,9 +100,9 @@ class MetricsLog:
 
 @contextlib.contextmanager
 def _locked(directory: str) -> Iterator[None]:
-    """Inside, no other process of this machine writes: an evaluator may, beside the trainer.
+    """Locks the file against other processes on this machine, such as an evaluator.
 
-    The lock is the directory's, so that no file of its own is left there.
+    Locks the directory, so that no lock file is left there.
     """
     if "://" in directory or os.name != "posix":
         yield
@@ -111,7 +111,7 @@ def _locked(directory: str) -> Iterator[None]:
 
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        # Some network file systems have no such locks; there, a line is still one write.
+        # Some network file systems do not support locks; there, a line is still a single write.
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
@@ -120,7 +120,7 @@ def _locked(directory: str) -> Iterator[None]:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """What a whole line says; None for half of one, or what is no line of this file."""
+    """Parses a complete line; None for an incomplete one, or one not written by this class."""
     if not line.endswith(b"\n"):
         return None
     try:
@@ -148,7 +148,7 @@ def _has_plain(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A number, a string, or lists and objects of them, as JSON knows them."""
+    """Converts a value to numbers, strings, lists and objects, as in JSON."""
     if isinstance(value, Mapping):
         return {str(key): _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -162,7 +162,7 @@ def _plain(value: Any) -> Any:
 
 
 def metrics_in_words(metrics: Mapping[str, Any]) -> str:
-    """The metrics that are numbers, with the step first: "global_step = 100, loss = 0.2"."""
+    """Formats the scalar metrics, step first: "global_step = 100, loss = 0.2"."""
     numbers = {
         name: value
         for name, value in metrics.items()

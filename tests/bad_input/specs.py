@@ -141,7 +141,7 @@ SPECS = {
     "an exporter is a string": (
         lambda s: _eval_spec(exporters=["best"]),
         TypeError,
-        "`exporters` holds 'best', which is no estimator.Exporter. Derive its class",
+        "`exporters` holds 'best', which is not an estimator.Exporter. Derive its",
     ),
     "two exporters have one name": (
         lambda s: _eval_spec(exporters=[_latest(), _latest()]),

@@ -79,7 +79,7 @@ def test_the_evaluator_goes_on_with_a_chief_that_comes_back_and_does_not_wait_fo
         late = cluster.start("evaluator", 0, 2)
         assert late.status() == 1
         address = cluster.addresses["chief"][0]
-        message = f"TimeoutError: The chief ({address}) has not been there for `session_creation_ti"
+        message = f"TimeoutError: The chief ({address}) has not been reachable for `session_c"
         assert message in late.err.splitlines()[-1]
 
 

@@ -82,5 +82,5 @@ def test_a_stopped_process_is_named_in_time_and_sooner_if_there_is_a_signal(tmp_
         # It waits for a chief that may come back, for the one second that it was given.
         assert evaluator.status() == 1, evaluator.err[-3000:]
         address = impatient.addresses["chief"][0]
-        message = f"TimeoutError: The chief ({address}) has not been there for `session_creation_ti"
+        message = f"TimeoutError: The chief ({address}) has not been reachable for `session_c"
         assert message in evaluator.err.splitlines()[-1]
