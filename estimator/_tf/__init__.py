@@ -94,6 +94,7 @@ from estimator._tf.tpu import (
     tpu_name,
     tpu_resolver,
 )
+from estimator._tf.v1_branches import after_v1_branches
 from estimator._tf.variable_use import (
     branches_noted,
     keras_control_flow_v2,

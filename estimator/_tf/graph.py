@@ -13,6 +13,7 @@ from tensorflow.python.ops import control_flow_util as _control_flow
 
 from estimator._tf.patches import patched
 from estimator._tf.tpu import TPU_PROGRAM
+from estimator._tf.v1_branches import after_v1_branches
 
 # `tf.while_loop` and `tf.cond` build Switch and Merge by hand after `tf.disable_v2_behavior()`,
 # which old scripts call. These build one functional op whatever was called. 2.16 to 2.21.
@@ -65,11 +66,11 @@ def copy_op(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> tf.Operation:
 
 
 def add_control_inputs(op: tf.Operation, inputs: Sequence[tf.Operation]) -> None:
-    """Makes the existing `op` wait for `inputs`.
+    """Makes the existing `op` wait for `inputs`, which may be in branches that are not taken.
 
     `tf.control_dependencies` reaches only ops that are yet to be made. 2.16 to 2.21.
     """
-    op._add_control_inputs(inputs)
+    op._add_control_inputs([after_v1_branches(other, op) for other in inputs])
 
 
 def set_input(op: tf.Operation, tensor: tf.Tensor, index: int = 0) -> None:

@@ -14,6 +14,7 @@ from tensorflow.python.distribute import ps_values as _ps_values
 from tensorflow.python.distribute import values as _values
 
 from estimator._tf.patches import patched
+from estimator._tf.v1_branches import is_in_v1_branch
 
 
 def shares_variables(strategy: tf.distribute.Strategy) -> bool:
@@ -85,11 +86,15 @@ def assignments_in_branches_explained() -> Iterator[None]:
 def _explained(assign: Callable) -> Callable:
     @functools.wraps(assign)
     def explained(variable: Any, *args: Any, **kwargs: Any) -> Any:
-        replica = threading.current_thread()
+        graph, replica = tf.compat.v1.get_default_graph(), threading.current_thread()
+        meets = variable.aggregation != tf.VariableAggregation.NONE
         try:
+            if meets and is_in_v1_branch(graph) and tf.distribute.get_replica_context():
+                raise RuntimeError("TensorFlow would let the replicas meet in the branch of one.")
             return assign(variable, *args, **kwargs)
         except RuntimeError as error:
-            if getattr(replica, "graph", None) in (None, tf.compat.v1.get_default_graph()):
+            is_inside = getattr(replica, "graph", None) not in (None, graph)
+            if not is_inside and not is_in_v1_branch(graph):
                 raise
             raise ValueError(
                 f"The variable {variable.name.partition(':')[0]!r} is assigned in a branch, a loop "

@@ -67,7 +67,7 @@ def build_updates(
     counts = [op for op in writes_to(assigning, global_step) if op in runs]
     idle = {op for op in assigning if op not in runs}
     build_order(new_ops, {*counts, *assigned, *conditional}, idle)
-    return assigned + wired
+    return [_tf.after_v1_branches(op) for op in assigned] + wired
 
 
 def wiring_branches(

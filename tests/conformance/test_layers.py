@@ -284,14 +284,25 @@ class CountsInBranch(keras.layers.Layer):
         return inputs
 
 
-@pytest.mark.parametrize(("strategy", "loop"), [("mirrored_x2", 100), ("central_storage_x2", 1)])
-def test_an_assignment_in_a_branch_that_replicas_cannot_make_says_so(strategy, loop, tmp_path):
+@pytest.fixture(params=[False, True], ids=["v2 control flow", "v1 control flow"])
+def control_flow(request):
+    if request.param:
+        tf.compat.v1.disable_control_flow_v2()
+    yield
+    tf.compat.v1.enable_control_flow_v2()
+
+
+@pytest.mark.usefixtures("control_flow")
+@pytest.mark.parametrize("strategy", ["mirrored_x2", "central_storage_x2"])
+def test_an_assignment_in_a_branch_that_replicas_cannot_make_says_so(strategy, tmp_path):
     def model_fn(features, labels, mode):
-        loss = cases.build_softmax_loss(CountsInBranch()(features), labels)
+        layer = CountsInBranch()
+        layer.build(features.shape)
+        loss = cases.build_softmax_loss(layer.call(features), labels)
         optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
         return est.EstimatorSpec(mode, loss=loss, train_op=cases.build_minimize(optimizer, loss))
 
-    config = cases.make_config(**cases.STRATEGIES[strategy], iterations_per_loop=loop)
+    config = cases.make_config(**cases.STRATEGIES[strategy])
     with pytest.raises(ValueError, match='count. is assigned in a branch.*`aggregation="none"`'):
         est.Estimator(model_fn, str(tmp_path), config).train(cases.input_fn, steps=1)
 

@@ -229,3 +229,51 @@ def test_keras_may_assign_in_branches_also_with_v1_control_flow(v1_control_flow,
     assert model.get_variable_value(names["moving_mean"])[0] == pytest.approx(0.5 * 1.5)
     # One step moves the weight; its average, which keeps nothing, is written back.
     assert model.get_variable_value("w") != 1.0
+
+
+def make_branching_model_fn(build):
+    """Each step, `build` does something with a count that Keras made; is the batch odd or late?"""
+
+    def model_fn(features, labels, mode):
+        layer = keras.layers.Layer(name="layer")
+        count = layer.add_weight(
+            name="count", initializer="zeros", trainable=False, aggregation="none"
+        )
+        step = V1.train.get_global_step()
+        build(count.value, tf.equal(step % 2, 1), step >= 4)
+        w = V1.get_variable("w", [], initializer=V1.ones_initializer())
+        loss = tf.reduce_mean(tf.square(features * w - labels))
+        train_op = V1.train.GradientDescentOptimizer(0.001).minimize(loss, step)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    return model_fn
+
+
+def count_in_cond(count, is_odd, is_late):
+    def bump():
+        with tf.control_dependencies([count.assign_add(1.0)]):
+            return tf.constant(0.0)
+
+    tf.cond(is_odd, lambda: tf.cond(is_late, bump, lambda: 0.0), lambda: 0.0)
+    tf.cond(is_late, lambda: 0.0, lambda: count.assign_add(10.0))
+    return count * 1.0
+
+
+def count_in_loop(count, is_odd, is_late):
+    tf.while_loop(lambda i: i < 3, lambda i: (count.assign_add(1.0), i + 1)[1:], [0])
+
+
+@pytest.mark.parametrize("replicas", [{}, {"strategy": "mirrored", "num_replicas": 2}], ids=str)
+def test_a_step_does_not_wait_for_a_branch_that_is_not_taken(v1_control_flow, replicas, tmp_path):
+    config = est.RunConfig(str(tmp_path), **QUIET, **replicas)
+    model = est.Estimator(make_branching_model_fn(count_in_cond), config=config)
+    model.train(input_fn, max_steps=NUM_STEPS)
+    assert model.train_result.global_step == NUM_STEPS
+    # Of the steps 0 to 6, four come before step 4, and of the others 5 is odd.
+    assert model.get_variable_value("layer/count") == 4 * 10 + 1
+
+
+def test_a_loop_with_v1_control_flow_that_keras_assigns_in_is_an_error(v1_control_flow, tmp_path):
+    model = est.Estimator(make_branching_model_fn(count_in_loop), str(tmp_path))
+    with pytest.raises(ValueError, match=r"while_loop.*enable_control_flow_v2\(\)"):
+        model.train(input_fn, max_steps=1)

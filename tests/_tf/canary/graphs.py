@@ -36,6 +36,27 @@ def a_cond_is_one_op_without_v2_control_flow():
     assert "StatelessIf" in op_types(graph)
 
 
+@checks("after_v1_branches")
+def a_wait_for_a_branch_that_is_not_taken_ends():
+    V1.disable_control_flow_v2()
+    try:
+        with tf.Graph().as_default(), V1.Session() as session:
+            is_taken, inside = V1.placeholder(tf.bool, []), []
+
+            def note():
+                inside.append(tf.random.uniform([]))
+                return 0.0
+
+            tf.cond(is_taken, note, lambda: 0.0)
+            after = _tf.after_v1_branches(inside[0].op)
+            with tf.control_dependencies([after]):
+                value = tf.constant(1)
+            for taken in (True, False):
+                assert session.run(value, {is_taken: taken}) == 1
+    finally:
+        V1.enable_control_flow_v2()
+
+
 @checks("initialized_value")
 def a_variable_has_its_initial_value_before_it_is_initialized():
     with tf.Graph().as_default(), V1.Session() as session:

@@ -237,6 +237,12 @@ INTERNALS = {
     ),
     "tpu_name": ("tensorflow:distribute.cluster_resolver.TPUClusterResolver#_tpu",),
     "compilable_ops": ("tensorflow.python.framework.kernels:get_all_registered_kernels",),
+    # v1_branches.py
+    "after_v1_branches": (
+        "tensorflow:Graph._get_control_flow_context",
+        "tensorflow:Graph._set_control_flow_context",
+        "tensorflow:Operation._get_control_flow_context",
+    ),
     # variable_use.py
     "written_resources": (
         "tensorflow.python.framework.auto_control_deps_utils:get_read_write_resource_inputs",

@@ -1,0 +1,66 @@
+"""Conds and loops of Switch and Merge, as v1 control flow makes them, which are no single ops.
+
+An op in a branch that is not taken never runs, nor does what waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+
+def is_in_v1_branch(graph: tf.Graph) -> bool:
+    """Whether ops are made in a cond or a loop of v1 control flow (2.16 to 2.21)."""
+    return any(True for _ in _enclosing(graph._get_control_flow_context()))
+
+
+def after_v1_branches(op: tf.Operation, other: tf.Operation | None = None) -> tf.Operation:
+    """Returns what `other` may wait for, to run after `op` whether or not its branch is taken.
+
+    ControlFlowContext, CondContext.pred and branch, and Graph._set_control_flow_context, 2.16 to
+    2.21.
+
+    Args:
+      op: perhaps in a cond of v1 control flow.
+      other: the op that is to wait; None is one in no branch.
+
+    Raises:
+      ValueError: `op` is in a loop, which nothing outside can wait for.
+    """
+    around = [] if other is None else list(_enclosing(other._get_control_flow_context()))
+    for context in _enclosing(op._get_control_flow_context()):
+        if context in around:
+            break
+        if context.IsWhileContext():
+            raise ValueError(
+                f"{op.name!r} reads or assigns a variable in a `tf.while_loop` of v1 control flow, "
+                "and nothing outside the loop can wait for it. Call "
+                "`tf.compat.v1.enable_control_flow_v2()` at the start of the program, after "
+                "`disable_v2_behavior()`."
+            )
+        op = _after_cond(op, context)
+    return op
+
+
+def _after_cond(op: tf.Operation, context: Any) -> tf.Operation:
+    """Returns an op outside a cond that runs after `op`, or at once if its branch is not taken."""
+    graph = op.graph
+    with graph.as_default(), graph.control_dependencies(None), tf.device(op.device):
+        graph._set_control_flow_context(context.outer_context)
+        switch = tf.raw_ops.Switch(data=context.pred, pred=context.pred)
+        taken, not_taken = switch.output_true, switch.output_false
+        if context.branch == 0:
+            taken, not_taken = not_taken, taken
+        run = tf.identity(taken)
+        run.op._add_control_inputs([op])
+        return tf.raw_ops.Merge(inputs=[run, not_taken]).output.op
+
+
+def _enclosing(context: Any) -> Iterator[Any]:
+    """Yields the conds and loops that a context is in, the innermost first."""
+    while context is not None:
+        if context.IsCondContext() or context.IsWhileContext():
+            yield context
+        context = context.outer_context
