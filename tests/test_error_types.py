@@ -49,7 +49,7 @@ def test_a_variable_and_a_warm_start_that_are_not_there_are_likewise(trained, tm
         for error in (ValueError, tf.errors.NotFoundError):
             with pytest.raises(error, match="`name` .'v'. is unknown. Use one of"):
                 trained.get_variable_value("v")
-            with pytest.raises(error, match="`warm_start_from` .* is not there"):
+            with pytest.raises(error, match="`warm_start_from` .* does not exist"):
                 model.train(numbers(), steps=1)
 
 

@@ -96,7 +96,7 @@ def _check_named(
             if name in everything:
                 raise ValueError(
                     f"`{argument}` names {name!r}, which `vars_to_warm_start` "
-                    f"({old.settings.vars_to_warm_start!r}) does not choose. Choose it too, with a "
+                    f"({old.settings.vars_to_warm_start!r}) does not select. Select it too, with a "
                     "list if it is not trainable, or leave it out."
                 )
             raise ValueError(

@@ -117,9 +117,9 @@ def find_checkpoint(path: str) -> str:
         return newest
     files.check_is_no_part(path, "warm_start_from")
     raise CheckpointError(
-        f"`warm_start_from` ({path!r}) is not there: no directory, and no checkpoint, whose index "
-        f"would be {path}.index. Pass a checkpoint's path, as in .../{files.PREFIX}-1000, a "
-        "directory of checkpoints, or that of a SavedModel."
+        f"`warm_start_from` ({path!r}) does not exist: there is no such directory, and no "
+        f"checkpoint with the index {path}.index. Pass a checkpoint's path, as in "
+        f".../{files.PREFIX}-1000, a directory of checkpoints, or that of a SavedModel."
     )
 
 

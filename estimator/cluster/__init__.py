@@ -1,1 +1,1 @@
-"""What the tasks of a cluster tell each other: servers, health, collectives, a key-value store."""
+"""Communication between the tasks of a cluster: servers, health, collectives, a key-value store."""

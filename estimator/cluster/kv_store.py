@@ -78,7 +78,7 @@ def _stop_number(count: int, reason: str) -> int:
 
 
 class PsTaskStore:
-    """What a ps task reads from the store and writes to it.
+    """The part of the store that a ps task reads and writes.
 
     A session places its whole graph, so variables on this ps task and variables on the first ps
     task, which this task may be unable to reach, are in different graphs.

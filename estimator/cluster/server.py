@@ -22,7 +22,7 @@ _servers: dict[str, tf.distribute.Server] = {}
 
 @dataclasses.dataclass(frozen=True)
 class Connection:
-    """How a training session reaches the cluster.
+    """Describes how a training session reaches the cluster.
 
     Attributes:
       target: the session's target.

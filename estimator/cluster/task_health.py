@@ -31,8 +31,8 @@ _OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 _OF_TRAINING = (
-    "training cannot go on. Its own log says why. Start all tasks again: training resumes from the "
-    "newest checkpoint."
+    "training cannot continue. Its own log says why. Start all tasks again: training resumes from "
+    "the newest checkpoint."
 )
 _ANSWER_SECS = 5.0
 _POLL_SECS = 0.5

@@ -1,1 +1,1 @@
-"""How to run: what the user configures, the cluster and the strategy."""
+"""Configuration: the user's settings, the cluster and the strategy."""

@@ -79,7 +79,7 @@ def checked_window(argument: str, value: Any) -> tuple[int, int] | None:
         raise WrongTypeError(f"`{argument}` ({value!r}) {rule}.")
     for step in value:
         if isinstance(step, bool) or not isinstance(step, numbers.Integral):
-            raise WrongTypeError(f"`{argument}` ({value!r}) {rule}; {step!r} is no integer.")
+            raise WrongTypeError(f"`{argument}` ({value!r}) {rule}; {step!r} is not an integer.")
     first, last = map(int, value)
     if not 0 <= first < last:
         raise ValueError(f"`{argument}` ({value!r}) {rule}.")

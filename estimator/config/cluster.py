@@ -256,7 +256,7 @@ def _parse_addresses(cluster: Any) -> dict[str, tuple[str, ...]]:
     if len(addresses.get(CHIEF, ())) > 1:
         raise _error("cluster.chief", list(addresses[CHIEF]), "must be one task")
     if addresses and not {CHIEF, WORKER} & set(addresses):
-        raise _error("cluster", cluster, 'has nobody that trains. Name a "chief" or a "worker"')
+        raise _error("cluster", cluster, 'has no task that trains. Name a "chief" or a "worker"')
     return addresses
 
 

@@ -54,7 +54,7 @@ class TPURunConfig(RunConfig):
             )
         if "iterations_per_loop" in kwargs:
             raise ValueError(
-                f"`iterations_per_loop` ({kwargs['iterations_per_loop']!r}) belongs into the "
+                f"`iterations_per_loop` ({kwargs['iterations_per_loop']!r}) belongs in the "
                 "`tpu_config`: TPUConfig(iterations_per_loop=...)."
             )
         write_fields(

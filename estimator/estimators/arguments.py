@@ -59,8 +59,8 @@ def check_overrides(subclass: type, base: type) -> None:
     if overridden:
         raise ValueError(
             f"{subclass.__name__} overrides {', '.join(overridden)} of {base.__name__}. A subclass "
-            "must leave the members of an estimator as they are: rename its own, give the method "
-            "another name and let it call the verb, or pass hooks."
+            "must not override the members of an estimator: rename its own member, add a method of "
+            "another name that calls the original, or pass hooks."
         )
 
 
@@ -155,7 +155,7 @@ def checked_listeners(listeners: Any) -> list[Listener]:
         if not isinstance(listener, tf.compat.v1.train.CheckpointSaverListener):
             raise WrongTypeError(
                 f"`saving_listeners` holds {listener!r}, which is not an instance of "
-                "tf.compat.v1.train.CheckpointSaverListener. Derive its class from that one, or "
+                "tf.compat.v1.train.CheckpointSaverListener. Derive its class from that class, or "
                 "pass a hook in `hooks`."
             )
     return list(listeners)
@@ -284,8 +284,8 @@ def check_no_embedding(embedding_config_spec: Any) -> None:
     """Raises an error if there is an `embedding_config_spec`."""
     if embedding_config_spec is not None:
         raise NotImplementedError(
-            f"`embedding_config_spec` ({embedding_config_spec!r}) deals tables out over the cores "
-            "of a TPU, which is not available. Leave it out, and look rows up in `model_fn`: "
+            f"`embedding_config_spec` ({embedding_config_spec!r}) distributes tables over the "
+            "cores of a TPU, which is not available. Leave it out, and look rows up in `model_fn`: "
             "tf.nn.embedding_lookup(tf.compat.v1.get_variable(...), ids)."
         )
 
@@ -303,4 +303,4 @@ def check_num_shards(num_shards: int | None, num_replicas: int) -> None:
             f"`num_shards` ({num_shards}) of the TPUConfig is the number of replicas, and the "
             f"strategy has {num_replicas}. Leave it out."
         )
-    say("`num_shards` (%d) of the TPUConfig does not count: there is one replica.", num_shards)
+    say("Ignoring `num_shards` (%d) of the TPUConfig: there is only one replica.", num_shards)

@@ -84,7 +84,7 @@ def _where_it_starts(facts: Facts, steps: int | None, max_steps: int | None) -> 
     end = max_steps if steps is None or start is None else start + steps
     to = "the end of the input" if end is None else f"step {end:,}"
     if facts.checkpoint is not None:
-        place = "the input goes on" if facts.config.resume_input else "the input starts anew"
+        place = "the input resumes" if facts.config.resume_input else "the input restarts"
         return f"from {facts.checkpoint} to {to}; {place}"
     if facts.warm_start is not None:
         return f"from step 0 to {to}, with a warm start from {facts.warm_start}"

@@ -40,7 +40,7 @@ def find_start(
     if warm_start is None or not (config.is_chief or config.cluster.is_alone):
         return None
     if found:
-        say("`warm_start_from` is not used: training goes on from %s.", found[0])
+        say("`warm_start_from` is not used: training resumes from %s.", found[0])
         return None
     return find_old_model(warm_start)
 

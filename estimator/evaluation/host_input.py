@@ -152,9 +152,9 @@ class HostInput:
                 threads = tf.compat.v1.train.start_queue_runners(session, coordinator)
             stack.callback(coordinator.join, threads, stop_grace_period_secs=5)
             stack.callback(coordinator.request_stop)
-        yield from self._dealt(_taken(_tf.make_callable(session, self._tensors, [])))
+        yield from self._split(_taken(_tf.make_callable(session, self._tensors, [])))
 
-    def _dealt(self, batches: Iterator[list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
+    def _split(self, batches: Iterator[list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
         """Yields the parts of the batches, up to `max_batches`."""
         if self._num_slices > 1:
             batches = (part for b in batches for part in cut(b, self._axes, self._num_slices))

@@ -27,7 +27,7 @@ from estimator.session.opening import Setup, needs_values, restore_first, start_
 from estimator.session.tpu_startup import num_failures, restarting_after_failure, start_tpu
 
 _WITHOUT_SERVER = (
-    "the call cannot go on. Its own log says why. Start it again, and make the call again."
+    "the call cannot continue. Its own log says why. Start it again, and make the call again."
 )
 
 

@@ -189,6 +189,6 @@ def _check_assets(assets: Sequence[tf.Tensor]) -> None:
         path = tf.get_static_value(asset)
         if path is not None and not tf.io.gfile.exists(tf.compat.as_str_any(path.item())):
             raise ValueError(
-                f"the vocabulary file {path.item()!r} (tensor {asset.name!r}) does not exist any "
-                "more. Put it back, so that the export can copy it."
+                f"the vocabulary file {path.item()!r} (tensor {asset.name!r}) no longer exists. "
+                "Restore it, so that the export can copy it."
             )

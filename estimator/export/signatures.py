@@ -53,7 +53,7 @@ def make_signatures(
             reasons[prefix + key] = str(error)
     if not signatures:
         raise ValueError(
-            "No signature can be made, so nobody could call what is exported: "
+            "No signature can be made, so the exported model could not be called: "
             + "; ".join(f"{name!r}: {reason}" for name, reason in reasons.items())
             + "."
         )

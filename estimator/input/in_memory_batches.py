@@ -50,7 +50,7 @@ def build_batches(
 
     if not shuffle:
         return build_all(tf.zeros([], tf.int64)).prefetch(_NUM_AHEAD)
-    # An element, not a constant: a run without a seed that is resumed goes on with the same one.
+    # The seed is an element, not a constant, so that a resumed run without a seed keeps it.
     batches = tf.data.Dataset.random().take(1).flat_map(build_all)
     count = tf.data.INFINITE_CARDINALITY if total is None else -(-total // batch_size)
     batches = batches.apply(tf.data.experimental.assert_cardinality(count))
@@ -70,12 +70,12 @@ def _dtype_of(array: np.ndarray) -> tf.DType:
 def _make_take(
     arrays: Sequence[np.ndarray], batch_size: int, total: int | None, shuffle: bool
 ) -> Callable[[np.int64, np.int64], list[np.ndarray]]:
-    """What takes the rows of a batch: (seed, number of the batch) -> its part of each array."""
+    """Returns a function of the seed and a batch's number that takes its rows of each array."""
     num_rows = len(arrays[0])
 
-    @functools.lru_cache(maxsize=2)  # A batch may lie in two epochs.
+    @functools.lru_cache(maxsize=2)  # A batch may span two epochs.
     def make_order(seed: int, epoch: int) -> np.ndarray:
-        # Of all generators of NumPy, this one gives the same numbers in every version.
+        # Unlike NumPy's other generators, this one gives the same numbers in every version.
         words = [seed % 2**32, seed // 2**32, epoch % 2**32, epoch // 2**32]
         return np.random.RandomState(words).permutation(num_rows)
 

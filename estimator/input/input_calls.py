@@ -120,8 +120,8 @@ def build_input(
             if error.args != ("batch_size",) or not _lacks_batch_size(params):
                 raise
             raise ValueError(
-                '`input_fn` asks for params["batch_size"], which is not there. Pass '
-                f"`{_BATCH_SIZES[mode]}` to a TPUEstimator, or `params` that hold it to an "
+                '`input_fn` asks for params["batch_size"], which is not set. Pass '
+                f"`{_BATCH_SIZES[mode]}` to a TPUEstimator, or `params` that include it to an "
                 "Estimator."
             ) from error
         if isinstance(result, tf.data.Dataset | tf.compat.v1.data.Dataset):

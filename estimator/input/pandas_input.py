@@ -100,7 +100,7 @@ def _check_frame(argument: str, value: Any, *types: str) -> None:
     if not _is_pandas(value, *types):
         raise WrongTypeError(
             f"`{argument}` ({type(value).__name__}) must be a pandas {' or '.join(types)}. For "
-            "arrays there is numpy_input_fn."
+            "arrays use numpy_input_fn."
         )
     columns = list(getattr(value, "columns", ["the labels"]))
     if not columns:

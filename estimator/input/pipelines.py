@@ -110,7 +110,7 @@ def make_sliced_element(element: Any, axes: Sequence[int]) -> Any:
         axis = next(left)
         if not isinstance(spec, tf.TensorSpec) or _rank(spec) <= axis:
             raise ValueError(
-                f"`input_fn` yields {spec}, and InputPipelineConfig.SLICED cuts dense tensors "
+                f"`input_fn` yields {spec}, and InputPipelineConfig.SLICED splits dense tensors "
                 f"along dimension {axis}. Use PER_HOST_V1, or yield one that has it."
             )
         shape = spec.shape.as_list()
@@ -178,7 +178,7 @@ def _check_cuts(element: Any, axes: Sequence[int], num_parts: int) -> None:
         size = None if dims.rank is None or dims.rank <= axis else dims[axis]
         if not isinstance(spec, tf.TensorSpec) or size is None or size % num_parts:
             raise ValueError(
-                f"`input_fn` yields {spec}, which cannot be cut into {num_parts} parts along "
+                f"`input_fn` yields {spec}, which cannot be split into {num_parts} parts along "
                 f"dimension {axis} (InputPipelineConfig.SLICED). Yield dense tensors whose size "
                 "there is known and divisible: `batch(size, drop_remainder=True)`."
             )

@@ -58,9 +58,9 @@ def explaining_batch_size(params: Mapping[str, Any]) -> Iterator[None]:
         if error.args != ("batch_size",) or "batch_size" in params:
             raise
         raise ValueError(
-            '`model_fn` asks for params["batch_size"], which is not there. An export has none, for '
-            "its batches are of any size: tf.shape(tensor)[0] is that of a tensor. Otherwise pass "
-            "the batch size of the mode to a TPUEstimator, or `params` that hold it to an "
+            '`model_fn` asks for params["batch_size"], which is not set. An export has none, '
+            "because its batches can have any size: use tf.shape(tensor)[0]. Otherwise pass the "
+            "batch size of the mode to a TPUEstimator, or `params` that include it to an "
             "Estimator."
         ) from error
 

@@ -114,7 +114,7 @@ class Replica:
 
 @dataclasses.dataclass(frozen=True)
 class Replicas:
-    """What all replicas built.
+    """The results of all replicas.
 
     Attributes:
       outputs: the replicas' results, in order.
@@ -153,7 +153,7 @@ def check_takes_params(model_fn: Callable, params: Any) -> None:
     """Raises an error if there are `params` that `model_fn` does not take."""
     if params and "params" not in argument_names(model_fn):
         raise ValueError(
-            f"`params` ({params!r}) are passed, and `model_fn` does not take them. Give it an "
+            f"`params` ({params!r}) are passed, but `model_fn` does not take them. Give it an "
             "argument `params`, or leave them out."
         )
 

@@ -26,7 +26,7 @@ _MAX_SIZE = 8  # The largest constant that may describe a shape.
 
 @dataclasses.dataclass(frozen=True)
 class LoopInput:
-    """What the iterations of a loop take from iterators.
+    """The input of a loop, which its iterations take from iterators.
 
     A batch waits in a resource on the host. As a loop variable it would be copied to the loop's
     device, which some types do not allow.

@@ -124,7 +124,7 @@ def _check_whole_cores(tpu_config: Any) -> None:
     cores = getattr(tpu_config, "num_cores_per_replica", None)
     if cores is not None and cores > 1:
         raise ValueError(
-            f"`num_cores_per_replica` ({cores}) must be 1: a replica has a core of its own. To cut "
+            f"`num_cores_per_replica` ({cores}) must be 1: each replica has its own core. To split "
             "a model over cores, make a TPUStrategy with `experimental_device_assignment` and pass "
             "it as `train_distribute`."
         )

@@ -27,7 +27,7 @@ _log = logging.getLogger("estimator")
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """What a new session runs on one graph.
+    """Initializes or restores new sessions on one graph.
 
     Attributes:
       graph: the graph of the program.

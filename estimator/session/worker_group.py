@@ -77,7 +77,7 @@ class WorkerGroup:
 
     @property
     def stop(self) -> str | None:
-        """Why some worker wanted to stop: a signal's name or the reason of a `TrainResult`."""
+        """The reason why a worker wants to stop: a signal's name, or a `TrainResult`'s reason."""
         return next((request for request in self.agreed if request != "save"), None)
 
     @property

@@ -119,7 +119,7 @@ def checked_metrics(metrics: Any) -> dict[str, Any]:
         )
     for name, metric in metrics.items():
         _check_metric(name, metric)
-    return metrics  # type: ignore[return-value]  # The same object, as ever.
+    return metrics  # type: ignore[return-value]  # The same object, as in tf.estimator.
 
 
 def _check_metric(name: Any, metric: Any) -> None:
@@ -217,7 +217,7 @@ def checked_hooks(argument: str, hooks: Any) -> tuple[tf.compat.v1.train.Session
         if not isinstance(hook, _Hook):
             raise TypeError(
                 f"`{argument}` holds {hook!r}, which is not an instance of "
-                "tf.compat.v1.train.SessionRunHook. Derive its class from that one."
+                "tf.compat.v1.train.SessionRunHook. Derive its class from that class."
             )
     return hooks
 

@@ -154,8 +154,8 @@ CONSTRUCTION = {
     "an embedding_config_spec": (
         lambda s: s.tpu_model(embedding_config_spec="tables"),
         NotImplementedError,
-        "`embedding_config_spec` ('tables') deals tables out over the cores of a TPU ... Leave it "
-        "out, and look rows up in `model_fn`: tf.nn.embedding_lookup(",
+        "`embedding_config_spec` ('tables') distributes tables over the cores of a TPU ... Leave "
+        "it out, and look rows up in `model_fn`: tf.nn.embedding_lookup(",
     ),
     "export_saved_model_api_version is 3": (
         lambda s: s.tpu_model(export_saved_model_api_version=3),
@@ -381,12 +381,12 @@ CONFIG = {
     "profile_steps holds a fraction": (
         lambda s: s.configured(profile_steps=[100, 110.5]),
         TypeError,
-        "`profile_steps` ([100, 110.5]) must be two global steps ... 110.5 is no integer",
+        "`profile_steps` ([100, 110.5]) must be two global steps ... 110.5 is not an integer",
     ),
     "profile_steps holds a bool": (
         lambda s: s.configured(profile_steps=(False, 10)),
         TypeError,
-        "`profile_steps` ((False, 10)) must be two global steps ... False is no integer",
+        "`profile_steps` ((False, 10)) must be two global steps ... False is not an integer",
     ),
     "profile_steps are in the wrong order": (
         lambda s: s.configured(profile_steps=(110, 100)),

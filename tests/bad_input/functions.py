@@ -145,7 +145,7 @@ PANDAS_INPUT = {
     "pandas: x is an array": (
         _frames(X),
         TypeError,
-        "`x` (ndarray) must be a pandas DataFrame. For arrays there is numpy_input_fn",
+        "`x` (ndarray) must be a pandas DataFrame. For arrays use numpy_input_fn",
     ),
     "pandas: x is a series": (
         _frames(FRAME["a"]),
@@ -281,7 +281,7 @@ ESTIMATORS = {
     "a subclass overrides train": (
         _subclass(est.Estimator, train=lambda self: None),
         ValueError,
-        "Mine overrides train of Estimator. A subclass must leave the members ... rename its own",
+        "Mine overrides train of Estimator. A subclass must not override ... rename its own",
     ),
     "a subclass of TPUEstimator overrides predict": (
         _subclass(est.tpu.TPUEstimator, predict=lambda self: None),

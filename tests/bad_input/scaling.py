@@ -117,13 +117,13 @@ PIPELINES = {
     "a batch of unknown size is cut": (
         lambda s: _train_dealt(s, "SLICED"),
         ValueError,
-        "`input_fn` yields TensorSpec(shape=(None, 2) ... which cannot be cut into 2 parts along "
+        "`input_fn` yields TensorSpec(shape=(None, 2) ... which cannot be split into 2 parts along "
         "dimension 0 (InputPipelineConfig.SLICED) ... `batch(size, drop_remainder=True)`",
     ),
     "a batch is no multiple of the parts": (
         lambda s: _train_dealt(s, "SLICED", _one_batch(3)),
         ValueError,
-        "`input_fn` yields TensorSpec(shape=(3, 2) ... cannot be cut into 2 parts",
+        "`input_fn` yields TensorSpec(shape=(3, 2) ... cannot be split into 2 parts",
     ),
     "batch_axis is too short": (
         lambda s: _train_dealt(s, "SLICED", _one_batch(), batch_axis=[0]),

@@ -113,7 +113,7 @@ EXPORT = {
     "what to start from is not there when it is exported": (
         lambda s: s.export(make=s.warm_started, checkpoint="/nowhere/model.ckpt-7"),
         ValueError,
-        "`warm_start_from` ('/nowhere/model.ckpt-7') is not there",
+        "`warm_start_from` ('/nowhere/model.ckpt-7') does not exist",
     ),
     "export_dir_base is a number": (
         lambda s: s.export(to=3),
@@ -259,7 +259,7 @@ EXPORT_MODEL = {
     "an export has no batch size": (
         lambda s: s.export(_asking_for_batch_size, make=s.tpu_model, predict_batch_size=2),
         ValueError,
-        '`model_fn` asks for params["batch_size"], which is not there. An export has none',
+        '`model_fn` asks for params["batch_size"], which is not set. An export has none',
     ),
     "the graph of EVAL gets no labels": (
         lambda s: s.export(experimental_mode=est.ModeKeys.EVAL),

@@ -190,8 +190,8 @@ FILES = {
     "there is nothing to warm-start from": (
         lambda s: _new_model(s, spec_with(), path="/nowhere/model.ckpt-1"),
         ValueError,
-        "`warm_start_from` ('/nowhere/model.ckpt-1') is not there: no directory, and no checkpoint,"
-        " whose index would be /nowhere/model.ckpt-1.index. Pass a checkpoint's path",
+        "`warm_start_from` ('/nowhere/model.ckpt-1') does not exist: there is no such directory, "
+        "and no checkpoint with the index /nowhere/model.ckpt-1.index. Pass a checkpoint's path",
     ),
     "a file of the checkpoint to warm-start from": (
         lambda s: _new_model(s, spec_with(), path=s.checkpoint(".index")),
@@ -296,7 +296,7 @@ MODEL = {
         ),
         ValueError,
         "`var_name_to_prev_var_name` names 'global_step', which `vars_to_warm_start` ('.*') does "
-        "not choose. Choose it too, with a list if it is not trainable, or leave it out",
+        "not select. Select it too, with a list if it is not trainable, or leave it out",
     ),
     "the checkpoint lacks a variable": (
         lambda s: _new_model(s, with_bias),

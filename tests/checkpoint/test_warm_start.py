@@ -321,7 +321,7 @@ def test_a_model_that_has_a_checkpoint_goes_on_from_it(tmp_path, old, caplog):
     with caplog.at_level(logging.INFO, "estimator"):
         values = started(tmp_path, build_dense, "/nowhere")
     check(values, {"global_step": 4, "dense/kernel": [[0.0]]})
-    said = f"`warm_start_from` is not used: training goes on from {tmp_path}/model.ckpt-2."
+    said = f"`warm_start_from` is not used: training resumes from {tmp_path}/model.ckpt-2."
     assert caplog.messages.count(said) == 1
 
 

@@ -145,7 +145,7 @@ def test_a_named_session_master_is_for_training_or_for_evaluation(task, masters)
         ("{", "`TF_CONFIG` .* is not JSON: .* A valid one: "),
         ("[]", "must be a dictionary, such as "),
         (tf_config("chief", 0, ["a:1"]), "cluster .* must be a dictionary from role"),
-        (tf_config("boss", 0, {"boss": ["a:1"]}), 'has nobody that trains. Name a "chief"'),
+        (tf_config("boss", 0, {"boss": ["a:1"]}), 'has no task that trains. Name a "chief"'),
         (tf_config("chief", 0, {"chief": "a:1"}), 'cluster.chief .* must be a list of "host:port"'),
         (tf_config("chief", 0, {"chief": []}), "cluster.chief .* not empty"),
         (tf_config("chief", 0, {"chief": ["a"]}), r"cluster.chief\[0\] .*\"a\".* an address"),
@@ -158,7 +158,7 @@ def test_a_named_session_master_is_for_training_or_for_evaluation(task, masters)
         (tf_config("chief", 0, {"chief": ["a:1"], "master": ["b:1"]}), 'both "chief" and "master"'),
         (
             tf_config("ps", 0, {"ps": ["a:1"]}),
-            'has nobody that trains. Name a "chief" or a "worker"',
+            'has no task that trains. Name a "chief" or a "worker"',
         ),
         (
             tf_config("evaluator", 0, {"chief": ["a:1"], "evaluator": ["a:1"]}),

@@ -385,7 +385,7 @@ def test_the_master_of_a_tpu_evaluates_too_unless_another_is_named():
 @pytest.mark.parametrize(
     ("fields", "error", "message"),
     [
-        ({"iterations_per_loop": 3}, ValueError, "belongs into the `tpu_config`"),
+        ({"iterations_per_loop": 3}, ValueError, "belongs in the `tpu_config`"),
         ({"tpu_config": 3}, TypeError, "`tpu_config` .3. must be a TPUConfig"),
         ({"cluster": object(), "master": "a"}, ValueError, "`cluster` .* exclude each other"),
     ],

@@ -124,9 +124,9 @@ def test_a_smoke_run_tells_of_two_steps_in_a_directory_of_its_own(tmp_path, caps
 @pytest.mark.parametrize(
     ("arguments", "row"),
     [
-        ({"steps": 5}, "from {0}-3 to step 8; the input goes on"),
-        ({"max_steps": 9}, "from {0}-3 to step 9; the input goes on"),
-        ({}, "from {0}-3 to the end of the input; the input goes on"),
+        ({"steps": 5}, "from {0}-3 to step 8; the input resumes"),
+        ({"max_steps": 9}, "from {0}-3 to step 9; the input resumes"),
+        ({}, "from {0}-3 to the end of the input; the input resumes"),
         ({"max_steps": 3}, "nothing: the global step is 3, and `max_steps` is 3"),
     ],
     ids=str,
@@ -145,7 +145,7 @@ def test_a_warm_start_and_an_input_that_starts_anew_are_told(tmp_path, capsys):
     model = est.Estimator(Model(), str(tmp_path / "old"), est.RunConfig(resume_input=False))
     model.train(numbers(), steps=3)
     _, rows = explained(model, capsys)
-    assert rows["train"][0].endswith("-3 to the end of the input; the input starts anew")
+    assert rows["train"][0].endswith("-3 to the end of the input; the input restarts")
     new = est.Estimator(Model(), str(tmp_path / "new"), warm_start_from=str(tmp_path / "old"))
     _, rows = explained(new, capsys, steps=7)
     assert rows["train"][0] == f"from step 0 to step 7, with a warm start from {tmp_path}/old"

@@ -100,7 +100,7 @@ def test_a_worker_with_another_model_than_the_chiefs_is_told_which_variables_dif
             tf_config(ONE_OF_EACH, "boss", 0),
             '`TF_CONFIG` task.type .*"boss".* The roles of training .*"chief"',
         ),
-        (tf_config({"ps": ["c:1"]}, "ps", 0), "cluster .* has nobody that trains. Name a "),
+        (tf_config({"ps": ["c:1"]}, "ps", 0), "cluster .* has no task that trains. Name a "),
         (tf_config({**ONE_OF_EACH, "worker": ["a:1"]}, "ps", 0), "is the address of cluster.chief"),
         (
             tf_config(ONE_OF_EACH, "worker", 1),

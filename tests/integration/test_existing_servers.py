@@ -63,7 +63,7 @@ def test_every_verb_runs_on_a_server_that_runs_already_and_ends_when_it_does(tmp
             client.wait_for("begun\n")
             server.send(signal.SIGKILL)
             assert client.status() == 1
-            gone = f"The server of `master` ({address}) is gone, so training cannot go on"
+            gone = f"The server of `master` ({address}) is gone, so training cannot continue"
             assert gone in client.err.splitlines()[-1]
         impatient = make_model(tmp_path / "there1", master, session_creation_timeout_secs=1)
         for verb in (impatient.train, impatient.evaluate):

@@ -53,7 +53,7 @@ def test_a_killed_ps_is_named_by_all_that_wait_for_it(tmp_path, scenario):
             assert f"Error: Ps 0 ({address})" in last_line
             # On a busy machine it may begin to look for the ps only when that is killed.
             is_late = task is worker and scenario == "slow_start" and "did not answer" in last_line
-            assert is_late or "gone, so training cannot go on" in last_line
+            assert is_late or "gone, so training cannot continue" in last_line
             assert "failed to close" not in task.err  # TensorFlow gives up after 30 seconds.
 
 
