@@ -16,10 +16,10 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish():
-    """Keeps what was imported out of each later look for garbage.
+    """Excludes what was imported from garbage collection.
 
-    TensorFlow and the tests are a million objects that stay: a test that counts what is left
-    collects all garbage again and again, and each time would take a second for these alone.
+    TensorFlow and the tests are a million objects that stay alive. Tests of leaks call
+    `gc.collect` many times, and each call would spend a second on these objects alone.
     """
     gc.collect()
     gc.freeze()

@@ -1,11 +1,11 @@
-"""Programs in processes of their own, without seconds of importing TensorFlow for each of them.
+"""Runs programs in processes of their own, without importing TensorFlow for each of them.
 
-A server imports it once and forks for each program, before TensorFlow has made a thread. What is
-forked runs a file as `python FILE ARGUMENTS` would, with an environment, a seed of NumPy and
-TensorFlow devices of its own; it can be killed and sent signals, and its exit status is told. There
-are two servers that take turns, so that the tasks of a cluster differ in how Python orders sets.
+A fork server imports TensorFlow once and forks for each program, before TensorFlow has started a
+thread. The child runs a file as `python FILE ARGUMENTS` would, with its own environment, NumPy seed
+and TensorFlow devices. It can be killed and sent signals, and its exit status is reported. Two
+servers take turns, so the tasks of a cluster have different hash seeds and order sets differently.
 
-Not for a program that must choose something before TensorFlow is imported.
+Not for a program that must configure something before TensorFlow is imported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ENVIRONMENT = {"PYTHONPATH": ROOT, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DE
 
 
 class Program:
-    """A Python file that runs, whose output is kept in files: no pipe fills up."""
+    """A running Python file. Its output goes to files, so no pipe can fill up and block it."""
 
     def __init__(self, path, *arguments, **environment):
         self.name = os.path.basename(path)
@@ -53,7 +53,7 @@ class Program:
         return self._read(self._err)
 
     def wait_for(self, text, limit_secs=LIMIT_SECS):
-        """Waits until it has written `text`."""
+        """Waits until the program has written `text` to stdout."""
         end = time.monotonic() + limit_secs
         while text not in self.out:
             assert self.process.poll() is None, self.err[-3000:]
@@ -64,7 +64,7 @@ class Program:
         self.process.send_signal(number)
 
     def status(self, limit_secs=LIMIT_SECS):
-        """The exit status, waited for."""
+        """Waits for the program to end; returns its exit status."""
         return self.process.wait(limit_secs)
 
     def end(self):
@@ -88,12 +88,12 @@ class Program:
 
 @functools.cache
 def _servers():
-    """The servers in turn, for ever."""
+    """Returns an endless iterator over the servers in turn."""
     return itertools.cycle([_Server() for _ in range(NUM_SERVERS)])
 
 
 class _Server:
-    """The process that forks; it ends with this one."""
+    """A fork server; it exits when this process does."""
 
     def __init__(self):
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -119,10 +119,10 @@ class _Server:
 
 
 class _Process:
-    """As much of `subprocess.Popen` as is needed, for a process that another one has forked."""
+    """The part of `subprocess.Popen` that tests need, for a process that a server forked."""
 
     def __init__(self, command, told):
-        self._command, self._told = command, told  # Its pid is told, and then its exit status.
+        self._command, self._told = command, told  # A line with the pid, then one with the status.
         self.pid = int(self._told.readline())
         self.returncode = None
 
@@ -148,7 +148,7 @@ class _Process:
 
 
 def _serve(connection):
-    """Forks for each request until nobody can ask any more; returns the request in the fork."""
+    """Forks for each request until the connection closes; returns the request in the child."""
     import estimator as est
 
     assert est.Estimator  # The public names are imported on first use, and TensorFlow with them.
@@ -158,7 +158,7 @@ def _serve(connection):
     ended.setblocking(False)
     signal.set_wakeup_fd(wakes.fileno())
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    told = {}  # By process: where its status is told.
+    told = {}  # By pid: the pipe that its status is written to.
     while True:
         ready, _, _ = select.select([connection, ended], [], [])
         if ended in ready:
@@ -186,7 +186,7 @@ def _serve(connection):
 
 
 def _tell_statuses(told):
-    """Tells the status of each process that has ended."""
+    """Reports the exit status of each child that has ended."""
     while told:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:
@@ -197,7 +197,7 @@ def _tell_statuses(told):
 
 
 def _become(command, environment, directory, fds):
-    """Makes this process what `python COMMAND` would be, up to its first line; returns that."""
+    """Prepares this process as `python COMMAND` would; returns its code and its globals."""
     import random
 
     import numpy as np

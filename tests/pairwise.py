@@ -1,9 +1,8 @@
-"""A selection of a product of cases in which each pair of values still occurs.
+"""Selects cases from a product of parameters so that every pair of values still occurs.
 
-A test that is parametrized three times and more runs each combination of its values, though a
-combination of three that fails where none of two does is rare. Marked `pairwise`, the default run
-takes so many of its cases that each value of each argument meets each value of each other one, as
-far as any case has both; the rest is `full`, which `make test-full` runs.
+A bug that needs three particular values at once is rare. Of a test marked `pairwise`, the default
+run takes only as many cases as are needed for each value of each argument to meet each value of
+every other argument. The other cases get the marker `full`, which `make test-full` runs.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from typing import Any
 
 
 def select(cases: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Returns the places of the cases to run, in order: the same ones each time.
+    """Returns the indices of the cases to run, in order; deterministic.
 
-    Greedy: always the case with the most pairs that no selected one has, the first of several.
+    Greedy: takes the case with the most uncovered pairs, the first one on a tie.
     """
     left = {place: pairs_of(case) for place, case in enumerate(cases)}
     missing = set().union(*left.values())
@@ -29,13 +28,13 @@ def select(cases: Sequence[Mapping[str, Any]]) -> list[int]:
 
 
 def pairs_of(case: Mapping[str, Any]) -> set[tuple[Hashable, ...]]:
-    """Every two arguments of a case with their values; one that is alone is paired with itself."""
+    """Returns all pairs of (argument, value) of a case; a single argument is its own pair."""
     values = [(name, identity(value)) for name, value in sorted(case.items())]
     return set(itertools.combinations(values, 2)) or {(value, value) for value in values}
 
 
 def identity(value: Any) -> Hashable:
-    """What is equal for equal values, and for one that cannot be hashed for itself alone."""
+    """Returns a key that equal values share; a value that cannot be hashed has its own."""
     try:
         return type(value), hash(value), value
     except TypeError:
@@ -43,10 +42,13 @@ def identity(value: Any) -> Hashable:
 
 
 def rest(items: Iterable[Any]) -> list[Any]:
-    """Returns the pytest items of tests marked `pairwise` that the selection leaves out."""
+    """Returns the pytest items of tests marked `pairwise` that the selection leaves out.
+
+    Cases that are marked `full` by hand neither count nor cover anything.
+    """
     tests: dict[str, list[Any]] = {}
     for item in items:
-        if item.get_closest_marker("pairwise"):
+        if item.get_closest_marker("pairwise") and not item.get_closest_marker("full"):
             tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     left_out = []
     for cases in tests.values():

@@ -17,6 +17,7 @@ import estimator as est
 import run_mnist
 from input_pipelines import mnist
 from models import mnist_cnn
+from tests.forked import Program
 
 TASK = ["--job_name=worker", "--task_index=0", "--worker_hosts=a:1,b:1", "--ps_hosts=c:1"]
 ROOT = pathlib.Path(run_mnist.__file__).parent
@@ -36,8 +37,10 @@ def read_table(stdout):
 
 
 def run(*args):
-    """Runs run_mnist.py as a process; returns its table."""
-    return read_table(run_process(*args)[0])
+    """Runs run_mnist.py in a fork; returns its table."""
+    with Program(str(ROOT / "run_mnist.py"), *args) as program:
+        assert program.status(240) == 0, program.err
+        return read_table(program.out)
 
 
 class Runs:
