@@ -195,3 +195,37 @@ def test_attributes_are_replaced_in_one_room():
         if name.startswith("estimator._tf.patches")
     }
     assert rooms == {"_tf"}
+
+
+def attributes_set(node):
+    """The attributes of `self` that are assigned to anywhere inside."""
+    inside = [part for part in ast.walk(node) if isinstance(part, ast.Attribute)]
+    stored = [part for part in inside if isinstance(part.ctx, ast.Store)]
+    return {part.attr for part in stored if ast.unparse(part.value) == "self"}
+
+
+def classes_of(*rooms):
+    for path in FILES:
+        if room_of(path) in rooms:
+            nodes = ast.walk(ast.parse(path.read_text()))
+            yield from (node for node in nodes if isinstance(node, ast.ClassDef))
+
+
+def test_what_builds_a_program_leaves_no_note_on_itself():
+    notes = [
+        f"{owner.name}.{method.name} sets {name}"
+        for owner in classes_of("program")
+        for method in owner.body
+        if isinstance(method, ast.FunctionDef) and not method.name.startswith("__")
+        for name in attributes_set(method)
+    ]
+    assert notes == []
+
+
+def test_programs_and_trainings_are_made_of_parts_that_one_can_survey():
+    sizes = {
+        owner.name: len(attributes_set(owner))
+        + sum(isinstance(part, ast.AnnAssign) for part in owner.body)
+        for owner in classes_of("program", "training")
+    }
+    assert {name: size for name, size in sizes.items() if size > 16} == {}

@@ -14,7 +14,7 @@ from estimator.console import say
 from estimator.estimators import arguments
 from estimator.estimators.model_inputs import Batches
 from estimator.model.replicas import Model
-from estimator.program.programs import TrainProgram, build_train_program
+from estimator.program.train_program import TrainProgram, build_train_program
 from estimator.program.train_step import training_hooks
 from estimator.runtime.ps_placement import make_device_fn
 from estimator.runtime.strategy import check_fits_cluster, make_strategy

@@ -12,25 +12,26 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.program.loop_output import LoopOutput, build_loop_output, build_write_if
+from estimator.rewrite.subgraph_copy import build_copy, runs_each_time
 
 _log = logging.getLogger("estimator")
 
 _SUMMARIES = tf.compat.v1.GraphKeys.SUMMARIES
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class LoopReport:
-    """The values of a loop's last step for the host, collected while its body is built.
+    """The values of a loop's last step for the host.
 
     Attributes:
-      summary: holds the merged summaries; None without any.
+      summary: holds the merged summaries; None if they are not computed inside the loop.
       logged: for each LoggingTensorHook of the model, the output for each of its tags.
       saved: for each SummarySaverHook of the model, the outputs for its summaries.
     """
 
-    summary: LoopOutput | None = None
-    logged: list[tuple[Any, dict[str, LoopOutput]]] = dataclasses.field(default_factory=list)
-    saved: list[tuple[Any, list[LoopOutput]]] = dataclasses.field(default_factory=list)
+    summary: LoopOutput | None
+    logged: list[tuple[Any, dict[str, LoopOutput]]]
+    saved: list[tuple[Any, list[LoopOutput]]]
 
     def places(self) -> Iterator[LoopOutput]:
         """Yields all outputs."""
@@ -40,6 +41,68 @@ class LoopReport:
             yield from places.values()
         for _, last in self.saved:
             yield from last
+
+
+@dataclasses.dataclass(frozen=True)
+class StepSummaries:
+    """The summaries of a step.
+
+    Attributes:
+      merged: scalar, string: the Scaffold's `summary_op`, else all summaries of `model_fn`; None
+        if there are none.
+      is_own: whether the model's Scaffold brings the `summary_op`, so that nothing is added to it.
+      report: the values of a loop's last step; None outside of a loop.
+    """
+
+    merged: tf.Tensor | None
+    is_own: bool
+    report: LoopReport | None
+
+    def places(self) -> list[LoopOutput]:
+        """Returns the outputs that the last step of a loop writes."""
+        return [] if self.report is None else list(self.report.places())
+
+    def build_outside(self) -> tf.Tensor | None:
+        """Builds a read of the last step's merged summaries, outside of the loop."""
+        if self.merged is None or self.report is None:
+            return self.merged
+        if self.report.summary is not None:
+            return self.report.summary.build_read()
+        # A `scaffold_fn` builds it around the loop: the copy reads the values after the loop.
+        return build_copy(self.merged, runs_each_time)
+
+
+def build_step_summaries(
+    scaffold: tf.compat.v1.train.Scaffold | None,
+    hooks: tuple,
+    summaries_before: set[int],
+    *,
+    is_last: tf.Tensor | None,
+    is_recording: tf.Tensor,
+) -> tuple[StepSummaries, list[tf.Operation]]:
+    """Merges a step's summaries; in a loop, stores those of its last step for the host.
+
+    Args:
+      scaffold: the model's, whose `summary_op` is set if it has none; None if there is no Scaffold.
+      hooks: the model's training hooks.
+      summaries_before: what `summaries_so_far` returned before `model_fn` was called.
+      is_last: scalar, bool: this is the last step of the loop; None outside of a loop.
+      is_recording: scalar, bool: the host wants summaries of the last step.
+
+    Returns:
+      The summaries, and the ops that the step must run.
+    """
+    scaffold = scaffold or tf.compat.v1.train.Scaffold()
+    is_own = scaffold.summary_op is not None
+    if not is_own:
+        merged = build_merged_summary(summaries_before)
+        _tf.set_scaffold_parts(scaffold, {"summary_op": merged})
+    merged = scaffold.summary_op
+    if is_last is None:
+        return StepSummaries(merged, is_own, None), []
+    inside = None if merged is None or _is_outside(merged) else merged
+    report, ops = _build_loop_report(inside, hooks, is_last=is_last, is_recording=is_recording)
+    return StepSummaries(merged, is_own, report), ops
 
 
 def build_merged_summary(graph_before: set[int]) -> tf.Tensor | None:
@@ -101,31 +164,15 @@ def written_summaries(graph_before: set[int]) -> list[tf.Operation]:
     return [op for op in ops if id(op) not in graph_before]
 
 
-def build_loop_report(
-    report: LoopReport,
-    summary: tf.Tensor | None,
-    hooks: tuple,
-    *,
-    is_last: tf.Tensor,
-    is_recording: tf.Tensor,
-) -> list[tf.Operation]:
-    """Stores the last step's summaries, and what the model's hooks log and save, for the host.
-
-    Args:
-      report: the report to fill in.
-      summary: the merged summary: scalar, string.
-      hooks: the model's training hooks.
-      is_last: scalar, bool: whether this is the last step of the loop.
-      is_recording: scalar, bool: whether the host wants summaries of the last step.
-
-    Returns:
-      The ops that the step must run.
-    """
-    ops = []
-    if summary is not None:
-        report.summary = build_loop_output(tf.string, "last_summary")
+def _build_loop_report(
+    summary: tf.Tensor | None, hooks: tuple, *, is_last: tf.Tensor, is_recording: tf.Tensor
+) -> tuple[LoopReport, list[tf.Operation]]:
+    """Stores the last step's summaries, and what the model's hooks log and save, for the host."""
+    place = None if summary is None else build_loop_output(tf.string, "last_summary")
+    report, ops = LoopReport(place, [], []), []
+    if summary is not None and place is not None:
         due = tf.logical_and(is_last, is_recording)
-        ops.append(build_write_if(due, [summary], [report.summary], "summaries_if_due"))
+        ops.append(build_write_if(due, [summary], [place], "summaries_if_due"))
     for hook in hooks:
         if isinstance(hook, tf.compat.v1.train.LoggingTensorHook):
             _tf.name_logging_hook_tags(hook)
@@ -142,22 +189,24 @@ def build_loop_report(
             last = [build_loop_output(tf.string, "last_saved") for _ in saved]
             report.saved.append((hook, last))
             ops.append(_build_write(is_last, saved, last, "saved"))
-    return ops
+    return report, ops
 
 
 def build_fetch_overrides(
-    report: LoopReport, after: tf.Tensor
+    report: LoopReport | None, after: tf.Tensor
 ) -> list[tuple[tf.Tensor, tf.Tensor]]:
     """Redirects the model's hooks to the values that the last step has stored.
 
     Args:
-      report: the loop's report.
+      report: the loop's report; None if there is no loop.
       after: the loop's result.
 
     Returns:
       Pairs of a tensor that the hooks fetch, which is valid at any time, and the tensor to fetch
       instead in a call that runs a loop.
     """
+    if report is None:
+        return []
     pairs = []
 
     def build_pair(place: LoopOutput) -> tf.Tensor:

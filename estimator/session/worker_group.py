@@ -17,7 +17,7 @@ from estimator.cluster.consistency_check import check_consistency, describe_mode
 from estimator.cluster.kv_store import KeyValueStore
 from estimator.cluster.server import Connection
 from estimator.cluster.task_health import TaskHealth
-from estimator.program.programs import TrainProgram
+from estimator.program.train_program import TrainProgram
 from estimator.session.hooked_session import Hook
 
 # Hooks that write to the model's directory, which only the chief may do.
@@ -52,10 +52,10 @@ class WorkerGroup:
         """
         self.store = store
         self.is_chief = is_chief
-        self.workers = program.workers
-        self._consensus = program.consensus
-        self._outcome = program.outcome
-        self._is_loop = program.num_steps is not None
+        self.workers = program.agreement.workers
+        self._consensus = program.agreement.consensus
+        self._outcome = program.agreement.outcome
+        self._is_loop = program.is_loop
         self._requests: set[str] = set()
         self.has_more = True
         self.agreed: list[str] = []
@@ -175,9 +175,9 @@ def joined(
     with contextlib.closing(health):
         health.wait(timeout_secs, check)
         with health.watched():
-            if program.workers.count > 1:
+            if program.agreement.workers.count > 1:
                 described = {**mine, **describe_model(program.graph)}
-                check_consistency(described, program.workers, open_session)
+                check_consistency(described, program.agreement.workers, open_session)
             yield health
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 import tensorflow as tf
 
 from estimator import _tf
+
+_log = logging.getLogger("estimator")
 
 
 class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
@@ -56,3 +60,23 @@ class WeightsListener(tf.compat.v1.train.CheckpointSaverListener):
     def before_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
         """Checks the weights."""
         self._weights.check(session, int(global_step_value))
+
+
+def stop_on_nan(what: str, nan_policy: str) -> str:
+    """Stops because of a number that is not finite; returns the reason of a `TrainResult`.
+
+    Args:
+      what: is not finite, and since when.
+      nan_policy: of the RunConfig.
+
+    Raises:
+      NanLossError: the policy is not "stop".
+    """
+    message = (
+        f"{what}. The state after it is not saved: training resumes from the last checkpoint "
+        "before it."
+    )
+    _log.error(message)
+    if nan_policy == "stop":
+        return "nan loss"
+    raise NanLossError(message)

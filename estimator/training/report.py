@@ -20,7 +20,7 @@ from estimator.cluster.server import task_name
 from estimator.config.batch_size import batch_in_words
 from estimator.config.loop_length import loop_in_words
 from estimator.config.run_config import RunConfig
-from estimator.program.programs import TrainProgram
+from estimator.program.train_program import TrainProgram
 from estimator.runtime.strategy import replicas_in_words
 from estimator.summary.event_writer import EventWriter
 from estimator.summary.metrics_log import MetricsLog
@@ -173,8 +173,8 @@ class TrainReport:
         return task_name(str(cluster.task_type), cluster.task_id).capitalize()
 
     def _how(self) -> str:
-        window = self._program.accumulation
-        batches = "" if window is None else f"{window.size:,} batches of "
+        accumulation = self._program.accumulation
+        batches = "" if accumulation is None else f"{accumulation.size:,} batches of "
         loop, last_step = self._config.iterations_per_loop, self._span.last_step
         if not isinstance(loop, str) and last_step is not None:
             loop = max(1, min(loop, int(last_step) - self._span.first_step))

@@ -4,22 +4,64 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from estimator.checkpoint import files
 from estimator.checkpoint.graph_text import writing_graph
-from estimator.checkpoint.input_position import InputPosition
+from estimator.checkpoint.input_position import InputPosition, remove_positions
 from estimator.checkpoint.writer import CheckpointWriter
 from estimator.config.run_config import RunConfig
-from estimator.program.programs import TrainProgram
+from estimator.program.train_program import TrainProgram
 from estimator.session.worker_group import WorkerGroup
 from estimator.training.nan_guard import BadWeightsError, WeightsCheck
+from estimator.training.request import TrainRequest
+from estimator.training.saving import Savers
 
 _log = logging.getLogger("estimator")
 
 
-def tell_saved_step(
+def go_on(
+    session: tf.compat.v1.Session,
+    program: TrainProgram,
+    request: TrainRequest,
+    team: WorkerGroup,
+    savers: Savers,
+    path: str | None,
+    paths: Sequence[str],
+) -> bool:
+    """Goes on from the checkpoint at `path`, or saves the start of a training from scratch.
+
+    Args:
+      session: restored.
+      program: what is trained.
+      request: what is asked for.
+      team: the workers that train together.
+      savers: of the checkpoints, and of the positions in the input.
+      path: of what was restored; None if nothing was.
+      paths: of all checkpoints, the newest first.
+
+    Returns:
+      Whether the input goes on where it stood at the checkpoint.
+    """
+    model_dir = str(request.config.model_dir)
+    checkpoints, position = savers.checkpoints, savers.position
+    # Not before: until the checkpoint has turned out to be this model's, nothing is touched.
+    tf.io.gfile.makedirs(model_dir)
+    if team.saves_input and (position is None or not request.is_same_input):
+        remove_positions(model_dir, program.agreement.workers)
+    saved_step = _tell_saved_step(session, team, path)
+    if checkpoints is not None and saved_step is not None:
+        checkpoints.go_on_from(saved_step, path, paths)
+    is_resumed = _start_input(session, program, position, model_dir, saved_step, team)
+    fresh = checkpoints if saved_step is None else None
+    _save_start(session, program, request.config, fresh, savers.weights, team)
+    team.announce(session)
+    return is_resumed
+
+
+def _tell_saved_step(
     session: tf.compat.v1.Session, team: WorkerGroup, path: str | None
 ) -> int | None:
     """The step of the checkpoint that was restored, which the chief tells all; None without one."""
@@ -28,7 +70,7 @@ def tell_saved_step(
     return None if step < 0 else step
 
 
-def start_input(
+def _start_input(
     session: tf.compat.v1.Session,
     program: TrainProgram,
     position: InputPosition | None,
@@ -85,7 +127,7 @@ def _restore_copies(
     )
 
 
-def save_start(
+def _save_start(
     session: tf.compat.v1.Session,
     program: TrainProgram,
     config: RunConfig,
@@ -108,7 +150,7 @@ def save_start(
     is_asynchronous = team.store is not None and not team.is_chief
     if checkpoints is None or is_asynchronous or not _saves_on_the_way(config):
         return
-    step = int(session.run(program.current_step))
+    step = int(session.run(program.state.current_step))
     if config.nan_policy != "ignore":
         try:
             weights.check(session, step)

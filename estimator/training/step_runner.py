@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from estimator.config.loop_length import LoopLength
+from estimator.config.loop_length import parse_loop_length
 from estimator.hooks.stock_hooks_in_loops import StockHookSchedule
-from estimator.program.programs import TrainProgram
-from estimator.session.hooked_session import Hook, HookedSession
-from estimator.session.worker_group import WorkerGroup
 from estimator.training.loop_autotuner import LoopAutotuner
+from estimator.training.open_training import OpenTraining
 
 _log = logging.getLogger("estimator")
 
@@ -24,7 +21,7 @@ _log = logging.getLogger("estimator")
 MANY_CALLS, MANY_STEPS = 100, 1000
 
 
-class Steps:
+class StepRunner:
     """The steps of a program in a session.
 
     Attributes:
@@ -36,46 +33,38 @@ class Steps:
       stock_hooks: which steps the stock ones among the hooks wait for.
     """
 
-    def __init__(
-        self,
-        program: TrainProgram,
-        session: HookedSession,
-        hooks: Sequence[Hook],
-        team: WorkerGroup,
-        length: LoopLength,
-        *,
-        stops_on_nan: bool,
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, training: OpenTraining) -> None:
         """Reads where the program stands.
 
         Args:
-          program: what is trained.
-          session: open and started.
-          hooks: of the session.
-          team: the workers that make these calls together.
-          length: of a loop.
-          stops_on_nan: a step whose loss is not finite is the last one.
-          clock: seconds from any fixed moment.
+          training: its session is started.
         """
-        self._program = program
-        self._session = session
-        self._team = team
-        self._pace = LoopAutotuner(length)
-        self._stops_on_nan = stops_on_nan
-        self._clock = clock
+        config = training.config
+        self._training = training
+        self._program = training.program
+        self._session = training.session
+        self._team = training.team
+        self._autotuner = LoopAutotuner(parse_loop_length(config.iterations_per_loop))
+        self._stops_on_nan = config.nan_policy in ("raise", "stop")
+        self._clock = training.request.clock
         self.loss: float | None = None
         self.num_waiting = 0
         self.is_cut = False
         self.has_run = False
         self._uncounted_calls = self._uncounted_steps = 0
-        self.step = self._read(program.current_step)
+        self.step = training.read_step()
         self._num_taken = self._read_num_taken()
-        self.stock_hooks = StockHookSchedule(hooks, self.step)
+        self.stock_hooks = StockHookSchedule(
+            self._team.own_hooks(training.request.hooks), self.step
+        )
+
+    def read_step(self) -> None:
+        """Takes the global step from the session: others than the last call may have counted."""
+        self.step = self._training.read_step()
 
     def num_steps(self) -> int:
         """How many steps the next loop may have."""
-        return self._pace.num_steps()
+        return self._autotuner.num_steps()
 
     def run(self, num_steps: int, is_recording: bool, end: int | None) -> bytes | None:
         """Runs a loop; returns the summaries of its last step.
@@ -91,12 +80,14 @@ class Steps:
           ValueError: the input of one of several workers ended, of which the others do not know.
         """
         self.is_cut = False
-        window, started_at = self._program.accumulation, self._clock()
+        accumulation, started_at = self._program.accumulation, self._clock()
         num_batches, before = num_steps, self.step
-        if window is not None:
+        if accumulation is not None:
             # A run may go on with shorter windows than that which it stopped in.
-            num_batches = num_steps * window.size - min(self._num_taken, window.size - 1)
-        if self._program.num_steps is not None:
+            num_batches = num_steps * accumulation.size - min(
+                self._num_taken, accumulation.size - 1
+            )
+        if self._program.feeds.num_steps is not None:
             summary = self._call_or_cut(is_recording, num_steps, num_batches, end)
         else:
             summary = self._run_batches(num_batches, is_recording)
@@ -104,10 +95,10 @@ class Steps:
             self._num_taken = 0
         if self.step == before:
             # A hook may have counted it, after the call.
-            self.step = self._read(self._program.current_step)
+            self.read_step()
         # Several workers run what the one runs that wants the fewest steps.
         num_run = num_steps if self._team.is_one else max(1, self.step - before)
-        self._pace.record(num_run, self._clock() - started_at)
+        self._autotuner.record(num_run, self._clock() - started_at)
         return summary
 
     def _run_batches(self, num_batches: int, is_recording: bool) -> bytes | None:
@@ -174,20 +165,21 @@ class Steps:
 
     def complete(self) -> None:
         """At the input's end: takes the step of the batches that do not make a whole one."""
-        window, num_taken = self._program.accumulation, self._read_num_taken()
-        if window is not None and num_taken and window.flushes is None:
+        accumulation, num_taken = self._program.accumulation, self._read_num_taken()
+        if accumulation is not None and num_taken and accumulation.flushes is None:
             _log.warning(
                 "The input ends with %d batches of a step of %d. The optimizer needs a batch to "
                 "run, as a learning rate does that is computed from one: they wait for more.",
                 num_taken,
-                window.size,
+                accumulation.size,
             )
             self.num_waiting = num_taken - self._num_taken
-        elif window is not None and num_taken:
-            self._session.session.run(window.flushes)
-        before, self.step = self.step, self._read(self._program.current_step)
-        if self._program.loss_so_far is not None and self.step > before:
-            self.loss = float(self._session.session.run(self._program.loss_so_far))
+        elif accumulation is not None and num_taken:
+            self._session.session.run(accumulation.flushes)
+        before = self.step
+        self.read_step()
+        if self._program.state.loss_so_far is not None and self.step > before:
+            self.loss = float(self._session.session.run(self._program.state.loss_so_far))
 
     def _call(
         self,
@@ -207,22 +199,22 @@ class Steps:
           end: of the loop, if others count steps too.
         """
         program = self._program
-        fetches = [program.loss, program.global_step]
-        fetches += [] if program.num_run is None else [program.num_run]
+        fetches = [program.fetches.loss, program.fetches.global_step]
+        fetches += [] if program.fetches.num_run is None else [program.fetches.num_run]
         num_fetches = len(fetches)
         feeds: list[tf.Tensor] = []
         values: list[Any] = []
-        if program.num_steps is not None:
-            feeds.append(program.num_steps)
+        if program.feeds.num_steps is not None:
+            feeds.append(program.feeds.num_steps)
             values.append(np.int32(num_batches))
-        if program.end is not None and end is not None:
-            feeds.append(program.end)
+        if program.feeds.end is not None and end is not None:
+            feeds.append(program.feeds.end)
             values.append(np.int64(end))
         if is_recording and num_steps:
-            feeds.append(program.is_recording)
+            feeds.append(program.feeds.is_recording)
             values.append(np.True_)
-        if is_recording and program.summary is not None:
-            fetches.append(program.summary)
+        if is_recording and program.fetches.summary is not None:
+            fetches.append(program.fetches.summary)
         self.stock_hooks.expect(self.step, num_steps)
         hooks = self.stock_hooks.of_call(is_end_of_step=num_steps > 0)
         outcome, more_feeds, more_values = self._team.consensus_ops()
@@ -256,8 +248,8 @@ class Steps:
 
     def _read_num_taken(self) -> int:
         """How many batches the step in progress has taken, where a step has several."""
-        window = self._program.accumulation
-        return 0 if window is None else self._read(window.num_taken)
+        accumulation = self._program.accumulation
+        return 0 if accumulation is None else self._read(accumulation.num_taken)
 
     def _read(self, tensor: tf.Tensor) -> int:
         return int(self._session.session.run(tensor))

@@ -16,7 +16,6 @@ from estimator.checkpoint.input_position import (
     InputPosition,
     PositionListener,
     build_input_position,
-    remove_positions,
 )
 from estimator.checkpoint.trainer_lock import trainer_lock
 from estimator.checkpoint.writer import CheckpointWriter, build_saver
@@ -28,8 +27,8 @@ from estimator.cluster.task_health import TaskHealth
 from estimator.config.loop_length import parse_loop_length
 from estimator.hooks.stock_hooks_in_loops import saver_hooks
 from estimator.program.graph_scope import extending
-from estimator.program.programs import TrainProgram
 from estimator.program.step_summaries import build_summary_with_new, summaries_so_far
+from estimator.program.train_program import TrainProgram
 from estimator.session.hooked_session import HookedSession
 from estimator.session.opening import Setup, Start, build_setup, build_start, opened, with_broadcast
 from estimator.session.signals import StopSignal, stop_signals
@@ -37,14 +36,12 @@ from estimator.session.tpu_startup import restarting_after_failure, start_tpu
 from estimator.session.worker_group import WorkerGroup, collectives_of_save, joined
 from estimator.summary.event_writer import EventWriter
 from estimator.training.nan_guard import WeightsCheck, WeightsListener
+from estimator.training.open_training import OpenTraining
+from estimator.training.parting import WatchedTasks
 from estimator.training.report import SavesInEvents
 from estimator.training.request import TrainRequest, TrainResult
-from estimator.training.start import (
-    graph_written,
-    save_start,
-    start_input,
-    tell_saved_step,
-)
+from estimator.training.saving import Savers
+from estimator.training.start import go_on, graph_written
 from estimator.training.training_loop import TrainRun
 
 _log = logging.getLogger("estimator")
@@ -74,8 +71,8 @@ def run_train(
     """
     config = request.config
     check_runs_there(program.graph, request.connection)
-    board = _make_board(program, request) if config.num_ps_replicas else None
-    team = WorkerGroup(program, board, config.is_chief)
+    store = _make_store(program, request) if config.num_ps_replicas else None
+    team = WorkerGroup(program, store, config.is_chief)
     model_dir = str(config.model_dir)
     start = _build_start(program, request)
     position = _build_position(program, request)
@@ -93,26 +90,19 @@ def run_train(
         setup = _build_setup(program, request, start)
         events = EventWriter(model_dir, program.graph if config.checkpoint_save_graph_def else None)
         checkpoints = _make_checkpoint_writer(request, setup, position, team, events)
+        savers = Savers(checkpoints, position, weights)
         tpu = start_tpu(program.strategy)
         stack.enter_context(restarting_after_failure(program.strategy))
-        peers, replaceable = stack.enter_context(_joined(program, request, stop))
-        session, path = stack.enter_context(_opened(setup, paths, request, team, peers, stop, tpu))
-        stack.enter_context(_guarded(peers, team, session, stop, request))
-        # Not before: until the checkpoint has turned out to be this model's, nothing is touched.
-        tf.io.gfile.makedirs(model_dir)
-        if team.saves_input and (position is None or not request.is_same_input):
-            remove_positions(model_dir, program.workers)
-        saved_step = tell_saved_step(session, team, path)
-        if checkpoints is not None and saved_step is not None:
-            checkpoints.go_on_from(saved_step, path, paths)
-        is_resumed = start_input(session, program, position, model_dir, saved_step, team)
-        fresh = checkpoints if saved_step is None else None
-        save_start(session, program, config, fresh, weights, team)
-        team.announce(session)
-        stack.enter_context(graph_written(program, config, checkpoints, team))
+        tasks = stack.enter_context(_joined(program, request, stop))
+        opening = _opened(setup, paths, request, team, tasks.needed, stop, tpu)
+        session, path = stack.enter_context(opening)
+        stack.enter_context(_guarded(tasks.needed, team, session, stop, request))
+        is_resumed = go_on(session, program, request, team, savers, path, paths)
+        stack.enter_context(graph_written(program, config, savers.checkpoints, team))
         hooked.start(session, stack.enter_context(_coordinated(session)))
-        run = TrainRun(program, hooked, request, checkpoints, events, weights, stop, team)
-        note_result(run.run(is_resumed, path, peers, replaceable))
+        training = OpenTraining(program, hooked, request, team, stop)
+        run = TrainRun(training, tasks, savers, events, path)
+        note_result(run.run(is_resumed))
 
 
 def _build_start(program: TrainProgram, request: TrainRequest) -> Start:
@@ -122,7 +112,7 @@ def _build_start(program: TrainProgram, request: TrainRequest) -> Start:
         keep_checkpoint_max=request.config.keep_checkpoint_max,
         keep_checkpoint_every_n_hours=request.config.keep_checkpoint_every_n_hours,
     )
-    workers = program.workers
+    workers = program.agreement.workers
     return build_start(
         program.graph,
         program.spec.scaffold,
@@ -138,11 +128,11 @@ def _build_setup(program: TrainProgram, request: TrainRequest, start: Start) -> 
     setup = build_setup(
         start,
         request.session_config,
-        program.initializers,
+        program.state.initializers,
         # A run may begin to accumulate.
         may_lack=program.accumulation.variables if program.accumulation is not None else (),
     )
-    return with_broadcast(setup, program.workers)
+    return with_broadcast(setup, program.agreement.workers)
 
 
 def _tell_loop_length(request: TrainRequest) -> None:
@@ -157,7 +147,7 @@ def _begin_hooks(
     program: TrainProgram, request: TrainRequest, team: WorkerGroup
 ) -> tuple[HookedSession, TrainProgram]:
     """Calls `begin` of hooks and listeners; returns the program with what they have it record."""
-    stand_ins = {id(inside): outside for inside, outside in program.fetch_overrides}
+    fetch_overrides = {id(inside): outside for inside, outside in program.fetches.fetch_overrides}
     with extending(program.graph, program.place):
         before = summaries_so_far()
         if team.is_chief and not saver_hooks(request.hooks):  # Else the first of these calls them.
@@ -166,13 +156,14 @@ def _begin_hooks(
         hooked = HookedSession(
             program.graph,
             team.own_hooks(request.hooks),
-            fetch_overrides=None if program.num_steps is None else stand_ins,
-            step=program.global_step,
+            fetch_overrides=fetch_overrides if program.is_loop else None,
+            step=program.fetches.global_step,
         )
-        if program.has_own_summary:
+        if program.fetches.has_own_summary:
             return hooked, program
-        summary = build_summary_with_new(program.summary, before)
-        return hooked, dataclasses.replace(program, summary=summary)
+        summary = build_summary_with_new(program.fetches.summary, before)
+        fetches = dataclasses.replace(program.fetches, summary=summary)
+        return hooked, dataclasses.replace(program, fetches=fetches)
 
 
 # What decides what a session call runs, and how long training goes on.
@@ -190,8 +181,8 @@ _EQUAL_FIELDS = (
 @contextlib.contextmanager
 def _joined(
     program: TrainProgram, request: TrainRequest, stop: StopSignal
-) -> Iterator[tuple[TaskHealth, TaskHealth]]:
-    """Inside, all tasks are there; yields those that are needed, and those that may come back."""
+) -> Iterator[WatchedTasks]:
+    """Inside, all tasks are there."""
     config, connection = request.config, request.connection
     alike = {
         "TensorFlow": tf.__version__,
@@ -212,7 +203,7 @@ def _joined(
         # A call that hangs must not use up the time that a task has after SIGTERM.
         stop.when_received(peers.hurry)
         replaceable.wait(timeout_secs, stop.check_waiting)
-        yield peers, replaceable
+        yield WatchedTasks(peers, replaceable)
 
 
 @contextlib.contextmanager
@@ -257,20 +248,20 @@ def _guarded(
     if not request.connection.has_remote_calls:
         peers.guard(session)
     stop.end_call = session.close
-    board = team.store if team.is_chief else None
+    store = team.store if team.is_chief else None
     try:
         yield
     except BaseException:
-        if board is not None:
+        if store is not None:
             # They may be what is gone, for which the session was closed.
             with contextlib.suppress(tf.errors.OpError, RuntimeError):
-                board.say_result(session, 1)
+                store.say_result(session, 1)
         raise
-    if board is not None:
-        board.say_result(session, exit_status(stop.received))
+    if store is not None:
+        store.say_result(session, exit_status(stop.received))
 
 
-def _make_board(program: TrainProgram, request: TrainRequest) -> KeyValueStore:
+def _make_store(program: TrainProgram, request: TrainRequest) -> KeyValueStore:
     """What workers that do not wait for each other, and may have loops of their own, talk by."""
     described = {
         "TensorFlow": tf.__version__,
@@ -288,7 +279,7 @@ def _build_position(program: TrainProgram, request: TrainRequest) -> InputPositi
         return None
     if request.config.num_ps_replicas:
         return None  # A checkpoint is of no moment that all workers had in common.
-    if program.workers.count > 1 and saver_hooks(request.hooks):
+    if program.agreement.workers.count > 1 and saver_hooks(request.hooks):
         _log.warning(
             "A CheckpointSaverHook saves when the chief says so, which the other workers do not "
             "hear of: the position in the input is not saved. Leave the hook out, and set the "
@@ -299,7 +290,7 @@ def _build_position(program: TrainProgram, request: TrainRequest) -> InputPositi
         return build_input_position(
             program.input.iterators,
             program.input.initializer,
-            program.workers,
+            program.agreement.workers,
             tf.compat.v1.global_variables(),
         )
 

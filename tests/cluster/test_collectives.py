@@ -11,7 +11,7 @@ from estimator.cluster.consensus import REPORT_SIZE
 from estimator.config.cluster import parse_tf_config
 from estimator.input.input_calls import build_input
 from estimator.model.replicas import Model
-from estimator.program.programs import build_train_program
+from estimator.program.train_program import build_train_program
 from estimator.runtime.strategy import make_strategy
 
 V1 = tf.compat.v1

@@ -37,8 +37,10 @@ def unordered(monkeypatch, tmp_path):
         with pytest.raises(StopBuildingError) as stop:
             model.train(cases.input_fn, max_steps=3)
         program = stop.value.program
-        summaries = [] if program.summary is None else [program.summary]
-        return unordered_accesses(program.graph, [program.loss, program.global_step, *summaries])
+        summaries = [] if program.fetches.summary is None else [program.fetches.summary]
+        return unordered_accesses(
+            program.graph, [program.fetches.loss, program.fetches.global_step, *summaries]
+        )
 
     return find
 

@@ -15,7 +15,7 @@ from estimator.config.run_config import RunConfig
 from estimator.input.input_calls import build_input
 from estimator.model.replicas import Model
 from estimator.program.fixed_shape import build_padded_eval_program, build_padded_predict_program
-from estimator.program.programs import build_train_program
+from estimator.program.train_program import build_train_program
 from tests import described_tpu
 
 v1 = tf.compat.v1
@@ -113,7 +113,7 @@ class Run:
     def __init__(self, program, session, place):
         self.program, self._session, self._place = program, session, place
         self._run([v.initializer for v in self.variables()])
-        self._run([*program.initializers, program.input.initializer])
+        self._run([*program.state.initializers, program.input.initializer])
 
     def _run(self, fetches, feeds=()):
         fetches = [self._place(fetch) for fetch in fetches]
@@ -132,11 +132,13 @@ class Run:
     def steps(self, count):
         """One session call; returns the loss and the global step."""
         program = self.program
-        return self._run([program.loss, program.global_step], {program.num_steps: count})
+        return self._run(
+            [program.fetches.loss, program.fetches.global_step], {program.feeds.num_steps: count}
+        )
 
     def recorded_steps(self, count):
-        feeds = {self.program.num_steps: count, self.program.is_recording: True}
-        return self._run([self.program.loss, self.program.summary], feeds)
+        feeds = {self.program.feeds.num_steps: count, self.program.feeds.is_recording: True}
+        return self._run([self.program.fetches.loss, self.program.fetches.summary], feeds)
 
     def read(self, tensor):
         return self._run([tensor])[0]
@@ -194,7 +196,7 @@ def test_a_step_is_one_program_for_all_cores_in_one_loop(num_cores, iterations_p
     inside = {node.op for node in described_tpu.program_nodes(program.graph)}
     assert {"MatMul", "ResourceApplyGradientDescent", "AssignAddVariableOp"} & inside
     assert not {"IteratorGetNext", "OptionalGetValue", "While", "Placeholder"} & inside
-    assert program.num_steps.dtype == tf.int32
+    assert program.feeds.num_steps.dtype == tf.int32
 
 
 def test_every_shape_in_the_program_is_known():
@@ -226,7 +228,7 @@ def test_variables_have_a_copy_on_each_core_and_a_host_for_the_rest():
     with program.graph.as_default():
         devices = {copy.device for v in v1.global_variables() for copy in _tf.copies(v)}
     assert devices == {f"/job:localhost/replica:0/task:0/device:TPU:{i}" for i in range(2)}
-    assert program.loss.device.startswith("/job:localhost/replica:0/task:0")
+    assert program.fetches.loss.device.startswith("/job:localhost/replica:0/task:0")
 
 
 def test_nothing_outside_is_marked_as_part_of_the_program():
@@ -339,7 +341,9 @@ def test_an_input_that_ends_leaves_whole_steps():
         run = Run(program, session, place)
         loss, step = run.steps(100)  # It ends by itself, with the loss of its last step.
         assert np.isfinite(loss)
-        assert step == run.read(program.current_step) == 3  # Of 7 batches, for two cores each.
+        assert (
+            step == run.read(program.state.current_step) == 3
+        )  # Of 7 batches, for two cores each.
 
 
 def test_dropout_differs_from_core_to_core_and_from_step_to_step_and_is_repeated():

@@ -1,0 +1,158 @@
+"""Calls `model_fn` for each replica of a train step."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.cluster.consensus import REPORT_SIZE, Consensus
+from estimator.model.replicas import Model, Replicas, VariableWatch, build_replicas
+from estimator.optimizer.accumulated_step import counting_accumulation
+from estimator.optimizer.accumulation import Accumulation, collecting_accumulations
+from estimator.program import tpu_replicas
+from estimator.program.step_ops import all_parts
+from estimator.program.step_plan import StepPlan, StepStart
+from estimator.randomness.random_ops import drawing_by_step
+from estimator.rewrite import updates
+from estimator.runtime.tpu_strategy import is_tpu
+from estimator.spec import EstimatorSpec, ModeKeys
+
+_NO_LOOP = (
+    "A SyncReplicasOptimizer waits for the other workers in every step, in queues that a loop of "
+    "steps cannot hold. Train with `iterations_per_loop=1`, or leave it out and use "
+    'RunConfig(strategy="multi_worker_mirrored").'
+)
+_ONE_REPLICA = (
+    "A SyncReplicasOptimizer takes one gradient a worker, and this one has several replicas. Train "
+    "with `num_replicas=1` and a worker for each device, or leave it out and use "
+    'RunConfig(strategy="multi_worker_mirrored").'
+)
+
+_log = logging.getLogger("estimator")
+
+
+@dataclasses.dataclass(frozen=True)
+class StepModels:
+    """What came of calling `model_fn` for each replica.
+
+    Attributes:
+      replicas: what it returned and made.
+      accumulations: in which its optimizers accumulate.
+      counting: the accumulation that counts the global step.
+      slots: places in all-reduces for what workers tell each other.
+    """
+
+    replicas: Replicas
+    accumulations: Sequence[Accumulation] = ()
+    counting: Accumulation | None = None
+    slots: Sequence[_tf.PiggybackSlot] = ()
+
+    @property
+    def new_ops(self) -> list[tf.Operation]:
+        """The ops that they made, in their order."""
+        return self.replicas.new_ops
+
+    @property
+    def specs(self) -> list[EstimatorSpec]:
+        """One a replica."""
+        return [output.spec for output in self.replicas.outputs]
+
+
+def build_step_models(plan: StepPlan, start: StepStart) -> StepModels:
+    """The model of each replica, and the accumulations that its optimizers make."""
+    # For tf.summary with a writer of the model's: it writes by itself, when it is asked to.
+    is_writing = _build_is_writing(plan, start.is_last)
+    with tf.summary.record_if(is_writing), _refusing_sync_replicas(plan, start):
+        moment = tf.identity(start.step, "training/moment")
+        with (
+            collecting_accumulations() as accumulations,
+            drawing_by_step(moment, plan.model.model_fn) as model_fn,
+        ):
+            model = dataclasses.replace(plan.model, model_fn=model_fn)
+            if is_tpu(plan.strategy):
+                return StepModels(
+                    _build_tpu_replicas(plan, model, start.batches, moment, accumulations)
+                )
+            with _slots_for_report(plan.consensus) as slots:
+                replicas = build_replicas(plan.strategy, model, start.batches, ModeKeys.TRAIN)
+        global_step = plan.counters.global_step
+        warn_unless_steps_are_counted(replicas.new_ops, global_step, accumulations)
+        conditional = {accumulation.update for accumulation in accumulations}
+        assigned = [op for op in updates.assignments(replicas.new_ops) if op not in conditional]
+        counting = counting_accumulation(accumulations, assigned, global_step)
+        if counting is not None:
+            # The batches of a step differ in their random numbers, too.
+            _tf.set_input(moment.op, start.step + counting.before * 2**40)
+        return StepModels(replicas, accumulations, counting, slots)
+
+
+def _build_is_writing(plan: StepPlan, is_last: tf.Tensor) -> tf.Tensor:
+    """Whether writers of the model's write in this step; the chief's alone do."""
+    is_due = tf.logical_and(is_last, plan.is_recording)
+    return is_due if plan.workers.is_chief else tf.constant(False)
+
+
+def _refusing_sync_replicas(
+    plan: StepPlan, start: StepStart
+) -> contextlib.AbstractContextManager[None]:
+    """Inside, a SyncReplicasOptimizer is an error, if it could not work in this step."""
+    if not plan.has_ps or not (start.is_in_loop or len(start.batches) > 1):
+        return contextlib.nullcontext()
+    return _tf.sync_replicas_refused(_NO_LOOP if start.is_in_loop else _ONE_REPLICA)
+
+
+def _slots_for_report(
+    consensus: Consensus | None,
+) -> contextlib.AbstractContextManager[Sequence[_tf.PiggybackSlot]]:
+    """Inside, what reduces gradients can take along what workers tell each other."""
+    if consensus is None:
+        return contextlib.nullcontext(())
+    return _tf.piggyback_slots(REPORT_SIZE)
+
+
+def _build_tpu_replicas(
+    plan: StepPlan,
+    model: Model,
+    batches: list[Any],
+    step: tf.Tensor,
+    accumulations: Sequence[Accumulation],
+) -> Replicas:
+    """The model as one program, which each core of a TPU runs; updates are a part of it."""
+    global_step = plan.counters.global_step
+
+    def finish(spec: EstimatorSpec, watch: VariableWatch) -> list[Any]:
+        if accumulations:
+            raise NotImplementedError(
+                "`accumulate_steps` of the CrossShardOptimizer is not available on a TPU. Use "
+                "a larger `train_batch_size`."
+            )
+        new_ops, keras_variables = watch.new_ops(), watch.keras_variables
+        warn_unless_steps_are_counted(new_ops, global_step)
+        others = updates.build_updates(new_ops, keras_variables, global_step)
+        return all_parts([spec.train_op, *others])
+
+    # The program changes variables as a whole: it waits for who reads them before the step.
+    with tf.device("/cpu:0"), tf.control_dependencies([step]):
+        batches = tf.nest.map_structure(lambda t: None if t is None else tf.identity(t), batches)
+    return tpu_replicas.build_program(plan.strategy, model, batches, ModeKeys.TRAIN, finish)
+
+
+def warn_unless_steps_are_counted(
+    new_ops: Sequence[tf.Operation],
+    global_step: tf.Variable,
+    accumulations: Sequence[Accumulation] = (),
+) -> None:
+    """Says so if none of the ops that `model_fn` made assigns the global step: a hook may do it."""
+    if accumulations or updates.writes_to(updates.assignments(new_ops), global_step):
+        return
+    _log.warning(
+        "`train_op` does not advance the global step. Unless a hook does, training ends only with "
+        "its input. Pass `global_step=tf.compat.v1.train.get_global_step()` to "
+        "`optimizer.minimize`, or add `tf.compat.v1.assign_add(global_step, 1)` to the `train_op`."
+    )

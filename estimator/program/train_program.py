@@ -1,0 +1,308 @@
+"""The train program: a built graph of a step or a loop of them, and what is needed to run it.
+
+A session sees a program, never an `input_fn` or a `model_fn`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from estimator.cluster.collectives import ONE_WORKER, Workers, num_local_replicas, workers_of
+from estimator.cluster.consensus import Consensus, build_consensus
+from estimator.input import input_calls
+from estimator.model.replicas import Model
+from estimator.optimizer.accumulated_step import StepAccumulation, build_step_accumulation
+from estimator.program import tpu_replicas
+from estimator.program.graph_scope import build_step_before, building, of_unplaced, primary
+from estimator.program.loop import build_loop
+from estimator.program.loop_batches import LoopInput, build_loop_input
+from estimator.program.skipped_steps import build_skip_counter
+from estimator.program.step_plan import StepCounters, StepPlan
+from estimator.program.step_summaries import build_fetch_overrides
+from estimator.program.train_step import BuiltStep, build_train_step
+from estimator.randomness.seed import separate_step_seeds
+from estimator.runtime.tpu_strategy import is_tpu
+from estimator.spec import EstimatorSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainFeeds:
+    """What a session call of training is told.
+
+    Attributes:
+      num_steps: scalar, int32: how many batches a replica takes; each is a step, unless gradients
+        are accumulated. None if a call is always one batch.
+      is_recording: scalar, bool: whether the last step leaves its summaries.
+      end: scalar, int64: a loop ends when the global step is there, which other workers count too.
+        None unless it is a loop beside ps tasks.
+    """
+
+    num_steps: tf.Tensor | None
+    is_recording: tf.Tensor
+    end: tf.Tensor | None
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainFetches:
+    """What a session call of training gives; fetching any of it runs the steps.
+
+    Attributes:
+      loss: scalar, float32: of the last step.
+      global_step: scalar, int64: after the last step.
+      num_run: scalar, int32: how many batches a replica took in a loop, which ends before
+        `num_steps` of them with its input. None if a call is always one batch.
+      summary: scalar, string: the last step's merged summaries, None if the model has none.
+      has_own_summary: whether the model's Scaffold says what is recorded, and nothing else is.
+      fetch_overrides: of a loop: a tensor inside it, and what a session can fetch instead.
+    """
+
+    loss: tf.Tensor
+    global_step: tf.Tensor
+    num_run: tf.Tensor | None
+    summary: tf.Tensor | None
+    has_own_summary: bool
+    fetch_overrides: list[tuple[tf.Tensor, tf.Tensor]]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainState:
+    """What can be read and set between session calls, without running a step.
+
+    Attributes:
+      current_step: scalar, int64: the global step.
+      skipped_steps: scalar, int64: how many steps of the session the "skip" policy took back.
+      loss_so_far: scalar, float32: the loss of the last step that was made, also of a loop that
+        failed. None unless it is a loop whose input tells of its end by an error.
+      initializers: what a new session runs besides the initializers of variables and tables.
+    """
+
+    current_step: tf.Tensor
+    skipped_steps: tf.Tensor
+    loss_so_far: tf.Tensor | None
+    initializers: list[tf.Operation]
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """How workers that train together do the same in each session call.
+
+    Attributes:
+      workers: all of them; this is one.
+      consensus: what they agree on by; None for one worker.
+      outcome: [1 + len(REQUESTS)], int32: whether all have input for another step, and what any
+        worker asks for; fetched along with the loss. None for one worker.
+      has_first_batch: scalar, bool: run once, before the first step: whether this worker has
+        input for it. None if its input does not look ahead.
+    """
+
+    workers: Workers = ONE_WORKER
+    consensus: Consensus | None = None
+    outcome: tf.Tensor | None = None
+    has_first_batch: tf.Tensor | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainProgram:
+    """A train step, or a loop of them.
+
+    Attributes:
+      graph: holds all of it.
+      spec: the first replica's; its hooks and scaffold are for the session.
+      input: where batches come from.
+      strategy: where the replicas run.
+      feeds: what a session call is told.
+      fetches: what it gives.
+      state: what can be read and set between calls.
+      agreement: of several workers.
+      accumulation: how batches make a step where gradients are accumulated; None if each is one.
+      place: gives the device of each op, also of those that are added; None if nothing does.
+    """
+
+    graph: tf.Graph
+    spec: EstimatorSpec
+    input: input_calls.Input
+    strategy: tf.distribute.Strategy
+    feeds: TrainFeeds
+    fetches: TrainFetches
+    state: TrainState
+    agreement: Agreement
+    accumulation: StepAccumulation | None
+    place: Callable[[tf.Operation], str] | None
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether a session call runs as many steps as it is told."""
+        return self.feeds.num_steps is not None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Steps:
+    """The steps of a session call.
+
+    Attributes:
+      built: the step, which is the loop's body if there is a loop.
+      loss: scalar, float32: of the last step.
+      has_more: scalar, bool: whether another may follow the last; None if nothing says so.
+      num_run: scalar, int32: how many batches a replica took.
+      is_loop: whether there is a loop.
+    """
+
+    built: BuiltStep
+    loss: tf.Tensor
+    has_more: tf.Tensor | None
+    num_run: tf.Tensor
+    is_loop: bool
+
+
+def build_train_program(
+    model: Model,
+    make_input: Callable[[], input_calls.Input],
+    strategy: tf.distribute.Strategy,
+    *,
+    iterations_per_loop: int | None,
+    nan_policy: str,
+    host_call_steps: int = 1,
+    seed: int | None = None,
+    device_fn: Callable[[tf.Operation], str] | None = None,
+) -> TrainProgram:
+    """Builds `model` in train mode.
+
+    Args:
+      model: what to train.
+      make_input: builds the input in the default graph.
+      strategy: where the replicas run.
+      iterations_per_loop: 1 builds the step at the top of the graph, where hooks can fetch
+        anything; more, or None, builds it as the body of a loop of any length. For a TPU, whose
+        program nobody can look into, it is always such a body.
+      nan_policy: of the RunConfig. A loop ends after a step whose loss is not finite, unless that
+        step is skipped or what it did is ignored.
+      host_call_steps: how many steps from one `host_call` to the next.
+      seed: of the graph.
+      device_fn: places every op; None leaves it to the config's and to the strategy.
+    """
+    place = device_fn or of_unplaced(model.config.device_fn)
+    with building(strategy, seed, place, model.config.num_ps_replicas > 0) as (graph, global_step):
+        source = make_input()
+        if is_tpu(strategy):
+            tpu_replicas.check_static(source.element)
+        is_loop = iterations_per_loop != 1 or is_tpu(strategy)
+        step_before = build_step_before(global_step)
+        is_recording = tf.compat.v1.placeholder_with_default(False, [], "training/is_recording")
+        num_steps = tf.compat.v1.placeholder_with_default(1, [], "training/num_steps")
+        consensus = _build_consensus(workers_of(strategy), num_steps)
+        plan = StepPlan(
+            strategy,
+            model,
+            counters=StepCounters(global_step, step_before, build_skip_counter()),
+            source=_build_turns(source, num_local_replicas(strategy)) if is_loop else source,
+            is_recording=_build_is_recorded(is_recording, consensus if is_loop else None),
+            consensus=consensus,
+            takes_back=nan_policy == "skip",
+            host_call_steps=host_call_steps,
+        )
+        stops_on_nan = nan_policy in ("raise", "stop")
+        steps = _build_steps(plan, num_steps if is_loop else None, stops_on_nan=stops_on_nan)
+        fetches, accumulation = _build_fetches(plan, steps)
+        return TrainProgram(
+            graph=graph,
+            spec=steps.built.spec,
+            input=source,
+            strategy=strategy,
+            feeds=TrainFeeds(num_steps if is_loop else None, is_recording, steps.built.end),
+            fetches=fetches,
+            state=_build_state(plan, steps.built),
+            agreement=_build_agreement(plan, steps, source),
+            accumulation=accumulation,
+            place=place,
+        )
+
+
+def _build_consensus(workers: Workers, num_steps: tf.Tensor) -> Consensus | None:
+    return None if workers.count == 1 else build_consensus(workers, num_steps)
+
+
+def _build_is_recorded(is_recording: tf.Tensor, consensus: Consensus | None) -> tf.Tensor:
+    """Whether a loop leaves its summaries: not one that another worker cuts short."""
+    return is_recording if consensus is None else consensus.build_is_whole(is_recording)
+
+
+def _build_turns(source: input_calls.Input, num_replicas: int) -> input_calls.Input | LoopInput:
+    """What the turns of a loop take; the input itself if it looks ahead or its end is an error."""
+    if source.build_step is not None:
+        return source
+    return build_loop_input(source, num_replicas) or source
+
+
+def _build_steps(plan: StepPlan, num_steps: tf.Tensor | None, *, stops_on_nan: bool) -> _Steps:
+    """A loop of `num_steps` steps; just one step if that is None."""
+    if num_steps is None:
+        with separate_step_seeds(tf.compat.v1.get_default_graph()):
+            num_run = tf.constant(1)
+            built = build_train_step(plan, tf.constant(True))
+        return _Steps(built, built.loss, built.has_more, num_run, is_loop=False)
+    bodies: list[BuiltStep] = []
+
+    def build_body(is_last: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+        body = build_train_step(plan, is_last)
+        bodies.append(body)
+        return body.loss, body.has_more
+
+    before: list[tf.Tensor | tf.Operation] = [plan.counters.before]
+    if isinstance(plan.source, LoopInput):
+        before.append(plan.source.first)
+    with tf.control_dependencies(before):
+        num_run, loss, has_more = build_loop(
+            build_body,
+            tf.identity(num_steps) if plan.consensus is None else plan.consensus.build_num_steps(),
+            stop_on_nan=stops_on_nan,
+            can_end=plan.can_end,
+        )
+    (built,) = bodies
+    return _Steps(built, loss, has_more, num_run, is_loop=True)
+
+
+def _build_fetches(plan: StepPlan, steps: _Steps) -> tuple[TrainFetches, StepAccumulation | None]:
+    """What a session call gives, and how its batches make steps."""
+    built = steps.built
+    with tf.control_dependencies([steps.loss]):
+        counter = primary(plan.counters.global_step)
+        step_after = tf.identity(counter.read_value(), "global_step_after")
+        summary = built.summaries.build_outside()
+    accumulation = build_step_accumulation(built.models.counting, built.models.accumulations)
+    fetches = TrainFetches(
+        loss=steps.loss,
+        global_step=step_after,
+        num_run=steps.num_run if steps.is_loop else None,
+        summary=summary,
+        has_own_summary=built.summaries.is_own,
+        fetch_overrides=[
+            (built.spec.loss, steps.loss),
+            *build_fetch_overrides(built.summaries.report, steps.loss),
+        ],
+    )
+    return fetches, accumulation
+
+
+def _build_state(plan: StepPlan, built: BuiltStep) -> TrainState:
+    """What can be read between session calls."""
+    kept = [] if built.last_loss is None else [built.last_loss]
+    places = [plan.counters.skipped, *built.summaries.places(), *kept]
+    return TrainState(
+        current_step=primary(plan.counters.global_step).read_value(),
+        skipped_steps=plan.counters.skipped.build_read(),
+        loss_so_far=None if built.last_loss is None else built.last_loss.build_read(),
+        initializers=[place.initializer for place in places],
+    )
+
+
+def _build_agreement(plan: StepPlan, steps: _Steps, source: input_calls.Input) -> Agreement:
+    """What the workers agreed on, where a session can fetch it."""
+    workers, consensus, outcome = workers_of(plan.strategy), plan.consensus, None
+    if consensus is not None:
+        requested = consensus.agreed[1:] if steps.is_loop else steps.built.requested
+        with tf.device("/cpu:0"):
+            outcome = tf.concat([[tf.cast(steps.has_more, tf.int32)], requested], axis=0)
+    return Agreement(workers, consensus, outcome, input_calls.build_has_first_batch(source))
