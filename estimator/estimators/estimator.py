@@ -81,6 +81,18 @@ class Estimator:
         Raises:
           TypeError, ValueError: an argument is wrong.
         """
+        self._take_arguments(model_fn, model_dir, config, params, warm_start_from, Batches)
+
+    def _take_arguments(
+        self,
+        model_fn: Callable,
+        model_dir: str | os.PathLike | None,
+        config: RunConfig | None,
+        params: Any,
+        warm_start_from: str | bytes | os.PathLike | WarmStartSettings | None,
+        make_batches: Callable[[RunConfig, Any], Batches],
+    ) -> None:
+        """Checks and keeps the constructor's arguments, and the batches that are made of them."""
         check: Callable[..., None] = self._assert_members_are_not_overridden
         if inspect.ismethod(check):
             check()
@@ -103,7 +115,7 @@ class Estimator:
         self._config = self._config.replace(model_dir=self._model_dir, cluster=cluster)
         self._model_fn = model_fn
         self._params = copy.deepcopy(params or {})
-        self._batches = Batches(self._config, self._params)
+        self._batches = make_batches(self._config, self._params)
         self._warm = WarmSessions()
         self._event_dirs = {self.model_dir}
         weakref.finalize(self, close_event_files, self._event_dirs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,6 +24,8 @@ class TPUEstimator(Estimator):
     batches are of any size. `params["use_tpu"]` tells it whether the strategy is a TPU's, and
     `params["context"]` is a `TPUContext`.
     """
+
+    _batches: GlobalBatches
 
     def __init__(  # noqa: PLR0913  (the documented signature of TPUEstimator)
         self,
@@ -73,19 +76,17 @@ class TPUEstimator(Estimator):
         config = arguments.checked_config(TPURunConfig() if config is None else config)
         if use_tpu:
             config = on_tpu(config, eval_on_tpu=eval_on_tpu)
-        super().__init__(model_fn, model_dir, config, params, warm_start_from)
-        self._batch_sizes = {
+        sizes = {
             ModeKeys.TRAIN: ("train_batch_size", train_batch_size),
             ModeKeys.EVAL: ("eval_batch_size", eval_batch_size),
             ModeKeys.PREDICT: ("predict_batch_size", predict_batch_size),
         }
-        self._batches = GlobalBatches(
-            self._config, self._params, batch_axis, sizes=self._batch_sizes
-        )
+        make_batches = functools.partial(GlobalBatches, batch_axis=batch_axis, sizes=sizes)
+        self._take_arguments(model_fn, model_dir, config, params, warm_start_from, make_batches)
 
     def with_model_fn(self, model_fn: Callable) -> TPUEstimator:
         """Another estimator of the same arguments but for the `model_fn`; see `add_metrics`."""
-        rest: dict[str, Any] = dict(self._batch_sizes.values())
+        rest: dict[str, Any] = dict(self._batches.sizes.values())
         rest["batch_axis"] = self._batches.batch_axis
         rest["warm_start_from"] = self._warm_start
         return TPUEstimator(model_fn, self.model_dir, self._config, self._params, **rest)
@@ -94,5 +95,5 @@ class TPUEstimator(Estimator):
         arguments.check_overrides(type(self), TPUEstimator)
 
     def _shown(self) -> dict[str, str]:
-        sizes = {name: str(size) for name, size in self._batch_sizes.values() if size is not None}
+        sizes = {name: str(size) for name, size in self._batches.sizes.values() if size is not None}
         return {**super()._shown(), **sizes}

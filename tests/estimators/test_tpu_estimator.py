@@ -11,6 +11,7 @@ import tensorflow as tf
 import estimator as est
 from estimator.config.cluster import parse_tf_config
 from estimator.config.tpu_context import TPUContext
+from estimator.estimators import estimator as estimator_module
 from estimator.estimators.global_batches import GlobalBatches
 from estimator.runtime.strategy import make_strategy
 from tests.conformance.cases import STRATEGIES
@@ -485,3 +486,9 @@ def test_as_estimator_spec_runs_the_host_call_under_an_estimator(form, loop, tmp
         host.calls.clear()
         list(model.predict(lambda: numbers(4, 2)))
         assert host.calls == [([0, 1], [2]), ([2, 3], [2])]
+
+
+def test_it_is_made_with_its_own_batches_and_no_others(monkeypatch, tmp_path):
+    monkeypatch.setattr(estimator_module, "Batches", None)  # Those of an Estimator.
+    model = est.tpu.TPUEstimator(mean_model, str(tmp_path), make_config(), **SIZES)
+    assert "train_batch_size=4" in repr(model).replace(" ", "")
