@@ -93,7 +93,7 @@ class StepRunner:
             summary = self._run_batches(num_batches, is_recording)
         if not self.is_cut:
             self._num_taken = 0
-        if self.step == before:
+        if self.step == before and not self.is_cut:
             # A hook may have counted it, after the call.
             self.read_step()
         # Several workers run what the one runs that wants the fewest steps.
