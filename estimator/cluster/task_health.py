@@ -182,7 +182,7 @@ class TaskHealth:
         try:
             self._channels[name].unary_unary(_GET_STATUS)(b"", timeout=_ANSWER_SECS)
         except _rpc_error() as error:
-            return _is_of_nobody(error)
+            return _is_unavailable(error)
         return False
 
     def is_any_away(self) -> bool:
@@ -258,7 +258,7 @@ class TaskHealth:
             get_status = self._channels[name].unary_unary(_GET_STATUS)
             return bool(get_status(b"", timeout=_ANSWER_SECS) != self._first_status.get(name))
         except _rpc_error() as error:
-            return _is_of_nobody(error)
+            return _is_unavailable(error)
 
     def _ask(
         self, channel: grpc.Channel, timeout_secs: float, wait_for_ready: bool
@@ -312,7 +312,7 @@ def _rpc_error() -> type[Exception]:
     return grpc.RpcError
 
 
-def _is_of_nobody(error: Exception) -> bool:
+def _is_unavailable(error: Exception) -> bool:
     """Whether a call failed because nothing listens; a slow task exceeds its deadline instead."""
     return bool(error.code().name == "UNAVAILABLE")  # type: ignore[attr-defined]
 

@@ -64,12 +64,13 @@ def check_overrides(subclass: type, base: type) -> None:
         )
 
 
-def check_accumulation(window: Any, config: RunConfig) -> None:
+def check_accumulation(accumulation: Any, config: RunConfig) -> None:
     """Raises an error if gradients are accumulated in variables that workers share."""
-    if window is not None and config.num_ps_replicas:
+    if accumulation is not None and config.num_ps_replicas:
         raise ValueError(
-            f"`accumulate_steps` ({window.size}) cannot be used with ps tasks: all workers would "
-            'add to one sum. Use larger batches, or RunConfig(strategy="multi_worker_mirrored").'
+            f"`accumulate_steps` ({accumulation.size}) cannot be used with ps tasks: all workers "
+            "would add to one sum. Use larger batches, or "
+            'RunConfig(strategy="multi_worker_mirrored").'
         )
 
 

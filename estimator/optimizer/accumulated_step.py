@@ -32,18 +32,20 @@ class StepAccumulation:
 
 
 def counting_accumulation(
-    windows: Sequence[Accumulation], assignments: Sequence[tf.Operation], global_step: tf.Variable
+    accumulations: Sequence[Accumulation],
+    assignments: Sequence[tf.Operation],
+    global_step: tf.Variable,
 ) -> Accumulation | None:
     """Returns the accumulation whose updates the global step counts; None without accumulation.
 
     Args:
-      windows: the accumulations of the step.
+      accumulations: the accumulations of the step.
       assignments: the assignments that each batch runs.
       global_step: the global step, which only one accumulation may advance.
     """
-    if not windows:
+    if not accumulations:
         return None
-    counting = [window for window in windows if window.counts_step]
+    counting = [accumulation for accumulation in accumulations if accumulation.counts_step]
     if len(counting) == 1 and not updates.writes_to(assignments, global_step):
         return counting[0]
     if len(counting) == 1:
@@ -53,52 +55,52 @@ def counting_accumulation(
     else:
         what = "no optimizer that accumulates was given it"
     raise ValueError(
-        f"`accumulate_steps` ({windows[0].size}) makes the global step count updates, but {what}. "
-        "Pass `global_step=tf.compat.v1.train.get_global_step()` to the `minimize` or "
-        "`apply_gradients` of one CrossShardOptimizer, and advance it nowhere else."
+        f"`accumulate_steps` ({accumulations[0].size}) makes the global step count updates, but "
+        f"{what}. Pass `global_step=tf.compat.v1.train.get_global_step()` to the "
+        "`minimize` or `apply_gradients` of one CrossShardOptimizer, and advance it nowhere else."
     )
 
 
 def build_accumulated_loss(
-    window: Accumulation | None, loss: tf.Tensor
+    accumulation: Accumulation | None, loss: tf.Tensor
 ) -> tuple[tf.Tensor, list[tf.Operation]]:
     """Returns the mean loss of the accumulated batches so far, and the ops that record it.
 
     Args:
-      window: the accumulation that counts steps; None if every batch is a step.
+      accumulation: the accumulation that counts steps; None if every batch is a step.
       loss: the loss of the batch over all replicas: scalar, float32.
     """
-    if window is None:
+    if accumulation is None:
         return loss, []
     with tf.device("/cpu:0"):
-        before = _primary(window.loss).read_value()
-        is_first = tf.equal(window.added_before, 0)
+        before = _primary(accumulation.loss).read_value()
+        is_first = tf.equal(accumulation.added_before, 0)
         now = loss + tf.where(is_first, tf.zeros_like(before), before)
-        mean = now / tf.cast(window.added_before + 1, tf.float32)
-    return mean, [c.assign(now, read_value=False) for c in _tf.copies(window.loss)]
+        mean = now / tf.cast(accumulation.added_before + 1, tf.float32)
+    return mean, [c.assign(now, read_value=False) for c in _tf.copies(accumulation.loss)]
 
 
 def build_step_accumulation(
-    counting: Accumulation | None, windows: Sequence[Accumulation]
+    counting: Accumulation | None, accumulations: Sequence[Accumulation]
 ) -> StepAccumulation | None:
     """Adds what a session needs outside the loop; None if every batch is a step.
 
     Args:
       counting: the result of `counting_accumulation`.
-      windows: all accumulations of the step.
+      accumulations: all accumulations of the step.
     """
     if counting is None:
         return None
-    flushes = [_build_flush(window) for window in windows]
+    flushes = [_build_flush(accumulation) for accumulation in accumulations]
     return StepAccumulation(
         counting.size,
         _primary(counting.num_taken).read_value(),
         None if None in flushes else [flush for flush in flushes if flush is not None],
-        [v for w in windows for v in (*w.sums, w.num_taken, w.num_added, w.loss)],
+        [v for w in accumulations for v in (*w.sums, w.num_taken, w.num_added, w.loss)],
     )
 
 
-def _build_flush(window: Accumulation) -> tf.Operation | None:
+def _build_flush(accumulation: Accumulation) -> tf.Operation | None:
     """Builds the update by the mean of an incomplete accumulation, if it has any batch.
 
     It reuses the cond's own branch in the graph around the loop. What the branch takes from the
@@ -108,11 +110,11 @@ def _build_flush(window: Accumulation) -> tf.Operation | None:
       The op to run; None if the branch takes anything that needs a batch.
     """
     try:
-        taken = _build_again(window.update.inputs[1:])
+        taken = _build_again(accumulation.update.inputs[1:])
     except _NeedsBatchError:
         return None
-    has_any = _primary(window.num_added).read_value() > 0
-    return _tf.copy_op(window.update, [has_any, *taken])
+    has_any = _primary(accumulation.num_added).read_value() > 0
+    return _tf.copy_op(accumulation.update, [has_any, *taken])
 
 
 class _NeedsBatchError(Exception):

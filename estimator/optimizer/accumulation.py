@@ -60,10 +60,10 @@ _found: contextvars.ContextVar[list[Accumulation] | None] = contextvars.ContextV
 @contextlib.contextmanager
 def collecting_accumulations() -> Iterator[list[Accumulation]]:
     """Yields a list that collects the accumulations that optimizers build inside."""
-    windows: list[Accumulation] = []
-    token = _found.set(windows)
+    accumulations: list[Accumulation] = []
+    token = _found.set(accumulations)
     try:
-        yield windows
+        yield accumulations
     finally:
         _found.reset(token)
 
@@ -179,9 +179,9 @@ def _build_merged(
     with tf.control_dependencies(counts):
         is_complete = before + 1 >= size
     updated = _tf.cond(is_complete, update, lambda: tf.constant(False), name=f"{name}_update")
-    windows = _found.get()
-    if windows is not None:
-        windows.append(
+    accumulations = _found.get()
+    if accumulations is not None:
+        accumulations.append(
             Accumulation(
                 size=size,
                 sums=parts,

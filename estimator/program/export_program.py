@@ -59,7 +59,7 @@ def build_export_program(
     with building(strategy, seed) as (graph, global_step):
         receiver = receiver_fn()
         batch = (receiver.features, getattr(receiver, "labels", None))
-        with accumulation.collecting_accumulations() as windows:
+        with accumulation.collecting_accumulations() as accumulations:
             replicas = build_replicas(strategy, model, [batch], mode)
         spec = replicas.outputs[0].spec
         is_train = mode == ModeKeys.TRAIN
@@ -74,7 +74,7 @@ def build_export_program(
             if not has_loss or spec.loss.shape.rank == 0
             else tf.reduce_mean(spec.loss),
             metrics=_build_metrics(replicas) if has_loss else {},
-            train_op=_build_train_op(replicas, global_step, windows) if is_train else None,
+            train_op=_build_train_op(replicas, global_step, accumulations) if is_train else None,
         )
 
 
@@ -91,13 +91,13 @@ def _build_metrics(replicas: Replicas) -> dict[str, tuple[Any, Any]]:
 
 
 def _build_train_op(
-    replicas: Replicas, global_step: tf.Variable, windows: Sequence[accumulation.Accumulation]
+    replicas: Replicas, global_step: tf.Variable, accumulations: Sequence[accumulation.Accumulation]
 ) -> tf.Operation:
     spec = replicas.outputs[0].spec
     others = updates.build_updates(
         replicas.new_ops,
         replicas.keras_variables,
         global_step,
-        [window.update for window in windows],
+        [one.update for one in accumulations],
     )
     return tf.group(spec.train_op, *others)

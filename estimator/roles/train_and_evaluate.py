@@ -101,7 +101,7 @@ def train_and_evaluate(
     if not cluster.addresses:
         return run_local(estimator, train_spec, specs)
     if cluster.is_alone and EVALUATOR not in cluster.addresses:
-        with _leaving_word(estimator):
+        with _recording_end(estimator):
             return run_local(estimator, train_spec, specs)
     if cluster.task_type == PS:
         return _run_ps(estimator, specs)
@@ -117,16 +117,16 @@ def _run_training(
     is_chief, cluster = model.config.is_chief, model.config.cluster
     check_fits_cluster(model.config, make_strategy(model.config, ModeKeys.TRAIN))
     if cluster.task_type == CHIEF and cluster.chief_name == MASTER:
-        with _leaving_word(model):
+        with _recording_end(model):
             return run_local(model, train_spec, specs)
-    with _leaving_word(model) if is_chief else contextlib.nullcontext():
+    with _recording_end(model) if is_chief else contextlib.nullcontext():
         listeners = list(train_spec.saving_listeners or ()) if is_chief else None
         train_result = run_training(model, train_spec, listeners)
     return _without_metrics(specs, train_result)
 
 
 @contextlib.contextmanager
-def _leaving_word(model: Estimator) -> Iterator[None]:
+def _recording_end(model: Estimator) -> Iterator[None]:
     """Records in the model's directory that training goes on inside the block, and then its end."""
     clear_end(model.model_dir)
     exit_status, reason = 1, "signal or error"
@@ -189,10 +189,10 @@ def run_evaluator(
         `session_creation_timeout_secs`.
     """
     with contextlib.closing(ChiefWatch(model.config, clock)) as watch:
-        return _follow(model, train_spec, specs, clock, sleep, watch)
+        return _evaluate_until_end(model, train_spec, specs, clock, sleep, watch)
 
 
-def _follow(
+def _evaluate_until_end(
     model: Estimator,
     train_spec: TrainSpec,
     specs: Sequence[EvalSpec],
@@ -204,7 +204,7 @@ def _follow(
     # After this time, an end older than this process must belong to this training.
     old_secs = model.config.session_creation_timeout_secs
     delay = min(spec.start_delay_secs for spec in specs)
-    following = [_Following(model, spec, clock) for spec in specs]
+    followers = [_SpecEvaluations(model, spec, clock) for spec in specs]
     while True:
         # Reads the end before the checkpoints: no checkpoint is written after the end.
         end = ending.read()
@@ -218,7 +218,7 @@ def _follow(
         is_old = not ending.is_new(end) and waited < max(delay, old_secs)
         is_last = is_at_max or (end is not None and not is_old)
         if waited >= delay or is_last:
-            for one in following:
+            for one in followers:
                 one.run(checkpoints, is_last)
         if is_last:
             break
@@ -227,14 +227,14 @@ def _follow(
     if end is not None and end.get("exit_status"):
         raise SystemExit(end["exit_status"])
     return TrainAndEvaluateResult(
-        {one.evaluation.name: one.evaluation.metrics for one in following if checkpoints},
-        [result for one in following for result in one.evaluation.export_results]
-        or [None for one in following for _ in one.evaluation.exporters],
+        {one.evaluation.name: one.evaluation.metrics for one in followers if checkpoints},
+        [result for one in followers for result in one.evaluation.export_results]
+        or [None for one in followers for _ in one.evaluation.exporters],
         _train_result(model),
     )
 
 
-class _Following:
+class _SpecEvaluations:
     """The evaluations of one EvalSpec in an evaluator."""
 
     def __init__(self, model: Estimator, spec: EvalSpec, clock: Callable[[], float]) -> None:
