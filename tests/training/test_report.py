@@ -39,6 +39,7 @@ class FakeProgram:
 @pytest.fixture
 def said(monkeypatch):
     """The lines, as they come."""
+    assert est.Estimator  # Imports every module first, so that none keeps the replaced `say`.
     lines = []
     monkeypatch.setattr(console, "say", lambda message, *args: lines.append(message % args))
     return lines
