@@ -143,5 +143,5 @@ def test_workers_that_train_together_start_their_own_servers():
         )
     )
     config = est.RunConfig(strategy="multi_worker_mirrored", cluster=cluster)
-    with pytest.raises(ValueError, match="`master` .* runs already, and workers .* start themselv"):
+    with pytest.raises(ValueError, match="`master` .* already runs, but workers .* own servers"):
         est.Estimator(existing_run.average_model_fn, config=config).train(numbers(4))

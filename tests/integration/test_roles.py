@@ -54,7 +54,7 @@ def test_early_stopping_of_the_chief_stops_every_role(tmp_path):
         check_said(
             cluster["ps", 0],
             rf"Ps 0 has started, and waits for the chief \({chief}\)",
-            "The chief is there: serving variables until it ends",
+            "The chief has started: serving variables until it ends",
             "Ps 0 ends, as the chief has: exit status 0",
         )
     assert {result["reason"] for result in told} == {"hook"}
