@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
+from estimator.hooks import stock_hooks
 from tests.toy import Model, checkpoint_steps, events, ids_model_fn, ids_of, numbers
 
 v1 = tf.compat.v1
@@ -41,7 +42,7 @@ def steps_of(directory, tag):
 
 
 def test_the_hooks_are_those_of_tensorflow():
-    names = est.stock_hooks.__all__
+    names = stock_hooks.__all__
     assert len(names) == 17
     assert all(getattr(est, name) is getattr(v1.train, name) for name in names)
 
