@@ -1,4 +1,4 @@
-"""How many steps the next loop has, if it is to last a time."""
+"""Chooses the number of steps of the next loop, to match a target duration."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import collections
 
 from estimator.config.loop_length import LoopLength
 
-# A loop is at most so many times as long as the longest of those before it: the time of a step is
-# not known well from a loop that is mostly the cost of the session call.
+# A loop grows at most by this factor: a loop so short that the session call dominates its duration
+# says little about the time of a step.
 _GROWTH = 8
 _NUM_LOOPS = 3
 _MOST_STEPS = 10**9
 
 
 class LoopAutotuner:
-    """The length of loops; where a time is asked for, from what the loops before took."""
+    """Chooses loop lengths: a fixed number of steps, or from the durations of recent loops."""
 
     def __init__(self, length: LoopLength) -> None:
-        """Starts with one step, if a time is asked for."""
+        """Starts with a loop of one step if `length` is a duration."""
         self._length = length
         self._is_warm = False
         self._loops: collections.deque[tuple[int, float]] = collections.deque(maxlen=_NUM_LOOPS)
 
     def num_steps(self) -> int:
-        """How many steps the next loop may have."""
+        """Returns the largest number of steps that the next loop may have."""
         if self._length.secs is None:
             return self._length.steps or 1
         if not self._loops:
@@ -36,9 +36,9 @@ class LoopAutotuner:
         return max(1, round(self._length.secs / secs_per_step))
 
     def record(self, num_steps: int, secs: float) -> None:
-        """Takes in how long a loop took.
+        """Records the duration of a loop.
 
-        The first says nothing of the next: the session optimizes the graph in it.
+        The first loop is ignored, because the session also optimizes the graph in it.
         """
         if self._is_warm:
             self._loops.append((num_steps, secs))

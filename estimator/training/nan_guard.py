@@ -1,4 +1,4 @@
-"""No state that is not finite is saved, whoever saves."""
+"""Prevents saving weights that are not finite, also by the user's CheckpointSaverHooks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
     """The loss is not finite; the message names the step."""
 
     def __init__(self, message: str) -> None:
-        """Keeps the message, which the stock error has fixed."""
+        """Keeps `message`; the base class has a fixed message."""
         super().__init__()
         self._message = message
 
     def __str__(self) -> str:
-        """The message."""
+        """Returns the message."""
         return self._message
 
 
@@ -29,10 +29,10 @@ class BadWeightsError(NanLossError):
 
 
 class WeightsCheck:
-    """Tells whether the weights are finite: a gradient may be bad when its loss is not yet."""
+    """Checks that the weights are finite: a gradient can be NaN although the loss is finite."""
 
     def __init__(self, graph: tf.Graph) -> None:
-        """Adds an op for each weight to the graph."""
+        """Adds an op to the graph for each trainable floating-point variable."""
         with graph.as_default():
             weights = [v for v in tf.compat.v1.trainable_variables() if v.dtype.is_floating]
             self._are_finite = {
@@ -51,23 +51,26 @@ class WeightsCheck:
 
 
 class WeightsListener(tf.compat.v1.train.CheckpointSaverListener):
-    """Keeps a CheckpointSaverHook of the user from saving weights that are not finite."""
+    """Prevents a user's CheckpointSaverHook from saving weights that are not finite."""
 
     def __init__(self, weights: WeightsCheck) -> None:
-        """Touches nothing yet."""
+        """Creates a listener that runs `weights.check` before each save."""
         self._weights = weights
 
     def before_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
-        """Checks the weights."""
+        """Raises BadWeightsError unless all weights are finite."""
         self._weights.check(session, int(global_step_value))
 
 
 def stop_on_nan(what: str, nan_policy: str) -> str:
-    """Stops because of a number that is not finite; returns the reason of a `TrainResult`.
+    """Logs that a value is not finite, and raises or returns the reason to stop.
 
     Args:
-      what: is not finite, and since when.
-      nan_policy: of the RunConfig.
+      what: the start of the message: which value is not finite, and since which step.
+      nan_policy: the RunConfig's.
+
+    Returns:
+      The `reason` of the `TrainResult`, if the policy is "stop".
 
     Raises:
       NanLossError: the policy is not "stop".

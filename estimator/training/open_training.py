@@ -1,4 +1,4 @@
-"""A training whose session is open: what all that goes on in it has in common."""
+"""A training run with an open session, as shared by the parts of the training loop."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from estimator.training.request import TrainRequest
 
 @dataclasses.dataclass(frozen=True)
 class OpenTraining:
-    """A training whose session is open.
+    """A training run with an open session.
 
     Attributes:
-      program: what is trained.
-      session: restored, with the hooks around its calls.
-      request: when to stop, to save, to write and to log.
+      program: the program to train.
+      session: the restored session, which calls the hooks.
+      request: what `train` was asked to do.
       team: the workers that train together.
-      stop: the signal that came, if one did.
+      stop: holds the signal that was received, if any.
     """
 
     program: TrainProgram
@@ -32,9 +32,9 @@ class OpenTraining:
 
     @property
     def config(self) -> RunConfig:
-        """The request's."""
+        """The RunConfig of the request."""
         return self.request.config
 
     def read_step(self) -> int:
-        """The global step, from the session."""
+        """Reads the global step from the session."""
         return int(self.session.session.run(self.program.state.current_step))

@@ -1,4 +1,4 @@
-"""How a task leaves the others when it stops training."""
+"""Ends training in a cluster: tells the other tasks, and waits for those that must finish first."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from estimator.training.step_runner import StepRunner
 
 @dataclasses.dataclass(frozen=True)
 class WatchedTasks:
-    """The tasks that this one watches.
+    """The tasks that this task watches.
 
     Attributes:
-      needed: training ends with an error when one of them is gone.
-      replaceable: those that may come back.
+      needed: tasks whose loss ends training with an error.
+      replaceable: tasks that may be restarted while training continues.
     """
 
     needed: TaskHealth
@@ -27,18 +27,19 @@ class WatchedTasks:
 
 
 class Parting:
-    """Leaves the others: first this task stops, then it saves, then it may go.
+    """Leaves the cluster in order: `begin` announces the stop, the caller saves, `end` leaves.
 
-    Workers on ps tasks do not step together: they tell each other by the store.
+    Workers that share variables on ps tasks do not run in lockstep; they communicate through the
+    key-value store.
     """
 
     def __init__(self, training: OpenTraining, steps: StepRunner, tasks: WatchedTasks) -> None:
-        """Tells nobody yet.
+        """Keeps its arguments; `begin` is the first to contact other tasks.
 
         Args:
-          training: what ends.
-          steps: told the last step, which other workers may count after this one has stopped.
-          tasks: those to leave.
+          training: the training run that ends.
+          steps: reads the last step again, as other workers may advance it after this one stops.
+          tasks: the tasks to stop watching.
         """
         self._training = training
         self._steps = steps
@@ -46,18 +47,18 @@ class Parting:
         self._clock = training.request.clock
 
     def begin(self, reason: str) -> str:
-        """Tells the others that this worker stops; the chief waits for all, unless it hurries.
+        """Announces that this worker stops; the chief waits for the others unless it must hurry.
 
         Returns:
-          Why it stops: a signal may have come meanwhile.
+          The reason to stop, which is "signal" if the chief got one while it waited.
         """
         reason = self._stop(reason)
         if not self._is_chief_of_ps():
-            self._tasks.needed.release()  # The chief's are ps tasks, which it still needs.
+            self._tasks.needed.release()  # The chief still needs the ps tasks, to save.
         return reason
 
     def end(self, reason: str) -> None:
-        """Leaves, now that the last step is saved."""
+        """Leaves the cluster after the last step is saved; the chief may wait for workers first."""
         store, patience_secs = self._training.team.store, self._ending(reason).patience_secs
         if store is not None and store.is_chief and patience_secs is not None:
             end = self._clock() + patience_secs
@@ -89,7 +90,7 @@ class Parting:
         return STOP_POLICIES[stop_policy_name(reason, self._training.stop.received)]
 
     def _is_signalled(self, store: KeyValueStore) -> bool:
-        """Whether a signal came here, or to a ps task."""
+        """Returns whether this task or a ps task has received a signal."""
         stop = self._training.stop
         told = store.stop_reason(store.stop.read(self._training.session.session))
         if stop.received is None and told is not None and STOP_POLICIES[told].exit_status:
@@ -99,6 +100,6 @@ class Parting:
     def _wait_for_workers(self, store: KeyValueStore, is_enough: Callable[[], bool]) -> None:
         still = StallDetector(self._training.read_step, self._clock)
         replaceable = self._tasks.replaceable
-        # Servers that go on without their workers do not tell that one is gone.
+        # A server in a process of its own outlives its worker, so it cannot show that one is gone.
         is_lost = replaceable.is_gone if replaceable else lambda name: still.is_stalled()
         store.wait_for_workers(self._training.session.session, is_lost, is_enough)

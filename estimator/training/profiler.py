@@ -1,4 +1,4 @@
-"""A profile of some steps of a training, for the profiler of TensorBoard."""
+"""Profiles a range of training steps for TensorBoard's profiler."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ _NOTHING = contextlib.nullcontext()
 
 
 class ProfileWindow:
-    """Profiles the steps after the first of two steps, up to the second; loops end on both.
+    """Profiles the steps after the first of two global steps, up to and including the second.
 
-    A training that begins or ends between the two has a profile of the steps that it runs there.
+    Loops end on both. A training run that starts or ends between them profiles the steps that it
+    runs there.
     """
 
     def __init__(self, steps: tuple[int, int] | None, directory: str) -> None:
-        """Touches nothing yet.
+        """Keeps its arguments; the profiler starts with the first call that is to be profiled.
 
         Args:
-          steps: the two; None for no profile.
-          directory: the profile goes into its `plugins/profile`.
+          steps: the two global steps; None for no profile.
+          directory: the profile is written to its `plugins/profile`.
         """
         self._steps = steps
         self._directory = directory
         self._is_on = False
 
     def next_step(self, step: int) -> int | None:
-        """The first step after `step` that it waits for; None if there is none."""
+        """Returns the next step that a loop must end on, after `step`; None if there is none."""
         if self._steps is None:
             return None
         return next((end for end in self._steps if end > step), None)
 
     def call(self, step: int, num_steps: int) -> contextlib.AbstractContextManager:
-        """What is around the session call that goes on from `step`."""
+        """Returns a context manager for the session call that starts at `step`."""
         if self._steps is None or not self._steps[0] <= step < self._steps[1]:
             return _NOTHING
         return self._profiled(step + num_steps)
@@ -48,7 +49,7 @@ class ProfileWindow:
     def _profiled(self, step: int) -> Iterator[None]:
         if not self._is_on:
             self._start()
-        # The profiler shows the time of each such part as that of a step.
+        # The profiler shows each such trace as one step.
         with tf.profiler.experimental.Trace("train", step_num=step, _r=1):
             yield
         if self._steps is not None and step >= self._steps[1]:
@@ -67,14 +68,14 @@ class ProfileWindow:
             self._is_on = True
 
     def stop(self) -> None:
-        """Writes the profile of the steps that have run, if there are some."""
+        """Stops the profiler, if it runs, and writes the profile."""
         if self._is_on:
             self._is_on, self._steps = False, None
             tf.profiler.experimental.stop()
             console.say("The profile is in %s/plugins/profile.", self._directory)
 
     def __enter__(self) -> ProfileWindow:
-        """Itself."""
+        """Returns itself."""
         return self
 
     def __exit__(
@@ -83,5 +84,5 @@ class ProfileWindow:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stops."""
+        """Stops the profiler."""
         self.stop()

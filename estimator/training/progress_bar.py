@@ -1,4 +1,4 @@
-"""A bar on a terminal that says how far a training is."""
+"""A progress bar for training on a terminal."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# How often it is drawn, at most.
+# The shortest time between two redraws.
 _REDRAW_SECS = 0.1
 
 
 class ProgressBar:
-    """A bar with the rate, the loss and the time that is left, in place of lines of a log.
+    """A progress bar with the speed, the loss and the remaining time, instead of log lines.
 
-    Between two drawings, of which there are ten a second at most, it reads the clock and no more.
+    It is redrawn at most ten times a second; in between, `advance` only reads the clock.
     """
 
     def __init__(
@@ -23,19 +23,20 @@ class ProgressBar:
         clock: Callable[[], float] = time.perf_counter,
         **options: Any,
     ) -> None:
-        """Draws it empty.
+        """Draws an empty bar.
 
         Args:
-          first_step: from which the training goes on.
-          last_step: where it is full; None if that is not known, and so there is no time left.
-          clock: in seconds.
-          options: of tqdm.
+          first_step: the global step that training continues from.
+          last_step: the step at which the bar is full; None if unknown, which leaves out the
+            remaining time.
+          clock: returns seconds.
+          options: passed on to tqdm.
         """
-        # Here, as most processes never draw one.
+        # Imported here because most processes never draw a bar.
         from tqdm import tqdm
 
         class Unwatched(tqdm):
-            """Without tqdm's thread, which draws a bar that is late: a loop may well be long."""
+            """Disables tqdm's monitor thread, which redraws stalled bars: loops may take long."""
 
             monitor_interval = 0
 
@@ -53,7 +54,7 @@ class ProgressBar:
         self._next_draw = clock() + _REDRAW_SECS
 
     def advance(self, step: int, loss: float | None) -> None:
-        """Draws it for this step if it is time to."""
+        """Redraws the bar at this step, if it is time to."""
         now = self._clock()
         if now >= self._next_draw:
             self._next_draw = now + _REDRAW_SECS
@@ -61,9 +62,9 @@ class ProgressBar:
             self._bar.update(step - self._bar.n)
 
     def clear(self) -> None:
-        """Takes it off the terminal until it is drawn again."""
+        """Removes the bar from the terminal until it is drawn again."""
         self._bar.clear()
 
     def close(self) -> None:
-        """Takes it off the terminal for good."""
+        """Removes the bar from the terminal for good."""
         self._bar.close()

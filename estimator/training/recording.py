@@ -1,4 +1,4 @@
-"""What is written and told of a training while its loops run, by the chief."""
+"""Writes summaries and reports progress while training runs; the chief does most of it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _log = logging.getLogger("estimator")
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """The steps of a session call.
+    """The steps that one session call is asked to run.
 
     Attributes:
-      before: the global step before them.
-      num_steps: how many were to run.
-      is_recording: whether the last of them was to leave its summaries.
+      before: the global step before the call.
+      num_steps: the number of steps to run.
+      is_recording: whether the last step is to record summaries.
     """
 
     before: int
@@ -31,23 +31,23 @@ class Loop:
 
 
 class Recording:
-    """Writes summaries, tells of the progress, and counts the steps that were skipped.
+    """Writes summaries, reports progress, and counts skipped steps.
 
     Attributes:
-      report: tells people; to be entered around the loops.
+      report: prints progress; must be entered around the loops.
       summaries: the schedule of summaries.
     """
 
     def __init__(
         self, training: OpenTraining, steps: StepRunner, events: EventWriter, span: Span
     ) -> None:
-        """Writes nothing yet.
+        """Creates the schedules and the report; `record` is the first to write.
 
         Args:
-          training: what it is of.
-          steps: knows the last step and its loss.
-          events: of `model_dir`.
-          span: of the steps.
+          training: the training run to record.
+          steps: has the last step and its loss.
+          events: writes the event file of `model_dir`.
+          span: the steps of the training run.
         """
         request, config = training.request, training.config
         self._training = training
@@ -62,17 +62,22 @@ class Recording:
         )
 
     def is_due(self, before: int, after: int) -> bool:
-        """Whether the call from `before` to `after` records: so does the first one of all."""
+        """Returns whether the call from `before` to `after` records; the first from 0 does, too."""
         is_first = before == 0 and self.summaries.next_step(before) is not None
         return is_first or self.summaries.is_due(before, after)
 
     def record(self, loop: Loop, summary: bytes | None) -> None:
-        """Writes and tells what is due after a loop, which left `summary`."""
+        """Writes and reports what is due after a loop.
+
+        Args:
+          loop: the loop that has run.
+          summary: the serialized summaries of its last step, if it recorded any.
+        """
         team, steps, before = self._training.team, self._steps, loop.before
         if not team.is_chief:
             return
-        # The step that was to be recorded is not made if the input ends before it, or if another
-        # worker's hooks cut the loop.
+        # The step to record has not run if the input ended before it, or if another worker's hooks
+        # shortened the loop.
         is_whole = before == 0 or (team.is_one and not steps.is_cut)
         is_made = (is_whole and steps.step > before) or steps.step == before + loop.num_steps
         if before == self._first_step and self.summaries.next_step(before) is not None:
@@ -87,7 +92,7 @@ class Recording:
             self._count_skipped()
 
     def end(self, reason: str) -> TrainResult:
-        """Tells how training ended."""
+        """Reports and returns how training ended."""
         step, loss = self._steps.step, self._steps.loss
         if self._training.team.is_chief:
             self._events.flush()
@@ -95,7 +100,7 @@ class Recording:
         return TrainResult(step, loss, reason, self._count_skipped())
 
     def _count_skipped(self) -> int:
-        """How many steps of this run were skipped; says so if there are more than before."""
+        """Returns how many steps of this run were skipped; warns if the count has grown."""
         if self._training.config.nan_policy != "skip":
             return 0
         session = self._training.session.session

@@ -1,4 +1,4 @@
-"""What a training tells: people, TensorBoard, and programs that read `metrics.jsonl`."""
+"""Reports training progress to the terminal, to TensorBoard, and to `metrics.jsonl`."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from estimator.training.progress_bar import ProgressBar
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """The steps of a training.
+    """The range of steps of a training run.
 
     Attributes:
-      first_step: from which it goes on.
-      last_step: where it stops at the latest; None if that is not known.
-      checkpoint: the path of what was restored; None if nothing was.
+      first_step: the global step that it starts from.
+      last_step: the step at which it stops at the latest; None if unknown.
+      checkpoint: the path of the restored checkpoint; None if nothing was restored.
     """
 
     first_step: int
@@ -42,17 +42,17 @@ class Span:
     checkpoint: str | None
 
     def __str__(self) -> str:
-        """As in "from step 100 (model.ckpt-100) to 1,000"."""
+        """Returns, for example, "from step 100 (model.ckpt-100) to 1,000"."""
         restored = f" ({os.path.basename(self.checkpoint)})" if self.checkpoint else ""
         end = "the end of the input" if self.last_step is None else f"{self.last_step:,}"
         return f"from step {self.first_step:,}{restored} to {end}"
 
 
 class TrainReport:
-    """Tells how a training begins, goes on and ends.
+    """Reports the start, the progress and the end of a training run.
 
-    Of a cluster's tasks, only the chief says more than that it begins and ends.
-    A bar takes the place of the lines in between where people look at a terminal.
+    In a cluster, tasks other than the chief only print when they start and stop.
+    On a terminal, a progress bar replaces the progress lines.
     """
 
     def __init__(
@@ -65,16 +65,16 @@ class TrainReport:
         batch_size: int | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Tells nothing yet.
+        """Creates a report; entering it prints the first line.
 
         Args:
-          config: its `model_dir` is filled in.
-          program: what is trained.
-          span: the steps.
-          events: where the speed is written.
-          batch: how many examples the replicas take at a time, if that is known already.
-          batch_size: their number; None leaves out how many examples there are a second.
-          clock: in seconds.
+          config: the RunConfig, with `model_dir` set.
+          program: the program that is trained.
+          span: the steps of the training run.
+          events: the event file that the speed is written to.
+          batch: describes the batch, in words; by default it is derived from the program's input.
+          batch_size: the global batch size; None leaves out examples/sec.
+          clock: returns seconds.
         """
         self._config = config
         self._program = program
@@ -92,7 +92,7 @@ class TrainReport:
         self._began = self._told = clock(), span.first_step
 
     def __enter__(self) -> TrainReport:
-        """Tells what begins."""
+        """Prints what starts, and draws the progress bar on a terminal."""
         span = self._span
         if not self._config.is_chief:
             console.say("%s trains %s", self._task(), span)
@@ -113,16 +113,16 @@ class TrainReport:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Takes the bar away."""
+        """Removes the progress bar."""
         self._stack.close()
 
     def advance(self, step: int, loss: float | None) -> None:
-        """After every session call; it costs next to nothing."""
+        """Updates the progress bar; called after every session call, so it must be cheap."""
         if self._bar is not None:
             self._bar.advance(step, loss)
 
     def tell(self, step: int, loss: float | None) -> None:
-        """After an interval of logs."""
+        """Reports the speed and the loss; called every `log_step_count_steps`."""
         steps_per_sec = self._speed_since(self._told, step)
         self._told = self._clock(), step
         speeds = {"global_step/sec": steps_per_sec}
@@ -138,7 +138,10 @@ class TrainReport:
             console.say("%s", self._progress(step, loss, steps_per_sec))
 
     def end(self, step: int, loss: float | None, reason: str) -> None:
-        """Tells where training ended and why, and how to look at what came of it."""
+        """Prints where and why training stopped, the last checkpoint, and how to see the results.
+
+        Tasks other than the chief print the step, the reason and the duration only.
+        """
         num_steps, secs = step - self._span.first_step, self._clock() - self._began[0]
         made = f"{num_steps:,} steps in {_clock_time(secs)}"
         if not self._config.is_chief:
@@ -162,13 +165,13 @@ class TrainReport:
         )
 
     def _beyond(self, step: int) -> str:
-        """Why training went beyond its last step, if it did."""
+        """Explains why training went beyond its last step; "" if it did not."""
         if self._span.last_step is None or step <= self._span.last_step:
             return ""
         return "; each worker that shares variables may make one more step"
 
     def _task(self) -> str:
-        """What this task of a cluster is called, at the beginning of a sentence."""
+        """Returns this task's name, capitalized to start a sentence."""
         cluster = self._config.cluster
         return task_name(str(cluster.task_type), cluster.task_id).capitalize()
 
@@ -191,7 +194,7 @@ class TrainReport:
     def _progress(self, step: int, loss: float | None, steps_per_sec: float) -> str:
         last_step = self._span.last_step
         parts = [*_loss(loss), f"{_short(steps_per_sec)} steps/s"]
-        # Workers that share variables on ps tasks may each make one step more than the last.
+        # Workers that share variables on ps tasks may each run one step beyond the last.
         if last_step is None or step > last_step:
             return f"step {step:,}: {', '.join(parts)}"
         if steps_per_sec > 0:
@@ -200,20 +203,20 @@ class TrainReport:
 
 
 class SavesInEvents(tf.compat.v1.train.CheckpointSaverListener):
-    """Notes in the event file which steps were saved."""
+    """Records in the event file which steps were saved."""
 
     def __init__(self, events: EventWriter) -> None:
-        """Writes nothing yet."""
+        """Creates a listener that writes to `events`."""
         self._events = events
 
     def after_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
-        """Notes the step."""
+        """Records the step of the checkpoint."""
         del session
         self._events.write_save(files.PREFIX, global_step_value)
 
 
 def tensorboard_command(model_dir: str) -> str:
-    """What starts TensorBoard on a `model_dir`, in the shell that this process was started from."""
+    """Returns a shell command that starts TensorBoard on `model_dir` in this Python environment."""
     beside = os.path.join(os.path.dirname(sys.executable), "tensorboard")
     found = shutil.which("tensorboard")
     is_ours = found is not None and os.path.realpath(found) == os.path.realpath(beside)
@@ -230,7 +233,7 @@ def _short(number: float) -> str:
 
 
 def _clock_time(secs: float) -> str:
-    """Such as 1.3 s, 0:12, 1:00:00."""
+    """Formats a duration, such as 1.3 s, 0:12 or 1:00:00."""
     if secs < 9.95:
         return f"{secs:.1f} s"
     minutes, secs = divmod(round(secs), 60)

@@ -1,4 +1,4 @@
-"""What a call of `train` asks for, and how it ended."""
+"""What a call of `train` asks for, and its result."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class TrainResult:
     """How a call of `train` ended.
 
     Attributes:
-      global_step: the step that was reached.
-      loss: of the last step that a session call reported; None if no step ran.
-      reason: why it stopped: "max_steps", "steps", "max_time", "end of input", "hook", "listener",
-        "nan loss" or "signal".
-      skipped_steps: how many steps the `nan_policy` "skip" took back.
+      global_step: the global step at the end.
+      loss: the loss of the last step that a session call reported; None if no step ran.
+      reason: why training stopped: "max_steps", "steps", "max_time", "end of input", "hook",
+        "listener", "nan loss" or "signal".
+      skipped_steps: how many steps the `nan_policy` "skip" reverted.
     """
 
     global_step: int
@@ -41,20 +41,21 @@ class TrainRequest:
     """What a call of `train` asks for.
 
     Attributes:
-      config: when to save, to write and to log; `model_dir` is filled in.
-      session_config: of the session.
-      steps: this many more, or None.
-      max_steps: stop at this global step, or None.
+      config: the RunConfig, with `model_dir` set.
+      session_config: for the session.
+      steps: the number of further steps to run, or None.
+      max_steps: the global step to stop at, or None.
       hooks: the caller's and the model's.
-      listeners: told of every checkpoint.
-      is_same_input: whether the input is the one that the newest checkpoint's position is in.
-      old_model: what to start from if there is no checkpoint, or None. In a cluster the
-        chief alone has it.
+      listeners: called around every save.
+      is_same_input: whether a saved input position may be restored; False after this process has
+        trained with another input.
+      old_model: the model to warm-start from if there is no checkpoint, or None. In a cluster only
+        the chief has it.
       connection: how the session reaches the cluster.
-      equal: what must be equal on all workers besides the model and the config, by name.
-      batch: how many examples the replicas take at a time, in words, if the caller says.
-      batch_size: their number, if it is to be recorded how many there are a second.
-      clock: seconds from any fixed moment.
+      equal: further values that must be equal on all workers, by name.
+      batch: describes the batch, in words; "" if the caller leaves that to the report.
+      batch_size: the global batch size, to report examples/sec, or None.
+      clock: returns seconds since some fixed moment.
     """
 
     config: RunConfig
@@ -73,5 +74,5 @@ class TrainRequest:
 
 
 def warn_of_no_steps(step: int, max_steps: int) -> None:
-    """Says that a call of `train` makes no step."""
+    """Warns that a call of `train` runs no step."""
     _log.warning("Nothing to train: the global step is %d, and `max_steps` is %d.", step, max_steps)

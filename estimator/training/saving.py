@@ -1,4 +1,4 @@
-"""When a training saves, and that it saves nothing that is not finite."""
+"""Decides when training saves a checkpoint, and checks the weights before it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from estimator.training.open_training import OpenTraining
 
 @dataclasses.dataclass(frozen=True)
 class Savers:
-    """What saves a training.
+    """The objects that save a training run.
 
     Attributes:
-      checkpoints: saves all of it; None if a hook does.
-      position: saves where the input stands; None if that is not saved.
-      weights: says whether they are finite.
+      checkpoints: writes checkpoints; None if a hook does.
+      position: saves the position of the input; None if it is not saved.
+      weights: checks that the weights are finite.
     """
 
     checkpoints: CheckpointWriter | None
@@ -27,18 +27,18 @@ class Savers:
 
 
 class Saving:
-    """Saves when it is due, and at the end.
+    """Saves checkpoints on schedule and at the end.
 
     Attributes:
-      schedule: when it is due.
+      schedule: when checkpoints are due.
     """
 
     def __init__(self, training: OpenTraining, savers: Savers) -> None:
-        """Starts the interval between checkpoints.
+        """Starts the schedule of checkpoints.
 
         Args:
-          training: what is saved.
-          savers: save it.
+          training: the training run to save.
+          savers: the objects that save it.
         """
         config = training.config
         self._team = training.team
@@ -52,16 +52,19 @@ class Saving:
             )
 
     def save_if_due(self, before: int, step: int) -> str | None:
-        """Saves if the steps from `before` to `step` make it due; returns why to stop after it.
+        """Saves if a checkpoint is due between the steps `before` and `step`.
+
+        Returns:
+          "listener" if a listener asks to stop; else None.
 
         Raises:
-          BadWeightsError: some weights are not finite, and are not saved.
+          BadWeightsError: some weights are not finite; nothing is saved.
         """
         if self._checkpoints is None or not self._is_due(before, step):
             return None
         self.check_weights(step)
         if not self._team.has_more:
-            self._checkpoints.forget_position()  # It would be that of the end.
+            self._checkpoints.forget_position()  # The input has ended; nothing is left to resume.
         is_asked_to_stop = self._checkpoints.save(self._session.session, step)
         self._session.ask_to_stop(step)
         if is_asked_to_stop and not self._team.is_one:
@@ -70,7 +73,7 @@ class Saving:
         return "listener" if is_asked_to_stop else None
 
     def _is_due(self, before: int, step: int) -> bool:
-        """Whether to save now; when the clock decides, it is the chief's, and all are told."""
+        """Returns whether to save now; if that depends on time, the chief's clock decides."""
         if not self.schedule.is_by_clock or self._team.is_one:
             return self.schedule.is_due(before, step)
         if self._team.is_chief and self.schedule.is_due(before, step):
@@ -78,18 +81,18 @@ class Saving:
         return "save" in self._team.agreed
 
     def check_weights(self, step: int) -> None:
-        """Raises BadWeightsError unless all weights after `step` are finite, if that matters."""
+        """Raises BadWeightsError if any weight is not finite, unless `nan_policy` is "ignore"."""
         if self._weights is not None:
             self._weights.check(self._session.session, step)
 
     def end(self, step: int, *, is_saved: bool, is_uncounted: bool, is_input_over: bool) -> None:
-        """Saves the last step, and tells listeners of the end.
+        """Saves the last step, and calls `end` of the listeners.
 
         Args:
-          step: the last one.
-          is_saved: whether it is saved: a state that is not finite is not.
-          is_uncounted: whether there were steps, and nobody counted them.
-          is_input_over: whether the input has ended: there is no position to go on from.
+          step: the last step.
+          is_saved: whether to save it: False if the weights or the loss are not finite.
+          is_uncounted: whether steps have run without advancing the global step.
+          is_input_over: whether the input has ended, so that there is no position to resume from.
         """
         if self._checkpoints is None:
             return

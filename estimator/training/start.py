@@ -1,4 +1,4 @@
-"""How a training begins: from which step, where in its input, and with which files."""
+"""Starts training: restores the input position, and saves the start if there is no checkpoint."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ def go_on(
     path: str | None,
     paths: Sequence[str],
 ) -> bool:
-    """Goes on from the checkpoint at `path`, or saves the start of a training from scratch.
+    """Continues from the checkpoint at `path`, or saves the start of training from scratch.
 
     Args:
-      session: restored.
-      program: what is trained.
-      request: what is asked for.
+      session: the restored session.
+      program: the program to train.
+      request: what `train` was asked to do.
       team: the workers that train together.
-      savers: of the checkpoints, and of the positions in the input.
-      path: of what was restored; None if nothing was.
-      paths: of all checkpoints, the newest first.
+      savers: save checkpoints and input positions.
+      path: the path of the restored checkpoint; None if nothing was restored.
+      paths: the paths of all checkpoints, the newest first.
 
     Returns:
-      Whether the input goes on where it stood at the checkpoint.
+      Whether the input continues from its position at the checkpoint.
     """
     model_dir = str(request.config.model_dir)
     checkpoints, position = savers.checkpoints, savers.position
-    # Not before: until the checkpoint has turned out to be this model's, nothing is touched.
+    # Not earlier: nothing is written until the checkpoint is known to fit this model.
     tf.io.gfile.makedirs(model_dir)
     if team.saves_input and (position is None or not request.is_same_input):
         remove_positions(model_dir, program.agreement.workers)
@@ -64,7 +64,7 @@ def go_on(
 def _tell_saved_step(
     session: tf.compat.v1.Session, team: WorkerGroup, path: str | None
 ) -> int | None:
-    """The step of the checkpoint that was restored, which the chief tells all; None without one."""
+    """Returns the step of the checkpoint that the chief restored; None if it restored none."""
     step = -1 if path is None else files.checkpoint_step(path) or 0
     step = team.tell(session, step)
     return None if step < 0 else step
@@ -78,9 +78,9 @@ def _start_input(
     saved_step: int | None,
     team: WorkerGroup,
 ) -> bool:
-    """Starts the input; returns whether it goes on where it stood at the checkpoint.
+    """Initializes the input; returns whether it continues from its position at the checkpoint.
 
-    It does on all workers or on none: some would see examples again that others leave behind.
+    It does so on all workers or on none: otherwise some would repeat examples, and others not.
     """
     if program.input.initializer is not None:
         session.run(program.input.initializer)
@@ -110,7 +110,7 @@ def _restore_copies(
     saved_step: int,
     team: WorkerGroup,
 ) -> None:
-    """Gives each replica what it had updated by itself, on all workers or on none."""
+    """Restores each replica's own copies of variables, on all workers or on none."""
     if position is None or not position.has_copies:
         return
     number = team.first_without(session, position.finds_copies(model_dir, saved_step))
@@ -135,17 +135,17 @@ def _save_start(
     weights: WeightsCheck,
     team: WorkerGroup,
 ) -> None:
-    """Saves what training starts from, if checkpoints are saved before its end, too.
+    """Saves the initial state, if checkpoints are also saved before the end of training.
 
-    Weights that are not finite are not saved; the first loop says so.
+    Weights that are not finite are not saved.
 
     Args:
-      session: open.
-      program: what is trained.
+      session: the open session.
+      program: the program to train.
       config: says whether checkpoints are saved.
-      checkpoints: None if training goes on from one, or if a hook saves.
-      weights: says whether they are finite.
-      team: of workers that do not wait for each other, the chief alone saves.
+      checkpoints: saves; None if training continues from a checkpoint, or if a hook saves.
+      weights: checks that the weights are finite.
+      team: the workers; of those that share variables on ps tasks, only the chief saves.
     """
     is_asynchronous = team.store is not None and not team.is_chief
     if checkpoints is None or is_asynchronous or not _saves_on_the_way(config):
@@ -165,7 +165,7 @@ def graph_written(
     checkpoints: CheckpointWriter | None,
     team: WorkerGroup,
 ) -> contextlib.AbstractContextManager[None]:
-    """Inside, the chief writes the graph as text, unless a hook saves, which writes it too."""
+    """Inside, the chief writes `graph.pbtxt` if the config asks for it and no hook saves."""
     is_wanted = config.checkpoint_save_graph_def and _saves_on_the_way(config)
     if checkpoints is None or not is_wanted or not team.is_chief:
         return contextlib.nullcontext()
@@ -173,5 +173,5 @@ def graph_written(
 
 
 def _saves_on_the_way(config: RunConfig) -> bool:
-    """Whether checkpoints are saved besides that of the end."""
+    """Returns whether checkpoints are saved before the end of training, too."""
     return config.save_checkpoints_steps is not None or config.save_checkpoints_secs is not None

@@ -1,4 +1,4 @@
-"""Makes the session calls that steps of training take: a loop, one, or one for each batch."""
+"""Makes the session calls of training: one for a loop, or one for each batch."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from estimator.training.open_training import OpenTraining
 
 _log = logging.getLogger("estimator")
 
-# A step that nobody counts is no error before so many: a hook, or a branch that is taken now and
-# then, may count the next.
+# Steps that do not advance the global step are no error before both limits are reached: a hook, or
+# a branch that is taken now and then, may still advance it.
 MANY_CALLS, MANY_STEPS = 100, 1000
 
 
 class StepRunner:
-    """The steps of a program in a session.
+    """Runs the steps of a program in a session.
 
     Attributes:
       step: the global step.
-      loss: of the last step; None before the first.
-      is_cut: whether the input ended within the last call, or before it.
+      loss: the loss of the last step; None before the first.
+      is_cut: whether the input ended during the last call, or before it.
       has_run: whether any batch was taken so far.
-      num_waiting: how many batches `complete` found that no step has taken in.
-      stock_hooks: which steps the stock ones among the hooks wait for.
+      num_waiting: how many accumulated batches `complete` left for a later run.
+      stock_hooks: the steps that TensorFlow's own hooks are due at.
     """
 
     def __init__(self, training: OpenTraining) -> None:
-        """Reads where the program stands.
+        """Reads the global step, and the number of accumulated batches, from the session.
 
         Args:
-          training: its session is started.
+          training: a training run whose session is started.
         """
         config = training.config
         self._training = training
@@ -59,31 +59,31 @@ class StepRunner:
         )
 
     def read_step(self) -> None:
-        """Takes the global step from the session: others than the last call may have counted."""
+        """Reads the global step again: others than the last call may have advanced it."""
         self.step = self._training.read_step()
 
     def num_steps(self) -> int:
-        """How many steps the next loop may have."""
+        """Returns the largest number of steps that the next loop may have."""
         return self._autotuner.num_steps()
 
     def run(self, num_steps: int, is_recording: bool, end: int | None) -> bytes | None:
-        """Runs a loop; returns the summaries of its last step.
+        """Runs a loop; returns the serialized summaries of its last step, if it recorded any.
+
+        If `is_cut` is set afterwards, call `complete` to process the remaining batches.
 
         Args:
-          num_steps: of the loop.
-          is_recording: whether its last step leaves summaries.
-          end: the global step that no loop goes beyond, which other workers may count, too.
-
-        If `is_cut` after it, `complete` takes what the end of the input left.
+          num_steps: the number of steps.
+          is_recording: whether the last step records summaries.
+          end: the global step that no loop goes beyond; other workers may advance it, too.
 
         Raises:
-          ValueError: the input of one of several workers ended, of which the others do not know.
+          ValueError: the input of one of several workers ended, which the others cannot know.
         """
         self.is_cut = False
         accumulation, started_at = self._program.accumulation, self._clock()
         num_batches, before = num_steps, self.step
         if accumulation is not None:
-            # A run may go on with shorter windows than that which it stopped in.
+            # A resumed run may accumulate fewer batches a step than have been taken already.
             num_batches = num_steps * accumulation.size - min(
                 self._num_taken, accumulation.size - 1
             )
@@ -94,18 +94,18 @@ class StepRunner:
         if not self.is_cut:
             self._num_taken = 0
         if self.step == before and not self.is_cut:
-            # A hook may have counted it, after the call.
+            # A hook may have advanced it after the call.
             self.read_step()
-        # Several workers run what the one runs that wants the fewest steps.
+        # Several workers run the smallest number of steps that any of them asks for.
         num_run = num_steps if self._team.is_one else max(1, self.step - before)
         self._autotuner.record(num_run, self._clock() - started_at)
         return summary
 
     def _run_batches(self, num_batches: int, is_recording: bool) -> bytes | None:
-        """Takes a step's batches, one a call; returns the summaries of the last one."""
+        """Runs the batches of a step, one per call; returns the summaries of the last one."""
         summary = None
         for left in reversed(range(num_batches)):
-            # Any of them may turn out to be the input's last, with which the step is completed.
+            # Any of them may turn out to be the input's last batch, which completes the step.
             latest = self._call_or_cut(is_recording, int(left == 0))
             if self.is_cut:
                 break
@@ -115,7 +115,7 @@ class StepRunner:
         return summary
 
     def _call_or_cut(self, *args: Any) -> bytes | None:
-        """`_call`, which the end of one worker's input may cut short."""
+        """Calls `_call`; sets `is_cut` and returns None if the input has ended."""
         try:
             return self._call(*args)
         except tf.errors.OutOfRangeError as error:
@@ -128,7 +128,7 @@ class StepRunner:
             return None
 
     def check_ends(self, before: int, num_steps: int) -> None:
-        """Raises if nothing counts steps, and the input has no end either."""
+        """Raises ValueError if the global step never advances and the input never ends."""
         if self.step > before or self._team.store is not None:
             self._uncounted_calls = self._uncounted_steps = 0
             return
@@ -146,7 +146,7 @@ class StepRunner:
             )
 
     def _is_input_endless(self) -> bool:
-        """Whether that is certain."""
+        """Returns whether the dataset is known to be infinite."""
         build_cardinality = self._program.input.build_cardinality
         if build_cardinality is None:
             return False
@@ -156,15 +156,15 @@ class StepRunner:
 
     @property
     def is_nan(self) -> bool:
-        """Whether the last step's loss is not finite, and that stops training."""
+        """Whether the last step's loss is not finite and `nan_policy` stops training for that."""
         return self._stops_on_nan and not math.isfinite(self.loss or 0)
 
     def step_of_loss(self) -> int:
-        """The step that `loss` is of; it may not be complete."""
+        """Returns the step that `loss` belongs to, which may still be accumulating batches."""
         return self.step + bool(self._read_num_taken())
 
     def complete(self) -> None:
-        """At the input's end: takes the step of the batches that do not make a whole one."""
+        """Completes the last step at the end of the input, with the batches accumulated so far."""
         accumulation, num_taken = self._program.accumulation, self._read_num_taken()
         if accumulation is not None and num_taken and accumulation.flushes is None:
             _log.warning(
@@ -188,15 +188,16 @@ class StepRunner:
         num_batches: int | None = None,
         end: int | None = None,
     ) -> bytes | None:
-        """Makes a session call and takes in how it went; returns its summaries.
+        """Makes a session call, updates the attributes, and returns the call's summaries.
 
-        A place for summaries that a loop never wrote holds an empty array.
+        If a loop recorded no summaries, the fetch is an empty array, and None is returned.
 
         Args:
-          is_recording: whether to return the summaries of its last batch.
-          num_steps: it completes; without one, nothing is asked to write summaries by itself.
-          num_batches: it takes, if it is a loop.
-          end: of the loop, if others count steps too.
+          is_recording: whether to return the summaries of the last batch.
+          num_steps: how many steps the call completes; if 0, the model's summary writers do not
+            write.
+          num_batches: how many batches the call takes, if it is a loop.
+          end: the global step at which the loop ends, if other workers advance it, too.
         """
         program = self._program
         fetches = [program.fetches.loss, program.fetches.global_step]
@@ -234,7 +235,14 @@ class StepRunner:
     def _take_in(
         self, results: list[Any], outcome: Any, num_batches: int | None, end: int | None
     ) -> None:
-        """Takes in what a call gave that was to take so many batches, up to the step `end`."""
+        """Updates the attributes from the results of a call.
+
+        Args:
+          results: the loss, the global step and, of a loop, the number of batches taken.
+          outcome: what all workers agreed on; None for one worker.
+          num_batches: how many batches the call was to take, if it is a loop.
+          end: the global step at which the loop ends; None if it has no such limit.
+        """
         loss, step, *rest = results
         if outcome is not None:
             self._team.take_in(outcome)
@@ -247,7 +255,7 @@ class StepRunner:
             self.is_cut = self._team.is_one and rest[0] < num_batches and not is_at_end
 
     def _read_num_taken(self) -> int:
-        """How many batches the step in progress has taken, where a step has several."""
+        """Returns how many batches the current step has accumulated; 0 without accumulation."""
         accumulation = self._program.accumulation
         return 0 if accumulation is None else self._read(accumulation.num_taken)
 

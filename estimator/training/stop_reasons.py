@@ -1,4 +1,4 @@
-"""Why training stops: what this worker knows of, and what all workers agreed on."""
+"""Finds the reason to stop training: this worker's own, or the one that all workers agreed on."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from estimator.training.request import TrainRequest
 
 
 class StopReasons:
-    """Finds a reason to stop.
+    """Finds reasons to stop.
 
     Attributes:
-      max_step: the step that training stops at, at the latest; None if none is known.
+      max_step: the global step at which training stops at the latest; None if unknown.
     """
 
     def __init__(self, training: OpenTraining, first_step: int) -> None:
-        """Starts the time that `max_time_secs` limits.
+        """Starts the clock of `max_time_secs`.
 
         Args:
-          training: its request, hooks and signals give reasons.
-          first_step: from which it goes on.
+          training: the training run, whose request, hooks and signals give reasons to stop.
+          first_step: the global step that it starts from.
         """
         self._training = training
         self._clock = training.request.clock
@@ -29,7 +29,7 @@ class StopReasons:
         self.max_step, self._limit = _end_of(training.request, first_step)
 
     def find(self, step: int) -> str | None:
-        """Why this worker stops at `step`; what it alone knows of, it tells the others."""
+        """Returns why to stop at `step`, or None; shares reasons of its own with other workers."""
         team, config = self._training.team, self._training.config
         reasons = []
         if self._training.stop.received is not None:
@@ -46,10 +46,10 @@ class StopReasons:
         return self._limit if is_at_end else None
 
     def agreed(self) -> str | None:
-        """Why any worker wanted all of them to stop after the last call."""
+        """Returns the reason that any worker gave all to stop after the last call, or None."""
         agreed = self._training.team.stop
         if agreed is not None and agreed.startswith("SIG"):
-            # Each ends as the one does that the signal came to.
+            # Every worker ends like the one that received the signal.
             self._training.stop.received = signal.Signals[agreed]
             return "signal"
         return agreed
@@ -59,7 +59,7 @@ class StopReasons:
 
 
 def _end_of(request: TrainRequest, first_step: int) -> tuple[int | None, str]:
-    """The first step that something says to stop at, and its name."""
+    """Returns the earliest step to stop at, or None, and the reason."""
     ends: list[tuple[int, str]] = []
     if request.steps is not None:
         ends.append((first_step + request.steps, "steps"))

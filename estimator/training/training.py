@@ -46,27 +46,28 @@ from estimator.training.training_loop import TrainRun
 
 _log = logging.getLogger("estimator")
 
-# How long to wait for another trainer: its job may have been told to end, and still be saving. The
-# lock of a machine that is gone outlives it on NFS, for 90 seconds as a rule.
+# How long to wait for another trainer's lock: that job may have been told to end and still be
+# saving. On NFS, the lock of a machine that is gone stays for about 90 seconds.
 _LOCK_PATIENCE_SECS = 120.0
 
 
 def run_train(
     program: TrainProgram, request: TrainRequest, note_result: Callable[[TrainResult], None]
 ) -> None:
-    """Opens a session, trains until something says stop, and saves the last step.
+    """Opens a session, trains until there is a reason to stop, and saves the last step.
 
     Args:
-      program: to train.
-      request: what is asked for.
-      note_result: told how training ended, also if a signal ends the process then.
+      program: the program to train.
+      request: what `train` was asked to do.
+      note_result: called with the result, also if a signal then ends the process.
 
     Raises:
       tf.compat.v1.train.NanLossDuringTrainingError: the loss or a weight is not finite and the
         `nan_policy` is "raise", or "skip" and it was so before; that state is not saved.
       ValueError: the input had no batch at all, or the checkpoint or the old model does not fit.
-      KeyboardInterrupt, SystemExit: a signal came; the last step is saved. See `stop_signals`.
-      TimeoutError, tf.errors.UnavailableError: another worker did not come, or is gone.
+      KeyboardInterrupt, SystemExit: a signal was received; the last step is saved. See
+        `stop_signals`.
+      TimeoutError, tf.errors.UnavailableError: another task did not start in time, or is gone.
       RuntimeError: another process trains in the same `model_dir`.
     """
     config = request.config
@@ -85,7 +86,7 @@ def run_train(
         paths = files.checkpoints_newest_first(model_dir)
         stop = stack.enter_context(stop_signals())
         _watch_saver_hooks(request, position, weights, stack)
-        # First: what they add to the graph is initialized, saved and recorded like the model's.
+        # Before the setup, so that what hooks add to the graph is initialized, saved and recorded.
         hooked, program = _begin_hooks(program, request, team)
         setup = _build_setup(program, request, start)
         events = EventWriter(model_dir, program.graph if config.checkpoint_save_graph_def else None)
@@ -106,7 +107,7 @@ def run_train(
 
 
 def _build_start(program: TrainProgram, request: TrainRequest) -> Start:
-    """What saves and what warm-starts the program."""
+    """Builds the saver and the warm start of the program."""
     make_saver = functools.partial(
         build_saver,
         keep_checkpoint_max=request.config.keep_checkpoint_max,
@@ -118,25 +119,25 @@ def _build_start(program: TrainProgram, request: TrainRequest) -> Start:
         program.spec.scaffold,
         make_saver,
         request.old_model,
-        # Also where no warm start is asked for here: the chief may have one.
+        # Even without a warm start on this worker, because the chief may have one.
         workers if workers.count > 1 else None,
     )
 
 
 def _build_setup(program: TrainProgram, request: TrainRequest, start: Start) -> Setup:
-    """What initializes or restores a session on the program."""
+    """Builds what initializes or restores a session on the program."""
     setup = build_setup(
         start,
         request.session_config,
         program.state.initializers,
-        # A run may begin to accumulate.
+        # A resumed run may be the first to accumulate gradients.
         may_lack=program.accumulation.variables if program.accumulation is not None else (),
     )
     return with_broadcast(setup, program.agreement.workers)
 
 
 def _tell_loop_length(request: TrainRequest) -> None:
-    """Stock hooks that count steps take a session call for one, unless they are told."""
+    """Tells stock hooks that count steps how many steps a session call runs."""
     loop_steps = parse_loop_length(request.config.iterations_per_loop).steps
     if loop_steps is not None:
         for hook in request.hooks:
@@ -146,11 +147,11 @@ def _tell_loop_length(request: TrainRequest) -> None:
 def _begin_hooks(
     program: TrainProgram, request: TrainRequest, team: WorkerGroup
 ) -> tuple[HookedSession, TrainProgram]:
-    """Calls `begin` of hooks and listeners; returns the program with what they have it record."""
+    """Calls `begin` of hooks and listeners; returns the program with the summaries they add."""
     fetch_overrides = {id(inside): outside for inside, outside in program.fetches.fetch_overrides}
     with extending(program.graph, program.place):
         before = summaries_so_far()
-        if team.is_chief and not saver_hooks(request.hooks):  # Else the first of these calls them.
+        if team.is_chief and not saver_hooks(request.hooks):  # A saver hook calls them itself.
             for listener in request.listeners:
                 listener.begin()
         hooked = HookedSession(
@@ -166,7 +167,7 @@ def _begin_hooks(
         return hooked, dataclasses.replace(program, fetches=fetches)
 
 
-# What decides what a session call runs, and how long training goes on.
+# The fields that decide what a session call runs and when training stops.
 _EQUAL_FIELDS = (
     "iterations_per_loop",
     "nan_policy",
@@ -182,7 +183,7 @@ _EQUAL_FIELDS = (
 def _joined(
     program: TrainProgram, request: TrainRequest, stop: StopSignal
 ) -> Iterator[WatchedTasks]:
-    """Inside, all tasks are there."""
+    """Waits until all tasks answer, checks that they agree, and watches them inside the block."""
     config, connection = request.config, request.connection
     alike = {
         "TensorFlow": tf.__version__,
@@ -200,7 +201,7 @@ def _joined(
             TaskHealth(connection.replaceable, connection.peer_timeout_secs)
         ) as replaceable,
     ):
-        # A call that hangs must not use up the time that a task has after SIGTERM.
+        # After SIGTERM, a call that hangs must not use up the time that is left.
         stop.when_received(peers.hurry)
         replaceable.wait(timeout_secs, stop.check_waiting)
         yield WatchedTasks(peers, replaceable)
@@ -216,7 +217,7 @@ def _opened(
     stop: StopSignal,
     tpu: str | None,
 ) -> Iterator[tuple[tf.compat.v1.Session, str | None]]:
-    """The session, and the path of the checkpoint that it was restored from."""
+    """Opens a session; yields it and the path of the checkpoint that was restored, or None."""
     target = request.connection.target if tpu is None else tpu
     wait = functools.partial(peers.wait_for, check=stop.check_waiting) if peers else None
     timeout_secs = request.config.session_creation_timeout_secs
@@ -224,12 +225,12 @@ def _opened(
         if not isinstance(session, _tf.InterruptibleSession):
             yield session, path
             return
-        # From here on a signal ends the loop.
+        # From here on, a signal ends training after the current loop.
         session.wait = peers.wait_for if request.connection.has_remote_calls else None
         try:
             yield session, path
         finally:
-            # Closing it waits for tasks that are gone, which at the end nobody watches any more.
+            # Closing the session would hang on a task that is gone; nothing watches them any more.
             session.wait = peers.wait_for
 
 
@@ -241,9 +242,9 @@ def _guarded(
     stop: StopSignal,
     request: TrainRequest,
 ) -> Iterator[None]:
-    """Inside, the session does not wait for a task that is gone.
+    """Closes the session if a task is lost inside the block.
 
-    And the chief tells the ps tasks, which cannot know, how training inside ended.
+    At the end, the chief tells the ps tasks the exit status.
     """
     if not request.connection.has_remote_calls:
         peers.guard(session)
@@ -253,7 +254,7 @@ def _guarded(
         yield
     except BaseException:
         if store is not None:
-            # They may be what is gone, for which the session was closed.
+            # The ps tasks may be what is gone, and the session may be closed.
             with contextlib.suppress(tf.errors.OpError, RuntimeError):
                 store.say_result(session, 1)
         raise
@@ -262,7 +263,7 @@ def _guarded(
 
 
 def _make_store(program: TrainProgram, request: TrainRequest) -> KeyValueStore:
-    """What workers that do not wait for each other, and may have loops of their own, talk by."""
+    """Builds the key-value store through which workers that share ps tasks communicate."""
     described = {
         "TensorFlow": tf.__version__,
         "`steps`": request.steps,
@@ -274,11 +275,11 @@ def _make_store(program: TrainProgram, request: TrainRequest) -> KeyValueStore:
 
 
 def _build_position(program: TrainProgram, request: TrainRequest) -> InputPosition | None:
-    """What saves where the input stands; None if it is not saved."""
+    """Builds what saves the position of the input; returns None if it is not saved."""
     if not program.input.iterators or not request.config.resume_input:
         return None
     if request.config.num_ps_replicas:
-        return None  # A checkpoint is of no moment that all workers had in common.
+        return None  # Workers do not run in lockstep: no position matches the checkpoint.
     if program.agreement.workers.count > 1 and saver_hooks(request.hooks):
         _log.warning(
             "A CheckpointSaverHook saves when the chief says so, which the other workers do not "
@@ -297,8 +298,8 @@ def _build_position(program: TrainProgram, request: TrainRequest) -> InputPositi
 
 @contextlib.contextmanager
 def _coordinated(session: tf.compat.v1.Session) -> Iterator[tf.train.Coordinator]:
-    """Runs the graph's queue runners, if an old input has some, around the block."""
-    # What a thread waits for when training ends is cancelled.
+    """Runs the graph's queue runners, if there are any, inside the block."""
+    # Threads that still wait when training ends are cancelled.
     clean = (tf.errors.OutOfRangeError, tf.errors.CancelledError)
     coordinator = tf.train.Coordinator(clean_stop_exception_types=clean)
     threads = tf.compat.v1.train.start_queue_runners(session, coordinator) if _has_queues() else []
@@ -320,7 +321,7 @@ def _make_checkpoint_writer(
     team: WorkerGroup,
     events: EventWriter,
 ) -> CheckpointWriter | None:
-    """None if one of the hooks saves checkpoints: then it is the one that does."""
+    """Makes the object that writes checkpoints; returns None if a hook saves them."""
     collectives = [] if team.is_one else collectives_of_save(setup.saver, setup.graph)
     if saver_hooks(request.hooks):
         if collectives:
@@ -332,7 +333,7 @@ def _make_checkpoint_writer(
         return None
 
     def save_on(session: tf.compat.v1.Session) -> bool:
-        # Not before all have saved their positions: a checkpoint never lacks one of them.
+        # Wait until all workers have saved their positions, so that no checkpoint lacks one.
         team.meet(session)
         if collectives and not team.is_chief:
             session.run(collectives)
@@ -354,7 +355,11 @@ def _watch_saver_hooks(
     weights: WeightsCheck,
     stack: contextlib.ExitStack,
 ) -> None:
-    """Until the stack ends: hooks that save do it as we do; the first tells our listeners."""
+    """Adds listeners to the hooks that save, until `stack` is closed.
+
+    Each of them checks the weights. The first one also saves the position of the input, and calls
+    the listeners of the request.
+    """
     checks = [] if request.config.nan_policy == "ignore" else [WeightsListener(weights)]
     positions = [PositionListener(position, str(request.config.model_dir))] if position else []
     for i, hook in enumerate(saver_hooks(request.hooks)):

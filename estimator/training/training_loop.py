@@ -1,4 +1,4 @@
-"""The loops of one `train`: their lengths, what is due after each, and why they end."""
+"""The training loop: how long each session call is, what is due after it, and when to stop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from estimator.training.stop_reasons import StopReasons
 
 
 class TrainRun:
-    """The loops of one `train`, from the session's step to the reason to stop."""
+    """Runs the loops of one call of `train`, until there is a reason to stop."""
 
     def __init__(
         self,
@@ -27,14 +27,14 @@ class TrainRun:
         events: EventWriter,
         restored: str | None,
     ) -> None:
-        """Runs no step yet.
+        """Reads the global step and prepares the loops; runs no step.
 
         Args:
-          training: what is trained, and until when.
-          tasks: of the cluster.
-          savers: save it.
-          events: of `model_dir`.
-          restored: the path of the checkpoint that training goes on from; None if there is none.
+          training: the training run.
+          tasks: the cluster's tasks that are watched.
+          savers: save checkpoints and input positions.
+          events: writes the event file of `model_dir`.
+          restored: the path of the checkpoint that training continues from; None if there is none.
         """
         config = training.config
         self._training = training
@@ -50,10 +50,10 @@ class TrainRun:
         )
 
     def run(self, is_input_resumed: bool) -> TrainResult:
-        """Trains.
+        """Trains, saves the last step, and returns the result.
 
         Args:
-          is_input_resumed: whether the input goes on where it stood at the checkpoint.
+          is_input_resumed: whether the input continues from its position at the checkpoint.
         """
         with self._recording.report, self._profile:
             reason = self._run_loops(is_input_resumed)
@@ -70,7 +70,7 @@ class TrainRun:
         while reason is None:
             reason = self._stopping.find(self._steps.step) or self._run_finite_loop()
             if self._found_no_batch(reason) and is_input_resumed:
-                # The run before took the last batch and stopped for another reason.
+                # The previous run took the last batch, but stopped for another reason.
                 session.session.run(program.input.initializer)
                 reason, is_input_resumed = None, False
         if self._found_no_batch(reason):
@@ -81,7 +81,7 @@ class TrainRun:
         return reason
 
     def _reason_not_to_begin(self, is_input_resumed: bool) -> str | None:
-        """Why no step is made; in a cluster all find the same, for they have the chief's step."""
+        """Returns why not to run any step, or None; all workers find the same, at the same step."""
         max_steps, step = self._training.request.max_steps, self._steps.step
         if max_steps is not None and step >= max_steps:
             if self._training.team.is_chief:
@@ -90,7 +90,7 @@ class TrainRun:
         return None if self._has_input(is_input_resumed) else "end of input"
 
     def _has_input(self, is_resumed: bool) -> bool:
-        """Whether all workers have input for the first step; one finds out by running it."""
+        """Returns whether all workers have input; one worker learns it from its first call."""
         news = self._training.program.agreement.has_first_batch
         session = self._training.session.session
         has_input = news is None or is_resumed or bool(session.run(news))
@@ -104,12 +104,12 @@ class TrainRun:
     def _run_finite_loop(self) -> str | None:
         try:
             return self._run_loop()
-        except BadWeightsError as error:  # Our own save or that of a hook did not come about.
+        except BadWeightsError as error:  # The library's or a hook's save was refused.
             self._steps.read_step()
             return self._stop_on_nan(str(error))
 
     def _run_loop(self) -> str | None:
-        """Runs one loop and what is due after it; returns why to stop, None to go on."""
+        """Runs one loop and what is due after it; returns why to stop, or None to continue."""
         steps = self._steps
         loop = self._next_loop()
         with self._profile.call(loop.before, loop.num_steps):
@@ -118,15 +118,15 @@ class TrainRun:
             return self._stop_on_nan(f"The loss of step {steps.step_of_loss()} is {steps.loss}")
         agreed = self._complete() if steps.is_cut else self._agreed_reason()
         if agreed is not None and steps.step == loop.before:
-            return agreed  # Nobody began the loop, or the input ended within its first step.
+            return agreed  # No worker started the loop, or the input ended in its first step.
         steps.check_ends(loop.before, loop.num_steps)
         self._recording.record(loop, summary)
         if steps.is_cut:
-            return agreed  # Training ends, and then saves.
+            return agreed  # Training ends, and saves at the end.
         return self._saving.save_if_due(loop.before, steps.step) or agreed
 
     def _next_loop(self) -> Loop:
-        """The next loop, which ends on the first step that something waits for."""
+        """Returns the next loop, which ends on the first step at which something is due."""
         step = self._steps.step
         schedules: list[HasNextStep] = [
             self._saving.schedule,
@@ -139,21 +139,21 @@ class TrainRun:
         return Loop(step, num_steps, self._recording.is_due(step, step + num_steps))
 
     def _agreed_reason(self) -> str | None:
-        """Why all workers stop after the last call."""
+        """Returns why all workers stop after the last call, or None."""
         reason = self._stopping.agreed()
         if reason is None and not self._training.team.has_more:
             return self._complete()
         return reason
 
     def _complete(self) -> str:
-        """At the end of the input: takes the step of the batches that do not make a whole one."""
+        """Completes the last step at the end of the input."""
         self._steps.complete()
         return "end of input"
 
     def _save_last(self, reason: str) -> str:
-        """Saves the last step and ends the hooks; returns why training stopped after all.
+        """Saves the last step and calls `end` of hooks and listeners; returns the final reason.
 
-        A state that is not finite is not saved, but all are told of the end.
+        If the weights are not finite, nothing is saved, and `end` is called nevertheless.
         """
         step = self._steps.step
         try:
