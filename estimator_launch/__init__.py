@@ -1,5 +1,5 @@
 """Runs a cluster on this machine: `estimator-launch --workers=2 -- program.py --flags`.
 
-Beside the library, not in it: it imports no TensorFlow, and keeps the processes that do from mixing
-their lines and sharing their ports.
+The launcher is a separate package because it does not import TensorFlow. It gives each task a port,
+and keeps the lines that the tasks print apart.
 """

@@ -1,4 +1,4 @@
-"""`python -m estimator_launch`."""
+"""Runs the launcher as `python -m estimator_launch`."""
 
 from estimator_launch.command import run
 

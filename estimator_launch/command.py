@@ -39,22 +39,22 @@ flags.DEFINE_float(
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns the exit code."""
+    """Runs the program given on the command line as a cluster; returns the exit code."""
     try:
         tasks = make_tasks(FLAGS.workers, FLAGS.ps, FLAGS.chief, FLAGS.evaluator)
         job = Job(tasks, make_command(argv[1:]), FLAGS.restarts, FLAGS.grace_secs)
     except ValueError as error:
         raise app.UsageError(str(error)) from error
-    # Without the buffers of sys.stdout, which would try again what could not be written.
+    # Unbuffered: the buffer of sys.stdout would retry writes that have failed.
     streams = (FileIO(stream.fileno(), "wb", closefd=False) for stream in (sys.stdout, sys.stderr))
     return run_job(job, Output(list(map(str, tasks)), *streams))
 
 
 def run() -> None:
-    """Runs the command line of this process; never returns. The console script calls it."""
-    # The first word that is no flag is the program, as it is after --.
+    """Runs the command line of this process and exits; the entry point of the console script."""
+    # Stops parsing flags at the first argument that is not a flag: the program.
     FLAGS.set_gnu_getopt(False)
-    # absl's --help shows the docstring and the flags of the main module, which only starts this.
+    # absl's --help shows the docstring and flags of the main module, which only imports this one.
     sys.modules["__main__"].__doc__ = __doc__
     for flag in FLAGS.get_key_flags_for_module(__name__):
         FLAGS.register_key_flag_for_module(sys.argv[0], flag)

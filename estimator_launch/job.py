@@ -1,4 +1,4 @@
-"""Runs the tasks of a job to their common end."""
+"""Runs all tasks of a job, restarts them after a failure, and ends them together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from estimator_launch.tasks import Task, make_tf_configs
 from estimator_launch.watchdog import Watchdog
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# How often to look whether those that were told to end have done so.
+# How often to check whether tasks have ended after SIGTERM.
 _POLL_SECS = 0.05
 
 
@@ -27,10 +27,10 @@ class Job:
     """What to run.
 
     Attributes:
-      tasks: of the cluster.
-      command: of each task.
-      num_restarts: how often to start all of them anew after one has failed.
-      grace_secs: from SIGTERM to SIGKILL.
+      tasks: the tasks of the cluster.
+      command: the command line that each task runs.
+      num_restarts: how many times to restart all tasks after one has failed.
+      grace_secs: the time from SIGTERM to SIGKILL.
     """
 
     tasks: Sequence[Task]
@@ -44,14 +44,14 @@ class _End:
     """How an attempt ended."""
 
     status: int = 0
-    is_stopped: bool = False  # By a signal to the launcher: no restart.
+    is_stopped: bool = False  # A signal to the launcher ended it, so there is no restart.
 
 
 def run_job(job: Job, output: Output) -> int:
-    """Runs the job, again after a failure as often as it may be, and leaves no process behind.
+    """Runs the job, restarts it after failures, and leaves no process behind.
 
-    A job is done when all tasks but the ps have ended with 0; the ps are then told to end. The
-    first other exit code ends all tasks, as a signal to this process does, SIGKILL included.
+    A job is done when all tasks but the ps have exited with 0; the ps then get SIGTERM. The first
+    other exit code ends all tasks, and so does a signal to this process, even SIGKILL.
 
     Returns:
       0, the exit code of the first task that failed, or 128 + n for the signal n.
@@ -68,7 +68,7 @@ def run_job(job: Job, output: Output) -> int:
 
 @contextlib.contextmanager
 def _signals_to(events: queue.SimpleQueue) -> Iterator[None]:
-    """Inside, what would end this process is an event instead; what it ignores stays ignored."""
+    """Puts SIGINT, SIGTERM and SIGHUP into `events` inside the block; ignored ones stay ignored."""
 
     def note(number: int, frame: FrameType | None) -> None:
         del frame
@@ -86,7 +86,7 @@ def _signals_to(events: queue.SimpleQueue) -> Iterator[None]:
 
 
 class _Attempt:
-    """All tasks, started once."""
+    """One attempt at running the job: starts all tasks once."""
 
     def __init__(
         self, job: Job, output: Output, events: queue.SimpleQueue, watchdog: Watchdog
@@ -98,7 +98,7 @@ class _Attempt:
         self._processes: list[TaskProcess] = []
 
     def run(self) -> _End:
-        """Starts the tasks and ends them all, whatever comes."""
+        """Starts the tasks, waits, and ends all of them, even after an exception."""
         try:
             self._start()
             end = self._wait()
@@ -124,7 +124,7 @@ class _Attempt:
         self._output.say(f"Started {names}")
 
     def _wait(self) -> _End:
-        """Waits until the job is done, a task has failed or a signal has come."""
+        """Waits until the job is done, a task has failed, or a signal was received."""
         awaited = {process for process in self._processes if process.task.role != PS}
         while awaited:
             event = self._events.get()
@@ -139,7 +139,7 @@ class _Attempt:
         return _End()
 
     def _stop(self) -> signal.Signals | None:
-        """Ends what still runs; returns the signal that came meanwhile, which makes it hurry."""
+        """Ends the tasks that still run; a signal meanwhile, which is returned, kills them."""
         for process in self._processes:
             process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + self._job.grace_secs

@@ -1,4 +1,4 @@
-"""What the tasks print, each line whole and with the name of its task."""
+"""Prints the output of all tasks line by line, each line prefixed with its task's name."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Mapping, Sequence
 from io import RawIOBase
 from typing import IO
 
-# Of the launcher's own lines.
+# The prefix of the launcher's own lines.
 _NAME = "launch"
-# Of a terminal; red is left to errors.
+# ANSI color codes; red is reserved for errors.
 _COLORS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
-# A line that is longer comes in pieces, so that one without an end does not fill the memory.
+# Longer lines are split, so that output without a line end does not fill the memory.
 MAX_LINE_BYTES = 1 << 16
 
 
 class Output:
-    """Writes lines with a prefix, in colour where the stream is a terminal. Safe in threads."""
+    """Writes lines with a prefix, colored if the stream is a terminal. Thread-safe."""
 
     def __init__(self, names: Sequence[str], stdout: RawIOBase, stderr: RawIOBase) -> None:
-        """`names` are those of the tasks that will print; the streams have no buffer."""
+        """Chooses a prefix for each of the tasks `names`; both streams must be unbuffered."""
         self.stdout, self.stderr = stdout, stderr
         width = max(map(len, [_NAME, *names])) + 2
         plain = {name: f"[{name}]".ljust(width) for name in [*names, _NAME]}
@@ -32,11 +32,11 @@ class Output:
         self._prefixes: Mapping[RawIOBase, Mapping[str, str]] = {
             stream: colored if stream.isatty() else plain for stream in (stdout, stderr)
         }
-        # One for both streams, which are often one terminal or file.
+        # One lock for both streams, which are often the same terminal or file.
         self._lock = threading.Lock()
 
     def copy_lines(self, name: str, pipe: IO[bytes], stream: RawIOBase) -> None:
-        """Writes each line that comes out of the pipe, until its end.
+        """Copies lines from the pipe to the stream until the pipe is closed.
 
         Raises:
           OSError: the stream cannot be written.
@@ -45,12 +45,12 @@ class Output:
             self._write(name, line, stream)
 
     def say(self, text: str) -> None:
-        """Writes a line of the launcher's own, to stderr; if nobody reads it, that is all right."""
+        """Writes a line of the launcher's own to stderr; ignores an error of that stream."""
         with contextlib.suppress(OSError):
             self._write(_NAME, text.encode(), self.stderr)
 
     def _write(self, name: str, line: bytes, stream: RawIOBase) -> None:
-        # Of what a line overwrites, a terminal shows the last: so do we, behind the prefix.
+        # After a carriage return, a terminal overwrites the line; only the last version is shown.
         shown = line.rstrip(b"\r\n").rpartition(b"\r")[2]
         left = self._prefixes[stream][name].encode() + b" " + shown + b"\n"
         with self._lock:

@@ -1,4 +1,4 @@
-"""A task's process, and all that it starts."""
+"""The process of a task, and the processes that it starts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from estimator_launch.output import Output
 from estimator_launch.tasks import Task
 from estimator_launch.watchdog import Watchdog
 
-# How long to wait for the last lines of a process that has ended: they are in the pipes already,
-# but a process that it left behind may keep these open.
+# How long to wait for the last lines of a process that has ended. They are in the pipes already,
+# but a child process that still runs may keep the pipes open.
 _DRAIN_SECS = 0.5
 _KILL_SECS = 5.0
 
@@ -36,19 +36,19 @@ class TaskProcess:
         report: Callable[[TaskProcess | signal.Signals], None],
         watchdog: Watchdog,
     ) -> None:
-        """Starts it.
+        """Starts the process.
 
         Args:
-          task: which it is.
-          command: what it runs.
-          tf_config: its TF_CONFIG.
-          output: where its lines go.
-          report: called, in another thread, with this object when the process has ended; and with
+          task: the task that the process runs.
+          command: the command line.
+          tf_config: the value of TF_CONFIG.
+          output: where its lines are written.
+          report: called in another thread: with this object when the process has ended, and with
             SIGPIPE if its output cannot be written.
-          watchdog: ends the process if this one is killed.
+          watchdog: ends the process if the launcher is killed.
 
         Raises:
-          OSError: it cannot be started.
+          OSError: the process cannot be started.
         """
         self.task = task
         self._report = report
@@ -56,12 +56,12 @@ class TaskProcess:
         self._is_group_gone = False
         self._process = subprocess.Popen(
             command,
-            # Python writes whole blocks to a pipe: lines would come late, or never.
+            # Python buffers output to a pipe in blocks: lines would be late, or lost.
             env=environment_with(TF_CONFIG=tf_config, PYTHONUNBUFFERED="1"),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            # The terminal's Ctrl-C is for the launcher, which tells its tasks in its own way.
+            # Only the launcher gets the terminal's Ctrl-C; it then sends SIGTERM to its tasks.
             start_new_session=True,
         )
         self.pid = self._process.pid
@@ -76,12 +76,12 @@ class TaskProcess:
 
     @property
     def status(self) -> int:
-        """The exit code of a process that has ended, as a shell has it: 128 + n for signal n."""
+        """The exit code of the ended process, as in a shell: 128 + n for the signal n."""
         code = self._process.returncode
         return 128 - code if code < 0 else code
 
     def describe_status(self) -> str:
-        """How it ended."""
+        """Returns how the process ended, in words."""
         code = self._process.returncode
         if code >= 0:
             return f"ended with exit code {code}"
@@ -90,41 +90,41 @@ class TaskProcess:
         return f"was ended by {name}{reason}"
 
     def is_alive(self) -> bool:
-        """Whether the process, or another one of its group, has not ended."""
+        """Returns whether the process, or another one of its process group, still runs."""
         return self._process.poll() is None or (
             self.send_signal(0) and _has_living_process(self._process.pid)
         )
 
     def send_signal(self, number: int) -> bool:
-        """Sends a signal to the whole group; returns whether there was anyone to send it to."""
-        if self._is_group_gone:  # Its number may be another's by now.
+        """Sends a signal to the process group; returns whether the group still exists."""
+        if self._is_group_gone:  # Its id may have been reused by now.
             return False
         try:
             os.killpg(self._process.pid, number)
-        except (ProcessLookupError, PermissionError):  # The latter on macOS, for the dead.
+        except (ProcessLookupError, PermissionError):  # The latter on macOS, for zombies.
             self._is_group_gone = True
             self._watchdog.forget(self.pid)
         return not self._is_group_gone
 
     def kill(self) -> None:
-        """Ends the whole group at once."""
+        """Kills the process group."""
         self.send_signal(signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):  # It hangs in the kernel.
+        with contextlib.suppress(subprocess.TimeoutExpired):  # It may hang in the kernel.
             self._process.wait(_KILL_SECS)
 
     def drain(self) -> None:
-        """Waits until the lines of a process that has ended are copied."""
+        """Waits until the last lines of an ended process are copied."""
         deadline = time.monotonic() + _DRAIN_SECS
         for copier in self._copiers:
             copier.join(max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
-        """Parts with a process that has ended, and with the zombies that it may have left."""
+        """Stops watching the process group, which has ended except perhaps for zombies."""
         self._is_group_gone = True
         self._watchdog.forget(self.pid)
 
     def _start_thread(self, target: Callable, *args: Any) -> threading.Thread:
-        # A daemon: the program ends although a process that left the group keeps a pipe open.
+        # A daemon thread, so that the launcher can exit while another process keeps a pipe open.
         thread = threading.Thread(target=target, args=args, daemon=True)
         thread.start()
         return thread
@@ -133,7 +133,7 @@ class TaskProcess:
         try:
             output.copy_lines(str(self.task), pipe, stream)
         except OSError:
-            # The pipe stays open: the task is to hear of it by SIGTERM, and not by an error.
+            # The pipe stays open, so that the task gets SIGTERM, and not an error when it prints.
             self._report(signal.SIGPIPE)
         else:
             pipe.close()
@@ -145,9 +145,9 @@ class TaskProcess:
 
 
 def _has_living_process(group: int) -> bool:
-    """Whether any process of a group that exists is more than a zombie.
+    """Returns whether any process of an existing group is not a zombie.
 
-    A process whose parent has ended stays one until init looks, which may take its time.
+    A zombie whose parent has ended remains until init reaps it, which may take long.
     """
     paths = glob.glob("/proc/[0-9]*/stat")
     for path in paths:
@@ -156,4 +156,4 @@ def _has_living_process(group: int) -> bool:
             state, _, its_group = file.read().rpartition(b")")[2].split()[:3]
             if int(its_group) == group and state not in (b"Z", b"X"):
                 return True
-    return not paths  # Without /proc, what exists is taken to live.
+    return not paths  # Without /proc, an existing group counts as running.

@@ -1,4 +1,4 @@
-"""The tasks of a cluster on this machine: where each listens, and what it runs."""
+"""The tasks of a cluster on this machine: their TF_CONFIGs, ports and command lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from estimator.config.cluster import CHIEF, EVALUATOR, PS, WORKER, format_tf_config
 
-# As a number: what "localhost" means is not the same on all machines.
+# Not "localhost", which some machines resolve to another address.
 _HOST = "127.0.0.1"
 
 
@@ -23,15 +23,15 @@ class Task:
     index: int
 
     def __str__(self) -> str:
-        """As in "worker 1"."""
+        """Returns, for example, "worker 1"."""
         return f"{self.role} {self.index}"
 
 
 def make_tasks(num_workers: int, num_ps: int, has_chief: bool, has_evaluator: bool) -> list[Task]:
-    """The tasks, those that train first.
+    """Returns the tasks: chief, workers, ps and evaluator.
 
     Raises:
-      ValueError: none of them would train.
+      ValueError: no task would train.
     """
     if num_workers < 1 and not has_chief:
         raise ValueError(
@@ -43,10 +43,10 @@ def make_tasks(num_workers: int, num_ps: int, has_chief: bool, has_evaluator: bo
 
 
 def make_tf_configs(tasks: Sequence[Task]) -> dict[Task, str]:
-    """TF_CONFIG for each task, with a free port for each.
+    """Returns the TF_CONFIG of each task, with a free port for each.
 
-    An evaluator stands outside of the training cluster and does not listen. It is listed because
-    a task that trains alone cannot know otherwise that it need not evaluate.
+    An evaluator is not part of the training cluster and does not listen. It is listed so that a
+    task that trains alone knows that it need not evaluate.
     """
     addresses: dict[str, list[str]] = {}
     for task, port in zip(tasks, _find_ports(len(tasks)), strict=True):
@@ -55,10 +55,10 @@ def make_tf_configs(tasks: Sequence[Task]) -> dict[Task, str]:
 
 
 def _find_ports(count: int) -> list[int]:
-    """Ports that are free on all interfaces, where TensorFlow's servers listen.
+    """Returns ports that are free on all interfaces, on which TensorFlow's servers listen.
 
-    They are held together, so that no two are the same, and let go for the servers to take. In the
-    seconds until these do, another program could take one: then the server says so and ends.
+    All are bound at the same time, so that they differ, and then released for the servers. Until a
+    server binds its port, another program could take it; the server then fails with an error.
     """
     with contextlib.ExitStack() as stack:
         holders = [stack.enter_context(socket.socket()) for _ in range(count)]
@@ -68,10 +68,10 @@ def _find_ports(count: int) -> list[int]:
 
 
 def make_command(words: Sequence[str]) -> list[str]:
-    """What to run for `program.py --flags`, `-m module --flags` or any other command.
+    """Returns the command line for `program.py --flags`, `-m module --flags` or another command.
 
     Raises:
-      ValueError: there is no program, or no such program.
+      ValueError: no program is given, or the command does not exist.
     """
     if not words:
         raise ValueError(

@@ -1,8 +1,8 @@
-"""Ends a job's tasks when the launcher itself is killed, which leaves it no time to do so.
+"""Ends a job's tasks when the launcher is killed and cannot do so itself.
 
-The launcher starts this file as a program of its own and holds one end of a socket, which the
-kernel closes with the launcher, however that ends. The program imports little, so that it starts in
-milliseconds and takes little memory.
+The launcher runs this file as a separate process and holds one end of a socket, which the kernel
+closes when the launcher ends, however that happens. The file imports little, so that the process
+starts in milliseconds and needs little memory.
 """
 
 from __future__ import annotations
@@ -19,49 +19,49 @@ import time
 from collections.abc import Sequence
 
 _POLL_SECS = 0.1
-# A process group to watch; or, negative, one to forget.
+# The id of a process group to watch; negative: to forget.
 _MESSAGE = struct.Struct("q")
 
 
 class Watchdog:
-    """The launcher's side: says which process groups are to end with it. Safe in threads."""
+    """The launcher's side: registers the process groups to end with the launcher. Thread-safe."""
 
     def __init__(self, grace_secs: float) -> None:
-        """Starts the process; `grace_secs` are from SIGTERM to SIGKILL."""
+        """Starts the watchdog process; `grace_secs` is the time from SIGTERM to SIGKILL."""
         self._socket, other_end = socket.socketpair()
         with other_end:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", __file__, str(grace_secs)],
                 stdin=other_end.fileno(),
-                # What kills the launcher's process group must not kill this one with it.
+                # A signal to the launcher's process group must not reach the watchdog.
                 start_new_session=True,
             )
 
     def watch(self, group: int, outputs: Sequence[int]) -> None:
-        """Has a process group end with the launcher.
+        """Registers a process group that is to end with the launcher.
 
         Args:
-          group: its number.
-          outputs: the pipes that its stdout and stderr go to. Without a reader, a program that
-            prints would fail before it has saved its state.
+          group: the id of the process group.
+          outputs: the read ends of the pipes of its stdout and stderr. The watchdog reads them, as
+            a task that prints to a broken pipe would fail before it saves its state.
         """
-        with contextlib.suppress(OSError):  # Somebody has killed the watchdog.
+        with contextlib.suppress(OSError):  # The watchdog may have been killed.
             socket.send_fds(self._socket, [_MESSAGE.pack(group)], outputs)
 
     def forget(self, group: int) -> None:
-        """Leaves a process group alone that is gone: its number may soon be another's."""
+        """Unregisters a process group that has ended, as its id may be reused."""
         with contextlib.suppress(OSError):
             self._socket.sendall(_MESSAGE.pack(-group))
 
     def close(self) -> None:
-        """Ends the process, and with it what is still watched."""
+        """Ends the watchdog process, which first ends the groups that are still registered."""
         self._socket.close()
         self._process.wait()
 
 
 def main(grace_secs: float) -> None:
-    """Reads which groups there are until the launcher is gone, and then ends them."""
-    # Signals are the launcher's business.
+    """Reads the process groups until the launcher is gone, and then ends them."""
+    # The launcher handles these signals.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     groups = {
@@ -85,7 +85,7 @@ def main(grace_secs: float) -> None:
 
 
 def _read_groups() -> dict[int, Sequence[int]]:
-    """The groups that are left when the launcher ends, and the pipes of their output."""
+    """Waits until the launcher ends; returns the remaining groups and the pipes of their output."""
     groups: dict[int, Sequence[int]] = {}
     with socket.socket(fileno=sys.stdin.fileno()) as launcher:
         while True:
@@ -101,17 +101,17 @@ def _read_groups() -> dict[int, Sequence[int]]:
 
 
 def _copy(pipe: int, stream: int) -> None:
-    """Copies what a task still prints; if nobody reads that, it is lost, and the task goes on."""
+    """Copies what a task still prints; drops it if the stream cannot be written."""
     while data := os.read(pipe, 1 << 16):
         with contextlib.suppress(OSError):
             os.write(stream, data)
 
 
 def _send_signal(group: int, number: int) -> bool:
-    """Sends a signal to a process group; returns whether there is one."""
+    """Sends a signal to a process group; returns whether the group exists."""
     try:
         os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):  # The latter on macOS, for the dead.
+    except (ProcessLookupError, PermissionError):  # The latter on macOS, for zombies.
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""Programs that evaluate and predict: a built graph and what is needed to run it.
+"""Evaluation and prediction programs: a built graph and what is needed to run it.
 
 A session sees a program, never an `input_fn` or a `model_fn`.
 """
@@ -24,16 +24,17 @@ class EvalProgram:
     """An evaluation step on each replica. A session runs as many replicas as it has batches for.
 
     Attributes:
-      graph: holds all of it.
-      spec: the first replica's.
+      graph: the graph of the program.
+      spec: the first replica's EstimatorSpec.
+      current_step: scalar, int64: the global step of the weights.
       feeds: for each replica, the placeholders for its batch's component tensors.
       losses: for each replica, its batch's loss: a scalar or rank 1.
-      updates: for each replica, what adds its batch to the metrics, and its `host_call`.
-      reset: sets the metrics to zero.
+      updates: for each replica, the metrics' update ops and its `host_call`.
+      reset: initializes the local variables, which sets the metrics to zero.
       values: the metrics, by name.
-      current_step: scalar, int64: the global step of the weights.
-      padding: how batches are filled up if all must be of one size; else None.
-      leaves_state: whether a step changes what `reset` does not set back, such as a table.
+      strategy: where the replicas run.
+      padding: how batches are padded if all must have the same size; else None.
+      leaves_state: whether a step changes what `reset` does not reset, such as a table.
     """
 
     graph: tf.Graph
@@ -54,13 +55,14 @@ class PredictProgram:
     """Predictions of each replica. A session runs as many replicas as it has batches for.
 
     Attributes:
-      graph: holds all of it.
-      spec: the first replica's.
+      graph: the graph of the program.
+      spec: the first replica's EstimatorSpec.
+      current_step: scalar, int64: the global step of the weights.
       feeds: for each replica, the placeholders for its batch's component tensors.
       predictions: for each replica, a tensor or a dict of tensors.
       host_ops: for each replica, what its `host_call` runs.
-      current_step: scalar, int64: the global step of the weights.
-      padding: as an EvalProgram's.
+      strategy: where the replicas run.
+      padding: how batches are padded if all must have the same size; else None.
     """
 
     graph: tf.Graph
@@ -82,13 +84,13 @@ def build_eval_program(
     """Builds `model` in evaluation mode, fed with batches shaped like `element`.
 
     Args:
-      model: what to evaluate.
+      model: the model to evaluate.
       element: (features, labels) as type specs.
       strategy: where the replicas run.
-      seed: of the graph.
+      seed: the graph's seed.
 
     Raises:
-      NotSummableError: a metric is not exact on several replicas.
+      NotSummableError: a metric may be wrong on several replicas.
     """
     with building(strategy, seed, of_unplaced(model.config.device_fn)) as (graph, global_step):
         current_step = build_step_before(global_step)
@@ -113,7 +115,7 @@ def build_eval_program(
             feeds=feeds,
             losses=losses,
             updates=updates,
-            # Before a session knows the graph: an op that runs with others must not change.
+            # Built before the first session call, after which the graph's ops must not change.
             reset=tf.group(tf.compat.v1.local_variables_initializer()),
             values=metrics.values,
             strategy=strategy,
@@ -130,10 +132,10 @@ def build_predict_program(
     """Builds `model` in prediction mode, fed with batches shaped like `element`.
 
     Args:
-      model: what predicts.
+      model: the model that predicts.
       element: (features, None) as type specs.
       strategy: where the replicas run.
-      seed: of the graph.
+      seed: the graph's seed.
     """
     with building(strategy, seed, of_unplaced(model.config.device_fn)) as (graph, global_step):
         current_step = build_step_before(global_step)
@@ -151,7 +153,11 @@ def build_predict_program(
 
 
 def build_feeds(element: Any, num_replicas: int) -> tuple[list[list[tf.Tensor]], list[Any]]:
-    """For each replica the placeholders of a batch's component tensors, and the batch of them."""
+    """Builds, for each replica, placeholders for a batch's component tensors.
+
+    Returns:
+      For each replica its placeholders, and for each replica the batch that is made of them.
+    """
     flat_specs = tf.nest.flatten(element, expand_composites=True)
     feeds, batches = [], []
     for _ in range(num_replicas):

@@ -1,4 +1,4 @@
-"""Calls `model_fn` for each replica of a train step."""
+"""Builds the model of each replica of a train step."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _log = logging.getLogger("estimator")
 
 @dataclasses.dataclass(frozen=True)
 class StepModels:
-    """What came of calling `model_fn` for each replica.
+    """The models of all replicas.
 
     Attributes:
-      replicas: what it returned and made.
-      accumulations: in which its optimizers accumulate.
-      counting: the accumulation that counts the global step.
-      slots: places in all-reduces for what workers tell each other.
+      replicas: what `model_fn` returned for each replica, and the ops that it made.
+      accumulations: the gradient accumulations of its optimizers.
+      counting: the accumulation that advances the global step; None if there is none.
+      slots: where workers can add values of their own to the all-reduces of gradients.
     """
 
     replicas: Replicas
@@ -55,18 +55,18 @@ class StepModels:
 
     @property
     def new_ops(self) -> list[tf.Operation]:
-        """The ops that they made, in their order."""
+        """The ops that `model_fn` made, in order."""
         return self.replicas.new_ops
 
     @property
     def specs(self) -> list[EstimatorSpec]:
-        """One a replica."""
+        """The EstimatorSpec of each replica."""
         return [output.spec for output in self.replicas.outputs]
 
 
 def build_step_models(plan: StepPlan, start: StepStart) -> StepModels:
-    """The model of each replica, and the accumulations that its optimizers make."""
-    # For tf.summary with a writer of the model's: it writes by itself, when it is asked to.
+    """Calls `model_fn` for each replica, and collects the accumulations of its optimizers."""
+    # For tf.summary with a writer of the model's own, which writes only under this condition.
     is_writing = _build_is_writing(plan, start.is_last)
     with tf.summary.record_if(is_writing), _refusing_sync_replicas(plan, start):
         moment = tf.identity(start.step, "training/moment")
@@ -87,13 +87,13 @@ def build_step_models(plan: StepPlan, start: StepStart) -> StepModels:
         assigned = [op for op in updates.assignments(replicas.new_ops) if op not in conditional]
         counting = counting_accumulation(accumulations, assigned, global_step)
         if counting is not None:
-            # The batches of a step differ in their random numbers, too.
+            # Each batch of an accumulated step draws other random numbers.
             _tf.set_input(moment.op, start.step + counting.before * 2**40)
         return StepModels(replicas, accumulations, counting, slots)
 
 
 def _build_is_writing(plan: StepPlan, is_last: tf.Tensor) -> tf.Tensor:
-    """Whether writers of the model's write in this step; the chief's alone do."""
+    """Builds whether the model's own summary writers write in this step; only the chief's do."""
     is_due = tf.logical_and(is_last, plan.is_recording)
     return is_due if plan.workers.is_chief else tf.constant(False)
 
@@ -101,7 +101,7 @@ def _build_is_writing(plan: StepPlan, is_last: tf.Tensor) -> tf.Tensor:
 def _refusing_sync_replicas(
     plan: StepPlan, start: StepStart
 ) -> contextlib.AbstractContextManager[None]:
-    """Inside, a SyncReplicasOptimizer is an error, if it could not work in this step."""
+    """Inside, using a SyncReplicasOptimizer raises an error if it could not work in this step."""
     if not plan.has_ps or not (start.is_in_loop or len(start.batches) > 1):
         return contextlib.nullcontext()
     return _tf.sync_replicas_refused(_NO_LOOP if start.is_in_loop else _ONE_REPLICA)
@@ -110,7 +110,7 @@ def _refusing_sync_replicas(
 def _slots_for_report(
     consensus: Consensus | None,
 ) -> contextlib.AbstractContextManager[Sequence[_tf.PiggybackSlot]]:
-    """Inside, what reduces gradients can take along what workers tell each other."""
+    """Inside, all-reduces of gradients have slots for the report that workers exchange."""
     if consensus is None:
         return contextlib.nullcontext(())
     return _tf.piggyback_slots(REPORT_SIZE)
@@ -123,7 +123,7 @@ def _build_tpu_replicas(
     step: tf.Tensor,
     accumulations: Sequence[Accumulation],
 ) -> Replicas:
-    """The model as one program, which each core of a TPU runs; updates are a part of it."""
+    """Builds the model as one program that each core of a TPU runs, including its updates."""
     global_step = plan.counters.global_step
 
     def finish(spec: EstimatorSpec, watch: VariableWatch) -> list[Any]:
@@ -137,7 +137,7 @@ def _build_tpu_replicas(
         others = updates.build_updates(new_ops, keras_variables, global_step)
         return all_parts([spec.train_op, *others])
 
-    # The program changes variables as a whole: it waits for who reads them before the step.
+    # The program as a whole assigns variables, so it waits for the read of the global step.
     with tf.device("/cpu:0"), tf.control_dependencies([step]):
         batches = tf.nest.map_structure(lambda t: None if t is None else tf.identity(t), batches)
     return tpu_replicas.build_program(plan.strategy, model, batches, ModeKeys.TRAIN, finish)
@@ -148,7 +148,7 @@ def warn_unless_steps_are_counted(
     global_step: tf.Variable,
     accumulations: Sequence[Accumulation] = (),
 ) -> None:
-    """Says so if none of the ops that `model_fn` made assigns the global step: a hook may do it."""
+    """Warns if no op of `model_fn` assigns the global step; no error, as a hook may do it."""
     if accumulations or updates.writes_to(updates.assignments(new_ops), global_step):
         return
     _log.warning(

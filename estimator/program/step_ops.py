@@ -1,4 +1,4 @@
-"""The ops of a step: those that it runs, among those that `model_fn` made."""
+"""Finds which of the ops that `model_fn` made a step runs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import tensorflow as tf
 from estimator.model.replicas import Replicas
 from estimator.rewrite.graph_walk import ops_behind
 
-# What of a Scaffold no step runs.
+# The parts of a Scaffold that no step runs.
 _FOR_SESSIONS = ("init_op", "ready_op", "ready_for_local_init_op", "local_init_op")
 
 
 def ops_run_for(values: Sequence[Any], among: Sequence[tf.Operation]) -> list[tf.Operation]:
-    """Those of the ops `among` that run for `values`; a saver's and others' do not."""
+    """Returns the ops of `among` that run when `values` are fetched; a saver's ops do not."""
     behind = ops_behind((getattr(value, "op", value) for value in all_parts(values)), set(among))
     return [op for op in among if op in behind]
 
 
 def without_ops_for_sessions(replicas: Replicas) -> list[tf.Operation]:
-    """The new ops but for those of the Scaffold alone: a step neither runs nor orders them."""
+    """Returns the new ops without those that only the Scaffold uses, which no step runs."""
     scaffold = replicas.outputs[0].spec.scaffold or tf.compat.v1.train.Scaffold()
     parts = [getattr(scaffold, name) for name in _FOR_SESSIONS]
     alone = set(ops_run_for([part for part in parts if part is not None], replicas.new_ops))
@@ -34,12 +34,12 @@ def without_ops_for_sessions(replicas: Replicas) -> list[tf.Operation]:
 
 
 def as_ops(values: Sequence[Any]) -> list[tf.Operation]:
-    """The ops themselves, and those that make the tensors."""
+    """Returns the ops among `values`, and the ops that make the tensors among them."""
     return [getattr(value, "op", value) for value in all_parts(values)]
 
 
 def all_parts(values: Sequence[Any]) -> list[Any]:
-    """Ops and tensors to wait for; a distributed value stands for all of its parts."""
+    """Returns `values` with each distributed value replaced by its parts on all replicas."""
     parts: list[Any] = []
     for value in values:
         is_distributed = isinstance(value, tf.distribute.DistributedValues)

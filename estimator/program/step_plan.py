@@ -1,4 +1,4 @@
-"""What a train step is built from, and what it begins with."""
+"""The values that a train step is built from."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from estimator.program.loop_output import LoopOutput
 
 @dataclasses.dataclass(frozen=True)
 class StepCounters:
-    """What counts steps.
+    """The counters of steps.
 
     Attributes:
-      global_step: the variable.
+      global_step: the global step variable.
       before: scalar, int64: the global step before the session call.
-      skipped: counts the steps that are taken back.
+      skipped: counts the steps that are reverted.
     """
 
     global_step: tf.Variable
@@ -32,17 +32,17 @@ class StepCounters:
 
 @dataclasses.dataclass(frozen=True)
 class StepPlan:
-    """What a train step is built from; all of it is in the graph around a loop.
+    """What a train step is built from; its tensors are in the graph around the loop, if any.
 
     Attributes:
       strategy: where the replicas run.
-      model: of each replica.
-      source: the input, or what the turns of a loop take from it.
-      counters: of the session.
+      model: the model of each replica.
+      source: the input, or how a loop's iterations take batches from it.
+      counters: the counters of steps.
       is_recording: scalar, bool: whether the last step's summaries are wanted.
-      consensus: what several workers agree on; None if there is one.
-      takes_back: whether a step that leaves a number that is not finite is taken back.
-      host_call_steps: how many steps from one `host_call` to the next.
+      consensus: the collective by which several workers agree; None for one worker.
+      takes_back: whether to revert a step that results in a loss or weight that is not finite.
+      host_call_steps: the number of steps between `host_call`s.
     """
 
     strategy: tf.distribute.Strategy
@@ -56,7 +56,7 @@ class StepPlan:
 
     @property
     def workers(self) -> Workers:
-        """Those that train together."""
+        """The workers that train together."""
         return ONE_WORKER if self.consensus is None else self.consensus.workers
 
     @property
@@ -66,22 +66,21 @@ class StepPlan:
 
     @property
     def can_end(self) -> bool:
-        """Whether a step says that no other may follow."""
+        """Whether a step can say that no other step may follow."""
         return self.consensus is not None or self.has_ps or isinstance(self.source, LoopInput)
 
 
 @dataclasses.dataclass(frozen=True)
 class StepStart:
-    """What a step begins with.
+    """The start of a step, built before its models.
 
     Attributes:
-      is_in_loop: whether it is built in a loop's body.
-      step: scalar, int64: the global step before it.
-      batches: one a replica.
-      has_more: scalar, bool: whether there are batches for another step, as far as this worker
-        knows; None if it does not.
-      is_last: scalar, bool: no other step follows in this session call.
-      summaries_before: `id`s of the summaries that `model_fn` has not made.
+      is_in_loop: whether the step is built in a loop's body.
+      step: scalar, int64: the global step before this step.
+      batches: one batch per replica.
+      has_more: scalar, bool: whether this worker has batches for another step; None if unknown.
+      is_last: scalar, bool: whether no other step follows in this session call.
+      summaries_before: the `id`s of summaries that were made before `model_fn` was called.
     """
 
     is_in_loop: bool

@@ -1,4 +1,4 @@
-"""The train program: a built graph of a step or a loop of them, and what is needed to run it.
+"""The train program: a built graph of a step or a loop of steps, and what is needed to run it.
 
 A session sees a program, never an `input_fn` or a `model_fn`.
 """
@@ -30,14 +30,14 @@ from estimator.spec import EstimatorSpec
 
 @dataclasses.dataclass(frozen=True)
 class TrainFeeds:
-    """What a session call of training is told.
+    """The placeholders that a training call may feed.
 
     Attributes:
-      num_steps: scalar, int32: how many batches a replica takes; each is a step, unless gradients
-        are accumulated. None if a call is always one batch.
-      is_recording: scalar, bool: whether the last step leaves its summaries.
-      end: scalar, int64: a loop ends when the global step is there, which other workers count too.
-        None unless it is a loop beside ps tasks.
+      num_steps: scalar, int32: how many batches each replica takes; each is a step, unless
+        gradients are accumulated. None if a call is always one batch.
+      is_recording: scalar, bool: whether the last step records summaries.
+      end: scalar, int64: a loop ends when the global step, which other workers advance too, reaches
+        it. None unless the program is a loop with ps tasks.
     """
 
     num_steps: tf.Tensor | None
@@ -47,16 +47,16 @@ class TrainFeeds:
 
 @dataclasses.dataclass(frozen=True)
 class TrainFetches:
-    """What a session call of training gives; fetching any of it runs the steps.
+    """The tensors that a training call fetches; fetching any of them runs the steps.
 
     Attributes:
-      loss: scalar, float32: of the last step.
-      global_step: scalar, int64: after the last step.
-      num_run: scalar, int32: how many batches a replica took in a loop, which ends before
-        `num_steps` of them with its input. None if a call is always one batch.
-      summary: scalar, string: the last step's merged summaries, None if the model has none.
-      has_own_summary: whether the model's Scaffold says what is recorded, and nothing else is.
-      fetch_overrides: of a loop: a tensor inside it, and what a session can fetch instead.
+      loss: scalar, float32: the loss of the last step.
+      global_step: scalar, int64: the global step after the last step.
+      num_run: scalar, int32: how many batches each replica took in a loop: fewer than `num_steps`
+        if the input ended. None if a call is always one batch.
+      summary: scalar, string: the last step's merged summaries; None if the model has none.
+      has_own_summary: whether the model's Scaffold has a `summary_op`, which alone is recorded.
+      fetch_overrides: for tensors inside a loop, pairs of the tensor and what to fetch instead.
     """
 
     loss: tf.Tensor
@@ -69,13 +69,13 @@ class TrainFetches:
 
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """What can be read and set between session calls, without running a step.
+    """What can be read and initialized between session calls, without running a step.
 
     Attributes:
       current_step: scalar, int64: the global step.
-      skipped_steps: scalar, int64: how many steps of the session the "skip" policy took back.
-      loss_so_far: scalar, float32: the loss of the last step that was made, also of a loop that
-        failed. None unless it is a loop whose input tells of its end by an error.
+      skipped_steps: scalar, int64: how many steps of the session the "skip" policy reverted.
+      loss_so_far: scalar, float32: the loss of the last completed step, even if its loop failed.
+        None unless the program is a loop whose input may end with an error.
       initializers: what a new session runs besides the initializers of variables and tables.
     """
 
@@ -87,15 +87,15 @@ class TrainState:
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """How workers that train together do the same in each session call.
+    """How workers that train together agree on what each session call does.
 
     Attributes:
-      workers: all of them; this is one.
-      consensus: what they agree on by; None for one worker.
+      workers: all workers, and which one this is.
+      consensus: the collective by which they agree; None for one worker.
       outcome: [1 + len(REQUESTS)], int32: whether all have input for another step, and what any
         worker asks for; fetched along with the loss. None for one worker.
-      has_first_batch: scalar, bool: run once, before the first step: whether this worker has
-        input for it. None if its input does not look ahead.
+      has_first_batch: scalar, bool: whether this worker has input for the first step; run once,
+        before it. None if the input does not look ahead.
     """
 
     workers: Workers = ONE_WORKER
@@ -106,19 +106,20 @@ class Agreement:
 
 @dataclasses.dataclass(frozen=True)
 class TrainProgram:
-    """A train step, or a loop of them.
+    """A train step, or a loop of steps.
 
     Attributes:
-      graph: holds all of it.
-      spec: the first replica's; its hooks and scaffold are for the session.
+      graph: the graph of the program.
+      spec: the first replica's EstimatorSpec; its hooks and scaffold are for the session.
       input: where batches come from.
       strategy: where the replicas run.
-      feeds: what a session call is told.
-      fetches: what it gives.
-      state: what can be read and set between calls.
-      agreement: of several workers.
-      accumulation: how batches make a step where gradients are accumulated; None if each is one.
-      place: gives the device of each op, also of those that are added; None if nothing does.
+      feeds: what a session call may feed.
+      fetches: what a session call fetches.
+      state: what can be read and initialized between calls.
+      agreement: how several workers agree.
+      accumulation: how several batches make one step; None if gradients are not accumulated.
+      place: the device function for all ops, including ops that are added later; None if there is
+        none.
     """
 
     graph: tf.Graph
@@ -134,19 +135,19 @@ class TrainProgram:
 
     @property
     def is_loop(self) -> bool:
-        """Whether a session call runs as many steps as it is told."""
+        """Whether a session call runs as many steps as are fed, not always one batch."""
         return self.feeds.num_steps is not None
 
 
 @dataclasses.dataclass(frozen=True)
 class _Steps:
-    """The steps of a session call.
+    """The built steps of a session call.
 
     Attributes:
-      built: the step, which is the loop's body if there is a loop.
-      loss: scalar, float32: of the last step.
-      has_more: scalar, bool: whether another may follow the last; None if nothing says so.
-      num_run: scalar, int32: how many batches a replica took.
+      built: the step; the loop's body if there is a loop.
+      loss: scalar, float32: the loss of the last step.
+      has_more: scalar, bool: whether another step may follow the last; None if unknown.
+      num_run: scalar, int32: how many batches each replica took.
       is_loop: whether there is a loop.
     """
 
@@ -171,17 +172,17 @@ def build_train_program(
     """Builds `model` in train mode.
 
     Args:
-      model: what to train.
+      model: the model to train.
       make_input: builds the input in the default graph.
       strategy: where the replicas run.
-      iterations_per_loop: 1 builds the step at the top of the graph, where hooks can fetch
-        anything; more, or None, builds it as the body of a loop of any length. For a TPU, whose
-        program nobody can look into, it is always such a body.
-      nan_policy: of the RunConfig. A loop ends after a step whose loss is not finite, unless that
-        step is skipped or what it did is ignored.
-      host_call_steps: how many steps from one `host_call` to the next.
-      seed: of the graph.
-      device_fn: places every op; None leaves it to the config's and to the strategy.
+      iterations_per_loop: 1 builds the step in the outermost graph, where hooks can fetch any
+        tensor; any other value, or None, builds it as the body of a loop of any length. On a TPU,
+        inside whose program nothing can be fetched anyway, it is always a loop.
+      nan_policy: the RunConfig's. With "raise" and "stop", a loop ends after a step whose loss is
+        not finite.
+      host_call_steps: the number of steps between `host_call`s.
+      seed: the graph's seed.
+      device_fn: places every op; None leaves this to the config's `device_fn` and the strategy.
     """
     place = device_fn or of_unplaced(model.config.device_fn)
     with building(strategy, seed, place, model.config.num_ps_replicas > 0) as (graph, global_step):
@@ -225,19 +226,19 @@ def _build_consensus(workers: Workers, num_steps: tf.Tensor) -> Consensus | None
 
 
 def _build_is_recorded(is_recording: tf.Tensor, consensus: Consensus | None) -> tf.Tensor:
-    """Whether a loop leaves its summaries: not one that another worker cuts short."""
+    """Builds whether a loop records summaries: only if no other worker shortens the loop."""
     return is_recording if consensus is None else consensus.build_is_whole(is_recording)
 
 
 def _build_turns(source: input_calls.Input, num_replicas: int) -> input_calls.Input | LoopInput:
-    """What the turns of a loop take; the input itself if it looks ahead or its end is an error."""
+    """Builds the input of a loop's iterations; returns `source` if the loop reads it directly."""
     if source.build_step is not None:
         return source
     return build_loop_input(source, num_replicas) or source
 
 
 def _build_steps(plan: StepPlan, num_steps: tf.Tensor | None, *, stops_on_nan: bool) -> _Steps:
-    """A loop of `num_steps` steps; just one step if that is None."""
+    """Builds a loop of `num_steps` steps; a single step if that is None."""
     if num_steps is None:
         with separate_step_seeds(tf.compat.v1.get_default_graph()):
             num_run = tf.constant(1)
@@ -265,7 +266,7 @@ def _build_steps(plan: StepPlan, num_steps: tf.Tensor | None, *, stops_on_nan: b
 
 
 def _build_fetches(plan: StepPlan, steps: _Steps) -> tuple[TrainFetches, StepAccumulation | None]:
-    """What a session call gives, and how its batches make steps."""
+    """Builds what a session call fetches, and how its batches make steps."""
     built = steps.built
     with tf.control_dependencies([steps.loss]):
         counter = primary(plan.counters.global_step)
@@ -287,7 +288,7 @@ def _build_fetches(plan: StepPlan, steps: _Steps) -> tuple[TrainFetches, StepAcc
 
 
 def _build_state(plan: StepPlan, built: BuiltStep) -> TrainState:
-    """What can be read between session calls."""
+    """Builds what can be read and initialized between session calls."""
     kept = [] if built.last_loss is None else [built.last_loss]
     places = [plan.counters.skipped, *built.summaries.places(), *kept]
     return TrainState(
@@ -299,7 +300,7 @@ def _build_state(plan: StepPlan, built: BuiltStep) -> TrainState:
 
 
 def _build_agreement(plan: StepPlan, steps: _Steps, source: input_calls.Input) -> Agreement:
-    """What the workers agreed on, where a session can fetch it."""
+    """Builds what the workers agree on, as tensors that a session can fetch."""
     workers, consensus, outcome = workers_of(plan.strategy), plan.consensus, None
     if consensus is not None:
         requested = consensus.agreed[1:] if steps.is_loop else steps.built.requested

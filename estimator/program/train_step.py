@@ -1,4 +1,4 @@
-"""The train step: one batch a replica, the model on each, and all that must happen then."""
+"""Builds the train step: one batch per replica, the model on each, and all that a step updates."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ from estimator.spec import EstimatorSpec
 
 @dataclasses.dataclass(frozen=True)
 class BuiltStep:
-    """A train step, and what else came of building it.
+    """A built train step.
 
     Attributes:
-      loss: scalar, float32; it depends on all that the step does.
-      has_more: scalar, bool: whether another step may follow: all workers have input for it, or
-        have not made the last step. None if the step cannot tell.
-      models: of the replicas, whose optimizers may accumulate gradients.
-      summaries: of the step.
+      loss: scalar, float32; it depends on everything that the step does.
+      has_more: scalar, bool: whether another step may follow: all workers have input for it, or,
+        beside ps tasks, the last step is not reached yet. None if the step cannot tell.
+      models: the models of the replicas, and how their optimizers accumulate gradients.
+      summaries: the summaries of the step.
       requested: [len(REQUESTS)], int32: what any worker asks for; None for one worker.
       end: scalar, int64, fed: the global step at which a loop ends that shares variables on ps
         tasks with other workers; None for any other step.
-      last_loss: keeps the loss in a loop whose input tells of its end by an error; else None.
+      last_loss: keeps the loss in a loop whose input may end with an error; else None.
     """
 
     loss: tf.Tensor
@@ -63,22 +63,22 @@ class BuiltStep:
 
     @property
     def spec(self) -> EstimatorSpec:
-        """The first replica's."""
+        """The first replica's EstimatorSpec."""
         return self.models.specs[0]
 
 
 def training_hooks(spec: EstimatorSpec, is_chief: bool = True) -> tuple:
-    """All hooks that a spec wants around training, in the chief or in another worker."""
+    """Returns all training hooks of a spec: `training_chief_hooks` on the chief only."""
     chiefs_alone = spec.training_chief_hooks or () if is_chief else ()
     return (*(spec.training_hooks or ()), *chiefs_alone)
 
 
 def build_train_step(plan: StepPlan, is_last: tf.Tensor) -> BuiltStep:
-    """Adds one step to the default graph, which is the graph's top or a loop's body.
+    """Adds one step to the default graph, which is the outermost graph or a loop's body.
 
     Args:
-      plan: what it is built from.
-      is_last: scalar, bool: no other is asked for.
+      plan: what the step is built from.
+      is_last: scalar, bool: whether this is the last step that the session call asks for.
     """
     start = _build_start(plan, is_last)
     models = build_step_models(plan, start)
@@ -125,7 +125,7 @@ def _build_start(plan: StepPlan, is_last: tf.Tensor) -> StepStart:
 
 
 def _build_effects(plan: StepPlan, start: StepStart, models: StepModels) -> list[Any]:
-    """All that a step runs for its effect."""
+    """Builds and returns everything that a step runs for its side effects."""
     replicas = models.replicas
     done = [spec.train_op for spec in models.specs]
     done += updates.build_updates(
@@ -147,7 +147,7 @@ def _build_effects(plan: StepPlan, start: StepStart, models: StepModels) -> list
 def _build_is_host_called(
     host_call_steps: int, step: tf.Tensor, counting: Accumulation | None
 ) -> tf.Tensor | None:
-    """Whether this batch has a `host_call`: scalar, bool; None if each has."""
+    """Builds whether this batch runs the `host_call`: scalar, bool; None if every batch does."""
     conditions = []
     if host_call_steps > 1:
         conditions.append(tf.equal((step + 1) % host_call_steps, 0))
@@ -159,7 +159,7 @@ def _build_is_host_called(
 def _build_news(
     plan: StepPlan, start: StepStart, models: StepModels, done: Sequence[Any]
 ) -> tuple[tf.Tensor, tf.Tensor | None, tf.Tensor | None]:
-    """The loss over all replicas, whether all workers have more input, and what any asks for."""
+    """Builds the mean loss, whether all workers have more input, and what any worker asks for."""
     losses = [spec.loss for spec in models.specs]
     loss = reduction.build_mean_loss(losses, len(losses) * plan.workers.count)
     if plan.consensus is None:
@@ -170,8 +170,8 @@ def _build_news(
 def _order(
     plan: StepPlan, start: StepStart, models: StepModels, step_ops: list[tf.Operation]
 ) -> None:
-    """Has what changes a variable wait for what must not see the change."""
-    # A loop makes no turn that it has no batch for.
+    """Orders assignments after the batches, and after reads that must not see the new values."""
+    # A loop runs no iteration without a batch.
     uncertain = [] if isinstance(plan.source, LoopInput) else start.batches
     branches = [one.update for one in models.accumulations if one.counts_step]
     order_assignments(step_ops, start.step, plan.counters.global_step, uncertain, branches)
@@ -186,7 +186,7 @@ def _order(
 def _build_summaries(
     plan: StepPlan, start: StepStart, models: StepModels
 ) -> tuple[StepSummaries, list[tf.Operation]]:
-    """What the step records, and the ops with which a loop leaves that for the host."""
+    """Builds the step's summaries, and the ops that store them for the host after a loop."""
     spec = models.specs[0]
     return build_step_summaries(
         spec.scaffold,
@@ -204,7 +204,7 @@ def _build_take_back(
     loss: tf.Tensor,
     done: Sequence[Any],
 ) -> tf.Operation:
-    """Does all that the step does, and undoes it if a number is not finite then."""
+    """Builds an op that runs the step, and reverts it if the loss or a weight is not finite."""
     counters = [
         plan.counters.global_step,
         *(one.num_taken for one in models.accumulations),
@@ -214,7 +214,7 @@ def _build_take_back(
 
 
 def _build_end() -> tf.Tensor:
-    """The global step at which a loop ends, which is fed; far away by default."""
+    """Builds the placeholder for the global step at which a loop ends; by default int64's max."""
     with tf.init_scope():
         return tf.compat.v1.placeholder_with_default(tf.int64.max, [], "training/end")
 
@@ -222,9 +222,13 @@ def _build_end() -> tf.Tensor:
 def _build_is_before_end(
     plan: StepPlan, done: list[Any], step_ops: Sequence[tf.Operation], end: tf.Tensor
 ) -> tuple[list[Any], tf.Tensor]:
-    """Whether the workers, each at its own pace, have yet to make the last step.
+    """Builds whether the global step, which all workers advance, is still before `end`.
 
-    The message that the ps has made the step says so, too.
+    The global step is read on its ps task after the step's ops there, so that one message both
+    carries it and says that these ops are done.
+
+    Returns:
+      The ops and tensors to wait for, and the condition.
     """
     global_step = plan.counters.global_step
     counter = primary(global_step)
@@ -240,7 +244,7 @@ def _build_is_before_end(
 
 
 def _build_kept(loss: tf.Tensor) -> tuple[tf.Tensor, LoopOutput]:
-    """Keeps the loss, as the next turn may find no batch, which is an error."""
+    """Stores the loss outside the loop: the next iteration may fail because the input has ended."""
     with tf.init_scope():
         zero = tf.zeros([])
     last_loss = build_loop_output(tf.float32, "last_loss", zero)
