@@ -1,7 +1,7 @@
-"""The one door to `tensorflow.python.*` and to the inside of Keras.
+"""The only package that uses private names of TensorFlow and Keras.
 
-TensorFlow promises nothing about these names. Each entry says why the public API does not do, and
-since which version it is known to work, so that an upgrade of TensorFlow is checked in one folder.
+TensorFlow may change these names in any release. Each entry says why the public API is not enough,
+and with which versions it is known to work, so that an upgrade concerns this folder alone.
 """
 
 from estimator._tf.callers import is_called_by_keras, is_made_by_keras, line_of

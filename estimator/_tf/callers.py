@@ -1,4 +1,4 @@
-"""Whose code made an op, or is calling: read off the Python stack."""
+"""Finds out from the Python stack which code made an op, or is calling."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _TF_DATA = os.path.join(_TENSORFLOW, "python", "data") + os.sep
 
 
 def is_made_by_keras(op: tf.Operation) -> bool:
-    """Whether Keras 3 or tf-keras code made `op`, read off the Python stack that it keeps."""
+    """Returns whether Keras 3 or tf-keras code made `op`, by the op's traceback."""
     folders = _keras_folders()
     return bool(folders) and any(frame.filename.startswith(folders) for frame in op.traceback)
 
 
 def line_of(op: tf.Operation) -> str:
-    """The line of the program that made `op`, "file:number"; "" if none of its own did."""
+    """Returns the line of user code that made `op`, as "file:number"; "" if there is none."""
     inside = (_TENSORFLOW, _ESTIMATOR, *_keras_folders())
     for frame in reversed(list(op.traceback)):
         if not frame.filename.startswith(inside):
@@ -30,7 +30,11 @@ def line_of(op: tf.Operation) -> str:
 
 
 def is_called_by_keras(*parts: str) -> bool:
-    """Whether Keras 3 or tf-keras code, or only these folders of it, is on this thread's stack."""
+    """Returns whether Keras 3 or tf-keras code is on this thread's stack.
+
+    Args:
+      *parts: if given, only code in these folders of theirs counts.
+    """
     folders = _keras_folders()
     if parts:
         folders = tuple(os.path.join(f, "src", part) + os.sep for f in folders for part in parts)
@@ -38,16 +42,17 @@ def is_called_by_keras(*parts: str) -> bool:
 
 
 def is_line_of_keras(*names: str) -> bool:
-    """Whether the line that called the caller of this is in Keras, or in those of its libraries.
+    """Returns whether Keras code calls the function that calls this one, without any code between.
 
-    A line of TensorFlow that Keras calls is not. The libraries are "keras" and "tf_keras".
+    Args:
+      *names: "keras" or "tf_keras", to ask for one of them only.
     """
     folders = _keras_folders(*names)
     return bool(folders) and sys._getframe(2).f_code.co_filename.startswith(folders)
 
 
 def asks_keras() -> bool:
-    """Whether Keras itself calls TensorFlow here, and not a user's code that Keras calls."""
+    """Returns whether Keras itself calls TensorFlow here, and not user code that Keras calls."""
     inside = (_TENSORFLOW, _ESTIMATOR)
     frame: types.FrameType | None = sys._getframe()
     while frame is not None and frame.f_code.co_filename.startswith(inside):
@@ -64,9 +69,9 @@ def _keras_folders(*names: str) -> tuple[str, ...]:
 
 
 def is_made_by_tf_data() -> bool:
-    """Whether tf.data comes before any code outside of TensorFlow, up the stack."""
+    """Returns whether tf.data is on the stack, nearer than any code outside of TensorFlow."""
     frame: types.FrameType | None = sys._getframe(2)
-    # A name scope is a context manager: `contextlib` is on the stack too.
+    # Name scopes are context managers, so `contextlib` is on the stack, too.
     inside = (_TENSORFLOW, contextlib.__file__)
     while frame is not None and frame.f_code.co_filename.startswith(inside):
         if frame.f_code.co_filename.startswith(_TF_DATA):
@@ -76,7 +81,7 @@ def is_made_by_tf_data() -> bool:
 
 
 def is_on_stack(folders: tuple[str, ...]) -> bool:
-    """Whether code in one of these folders is on this thread's stack."""
+    """Returns whether code in one of these folders is on this thread's stack."""
     frame: types.FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_filename.startswith(folders):

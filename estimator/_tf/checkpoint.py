@@ -1,4 +1,4 @@
-"""Savers, and what stands in checkpoints."""
+"""Private parts of savers and checkpoints."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from estimator._tf.patches import patched
 
 
 def slice_of(variable: tf.Variable) -> Any:
-    """Of a part of a partitioned variable: full_name, full_shape and var_offset; else None.
+    """Returns the slice info of a part of a partitioned variable; None for any other variable.
 
-    Only a saver asks for it, and no public name tells. 2.16 to 2.21.
+    It has full_name, full_shape and var_offset. There is no public accessor. 2.16 to 2.21.
     """
     return variable._get_save_slice_info()
 
 
 def object_graph_keys(object_graph: bytes) -> dict[str, str]:
-    """Variables' names to their keys in a checkpoint of `tf.train.Checkpoint`, off its own graph.
+    """Maps variable names to their keys in a checkpoint of `tf.train.Checkpoint`.
 
-    The proto is TensorFlow's, with no public name for its class; 2.16 to 2.21.
+    It reads the serialized object graph, whose proto class has no public name. 2.16 to 2.21.
     """
     nodes = _object_graph.TrackableObjectGraph.FromString(object_graph).nodes
     attributes = [attribute for node in nodes for attribute in node.attributes]
@@ -35,9 +35,10 @@ def object_graph_keys(object_graph: bytes) -> dict[str, str]:
 
 
 def object_saveables(checkpoint: tf.train.Checkpoint) -> list[Any]:
-    """What a v1 Saver of object-based checkpoints saves, as a Scaffold makes one when finalized.
+    """Returns what a v1 Saver has to save to write `checkpoint` as an object-based checkpoint.
 
-    Finalizing a Scaffold finalizes the graph too. ObjectGraphView 2.16 to 2.21.
+    A Scaffold makes such a Saver when it is finalized, but that also finalizes the graph.
+    ObjectGraphView 2.16 to 2.21.
     """
     return _graph_view.ObjectGraphView(checkpoint).frozen_saveable_objects()
 
@@ -46,9 +47,9 @@ def object_saveables(checkpoint: tf.train.Checkpoint) -> list[Any]:
 def checkpoint_initializers_outside_loops() -> Iterator[None]:
     """Inside, `init_from_checkpoint` in a loop's body makes its ops in the graph around the loop.
 
-    It replaces a variable's initializer, which a session could not run inside the loop, and with
-    CentralStorage it replaces that of the wrapper, which nobody runs. The one before is kept for
-    `initializer_before_checkpoint`. Builds hold a lock.
+    It replaces the initializer of a variable. A session could not run that op inside the loop; and
+    under CentralStorage only the wrapper's initializer would be replaced, which no session runs.
+    The previous initializer is kept for `initializer_before_checkpoint`. Builds hold a lock.
     checkpoint_utils._set_checkpoint_initializer 2.16 to 2.21.
     """
 
@@ -76,11 +77,12 @@ def initializer_before_checkpoint(variable: Any) -> tf.Operation | None:
 def savers_apart() -> Iterator[list[tf.Operation]]:
     """Inside, a v1 Saver that is made in a loop's body makes its ops in the graph around the loop.
 
-    A session runs them, by names that the Saver keeps. And a Saver of a dict knows all copies of a
-    variable, as one of a list does; it would restore the first. Builds hold a lock. 2.16 to 2.21.
+    A session runs these ops by name, which it cannot do inside the loop. In addition, a Saver that
+    is given a dict restores all copies of a variable, as with a list, not only the first. Builds
+    hold a lock. 2.16 to 2.21.
 
     Yields:
-      The ops that savers make: no step runs them.
+      A list of the ops that savers make, none of which a step runs.
     """
     ops: list[tf.Operation] = []
 

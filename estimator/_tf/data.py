@@ -1,4 +1,4 @@
-"""What tf.data makes in a graph: names, and where functions run."""
+"""Private parts of tf.data: the names of its ops, and the threads that run its functions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from estimator._tf.patches import patched
 
 @contextlib.contextmanager
 def ops_of_datasets_in(scope: str) -> Iterator[None]:
-    """Inside, what tf.data makes for itself in the default graph is named `scope/...`.
+    """Inside, the ops that tf.data itself makes in the default graph are named `scope/...`.
 
-    A dataset has constants for its arguments, such as `count` and `step`, whose names a variable
-    of the model would not get any more. What the program makes itself keeps its name.
-    Every op and name scope gets its name of `Graph.unique_name`, which is public; the folder of
-    tf.data is not. 2.16 to 2.21.
+    A dataset makes constants for its arguments, such as `count` and `step`; a variable of the model
+    could then no longer have such a name. Ops that the program makes keep their names.
+    All names come from `Graph.unique_name`, which is public; the folder of tf.data, which tells
+    whose op it is, is not. 2.16 to 2.21.
     """
     graph = tf.compat.v1.get_default_graph()
 
@@ -37,9 +37,9 @@ def ops_of_datasets_in(scope: str) -> Iterator[None]:
 
 
 def map_in_line(dataset: tf.data.Dataset, function: Callable) -> tf.data.Dataset:
-    """`dataset.map(function)`, whose elements are made on the thread that asks for them.
+    """Returns `dataset.map(function)`, but runs the function on the thread that asks for elements.
 
-    `map` hands each to another thread and waits for it, which takes 50 us and more; that is for
-    functions with work in them. 2.16 to 2.21.
+    `map` passes each element to another thread and waits for it. That takes at least 50 us, too
+    long for a cheap function. 2.16 to 2.21.
     """
     return _map_op._MapDataset(dataset, function, use_inter_op_parallelism=False)

@@ -1,4 +1,4 @@
-"""Strategies: their variables, their replicas, their servers."""
+"""Private parts of strategies: variables, replicas, all-reduces and servers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from estimator._tf.patches import patched
 
 
 def copies(variable: tf.Variable) -> Sequence[tf.Variable]:
-    """The copies of a variable, one a replica; a variable that is not distributed is its own.
+    """Returns the copies of a variable, one per replica, or a single one if replicas share it.
 
-    `DistributedValues` has `values` in public; CentralStorage wraps the one copy. 2.16 to 2.21.
+    `DistributedValues.values` is public; the wrapper that CentralStorage uses is not.
+    2.16 to 2.21.
     """
     if isinstance(variable, tf.distribute.DistributedValues):
         return variable.values
@@ -25,7 +26,7 @@ def copies(variable: tf.Variable) -> Sequence[tf.Variable]:
 
 
 def variables_by_handle() -> dict[Any, tf.Variable]:
-    """All variables around the step, each replica's copy on its own, by a `ref` of its handle."""
+    """Returns all copies of all variables, by the `ref` of their handles in the outermost graph."""
     keys = tf.compat.v1.GraphKeys
     graph = outer_graphs(tf.compat.v1.get_default_graph())[-1]
     collected = graph.get_collection(keys.GLOBAL_VARIABLES)
@@ -35,11 +36,11 @@ def variables_by_handle() -> dict[Any, tf.Variable]:
 
 @contextlib.contextmanager
 def replica_reaches_outer_graphs() -> Iterator[None]:
-    """Inside, `tf.init_scope` in a loop's body leaves neither the replica nor variable creators.
+    """Inside, `tf.init_scope` in a loop's body keeps the replica context and variable creators.
 
-    Both belong to a graph and a thread, and a replica's thread enters them in the body alone. A
-    variable that is lifted out of it, as those of tf-keras optimizers are, would not be one copy a
-    replica. 2.16 to 2.21.
+    Both are kept per graph and thread, and a replica's thread enters them in the body only. Without
+    them, a variable that is lifted out of the body, as by tf-keras optimizers, would not get one
+    copy per replica. 2.16 to 2.21.
     """
     body, *around = outer_graphs(tf.compat.v1.get_default_graph())
     with contextlib.ExitStack() as stack:
@@ -57,15 +58,15 @@ _MULTI_WORKER_TYPES = (
 
 
 def is_for_workers(strategy: Any) -> bool:
-    """Whether it is a MultiWorkerMirroredStrategy; in an evaluator one has that process alone.
+    """Returns whether `strategy` is a MultiWorkerMirroredStrategy, even of a single worker.
 
-    The public classes have no base in common; 2.16 to 2.21.
+    An evaluator's has a single worker. The public classes have no common base. 2.16 to 2.21.
     """
     return isinstance(strategy, _MULTI_WORKER_TYPES)
 
 
 def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
-    """Whether it is a MultiWorkerMirroredStrategy of several workers, of v1 or of v2."""
+    """Returns whether it is a MultiWorkerMirroredStrategy, of v1 or v2, with several workers."""
     if not is_for_workers(strategy):
         return False
     return strategy.num_replicas_in_sync > len(strategy.extended.worker_devices)
@@ -74,11 +75,18 @@ def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
 def make_multi_worker_mirrored(
     resolver: Any, options: Any, device_type: str, num_devices: int, number: int
 ) -> tf.distribute.MultiWorkerMirroredStrategy:
-    """A MultiWorkerMirroredStrategy with so many devices on each worker, the nth of this process.
+    """Makes a MultiWorkerMirroredStrategy with given devices and collective keys of its own.
 
-    By itself it takes one CPU, or all GPUs, off the eager context, and its groups of devices have
-    the keys of those of other strategies. `_initialize_local_devices` of the extended class and
+    By default it uses one CPU or all GPUs of the eager context, and its collectives have the same
+    group keys as those of other strategies. `_initialize_local_devices` of the extended class and
     `_collective_key_base` 2.16 to 2.21.
+
+    Args:
+      resolver: the cluster resolver.
+      options: the communication options.
+      device_type: such as "GPU".
+      num_devices: the number of devices of each worker.
+      number: a different number for each strategy of this process, which sets the keys apart.
     """
     extended: Any = _multi_worker.CollectiveAllReduceExtended
 
@@ -98,9 +106,9 @@ def make_multi_worker_mirrored(
 def make_parameter_server(
     resolver: Any, devices: Sequence[str], place_variable: Callable[[tf.Operation], str]
 ) -> tf.distribute.Strategy:
-    """A ParameterServerStrategy with these devices, of this task.
+    """Makes a v1 ParameterServerStrategy with given compute devices and variable placement.
 
-    By itself it takes one CPU, or all GPUs, and places variables in turns. `_compute_devices` and
+    By default it uses one CPU or all GPUs, and places variables round-robin. `_compute_devices` and
     `_variable_device` of the extended class 2.16 to 2.21.
     """
     strategy = tf.compat.v1.distribute.experimental.ParameterServerStrategy(resolver)
@@ -110,19 +118,20 @@ def make_parameter_server(
 
 
 def has_started_server(strategy: tf.distribute.Strategy) -> bool:
-    """Whether a MultiWorkerMirroredStrategy that was made eagerly has started this task's server.
+    """Returns whether a MultiWorkerMirroredStrategy has started this task's server.
 
-    Made in a graph, or after `disable_v2_behavior`, it has not. 2.16 to 2.21.
+    It does so if it is made eagerly, but not in a graph or after `disable_v2_behavior`.
+    2.16 to 2.21.
     """
     return bool(getattr(strategy.extended, "_std_server_started", False))
 
 
 class PiggybackSlot(NamedTuple):
-    """Room for a vector in an all-reduce that a strategy makes.
+    """A place for an additional vector in an all-reduce that a strategy makes.
 
     Attributes:
-      entry: its first input is the vector that goes along: zeros, unless it is replaced.
-      reduction: comes after the all-reduce.
+      entry: an op whose first input is the vector to reduce: zeros, until it is replaced.
+      reduction: the op of the all-reduce, by which to see whether a step runs it.
       total: the sum of the vectors over all replicas.
     """
 
@@ -133,12 +142,15 @@ class PiggybackSlot(NamedTuple):
 
 @contextlib.contextmanager
 def piggyback_slots(size: int) -> Iterator[list[PiggybackSlot]]:
-    """Inside, each batch of float32 that replicas reduce over workers has room for `size` more.
+    """Inside, each all-reduce of float32 tensors over workers has a slot for `size` more numbers.
 
-    A strategy packs gradients into one tensor, and nothing public lets anything else into it. The
-    place is a method of TensorFlow's, replaced while one graph is built (builds hold a lock). What
-    is reduced in a branch or a loop of the model's has no room: it may not run.
+    A strategy packs gradients into one tensor, and no public API adds anything to it. So a method
+    of TensorFlow is replaced while one graph is built (builds hold a lock). An all-reduce in a
+    branch or a loop of the model has no slot, because it may not run.
     `batch_all_reduce` of CollectiveReplicaLauncher, and `_get_control_flow_context`, 2.16 to 2.21.
+
+    Yields:
+      A list of the slots, which grows as all-reduces are built.
     """
     home, seats = tf.compat.v1.get_default_graph(), []
 
@@ -150,7 +162,7 @@ def piggyback_slots(size: int) -> Iterator[list[PiggybackSlot]]:
                 return original(self, packs, options)
             with tf.device(self._device):
                 entry = tf.identity(tf.zeros([size]), "training/seat")
-            # Behind the others: they keep their places, and with them how they are aligned.
+            # Appended, so that the offsets and the alignment of the others do not change.
             sums = list(original(self, [[*packs[0], entry], *packs[1:]], options))
             total = sums.pop(len(packs[0]))
             seats.append(PiggybackSlot(entry.op, total.op.inputs[0].op, total))

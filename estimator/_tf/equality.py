@@ -1,4 +1,4 @@
-"""What `==` between tensors means, and what a variable is where a program asks `if variable`."""
+"""The meaning of `tensor == value` in Keras, and of `bool(variable)`, in a v1 graph."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from estimator._tf.patches import patched
 
 @contextlib.contextmanager
 def keras_compares_values() -> Iterator[None]:
-    """Inside, `tensor == value` compares values where Keras itself asks, as it does eagerly.
+    """Inside, `tensor == value` in Keras's own code compares values, as it does eagerly.
 
-    In a v1 graph it says whether both are the same object, so that `step % 5 == 0` is a Python
-    False, and Keras leaves out what it does every fifth step. tf-keras was written for v1 graphs,
-    too, where it may look for a tensor in a list; so there only a number is compared by value.
+    In a v1 graph it compares identity, so that `step % 5 == 0` is the Python value False, and Keras
+    never does what is due every fifth step. tf-keras was written for v1 graphs, too, and may look
+    for a tensor in a list; so there only numbers are compared by value.
     Builds hold a lock. Tensor.__eq__ 2.16 to 2.21.
     """
 
@@ -44,10 +44,10 @@ def keras_compares_values() -> Iterator[None]:
 
 @contextlib.contextmanager
 def variables_are_true() -> Iterator[None]:
-    """Inside, `bool(variable)` is True in a graph, if the program has turned v2 behavior off.
+    """Inside, `bool(variable)` is True in a graph if the program has disabled v2 behavior.
 
-    Its variables were those of v1, which are objects like any other. A resource variable would be
-    read, and a tensor of a graph has no truth. Builds hold a lock. 2.16 to 2.21.
+    Such a program was written for v1 variables, which are always true. `bool` of a resource
+    variable would read it, and a graph tensor has no truth value. Builds hold a lock. 2.16 to 2.21.
     """
     if tf.compat.v1.resource_variables_enabled():
         yield

@@ -1,4 +1,4 @@
-"""How an optimizer reduces gradients over replicas."""
+"""Changes how optimizers reduce gradients over replicas."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def gradient_reduction(reduction: str) -> Iterator[None]:
-    """Inside, on this thread, optimizers reduce over replicas by `reduction`: "mean" or "sum"."""
+    """Inside, optimizers on this thread reduce gradients by `reduction`: "mean" or "sum"."""
     before = getattr(_thread, "reduction", None)
     _thread.reduction = reduction
     try:
@@ -41,14 +41,15 @@ def gradient_reduction(reduction: str) -> Iterator[None]:
 def mean_gradients(strategy: tf.distribute.Strategy) -> Iterator[None]:
     """Inside, every optimizer applies the mean over the replicas of `strategy`, not the sum.
 
-    v1 and Keras optimizers sum gradients over replicas, and expect that somebody scaled the loss.
-    A plain optimizer in a `model_fn` knows nothing of replicas, so its gradients are scaled where
-    they enter the sum. The places are methods of TensorFlow and Keras classes, replaced while one
-    graph is built (builds hold a lock) and for the replicas of that one strategy only.
+    v1 and Keras optimizers sum gradients over replicas and expect a loss that is scaled for that.
+    A plain `model_fn` does not scale its loss, so its gradients are scaled before they are summed.
+    This replaces methods of TensorFlow and Keras classes while one graph is built (builds hold a
+    lock), and affects only the replicas of that strategy.
 
-    A v1 optimizer reduces first. A Keras optimizer may clip before, or reduce in a branch, where
-    replicas cannot wait for each other. So its gradients are reduced at the door, and behind it
-    each replica does what all the others do, to its own copies of the variables.
+    A v1 optimizer reduces gradients first. A Keras optimizer may clip them before, or reduce them
+    in a branch, where replicas cannot wait for each other. So a Keras optimizer's gradients are
+    reduced before its apply method runs. From there on, all replicas do the same, each to its own
+    copies of the variables.
     Optimizer.apply_gradients 2.16 to 2.21; TFOptimizer since Keras 3.0; tf-keras 2.16 to 2.21.
     """
     num_replicas = strategy.num_replicas_in_sync
@@ -91,7 +92,7 @@ def mean_gradients(strategy: tf.distribute.Strategy) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _replicas_apart(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Inside, behind the door of a Keras optimizer, no replica waits for another."""
+    """Inside, after a Keras optimizer's gradients are reduced, replicas do not wait for others."""
     apart: contextlib.AbstractContextManager = contextlib.nullcontext()
     if isinstance(strategy.extended, _mirrored.MirroredExtended):
         apart = _copies_apart(strategy)
@@ -103,10 +104,10 @@ def _replicas_apart(strategy: tf.distribute.Strategy) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _copies_apart(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Inside, behind the door of a Keras optimizer, each replica updates its own copies.
+    """Inside, once a Keras optimizer's gradients are reduced, each replica updates its own copies.
 
-    TensorFlow has such a mode for XLA, which Keras's optimizers know: each replica updates its own
-    copies. What goes to all copies is the same on each replica there, so none is broadcast.
+    TensorFlow has such a mode for XLA, and Keras's optimizers support it. All replicas then assign
+    the same values, so nothing is broadcast.
     `_use_merge_call` of the extended class and values.apply_aggregation_replica_context 2.16 to
     2.21.
     """
@@ -128,9 +129,10 @@ def _copies_apart(strategy: tf.distribute.Strategy) -> Iterator[None]:
 
 
 def _beside_first_copy(original: Callable) -> Callable:
-    """Places an op beside a mirrored variable where no replica is current: beside its first copy.
+    """Lets ops be colocated with a mirrored variable in cross-replica context: with its first copy.
 
-    There its handle raises, as in the slots of ProximalAdagrad and AdagradDA (2.16 to 2.21).
+    TensorFlow reads the variable's handle, which raises an error there, as for the slots of
+    ProximalAdagrad and AdagradDA (2.16 to 2.21).
     """
 
     def op_to_colocate_with(v: Any, graph: tf.Graph) -> Any:
@@ -142,14 +144,14 @@ def _beside_first_copy(original: Callable) -> Callable:
 
 
 def _is_behind_door() -> bool:
-    """Whether this thread is in a Keras optimizer whose gradients are reduced already."""
+    """Returns whether this thread is in a Keras optimizer whose gradients are already reduced."""
     return getattr(_thread, "is_reduced", False)
 
 
 def _reduced_first(
     original: Callable, reduce: Callable[[Sequence[Any]], list], is_on_replica: Callable[[], bool]
 ) -> Callable:
-    """A Keras optimizer's method that applies gradients, given reduced ones."""
+    """Wraps a Keras optimizer's method that applies gradients, to reduce the gradients first."""
 
     @functools.wraps(original)
     def door(self: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
@@ -171,7 +173,7 @@ def _reduced_first(
 
 
 def _is_told_to_skip(original: Callable, *given: Any) -> bool:
-    """Whether the caller of tf-keras's `apply_gradients` has reduced the gradients."""
+    """Returns whether the caller of tf-keras's `apply_gradients` has reduced the gradients."""
     self, gradients, args, kwargs = given
     named = inspect.signature(original).bind(self, gradients, *args, **kwargs).arguments
     named = {**named, **named.get("kwargs", {})}
@@ -180,10 +182,10 @@ def _is_told_to_skip(original: Callable, *given: Any) -> bool:
 
 
 def _also_across_replicas(apply_gradients: Callable) -> Callable:
-    """A v1 optimizer's `apply_gradients`, also where no replica is current: one for all of them.
+    """Wraps a v1 optimizer's `apply_gradients` so that it also works in cross-replica context.
 
-    There it raises, and `_distributed_apply`, which it names instead, sums over replicas: each is
-    given its part of the gradient.
+    There it raises an error that refers to `_distributed_apply`, which sums over replicas. So that
+    is called instead, with each replica's part of the gradient.
     """
 
     def apply(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
@@ -206,7 +208,7 @@ def _on_each_replica(strategy: tf.distribute.Strategy, value: Any) -> Any:
 
 
 def _reduction() -> str:
-    """Says "sum" where a CrossShardOptimizer asks for it or the last v1 loss was itself a sum."""
+    """Returns "sum" if a CrossShardOptimizer asks for it or the last v1 loss is a sum."""
     asked = getattr(_thread, "reduction", None)
     if asked is None:
         last = last_loss_reduction(tf.compat.v1.get_default_graph())
@@ -215,12 +217,12 @@ def _reduction() -> str:
 
 
 def last_loss_reduction(graph: tf.Graph) -> str | None:
-    """The `reduction` of the last `tf.compat.v1.losses` call in `graph`, else None (2.16)."""
+    """Returns the `reduction` of the last `tf.compat.v1.losses` call in `graph`, or None (2.16)."""
     return graph._last_loss_reduction
 
 
 def _keras_sums() -> Iterator[tuple[Any, str]]:
-    """Where Keras sums gradients over replicas."""
+    """Yields the functions with which Keras sums gradients over replicas: owner and name."""
     if keras := sys.modules.get("keras.src.backend.tensorflow.optimizer"):
         yield keras.TFOptimizer, "_all_reduce_sum_gradients"
     if tf_keras := sys.modules.get("tf_keras.src.optimizers.utils"):
@@ -228,7 +230,7 @@ def _keras_sums() -> Iterator[tuple[Any, str]]:
 
 
 def _keras_doors() -> Iterator[tuple[Any, str]]:
-    """The methods that apply gradients, of all Keras optimizers and of what inherits from them."""
+    """Yields the methods of all Keras optimizer classes that apply gradients: owner and name."""
     roots = (
         ("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"),
         ("tf_keras.src.optimizers.optimizer", "_BaseOptimizer", "apply_gradients"),
@@ -254,7 +256,10 @@ def _scaled_first(original: Callable, scale: Callable) -> Callable:
 
 
 def _unless_reduced(original: Callable, scale: Callable) -> Callable:
-    """A method or a function that sums gradients; the pairs are its last positional argument."""
+    """Wraps a function that sums gradients, to scale them first, or to skip reduced ones.
+
+    Its last positional argument is the pairs of gradients and variables.
+    """
 
     @functools.wraps(original)
     def all_reduce_sum_gradients(*args: Any, **kwargs: Any) -> Any:
@@ -267,11 +272,11 @@ def _unless_reduced(original: Callable, scale: Callable) -> Callable:
 
 
 def scaled(grad: Any, factor: float) -> Any:
-    """A gradient (a tensor, IndexedSlices or None) times a factor, to be summed over replicas."""
+    """Returns a gradient (a tensor, IndexedSlices or None) times a factor, to sum over replicas."""
     if grad is None:
         return None
     if isinstance(grad, tf.IndexedSlices):
         return tf.IndexedSlices(scaled(grad.values, factor), grad.indices, grad.dense_shape)
-    # An all-reduce looks for the variables behind what it sums, up to the first op without a
-    # gradient, and fails on those of other replicas.
+    # An all-reduce searches its inputs for variables, up to the first op without a gradient, and
+    # fails if it finds another replica's.
     return tf.stop_gradient(grad * tf.cast(factor, grad.dtype))

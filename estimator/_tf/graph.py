@@ -1,4 +1,4 @@
-"""Graphs and their ops: loops, what is around them, and changing what is built already."""
+"""Graphs and ops: loops, the graphs around them, and changes to ops that exist already."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from estimator._tf.patches import patched
 from estimator._tf.tpu import TPU_PROGRAM
 from estimator._tf.v1_branches import after_v1_branches
 
-# `tf.while_loop` and `tf.cond` build Switch and Merge by hand after `tf.disable_v2_behavior()`,
-# which old scripts call. These build one functional op whatever was called. 2.16 to 2.21.
+# After `tf.disable_v2_behavior()`, which old scripts call, `tf.while_loop` and `tf.cond` build
+# Switch and Merge ops. These always build one functional op. 2.16 to 2.21.
 while_loop = while_v2.while_loop
 
 
 def cond(predicate: tf.Tensor, true_fn: Callable, false_fn: Callable, name: str) -> Any:
-    """`tf.cond` as one functional op, whatever v1 switches are set (2.16 to 2.21)."""
+    """Builds a `tf.cond` as one functional op, even if v2 behavior is disabled (2.16 to 2.21)."""
     return cond_v2.cond_v2(predicate, true_fn, false_fn, name=name)
 
 
 def initialized_value(variable: tf.Variable) -> tf.Tensor:
-    """What a variable holds, or what it is to hold if it is not initialized yet.
+    """Builds a variable's value, or its initial value if it is not initialized yet.
 
-    For initial values: all variables are initialized in one session call, in any order.
+    For use in initial values: one session call initializes all variables, in any order.
     """
     is_there = tf.compat.v1.is_variable_initialized(variable)
     return cond(is_there, variable.read_value, lambda: variable.initial_value, "initialized")
@@ -37,8 +37,8 @@ def initialized_value(variable: tf.Variable) -> tf.Tensor:
 def lift_to_graph(tensor: tf.Tensor, graph: tf.Graph) -> tf.Tensor:
     """Rebuilds `tensor`, an initial value made inside a loop body, in the graph around the loop.
 
-    There is no public way; `tf.function` itself lifts initial values with it. What was made for a
-    TPU is no part of its program where it is rebuilt. 2.16 to 2.21.
+    There is no public function; `tf.function` lifts initial values with this one. Outside the loop,
+    the new ops are not part of a TPU program. 2.16 to 2.21.
     """
     num_ops = len(graph.get_operations())
     lifted = _lift_to_graph.lift_to_graph([tensor], graph)[tensor]
@@ -53,7 +53,7 @@ def copy_op(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> tf.Operation:
 
     The public `Graph.create_op` does not let a function body capture its inputs. 2.16 to 2.21.
     """
-    # What an op stands beside, by name, may not be there; nor the program that it is part of.
+    # The op to colocate with, and the TPU program, may not exist in the default graph.
     attrs = {k: v for k, v in op.node_def.attr.items() if k not in ("_class", TPU_PROGRAM)}
     return tf.compat.v1.get_default_graph()._create_op_internal(
         op.type,
@@ -68,33 +68,33 @@ def copy_op(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> tf.Operation:
 def add_control_inputs(op: tf.Operation, inputs: Sequence[tf.Operation]) -> None:
     """Makes the existing `op` wait for `inputs`, which may be in branches that are not taken.
 
-    `tf.control_dependencies` reaches only ops that are yet to be made. 2.16 to 2.21.
+    `tf.control_dependencies` affects new ops only. 2.16 to 2.21.
     """
     op._add_control_inputs([after_v1_branches(other, op) for other in inputs])
 
 
 def set_input(op: tf.Operation, tensor: tf.Tensor, index: int = 0) -> None:
-    """Makes an input of the existing `op` another tensor of its graph (2.16 to 2.21)."""
+    """Replaces an input of the existing `op` by another tensor of its graph (2.16 to 2.21)."""
     op._update_input(index, tensor)
 
 
 def control_outputs(op: tf.Operation) -> Sequence[tf.Operation]:
-    """The ops that wait for `op` without reading it (2.16 to 2.21)."""
+    """Returns the ops that have `op` as a control input (2.16 to 2.21)."""
     return op._control_outputs
 
 
 def is_ref(tensor: tf.Tensor) -> bool:
-    """Whether `tensor` is a reference to a v1 variable's or queue's buffer (2.16 to 2.21)."""
+    """Returns whether `tensor` refers to a v1 variable's or queue's buffer (2.16 to 2.21)."""
     return tensor.dtype._is_ref_dtype
 
 
 def is_loop_body(graph: tf.Graph) -> bool:
-    """Whether `graph` is a function body: its tensors cannot be fetched (2.16 to 2.21)."""
+    """Returns whether `graph` is a function body; its tensors cannot be fetched (2.16 to 2.21)."""
     return bool(graph.building_function)
 
 
 def outer_graphs(graph: tf.Graph) -> list[tf.Graph]:
-    """`graph` and the graphs around it, the innermost first (FuncGraph.outer_graph, 2.16)."""
+    """Returns `graph` and the graphs around it, innermost first (FuncGraph.outer_graph, 2.16)."""
     graphs = [graph]
     while (graph := getattr(graph, "outer_graph", None)) is not None:
         graphs.append(graph)
@@ -102,10 +102,10 @@ def outer_graphs(graph: tf.Graph) -> list[tf.Graph]:
 
 
 def can_be_read_in(graph: tf.Graph, tensor: tf.Tensor) -> bool:
-    """Whether an op that is added to `graph` now may take `tensor`.
+    """Returns whether an op that is now added to `graph` may have `tensor` as an input.
 
-    None may take what is inside a loop, a branch or a function from around it. A loop of v1 control
-    flow is in the same graph: its ops have a context. `_get_control_flow_context` 2.16 to 2.21.
+    A tensor inside a loop, a branch or a function cannot be used outside. The ops of a v1 loop are
+    in the same graph and have a control flow context. `_get_control_flow_context` 2.16 to 2.21.
     """
     if tensor.graph not in outer_graphs(graph):
         return False
@@ -115,9 +115,9 @@ def can_be_read_in(graph: tf.Graph, tensor: tf.Tensor) -> bool:
 
 
 def capture_source(tensor: tf.Tensor) -> tf.Tensor:
-    """The tensor of the outermost graph that `tensor`, inside function bodies, stands for.
+    """Returns the tensor of the outermost graph that `tensor` captures; else `tensor` itself.
 
-    Of what a TPU's program takes in, one for each core, it is the first core's.
+    For an input of a TPU program, which has one tensor per core, it is the first core's.
     """
     while True:
         outside = _captured(tensor.graph).get(id(tensor))
@@ -128,15 +128,15 @@ def capture_source(tensor: tf.Tensor) -> tf.Tensor:
         tensor = outside
 
 
-# The attribute of a function body that keeps what `_captured` found. A WeakKeyDictionary would keep
-# the bodies for ever: the tensors around a body keep the graph that keeps the body.
+# The attribute of a function body that caches the result of `_captured`. A WeakKeyDictionary would
+# never release a body: its values, tensors around the body, refer to a graph that refers to it.
 _CAPTURED = "_estimator_captured"
 
 
 def _captured(graph: tf.Graph) -> dict[int, tf.Tensor]:
-    """The outer tensor by the id of the inner one; a body of many variables is asked very often.
+    """Returns the captured outer tensors by the `id` of the inner tensor; cached, as it is hot.
 
-    FuncGraph.captures is public and makes a list each time; `function_captures` 2.16 to 2.21.
+    FuncGraph.captures is public, but builds a list each time. `function_captures` 2.16 to 2.21.
     """
     captures = getattr(graph, "function_captures", None)
     if captures is None:
@@ -151,12 +151,12 @@ def _captured(graph: tf.Graph) -> dict[int, tf.Tensor]:
 
 @contextlib.contextmanager
 def noting_waits(body: tf.Graph) -> Iterator[dict[tf.Operation, list[tf.Operation]]]:
-    """Inside, notes which ops around a loop the new ops of its body were told to wait for.
+    """Inside, records which outer ops each new op of a loop's body is to wait for.
 
-    The body itself only knows them all together: the whole loop waits for them. 2.16 to 2.21.
+    The body itself keeps only the set of all of them, for which the whole loop waits. 2.16 to 2.21.
 
     Yields:
-      By op of the body: those around it.
+      A dict from each op of the body to the outer ops that it is to wait for.
     """
     waits: dict[tf.Operation, list[tf.Operation]] = {}
 
@@ -180,7 +180,7 @@ def noting_waits(body: tf.Graph) -> Iterator[dict[tf.Operation, list[tf.Operatio
 
 
 def forget_waits(body: tf.Graph, ops: Iterable[tf.Operation]) -> None:
-    """The loop does not wait for these ops around it: no step does (2.16 to 2.21)."""
+    """Removes outer ops that no step waits for from what the loop waits for (2.16 to 2.21)."""
     unwanted = set(ops)
     control = body.function_captures.control
     control -= {value for value in control if getattr(value, "op", value) in unwanted}
@@ -188,9 +188,9 @@ def forget_waits(body: tf.Graph, ops: Iterable[tf.Operation]) -> None:
 
 @contextlib.contextmanager
 def hashable_tensors() -> Iterator[None]:
-    """Inside, tensors of a loop's body can be keys of a dict, as those of any v1 graph can.
+    """Inside, tensors of a loop's body can be dict keys, as tensors of any v1 graph can.
 
-    Without, `init_feed_dict={placeholder: value}` is an error there. 2.16 to 2.21.
+    Otherwise `init_feed_dict={placeholder: value}` is an error there. 2.16 to 2.21.
     """
 
     def make(original: Callable) -> Callable:

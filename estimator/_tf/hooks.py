@@ -1,4 +1,4 @@
-"""What stock hooks hold, and how they count steps."""
+"""Private parts of TensorFlow's own hooks: their tensors, and how they count steps."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from estimator._tf.patches import patched
 
 
 def logging_hook_tensors(hook: tf.compat.v1.train.LoggingTensorHook) -> dict[str, Any]:
-    """The tensors, by tag, that a LoggingTensorHook was made with (2.16 to 2.21)."""
+    """Returns the tensors, by tag, that a LoggingTensorHook was made with (2.16 to 2.21)."""
     return hook._tensors
 
 
 def name_logging_hook_tags(hook: tf.compat.v1.train.LoggingTensorHook) -> None:
-    """Makes tags that are tensors, of a hook that was given a list, what it logs in their place.
+    """Converts the tags of a LoggingTensorHook to strings, as they are logged.
 
-    Tensors of a loop's body cannot be looked up in a dict. 2.16 to 2.21.
+    A hook that was given a list of tensors uses them as tags, but tensors of a loop's body cannot
+    be looked up in a dict. 2.16 to 2.21.
     """
     hook._tensors = {str(tag): tensor for tag, tensor in hook._tensors.items()}
     hook._tag_order = [str(tag) for tag in hook._tag_order]
@@ -28,52 +29,52 @@ def name_logging_hook_tags(hook: tf.compat.v1.train.LoggingTensorHook) -> None:
 def set_logging_hook_tensors(
     hook: tf.compat.v1.train.LoggingTensorHook, tensors: dict[str, tf.Tensor]
 ) -> None:
-    """Points a LoggingTensorHook at other tensors, before its `begin` (2.16 to 2.21)."""
+    """Replaces the tensors of a LoggingTensorHook, before its `begin` (2.16 to 2.21)."""
     hook._tensors = tensors
 
 
 def tell_steps_so_far(hook: tf.compat.v1.train.LoggingTensorHook, steps: int) -> None:
-    """Tells a LoggingTensorHook, which counts session calls, how many steps ran (2.16 to 2.21)."""
+    """Sets the step count of a LoggingTensorHook, which counts session calls (2.16 to 2.21)."""
     hook._iter_count = steps
 
 
 def summary_tensors(hook: tf.compat.v1.train.SummarySaverHook) -> list[tf.Tensor]:
-    """The serialized summaries that a SummarySaverHook writes (2.16 to 2.21)."""
+    """Returns the serialized summaries that a SummarySaverHook writes (2.16 to 2.21)."""
     return hook._get_summary_op() or []
 
 
 def set_summary_tensors(
     hook: tf.compat.v1.train.SummarySaverHook, tensors: list[tf.Tensor]
 ) -> None:
-    """Points a SummarySaverHook at other tensors (2.16 to 2.21)."""
+    """Replaces the summary tensors of a SummarySaverHook (2.16 to 2.21)."""
     hook._summary_op = tensors
 
 
 def final_ops(hook: tf.compat.v1.train.FinalOpsHook) -> Any:
-    """What a FinalOpsHook runs when training ends (2.16 to 2.21)."""
+    """Returns the ops that a FinalOpsHook runs when training ends (2.16 to 2.21)."""
     return hook._final_ops
 
 
 def last_step_of(hook: tf.compat.v1.train.StopAtStepHook) -> int | None:
-    """The step at which a StopAtStepHook stops; None before its session is there (2.16)."""
+    """Returns the step at which a StopAtStepHook stops; None before its session exists (2.16)."""
     return hook._last_step
 
 
 def set_steps_per_run(hook: tf.compat.v1.train.SessionRunHook, steps: int) -> None:
-    """Tells a stock hook that counts steps how many a session call runs (2.16 to 2.21)."""
+    """Tells a stock hook that counts steps how many steps a session call runs (2.16 to 2.21)."""
     if hasattr(hook, "_set_steps_per_run"):
         hook._set_steps_per_run(steps)
 
 
 def forget_request(hook: tf.compat.v1.train.SummarySaverHook) -> None:
-    """Keeps a SummarySaverHook from writing after the session call that it asked for (2.16)."""
+    """Cancels a SummarySaverHook's request to write after the current session call (2.16)."""
     hook._request_summary = False
 
 
 def step_timer(hook: tf.compat.v1.train.SessionRunHook) -> tuple[int, int | None] | None:
-    """How many steps a stock hook lets pass, and the step at which it last acted (2.16 to 2.21).
+    """Returns a stock hook's interval in steps, and the step at which it last acted (2.16 to 2.21).
 
-    None if it counts seconds or nothing; the step is None if it acts on the next call anyhow.
+    None if its interval is not in steps; the step is None if it acts on the next call in any case.
     """
     timer: Any = getattr(hook, "_timer", None)
     every_steps = getattr(timer, "_every_steps", None)
@@ -86,7 +87,7 @@ def step_timer(hook: tf.compat.v1.train.SessionRunHook) -> tuple[int, int | None
 def tell_next_step(hook: tf.compat.v1.train.SessionRunHook, step: int) -> None:
     """Tells a stock hook which step the next session call ends on (2.16 to 2.21).
 
-    SummarySaverHook and ProfilerHook take a call for one step.
+    SummarySaverHook and ProfilerHook assume that a call runs one step.
     """
     if getattr(hook, "_next_step", None) is not None:
         hook._next_step = step
@@ -95,7 +96,7 @@ def tell_next_step(hook: tf.compat.v1.train.SessionRunHook, step: int) -> None:
 def listeners_of(
     hook: tf.compat.v1.train.CheckpointSaverHook,
 ) -> Sequence[tf.compat.v1.train.CheckpointSaverListener]:
-    """Whom a CheckpointSaverHook tells of its saves (2.16 to 2.21)."""
+    """Returns the listeners of a CheckpointSaverHook (2.16 to 2.21)."""
     return hook._listeners
 
 
@@ -105,9 +106,10 @@ def listening(
     first: Sequence[tf.compat.v1.train.CheckpointSaverListener],
     last: Sequence[tf.compat.v1.train.CheckpointSaverListener],
 ) -> Iterator[None]:
-    """Inside, more listeners are told of a CheckpointSaverHook's saves, around its own.
+    """Inside, a CheckpointSaverHook has more listeners, before and after its own.
 
-    It takes listeners only when it is made, and may be used for another training. 2.16 to 2.21.
+    The hook takes listeners only in its constructor, and may be used for another training later.
+    2.16 to 2.21.
     """
     with patched(hook, "_listeners", lambda own: [*first, *own, *last]):
         yield

@@ -1,4 +1,4 @@
-"""Keras 3 and tf-keras: names of layers, dtype policies, metrics."""
+"""Private parts of Keras 3 and tf-keras: names of layers, dtype policies, metrics."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from estimator._tf.patches import patched
 def fresh_keras_names() -> Iterator[None]:
     """Inside, Keras 3 names its first Dense layer `dense` again, as in a new process.
 
-    The counters belong to the thread and only ever count up, so that a model built twice would
-    get other variable names and not match its checkpoint; `clear_session` would also throw away
-    the user's models. `keras.src...global_state` since Keras 3.0.
+    The counters are per thread and only increase, so that a model that is built twice would get
+    different variable names and not match its checkpoint. `clear_session` would also drop the
+    user's models. `keras.src...global_state` since Keras 3.0.
     """
     state = sys.modules.get("keras.src.backend.common.global_state")
     if state is None:
@@ -37,10 +37,10 @@ def fresh_keras_names() -> Iterator[None]:
 
 @contextlib.contextmanager
 def tf_keras_names_by_thread() -> Iterator[None]:
-    """Inside, tf-keras numbers the layers of each replica, which has a thread, on their own.
+    """Inside, tf-keras numbers the layers of each replica separately; replicas have own threads.
 
-    It numbers those of a graph, so the first replica's names would depend on where replicas wait
-    for each other in `model_fn`. Builds hold a lock. tf-keras 2.16 to 2.21.
+    By default it numbers layers per graph, so the first replica's names would depend on where
+    replicas wait for each other in `model_fn`. Builds hold a lock. tf-keras 2.16 to 2.21.
     """
     backend = sys.modules.get("tf_keras.src.backend")
     if backend is None:
@@ -60,9 +60,9 @@ def tf_keras_names_by_thread() -> Iterator[None]:
 def keras_policy(name: str) -> Iterator[None]:
     """Inside, layers of `tf.keras`, Keras 3 and tf-keras have this dtype policy.
 
-    All of it is public but whether tf-keras has policies at all: it refuses one, and its layers
-    follow their inputs, after `tf.compat.v1.disable_v2_behavior()`. That of Keras 3 is the
-    thread's, that of tf-keras the process's. tf-keras 2.16 to 2.21.
+    After `tf.compat.v1.disable_v2_behavior()`, tf-keras refuses a policy, and its layers use the
+    dtype of their inputs; only the check for that is private. The policy of Keras 3 is per thread,
+    that of tf-keras per process. tf-keras 2.16 to 2.21.
     """
     libraries = [tf.keras, *(sys.modules.get(name) for name in ("keras", "tf_keras"))]
     modules = {id(m): m for m in (getattr(lib, "mixed_precision", None) for lib in libraries) if m}
@@ -78,8 +78,8 @@ def keras_policy(name: str) -> Iterator[None]:
 
 
 def metric_variables(metric: Any) -> list[Sequence[tf.Variable]]:
-    """The TensorFlow variables behind a Keras metric's, each as its replicas' copies.
+    """Returns the TensorFlow variables of a Keras metric, each as the copies of all replicas.
 
-    Keras 3 wraps a `tf.Variable` in a variable of its own; a tf-keras variable is one.
+    A Keras 3 variable wraps a `tf.Variable`; a tf-keras variable is one.
     """
     return [copies(v if isinstance(v, tf.Variable) else v.value) for v in metric.variables]

@@ -1,4 +1,4 @@
-"""Keras optimizers in a graph that is built once: what they leave to eager execution."""
+"""Makes Keras optimizers work in a graph where they rely on eager execution."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from estimator._tf.patches import patched
 
 @contextlib.contextmanager
 def keras_optimizers_in_graphs() -> Iterator[None]:
-    """Inside, Keras optimizers take plain variables, and do in each step what is a step's.
+    """Inside, Keras optimizers accept plain variables, and run per step what belongs to a step.
 
-    - Muon and OptimizerMap ask a variable for its `path`, which only Keras's own variables have,
-      and Adafactor names its own after it, where a `/` is an error.
-    - Until it is built, LossScaleOptimizer scales by a Python number. Eagerly that is the first
-      step alone, but a graph would keep it.
-    - ScheduleFreeAdamW assigns where it is built; in a graph, each step would do so again.
-    - Nadam of tf-keras counts in Python how often it made what its variables share in a step.
+    - Muon and OptimizerMap use a variable's `path`, which only Keras's own variables have, and
+      Adafactor names its variables after the model's, where a `/` is an error.
+    - Until it is built, LossScaleOptimizer scales by a Python number. Eagerly that affects the
+      first step only, but a graph would keep the number.
+    - ScheduleFreeAdamW assigns variables in `build`; in a graph, each step would do so again.
+    - Nadam of tf-keras counts in Python how often the value that its variables share was computed.
 
     Builds hold a lock. keras.src.optimizers since Keras 3.3 (Muon and OptimizerMap: 3.10,
     ScheduleFreeAdamW: 3.13); tf-keras 2.16 to 2.21.
@@ -81,7 +81,7 @@ def _starting_at_weights(original: Callable) -> Callable:
 
 
 class _Made:
-    """In place of a count: whether what is made once a step was made yet."""
+    """Replaces a count of steps: whether the value that is computed once a step exists yet."""
 
     def __init__(self, is_made: bool) -> None:
         self._is_made = is_made
@@ -96,7 +96,7 @@ class _Made:
 
 
 def _counting_in_graph(original: Callable) -> Callable:
-    def build(self: Any, var_list: Any) -> None:  # Each `apply_gradients` calls it.
+    def build(self: Any, var_list: Any) -> None:  # Called by each `apply_gradients`.
         original(self, var_list)
         self._u_product_counter = _Made(False)
 
@@ -106,7 +106,7 @@ def _counting_in_graph(original: Callable) -> Callable:
 def _of_any_name(original: Callable) -> Callable:
     @functools.wraps(original)
     def make_variable(*args: Any, name: str | None = None, **kwargs: Any) -> Any:
-        # As Keras names what it makes by `add_variable_from_reference`.
+        # The replacement that Keras itself makes in `add_variable_from_reference`.
         name = name and name.replace("/", "_").replace(":", "_")
         return original(*args, name=name, **kwargs)
 
@@ -114,7 +114,7 @@ def _of_any_name(original: Callable) -> Callable:
 
 
 class _Backend:
-    """Keras's backend, whose variables may be given any name."""
+    """Keras's backend, but with variables that accept any name."""
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
@@ -136,8 +136,8 @@ def _of_path(original: Callable) -> Callable:
 
 def _giving_paths(original: Callable) -> Callable:
     def build(self: Any, var_list: Any) -> None:
-        # Up to Keras 3.12 Muon finds its slots by it, in each step, where each copy is on its own.
-        # The whole name: Keras makes the names of slots of it, which checkpoints have.
+        # Up to Keras 3.12 Muon looks up its slots by path in each step, for each copy separately.
+        # The path is the whole name, because Keras derives the slots' names in checkpoints from it.
         for variable in var_list:
             if isinstance(variable, tf.Variable):
                 for one in {id(v): v for v in (variable, *copies(variable))}.values():
@@ -170,7 +170,8 @@ def _building(waiting: dict[int, list[tf.Operation]]) -> Callable:
             for op in waiting.pop(id(self), []):
                 with op.graph.as_default(), tf.control_dependencies(None):
                     read = tf.convert_to_tensor(self.dynamic_scale.value)
-                    # Where replicas share the variable, the first may have updated it above.
+                    # If replicas share the variable, the first one may already have updated it, so
+                    # all use the first read.
                     set_input(op, reads.setdefault(_handle_behind(read), read))
 
         return build

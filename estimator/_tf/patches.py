@@ -1,4 +1,4 @@
-"""Replaces attributes of TensorFlow and Keras for a while; the only file that does so.
+"""Temporarily replaces attributes of TensorFlow and Keras; no other file does so.
 
 `docs/decisions/patches.md` lists every patch: what it replaces, why, and until when.
 """
@@ -16,16 +16,17 @@ _patched: dict[tuple[int, str], _Attribute] = {}
 
 @contextlib.contextmanager
 def patched(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    """Inside, `owner.name` is `make(original)`; afterwards it is what it was, after an error too.
+    """Replaces `owner.name` by `make(original)` inside the block, and restores it afterwards.
 
-    Blocks may be nested, and threads may enter and leave them in any order: each exit takes its own
-    replacement away and leaves those of the others in place, the earlier inside the later. All
-    threads see a replacement; one that is for some callers only asks who calls.
+    Blocks may be nested, and threads may enter and leave them in any order: each exit removes its
+    own replacement only. An earlier replacement is wrapped by a later one. All threads see a
+    replacement; one that is meant for some callers only must check who calls.
 
     Args:
       owner: a module, a class or an object.
-      name: of its attribute.
-      make: called with what to replace, and again whenever another replacement comes or goes.
+      name: the name of its attribute.
+      make: takes the value to replace and returns the replacement; called again whenever another
+        replacement of the attribute is added or removed.
     """
     with _lock:
         attribute = _patched.get((id(owner), name)) or _Attribute(owner, name)
@@ -43,19 +44,20 @@ def patched(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]
 
 
 class _Attribute:
-    """An attribute that is replaced now, and by what."""
+    """An attribute that is currently replaced, with its replacements."""
 
     def __init__(self, owner: Any, name: str) -> None:
         self.owner, self.name = owner, name
         self.layers: list[Callable[[Any], Any]] = []
         self._original = getattr(owner, name)
-        # What the owner inherits is deleted from it again, not set. The raw value: `getattr` would
-        # bind a class method. A tf.Graph has no __dict__; what is patched there are its methods.
+        # To restore an inherited attribute, it is deleted from the owner. The raw value is kept,
+        # because `getattr` would bind a class method. A tf.Graph has no __dict__; only its methods
+        # are patched.
         own = getattr(owner, "__dict__", {})
         self._own = {name: own[name]} if name in own else {}
 
     def show(self, layers: list[Callable[[Any], Any]]) -> None:
-        """Gives the owner the original inside these layers."""
+        """Sets the owner's attribute to the original wrapped by these layers."""
         value = self._original
         for make in layers:
             value = make(value)
@@ -69,6 +71,6 @@ class _Attribute:
 
 
 def patches_in_force() -> list[tuple[Any, str]]:
-    """The owners and names of all attributes that are replaced now."""
+    """Returns the owners and names of all attributes that are currently replaced."""
     with _lock:
         return [(attribute.owner, attribute.name) for attribute in _patched.values()]

@@ -1,4 +1,4 @@
-"""Random ops: their seeds, and how often one has drawn."""
+"""Private parts of random ops: their seeds, and the counters of the loops around them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from estimator._tf.patches import patched
 
 
 def swap_seed_counter(graph: tf.Graph, count: int) -> int:
-    """Sets how many op seeds `graph` has given out; returns the number before.
+    """Sets the number of op seeds that `graph` has assigned; returns the previous number.
 
-    An op without a seed of its own gets the graph's seed and this count. 2.16 to 2.21.
+    An op without a seed of its own gets the graph's seed and this number. 2.16 to 2.21.
     """
     before = _random_seed._graph_to_seed_dict.get(graph, 0)
     _random_seed._graph_to_seed_dict[graph] = count
@@ -31,11 +31,14 @@ def swap_seed_counter(graph: tf.Graph, count: int) -> int:
 
 @contextlib.contextmanager
 def random_ops_replaced(draw: Callable[..., Any], names: Iterable[str]) -> Iterator[None]:
-    """Inside, a call of one of these functions of `gen_random_ops` is one of `draw`.
+    """Inside, calls of these functions of `gen_random_ops` call `draw` instead, on all threads.
 
-    Every public random function calls one, on any thread. In branches and loops an op cannot be
-    exchanged once it is made, so it has to happen here. `draw` is given the function's name, the
-    function and its arguments. Builds hold a lock. 2.16 to 2.21.
+    Every public random function calls one of them. Inside branches and loops an existing op cannot
+    be replaced, so its function is. Builds hold a lock. 2.16 to 2.21.
+
+    Args:
+      draw: is called with the function's name, the function, and its arguments.
+      names: the names of the functions.
     """
     with contextlib.ExitStack() as stack:
         for name in names:
@@ -46,10 +49,10 @@ def random_ops_replaced(draw: Callable[..., Any], names: Iterable[str]) -> Itera
 
 @contextlib.contextmanager
 def keras_seeds_replaced(replaced: Callable[[tf.Tensor], tf.Tensor]) -> Iterator[None]:
-    """Inside, the seed of each random op without state that Keras makes is that of `replaced`.
+    """Inside, stateless random ops that Keras itself makes get the seed `replaced(seed)`.
 
-    Keras 3 draws with such ops alone, from seeds that all replicas hold alike; the user's own calls
-    of them are left alone. random_ops_util.get_key_counter_alg 2.16 to 2.21.
+    Keras 3 only draws with such ops, from seeds that are equal on all replicas. Calls by user code
+    are not affected. random_ops_util.get_key_counter_alg 2.16 to 2.21.
     """
 
     def make(original: Callable) -> Callable:
@@ -60,14 +63,14 @@ def keras_seeds_replaced(replaced: Callable[[tf.Tensor], tf.Tensor]) -> Iterator
 
 
 def loop_counters(graph: tf.Graph) -> list[tf.Tensor] | None:
-    """How often the loops around an op made here have turned, those outside first.
+    """Returns the iteration counters of the loops around the current position, outermost first.
 
     The body and the condition of a v2 loop take its counter as their first argument. 2.16 to 2.21.
 
     Returns:
-      A scalar for each loop inside `graph`. None if they do not say how often the op ran: the
-      default graph is not inside `graph`, or the op is in a function, which may be called from
-      anywhere, in a v1 loop, which has no counter, or in a vectorized map, where it runs once.
+      A scalar for each loop inside `graph`. None if they do not tell how often an op made here has
+      run: if the default graph is not inside `graph`, or the op is in a function, which may be
+      called from anywhere, in a v1 loop, which has no counter, or in a vectorized map.
     """
     inside = outer_graphs(tf.compat.v1.get_default_graph())
     if tf.executing_eagerly() or graph not in inside:

@@ -1,4 +1,4 @@
-"""Assignments on replicas: in branches, and to variables that the replicas share."""
+"""Assignments by replicas: in branches, and to variables that replicas share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from estimator._tf.v1_branches import is_in_v1_branch
 
 
 def shares_variables(strategy: tf.distribute.Strategy) -> bool:
-    """Whether the replicas of a process share one copy of each variable (2.16 to 2.21)."""
+    """Returns whether the replicas of a process share one copy of each variable (2.16 to 2.21)."""
     return isinstance(strategy.extended, _ps.ParameterServerStrategyExtended)
 
 
@@ -26,13 +26,18 @@ def shares_variables(strategy: tf.distribute.Strategy) -> bool:
 def first_replica_updates(
     strategy: tf.distribute.Strategy, all_do_the_same: Callable[[], bool]
 ) -> Iterator[None]:
-    """Inside, only the first replica assigns while `all_do_the_same` on its thread.
+    """Inside, only the first replica assigns shared variables while `all_do_the_same()` is true.
 
-    TensorFlow has all replicas meet for each assignment, which they cannot do in a branch, and
-    needs to be told how to reduce their values, which Keras does not say of an optimizer's state.
+    By default all replicas synchronize for each assignment, which is impossible in a branch, and
+    their values are reduced as the variable's `aggregation` says, which Keras does not set for an
+    optimizer's state.
 
     `_use_merge_call` and `_replica_ctx_update` of the extended class, and `_assign_func` of
     AggregatingVariable, 2.16 to 2.21.
+
+    Args:
+      strategy: a strategy whose replicas share variables.
+      all_do_the_same: returns whether all replicas now assign the same values, on this thread.
     """
     extended = strategy.extended
 
@@ -71,9 +76,9 @@ def first_replica_updates(
 
 @contextlib.contextmanager
 def assignments_in_branches_explained() -> Iterator[None]:
-    """Inside, an assignment for which replicas would meet in a branch is an error that says so.
+    """Inside, an assignment that would synchronize replicas in a branch raises a clear error.
 
-    TensorFlow's speaks of a `merge_call`. `graph` of the thread of a replica,
+    TensorFlow's error is about a `merge_call`. `graph` of a replica's thread,
     values._on_write_update_replica and AggregatingVariable._assign_func, 2.16 to 2.21.
     """
     with (

@@ -1,4 +1,4 @@
-"""Sessions and Scaffolds."""
+"""Private parts of sessions and Scaffolds: fast calls, and calls that can be abandoned."""
 
 from __future__ import annotations
 
@@ -18,12 +18,17 @@ from tensorflow.core.protobuf import config_pb2 as _config_pb2
 def make_callable(
     session: tf.compat.v1.Session, fetches: Sequence[Any], feeds: Sequence[tf.Tensor]
 ) -> Callable[..., list]:
-    """A function of arrays, of the dtypes of `feeds`, that runs `fetches` and returns a list.
+    """Returns a function that takes arrays for `feeds`, runs `fetches`, and returns a list.
 
-    The public `Session.make_callable` goes through all of `Session.run` if anything is fed: 0.1 ms
-    of Python a call. `_do_call` adds to an error where the program made the op. 2.16 to 2.21.
+    With feeds, the public `Session.make_callable` runs all of `Session.run`: 0.1 ms of Python per
+    call. `_do_call` adds to errors where the program made the op. 2.16 to 2.21.
+
+    Args:
+      session: runs the fetches.
+      fetches: tensors and operations.
+      feeds: what to feed; the arrays must have their dtypes.
     """
-    # A callable knows no composite tensors, and nothing that is fed as well.
+    # Such callables support neither composite tensors nor fetches that are also fed.
     is_simple = all(isinstance(fetch, tf.Tensor | tf.Operation) for fetch in fetches)
     if not is_simple or not {id(feed) for feed in feeds}.isdisjoint(map(id, fetches)):
         return session.make_callable(list(fetches), feed_list=list(feeds))
@@ -44,14 +49,14 @@ def make_callable(
 
 
 class InterruptibleSession(tf.compat.v1.Session):
-    """A session whose calls can be given up: one to a server that is gone never returns.
+    """A session whose calls can be abandoned: a call to a server that is gone never returns.
 
-    `_do_call` is where all calls pass, also those of callables, which tell the server when they are
-    garbage, unless `_closed` is set. 2.16 to 2.21.
+    All calls pass through `_do_call`. A callable that is garbage-collected notifies the server,
+    unless `_closed` is set. 2.16 to 2.21.
 
     Attributes:
-      wait: called with an event that is set when a call, which another thread makes, has returned;
-        what it raises ends the waiting, and the use of the session. None makes plain calls.
+      wait: waits for a call that another thread makes: it is called with an event that is set when
+        the call has returned. If it raises, the session is abandoned. None makes direct calls.
     """
 
     def __init__(
@@ -61,19 +66,19 @@ class InterruptibleSession(tf.compat.v1.Session):
         config: tf.compat.v1.ConfigProto,
         wait: Callable[[threading.Event], None] | None,
     ) -> None:
-        """Opens it; the first call reaches the server."""
+        """Opens the session; only the first call contacts the server."""
         super().__init__(target, graph=graph, config=config)
         self.wait = wait
         self._idle: list[_CallThread] = []
 
     def give_up(self) -> None:
-        """Abandons the session: neither its end nor that of a callable is told to the server."""
+        """Abandons the session without notifying the server, also of callables that are freed."""
         self._closed = True
         self._end_idle_threads()
 
     def close(self) -> None:
-        """Closes it; that the server is gone, perhaps for another, does not matter."""
-        if self._closed or sys.is_finalizing():  # Then no thread starts any more.
+        """Closes the session; ignores that the server is gone or was restarted."""
+        if self._closed or sys.is_finalizing():  # No thread can start during finalization.
             return
         with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
             self._wait_for(super().close)
@@ -85,7 +90,7 @@ class InterruptibleSession(tf.compat.v1.Session):
     def _wait_for(self, function: Callable, *args: Any) -> Any:
         if self.wait is None:
             return function(*args)
-        # Starting a thread for each call would cost more than handing the call to one that waits.
+        # Reusing an idle thread costs less than starting one for each call.
         thread = self._idle.pop() if self._idle else _CallThread()
         is_done, outcome = thread.start_call(function, args)
         try:
@@ -103,19 +108,19 @@ class InterruptibleSession(tf.compat.v1.Session):
 
 
 class _CallThread:
-    """A thread that makes one call after the other."""
+    """A daemon thread that makes one call at a time."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        # A thread of a pool would be waited for when the process ends.
+        # Not a thread pool: the process would wait for its threads at exit.
         threading.Thread(target=_make_calls, args=[self._calls], daemon=True).start()
-        # Whoever forgets to close a session must not leave a thread.
+        # Ends the thread of a session that is dropped without being closed.
         weakref.finalize(self, self._calls.put, None)
 
     def start_call(
         self, function: Callable, args: tuple
     ) -> tuple[threading.Event, concurrent.futures.Future]:
-        """Starts it; returns what is set when it has returned, and what then has its outcome."""
+        """Starts a call; returns an event that is set when it has returned, and its future."""
         is_done, outcome = threading.Event(), concurrent.futures.Future[Any]()
 
         def call() -> None:
@@ -129,14 +134,14 @@ class _CallThread:
         return is_done, outcome
 
     def end(self) -> None:
-        """Ends the thread after the call that it is in."""
+        """Ends the thread after its current call."""
         self._calls.put(None)
 
 
 def _make_calls(calls: queue.SimpleQueue[Callable[[], None] | None]) -> None:
     while (call := calls.get()) is not None:
         call()
-        del call  # It would keep the session as long as the thread waits for another.
+        del call  # Otherwise it keeps the session alive while the thread waits for the next call.
 
 
 def open_session(
@@ -145,13 +150,13 @@ def open_session(
     config: tf.compat.v1.ConfigProto,
     wait: Callable[[threading.Event], None] | None,
 ) -> tf.compat.v1.Session:
-    """A session on a graph; an `InterruptibleSession` if there is a way to wait for its calls."""
+    """Opens a session on a graph: an `InterruptibleSession` if `wait` is given."""
     if wait is None:
         return tf.compat.v1.Session(target, graph=graph, config=config)
     return InterruptibleSession(target, graph, config, wait)
 
 
 def set_scaffold_parts(scaffold: tf.compat.v1.train.Scaffold, parts: dict[str, Any]) -> None:
-    """Gives a Scaffold its parts, as finalizing it does, which finalizes the graph too (2.16)."""
+    """Sets parts of a Scaffold, as its `finalize` does, which also finalizes the graph (2.16)."""
     for name, part in parts.items():
         setattr(scaffold, f"_{name}", part)

@@ -1,4 +1,4 @@
-"""Event files, and the ops of v1 summaries."""
+"""Private parts of event file writers, and of the ops of v1 summaries."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _file_writer_numbers = itertools.count()
 
 
 def file_writer(directory: str) -> tf.compat.v1.summary.FileWriter:
-    """The one that FileWriterCache has for `directory`, or a new one in a file of its own.
+    """Returns FileWriterCache's writer for `directory`; a new one gets a unique file name.
 
-    The cache names a file after the second it is made in, and a later one of that second would
-    take its place. 2.16 to 2.21.
+    By default the file name only has the current second, so a second writer within the same second
+    would replace the file. 2.16 to 2.21.
     """
     cache = tf.compat.v1.summary.FileWriterCache
     with cache._lock, tf.Graph().as_default():
@@ -33,9 +33,9 @@ def file_writer(directory: str) -> tf.compat.v1.summary.FileWriter:
 
 
 def close_file_writer(directory: str) -> None:
-    """Closes the event file that FileWriterCache has for `directory`, and forgets it.
+    """Closes FileWriterCache's writer for `directory`, and removes it from the cache.
 
-    In public the cache can only be cleared as a whole, with the writers of others. 2.16 to 2.21.
+    The public API can only clear the whole cache, with the writers of others. 2.16 to 2.21.
     """
     cache = tf.compat.v1.summary.FileWriterCache
     with cache._lock:
@@ -56,10 +56,13 @@ _SUMMARY_OPS = (
 
 @contextlib.contextmanager
 def summary_ops_replaced(make: Callable[..., Any]) -> Iterator[None]:
-    """Inside, a call of a function that makes a v1 summary's op is one of `make`.
+    """Inside, calls of the functions that make the ops of v1 summaries call `make` instead.
 
-    `tf.compat.v1.summary` calls them, and looks at nothing of what they return. `make` is given the
-    function and its arguments. Builds hold a lock. gen_logging_ops 2.16 to 2.21.
+    `tf.compat.v1.summary` calls these functions and returns their results unchanged. Builds hold a
+    lock. gen_logging_ops 2.16 to 2.21.
+
+    Args:
+      make: is called with the function and its arguments.
     """
     with contextlib.ExitStack() as stack:
         for name in _SUMMARY_OPS:

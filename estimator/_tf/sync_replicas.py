@@ -1,4 +1,4 @@
-"""SyncReplicasOptimizer, whose queues and threads fit neither a loop nor one worker."""
+"""Replaces SyncReplicasOptimizer's queues and threads, or refuses it where it cannot work."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from estimator._tf.patches import patched
 
 @contextlib.contextmanager
 def sync_replicas_refused(message: str) -> Iterator[None]:
-    """Inside, a SyncReplicasOptimizer raises: it has queues, and an op that waits for them.
+    """Inside, a SyncReplicasOptimizer raises ValueError with this message.
 
-    Neither can be in a loop's body, and it would fail there with a message that says nothing.
-    Builds hold a lock. 2.16 to 2.21.
+    It makes queues, and ops that wait for them. In a loop's body that fails with an unhelpful
+    message. Builds hold a lock. 2.16 to 2.21.
     """
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
@@ -30,11 +30,12 @@ def sync_replicas_refused(message: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def sync_replicas_in_line() -> Iterator[None]:
-    """Inside, the optimizer in a SyncReplicasOptimizer applies gradients as a part of the step.
+    """Inside, a SyncReplicasOptimizer applies gradients with its inner optimizer within the step.
 
-    The other collects those of several workers, for a thread of the chief to apply. With one worker
-    there is nothing to collect, and what a thread does is in no loop, in no order with a save, and
-    in no resumed run. Its hook finds what it looks for. Builds hold a lock. 2.16 to 2.21.
+    By default it collects the gradients of several workers, and a thread of the chief applies them.
+    With one worker there is nothing to collect, and a thread's updates would be outside of loops
+    and in no fixed order with saves. The attributes that its hook needs are set. Builds hold a
+    lock. 2.16 to 2.21.
     """
     owner = tf.compat.v1.train.SyncReplicasOptimizer
     with patched(owner, "apply_gradients", lambda original: _apply_in_line):
@@ -65,7 +66,7 @@ def _apply_in_line(
         self.local_step_init_op = self.chief_init_op = tf.no_op()
         self.ready_for_local_init_op = tf.constant([], tf.string)
         self._global_step = copies(global_step)[0]
-        # The hook puts tokens into it, for which no step waits.
+        # The hook enqueues tokens, but no step waits for them.
         self._sync_token_queue = tf.queue.FIFOQueue(-1, global_step.dtype.base_dtype, shapes=())
     self._gradients_applied = True
     return train_op

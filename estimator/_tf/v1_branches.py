@@ -1,6 +1,6 @@
-"""Conds and loops of Switch and Merge, as v1 control flow makes them, which are no single ops.
+"""Conds and loops of v1 control flow, which consist of Switch and Merge ops.
 
-An op in a branch that is not taken never runs, nor does what waits for it.
+An op in a branch that is not taken never runs, and neither does an op that waits for it.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import tensorflow as tf
 
 
 def is_in_v1_branch(graph: tf.Graph) -> bool:
-    """Whether ops are made in a cond or a loop of v1 control flow (2.16 to 2.21)."""
+    """Returns whether new ops are made in a cond or loop of v1 control flow (2.16 to 2.21)."""
     return any(True for _ in _enclosing(graph._get_control_flow_context()))
 
 
 def after_v1_branches(op: tf.Operation, other: tf.Operation | None = None) -> tf.Operation:
-    """Returns what `other` may wait for, to run after `op` whether or not its branch is taken.
+    """Returns an op that `other` can wait for to run after `op`, even if its branch is not taken.
 
     ControlFlowContext, CondContext.pred and branch, and Graph._set_control_flow_context, 2.16 to
     2.21.
 
     Args:
-      op: perhaps in a cond of v1 control flow.
-      other: the op that is to wait; None is one in no branch.
+      op: an op that may be in a cond of v1 control flow.
+      other: the op that is to wait; None for an op outside of any branch.
 
     Raises:
-      ValueError: `op` is in a loop, which nothing outside can wait for.
+      ValueError: `op` is in a v1 loop, and no op outside of it can wait for `op`.
     """
     around = [] if other is None else list(_enclosing(other._get_control_flow_context()))
     for context in _enclosing(op._get_control_flow_context()):

@@ -1,4 +1,4 @@
-"""Which variables an op reads and writes, inside the functions that it runs, too."""
+"""Finds the variables that an op reads and writes, also inside functions that it runs."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from estimator._tf.callers import is_called_by_keras
 from estimator._tf.graph import capture_source
 from estimator._tf.patches import patched
 
-# They take a variable's handle and leave its value alone, and TensorFlow does not list them.
+# Ops that do not write to a variable whose handle they take, and are not on TensorFlow's list.
 _NO_WRITES = {"VarIsInitializedOp", "DestroyResourceOp"}
 
-# v1 control flow hands a handle on by these.
+# The ops through which v1 control flow passes a handle.
 _PASS_ON = {"Switch", "RefSwitch", "Enter", "Identity"}
 
 
 def written_resources(op: tf.Operation) -> list[tf.Tensor]:
-    """The resources among the inputs of `op` that it may change, also inside a function.
+    """Returns the resource inputs that `op`, or a function that it runs, may write to.
 
-    TensorFlow's automatic control dependencies keep a list of the ops that only read, and note on
-    each cond, loop and call what its functions only read; whatever has no such note is taken to
-    write. `auto_control_deps_utils` 2.16 to 2.21.
+    TensorFlow's automatic control dependencies list the ops that only read, and record on each
+    cond, loop and call which inputs its functions only read; anything else counts as a write.
+    `auto_control_deps_utils` 2.16 to 2.21.
     """
     if not _may_write(op.type):
         return []
@@ -42,13 +42,13 @@ def written_resources(op: tf.Operation) -> list[tf.Tensor]:
 
 
 def written_handles(op: tf.Operation) -> list[tf.Tensor]:
-    """Those of `written_resources` that are handles of variables."""
+    """Returns the handles of variables among `written_resources(op)`."""
     return [handle for handle in written_resources(op) if _is_of_variable(handle)]
 
 
 @functools.cache
 def _may_write(op_type: str) -> bool:
-    """Whether an op of this type may change a variable; only such are looked at closely."""
+    """Returns whether ops of this type may write to a variable; a cheap first check."""
     definition = _op_defs.get(op_type)
     if definition is None:  # A function that is called by its name.
         return True
@@ -63,9 +63,9 @@ def _has_function(op_type: str) -> bool:
 
 
 def runs_a_function(op: tf.Operation) -> bool:
-    """Whether `op` is a cond, a loop or a call, whose inside may read and write variables.
+    """Returns whether `op` is a cond, a loop or a call, which may read and write variables inside.
 
-    The registry of op definitions has no public name; 2.16 to 2.21.
+    The registry of op definitions has no public name. 2.16 to 2.21.
     """
     return _has_function(op.type)
 
@@ -75,7 +75,7 @@ def _is_of_variable(handle: tf.Tensor) -> bool:
 
 
 def variable_source(handle: tf.Tensor) -> tf.Tensor:
-    """The handle in the outermost graph that `handle`, in branches and loops, stands for."""
+    """Returns the handle in the outermost graph that `handle` captures in branches and loops."""
     source = capture_source(handle)
     while source.op.type in _PASS_ON:
         source = capture_source(source.op.inputs[0])
@@ -84,11 +84,12 @@ def variable_source(handle: tf.Tensor) -> tf.Tensor:
 
 @contextlib.contextmanager
 def branches_noted(note: Callable[[Any], None]) -> Iterator[None]:
-    """Inside, `note` is given the graph of each branch and loop once its ops are made.
+    """Inside, `note` is called with the graph of each branch and loop when its ops are complete.
 
-    They are not a function yet: ops that `note` adds to its `control_outputs` run whenever the
-    function does. Not those inside a `tf.function`, where all that writes runs anyway. Builds hold
-    a lock. func_graph_from_py_func, FuncGraph.control_outputs 2.16 to 2.21.
+    The graph is not a function yet: ops that `note` adds to its `control_outputs` run whenever the
+    function does. Branches and loops inside a `tf.function` are left out, because there all ops
+    that write run anyway. Builds hold a lock. func_graph_from_py_func, FuncGraph.control_outputs
+    2.16 to 2.21.
     """
     kinds = (
         _func_graphs.CondBranchFuncGraph,
@@ -111,10 +112,10 @@ def branches_noted(note: Callable[[Any], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def keras_control_flow_v2() -> Iterator[None]:
-    """Inside, a cond or a loop that Keras makes is one op, whatever v1 switches are set.
+    """Inside, a cond or loop that Keras makes is one functional op, even if v2 is disabled.
 
-    After `tf.compat.v1.disable_v2_behavior()` it would be built of Switch and Merge by hand: a cond
-    without outputs, as Keras has some, is an error there. Builds hold a lock.
+    After `tf.compat.v1.disable_v2_behavior()` it would consist of Switch and Merge ops, and a cond
+    without outputs, which Keras uses, would be an error. Builds hold a lock.
     control_flow_util.EnableControlFlowV2 2.16 to 2.21.
     """
 
