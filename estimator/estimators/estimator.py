@@ -1,4 +1,4 @@
-"""`Estimator`: each verb resolves, builds and runs, in a few lines."""
+"""The `Estimator` class: each method checks its arguments, builds a program and runs it."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ _log = logging.getLogger("estimator")
 class Estimator:
     """Trains, evaluates, predicts with and exports the model that a `model_fn` describes.
 
-    `evaluate` and `predict` keep their graph and session; `close`, or leaving a `with` block,
-    frees them, and so does dropping the object.
+    `evaluate` and `predict` keep their graph and session for further calls. `close`, leaving a
+    `with` block, or dropping the object frees them.
     """
 
     def __init__(
@@ -71,15 +71,16 @@ class Estimator:
         Args:
           model_fn: returns an EstimatorSpec. It takes any of `features`, `labels`, `mode`,
             `params`, `config`.
-          model_dir: for checkpoints and event files; else the config's, else a temporary one.
-          config: how to run; the default RunConfig if None.
+          model_dir: the directory for checkpoints and event files; by default the config's, or a
+            temporary directory.
+          config: how to run; None for the default RunConfig.
           params: a dict, or any object; each call of `model_fn` and `input_fn` gets a deep copy.
-          warm_start_from: where first values come from if `train` finds no checkpoint in
-            `model_dir`: WarmStartSettings, or for all trainable variables the path of a
-            checkpoint, of a directory of checkpoints, or of a SavedModel. Read only then.
+          warm_start_from: the source of initial values if there is no checkpoint in `model_dir`:
+            WarmStartSettings, or, to load all trainable variables, the path of a checkpoint, of a
+            directory of checkpoints, or of a SavedModel. Read only when it is needed.
 
         Raises:
-          TypeError, ValueError: an argument is wrong.
+          TypeError, ValueError: an argument is invalid.
         """
         self._take_arguments(model_fn, model_dir, config, params, warm_start_from, Batches)
 
@@ -92,11 +93,11 @@ class Estimator:
         warm_start_from: str | bytes | os.PathLike | WarmStartSettings | None,
         make_batches: Callable[[RunConfig, Any], Batches],
     ) -> None:
-        """Checks and keeps the constructor's arguments, and the batches that are made of them."""
+        """Checks and stores the constructor's arguments, and makes the batches from them."""
         check: Callable[..., None] = self._assert_members_are_not_overridden
         if inspect.ismethod(check):
             check()
-        else:  # A staticmethod of a program, which takes the estimator.
+        else:  # Some programs override it with a staticmethod that takes the estimator.
             check(self)
         check_model_fn(model_fn)
         check_takes_params(model_fn, params)
@@ -109,7 +110,7 @@ class Estimator:
         elif self._model_dir is None:
             self._model_dir = tempfile.mkdtemp()
             _log.warning("No `model_dir` is given; using the temporary %s", self._model_dir)
-        # A smoke run evaluates what was trained before, until it has trained itself.
+        # A smoke run uses the checkpoints of earlier training until it has one of its own.
         self._checkpoint_dirs = list(dict.fromkeys(filter(None, [self._model_dir, given])))
         cluster = dataclasses.replace(self._config.obeyed_cluster(), model_dir=None)
         self._config = self._config.replace(model_dir=self._model_dir, cluster=cluster)
@@ -123,13 +124,14 @@ class Estimator:
         self._trained_on: Any = None
         self._train_result: TrainResult | None = None
 
-    # What it is.
+    # Properties, and reading checkpoints.
 
     @property
     def model_fn(self) -> Callable:
-        """The model function with `params` bound to it: `model_fn(features, labels, mode, config)`.
+        """The model function with `params` bound: `model_fn(features, labels, mode, config)`.
 
-        For a model_fn around it. It takes all four, whatever the function that it calls takes.
+        For use in another `model_fn`. It takes all four arguments, even if the original takes
+        fewer.
         """
 
         def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
@@ -141,42 +143,49 @@ class Estimator:
 
     @property
     def model_dir(self) -> str:
-        """Where checkpoints and event files are."""
+        """The directory of checkpoints and event files."""
         return str(self._model_dir)
 
     @property
     def config(self) -> RunConfig:
-        """How it runs, with the `model_dir` filled in."""
+        """The RunConfig, with `model_dir` set."""
         return self._config
 
     @property
     def params(self) -> Any:
-        """A deep copy of what the constructor was given; {} if nothing."""
+        """A deep copy of the constructor's `params`; {} by default."""
         return copy.deepcopy(self._params)
 
     @property
     def train_result(self) -> TrainResult | None:
-        """Where the last `train` ended and why, also by a signal; None before, or if it failed."""
+        """How the last `train` ended, also if by a signal; None before `train`, or if it failed."""
         return self._train_result
 
     def eval_dir(self, name: str | None = None) -> str:
-        """Where the event file of an evaluation of that name is."""
+        """Returns the directory of the event file of the evaluation of that name."""
         return os.path.join(self.model_dir, "eval" if not name else f"eval_{name}")
 
     def latest_checkpoint(self) -> str | None:
-        """The newest whole checkpoint in `model_dir`, None if there is none."""
+        """Returns the path of the newest whole checkpoint in `model_dir`; None if there is none."""
         return files.latest_checkpoint(self.model_dir)
 
     def get_variable_names(self) -> list[str]:
-        """The names in the newest checkpoint."""
+        """Returns the names of all variables in the newest checkpoint.
+
+        Raises:
+          ValueError: there is no checkpoint.
+        """
         return [name for name, _ in tf.train.list_variables(self._existing_checkpoints(None)[0])]
 
     def get_variable_value(self, name: str) -> np.ndarray:
-        """The value of a variable in the newest checkpoint.
+        """Returns the value of a variable in the newest checkpoint.
+
+        Args:
+          name: the name of the variable, without ":0".
 
         Raises:
-          ValueError: there is no checkpoint, or no such variable (then it is a
-            tf.errors.NotFoundError, too).
+          ValueError: there is no checkpoint, or no such variable; the latter is a
+            tf.errors.NotFoundError, too.
         """
         names = self.get_variable_names()
         if name not in names:
@@ -184,16 +193,16 @@ class Estimator:
         return tf.train.load_variable(self._existing_checkpoints(None)[0], name)
 
     def explain(self, *, steps: int | None = None, max_steps: int | None = None) -> None:
-        """Prints what the verbs will do: where they run, on which batches, what is written when.
+        """Prints where and on which batches the methods will run, and what they write when.
 
-        Nothing is built and nothing is written.
+        Builds nothing and writes nothing.
 
         Args:
           steps: as for `train`.
-          max_steps: likewise.
+          max_steps: as for `train`.
 
         Raises:
-          TypeError, ValueError: an argument is wrong, or the strategy cannot be made.
+          TypeError, ValueError: an argument is invalid, or the strategy cannot be made.
         """
         arguments.check_steps(steps, max_steps)
         facts = self._facts()
@@ -203,10 +212,10 @@ class Estimator:
         print(explain(facts, steps, max_steps))
 
     def __repr__(self) -> str:
-        """What matters, on a few lines."""
+        """Returns the class and its most important arguments, on a few lines."""
         return call_in_words(type(self).__name__, self._shown())
 
-    # The verbs.
+    # Training, evaluation, prediction and export.
 
     @no_internal_deprecations()
     def train(
@@ -217,26 +226,28 @@ class Estimator:
         max_steps: int | None = None,
         saving_listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener] | None = None,
     ) -> Estimator:
-        """Trains, going on from the newest checkpoint and from where the input stood at it.
+        """Trains, continuing from the newest checkpoint and from the input position saved with it.
 
         Args:
           input_fn: returns a tf.data.Dataset of (features, labels), or the tensors themselves. It
             takes any of `params`, `mode`, `config`, `input_context`. Called once; each replica
-            takes its next batch.
-          hooks: called around each session call, which is a loop of steps.
-          steps: how many more.
-          max_steps: the global step to stop at; excludes `steps`. With neither, the input's end.
-          saving_listeners: told of every checkpoint.
+            takes one batch after another.
+          hooks: called around each session call, which runs a loop of steps.
+          steps: how many further steps to train.
+          max_steps: the global step to stop at; excludes `steps`. Without either, training stops
+            at the end of the input.
+          saving_listeners: called around every save of a checkpoint.
 
         Returns:
-          Itself; `train_result` says where it stopped and why.
+          Itself; `train_result` says where training stopped and why.
 
         Raises:
           tf.compat.v1.train.NanLossDuringTrainingError: by default, if the loss is not finite.
-          KeyboardInterrupt: on SIGINT, after the loop that runs has ended and its step is saved.
-          SystemExit: on SIGTERM likewise; the code is 143.
-          ValueError: an argument is wrong, this task of a cluster does not train, or what
-            `warm_start_from` names is not there or does not fit the model.
+          KeyboardInterrupt: SIGINT was received; the current loop has ended and its last step is
+            saved.
+          SystemExit: SIGTERM was received, likewise; the exit code is 143.
+          ValueError: an argument is invalid, this task of a cluster does not train, or the source
+            of `warm_start_from` does not exist or does not fit the model.
         """
         check_task_trains(self._config.cluster)
         check_input_fn(input_fn)
@@ -247,7 +258,7 @@ class Estimator:
         start = files.checkpoint_step(found[0]) if found else 0
         if self._config.smoke:
             steps, max_steps = smoke.limit_training(steps, max_steps, start or 0)
-        # Of a cluster the chief alone knows where training stands, and the others wait for it.
+        # In a cluster, only the chief knows the global step, and the other tasks wait for it.
         is_alone = self._config.cluster.is_alone
         if is_alone and max_steps is not None and start is not None and start >= max_steps:
             warn_of_no_steps(start, max_steps)
@@ -294,13 +305,14 @@ class Estimator:
 
         Args:
           input_fn: as for `train`.
-          steps: at most this many global batches; None for all.
+          steps: the maximum number of global batches; None for all.
           hooks: called around each batch.
-          checkpoint_path: the newest if None, and if nothing was saved yet, the initial values.
-          name: of the evaluation, for its directory; see `eval_dir`.
+          checkpoint_path: the checkpoint to evaluate; None for the newest, or for the initial
+            values if there is no checkpoint.
+          name: the name of the evaluation, which sets its directory; see `eval_dir`.
 
         Returns:
-          The metrics by name, "loss" and "global_step".
+          The metrics by name, with "loss" and "global_step".
 
         Raises:
           ValueError: there is no checkpoint at `checkpoint_path`, or the input is empty or never
@@ -322,20 +334,20 @@ class Estimator:
         hooks: Sequence[Hook] | None = None,
         name: str | None = None,
     ) -> dict[str, Any]:
-        """`evaluate` of weights that are in no checkpoint; InMemoryEvaluatorHook calls it.
+        """Evaluates weights in memory instead of a checkpoint; InMemoryEvaluatorHook calls it.
 
         Args:
-          state: what `estimator.checkpoint.memory_checkpoint.read_state` read.
-          input_fn: as for `evaluate`, like all that follow.
-          steps: see there.
-          hooks: see there.
-          name: see there.
+          state: the result of `estimator.checkpoint.memory_checkpoint.read_state`.
+          input_fn: as for `evaluate`.
+          steps: as for `evaluate`.
+          hooks: as for `evaluate`.
+          name: as for `evaluate`.
 
         Returns:
-          As `evaluate`.
+          The metrics by name, with "loss" and "global_step".
 
         Raises:
-          ValueError: `state` lacks a variable; and as `evaluate`.
+          ValueError: `state` lacks a variable, or the input is empty or never ends.
         """
         all_hooks = check_hooks(hooks)
         return self._evaluate(input_fn, steps, all_hooks, name, Weights(state=state))
@@ -349,21 +361,23 @@ class Estimator:
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
     ) -> Iterator[Any]:
-        """Yields predictions, one for each example of the input, in its order.
+        """Yields predictions, one for each example of the input, in order.
 
         Args:
           input_fn: as for `train`; labels are ignored.
-          predict_keys: which of a dict of predictions; None for all.
+          predict_keys: the keys to keep if predictions are a dict; None for all.
           hooks: called around each batch.
-          checkpoint_path: the newest if None, and if nothing was saved yet, the initial values.
-          yield_single_examples: yield an example at a time; else batches as they come.
+          checkpoint_path: the checkpoint to predict with; None for the newest, or for the initial
+            values if there is no checkpoint.
+          yield_single_examples: whether to yield single examples; if False, yields whole batches.
 
         Returns:
-          A generator; arguments are checked and weights restored when this is called.
+          A generator; arguments are checked and weights restored before it is returned.
 
         Raises:
-          ValueError: there is no checkpoint at `checkpoint_path`, `predict_keys` names none of the
-            predictions, or they differ in their first dimension and examples are asked for.
+          ValueError: there is no checkpoint at `checkpoint_path`, none of the predictions is in
+            `predict_keys`, or single examples are asked for and predictions cannot be split into
+            them, because they are sparse or their first dimensions differ.
         """
         check_input_fn(input_fn)
         all_hooks = check_hooks(hooks)
@@ -390,24 +404,25 @@ class Estimator:
         checkpoint_path: str | None = None,
         experimental_mode: str = ModeKeys.PREDICT,
     ) -> bytes:
-        """Writes a SavedModel into a new numbered directory.
+        """Writes a SavedModel into a new directory named by a number.
 
         Args:
-          export_dir_base: the directory appears in it, whole or not at all.
-          serving_input_receiver_fn: returns a ServingInputReceiver; in EVAL and TRAIN what
-            `build_raw_supervised_input_receiver_fn` returns one that has labels too.
+          export_dir_base: the parent of the new directory, which appears only when it is complete.
+          serving_input_receiver_fn: returns a ServingInputReceiver; for EVAL and TRAIN, one with
+            labels, as a function made by `build_raw_supervised_input_receiver_fn` does.
           assets_extra: files to copy into `assets.extra`: destination there -> source path.
-          as_text: write the graph as text.
-          checkpoint_path: the newest if None, or what `warm_start_from` names if there is none.
-          experimental_mode: what the graph is built for: PREDICT, with the tag "serve" and a
-            signature for each of `export_outputs`; EVAL or TRAIN, with the tag and the one
-            signature "eval" or "train", of loss, predictions and metrics.
+          as_text: whether to write the graph as text.
+          checkpoint_path: the checkpoint to export; None for the newest, or for the source of
+            `warm_start_from` if there is no checkpoint.
+          experimental_mode: the mode to build the graph in: PREDICT, with the tag "serve" and a
+            signature for each of `export_outputs`; or EVAL or TRAIN, with the tag "eval" or "train"
+            and a single signature of that name, with loss, predictions and metrics.
 
         Returns:
           The path of the directory, as bytes.
 
         Raises:
-          TypeError, ValueError: there is no checkpoint, or an argument is wrong.
+          TypeError, ValueError: there is no checkpoint, or an argument is invalid.
         """
         arguments.check_mode_to_export("experimental_mode", experimental_mode)
         return self._export(
@@ -429,18 +444,18 @@ class Estimator:
         """Writes one SavedModel with a graph for each of several modes, which share the variables.
 
         Args:
-          export_dir_base: as for `export_saved_model`, like all but the next.
-          input_receiver_fn_map: a `ModeKeys` to the function that returns its input receiver.
-          assets_extra: see there.
-          as_text: see there.
-          checkpoint_path: see there.
+          export_dir_base: as for `export_saved_model`.
+          input_receiver_fn_map: maps each `ModeKeys` to a function that returns its input receiver.
+          assets_extra: as for `export_saved_model`.
+          as_text: as for `export_saved_model`.
+          checkpoint_path: as for `export_saved_model`.
 
         Returns:
           The path of the directory, as bytes.
 
         Raises:
-          TypeError, ValueError: as `export_saved_model`, or a mode has variables that are neither
-            in TRAIN nor in the first of EVAL and PREDICT.
+          TypeError, ValueError: there is no checkpoint, an argument is invalid, or a mode has
+            variables that the first of the modes (of TRAIN, EVAL and PREDICT, in order) lacks.
         """
         return self._export(
             export_dir_base,
@@ -459,16 +474,22 @@ class Estimator:
         checkpoint_path: str | None = None,
         strip_default_attrs: bool = False,
     ) -> bytes:
-        """`export_saved_model` for serving, as `tf.compat.v1.estimator` called it.
+        """Exports for serving; the name of `export_saved_model` in `tf.compat.v1.estimator`.
 
         Args:
-          export_dir_base: as there.
-          serving_input_receiver_fn: as there.
-          assets_extra: as there.
-          as_text: as there.
-          checkpoint_path: as there.
-          strip_default_attrs: leave out of the graph what is a default, so that older versions of
-            TensorFlow read it; `export_saved_model` does.
+          export_dir_base: as for `export_saved_model`.
+          serving_input_receiver_fn: as for `export_saved_model`.
+          assets_extra: as for `export_saved_model`.
+          as_text: as for `export_saved_model`.
+          checkpoint_path: as for `export_saved_model`.
+          strip_default_attrs: whether to omit attributes with default values from the graph, so
+            that older versions of TensorFlow can load it, as `export_saved_model` always does.
+
+        Returns:
+          The path of the directory, as bytes.
+
+        Raises:
+          TypeError, ValueError: there is no checkpoint, or an argument is invalid.
         """
         check_bool("strip_default_attrs", strip_default_attrs)
         return self._export(
@@ -481,26 +502,35 @@ class Estimator:
         )
 
     def with_model_fn(self, model_fn: Callable) -> Estimator:
-        """Another estimator of the same arguments but for the `model_fn`; see `add_metrics`."""
+        """Returns an estimator with another `model_fn` and otherwise equal arguments.
+
+        `add_metrics` uses it.
+
+        Args:
+          model_fn: the model function of the new estimator.
+        """
         return Estimator(model_fn, self.model_dir, self._config, self._params, self._warm_start)
 
     def close(self) -> None:
-        """Frees the graphs and sessions that `evaluate` and `predict` keep; closes event files."""
+        """Frees the sessions that `evaluate` and `predict` keep, and closes event files."""
         self._warm.close()
         close_event_files(self._event_dirs)
 
     def __enter__(self) -> Estimator:
-        """Itself."""
+        """Returns itself."""
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Closes."""
+        """Calls `close`."""
         self.close()
 
-    # Inside.
+    # Private methods.
 
     def _assert_members_are_not_overridden(self) -> None:
-        """Raises if a subclass overrides a verb. Programs that mean to override this, as ever."""
+        """Raises if a subclass overrides a member.
+
+        A subclass that means to do so overrides this method, too, as with tf.estimator.
+        """
         arguments.check_overrides(type(self), Estimator)
 
     def _evaluate(
@@ -530,14 +560,14 @@ class Estimator:
     def _warm_session(
         self, mode: str, input_fn: Callable, weights: Weights
     ) -> tuple[WarmSession, HostInput]:
-        """The mode's session, free to restore `weights`, and this call's input."""
+        """Returns the mode's session, which can restore `weights`, and this call's input."""
         strategy = make_strategy(self._config, mode)
         host_input = make_host_input(input_fn, mode, strategy, self._batches)
         model = self._model_in(mode, strategy)
         return self._warm.take(mode, model, strategy, host_input, weights), host_input
 
     def _shown(self) -> dict[str, str]:
-        """The arguments that matter, in words."""
+        """Returns the most important arguments as strings, by name."""
         shown = {"model_fn": show(self._model_fn), "config": repr(self._config)}
         return {**shown, "params": reprlib.repr(self._params)} if self._params else shown
 
@@ -554,7 +584,7 @@ class Estimator:
         )
 
     def _is_same_input(self, input_fn: Callable) -> bool:
-        """Whether the last `train` of this process, if there was one, had the same input."""
+        """Returns whether the last `train` of this object, if any, had the same input."""
         last, self._last_input_fn = self._last_input_fn, input_fn
         return last is None or is_same_input(last, input_fn)
 
@@ -567,7 +597,10 @@ class Estimator:
         checkpoint_path: str | None,
         strip_default_attrs: bool = True,
     ) -> bytes:
-        """Exports a graph for each mode; `receiver_fns` has what the user calls each function."""
+        """Exports a graph for each mode.
+
+        `receiver_fns` has, for each mode, the name of the argument and the function.
+        """
         arguments.check_export(export_dir_base, receiver_fns, assets_extra, as_text)
         if self._config.smoke:
             export_dir_base = smoke.make_export_dir(export_dir_base, self.model_dir)
@@ -589,7 +622,7 @@ class Estimator:
         )
 
     def _weights(self, checkpoint_path: str | None) -> Weights:
-        """The checkpoint to evaluate or to predict with, or the initial values without one."""
+        """Returns the weights to evaluate or predict with: a checkpoint, or the initial values."""
         paths = files.any_checkpoints(self._checkpoint_dirs, checkpoint_path)
         return Weights(paths, warm_start=None if paths else self._warm_start)
 

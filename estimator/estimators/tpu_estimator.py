@@ -1,4 +1,4 @@
-"""`TPUEstimator`: an Estimator whose batch sizes are global."""
+"""The `TPUEstimator` class: an Estimator with global batch sizes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from estimator.spec import ModeKeys
 
 
 class TPUEstimator(Estimator):
-    """An Estimator whose batch sizes are global, as TPUEstimator's were, on any strategy.
+    """An Estimator with global batch sizes, on any strategy.
 
-    `params["batch_size"]` is the batch size of one replica; `model_fn` has none in an export, whose
-    batches are of any size. `params["use_tpu"]` tells it whether the strategy is a TPU's, and
-    `params["context"]` is a `TPUContext`.
+    `params["batch_size"]` is the batch size of one replica; in an export, whose batches may have
+    any size, `model_fn` gets no batch size. `params["use_tpu"]` says whether the strategy is a TPU
+    strategy, and `params["context"]` is a `TPUContext`.
     """
 
     _batches: GlobalBatches
@@ -51,23 +51,25 @@ class TPUEstimator(Estimator):
           model_fn: returns a TPUEstimatorSpec or an EstimatorSpec.
           model_dir: as for Estimator.
           config: an `estimator.tpu.RunConfig`.
-          params: must hold neither "batch_size" nor "context".
-          use_tpu: train, evaluate and predict on the TPU that the config names. None and False
-            leave it to the config's strategy.
-          train_batch_size: examples a step over all replicas; a multiple of their number.
-          eval_batch_size: likewise, in `evaluate`.
-          predict_batch_size: likewise, in `predict`.
-          batch_axis: of each tensor of (features, labels), flattened, the dimension that counts
-            the examples, along which InputPipelineConfig.SLICED cuts; None is the first of each.
-          eval_on_tpu: with `use_tpu`, evaluate and predict there too; else on this machine.
-          export_to_tpu: no effect: what is exported runs on whatever loads it.
+          params: as for Estimator; must contain neither "batch_size" nor "context".
+          use_tpu: whether to train, evaluate and predict on the TPU that the config names. With
+            None or False, the config's strategy decides.
+          train_batch_size: the number of examples per batch over all replicas in `train`; a
+            multiple of the number of replicas.
+          eval_batch_size: likewise for `evaluate`.
+          predict_batch_size: likewise for `predict`.
+          batch_axis: the batch dimension of each tensor of (features, labels), flattened, along
+            which InputPipelineConfig.SLICED splits; None for the first dimension of each.
+          eval_on_tpu: with `use_tpu`, whether to also evaluate and predict on the TPU; otherwise on
+            this machine.
+          export_to_tpu: no effect: an export runs on any device that loads it.
           export_to_cpu: must be true.
           warm_start_from: as for Estimator.
-          embedding_config_spec: must be None: only a TPU has such tables.
-          export_saved_model_api_version: 1 or 2; no effect without a TPU.
+          embedding_config_spec: must be None: embedding tables on a TPU are not supported.
+          export_saved_model_api_version: 1 or 2; no effect.
 
         Raises:
-          TypeError, ValueError: an argument is wrong, or there is no TPU.
+          TypeError, ValueError: an argument is invalid, or there is no TPU.
           NotImplementedError: an `embedding_config_spec` is given.
         """
         arguments.check_tpu_arguments(params, use_tpu, batch_axis, export_to_cpu)
@@ -85,7 +87,13 @@ class TPUEstimator(Estimator):
         self._take_arguments(model_fn, model_dir, config, params, warm_start_from, make_batches)
 
     def with_model_fn(self, model_fn: Callable) -> TPUEstimator:
-        """Another estimator of the same arguments but for the `model_fn`; see `add_metrics`."""
+        """Returns an estimator with another `model_fn` and otherwise equal arguments.
+
+        `add_metrics` uses it.
+
+        Args:
+          model_fn: the model function of the new estimator.
+        """
         rest: dict[str, Any] = dict(self._batches.sizes.values())
         rest["batch_axis"] = self._batches.batch_axis
         rest["warm_start_from"] = self._warm_start
