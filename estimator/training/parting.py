@@ -50,7 +50,7 @@ class Parting:
         """Announces that this worker stops; the chief waits for the others unless it must hurry.
 
         Returns:
-          The reason to stop, which is "signal" if the chief got one while it waited.
+          The reason to stop, which is "signal" if the chief or a ps task got one meanwhile.
         """
         reason = self._stop(reason)
         if not self._is_chief_of_ps():

@@ -62,7 +62,10 @@ class Recording:
         )
 
     def is_due(self, before: int, after: int) -> bool:
-        """Returns whether the call from `before` to `after` records; the first from 0 does, too."""
+        """Returns whether the call from `before` to `after` records.
+
+        The first call of all, from step 0, always does, unless summaries are off.
+        """
         is_first = before == 0 and self.summaries.next_step(before) is not None
         return is_first or self.summaries.is_due(before, after)
 
