@@ -161,7 +161,7 @@ class PositionListener(tf.compat.v1.train.CheckpointSaverListener):
     """Saves the position whenever a user's CheckpointSaverHook saves."""
 
     def __init__(self, position: InputPosition, model_dir: str) -> None:
-        """Wraps the position; saves nothing yet."""
+        """Wraps a position, to be saved into `model_dir`."""
         self._position = position
         self._model_dir = model_dir
 

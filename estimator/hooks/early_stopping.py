@@ -42,7 +42,7 @@ class EarlyStoppingHook(ScheduledHook):
         schedule: Schedule,
         eval_dir: str | None = None,
     ) -> None:
-        """Stores the arguments; calls nothing yet.
+        """Stores the arguments.
 
         Args:
           should_stop_fn: takes the global step; returns whether to stop.
@@ -234,7 +234,7 @@ class _Metric:
         eval_dir: str | os.PathLike | None,
         min_steps: int,
     ) -> None:
-        """Checks the arguments; reads nothing yet."""
+        """Checks the arguments; event files are read when a step is due."""
         self.is_read_here = config_of(estimator).is_chief
         if not isinstance(metric_name, str):
             raise WrongTypeError(f"`metric_name` ({metric_name!r}) must be the name of a metric.")

@@ -35,7 +35,7 @@ class InMemoryEvaluatorHook(ScheduledHook):
         name: str | None = None,
         every_n_iter: int = 100,
     ) -> None:
-        """Checks the arguments; evaluates nothing yet.
+        """Checks the arguments.
 
         Args:
           estimator: the Estimator that is trained.

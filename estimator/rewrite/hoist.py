@@ -21,7 +21,7 @@ class Hoist:
     """Copies ops and tensors out of a loop's body, the default graph, for a session to run."""
 
     def __init__(self, waits: Waits, num_ops_before: int) -> None:
-        """Copies nothing yet.
+        """Remembers which ops of the body were there before the model.
 
         Args:
           waits: the ops outside the loop that each op of the body waits for, which the body's graph

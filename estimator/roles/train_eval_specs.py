@@ -210,7 +210,7 @@ class Evaluation:
     def __init__(
         self, model: Estimator, spec: EvalSpec, start: int, clock: Callable[[], float]
     ) -> None:
-        """Evaluates nothing yet.
+        """Sets the schedule of evaluations.
 
         Args:
           model: the Estimator to evaluate.

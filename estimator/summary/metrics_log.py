@@ -33,7 +33,7 @@ class MetricsLog:
     """
 
     def __init__(self, model_dir: str, clock: Callable[[], float] = time.time) -> None:
-        """Touches nothing yet."""
+        """Creates no file: the first line written does."""
         self._model_dir = model_dir
         self._path = os.path.join(model_dir, FILE_NAME)
         self._clock = clock
