@@ -51,8 +51,9 @@ def make_callable(
 class InterruptibleSession(tf.compat.v1.Session):
     """A session whose calls can be abandoned: a call to a server that is gone never returns.
 
-    All calls pass through `_do_call`. A callable that is garbage-collected notifies the server,
-    unless `_closed` is set. 2.16 to 2.21.
+    All calls pass through `_do_call`, but for those that make a callable, which contact the server,
+    too. A callable that is garbage-collected notifies the server, unless `_closed` is set. 2.16 to
+    2.21.
 
     Attributes:
       wait: waits for a call that another thread makes: it is called with an event that is set when
@@ -83,6 +84,9 @@ class InterruptibleSession(tf.compat.v1.Session):
         with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
             self._wait_for(super().close)
         self._end_idle_threads()
+
+    def _make_callable_from_options(self, callable_options: Any) -> Any:
+        return self._wait_for(super()._make_callable_from_options, callable_options)
 
     def _do_call(self, fn: Callable, *args: Any) -> Any:
         return self._wait_for(super()._do_call, fn, *args)

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
+from estimator import _tf
 from estimator.cluster.server import connect, connect_to_existing
 from estimator.config.cluster import parse_tf_config
 from estimator.runtime.strategy import make_no_strategy
@@ -56,6 +57,20 @@ def open_channels(monkeypatch):
 
     monkeypatch.setattr(grpc, "insecure_channel", make_noted)
     return channels
+
+
+def test_making_a_callable_can_be_abandoned_as_a_call_can():
+    def wait(is_done):
+        assert not is_done.wait(0.1)
+        raise TimeoutError("The server is gone")
+
+    with tf.Graph().as_default() as graph:
+        tensor = tf.constant(1)
+    # Nobody listens there, and TensorFlow itself waits for ever.
+    config = tf.compat.v1.ConfigProto()
+    session = _tf.open_session("grpc://127.0.0.1:1", graph, config, wait)
+    with pytest.raises(TimeoutError, match="The server is gone"):
+        _tf.make_callable(session, [tensor], [])
 
 
 def test_waiting_in_vain_leaves_no_connection(tmp_path, open_channels):

@@ -162,7 +162,7 @@ def test_a_vocabulary_that_is_gone_is_named_and_nothing_is_left(tmp_path, open_s
     vocabulary.write_text("zero\n")
     signatures = vocabulary_model(vocabulary)
     vocabulary.unlink()
-    with pytest.raises(ValueError, match=r"words.txt.* does not exist"):
+    with pytest.raises(ValueError, match=r"words.txt.* no longer exists"):
         export.write_saved_model(open_session(), tmp_path / "base", signatures)
     assert os.listdir(tmp_path / "base") == []
 

@@ -14,10 +14,11 @@ import psutil
 LIMIT_SECS = 240
 ROOT = pathlib.Path(__file__).parents[2]
 
-# A process that a shell started with `&` ignores SIGINT, and so do its children.
+# A process that a shell started with `&` ignores SIGINT, with `nohup` SIGHUP; so do its children.
 _START = """
 import os, signal, sys
-signal.signal(signal.SIGINT, signal.SIG_DFL)
+for number in (signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
 os.execv(sys.executable, [sys.executable, "-m", "estimator_launch", *sys.argv[1:]])
 """
 

@@ -118,6 +118,15 @@ def handlers():
     return signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM), wakeup
 
 
+@pytest.fixture
+def _sigint_is_not_ignored():
+    """A process that a shell started with `&` ignores SIGINT, which the library leaves so."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_sigint_is_not_ignored")
 def test_handlers_are_restored_after_an_error_and_not_by_a_block_inside():
     before = handlers()
     with contextlib.suppress(ZeroDivisionError), stop_signals():
