@@ -152,7 +152,7 @@ def piggyback_slots(size: int) -> Iterator[list[PiggybackSlot]]:
     Yields:
       A list of the slots, which grows as all-reduces are built.
     """
-    home, seats = tf.compat.v1.get_default_graph(), []
+    home, slots = tf.compat.v1.get_default_graph(), []
 
     def make(original: Callable) -> Callable:
         def batch_all_reduce(self: Any, packs: list, options: Any = None) -> list:
@@ -165,10 +165,10 @@ def piggyback_slots(size: int) -> Iterator[list[PiggybackSlot]]:
             # Appended, so that the offsets and the alignment of the others do not change.
             sums = list(original(self, [[*packs[0], entry], *packs[1:]], options))
             total = sums.pop(len(packs[0]))
-            seats.append(PiggybackSlot(entry.op, total.op.inputs[0].op, total))
+            slots.append(PiggybackSlot(entry.op, total.op.inputs[0].op, total))
             return sums
 
         return batch_all_reduce
 
     with patched(_cross_device.CollectiveReplicaLauncher, "batch_all_reduce", make):
-        yield seats
+        yield slots

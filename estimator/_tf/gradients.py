@@ -82,7 +82,7 @@ def mean_gradients(strategy: tf.distribute.Strategy) -> Iterator[None]:
         patch(_v1_optimizer.Optimizer, "apply_gradients", _scaled_first, scale)
         for owner, name in _keras_sums():
             patch(owner, name, _unless_reduced, scale)
-        for owner, name in _keras_doors():
+        for owner, name in _keras_apply_methods():
             patch(owner, name, _reduced_first, reduce, is_on_replica)
         patch(_ops, "_op_to_colocate_with", _beside_first_copy)
         stack.enter_context(_replicas_apart(strategy))
@@ -97,7 +97,7 @@ def _replicas_apart(strategy: tf.distribute.Strategy) -> Iterator[None]:
     if isinstance(strategy.extended, _mirrored.MirroredExtended):
         apart = _copies_apart(strategy)
     elif shares_variables(strategy):
-        apart = first_replica_updates(strategy, _is_behind_door)
+        apart = first_replica_updates(strategy, _is_applying_reduced)
     with apart:
         yield
 
@@ -113,11 +113,11 @@ def _copies_apart(strategy: tf.distribute.Strategy) -> Iterator[None]:
     """
 
     def merging(merges: Callable[[], bool]) -> Callable[[], bool]:
-        return lambda: not _is_behind_door() and merges()
+        return lambda: not _is_applying_reduced() and merges()
 
     def aggregating(broadcast: Callable) -> Callable:
         def aggregate(value: Any, *args: Any, **kwargs: Any) -> Any:
-            return value if _is_behind_door() else broadcast(value, *args, **kwargs)
+            return value if _is_applying_reduced() else broadcast(value, *args, **kwargs)
 
         return aggregate
 
@@ -143,7 +143,7 @@ def _beside_first_copy(original: Callable) -> Callable:
     return op_to_colocate_with
 
 
-def _is_behind_door() -> bool:
+def _is_applying_reduced() -> bool:
     """Returns whether this thread is in a Keras optimizer whose gradients are already reduced."""
     return getattr(_thread, "is_reduced", False)
 
@@ -154,8 +154,8 @@ def _reduced_first(
     """Wraps a Keras optimizer's method that applies gradients, to reduce the gradients first."""
 
     @functools.wraps(original)
-    def door(self: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
-        if _is_behind_door() or not is_on_replica():
+    def apply_reduced(self: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
+        if _is_applying_reduced() or not is_on_replica():
             return original(self, gradients, *args, **kwargs)
         gradients = list(gradients)
         if original.__name__ == "apply":
@@ -169,7 +169,7 @@ def _reduced_first(
         finally:
             _thread.is_reduced = False
 
-    return door
+    return apply_reduced
 
 
 def _is_told_to_skip(original: Callable, *given: Any) -> bool:
@@ -229,7 +229,7 @@ def _keras_sums() -> Iterator[tuple[Any, str]]:
         yield tf_keras, "all_reduce_sum_gradients"
 
 
-def _keras_doors() -> Iterator[tuple[Any, str]]:
+def _keras_apply_methods() -> Iterator[tuple[Any, str]]:
     """Yields the methods of all Keras optimizer classes that apply gradients: owner and name."""
     roots = (
         ("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"),
@@ -264,7 +264,7 @@ def _unless_reduced(original: Callable, scale: Callable) -> Callable:
     @functools.wraps(original)
     def all_reduce_sum_gradients(*args: Any, **kwargs: Any) -> Any:
         *first, grads_and_vars = args
-        if _is_behind_door():
+        if _is_applying_reduced():
             return list(grads_and_vars)
         return original(*first, scale(grads_and_vars), **kwargs)
 

@@ -57,7 +57,7 @@ class CheckpointWriter:
         self._save_on = save_on
         self._last_step: int | None = None
 
-    def go_on_from(self, step: int, restored: str | None, paths: Sequence[str]) -> None:
+    def resume_from(self, step: int, restored: str | None, paths: Sequence[str]) -> None:
         """Takes over the checkpoints of earlier runs, and removes those beyond the number to keep.
 
         Args:

@@ -21,7 +21,7 @@ from estimator.config.warm_start_settings import WarmStartSettings
 from estimator.evaluation.batch_filler import limited, padded
 from estimator.evaluation.host_input import HostInput, OpenInput, SessionOfBoth
 from estimator.program.graph_scope import extending
-from estimator.program.programs import EvalProgram, PredictProgram
+from estimator.program.programs import EvalProgram, FedProgram, PredictProgram
 from estimator.session.hooked_session import Hook, HookedSession
 from estimator.session.opening import Setup, needs_values, restore_first, start_new
 from estimator.session.tpu_startup import num_failures, restarting_after_failure, start_tpu
@@ -65,7 +65,7 @@ class WarmSession:
 
     def __init__(
         self,
-        program: EvalProgram | PredictProgram,
+        program: FedProgram,
         setup: Setup,
         key: tuple,
         connection: Connection,
@@ -319,7 +319,7 @@ def run_prediction(
 
 
 def _groups(
-    batches: Iterator[list[np.ndarray]], program: EvalProgram | PredictProgram
+    batches: Iterator[list[np.ndarray]], program: FedProgram
 ) -> Iterator[list[list[np.ndarray]]]:
     """Groups batches by step; the last group may have fewer, unless batches are padded."""
     num_replicas = len(program.feeds)
@@ -329,7 +329,7 @@ def _groups(
         yield group
 
 
-def _has_rows(program: EvalProgram | PredictProgram, batch: list[np.ndarray]) -> bool:
+def _has_rows(program: FedProgram, batch: list[np.ndarray]) -> bool:
     """Returns whether a batch has real rows; at the end, idle replicas are fed padding only."""
     return program.padding is None or batch[-2] > 0
 

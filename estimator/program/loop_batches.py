@@ -51,7 +51,7 @@ class LoopInput:
                     output_shapes=get.get_attr("output_shapes"),
                 )
                 values[get] = components[0].op
-            return build_copy(self._batches, _is_of_turn, values)
+            return build_copy(self._batches, _is_copied, values)
 
     def build_next(self, is_wanted: tf.Tensor, batches: Any) -> tf.Tensor:
         """Takes the next iteration's batches if `is_wanted`; returns whether there are any.
@@ -103,7 +103,7 @@ def build_loop_input(source: Input, num_replicas: int) -> LoopInput | None:
     return LoopInput(first, batches, gets, places)
 
 
-def _is_of_turn(op: tf.Operation) -> bool:
+def _is_copied(op: tf.Operation) -> bool:
     """Returns whether iterations rebuild `op`; small constants keep shapes static in the body."""
     is_small = op.type == "Const" and (op.outputs[0].shape.num_elements() or 0) <= _MAX_SIZE
     return is_small or runs_each_time(op)

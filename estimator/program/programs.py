@@ -19,60 +19,57 @@ from estimator.program.graph_scope import build_step_before, building, of_unplac
 from estimator.spec import EstimatorSpec, ModeKeys
 
 
-@dataclasses.dataclass(frozen=True)
-class EvalProgram:
-    """An evaluation step on each replica. A session runs as many replicas as it has batches for.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FedProgram:
+    """A model on each replica. A session runs as many replicas as it feeds batches to.
 
     Attributes:
       graph: the graph of the program.
       spec: the first replica's EstimatorSpec.
       current_step: scalar, int64: the global step of the weights.
       feeds: for each replica, the placeholders for its batch's component tensors.
+      strategy: where the replicas run.
+      padding: how batches are padded if all must have the same size; else None.
+    """
+
+    graph: tf.Graph
+    spec: EstimatorSpec
+    current_step: tf.Tensor
+    feeds: list[list[tf.Tensor]]
+    strategy: tf.distribute.Strategy
+    padding: Padding | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvalProgram(FedProgram):
+    """An evaluation step.
+
+    Attributes:
       losses: for each replica, its batch's loss: a scalar or rank 1.
       updates: for each replica, the metrics' update ops and its `host_call`.
       reset: initializes the local variables, which sets the metrics to zero.
       values: the metrics, by name.
-      strategy: where the replicas run.
-      padding: how batches are padded if all must have the same size; else None.
       leaves_state: whether a step changes what `reset` does not reset, such as a table.
     """
 
-    graph: tf.Graph
-    spec: EstimatorSpec
-    current_step: tf.Tensor
-    feeds: list[list[tf.Tensor]]
     losses: list[tf.Tensor]
     updates: list[list[Any]]
     reset: tf.Operation
     values: dict[str, tf.Tensor]
-    strategy: tf.distribute.Strategy
-    padding: Padding | None = None
     leaves_state: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class PredictProgram:
-    """Predictions of each replica. A session runs as many replicas as it has batches for.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictProgram(FedProgram):
+    """A prediction step.
 
     Attributes:
-      graph: the graph of the program.
-      spec: the first replica's EstimatorSpec.
-      current_step: scalar, int64: the global step of the weights.
-      feeds: for each replica, the placeholders for its batch's component tensors.
       predictions: for each replica, a tensor or a dict of tensors.
       host_ops: for each replica, what its `host_call` runs.
-      strategy: where the replicas run.
-      padding: how batches are padded if all must have the same size; else None.
     """
 
-    graph: tf.Graph
-    spec: EstimatorSpec
-    current_step: tf.Tensor
-    feeds: list[list[tf.Tensor]]
     predictions: list[Any]
     host_ops: list[list[Any]]
-    strategy: tf.distribute.Strategy
-    padding: Padding | None = None
 
 
 def build_eval_program(

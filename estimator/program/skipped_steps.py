@@ -54,7 +54,7 @@ def build_snapshot(step_ops: Sequence[tf.Operation], counters: Sequence[tf.Varia
     return Snapshot([variables[handle] for handle in values], list(values.values()))
 
 
-def build_take_back(
+def build_revert(
     before: Snapshot,
     loss: tf.Tensor,
     done: Sequence[Any],
@@ -80,10 +80,10 @@ def build_take_back(
         if workers.count > 1:
             is_bad = build_sum(workers, [tf.cast(is_bad, tf.float32)])[0] > 0.5
 
-    def take_back() -> tf.Tensor:
+    def revert() -> tf.Tensor:
         pairs = zip(before.variables, before.values, strict=True)
         written = [variable.assign(value, read_value=False) for variable, value in pairs]
         with tf.control_dependencies([*written, counter.build_add(tf.ones([], tf.int64))]):
             return tf.constant(True)
 
-    return _tf.cond(is_bad, take_back, lambda: tf.constant(False), name="take_back").op
+    return _tf.cond(is_bad, revert, lambda: tf.constant(False), name="take_back").op

@@ -69,15 +69,15 @@ def build_step_models(plan: StepPlan, start: StepStart) -> StepModels:
     # For tf.summary with a writer of the model's own, which writes only under this condition.
     is_writing = _build_is_writing(plan, start.is_last)
     with tf.summary.record_if(is_writing), _refusing_sync_replicas(plan, start):
-        moment = tf.identity(start.step, "training/moment")
+        step_key = tf.identity(start.step, "training/moment")
         with (
             collecting_accumulations() as accumulations,
-            drawing_by_step(moment, plan.model.model_fn) as model_fn,
+            drawing_by_step(step_key, plan.model.model_fn) as model_fn,
         ):
             model = dataclasses.replace(plan.model, model_fn=model_fn)
             if is_tpu(plan.strategy):
                 return StepModels(
-                    _build_tpu_replicas(plan, model, start.batches, moment, accumulations)
+                    _build_tpu_replicas(plan, model, start.batches, step_key, accumulations)
                 )
             with _slots_for_report(plan.consensus) as slots:
                 replicas = build_replicas(plan.strategy, model, start.batches, ModeKeys.TRAIN)
@@ -88,7 +88,7 @@ def build_step_models(plan: StepPlan, start: StepStart) -> StepModels:
         counting = counting_accumulation(accumulations, assigned, global_step)
         if counting is not None:
             # Each batch of an accumulated step draws other random numbers.
-            _tf.set_input(moment.op, start.step + counting.before * 2**40)
+            _tf.set_input(step_key.op, start.step + counting.before * 2**40)
         return StepModels(replicas, accumulations, counting, slots)
 
 

@@ -41,7 +41,7 @@ class StepPlan:
       counters: the counters of steps.
       is_recording: scalar, bool: whether the last step's summaries are wanted.
       consensus: the collective by which several workers agree; None for one worker.
-      takes_back: whether to revert a step that results in a loss or weight that is not finite.
+      reverts_bad_steps: whether to revert a step that leaves a loss or weight that is not finite.
       host_call_steps: the number of steps between `host_call`s.
     """
 
@@ -51,7 +51,7 @@ class StepPlan:
     counters: StepCounters
     is_recording: tf.Tensor
     consensus: Consensus | None
-    takes_back: bool
+    reverts_bad_steps: bool
     host_call_steps: int
 
     @property

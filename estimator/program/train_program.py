@@ -198,10 +198,10 @@ def build_train_program(
             strategy,
             model,
             counters=StepCounters(global_step, step_before, build_skip_counter()),
-            source=_build_turns(source, num_local_replicas(strategy)) if is_loop else source,
+            source=_build_loop_source(source, num_local_replicas(strategy)) if is_loop else source,
             is_recording=_build_is_recorded(is_recording, consensus if is_loop else None),
             consensus=consensus,
-            takes_back=nan_policy == "skip",
+            reverts_bad_steps=nan_policy == "skip",
             host_call_steps=host_call_steps,
         )
         stops_on_nan = nan_policy in ("raise", "stop")
@@ -230,7 +230,9 @@ def _build_is_recorded(is_recording: tf.Tensor, consensus: Consensus | None) -> 
     return is_recording if consensus is None else consensus.build_is_whole(is_recording)
 
 
-def _build_turns(source: input_calls.Input, num_replicas: int) -> input_calls.Input | LoopInput:
+def _build_loop_source(
+    source: input_calls.Input, num_replicas: int
+) -> input_calls.Input | LoopInput:
     """Builds the input of a loop's iterations; returns `source` if the loop reads it directly."""
     if source.build_step is not None:
         return source

@@ -19,7 +19,7 @@ from estimator.program import host_call
 from estimator.program.graph_scope import primary
 from estimator.program.loop_batches import LoopInput
 from estimator.program.loop_output import LoopOutput, build_loop_output
-from estimator.program.skipped_steps import build_snapshot, build_take_back
+from estimator.program.skipped_steps import build_revert, build_snapshot
 from estimator.program.step_models import StepModels, build_step_models
 from estimator.program.step_ops import all_parts, as_ops, ops_run_for, without_ops_for_sessions
 from estimator.program.step_order import order_assignments, order_reads
@@ -83,15 +83,15 @@ def build_train_step(plan: StepPlan, is_last: tf.Tensor) -> BuiltStep:
     start = _build_start(plan, is_last)
     models = build_step_models(plan, start)
     done = _build_effects(plan, start, models)
-    loss, has_more, requested = _build_news(plan, start, models, done)
+    loss, has_more, requested = _build_outcome(plan, start, models, done)
     step_ops = ops_run_for(done, models.new_ops)
     loss, kept = build_accumulated_loss(models.counting, loss)
     step_ops, done = step_ops + kept, done + kept
     _order(plan, start, models, step_ops)
     summaries, reported = _build_summaries(plan, start, models)
     done += reported
-    if plan.takes_back:
-        done = [_build_take_back(plan, models, step_ops, loss, done)]
+    if plan.reverts_bad_steps:
+        done = [_build_revert(plan, models, step_ops, loss, done)]
     if plan.has_ps:
         pack_messages(ops_run_for([*done, loss], models.new_ops))
     end: tf.Tensor | None = None
@@ -103,7 +103,7 @@ def build_train_step(plan: StepPlan, is_last: tf.Tensor) -> BuiltStep:
         loss = tf.identity(loss, "loss_of_step")
     last_loss: LoopOutput | None = None
     if start.is_in_loop and not plan.can_end:
-        loss, last_loss = _build_kept(loss)
+        loss, last_loss = _build_stored_loss(loss)
     return BuiltStep(loss, has_more, models, summaries, requested, end, last_loss)
 
 
@@ -156,7 +156,7 @@ def _build_is_host_called(
     return tf.reduce_all(tf.stack(conditions)) if conditions else None
 
 
-def _build_news(
+def _build_outcome(
     plan: StepPlan, start: StepStart, models: StepModels, done: Sequence[Any]
 ) -> tuple[tf.Tensor, tf.Tensor | None, tf.Tensor | None]:
     """Builds the mean loss, whether all workers have more input, and what any worker asks for."""
@@ -197,7 +197,7 @@ def _build_summaries(
     )
 
 
-def _build_take_back(
+def _build_revert(
     plan: StepPlan,
     models: StepModels,
     step_ops: Sequence[tf.Operation],
@@ -210,7 +210,7 @@ def _build_take_back(
         *(one.num_taken for one in models.accumulations),
     ]
     before = build_snapshot(step_ops, counters)
-    return build_take_back(before, loss, all_parts(done), plan.counters.skipped, plan.workers)
+    return build_revert(before, loss, all_parts(done), plan.counters.skipped, plan.workers)
 
 
 def _build_end() -> tf.Tensor:
@@ -233,7 +233,7 @@ def _build_is_before_end(
     global_step = plan.counters.global_step
     counter = primary(global_step)
     made, elsewhere = done, []
-    if not plan.takes_back:
+    if not plan.reverts_bad_steps:
         there = task_of(counter.handle.op)
         made = [op for op in all_parts(done) if task_of(getattr(op, "op", op)) == there]
         elsewhere = [op for op in all_parts(done) if op not in made]
@@ -243,7 +243,7 @@ def _build_is_before_end(
     return [*elsewhere, step], step < end
 
 
-def _build_kept(loss: tf.Tensor) -> tuple[tf.Tensor, LoopOutput]:
+def _build_stored_loss(loss: tf.Tensor) -> tuple[tf.Tensor, LoopOutput]:
     """Stores the loss outside the loop: the next iteration may fail because the input has ended."""
     with tf.init_scope():
         zero = tf.zeros([])

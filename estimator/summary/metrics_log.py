@@ -38,7 +38,7 @@ class MetricsLog:
         self._path = os.path.join(model_dir, FILE_NAME)
         self._clock = clock
 
-    def go_on_from(self, step: int) -> None:
+    def resume_from(self, step: int) -> None:
         """Removes the lines after `step`, from which training resumes."""
         if not tf.io.gfile.exists(self._path):
             return

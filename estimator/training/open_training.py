@@ -20,14 +20,14 @@ class OpenTraining:
       program: the program to train.
       session: the restored session, which calls the hooks.
       request: what `train` was asked to do.
-      team: the workers that train together.
+      worker_group: the workers that train together.
       stop: holds the signal that was received, if any.
     """
 
     program: TrainProgram
     session: HookedSession
     request: TrainRequest
-    team: WorkerGroup
+    worker_group: WorkerGroup
     stop: StopSignal
 
     @property

@@ -76,12 +76,12 @@ class Recording:
           loop: the loop that has run.
           summary: the serialized summaries of its last step, if it recorded any.
         """
-        team, steps, before = self._training.team, self._steps, loop.before
-        if not team.is_chief:
+        worker_group, steps, before = self._training.worker_group, self._steps, loop.before
+        if not worker_group.is_chief:
             return
         # The step to record has not run if the input ended before it, or if another worker's hooks
         # shortened the loop.
-        is_whole = before == 0 or (team.is_one and not steps.is_cut)
+        is_whole = before == 0 or (worker_group.is_one and not steps.is_cut)
         is_made = (is_whole and steps.step > before) or steps.step == before + loop.num_steps
         if before == self._first_step and self.summaries.next_step(before) is not None:
             self._events.write_start(before + 1)
@@ -97,7 +97,7 @@ class Recording:
     def end(self, reason: str) -> TrainResult:
         """Reports and returns how training ended."""
         step, loss = self._steps.step, self._steps.loss
-        if self._training.team.is_chief:
+        if self._training.worker_group.is_chief:
             self._events.flush()
         self.report.end(step, loss, reason)
         return TrainResult(step, loss, reason, self._count_skipped())

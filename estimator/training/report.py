@@ -98,7 +98,7 @@ class TrainReport:
             console.say("%s trains %s", self._task(), span)
             self._began = self._clock(), span.first_step
             return self
-        self._metrics.go_on_from(span.first_step)
+        self._metrics.resume_from(span.first_step)
         console.say("Training in %s %s: %s", self._model_dir, span, self._how())
         if self._config.log_step_count_steps is not None and console.is_terminal():
             self._bar = ProgressBar(span.first_step, span.last_step)

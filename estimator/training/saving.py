@@ -41,7 +41,7 @@ class Saving:
           savers: the objects that save it.
         """
         config = training.config
-        self._team = training.team
+        self._worker_group = training.worker_group
         self._session = training.session
         self._checkpoints = savers.checkpoints
         self._weights = None if config.nan_policy == "ignore" else savers.weights
@@ -63,22 +63,22 @@ class Saving:
         if self._checkpoints is None or not self._is_due(before, step):
             return None
         self.check_weights(step)
-        if not self._team.has_more:
+        if not self._worker_group.has_more:
             self._checkpoints.forget_position()  # The input has ended; nothing is left to resume.
         is_asked_to_stop = self._checkpoints.save(self._session.session, step)
         self._session.ask_to_stop(step)
-        if is_asked_to_stop and not self._team.is_one:
-            self._team.request("listener")
+        if is_asked_to_stop and not self._worker_group.is_one:
+            self._worker_group.request("listener")
             return None
         return "listener" if is_asked_to_stop else None
 
     def _is_due(self, before: int, step: int) -> bool:
         """Returns whether to save now; if that depends on time, the chief's clock decides."""
-        if not self.schedule.is_by_clock or self._team.is_one:
+        if not self.schedule.is_by_clock or self._worker_group.is_one:
             return self.schedule.is_due(before, step)
-        if self._team.is_chief and self.schedule.is_due(before, step):
-            self._team.request("save")
-        return "save" in self._team.agreed
+        if self._worker_group.is_chief and self.schedule.is_due(before, step):
+            self._worker_group.request("save")
+        return "save" in self._worker_group.agreed
 
     def check_weights(self, step: int) -> None:
         """Raises BadWeightsError if any weight is not finite, unless `nan_policy` is "ignore"."""
@@ -98,6 +98,6 @@ class Saving:
             return
         if is_uncounted:
             self._checkpoints.note_change()
-        if is_saved and (is_input_over or not self._team.has_more):
+        if is_saved and (is_input_over or not self._worker_group.has_more):
             self._checkpoints.forget_position()
         self._checkpoints.end(self._session.session, step, is_saved=is_saved)

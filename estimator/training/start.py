@@ -22,11 +22,11 @@ from estimator.training.saving import Savers
 _log = logging.getLogger("estimator")
 
 
-def go_on(
+def start_or_resume(
     session: tf.compat.v1.Session,
     program: TrainProgram,
     request: TrainRequest,
-    team: WorkerGroup,
+    worker_group: WorkerGroup,
     savers: Savers,
     path: str | None,
     paths: Sequence[str],
@@ -37,7 +37,7 @@ def go_on(
       session: the restored session.
       program: the program to train.
       request: what `train` was asked to do.
-      team: the workers that train together.
+      worker_group: the workers that train together.
       savers: save checkpoints and input positions.
       path: the path of the restored checkpoint; None if nothing was restored.
       paths: the paths of all checkpoints, the newest first.
@@ -49,24 +49,24 @@ def go_on(
     checkpoints, position = savers.checkpoints, savers.position
     # Not earlier: nothing is written until the checkpoint is known to fit this model.
     tf.io.gfile.makedirs(model_dir)
-    if team.saves_input and (position is None or not request.is_same_input):
+    if worker_group.saves_input and (position is None or not request.is_same_input):
         remove_positions(model_dir, program.agreement.workers)
-    saved_step = _tell_saved_step(session, team, path)
+    saved_step = _tell_saved_step(session, worker_group, path)
     if checkpoints is not None and saved_step is not None:
-        checkpoints.go_on_from(saved_step, path, paths)
-    is_resumed = _start_input(session, program, position, model_dir, saved_step, team)
+        checkpoints.resume_from(saved_step, path, paths)
+    is_resumed = _start_input(session, program, position, model_dir, saved_step, worker_group)
     fresh = checkpoints if saved_step is None else None
-    _save_start(session, program, request.config, fresh, savers.weights, team)
-    team.announce(session)
+    _save_start(session, program, request.config, fresh, savers.weights, worker_group)
+    worker_group.announce(session)
     return is_resumed
 
 
 def _tell_saved_step(
-    session: tf.compat.v1.Session, team: WorkerGroup, path: str | None
+    session: tf.compat.v1.Session, worker_group: WorkerGroup, path: str | None
 ) -> int | None:
     """Returns the step of the checkpoint that the chief restored; None if it restored none."""
     step = -1 if path is None else files.checkpoint_step(path) or 0
-    step = team.tell(session, step)
+    step = worker_group.tell(session, step)
     return None if step < 0 else step
 
 
@@ -76,7 +76,7 @@ def _start_input(
     position: InputPosition | None,
     model_dir: str,
     saved_step: int | None,
-    team: WorkerGroup,
+    worker_group: WorkerGroup,
 ) -> bool:
     """Initializes the input; returns whether it continues from its position at the checkpoint.
 
@@ -87,13 +87,13 @@ def _start_input(
     if saved_step is None:
         return False
     is_restored = position is not None and position.restore(session, model_dir, saved_step)
-    number = team.first_without(session, is_restored)
+    number = worker_group.first_without(session, is_restored)
     if number is None:
-        _restore_copies(session, position, model_dir, saved_step, team)
+        _restore_copies(session, position, model_dir, saved_step, worker_group)
         return True
     if is_restored:
         session.run(program.input.initializer)
-    if position is not None and not team.is_one:
+    if position is not None and not worker_group.is_one:
         _log.warning(
             "Worker %d of the workers, counted from 0, has no position in its input at step %d: "
             "the inputs of all workers start at their beginning.",
@@ -108,16 +108,16 @@ def _restore_copies(
     position: InputPosition | None,
     model_dir: str,
     saved_step: int,
-    team: WorkerGroup,
+    worker_group: WorkerGroup,
 ) -> None:
     """Restores each replica's own copies of variables, on all workers or on none."""
     if position is None or not position.has_copies:
         return
-    number = team.first_without(session, position.finds_copies(model_dir, saved_step))
+    number = worker_group.first_without(session, position.finds_copies(model_dir, saved_step))
     if number is None:
         position.restore_copies(session, model_dir, saved_step)
         return
-    whose = "" if team.is_one else f" of worker {number}, counted from 0,"
+    whose = "" if worker_group.is_one else f" of worker {number}, counted from 0,"
     _log.warning(
         "What each replica%s updated by itself until step %d, such as moving statistics, was not "
         "saved, or by another number of replicas. All replicas begin with the mean, which the "
@@ -133,7 +133,7 @@ def _save_start(
     config: RunConfig,
     checkpoints: CheckpointWriter | None,
     weights: WeightsCheck,
-    team: WorkerGroup,
+    worker_group: WorkerGroup,
 ) -> None:
     """Saves the initial state, if checkpoints are also saved before the end of training.
 
@@ -145,9 +145,9 @@ def _save_start(
       config: says whether checkpoints are saved.
       checkpoints: saves; None if training continues from a checkpoint, or if a hook saves.
       weights: checks that the weights are finite.
-      team: the workers; of those that share variables on ps tasks, only the chief saves.
+      worker_group: the workers; of those that share variables on ps tasks, only the chief saves.
     """
-    is_asynchronous = team.store is not None and not team.is_chief
+    is_asynchronous = worker_group.store is not None and not worker_group.is_chief
     if checkpoints is None or is_asynchronous or not _saves_on_the_way(config):
         return
     step = int(session.run(program.state.current_step))
@@ -163,11 +163,11 @@ def graph_written(
     program: TrainProgram,
     config: RunConfig,
     checkpoints: CheckpointWriter | None,
-    team: WorkerGroup,
+    worker_group: WorkerGroup,
 ) -> contextlib.AbstractContextManager[None]:
     """Inside, the chief writes `graph.pbtxt` if the config asks for it and no hook saves."""
     is_wanted = config.checkpoint_save_graph_def and _saves_on_the_way(config)
-    if checkpoints is None or not is_wanted or not team.is_chief:
+    if checkpoints is None or not is_wanted or not worker_group.is_chief:
         return contextlib.nullcontext()
     return writing_graph(program.graph, str(config.model_dir))
 

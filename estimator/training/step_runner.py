@@ -43,7 +43,7 @@ class StepRunner:
         self._training = training
         self._program = training.program
         self._session = training.session
-        self._team = training.team
+        self._worker_group = training.worker_group
         self._autotuner = LoopAutotuner(parse_loop_length(config.iterations_per_loop))
         self._stops_on_nan = config.nan_policy in ("raise", "stop")
         self._clock = training.request.clock
@@ -55,7 +55,7 @@ class StepRunner:
         self.step = training.read_step()
         self._num_taken = self._read_num_taken()
         self.stock_hooks = StockHookSchedule(
-            self._team.own_hooks(training.request.hooks), self.step
+            self._worker_group.own_hooks(training.request.hooks), self.step
         )
 
     def read_step(self) -> None:
@@ -97,7 +97,7 @@ class StepRunner:
             # A hook may have advanced it after the call.
             self.read_step()
         # Several workers run the smallest number of steps that any of them asks for.
-        num_run = num_steps if self._team.is_one else max(1, self.step - before)
+        num_run = num_steps if self._worker_group.is_one else max(1, self.step - before)
         self._autotuner.record(num_run, self._clock() - started_at)
         return summary
 
@@ -110,7 +110,7 @@ class StepRunner:
             if self.is_cut:
                 break
             summary = latest
-            if self.is_nan or not self._team.has_more:
+            if self.is_nan or not self._worker_group.has_more:
                 break
         return summary
 
@@ -119,7 +119,7 @@ class StepRunner:
         try:
             return self._call(*args)
         except tf.errors.OutOfRangeError as error:
-            if not self._team.is_one:
+            if not self._worker_group.is_one:
                 raise ValueError(
                     "The input of this worker ended, and others may have more. An `input_fn` that "
                     "ends must return a tf.data.Dataset, of which all workers are told in time."
@@ -129,7 +129,7 @@ class StepRunner:
 
     def check_ends(self, before: int, num_steps: int) -> None:
         """Raises ValueError if the global step never advances and the input never ends."""
-        if self.step > before or self._team.store is not None:
+        if self.step > before or self._worker_group.store is not None:
             self._uncounted_calls = self._uncounted_steps = 0
             return
         self._uncounted_calls += 1
@@ -218,7 +218,7 @@ class StepRunner:
             fetches.append(program.fetches.summary)
         self.stock_hooks.expect(self.step, num_steps)
         hooks = self.stock_hooks.of_call(is_end_of_step=num_steps > 0)
-        outcome, more_feeds, more_values = self._team.consensus_ops()
+        outcome, more_feeds, more_values = self._worker_group.consensus_ops()
 
         def take_in(results: list[Any]) -> None:
             expected = self.step + num_steps
@@ -245,14 +245,14 @@ class StepRunner:
         """
         loss, step, *rest = results
         if outcome is not None:
-            self._team.take_in(outcome)
-        if not self._team.is_empty:
+            self._worker_group.take_in(outcome)
+        if not self._worker_group.is_empty:
             self.loss = float(loss)
         self.step = int(step)
-        self.has_run = self.has_run or not self._team.is_empty
+        self.has_run = self.has_run or not self._worker_group.is_empty
         if num_batches is not None:
             is_at_end = self.is_nan or (end is not None and self.step >= end)
-            self.is_cut = self._team.is_one and rest[0] < num_batches and not is_at_end
+            self.is_cut = self._worker_group.is_one and rest[0] < num_batches and not is_at_end
 
     def _read_num_taken(self) -> int:
         """Returns how many batches the current step has accumulated; 0 without accumulation."""

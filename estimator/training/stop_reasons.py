@@ -30,7 +30,7 @@ class StopReasons:
 
     def find(self, step: int) -> str | None:
         """Returns why to stop at `step`, or None; shares reasons of its own with other workers."""
-        team, config = self._training.team, self._training.config
+        worker_group, config = self._training.worker_group, self._training.config
         reasons = []
         if self._training.stop.received is not None:
             reasons.append(self._training.stop.received.name)
@@ -39,15 +39,15 @@ class StopReasons:
         if config.max_time_secs is not None and self._elapsed() >= config.max_time_secs:
             reasons.append("max_time")
         is_at_end = self.max_step is not None and step >= self.max_step
-        if reasons and team.is_one and not (is_at_end and reasons[0] == "max_time"):
+        if reasons and worker_group.is_one and not (is_at_end and reasons[0] == "max_time"):
             return "signal" if reasons[0].startswith("SIG") else reasons[0]
         for reason in reasons:
-            team.request(reason)
+            worker_group.request(reason)
         return self._limit if is_at_end else None
 
     def agreed(self) -> str | None:
         """Returns the reason that any worker gave all to stop after the last call, or None."""
-        agreed = self._training.team.stop
+        agreed = self._training.worker_group.stop
         if agreed is not None and agreed.startswith("SIG"):
             # Every worker ends like the one that received the signal.
             self._training.stop.received = signal.Signals[agreed]

@@ -37,11 +37,11 @@ from estimator.session.worker_group import WorkerGroup, collectives_of_save, joi
 from estimator.summary.event_writer import EventWriter
 from estimator.training.nan_guard import WeightsCheck, WeightsListener
 from estimator.training.open_training import OpenTraining
-from estimator.training.parting import WatchedTasks
 from estimator.training.report import SavesInEvents
 from estimator.training.request import TrainRequest, TrainResult
 from estimator.training.saving import Savers
-from estimator.training.start import go_on, graph_written
+from estimator.training.shutdown import WatchedTasks
+from estimator.training.start import graph_written, start_or_resume
 from estimator.training.training_loop import TrainRun
 
 _log = logging.getLogger("estimator")
@@ -73,35 +73,35 @@ def run_train(
     config = request.config
     check_runs_there(program.graph, request.connection)
     store = _make_store(program, request) if config.num_ps_replicas else None
-    team = WorkerGroup(program, store, config.is_chief)
+    worker_group = WorkerGroup(program, store, config.is_chief)
     model_dir = str(config.model_dir)
     start = _build_start(program, request)
     position = _build_position(program, request)
     weights = WeightsCheck(program.graph)
     _tell_loop_length(request)
     with contextlib.ExitStack() as stack:
-        if team.is_chief:
+        if worker_group.is_chief:
             patience_secs = min(_LOCK_PATIENCE_SECS, config.session_creation_timeout_secs)
             stack.enter_context(trainer_lock(model_dir, patience_secs))
         paths = files.checkpoints_newest_first(model_dir)
         stop = stack.enter_context(stop_signals())
         _watch_saver_hooks(request, position, weights, stack)
         # Before the setup, so that what hooks add to the graph is initialized, saved and recorded.
-        hooked, program = _begin_hooks(program, request, team)
+        hooked, program = _begin_hooks(program, request, worker_group)
         setup = _build_setup(program, request, start)
         events = EventWriter(model_dir, program.graph if config.checkpoint_save_graph_def else None)
-        checkpoints = _make_checkpoint_writer(request, setup, position, team, events)
+        checkpoints = _make_checkpoint_writer(request, setup, position, worker_group, events)
         savers = Savers(checkpoints, position, weights)
         tpu = start_tpu(program.strategy)
         stack.enter_context(restarting_after_failure(program.strategy))
         tasks = stack.enter_context(_joined(program, request, stop))
-        opening = _opened(setup, paths, request, team, tasks.needed, stop, tpu)
+        opening = _opened(setup, paths, request, worker_group, tasks.needed, stop, tpu)
         session, path = stack.enter_context(opening)
-        stack.enter_context(_guarded(tasks.needed, team, session, stop, request))
-        is_resumed = go_on(session, program, request, team, savers, path, paths)
-        stack.enter_context(graph_written(program, config, savers.checkpoints, team))
+        stack.enter_context(_guarded(tasks.needed, worker_group, session, stop, request))
+        is_resumed = start_or_resume(session, program, request, worker_group, savers, path, paths)
+        stack.enter_context(graph_written(program, config, savers.checkpoints, worker_group))
         hooked.start(session, stack.enter_context(_coordinated(session)))
-        training = OpenTraining(program, hooked, request, team, stop)
+        training = OpenTraining(program, hooked, request, worker_group, stop)
         run = TrainRun(training, tasks, savers, events, path)
         note_result(run.run(is_resumed))
 
@@ -145,18 +145,20 @@ def _tell_loop_length(request: TrainRequest) -> None:
 
 
 def _begin_hooks(
-    program: TrainProgram, request: TrainRequest, team: WorkerGroup
+    program: TrainProgram, request: TrainRequest, worker_group: WorkerGroup
 ) -> tuple[HookedSession, TrainProgram]:
     """Calls `begin` of hooks and listeners; returns the program with the summaries they add."""
     fetch_overrides = {id(inside): outside for inside, outside in program.fetches.fetch_overrides}
     with extending(program.graph, program.place):
         before = summaries_so_far()
-        if team.is_chief and not saver_hooks(request.hooks):  # A saver hook calls them itself.
+        if worker_group.is_chief and not saver_hooks(
+            request.hooks
+        ):  # A saver hook calls them itself.
             for listener in request.listeners:
                 listener.begin()
         hooked = HookedSession(
             program.graph,
-            team.own_hooks(request.hooks),
+            worker_group.own_hooks(request.hooks),
             fetch_overrides=fetch_overrides if program.is_loop else None,
             step=program.fetches.global_step,
         )
@@ -185,7 +187,7 @@ def _joined(
 ) -> Iterator[WatchedTasks]:
     """Waits until all tasks answer, checks that they agree, and watches them inside the block."""
     config, connection = request.config, request.connection
-    alike = {
+    equal = {
         "TensorFlow": tf.__version__,
         "`steps`": request.steps,
         "`max_steps`": request.max_steps,
@@ -196,15 +198,15 @@ def _joined(
     if connection.needed and not config.is_chief:
         say_waiting(config.cluster, connection.needed)
     with (
-        joined(program, alike, connection, timeout_secs, stop.check_waiting) as peers,
+        joined(program, equal, connection, timeout_secs, stop.check_waiting) as needed,
         contextlib.closing(
             TaskHealth(connection.replaceable, connection.peer_timeout_secs)
         ) as replaceable,
     ):
         # After SIGTERM, a call that hangs must not use up the time that is left.
-        stop.when_received(peers.hurry)
+        stop.when_received(needed.hurry)
         replaceable.wait(timeout_secs, stop.check_waiting)
-        yield WatchedTasks(peers, replaceable)
+        yield WatchedTasks(needed, replaceable)
 
 
 @contextlib.contextmanager
@@ -212,32 +214,32 @@ def _opened(
     setup: Setup,
     paths: Sequence[str],
     request: TrainRequest,
-    team: WorkerGroup,
-    peers: TaskHealth,
+    worker_group: WorkerGroup,
+    needed: TaskHealth,
     stop: StopSignal,
     tpu: str | None,
 ) -> Iterator[tuple[tf.compat.v1.Session, str | None]]:
     """Opens a session; yields it and the path of the checkpoint that was restored, or None."""
     target = request.connection.target if tpu is None else tpu
-    wait = functools.partial(peers.wait_for, check=stop.check_waiting) if peers else None
+    wait = functools.partial(needed.wait_for, check=stop.check_waiting) if needed else None
     timeout_secs = request.config.session_creation_timeout_secs
-    with opened(setup, paths, target, team, timeout_secs, wait) as (session, path):
+    with opened(setup, paths, target, worker_group, timeout_secs, wait) as (session, path):
         if not isinstance(session, _tf.InterruptibleSession):
             yield session, path
             return
         # From here on, a signal ends training after the current loop.
-        session.wait = peers.wait_for if request.connection.has_remote_calls else None
+        session.wait = needed.wait_for if request.connection.has_remote_calls else None
         try:
             yield session, path
         finally:
             # Closing the session would hang on a task that is gone; nothing watches them any more.
-            session.wait = peers.wait_for
+            session.wait = needed.wait_for
 
 
 @contextlib.contextmanager
 def _guarded(
-    peers: TaskHealth,
-    team: WorkerGroup,
+    needed: TaskHealth,
+    worker_group: WorkerGroup,
     session: tf.compat.v1.Session,
     stop: StopSignal,
     request: TrainRequest,
@@ -247,9 +249,9 @@ def _guarded(
     At the end, the chief tells the ps tasks the exit status.
     """
     if not request.connection.has_remote_calls:
-        peers.guard(session)
+        needed.guard(session)
     stop.end_call = session.close
-    store = team.store if team.is_chief else None
+    store = worker_group.store if worker_group.is_chief else None
     try:
         yield
     except BaseException:
@@ -318,11 +320,11 @@ def _make_checkpoint_writer(
     request: TrainRequest,
     setup: Setup,
     position: InputPosition | None,
-    team: WorkerGroup,
+    worker_group: WorkerGroup,
     events: EventWriter,
 ) -> CheckpointWriter | None:
     """Makes the object that writes checkpoints; returns None if a hook saves them."""
-    collectives = [] if team.is_one else collectives_of_save(setup.saver, setup.graph)
+    collectives = [] if worker_group.is_one else collectives_of_save(setup.saver, setup.graph)
     if saver_hooks(request.hooks):
         if collectives:
             raise ValueError(
@@ -334,16 +336,16 @@ def _make_checkpoint_writer(
 
     def save_on(session: tf.compat.v1.Session) -> bool:
         # Wait until all workers have saved their positions, so that no checkpoint lacks one.
-        team.meet(session)
-        if collectives and not team.is_chief:
+        worker_group.meet(session)
+        if collectives and not worker_group.is_chief:
             session.run(collectives)
-        return team.is_chief
+        return worker_group.is_chief
 
     return CheckpointWriter(
         str(request.config.model_dir),
         setup.saver,
-        position=position if team.saves_input else None,
-        listeners=[*request.listeners, SavesInEvents(events)] if team.is_chief else (),
+        position=position if worker_group.saves_input else None,
+        listeners=[*request.listeners, SavesInEvents(events)] if worker_group.is_chief else (),
         save_graph_def=request.config.checkpoint_save_graph_def,
         save_on=save_on,
     )

@@ -6,12 +6,12 @@ from estimator.session.schedule import HasNextStep, loop_length
 from estimator.summary.event_writer import EventWriter
 from estimator.training.nan_guard import BadWeightsError, stop_on_nan
 from estimator.training.open_training import OpenTraining
-from estimator.training.parting import Parting, WatchedTasks
 from estimator.training.profiler import ProfileWindow
 from estimator.training.recording import Loop, Recording
 from estimator.training.report import Span
 from estimator.training.request import TrainResult, warn_of_no_steps
 from estimator.training.saving import Savers, Saving
+from estimator.training.shutdown import Shutdown, WatchedTasks
 from estimator.training.step_runner import StepRunner
 from estimator.training.stop_reasons import StopReasons
 
@@ -44,7 +44,7 @@ class TrainRun:
         self._saving = Saving(training, savers)
         span = Span(self._first_step, self._stopping.max_step, restored)
         self._recording = Recording(training, self._steps, events, span)
-        self._parting = Parting(training, self._steps, tasks)
+        self._shutdown = Shutdown(training, self._steps, tasks)
         self._profile = ProfileWindow(
             config.profile_steps if config.is_chief else None, str(config.model_dir)
         )
@@ -57,9 +57,9 @@ class TrainRun:
         """
         with self._recording.report, self._profile:
             reason = self._run_loops(is_input_resumed)
-            reason = self._parting.begin(reason)
+            reason = self._shutdown.begin(reason)
             reason = self._save_last(reason)
-            self._parting.end(reason)
+            self._shutdown.end(reason)
             return self._recording.end(reason)
 
     def _run_loops(self, is_input_resumed: bool) -> str:
@@ -84,17 +84,17 @@ class TrainRun:
         """Returns why not to run any step, or None; all workers find the same, at the same step."""
         max_steps, step = self._training.request.max_steps, self._steps.step
         if max_steps is not None and step >= max_steps:
-            if self._training.team.is_chief:
+            if self._training.worker_group.is_chief:
                 warn_of_no_steps(step, max_steps)
             return "max_steps"
         return None if self._has_input(is_input_resumed) else "end of input"
 
     def _has_input(self, is_resumed: bool) -> bool:
         """Returns whether all workers have input; one worker learns it from its first call."""
-        news = self._training.program.agreement.has_first_batch
+        has_first_batch = self._training.program.agreement.has_first_batch
         session = self._training.session.session
-        has_input = news is None or is_resumed or bool(session.run(news))
-        return bool(self._training.team.meet(session, int(has_input)))
+        has_input = has_first_batch is None or is_resumed or bool(session.run(has_first_batch))
+        return bool(self._training.worker_group.meet(session, int(has_input)))
 
     def _found_no_batch(self, reason: str | None) -> bool:
         steps = self._steps
@@ -141,7 +141,7 @@ class TrainRun:
     def _agreed_reason(self) -> str | None:
         """Returns why all workers stop after the last call, or None."""
         reason = self._stopping.agreed()
-        if reason is None and not self._training.team.has_more:
+        if reason is None and not self._training.worker_group.has_more:
             return self._complete()
         return reason
 

@@ -76,7 +76,7 @@ def test_half_a_line_is_gone_before_the_next_is_written(torn, kind, log, tmp_pat
     with open(tmp_path / "metrics.jsonl", "a") as file:
         file.write(torn)
     if kind == "train":
-        log.go_on_from(5)
+        log.resume_from(5)
         log.write_train(6, 1.0, 1.0)
     else:
         log.write_eval(None, 6, {"loss": 1.0})
@@ -90,7 +90,7 @@ def test_what_lies_beyond_the_step_that_training_goes_on_from_is_forgotten(log, 
         log.write_eval(None, step, {"loss": 1.0})
     with open(tmp_path / "metrics.jsonl", "a") as file:
         file.write('{"note": "of another program"}\n')
-    log.go_on_from(2)
+    log.resume_from(2)
     *lines, note = read(tmp_path)
     assert [(line["kind"], line["step"]) for line in lines] == [
         ("train", 1), ("eval", 1), ("train", 2), ("eval", 2),
@@ -101,7 +101,7 @@ def test_what_lies_beyond_the_step_that_training_goes_on_from_is_forgotten(log, 
 def test_a_file_without_anything_to_forget_is_not_written_again(log, tmp_path):
     log.write_train(1, 1.0, 1.0)
     before = os.stat(tmp_path / "metrics.jsonl").st_ino
-    log.go_on_from(1)
+    log.resume_from(1)
     assert os.stat(tmp_path / "metrics.jsonl").st_ino == before
 
 

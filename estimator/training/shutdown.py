@@ -26,7 +26,7 @@ class WatchedTasks:
     replaceable: TaskHealth
 
 
-class Parting:
+class Shutdown:
     """Leaves the cluster in order: `begin` announces the stop, the caller saves, `end` leaves.
 
     Workers that share variables on ps tasks do not run in lockstep; they communicate through the
@@ -59,19 +59,19 @@ class Parting:
 
     def end(self, reason: str) -> None:
         """Leaves the cluster after the last step is saved; the chief may wait for workers first."""
-        store, patience_secs = self._training.team.store, self._ending(reason).patience_secs
+        store, patience_secs = self._training.worker_group.store, self._ending(reason).patience_secs
         if store is not None and store.is_chief and patience_secs is not None:
             end = self._clock() + patience_secs
             self._wait_for_workers(store, lambda: self._clock() >= end)
         self._tasks.needed.release()
 
     def _is_chief_of_ps(self) -> bool:
-        store = self._training.team.store
+        store = self._training.worker_group.store
         return store is not None and store.is_chief
 
     def _stop(self, reason: str) -> str:
-        session, store = self._training.session.session, self._training.team.store
-        self._training.team.meet(session)
+        session, store = self._training.session.session, self._training.worker_group.store
+        self._training.worker_group.meet(session)
         if store is None:
             return reason
         policy = self._ending(reason)
