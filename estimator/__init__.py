@@ -157,5 +157,5 @@ if not TYPE_CHECKING:
 
 
 def __dir__() -> list[str]:
-    """Lists the public names, imported or not."""
+    """Lists the module's attributes and all public names, imported or not."""
     return sorted({*globals(), *__all__})

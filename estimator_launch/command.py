@@ -1,14 +1,14 @@
-"""Runs a program as a cluster on this machine, one process a task.
+"""Runs a program as a cluster on this machine, one process per task.
 
     estimator-launch --workers=2 --ps=1 --evaluator -- run_mnist.py --flags
 
-Each process gets the environment variable TF_CONFIG, with free ports. What it prints has the name
-of its task in front. The first task that fails ends all of them, and its exit code becomes that of
-the launcher. Ctrl-C, SIGTERM and SIGHUP end all of them too: with SIGTERM, which lets a training
-save, then with SIGKILL. The ps are ended when all others have ended with 0.
+Each process gets the environment variable TF_CONFIG, with free ports. Each line it prints is
+prefixed with the name of its task. The first task that fails ends all of them, and its exit code
+becomes that of the launcher. Ctrl-C, SIGTERM and SIGHUP end all of them too: with SIGTERM, which
+lets a training save, then with SIGKILL. The ps are ended when all others have ended with 0.
 
 The program is a Python file, `-m` and a module, or any other command. TensorFlow's servers listen
-on all interfaces and ask nobody who they are: let a firewall keep others out.
+on all interfaces without authentication: protect them with a firewall.
 """
 
 import sys
@@ -24,14 +24,16 @@ from estimator_launch.tasks import make_command, make_tasks
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("workers", 1, "Workers. Worker 0 is the chief, if none is.", lower_bound=0)
 flags.DEFINE_integer("ps", 0, "Parameter servers.", lower_bound=0)
-flags.DEFINE_boolean("chief", False, "Have a chief beside the workers.")
-flags.DEFINE_boolean("evaluator", False, "Have an evaluator, outside of the training cluster.")
-flags.DEFINE_integer("restarts", 0, "How often to start all again after a failure.", lower_bound=0)
+flags.DEFINE_boolean("chief", False, "Start a chief in addition to the workers.")
+flags.DEFINE_boolean("evaluator", False, "Start an evaluator, outside of the training cluster.")
+flags.DEFINE_integer(
+    "restarts", 0, "How many times to restart all tasks after a failure.", lower_bound=0
+)
 flags.DEFINE_float(
     "grace_secs",
     30.0,
     "Seconds from SIGTERM to SIGKILL. A task has no limit of its own: after SIGTERM it finishes "
-    "the loop of steps that runs and saves, and waits up to 20 s for tasks that do not answer. "
+    "its current loop of steps and saves, and waits up to 20 s for tasks that do not answer. "
     "Allow for all of these: a task that is killed before it has saved loses what it had trained "
     "since the last checkpoint.",
     lower_bound=0,

@@ -146,8 +146,10 @@ class _Attempt:
         last_signal = None
         while any(process.is_alive() for process in self._processes):
             if last_signal is not None or time.monotonic() >= deadline:
-                grace = f"{self._job.grace_secs:g} s after SIGTERM (--grace_secs)"
-                self._kill("after a second signal" if last_signal is not None else grace)
+                when = f"{self._job.grace_secs:g} s after SIGTERM (--grace_secs)"
+                if last_signal is not None:
+                    when = f"when {last_signal.name} was received"
+                self._kill(when)
                 break
             with contextlib.suppress(queue.Empty):
                 event = self._events.get(timeout=_POLL_SECS)
@@ -158,9 +160,9 @@ class _Attempt:
             process.close()
         return last_signal
 
-    def _kill(self, since: str) -> None:
+    def _kill(self, when: str) -> None:
         alive = [process for process in self._processes if process.is_alive()]
         names = ", ".join(str(process.task) for process in alive)
-        self._output.say(f"SIGKILL to {names}, still there {since}")
+        self._output.say(f"SIGKILL to {names}, still running {when}")
         for process in alive:
             process.kill()

@@ -86,7 +86,7 @@ class TaskProcess:
         if code >= 0:
             return f"ended with exit code {code}"
         name = signal.Signals(-code).name
-        reason = ": out of memory, if nobody sent it" if name == "SIGKILL" else ""
+        reason = " (possibly out of memory)" if name == "SIGKILL" else ""
         return f"was ended by {name}{reason}"
 
     def is_alive(self) -> bool:

@@ -35,8 +35,8 @@ def make_tasks(num_workers: int, num_ps: int, has_chief: bool, has_evaluator: bo
     """
     if num_workers < 1 and not has_chief:
         raise ValueError(
-            f"--workers ({num_workers}) must be at least 1, or there must be a --chief: nobody "
-            "would train."
+            f"--workers ({num_workers}) must be at least 1, or pass --chief: otherwise no task "
+            "trains."
         )
     counts = {CHIEF: int(has_chief), WORKER: num_workers, PS: num_ps, EVALUATOR: int(has_evaluator)}
     return [Task(role, index) for role, count in counts.items() for index in range(count)]
@@ -75,7 +75,7 @@ def make_command(words: Sequence[str]) -> list[str]:
     """
     if not words:
         raise ValueError(
-            "There is no program. It stands after --, as in `estimator-launch --workers=2 -- "
+            "No program is given. Put it after --, as in `estimator-launch --workers=2 -- "
             "program.py --flags`."
         )
     program = words[0]

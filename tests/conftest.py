@@ -23,3 +23,20 @@ def pytest_collection_finish():
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def v1_control_flow():
+    """As after `tf.compat.v1.disable_v2_behavior()`: a cond is built of Switch and Merge."""
+    import tensorflow as tf
+
+    tf.compat.v1.disable_control_flow_v2()
+    yield
+    tf.compat.v1.enable_control_flow_v2()
+
+
+@pytest.fixture(params=["v1", "v2"])
+def control_flow(request):
+    """Both ways in which TensorFlow builds branches and loops."""
+    if request.param == "v1":
+        request.getfixturevalue("v1_control_flow")

@@ -5,12 +5,13 @@ thread. The child runs a file as `python FILE ARGUMENTS` would, with its own env
 and TensorFlow devices. It can be killed and sent signals, and its exit status is reported. Two
 servers take turns, so the tasks of a cluster have different hash seeds and order sets differently.
 
-Not for a program that must configure something before TensorFlow is imported.
+Do not use it for a program that sets something up before it imports TensorFlow.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import itertools
 import json
@@ -55,8 +56,11 @@ class Program:
     def wait_for(self, text, limit_secs=LIMIT_SECS):
         """Waits until the program has written `text` to stdout."""
         end = time.monotonic() + limit_secs
-        while text not in self.out:
-            assert self.process.poll() is None, self.err[-3000:]
+        while True:
+            has_ended = self.process.poll() is not None  # Before its output is read.
+            if text in self.out:
+                return
+            assert not has_ended, self.err[-3000:]
             assert time.monotonic() < end, f"{self.name} did not write {text!r}"
             time.sleep(0.05)
 
@@ -123,7 +127,9 @@ class _Process:
 
     def __init__(self, command, told):
         self._command, self._told = command, told  # A line with the pid, then one with the status.
-        self.pid = int(self._told.readline())
+        line = self._told.readline()
+        assert line, f"The fork server ended, and cannot run {command}"
+        self.pid = int(line)
         self.returncode = None
 
     def poll(self):
@@ -141,7 +147,8 @@ class _Process:
 
     def send_signal(self, number):
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # It has ended, and is told of next.
+                os.kill(self.pid, number)
 
 
 # --- In the server -------------------------------------------------------------------------------
@@ -168,7 +175,7 @@ def _serve(connection):
             continue
         request, fds, _, _ = socket.recv_fds(connection, 1 << 18, 3)
         if not request:
-            sys.exit()
+            _end_all(told)
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
@@ -182,7 +189,14 @@ def _serve(connection):
         told[pid] = fds.pop()
         for fd in fds:
             os.close(fd)
-        os.write(told[pid], b"%d\n" % pid)
+        _tell(told[pid], pid)
+
+
+def _end_all(pids):
+    """Kills the programs that still run, and ends the server."""
+    for pid in pids:  # Not waited for yet, so the ids are still theirs.
+        os.kill(pid, signal.SIGKILL)
+    sys.exit()
 
 
 def _tell_statuses(told):
@@ -192,8 +206,14 @@ def _tell_statuses(told):
         if not pid:
             return
         fd = told.pop(pid)
-        os.write(fd, b"%d\n" % os.waitstatus_to_exitcode(status))
+        _tell(fd, os.waitstatus_to_exitcode(status))
         os.close(fd)
+
+
+def _tell(fd, number):
+    """Writes a line, unless the test that would read it was ended."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(fd, b"%d\n" % number)
 
 
 def _become(command, environment, directory, fds):

@@ -44,6 +44,11 @@ def room_of(path):
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+def place_of(path):
+    """The path in the package; of the launcher, the file alone."""
+    return str(path.relative_to(PACKAGE)) if path.is_relative_to(PACKAGE) else path.name
+
+
 def imported_modules(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -104,10 +109,10 @@ def test_there_is_one_while_loop():
 
 
 def test_no_file_name_is_in_two_rooms():
-    names = collections.Counter(path.stem for path in FILES if path.stem != "__init__")
-    # A door of `_tf` is named after what lies behind it.
-    behind = {path.stem for path in FILES if room_of(path) == "_tf"}
-    assert {name for name, count in names.items() if count > 1} <= behind
+    # The files of `_tf` are named after the part of TensorFlow that they give access to.
+    elsewhere = [path for path in FILES if room_of(path) != "_tf"]
+    names = collections.Counter(path.stem for path in elsewhere if path.stem != "__init__")
+    assert {name for name, count in names.items() if count > 1} == set()
 
 
 def test_no_room_is_for_odds_and_ends():
@@ -119,12 +124,12 @@ def test_no_room_is_for_odds_and_ends():
 
 # By the file that may call them: what changes state that all of the process sees.
 MAY_CALL = {
-    "random.seed": {"seed.py"},
-    "random.setstate": {"seed.py"},
-    "gc.disable": {"graph_scope.py"},
-    "gc.enable": {"graph_scope.py"},
-    "signal.signal": {"signals.py", "job.py", "watchdog.py"},
-    "signal.set_wakeup_fd": {"signals.py"},
+    "random.seed": {"randomness/seed.py"},
+    "random.setstate": {"randomness/seed.py"},
+    "gc.disable": {"program/graph_scope.py"},
+    "gc.enable": {"program/graph_scope.py"},
+    "signal.signal": {"session/signals.py", "job.py", "watchdog.py"},
+    "signal.set_wakeup_fd": {"session/signals.py"},
     "logger.addFilter": {"console.py"},
     "_log.addFilter": {"console.py"},
     "logger.removeFilter": {"console.py"},
@@ -142,7 +147,7 @@ def test_only_listed_files_change_state_of_the_process():
         for node in ast.walk(ast.parse(path.read_text())):
             function = node.func if isinstance(node, ast.Call) else None
             if isinstance(function, ast.Attribute) and function.attr in SETTERS:
-                found.setdefault(ast.unparse(function), set()).add(path.name)
+                found.setdefault(ast.unparse(function), set()).add(place_of(path))
     assert found == MAY_CALL
 
 
@@ -173,16 +178,16 @@ def test_one_file_replaces_attributes_of_other_modules_and_classes():
     for path in [*FILES, *LAUNCHER]:
         tree = ast.parse(path.read_text())
         if any(root(owner) in set(imported_names(tree)) for owner in changed_attributes(tree)):
-            uses[path.name] = "assigns"
+            uses[place_of(path)] = "assigns"
         if any(isinstance(n, ast.Name) and n.id == "setattr" for n in ast.walk(tree)):
-            uses[path.name] = "setattr"
+            uses[place_of(path)] = "setattr"
     # session.py gives a Scaffold its parts; distribute.py sets a graph's stacks, which are a
     # thread's; graph.py notes something on a graph; command.py has --help show its docstring.
     assert uses == {
-        "patches.py": "setattr",
-        "session.py": "setattr",
-        "distribute.py": "setattr",
-        "graph.py": "setattr",
+        "_tf/patches.py": "setattr",
+        "_tf/session.py": "setattr",
+        "_tf/distribute.py": "setattr",
+        "_tf/graph.py": "setattr",
         "command.py": "assigns",
     }
 

@@ -1,4 +1,4 @@
-"""R8: nothing grows when training, evaluation and prediction alternate."""
+"""Nothing grows when training, evaluation and prediction alternate."""
 
 import gc
 import os

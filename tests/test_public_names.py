@@ -38,7 +38,7 @@ OURS = {
 
 READY_MADE = "a ready-made model: none is here yet"
 HEAD = "a head of ready-made models: none is here yet"
-EMBEDDING = "it deals tables out over the cores of a TPU"
+EMBEDDING = "it distributes tables over the cores of a TPU"
 WITHOUT = {
     "BaselineClassifier": READY_MADE,
     "BaselineEstimator": READY_MADE,

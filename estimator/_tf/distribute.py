@@ -161,7 +161,7 @@ def piggyback_slots(size: int) -> Iterator[list[PiggybackSlot]]:
             if not is_in_step or not packs or {t.dtype for t in packs[0]} != {tf.float32}:
                 return original(self, packs, options)
             with tf.device(self._device):
-                entry = tf.identity(tf.zeros([size]), "training/seat")
+                entry = tf.identity(tf.zeros([size]), "training/piggyback_slot")
             # Appended, so that the offsets and the alignment of the others do not change.
             sums = list(original(self, [[*packs[0], entry], *packs[1:]], options))
             total = sums.pop(len(packs[0]))

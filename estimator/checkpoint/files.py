@@ -272,7 +272,7 @@ def _named_latest(model_dir: str) -> str | None:
     path = _resolved(model_dir, state.model_checkpoint_path)
     if not tf.io.gfile.exists(path + ".index"):
         _log.warning(
-            "The newest checkpoint in %s should be %s, which is not whole and is passed over.",
+            "The newest checkpoint in %s should be %s, which is incomplete and is skipped.",
             model_dir,
             path,
         )
@@ -289,6 +289,6 @@ def is_readable(path: str) -> bool:
     try:
         tf.train.load_checkpoint(path)
     except (tf.errors.OpError, ValueError) as error:
-        _log.warning("The checkpoint %s is not whole and is passed over: %s", path, error)
+        _log.warning("The checkpoint %s cannot be read and is skipped: %s", path, error)
         return False
     return True

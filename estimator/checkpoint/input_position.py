@@ -51,9 +51,14 @@ class ReplicaCopies:
         self._names = list(copies)
 
     def are_in(self, path: str) -> bool:
-        """Returns whether a file holds all copies; earlier versions did not save them."""
-        reader = tf.train.load_checkpoint(path)
-        return all(reader.has_tensor(name) for name in self._names)
+        """Returns whether a file holds all copies, undamaged; earlier versions did not save them."""
+        try:
+            reader = tf.train.load_checkpoint(path)
+            for name in self._names:
+                reader.get_tensor(name)
+        except (tf.errors.OpError, ValueError):
+            return False
+        return True
 
 
 class InputPosition:

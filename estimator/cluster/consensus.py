@@ -54,7 +54,7 @@ def build_consensus(workers: Workers, num_steps: tf.Tensor) -> Consensus:
     """Adds a consensus of the workers to the default graph."""
     with tf.device("/cpu:0"):
         requests = tf.compat.v1.placeholder_with_default(
-            [0] * len(REQUESTS), [len(REQUESTS)], "wishes"
+            [0] * len(REQUESTS), [len(REQUESTS)], "requests"
         )
         least = build_minimum(workers, tf.concat([[num_steps], -requests], axis=0))
         return Consensus(workers, num_steps, requests, least * ([1] + [-1] * len(REQUESTS)))

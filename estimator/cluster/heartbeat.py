@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 METHOD = "/estimator.Heartbeat/Check"
 ANSWER = "UNIMPLEMENTED"
 
-_MOST_INTERVAL_SECS = 5.0
+_MAX_INTERVAL_SECS = 5.0
 _HURRIED_CHECKS = 3
 
 
@@ -48,7 +48,7 @@ class Heartbeat:
         self._on_silent = on_silent
         # Three quarters of the time, because up to one more interval passes before the first
         # unanswered check, and the process of a task takes some seconds to end.
-        self._interval_secs = min(timeout_secs / 12, _MOST_INTERVAL_SECS)
+        self._interval_secs = min(timeout_secs / 12, _MAX_INTERVAL_SECS)
         self._num_checks = max(1, int(timeout_secs * 9 / 12 / self._interval_secs))
         self._calls: dict[str, grpc.Future] = {}
         self._missed = dict.fromkeys(channels, 0)

@@ -18,36 +18,38 @@ class StopPolicy:
     """The consequences of a reason to stop for the other tasks.
 
     Attributes:
-      is_told: whether the other workers stop too, for the same reason.
-      is_chiefs: whether they stop only if it is the chief that stops.
+      stops_others: whether the other workers stop too, for the same reason.
+      only_from_chief: whether they stop only if it is the chief that stops.
       patience_secs: how long the chief, which saves first, waits for workers that are still
         running. None: it waits as long as they take, and saves afterwards.
       exit_status: the exit status of the chief and of all tasks that were told to stop.
     """
 
-    is_told: bool = False
-    is_chiefs: bool = False
+    stops_others: bool = False
+    only_from_chief: bool = False
     patience_secs: float | None = None
     exit_status: int = 0
 
-    def is_told_by(self, is_chief: bool) -> bool:
+    def stops_others_from(self, is_chief: bool) -> bool:
         """Returns whether a task that stops tells the others."""
-        return self.is_told and (is_chief or not self.is_chiefs)
+        return self.stops_others and (is_chief or not self.only_from_chief)
 
 
 def _by_signal(number: signal.Signals) -> StopPolicy:
     # A preempted worker comes back, and the others can train without it, but not without the chief.
-    return StopPolicy(True, is_chiefs=True, patience_secs=_HURRY_SECS, exit_status=128 + number)
+    return StopPolicy(
+        True, only_from_chief=True, patience_secs=_HURRY_SECS, exit_status=128 + number
+    )
 
 
 STOP_POLICIES: Final = {
     "max_steps": StopPolicy(),  # Every worker sees it in the shared global step.
     "steps": StopPolicy(),
     "end of input": StopPolicy(),  # Other workers may have more input.
-    "max_time": StopPolicy(is_told=True),
-    "hook": StopPolicy(is_told=True),
-    "listener": StopPolicy(is_told=True),
-    "nan loss": StopPolicy(is_told=True),  # The shared variables are NaN for all workers.
+    "max_time": StopPolicy(stops_others=True),
+    "hook": StopPolicy(stops_others=True),
+    "listener": StopPolicy(stops_others=True),
+    "nan loss": StopPolicy(stops_others=True),  # The shared variables are NaN for all workers.
     "SIGINT": _by_signal(signal.SIGINT),
     "SIGTERM": _by_signal(signal.SIGTERM),
 }

@@ -176,7 +176,7 @@ class TaskHealth:
         self._guarded.append(session)
 
     def is_gone(self, name: str) -> bool:
-        """Returns whether the task is unknown, does not listen, or has not answered for long."""
+        """Returns whether the task is unknown, does not listen, or has stopped answering."""
         if name not in self._channels or self._heartbeat.is_silent(name):
             return True
         try:
@@ -248,7 +248,7 @@ class TaskHealth:
                 return status
 
     def _is_away(self, name: str) -> bool:
-        """Returns whether the task is gone, was restarted, or has not answered for long.
+        """Returns whether the task is gone, was restarted, or has stopped answering.
 
         A restarted task has lost its state, so it counts as gone.
         """
@@ -277,9 +277,9 @@ class TaskHealth:
         clauses = []
         if quiet:
             names = ", ".join(map(self._full_name, quiet))
-            verb = "has" if len(quiet) == 1 else "have"
-            rule = f"`peer_timeout_secs` ({self._timeout_secs:g})"
-            clauses.append(f"{names} {verb} not answered within {rule}")
+            clauses.append(
+                f"{names} stopped answering (`peer_timeout_secs` {self._timeout_secs:g})"
+            )
         if gone:
             names = ", ".join(map(self._full_name, gone))
             clauses.append(f"{names} {'is' if len(gone) == 1 else 'are'} gone")

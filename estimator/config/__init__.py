@@ -1,1 +1,1 @@
-"""Configuration: the user's settings, the cluster and the strategy."""
+"""Configuration: the user's settings, and the cluster that TF_CONFIG describes."""

@@ -254,7 +254,7 @@ class Estimator:
         all_hooks = check_hooks(hooks)
         listeners = arguments.checked_listeners(saving_listeners)
         arguments.check_steps(steps, max_steps)
-        found = files.checkpoints_newest_first(self.model_dir)
+        found = files.any_checkpoints([self.model_dir])
         start = files.checkpoint_step(found[0]) if found else 0
         if self._config.smoke:
             steps, max_steps = smoke.limit_training(steps, max_steps, start or 0)
@@ -273,7 +273,6 @@ class Estimator:
         self._trained_on = program.input.element[0]
         request = TrainRequest(
             config=self._config,
-            session_config=connection.session_config,
             steps=steps,
             max_steps=max_steps,
             hooks=[*all_hooks, *train_setup.hooks_of_model(program, self._config)],
@@ -281,7 +280,6 @@ class Estimator:
             is_same_input=self._is_same_input(input_fn),
             old_model=old_model,
             connection=connection,
-            equal={"the number of replicas": strategy.num_replicas_in_sync},
             batch=self._batches.in_words(ModeKeys.TRAIN, strategy),
             batch_size=self._batches.batch_size(ModeKeys.TRAIN),
         )

@@ -20,7 +20,7 @@ from estimator.evaluation.host_input import HostInput
 from estimator.evaluation.warm_session import WarmSession, Weights
 from estimator.model.replicas import Model
 from estimator.model.summable_metrics import NotSummableError
-from estimator.program import programs as programs
+from estimator.program import programs
 from estimator.program.fixed_shape import build_padded_eval_program, build_padded_predict_program
 from estimator.runtime.strategy import make_no_strategy, make_session_config
 from estimator.runtime.tpu_strategy import is_tpu
@@ -31,7 +31,7 @@ _log = logging.getLogger("estimator")
 
 # Per mode. A model may depend on static shapes, and inputs of a few kinds, such as two batch sizes,
 # may alternate; each session has a copy of the weights.
-_MOST_KEPT = 4
+_MAX_KEPT = 4
 
 
 class WarmSessions:
@@ -65,7 +65,7 @@ class WarmSessions:
             _let_go(old)
         kept.pop(host_input.key, None)
         kept[host_input.key] = warm  # Ordered by last use.
-        if len(kept) > _MOST_KEPT:
+        if len(kept) > _MAX_KEPT:
             _let_go(kept.pop(next(iter(kept))))
         return warm
 

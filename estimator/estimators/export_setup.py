@@ -18,8 +18,8 @@ def checkpoints_to_export(
     checkpoint_path: str | None, directories: Sequence[str], warm_start: WarmStartSettings | None
 ) -> list[str]:
     """Returns the existing checkpoints, or the warm start's if nothing was trained yet."""
-    if checkpoint_path is None and warm_start is not None:
-        found = files.checkpoints_newest_first(directories[0])
+    if warm_start is not None:
+        found = files.any_checkpoints(directories, checkpoint_path)
         return found or [find_checkpoint(str(warm_start.ckpt_to_initialize_from))]
     return files.existing_checkpoints(directories, checkpoint_path)
 

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from estimator import export
 from estimator.checkpoint import files
 from estimator.checkpoint.saver_ops import restored_names, saved_names
 from estimator.checkpoint.writer import build_saver
+from estimator.export.saved_model import GraphToSave, write_saved_models
+from estimator.export.signatures import make_signatures, make_supervised_signatures
 from estimator.program.export_program import ExportProgram
 from estimator.session.opening import Setup, build_setup, build_start, opened
 from estimator.spec import ModeKeys
@@ -52,7 +53,7 @@ def run_export(
     with opened(prepared[0].setup, checkpoint_paths) as (session, path):
         for graph in prepared[1:]:
             _check_shared(path, prepared[0], graph)
-        return export.write_saved_models(
+        return write_saved_models(
             export_dir_base,
             _graphs(prepared, session),
             assets_extra=assets_extra,
@@ -87,14 +88,14 @@ def _prepare(program: ExportProgram, session_config: tf.compat.v1.ConfigProto) -
 
 def _graphs(
     prepared: Sequence[_Prepared], first_session: tf.compat.v1.Session
-) -> Iterator[export.GraphToSave]:
+) -> Iterator[GraphToSave]:
     for graph in prepared:
         with contextlib.ExitStack() as stack:
             session = first_session
             if graph is not prepared[0]:  # Only the first graph's values are written.
                 session = tf.compat.v1.Session(graph=graph.program.graph)
                 stack.callback(session.close)
-            yield export.GraphToSave(
+            yield GraphToSave(
                 session=session,
                 signatures=graph.signatures,
                 tags=(_tag(graph.program.mode),),
@@ -113,10 +114,10 @@ def _tag(mode: str) -> str:
 def _make_signatures(program: ExportProgram) -> dict:
     spec = program.spec
     if program.mode == ModeKeys.PREDICT:
-        return export.make_signatures(program.receiver, spec.predictions, spec.export_outputs)
+        return make_signatures(program.receiver, spec.predictions, spec.export_outputs)
     make_output = _SUPERVISED[program.mode]
     output = make_output(program.loss, spec.predictions, program.metrics or None)
-    return export.make_supervised_signatures(program.receiver, output)
+    return make_supervised_signatures(program.receiver, output)
 
 
 def _check_shared(path: str | None, first: _Prepared, other: _Prepared) -> None:

@@ -46,28 +46,6 @@ class GraphToSave:
     train_op: tf.Operation | tf.Tensor | None = None
 
 
-def write_saved_model(  # noqa: PLR0913 - the arguments of `export_saved_model` and its graph
-    session: tf.compat.v1.Session,
-    export_dir_base: str,
-    signatures: Mapping[str, Any],
-    *,
-    tags: Sequence[str] = (_saved_model.SERVING,),
-    saver: Any = None,
-    main_op: tf.Operation | None = None,
-    assets_extra: Mapping[str, str] | None = None,
-    as_text: bool = False,
-    strip_default_attrs: bool = True,
-) -> bytes:
-    """Writes a SavedModel of one graph; see GraphToSave and `write_saved_models`."""
-    return write_saved_models(
-        export_dir_base,
-        [GraphToSave(session, signatures, tags, saver, main_op)],
-        assets_extra=assets_extra,
-        as_text=as_text,
-        strip_default_attrs=strip_default_attrs,
-    )
-
-
 def write_saved_models(
     export_dir_base: str,
     graphs: Iterable[GraphToSave],

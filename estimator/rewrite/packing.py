@@ -16,7 +16,7 @@ from estimator import _tf
 from estimator.rewrite.graph_walk import in_order, waits_of
 
 # Copying a larger tensor costs more than a message, and delays the others.
-_MOST_BYTES = 64 * 1024
+_MAX_BYTES = 64 * 1024
 
 # Inside v1 control flow, a tensor may belong to another iteration, or to a branch not taken.
 _OLD_CONTROL_FLOW = ("Enter", "Switch")
@@ -81,7 +81,7 @@ def _is_small(tensor: tf.Tensor) -> bool:
         tensor.dtype.is_floating or tensor.dtype.is_integer
     ):
         return False
-    return tensor.shape.num_elements() * tensor.dtype.size <= _MOST_BYTES
+    return tensor.shape.num_elements() * tensor.dtype.size <= _MAX_BYTES
 
 
 def _read_copy(constant: tf.Tensor, reader: tf.Operation, index: int, home: str) -> None:

@@ -14,7 +14,7 @@ _log = logging.getLogger("estimator")
 # TensorFlow removes these ops from a program before it is compiled.
 _NOT_COMPILED = ("TPU", "Placeholder", "CrossReplicaSum", "AllToAll", "CollectivePermute", "Xla")
 _OUTSIDE = "_xla_outside_compilation"
-_MOST_SHOWN = 10
+_MAX_SHOWN = 10
 
 
 def warn_of_uncompilable_ops(graph: tf.Graph) -> None:
@@ -25,8 +25,8 @@ def warn_of_uncompilable_ops(graph: tf.Graph) -> None:
     found = dict(_uncompilable_ops(graph))
     if not found:
         return
-    shown = [_describe(op, types) for op, types in list(found.items())[:_MOST_SHOWN]]
-    more = f" and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
+    shown = [_describe(op, types) for op, types in list(found.items())[:_MAX_SHOWN]]
+    more = f" and {len(found) - _MAX_SHOWN} more" if len(found) > _MAX_SHOWN else ""
     _log.warning(
         "XLA, which compiles `model_fn` for a TPU, cannot compile these operations: %s%s. Compute "
         "them in `input_fn`, or in a `host_call` or a `metric_fn`, which run on the host; or wrap "

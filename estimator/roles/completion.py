@@ -93,7 +93,7 @@ class CompletionWatch:
         self._old = end if end is not None and _is_older_than_process(str(model_dir)) else None
 
     def read(self) -> dict[str, Any] | None:
-        """Returns what the chief wrote last; None if training goes on."""
+        """Returns what the chief wrote last; None if training has not ended."""
         return None if self._model_dir is None else read_end(self._model_dir)
 
     def is_new(self, end: dict[str, Any] | None) -> bool:
@@ -160,7 +160,7 @@ def write_end(model_dir: str, **facts: Any) -> None:
 
 
 def read_end(model_dir: str) -> dict[str, Any] | None:
-    """Returns what `write_end` wrote last; None if training goes on."""
+    """Returns what `write_end` wrote last; None if training has not ended."""
     try:
         with tf.io.gfile.GFile(os.path.join(model_dir, _NAME)) as file:
             return json.loads(file.read())

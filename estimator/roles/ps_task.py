@@ -87,7 +87,9 @@ class _Service:
                     return _exit_status(end)
                 if silence is not None:
                     raise silence  # The task has already waited for it.
-                _log.warning("The chief has ended without reporting why: waiting for it.")
+                _log.warning(
+                    "The chief has ended without reporting why: waiting for it to come back."
+                )
                 silence = self._wait_until_gone(min(self._timeout_secs, _RETURN_SECS))
             return told - 1
         _log.error("The chief did not come back.")

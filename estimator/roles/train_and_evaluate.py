@@ -127,7 +127,7 @@ def _run_training(
 
 @contextlib.contextmanager
 def _recording_end(model: Estimator) -> Iterator[None]:
-    """Records in the model's directory that training goes on inside the block, and then its end."""
+    """Removes the record of an earlier end, and records how the block ends."""
     clear_end(model.model_dir)
     exit_status, reason = 1, "signal or error"
     try:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.config.cluster import CHIEF, EVALUATOR, MASTER, PS, WORKER
-from estimator.config.strategy_names import STRATEGY_TYPES, check_strategy_name
+from estimator.config.cluster import CHIEF, EVALUATOR, MASTER, PS, WORKER, Cluster
+from estimator.config.run_config import RunConfig
+from estimator.config.strategy_names import STRATEGY_TYPES
 from estimator.runtime.greedy_load_balancing import GreedyLoadBalancing
 from estimator.runtime.tpu_strategy import is_tpu, make_tpu_strategy
 from estimator.spec import ModeKeys
-
-if TYPE_CHECKING:
-    from estimator.config.cluster import Cluster
-    from estimator.config.run_config import RunConfig
 
 _PS_TYPE = tf.compat.v1.distribute.experimental.ParameterServerStrategy
 # Local strategies that run each replica in its own thread.
@@ -63,7 +60,6 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
         return choice
     if choice is None:
         return make_no_strategy()
-    check_strategy_name(choice)
     if is_tpu(choice):
         return make_tpu_strategy(config, mode)
     # A strategy that is made inside a graph does not touch the eager context, ignores the caller's

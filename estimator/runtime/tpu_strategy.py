@@ -6,16 +6,14 @@ Importing this needs no TPU, and nothing here has been run on one: see docs/tpu.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.cluster import read_tpu_name
+from estimator.config.run_config import RunConfig
 from estimator.spec import ModeKeys
-
-if TYPE_CHECKING:
-    from estimator.config.run_config import RunConfig
 
 _TPU_TYPES = (
     tf.distribute.TPUStrategy,
@@ -23,7 +21,7 @@ _TPU_TYPES = (
     tf.compat.v1.distribute.experimental.TPUStrategy,
 )
 # TensorFlow itself retries a TPU that does not answer for a day.
-_MOST_SECS_TO_FIND = 60.0
+_MAX_SECS_TO_FIND = 60.0
 # Errors that TensorFlow raises when it looks a name up in a metadata server, or asks the TPU for
 # its cores.
 _NOT_FOUND = (tf.errors.OpError, OSError, ValueError, RuntimeError, ImportError)
@@ -57,7 +55,7 @@ def make_tpu_strategy(config: RunConfig, mode: str) -> tf.distribute.TPUStrategy
         is_training = mode == ModeKeys.TRAIN
         address = config.master if is_training else config.evaluation_master
         resolver = _resolver_of(address or read_tpu_name())
-    wait_secs = min(config.session_creation_timeout_secs, _MOST_SECS_TO_FIND)
+    wait_secs = min(config.session_creation_timeout_secs, _MAX_SECS_TO_FIND)
     strategy = _strategy_on(resolver, wait_secs)
     num_cores = strategy.num_replicas_in_sync
     if config.num_replicas not in (None, num_cores):

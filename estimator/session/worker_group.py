@@ -120,7 +120,7 @@ class WorkerGroup:
 
     def tell(self, session: tf.compat.v1.Session, number: int) -> int:
         """Returns the chief's number on all workers; every worker must make this call."""
-        return self.meet(session, number if self.is_one or self.workers.is_chief else _LARGEST)
+        return self.meet(session, number if self.workers.is_chief else _LARGEST)
 
     def announce(self, session: tf.compat.v1.Session) -> None:
         """Lets asynchronous workers begin; only the chief does anything here."""
@@ -150,9 +150,9 @@ def joined(
     timeout_secs: float,
     check: Callable[[], None],
 ) -> Iterator[TaskHealth]:
-    """Waits for all workers, checks that they agree on the model, and watches them in the block.
+    """Waits for the tasks that training needs, checks that the workers agree, and watches the tasks.
 
-    With one worker it does nothing.
+    Does nothing if training needs no other task.
 
     Args:
       program: the program to run.
@@ -162,9 +162,9 @@ def joined(
       check: called repeatedly during the wait; an exception from it ends the wait.
 
     Raises:
-      TimeoutError: a worker did not answer in time.
+      TimeoutError: a task did not answer in time.
       ValueError: a worker has a different model or config.
-      tf.errors.UnavailableError: a worker is gone.
+      tf.errors.UnavailableError: a task is gone.
     """
     health = TaskHealth(connection.needed, connection.peer_timeout_secs)
 

@@ -10,7 +10,7 @@ from estimator.config.loop_length import LoopLength
 # says little about the time of a step.
 _GROWTH = 8
 _NUM_LOOPS = 3
-_MOST_STEPS = 10**9
+_MAX_STEPS = 10**9
 
 
 class LoopAutotuner:
@@ -30,7 +30,7 @@ class LoopAutotuner:
             return 1
         longest = max(steps for steps, _ in self._loops)
         secs_per_step = sum(secs for _, secs in self._loops) / sum(s for s, _ in self._loops)
-        most = min(longest * _GROWTH, _MOST_STEPS)
+        most = min(longest * _GROWTH, _MAX_STEPS)
         if secs_per_step * most <= self._length.secs:
             return most
         return max(1, round(self._length.secs / secs_per_step))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -42,7 +41,6 @@ class TrainRequest:
 
     Attributes:
       config: the RunConfig, with `model_dir` set.
-      session_config: for the session.
       steps: the number of further steps to run, or None.
       max_steps: the global step to stop at, or None.
       hooks: the caller's and the model's.
@@ -52,14 +50,12 @@ class TrainRequest:
       old_model: the model to warm-start from if there is no checkpoint, or None. In a cluster only
         the chief has it.
       connection: how the session reaches the cluster.
-      equal: further values that must be equal on all workers, by name.
       batch: describes the batch, in words; "" if the caller leaves that to the report.
       batch_size: the global batch size, to report examples/sec, or None.
       clock: returns seconds since some fixed moment.
     """
 
     config: RunConfig
-    session_config: tf.compat.v1.ConfigProto
     steps: int | None
     max_steps: int | None
     hooks: Sequence[Hook]
@@ -67,7 +63,6 @@ class TrainRequest:
     is_same_input: bool
     old_model: OldModel | None = None
     connection: Connection = Connection()
-    equal: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     batch: str = ""
     batch_size: int | None = None
     clock: Callable[[], float] = time.monotonic

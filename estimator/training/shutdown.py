@@ -75,7 +75,7 @@ class Shutdown:
         if store is None:
             return reason
         policy = self._ending(reason)
-        if policy.is_told_by(store.is_chief):
+        if policy.stops_others_from(store.is_chief):
             store.say_stop(session, stop_policy_name(reason, self._training.stop.received))
         store.say_done(session)
         if store.is_chief:

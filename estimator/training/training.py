@@ -128,7 +128,7 @@ def _build_setup(program: TrainProgram, request: TrainRequest, start: Start) -> 
     """Builds what initializes or restores a session on the program."""
     setup = build_setup(
         start,
-        request.session_config,
+        request.connection.session_config,
         program.state.initializers,
         # A resumed run may be the first to accumulate gradients.
         may_lack=program.accumulation.variables if program.accumulation is not None else (),
@@ -192,7 +192,7 @@ def _joined(
         "`steps`": request.steps,
         "`max_steps`": request.max_steps,
         **{f"`{name}`": getattr(config, name) for name in _EQUAL_FIELDS},
-        **request.equal,
+        "the number of replicas": program.strategy.num_replicas_in_sync,
     }
     timeout_secs = config.session_creation_timeout_secs
     if connection.needed and not config.is_chief:

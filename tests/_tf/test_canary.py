@@ -9,6 +9,7 @@ import importlib
 import inspect
 import pathlib
 import pkgutil
+import re
 
 import pytest
 
@@ -42,7 +43,8 @@ def find(path):
     if attribute:
         files = {inspect.getmodule(c).__dict__.get("__file__") for c in owner.__mro__}
         texts = [pathlib.Path(file).read_text() for file in files if str(file).endswith(".py")]
-        assert any(attribute in text for text in texts), f"no {attribute} in {path}"
+        uses = re.compile(rf"\bself\.{attribute}\b")
+        assert any(uses.search(text) for text in texts), f"no {attribute} in {path}"
 
 
 @pytest.mark.parametrize("name", entries())

@@ -1,4 +1,4 @@
-"""R16: a checkpoint is whole or passed over; as many are kept as were asked for."""
+"""A checkpoint is whole or skipped; as many are kept as were asked for."""
 
 import glob
 import logging
@@ -437,7 +437,7 @@ def test_a_restore_passes_over_an_index_that_is_damaged_behind_the_newest(make, 
     os.truncate(data, 1)
     with caplog.at_level(logging.WARNING, "estimator"):
         assert make().evaluate(numbers(1))["global_step"] == 4
-    assert ["-8 is damaged" in m or "-6 is not whole" in m for m in warnings_of(caplog)] == [
+    assert ["-8 is damaged" in m or "-6 cannot be read" in m for m in warnings_of(caplog)] == [
         True
     ] * 2
 

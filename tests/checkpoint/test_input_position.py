@@ -1,4 +1,4 @@
-"""R3: training goes on in its input, whatever comes between."""
+"""Training continues where its input stood, whatever comes between."""
 
 import functools
 import glob

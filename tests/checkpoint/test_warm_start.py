@@ -1,4 +1,4 @@
-"""R28: a new model starts at the weights of an old one: fast, logged, strict."""
+"""A new model starts at the weights of an old one: fast, logged, strict."""
 
 import glob
 import logging

@@ -1,4 +1,4 @@
-"""R22: gradients of several batches, applied once as their mean, are those of the whole batch."""
+"""Gradients of several batches, applied once as their mean, are those of the whole batch."""
 
 import keras
 import numpy as np
@@ -109,7 +109,7 @@ def whole(tmp_path_factory):
 @pytest.mark.pairwise
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @EVERYWHERE
-def test_batches_of_a_window_train_like_one_batch(strategy, loop, optimizer, whole, tmp_path):
+def test_batches_of_a_step_train_like_one_batch(strategy, loop, optimizer, whole, tmp_path):
     model_fn = make_model_fn(optimizer, accumulate_steps=SIZE)
     model = train(
         tmp_path,
@@ -123,7 +123,7 @@ def test_batches_of_a_window_train_like_one_batch(strategy, loop, optimizer, who
     assert model.train_result.global_step == NUM_STEPS + 1
     assert checkpoint_steps(model.model_dir) == [0, NUM_STEPS, NUM_STEPS + 1]
     check_equal(model, whole(optimizer), NUM_STEPS)
-    # The last window is the mean of the three batches that are there.
+    # The last step is the mean of the three batches that are there.
     check_equal(model, whole(optimizer), NUM_STEPS + 1)
     assert int(model.get_variable_value("CrossShardOptimizer/num_taken")) == 0
 
@@ -167,7 +167,7 @@ class SaveAtCall(V1.train.SessionRunHook):
 
 
 @pytest.mark.parametrize("optimizer", ["v1_adam", "keras_adam"])
-def test_a_run_saved_within_a_window_resumes_bit_equal(optimizer, tmp_path):
+def test_a_run_saved_within_an_accumulation_resumes_bit_equal(optimizer, tmp_path):
     model_fn = make_model_fn(optimizer, accumulate_steps=SIZE)
     unbroken = train(tmp_path / "unbroken", model_fn, make_input_fn(MICRO), NUM_STEPS)
     broken = tmp_path / "broken"
@@ -187,7 +187,7 @@ def test_a_run_saved_within_a_window_resumes_bit_equal(optimizer, tmp_path):
 
 
 @WHERE
-def test_a_run_may_begin_to_accumulate_and_change_its_window(strategy, loop, whole, tmp_path):
+def test_a_run_may_begin_to_accumulate_and_change_its_size(strategy, loop, whole, tmp_path):
     for first, last, size in ((0, 3, 1), (3, 5, 4), (5, 7, 2)):
 
         def input_fn(input_context, first=first, size=size):
@@ -205,7 +205,7 @@ def test_a_run_may_begin_to_accumulate_and_change_its_window(strategy, loop, who
 
 @WHERE
 def test_a_sparse_gradient_stays_sparse(strategy, loop, tmp_path):
-    """Momentum leaves rows alone that no batch of the window has."""
+    """Momentum leaves rows alone that no batch of the step has."""
 
     def make_input(batch_size):
         def input_fn(input_context):

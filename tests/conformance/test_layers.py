@@ -284,14 +284,6 @@ class CountsInBranch(keras.layers.Layer):
         return inputs
 
 
-@pytest.fixture(params=[False, True], ids=["v2 control flow", "v1 control flow"])
-def control_flow(request):
-    if request.param:
-        tf.compat.v1.disable_control_flow_v2()
-    yield
-    tf.compat.v1.enable_control_flow_v2()
-
-
 @pytest.mark.usefixtures("control_flow")
 @pytest.mark.parametrize("strategy", ["mirrored_x2", "central_storage_x2"])
 def test_an_assignment_in_a_branch_that_replicas_cannot_make_says_so(strategy, tmp_path):

@@ -1,4 +1,4 @@
-"""Evaluation and prediction use each example once, however it is batched and dealt out."""
+"""Evaluation and prediction use each example once, however batches are divided among replicas."""
 
 import keras
 import numpy as np

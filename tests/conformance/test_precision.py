@@ -1,4 +1,4 @@
-"""R27: bfloat16 and XLA are switches of the RunConfig, in every mode; variables stay float32."""
+"""Bfloat16 and XLA are switches of the RunConfig, in every mode; variables stay float32."""
 
 import keras
 import numpy as np

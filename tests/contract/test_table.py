@@ -14,7 +14,7 @@ from tests.contract.not_yet import NOT_YET
 HERE = pathlib.Path(__file__).parent
 MARKS = ("only_2_15", "only_here")
 PLACES = (est, v1est, est.experimental, est.export, v1est.experimental, v1est.tpu, v1est.inputs)
-# Ready-made models and their heads, and tables that are dealt out over the cores of a TPU.
+# Ready-made models and their heads, and tables that are distributed over the cores of a TPU.
 READY_MADE = "^(Baseline|DNN|Linear|RNN|KMeans)|Head$|logit_fn_builder$|^EmbeddingConfigSpec$"
 
 

@@ -187,6 +187,8 @@ def test_checkpoints_that_cannot_be_read_are_not_passed_over(tmp_path):
             model.evaluate(numbers(1))
         with pytest.raises(ValueError, match=r"None of the checkpoints .* can be read"):
             model.predict(numbers(1))
+        with pytest.raises(ValueError, match=r"None of the checkpoints .* can be read"):
+            model.train(numbers(), steps=1)
 
 
 def test_an_old_model_that_is_not_there_is_an_error(tmp_path):

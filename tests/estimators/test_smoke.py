@@ -1,4 +1,4 @@
-"""R30: a smoke run takes two steps of everything, and leaves nothing."""
+"""A smoke run takes two steps of everything, and leaves nothing."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""R2: evaluate and predict keep their graph, session and weights between calls."""
+"""`evaluate` and predict keep their graph, session and weights between calls."""
 
 import gc
 import itertools

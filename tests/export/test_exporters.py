@@ -1,4 +1,4 @@
-"""R15: the latest, the last and the best model, over restarts."""
+"""The latest, the last and the best model, over restarts."""
 
 import json
 import os

@@ -7,13 +7,19 @@ import pytest
 import tensorflow as tf
 
 from estimator import export
-from estimator.export.saved_model import GraphToSave
+from estimator.export.saved_model import GraphToSave, write_saved_models
+from estimator.export.signatures import make_signatures
 
 
 @pytest.fixture
 def graph():
     with tf.Graph().as_default() as graph:
         yield graph
+
+
+def write_saved_model(session, base, signatures, *, saver=None, main_op=None, **options):
+    graph = GraphToSave(session, signatures, saver=saver, main_op=main_op)
+    return write_saved_models(base, [graph], **options)
 
 
 @pytest.fixture
@@ -64,8 +70,8 @@ def test_a_loaded_model_gives_the_sessions_numbers(tmp_path, make_receiver):
         receiver = make_receiver()
         y = weighted_sum(receiver.features["x"])
         session.run(tf.compat.v1.global_variables_initializer())
-        signatures = export.make_signatures(receiver, {"y": y})
-        path = export.write_saved_model(session, tmp_path, signatures)
+        signatures = make_signatures(receiver, {"y": y})
+        path = write_saved_model(session, tmp_path, signatures)
         rows = [[3.0, 4.0], [5.0, 6.0]]
         expected = session.run(y, {receiver.features["x"]: rows}).tolist()
     assert isinstance(path, bytes)
@@ -108,8 +114,8 @@ def test_a_clean_process_serves_every_signature(tmp_path, open_session):
         "regress": export.RegressionOutput(y),
         "classify": export.ClassificationOutput(scores=x),
     }
-    signatures = export.make_signatures(receiver, None, outputs)
-    path = export.write_saved_model(open_session(), str(tmp_path / "base"), signatures)
+    signatures = make_signatures(receiver, None, outputs)
+    path = write_saved_model(open_session(), str(tmp_path / "base"), signatures)
     done = subprocess.run(
         [sys.executable, "-c", CLEAN_PROCESS, path.decode()],
         cwd=tmp_path,
@@ -138,14 +144,14 @@ def vocabulary_model(path):
     )
     table = tf.lookup.StaticHashTable(initializer, -1)
     receiver = export.ServingInputReceiver(words, {"words": words})
-    return export.make_signatures(receiver, {"id": table.lookup(words)})
+    return make_signatures(receiver, {"id": table.lookup(words)})
 
 
 def test_vocabularies_and_extra_assets_travel_with_the_model(tmp_path, open_session):
     vocabulary = tmp_path / "words.txt"
     vocabulary.write_text("zero\none\n")
     signatures = vocabulary_model(vocabulary)
-    path = export.write_saved_model(
+    path = write_saved_model(
         open_session(), tmp_path / "base", signatures, assets_extra={"more/a.txt": str(vocabulary)}
     ).decode()
     vocabulary.unlink()
@@ -163,19 +169,19 @@ def test_a_vocabulary_that_is_gone_is_named_and_nothing_is_left(tmp_path, open_s
     signatures = vocabulary_model(vocabulary)
     vocabulary.unlink()
     with pytest.raises(ValueError, match=r"words.txt.* no longer exists"):
-        export.write_saved_model(open_session(), tmp_path / "base", signatures)
+        write_saved_model(open_session(), tmp_path / "base", signatures)
     assert os.listdir(tmp_path / "base") == []
 
 
 def test_one_graph_is_exported_twice(tmp_path, open_session):
     receiver = raw_receiver()
-    signatures = export.make_signatures(receiver, weighted_sum(receiver.features["x"]))
+    signatures = make_signatures(receiver, weighted_sum(receiver.features["x"]))
     session = open_session()
     saver = tf.compat.v1.train.Saver()
     main_op = tf.compat.v1.tables_initializer()
     num_ops = len(session.graph.get_operations())
     paths = {
-        export.write_saved_model(session, tmp_path, signatures, saver=saver, main_op=main_op)
+        write_saved_model(session, tmp_path, signatures, saver=saver, main_op=main_op)
         for _ in range(3)
     }
     assert len(paths) == 3
@@ -185,10 +191,10 @@ def test_one_graph_is_exported_twice(tmp_path, open_session):
 def test_a_main_op_runs_at_loading(tmp_path, open_session):
     receiver = raw_receiver()
     w = tf.compat.v1.get_variable("w", initializer=1.0)
-    signatures = export.make_signatures(receiver, receiver.features["x"] * w)
+    signatures = make_signatures(receiver, receiver.features["x"] * w)
     session = open_session()
     main_op = tf.group(w.assign(5.0))
-    path = export.write_saved_model(session, tmp_path, signatures, main_op=main_op)
+    path = write_saved_model(session, tmp_path, signatures, main_op=main_op)
     with tf.Graph().as_default(), tf.compat.v1.Session() as loaded:
         tf.compat.v1.saved_model.load(loaded, ["serve"], path.decode())
         name = signatures["serving_default"].outputs["output"].name
@@ -197,8 +203,8 @@ def test_a_main_op_runs_at_loading(tmp_path, open_session):
 
 def test_a_model_without_variables_is_exported(tmp_path, open_session):
     receiver = raw_receiver()
-    signatures = export.make_signatures(receiver, {"y": receiver.features["x"] + 1.0})
-    path = export.write_saved_model(open_session(), tmp_path, signatures)
+    signatures = make_signatures(receiver, {"y": receiver.features["x"] + 1.0})
+    path = write_saved_model(open_session(), tmp_path, signatures)
     with tf.Graph().as_default(), tf.compat.v1.Session() as loaded:
         tf.compat.v1.saved_model.load(loaded, ["serve"], path.decode())
 
@@ -213,9 +219,9 @@ def test_no_device_is_left_at_any_depth(tmp_path, open_session):
 
     with tf.device("/device:CPU:0"):
         y = weighted_sum(doubled(receiver.features["x"]))
-    signatures = export.make_signatures(receiver, y)
+    signatures = make_signatures(receiver, y)
     assert "CPU:0" in str(tf.compat.v1.get_default_graph().as_graph_def().library)
-    path = export.write_saved_model(open_session(), tmp_path, signatures, as_text=True)
+    path = write_saved_model(open_session(), tmp_path, signatures, as_text=True)
     assert "CPU:0" not in read_text(path)
     assert os.path.exists(os.path.join(path.decode(), "saved_model.pbtxt"))
 
@@ -223,8 +229,8 @@ def test_no_device_is_left_at_any_depth(tmp_path, open_session):
 @pytest.mark.parametrize("strip", [True, False])
 def test_default_attributes_are_stripped_if_asked(tmp_path, open_session, strip):
     receiver = raw_receiver()
-    signatures = export.make_signatures(receiver, weighted_sum(receiver.features["x"]))
-    path = export.write_saved_model(
+    signatures = make_signatures(receiver, weighted_sum(receiver.features["x"]))
+    path = write_saved_model(
         open_session(), tmp_path, signatures, as_text=True, strip_default_attrs=strip
     )
     assert ("stripped_default_attrs: true" in read_text(path)) is strip
@@ -236,12 +242,12 @@ def test_several_graphs_share_the_variables_of_the_first(tmp_path, open_session)
             with tf.Graph().as_default():
                 receiver = raw_receiver()
                 y = weighted_sum(receiver.features["x"], weights)
-                signatures = export.make_signatures(receiver, y)
+                signatures = make_signatures(receiver, y)
                 train_op = tf.group(y) if tag == "train" else None
                 with open_session() as session:
                     yield GraphToSave(session, signatures, (tag,), train_op=train_op)
 
-    path = export.write_saved_models(tmp_path, graphs(), clock=lambda: 7.0).decode()
+    path = write_saved_models(tmp_path, graphs(), clock=lambda: 7.0).decode()
     assert path == str(tmp_path / "7")
     for tag, has_train_op in (("train", True), ("serve", False)):
         with tf.Graph().as_default() as loaded_graph, tf.compat.v1.Session() as loaded:
@@ -262,12 +268,12 @@ def failing_saver():
 
 def test_a_failure_while_writing_leaves_nothing(tmp_path, open_session):
     receiver = raw_receiver()
-    signatures = export.make_signatures(receiver, weighted_sum(receiver.features["x"]))
+    signatures = make_signatures(receiver, weighted_sum(receiver.features["x"]))
     session = open_session()
     with pytest.raises(OSError, match="no space"):
-        export.write_saved_model(session, tmp_path, signatures, saver=failing_saver())
+        write_saved_model(session, tmp_path, signatures, saver=failing_saver())
     assert os.listdir(tmp_path) == []
-    export.write_saved_model(session, tmp_path, signatures)
+    write_saved_model(session, tmp_path, signatures)
     assert len(os.listdir(tmp_path)) == 1
 
 
@@ -284,17 +290,17 @@ def test_wrong_arguments_are_named_and_nothing_is_left(
     tmp_path, open_session, options, error, message
 ):
     receiver = raw_receiver()
-    signatures = export.make_signatures(receiver, weighted_sum(receiver.features["x"]))
+    signatures = make_signatures(receiver, weighted_sum(receiver.features["x"]))
     with pytest.raises(error, match=message):
-        export.write_saved_model(open_session(), tmp_path, signatures, **options)
+        write_saved_model(open_session(), tmp_path, signatures, **options)
     assert os.listdir(tmp_path) == []
 
 
 def test_no_graph_and_a_finalized_graph_are_named(tmp_path, open_session):
     with pytest.raises(ValueError, match="`graphs` is empty"):
-        export.write_saved_models(tmp_path, [])
+        write_saved_models(tmp_path, [])
     session = open_session()
     session.graph.finalize()
     with pytest.raises(ValueError, match="finalized"):
-        export.write_saved_model(session, tmp_path, {})
+        write_saved_model(session, tmp_path, {})
     assert os.listdir(tmp_path) == []

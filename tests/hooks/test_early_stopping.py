@@ -1,4 +1,4 @@
-"""R14: early stopping at the same step everywhere, and over a restart."""
+"""Early stopping at the same step everywhere, and over a restart."""
 
 import glob
 import json
@@ -96,7 +96,7 @@ def test_each_hook_stops_at_the_first_evaluation_that_says_so(make, case):
 @pytest.mark.parametrize(
     ("scores", "step"),
     [
-        ([9, np.nan, 4, 5, 6, 7], 40),  # NaN is passed over: step 20 is the best.
+        ([9, np.nan, 4, 5, 6, 7], 40),  # NaN is skipped: step 20 is the best.
         ([9, 4, np.nan, np.nan, 1, 1], 30),  # Steps without a new best count, NaN or not.
         ([np.nan] * 14, 30),  # It is not waited for a first number for ever.
     ],

@@ -15,7 +15,7 @@ def free_addresses(count):
     """Addresses on this machine that nobody listens on."""
     sockets = [socket.socket() for _ in range(count)]
     for s in sockets:
-        s.bind(("127.0.0.1", 0))
+        s.bind(("", 0))  # TensorFlow's servers listen on all interfaces.
     addresses = [f"127.0.0.1:{s.getsockname()[1]}" for s in sockets]
     for s in sockets:
         s.close()
@@ -79,10 +79,14 @@ class Cluster:
         self.tasks = {}
 
     def __enter__(self):
-        for role, listed in self.addresses.items():
-            for index in range(len(listed)):
-                if self._only is None or (role, index) in self._only:
-                    self.start(role, index)
+        try:
+            for role, listed in self.addresses.items():
+                for index in range(len(listed)):
+                    if self._only is None or (role, index) in self._only:
+                        self.start(role, index)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def start(self, role, index, *more):

@@ -1,4 +1,4 @@
-"""R5, R13: training ends, or has nothing to do, in every task; real processes."""
+"""Training ends, or has nothing to do, in every task; real processes."""
 
 import json
 import os

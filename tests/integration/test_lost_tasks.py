@@ -1,4 +1,4 @@
-"""R12, R13: a task is killed or never comes; real processes."""
+"""A task is killed or never comes; real processes."""
 
 import os
 import signal

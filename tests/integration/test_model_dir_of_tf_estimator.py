@@ -1,4 +1,4 @@
-"""R1: a model_dir that tf.estimator 2.15 left goes on here, with only the import changed.
+"""A model_dir that tf.estimator 2.15 left can be trained on here, with only the import changed.
 
 The programs are in `tests/data/old_programs.py`; what 2.15 left, and what it then made of it, is in
 `tests/data/tf_estimator_2_15`, by `tests/data/make_tf_estimator_2_15.py`.

@@ -1,4 +1,4 @@
-"""R9, R13, R14, R24: `train_and_evaluate` in every task of a cluster; real processes."""
+"""`train_and_evaluate` in every task of a cluster; real processes."""
 
 import os
 import re

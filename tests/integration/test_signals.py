@@ -21,7 +21,7 @@ def run_and_signal(model_dir, iterations_per_loop, phase, numbers_of_signals):
         program.wait_for("begun\n")
         for number in numbers_of_signals:
             program.send(number)
-        return program.status(60), program.out, program.err
+        return program.status(), program.out, program.err
 
 
 def assert_goes_on(model_dir):

@@ -1,4 +1,4 @@
-"""R12: a task does not answer any more, and nobody is told; real processes."""
+"""A task does not answer any more, and nobody is told; real processes."""
 
 import itertools
 import signal

@@ -28,7 +28,7 @@ def say(**values):
 
 
 def make_input_fn(num_epochs=1, seed=None):
-    """Examples dealt out to the workers; a global batch is the same for any number of them."""
+    """Examples divided among the workers; a global batch is the same for any number of them."""
 
     def input_fn(params, input_context):
         ids = np.arange(NUM_EXAMPLES)

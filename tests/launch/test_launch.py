@@ -176,7 +176,7 @@ def test_what_ignores_sigterm_is_killed_after_the_grace(tmp_path):
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=LIMIT_SECS)
     assert process.returncode == 143
-    killed = "SIGKILL to worker 0, worker 1, still there 0.2 s after SIGTERM (--grace_secs)"
+    killed = "SIGKILL to worker 0, worker 1, still running 0.2 s after SIGTERM (--grace_secs)"
     assert lines_of(err, "launch")[2] == killed
     assert living(pids.values()) == []
 
@@ -190,7 +190,7 @@ def test_a_second_signal_kills_at_once(tmp_path):
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=LIMIT_SECS)
     assert process.returncode == 130
-    assert lines_of(err, "launch")[-1].endswith("still there after a second signal")
+    assert lines_of(err, "launch")[-1].endswith("still running when SIGINT was received")
     assert living(pids.values()) == []
 
 
@@ -396,8 +396,8 @@ def test_the_program_may_be_a_file_a_module_or_a_command(tmp_path, form):
         (["--ps=-1", "--", "true"], "ps"),
         (["--restarts=-1", "--", "true"], "restarts"),
         (["--grace_secs=-1", "--", "true"], "grace_secs"),
-        (["--workers=2"], "There is no program"),
-        (["--workers=2", "--"], "There is no program"),
+        (["--workers=2"], "No program is given"),
+        (["--workers=2", "--"], "No program is given"),
         (["--", "-m"], "-m must be followed by the name of a module"),
         (["--", "no-such-command"], "The program ('no-such-command') must be a Python file"),
     ],

@@ -1,4 +1,4 @@
-"""R1: fine-tuning scripts take their first weights from a checkpoint, in `model_fn`."""
+"""Fine-tuning scripts take their first weights from a checkpoint, in `model_fn`."""
 
 import pytest
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""A window of batches and what counts, saves or reads beside it, on one replica."""
+"""Accumulated batches, and what counts, saves or reads beside it, on one replica."""
 
 import numpy as np
 import pytest
@@ -99,7 +99,7 @@ def test_stock_hooks_count_updates(loop, tmp_path):
 
 
 @LOOPS
-def test_a_window_that_is_full_already_takes_one_batch(loop, tmp_path):
+def test_an_accumulation_that_is_full_already_takes_one_batch(loop, tmp_path):
     config = {"iterations_per_loop": loop}
     model_fn = make_weight_model_fn(tf.reduce_mean, accumulate_steps=4)
     model = train(tmp_path, model_fn, numbers(2, 3, 4), **config)
@@ -166,7 +166,7 @@ def test_what_waits_for_the_train_op_sees_the_weights_after_it(loop, tmp_path):
 
 
 @LOOPS
-def test_a_nan_within_a_window_names_its_step_and_is_not_saved(loop, tmp_path):
+def test_a_nan_within_an_accumulation_names_its_step_and_is_not_saved(loop, tmp_path):
     model_fn = make_weight_model_fn(accumulate_steps=3)
     input_fn = numbers(1, 1, 1, 2, 2, 2, 3, np.nan, 3, 4, 4, 4)
     config = {"iterations_per_loop": loop, "save_checkpoints_steps": 1}
@@ -176,9 +176,9 @@ def test_a_nan_within_a_window_names_its_step_and_is_not_saved(loop, tmp_path):
 
 
 @LOOPS
-def test_a_skipped_batch_is_left_out_of_the_mean_of_its_window(loop, tmp_path):
+def test_a_skipped_batch_is_left_out_of_the_mean_of_its_step(loop, tmp_path):
     model_fn = make_weight_model_fn(accumulate_steps=3)
-    # In the second window two are left; in the third the last is bad, so two wait for the fourth.
+    # In the second step two are left; in the third the last is bad, so two wait for the fourth.
     values = [1, 2, 3, 4, np.nan, 6, 7, 8, np.nan, 10, 11, 12]
     config = {"iterations_per_loop": loop, "nan_policy": "skip"}
     model = train(tmp_path, model_fn, numbers(*values), 4, **config)
@@ -189,7 +189,7 @@ def test_a_skipped_batch_is_left_out_of_the_mean_of_its_window(loop, tmp_path):
 
 
 @LOOPS
-def test_a_rate_that_needs_a_batch_leaves_the_last_window_open(loop, tmp_path, caplog):
+def test_a_rate_that_needs_a_batch_leaves_the_last_step_open(loop, tmp_path, caplog):
     model_fn = make_weight_model_fn(tf.reduce_mean, accumulate_steps=2)
     model = train(tmp_path, model_fn, numbers(1, 1, 1), iterations_per_loop=loop)
     assert model.train_result.global_step == 1
@@ -200,7 +200,7 @@ def test_a_rate_that_needs_a_batch_leaves_the_last_window_open(loop, tmp_path, c
 
 
 @LOOPS
-def test_two_optimizers_with_windows_of_their_own(loop, tmp_path):
+def test_two_optimizers_that_accumulate_apart(loop, tmp_path):
     def model_fn(features, mode):
         a = V1.get_variable("a", [], initializer=V1.zeros_initializer())
         b = V1.get_variable("b", [], initializer=V1.zeros_initializer())

@@ -1,4 +1,4 @@
-"""R18: summaries of any kind, in a loop of any size: right tags, exact steps, once."""
+"""Summaries of any kind, in a loop of any size: right tags, exact steps, once."""
 
 import collections
 import os
@@ -76,14 +76,6 @@ def test_v1_summaries_have_their_tags_at_exactly_their_steps_once(
     assert values[9, "spread"].histo.num == 3
     assert values[9, "spread"].histo.min == 8 * scale
     assert values[3, "picture/image"].image.width == 2
-
-
-@pytest.fixture(params=["v1", "v2"])
-def control_flow(request):
-    if request.param == "v1":
-        v1.disable_control_flow_v2()
-    yield
-    v1.enable_control_flow_v2()
 
 
 @pytest.mark.pairwise

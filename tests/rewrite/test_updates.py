@@ -198,14 +198,6 @@ def test_replicas_clip_the_gradient_that_they_reduced(strategy, options, tmp_pat
     np.testing.assert_allclose(*ends, rtol=1e-6)
 
 
-@pytest.fixture
-def v1_control_flow():
-    """As after `tf.compat.v1.disable_v2_behavior()`: a cond is built of Switch and Merge."""
-    V1.disable_control_flow_v2()
-    yield
-    V1.enable_control_flow_v2()
-
-
 @pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
 def test_keras_may_assign_in_branches_also_with_v1_control_flow(v1_control_flow, library, tmp_path):
     def model_fn(features, labels, mode):

@@ -1,4 +1,4 @@
-"""R10: the evaluator of a cluster, in this process; time is injected."""
+"""The evaluator of a cluster, in this process; time is injected."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""R3, R9, R23, R24: one training, evaluated on the way, on one machine."""
+"""One training, evaluated on the way, on one machine."""
 
 import dataclasses
 import json
@@ -75,7 +75,7 @@ class Recorder(est.Exporter):
         return f"{self._name} of step {eval_result['global_step']}"
 
 
-# R9: when.
+# When it evaluates.
 
 
 @LOOPS
@@ -188,7 +188,7 @@ def test_a_checkpoint_saver_hook_of_the_user_is_followed(make):
     assert recorder.calls == [(step, step == saved[-1]) for step in saved[1:]]
 
 
-# R3: training is unbroken.
+# Training is unbroken.
 
 
 @LOOPS
@@ -215,7 +215,7 @@ def test_a_second_run_goes_on_in_the_input(make):
     assert evaluated_steps(model) == [50, 70, 100, 140]
 
 
-# R23: several sets.
+# Several EvalSpecs.
 
 
 def test_each_set_has_a_directory_and_the_same_steps(make):
@@ -242,7 +242,7 @@ def test_each_set_has_its_own_schedule_and_exporters(make):
     assert two.paths == [os.path.join(model.model_dir, "export", "two")] * 2
 
 
-# R24: what comes of it.
+# What it returns.
 
 
 def test_the_result_is_a_pair_that_also_says_why_training_stopped(make):

@@ -1,4 +1,4 @@
-"""R17: intervals mean exactly that step, whatever the loop's length."""
+"""Intervals mean exactly those steps, whatever the loop's length."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""R17: a loop that is asked to last a time lasts it, within 30 %, once that time is calibrated."""
+"""A loop that is asked to last a time lasts it, within 30 %, once that time is calibrated."""
 
 import functools
 
