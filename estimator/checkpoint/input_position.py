@@ -51,7 +51,7 @@ class ReplicaCopies:
         self._names = list(copies)
 
     def are_in(self, path: str) -> bool:
-        """Returns whether a file holds all copies, undamaged; earlier versions did not save them."""
+        """Returns whether a file holds all copies; false for files of earlier versions."""
         try:
             reader = tf.train.load_checkpoint(path)
             for name in self._names:

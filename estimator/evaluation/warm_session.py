@@ -212,7 +212,7 @@ class WarmSession:
         assert isinstance(self.program, EvalProgram)
         self.is_used_up = self.program.leaves_state
         self.session.run(self.program.reset)
-        if self._setup.has_own_local_init:
+        if self._setup.scaffold.local_init_op is not None:
             self._setup.run_local_init(self.session)
 
     def global_step(self) -> int:

@@ -22,7 +22,8 @@ from estimator.config.checks import (
     did_you_mean,
 )
 from estimator.console import say
-from estimator.session.hooked_session import Hook, ScheduledHook, config_of
+from estimator.hooks.estimator_config import config_of
+from estimator.session.hooked_session import Hook, ScheduledHook
 from estimator.session.schedule import Schedule
 from estimator.summary.event_reader import read_evaluations
 

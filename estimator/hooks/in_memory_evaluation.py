@@ -10,8 +10,9 @@ import tensorflow as tf
 from estimator.checkpoint.memory_checkpoint import read_state
 from estimator.checkpoint.writer import build_saver
 from estimator.config.checks import WrongTypeError, check_int, check_name
+from estimator.hooks.estimator_config import config_of
 from estimator.input.input_calls import check_input_fn
-from estimator.session.hooked_session import Hook, ScheduledHook, check_hooks, config_of
+from estimator.session.hooked_session import Hook, ScheduledHook, check_hooks
 from estimator.session.schedule import Schedule
 
 

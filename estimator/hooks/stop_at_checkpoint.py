@@ -7,7 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.config.checks import check_int, check_number
-from estimator.session.hooked_session import Hook, config_of
+from estimator.hooks.estimator_config import config_of
+from estimator.session.hooked_session import Hook
 
 
 def make_stop_at_checkpoint_step_hook(

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.checks import WrongTypeError
-from estimator.config.run_config import RunConfig
 from estimator.session.schedule import Schedule
 
 Hook: TypeAlias = tf.compat.v1.train.SessionRunHook
@@ -299,18 +298,6 @@ def _values_by_name(step: tf.Tensor | None) -> dict[str, Any]:
     if step is not None:
         values[_tf.copies(v1.train.get_global_step())[0].handle.name] = step
     return values
-
-
-def config_of(estimator: Any) -> RunConfig:
-    """Returns the config of an Estimator, whose class this module cannot import.
-
-    Raises:
-      TypeError: `estimator` is not an Estimator.
-    """
-    config = getattr(estimator, "config", None)
-    if not isinstance(config, RunConfig):
-        raise WrongTypeError(f"`estimator` ({estimator!r}) must be an estimator.Estimator.")
-    return config
 
 
 def build_step_read() -> tf.Tensor:

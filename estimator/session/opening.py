@@ -36,8 +36,7 @@ class Setup:
         as it likes.
       initializers: functions called with the session, in order, if there is no checkpoint.
       local_init_ops: the ops that every session runs, for local variables, tables and iterators.
-      scaffold: the model's scaffold, with its missing parts filled in.
-      has_own_local_init: whether the model gave its scaffold a `local_init_op`.
+      scaffold: the model's scaffold, with `saver` and, if needed, `ready_op` filled in.
       config: the session's config.
       broadcast: the op that gives all workers the chief's variables; None for one worker.
       may_lack: variables that are initialized if a checkpoint does not hold them.
@@ -52,7 +51,6 @@ class Setup:
     initializers: list[Callable[[tf.compat.v1.Session], Any]]
     local_init_ops: list[list[tf.Operation]]
     scaffold: tf.compat.v1.train.Scaffold
-    has_own_local_init: bool
     config: tf.compat.v1.ConfigProto
     may_lack: Sequence[tf.Variable] = ()
     has_warm_start: bool = False
@@ -172,8 +170,8 @@ def build_setup(
         if isinstance(saver, v1.train.Saver):
             with BUILD_LOCK, _tf.savers_apart():
                 saver.build()  # Does nothing if the saver is already built.
-        has_own_local_init = scaffold.local_init_op is not None
-        is_ours = start.is_saver_ours and scaffold.init_op is None and not has_own_local_init
+        is_own = scaffold.init_op is not None or scaffold.local_init_op is not None
+        is_ours = start.is_saver_ours and not is_own
         if scaffold.ready_op is None and not is_ours:
             # Without a use of the tensor, such as this identity, TensorFlow logs an error.
             ready_op = tf.identity(v1.report_uninitialized_variables())
@@ -187,7 +185,6 @@ def build_setup(
             initializers=initializers,
             local_init_ops=local_init_ops,
             scaffold=scaffold,
-            has_own_local_init=has_own_local_init,
             config=config,
             may_lack=may_lack,
             has_warm_start=start.warm_start is not None,

@@ -150,7 +150,7 @@ def joined(
     timeout_secs: float,
     check: Callable[[], None],
 ) -> Iterator[TaskHealth]:
-    """Waits for the tasks that training needs, checks that the workers agree, and watches the tasks.
+    """Waits for the tasks that training needs, checks that workers agree, and watches the tasks.
 
     Does nothing if training needs no other task.
 

@@ -95,9 +95,9 @@ def _start_input(
         session.run(program.input.initializer)
     if position is not None and not worker_group.is_one:
         _log.warning(
-            "Worker %d of the workers, counted from 0, has no position in its input at step %d: "
-            "the inputs of all workers start at their beginning.",
-            number,
+            "The position in the input of %s at step %d is missing: the inputs of all workers start "
+            "at their beginning.",
+            worker_group.workers.names[number],
             saved_step,
         )
     return False
@@ -117,11 +117,11 @@ def _restore_copies(
     if number is None:
         position.restore_copies(session, model_dir, saved_step)
         return
-    whose = "" if worker_group.is_one else f" of worker {number}, counted from 0,"
+    whose = "" if worker_group.is_one else f" of {worker_group.workers.names[number]}"
     _log.warning(
-        "What each replica%s updated by itself until step %d, such as moving statistics, was not "
-        "saved, or by another number of replicas. All replicas begin with the mean, which the "
-        "checkpoint has, so the run may differ from an unbroken one in the last digits.",
+        "The values that each replica%s had of its own at step %d, such as moving statistics, are "
+        "missing, or were saved by another number of replicas. All replicas begin with the mean, "
+        "which the checkpoint has, so the run may differ from an unbroken one in the last digits.",
         whose,
         saved_step,
     )

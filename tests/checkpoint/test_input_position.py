@@ -233,7 +233,7 @@ def test_a_position_without_the_replicas_statistics_resumes_with_their_mean(
         before = trained_statistics(tmp_path, [5])
     assert "All replicas begin with the mean" not in caplog.text
     after = trained_statistics(tmp_path, [6])
-    assert "each replica updated by itself until step 5, such as moving" in caplog.text
+    assert "values that each replica had of its own at step 5, such as moving" in caplog.text
     assert "All replicas begin with the mean" in caplog.text
     name = next(name for name in before if "moving_mean" in name)
     # The input goes on: each replica has had a batch of three in each of five steps.
