@@ -7,7 +7,7 @@ import functools
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -23,6 +23,7 @@ from estimator._tf.replica_updates import (
     shares_variables,
 )
 
+_TF_KERAS = "tf_keras.src.optimizers.optimizer"
 _thread = threading.local()
 
 
@@ -87,19 +88,25 @@ def mean_gradients(strategy: tf.distribute.Strategy) -> Iterator[None]:
         patch(_ops, "_op_to_colocate_with", _beside_first_copy)
         stack.enter_context(_replicas_apart(strategy))
         stack.enter_context(assignments_in_branches_explained())
+        was_imported = _TF_KERAS in sys.modules
         yield
+        if _TF_KERAS in sys.modules and not was_imported:
+            raise ValueError(
+                "`model_fn` or `input_fn` imports tf_keras for the first time, when its optimizers "
+                "can no longer be prepared for graphs and replicas. Import it at the top of the "
+                "program, or set TF_USE_LEGACY_KERAS=1."
+            )
 
 
-@contextlib.contextmanager
-def _replicas_apart(strategy: tf.distribute.Strategy) -> Iterator[None]:
+def _replicas_apart(
+    strategy: tf.distribute.Strategy,
+) -> contextlib.AbstractContextManager[None]:
     """Inside, after a Keras optimizer's gradients are reduced, replicas do not wait for others."""
-    apart: contextlib.AbstractContextManager = contextlib.nullcontext()
     if isinstance(strategy.extended, _mirrored.MirroredExtended):
-        apart = _copies_apart(strategy)
-    elif shares_variables(strategy):
-        apart = first_replica_updates(strategy, _is_applying_reduced)
-    with apart:
-        yield
+        return _copies_apart(strategy)
+    if shares_variables(strategy):
+        return first_replica_updates(strategy, _is_applying_reduced)
+    return contextlib.nullcontext()
 
 
 @contextlib.contextmanager
@@ -154,29 +161,30 @@ def _reduced_first(
     """Wraps a Keras optimizer's method that applies gradients, to reduce the gradients first."""
 
     @functools.wraps(original)
-    def apply_reduced(self: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply_reduced(self: Any, *args: Any, **kwargs: Any) -> Any:
         if _is_applying_reduced() or not is_on_replica():
-            return original(self, gradients, *args, **kwargs)
-        gradients = list(gradients)
+            return original(self, *args, **kwargs)
+        call = inspect.signature(original).bind(self, *args, **kwargs)
+        name = list(call.arguments)[1]  # "grads" or "grads_and_vars"
+        gradients = list(call.arguments[name])
         if original.__name__ == "apply":
             gradients = reduce(gradients)
-        elif not _is_told_to_skip(original, self, gradients, args, kwargs):
+        elif not _is_told_to_skip(call.arguments):
             grads = reduce([grad for grad, _ in gradients])
             gradients = [(g, var) for g, (_, var) in zip(grads, gradients, strict=True)]
+        call.arguments[name] = gradients
         _thread.is_reduced = True
         try:
-            return original(self, gradients, *args, **kwargs)
+            return original(*call.args, **call.kwargs)
         finally:
             _thread.is_reduced = False
 
     return apply_reduced
 
 
-def _is_told_to_skip(original: Callable, *given: Any) -> bool:
+def _is_told_to_skip(arguments: Mapping[str, Any]) -> bool:
     """Returns whether the caller of tf-keras's `apply_gradients` has reduced the gradients."""
-    self, gradients, args, kwargs = given
-    named = inspect.signature(original).bind(self, gradients, *args, **kwargs).arguments
-    named = {**named, **named.get("kwargs", {})}
+    named = {**arguments, **arguments.get("kwargs", {})}
     skips = named.get("skip_gradients_aggregation", False)
     return skips or not named.get("experimental_aggregate_gradients", True)
 
@@ -233,7 +241,7 @@ def _keras_apply_methods() -> Iterator[tuple[Any, str]]:
     """Yields the methods of all Keras optimizer classes that apply gradients: owner and name."""
     roots = (
         ("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"),
-        ("tf_keras.src.optimizers.optimizer", "_BaseOptimizer", "apply_gradients"),
+        (_TF_KERAS, "_BaseOptimizer", "apply_gradients"),
         ("tf_keras.src.optimizers.legacy.optimizer_v2", "OptimizerV2", "apply_gradients"),
     )
     for module, root, name in roots:
@@ -271,7 +279,7 @@ def _unless_reduced(original: Callable, scale: Callable) -> Callable:
     return all_reduce_sum_gradients
 
 
-def scaled(grad: Any, factor: float) -> Any:
+def scaled(grad: Any, factor: Any) -> Any:
     """Returns a gradient (a tensor, IndexedSlices or None) times a factor, to sum over replicas."""
     if grad is None:
         return None

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 def is_in_v1_branch(graph: tf.Graph) -> bool:
     """Returns whether new ops are made in a cond or loop of v1 control flow (2.16 to 2.21)."""
-    return any(True for _ in _enclosing(graph._get_control_flow_context()))
+    return next(_enclosing(graph._get_control_flow_context()), None) is not None
 
 
 def after_v1_branches(op: tf.Operation, other: tf.Operation | None = None) -> tf.Operation:

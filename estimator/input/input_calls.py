@@ -188,7 +188,7 @@ def check_input_fn(input_fn: Any, argument: str = "input_fn") -> None:
     if not callable(input_fn):
         raise WrongTypeError(
             f"`{argument}` ({input_fn!r}) must be a function that returns a tf.data.Dataset or "
-            "(features, labels). Make it in one: lambda: make_dataset()."
+            "(features, labels). Wrap it in a function: lambda: make_dataset()."
         )
     check_needs_only(argument, input_fn, INPUT_FN_ARGUMENTS)
 
@@ -305,7 +305,7 @@ def _check_element(element: Any) -> None:
         if isinstance(spec, tf.data.DatasetSpec):
             raise WrongTypeError(
                 f"The dataset of `input_fn` yields datasets ({spec}). Its elements must be "
-                "tensors. Take the inner ones apart with flat_map, or batch them."
+                "tensors. Flatten them with flat_map, or batch them."
             )
 
 
@@ -329,7 +329,7 @@ def _check_tensors(result: Any) -> None:
     flat = tf.nest.flatten(result)
     if any(isinstance(value, tf.data.Dataset) for value in flat):
         raise WrongTypeError(
-            f"`input_fn` returned {result!r}. Several datasets are made one with "
+            f"`input_fn` returned {result!r}. Combine several datasets with "
             "tf.data.Dataset.zip((features, labels))."
         )
     if not flat or not all(_is_tensor_like(value) for value in flat if value is not None):
@@ -390,6 +390,3 @@ def _is_composite(value: Any) -> bool:
 def batch_tensors(batches: Any) -> list[tf.Tensor]:
     """Returns the tensors of a batch, including the components of sparse and ragged tensors."""
     return [t for t in tf.nest.flatten(batches, expand_composites=True) if t is not None]
-
-
-__all__ = ["Input", "build_input", "build_replica_batches", "check_input_fn", "is_same_input"]

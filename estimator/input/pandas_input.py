@@ -31,15 +31,15 @@ def pandas_input_fn(
       x: the features: a DataFrame. Each column is a feature of shape [batch size].
       y: the labels: a Series gives labels of shape [batch size], a DataFrame gives a dict of them;
         None if there are none. The index must equal that of `x`.
-      batch_size: rows a batch; the last one of all epochs may have fewer.
-      num_epochs: how often each row comes; None to go on for ever.
-      shuffle: True or False. True: every epoch has another order, by `tf_random_seed`.
-      queue_capacity: without effect, there is no queue.
-      num_threads: batches that are taken at once; their order stays.
+      batch_size: rows per batch; the last batch of all epochs may have fewer.
+      num_epochs: the number of passes over the rows; None to repeat forever.
+      shuffle: required. True shuffles every epoch differently, by `tf_random_seed`.
+      queue_capacity: ignored, as there is no queue.
+      num_threads: the number of batches to take in parallel; their order is kept.
       target_column: a name for the labels, which no feature may have.
 
     Returns:
-      An `input_fn` that yields a dict of features, or that and the labels; see `numpy_input_fn`.
+      An `input_fn` that yields a dict of features, or (features, labels); see `numpy_input_fn`.
 
     Raises:
       TypeError: `x` is not a DataFrame, `y` is neither a DataFrame nor a Series, a column's values

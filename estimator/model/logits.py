@@ -33,8 +33,8 @@ def call_logit_fn(
     """
     if not callable(logit_fn):
         raise WrongTypeError(
-            f"`logit_fn` ({logit_fn!r}) must be a function that returns logits. Make it one of "
-            "`features`, and of `mode`, `params` and `config` if it needs them."
+            f"`logit_fn` ({logit_fn!r}) must be a function that returns logits. It takes "
+            "`features` and, if it needs them, `mode`, `params` and `config`."
         )
     taken = arguments_taken("logit_fn", logit_fn, _ARGUMENTS)
     if arguments_needed("logit_fn", logit_fn, _ARGUMENTS) or "features" not in taken:

@@ -204,6 +204,8 @@ def build_replicas(
         watching_variables(mode) as watch,
         # tf-keras has one policy per process, which concurrent replicas would reset for each other.
         computing_in(model.config.compute_dtype),
+        # Python's `random` is the process's as well: here, it is restored after all replicas.
+        python_seed(model.config.tf_random_seed),
         compiling(model.config.jit_compile),
         _waits_noted(tf.compat.v1.get_default_graph()) as waits,
         _tf.savers_apart() as saver_ops,
@@ -252,8 +254,11 @@ class VariableWatch:
     """Records what is made in the default graph while models are built.
 
     Attributes:
+      graph: the default graph.
+      num_ops_before: the number of its ops before the block.
       keras_variables: handles of the variables that Keras layers and optimizers made.
       variables: all new variables.
+      initializers: the initializers of the new variables.
     """
 
     graph: tf.Graph

@@ -96,7 +96,7 @@ def build_step_accumulation(
         counting.size,
         _primary(counting.num_taken).read_value(),
         None if None in flushes else [flush for flush in flushes if flush is not None],
-        [v for w in accumulations for v in (*w.sums, w.num_taken, w.num_added, w.loss)],
+        [v for a in accumulations for v in (*a.sums, a.num_taken, a.num_added, a.loss)],
     )
 
 

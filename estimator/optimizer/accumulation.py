@@ -53,7 +53,7 @@ class Accumulation:
 
 
 _found: contextvars.ContextVar[list[Accumulation] | None] = contextvars.ContextVar(
-    "windows", default=None
+    "accumulations", default=None
 )
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator import _tf
+
 Pair = tuple[Any, Any]
 
 
@@ -31,7 +33,7 @@ def clip_by_reduced_norm(pairs: Sequence[Pair], clip_norm: float, reduction: str
     reduced = context.all_reduce(by_what, there) if context.num_replicas_in_sync > 1 else there
     norm = tf.linalg.global_norm([_rows_summed(gradient) for gradient in reduced])
     scale = clip_norm / tf.maximum(norm, clip_norm)
-    return [(None if g is None else _scaled(g, scale), variable) for g, variable in pairs]
+    return [(_tf.scaled(gradient, scale), variable) for gradient, variable in pairs]
 
 
 def _rows_summed(gradient: Any) -> tf.Tensor:
@@ -40,10 +42,3 @@ def _rows_summed(gradient: Any) -> tf.Tensor:
         return gradient
     rows, places = tf.unique(gradient.indices)
     return tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows))
-
-
-def _scaled(gradient: Any, scale: tf.Tensor) -> Any:
-    if isinstance(gradient, tf.IndexedSlices):
-        values = gradient.values * tf.cast(scale, gradient.dtype)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return gradient * tf.cast(scale, gradient.dtype)

@@ -62,8 +62,13 @@ def ops_of_type(last: tf.Operation, kind: str) -> list[tf.Operation]:
 def ops_before(
     tensors: Sequence[tf.Tensor], follow: Callable[[tf.Operation], bool]
 ) -> list[tf.Operation]:
-    """Returns the ops that compute `tensors`, as far back as `follow` accepts; inputs first."""
+    """Returns the ops that compute `tensors`, as far back as `follow` accepts; inputs first.
+
+    Only tensors are followed, not control inputs. In a loop of v1 control flow, which is a cycle,
+    no order has all inputs first.
+    """
     found: dict[tf.Operation, None] = {}
+    opened: set[tf.Operation] = set()
     stack = [(tensor.op, False) for tensor in tensors]
     while stack:
         op, are_inputs_done = stack.pop()
@@ -71,7 +76,8 @@ def ops_before(
             continue
         if are_inputs_done:
             found[op] = None
-        else:
+        elif op not in opened:
+            opened.add(op)
             stack.append((op, True))
             stack.extend((tensor.op, False) for tensor in op.inputs)
     return list(found)
@@ -84,7 +90,7 @@ def in_order(ops: Sequence[tf.Operation]) -> list[tf.Operation]:
     while stack:
         op = stack[-1]
         ahead = [other for other in waits_of(op) if other in remaining] if op in remaining else []
-        if ahead and not _closes_a_loop(op):
+        if ahead and not closes_a_loop(op):
             stack += ahead
         else:
             stack.pop()
@@ -94,5 +100,6 @@ def in_order(ops: Sequence[tf.Operation]) -> list[tf.Operation]:
     return ordered
 
 
-def _closes_a_loop(op: tf.Operation) -> bool:
+def closes_a_loop(op: tf.Operation) -> bool:
+    """Returns whether `op` ends a turn of a `tf.while_loop` of v1 control flow."""
     return op.type == "NextIteration"

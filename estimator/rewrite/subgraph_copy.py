@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.rewrite.graph_walk import ops_before
+from estimator.rewrite.graph_walk import closes_a_loop, ops_before
 
 
 def build_copy(
@@ -25,11 +25,22 @@ def build_copy(
 
     Returns:
       The same structure with the new tensors.
+
+    Raises:
+      ValueError: a `tf.while_loop` of v1 control flow is among the ops.
     """
     copies = dict(made or {})
     given = frozenset(copies)
     flat = [t for t in tf.nest.flatten(value, expand_composites=True) if t is not None]
-    for op in ops_before(flat, lambda op: op not in given and should_copy(op)):
+    ops = ops_before(flat, lambda op: op not in given and should_copy(op))
+    if any(map(closes_a_loop, ops)):
+        raise ValueError(
+            f"{flat[0].name!r} is computed by a `tf.while_loop` of v1 control flow, which cannot be "
+            "copied into a loop of steps or for another replica. Call "
+            "`tf.compat.v1.enable_control_flow_v2()` at the start of the program, after "
+            "`disable_v2_behavior()`."
+        )
+    for op in ops:
         copies[op] = _tf.copy_op(op, [_copied(tensor, copies) for tensor in op.inputs])
     return tf.nest.map_structure(
         lambda t: None if t is None else _copied(t, copies), value, expand_composites=True

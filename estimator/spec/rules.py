@@ -78,7 +78,11 @@ def checked_loss(loss: Any, mode: str) -> Any:
     may_be_one = shape.rank is None or shape.is_compatible_with([1] * shape.rank)
     may_be_vector = mode == ModeKeys.EVAL and shape.rank == 1
     if not may_be_one and not may_be_vector and mode != ModeKeys.PREDICT:
-        rule = "one number" if mode == ModeKeys.TRAIN else "one number or of rank 1, one an example"
+        rule = (
+            "one number"
+            if mode == ModeKeys.TRAIN
+            else "one number, or a vector with one loss per example"
+        )
         raise ValueError(
             f"`loss` ({loss!r}) has shape {shape}. In mode {mode!r} it must be {rule}. Reduce it "
             "with tf.reduce_mean(loss)."
@@ -103,7 +107,7 @@ def check_train_op(train_op: Any) -> None:
     if not (_is_tensor(train_op) or isinstance(train_op, tf.Operation)):
         raise TypeError(
             f"`train_op` ({train_op!r}) must be an op, such as the one that optimizer.minimize "
-            "returns. Several are made one with tf.group."
+            "returns. Combine several ops with tf.group."
         )
     _check_graph("train_op", train_op)
 

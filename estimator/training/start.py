@@ -95,8 +95,8 @@ def _start_input(
         session.run(program.input.initializer)
     if position is not None and not worker_group.is_one:
         _log.warning(
-            "The position in the input of %s at step %d is missing: the inputs of all workers start "
-            "at their beginning.",
+            "The position in the input of %s at step %d is missing: the inputs of all workers "
+            "start at their beginning.",
             worker_group.workers.names[number],
             saved_step,
         )

@@ -129,8 +129,8 @@ EVALUATE_MODEL = {
     "the loss to evaluate is a matrix": (
         lambda s: s.evaluate(spec_with(loss=lambda a: tf.zeros([2, 1]))),
         ValueError,
-        "`loss` (<tf.Tensor ... has shape (2, 1). In mode 'eval' it must be one number or of rank "
-        "1, one an example. Reduce it",
+        "`loss` (<tf.Tensor ... has shape (2, 1). In mode 'eval' it must be one number, or a "
+        "vector with one loss per example. Reduce it",
     ),
     "the metrics are a list": (
         lambda s: s.evaluate(spec_with(eval_metric_ops=lambda a: [V1.metrics.mean(a["loss"])])),

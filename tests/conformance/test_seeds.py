@@ -96,13 +96,15 @@ def test_without_a_seed_weights_differ(logits, loop, tmp_path):
         assert np.abs(value - second[name]).max() > 1e-3
 
 
-def test_a_seed_leaves_the_users_own_chance_as_it_was(tmp_path):
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored_x2"])
+def test_a_seed_leaves_the_users_own_chance_as_it_was(strategy, tmp_path):
     def get_states():
         return random.getstate(), np.random.get_state()[1].tolist(), V1.get_seed(0)
 
     # It sets none itself: a seed would stay for the tests that follow in this process.
     states = get_states()
-    train(tmp_path, "keras", cases.input_fn, tf_random_seed=5)
+    config = {"tf_random_seed": 5, **cases.STRATEGIES[strategy]}
+    train(tmp_path, "keras", cases.input_fn, **config)
     assert get_states() == states
 
 

@@ -182,6 +182,18 @@ def test_random_tensors_differ_from_step_to_step_and_replica_to_replica(
     assert len(set(trained.get_variable_value("seen").ravel().tolist())) == 12
 
 
+@pytest.mark.usefixtures("v1_control_flow")
+@pytest.mark.parametrize("config", [{"iterations_per_loop": 5}, {"strategy": "mirrored"}], ids=str)
+def test_a_v1_loop_in_the_input_that_cannot_be_copied_is_an_error(config, tmp_path):
+    def input_fn():
+        start = v1.data.make_one_shot_iterator(tf.data.Dataset.range(6).batch(2)).get_next()
+        return tf.while_loop(lambda i, x: i < 2, lambda i, x: (i + 1, x + 1), [0, start])[1]
+
+    config = est.RunConfig(num_replicas=2 if "strategy" in config else None, **config)
+    with pytest.raises(ValueError, match=r"v1 control flow, .* enable_control_flow_v2\(\)"):
+        est.Estimator(Model(), str(tmp_path), config).train(input_fn, steps=1)
+
+
 @LOOPS
 def test_a_queue_of_old_is_an_input(tmp_path, iterations_per_loop):
     def input_fn():

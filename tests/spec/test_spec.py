@@ -127,7 +127,7 @@ def test_a_loss_of_unknown_rank_is_left_alone():
     [
         (TRAIN, [8], "must be one number. Reduce it with tf.reduce_mean"),
         (TRAIN, [2, None], "must be one number"),
-        (EVAL, [8, 1], "must be one number or of rank 1, one an example"),
+        (EVAL, [8, 1], "must be one number, or a vector with one loss per example"),
     ],
 )
 def test_a_loss_of_too_high_a_rank_is_an_error(spec_type, mode, shape, rule):
@@ -164,7 +164,7 @@ def test_the_values_of_replicas_are_a_train_op():
     [
         (TRAIN, "loss", 1.0, "`loss` .1.0. must be a tensor"),
         (TRAIN, "train_op", lambda: None, "`train_op` .* must be an op"),
-        (TRAIN, "train_op", [], "Several are made one with tf.group"),
+        (TRAIN, "train_op", [], "Combine several ops with tf.group"),
         (PREDICT, "predictions", [1.0], "`predictions` .* must be a tensor or a dict of tensors"),
         (PREDICT, "predictions", {"a": 1}, r"`predictions\['a'\]` .1. must be a tensor"),
         (PREDICT, "export_outputs", [1], "`export_outputs` .* must be a dict"),
