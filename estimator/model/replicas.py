@@ -27,8 +27,8 @@ from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
 MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 
-# Guards Keras's name counters and the methods that `_tf.mean_gradients` replaces, which are global
-# to the process.
+# One build at a time: the attributes that `_tf` replaces, Python's `random`, garbage collection and
+# tf-keras's dtype policy are global to the process.
 BUILD_LOCK = threading.RLock()
 
 

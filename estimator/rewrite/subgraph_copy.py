@@ -33,10 +33,10 @@ def build_copy(
     given = frozenset(copies)
     flat = [t for t in tf.nest.flatten(value, expand_composites=True) if t is not None]
     ops = ops_before(flat, lambda op: op not in given and should_copy(op))
-    if any(map(closes_a_loop, ops)):
+    if loop_ends := [op.name for op in ops if closes_a_loop(op)]:
         raise ValueError(
-            f"{flat[0].name!r} is computed by a `tf.while_loop` of v1 control flow, which cannot be "
-            "copied into a loop of steps or for another replica. Call "
+            f"{loop_ends[0]!r} is in a `tf.while_loop` of v1 control flow, which cannot be copied "
+            "into a loop of steps or for another replica. Call "
             "`tf.compat.v1.enable_control_flow_v2()` at the start of the program, after "
             "`disable_v2_behavior()`."
         )
