@@ -78,7 +78,7 @@ def test_the_example_of_readme_trains_and_exports_what_it_says(tmp_path, monkeyp
     assert (line / "model.ckpt-1000.index").exists()
     assert len(list(line.glob("export/*/saved_model.pb"))) == 1
     assert list(best.glob("export/best/*/saved_model.pb"))
-    assert names["metrics"]["error"] < 1e-3
+    assert names["metrics"]["error"] < 0.1  # The noise is 0.08.
     assert names["metrics"]["global_step"] < 5000  # It has stopped early.
 
 
