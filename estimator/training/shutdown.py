@@ -6,6 +6,10 @@ import dataclasses
 import signal
 from collections.abc import Callable
 
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.checkpoint import files
 from estimator.cluster.kv_store import KeyValueStore, StallDetector
 from estimator.cluster.stop_policies import STOP_POLICIES, StopPolicy, stop_policy_name
 from estimator.cluster.task_health import TaskHealth
@@ -29,8 +33,9 @@ class WatchedTasks:
 class Shutdown:
     """Leaves the cluster in order: `begin` announces the stop, the caller saves, `end` leaves.
 
-    Workers that share variables on ps tasks do not run in lockstep; they communicate through the
-    key-value store.
+    Workers that run in lockstep leave together, after the chief's last save: on none of them does
+    `train` return before the last checkpoint is complete. Workers that share variables on ps tasks
+    do not run in lockstep; they communicate through the key-value store.
     """
 
     def __init__(self, training: OpenTraining, steps: StepRunner, tasks: WatchedTasks) -> None:
@@ -53,21 +58,40 @@ class Shutdown:
           The reason to stop, which is "signal" if the chief or a ps task got one meanwhile.
         """
         reason = self._stop(reason)
-        if not self._is_chief_of_ps():
-            self._tasks.needed.release()  # The chief still needs the ps tasks, to save.
+        group = self._training.worker_group
+        # To save, the chief needs the ps tasks. It needs no other worker, but they wait for it.
+        still_needs_tasks = not group.is_chief if group.store is None else group.is_chief
+        if not still_needs_tasks:
+            self._tasks.needed.release()
         return reason
 
     def end(self, reason: str) -> None:
         """Leaves the cluster after the last step is saved; the chief may wait for workers first."""
-        store, patience_secs = self._training.worker_group.store, self._ending(reason).patience_secs
-        if store is not None and store.is_chief and patience_secs is not None:
+        group, patience_secs = self._training.worker_group, self._ending(reason).patience_secs
+        if group.store is None:
+            self._leave_together()
+        elif group.is_chief and patience_secs is not None:
             end = self._clock() + patience_secs
-            self._wait_for_workers(store, lambda: self._clock() >= end)
+            self._wait_for_workers(group.store, lambda: self._clock() >= end)
         self._tasks.needed.release()
 
-    def _is_chief_of_ps(self) -> bool:
-        store = self._training.worker_group.store
-        return store is not None and store.is_chief
+    def _leave_together(self) -> None:
+        """Waits for all workers; the chief comes when the last checkpoint is complete."""
+        session = self._training.session.session
+        if self._training.worker_group.is_one:
+            return
+        if isinstance(session, _tf.InterruptibleSession):
+            session.wait = self._tasks.needed.wait_for  # Nothing else watches for the chief now.
+        try:
+            self._training.worker_group.meet(session)
+        except tf.errors.OpError:
+            # The first to know that all are here may be gone before another one does.
+            if not self._training.worker_group.is_chief and not self._is_saved():
+                raise
+
+    def _is_saved(self) -> bool:
+        latest = tf.train.latest_checkpoint(str(self._training.config.model_dir))
+        return latest is not None and files.checkpoint_step(latest) == self._steps.step
 
     def _stop(self, reason: str) -> str:
         session, store = self._training.session.session, self._training.worker_group.store

@@ -70,6 +70,14 @@ def test_the_shards_end_together_and_the_loss_is_that_of_all(verbs):
 
 
 @pytest.mark.slow
+def test_train_returns_on_no_worker_before_the_chief_has_saved_the_last_step(verbs):
+    _, cluster, _ = verbs
+    for task in TWO:
+        for result in results(cluster[task], "saved"):
+            assert (result["step"], result["is_listener_done"]) == (8, True)
+
+
+@pytest.mark.slow
 def test_the_context_of_input_fn_says_which_worker_of_how_many_calls_it(verbs):
     _, cluster, _ = verbs
     for index, task in enumerate(TWO):

@@ -112,6 +112,22 @@ def make_model(model_dir, params=None, **changes):
     )
 
 
+class SlowEnd(v1.train.CheckpointSaverListener):
+    """Takes its time after the last save, and then writes a file."""
+
+    def __init__(self, model_dir):
+        self.path = os.path.join(model_dir, "end of the listener")
+
+    def end(self, session, global_step_value):
+        time.sleep(1)
+        with open(self.path, "w"):
+            pass
+
+
+def checkpoint_step(line):
+    return int(line.latest_checkpoint().rsplit("-", 1)[1])
+
+
 def say_context(mode, params, input_context):
     """An input_fn that says which host calls it."""
     context = params["context"]
@@ -126,7 +142,9 @@ def verbs(model_dir, loops):
     """Every verb, for each size of the loop: one pass, whose end all workers see together."""
     for loop in map(int, loops.split(",")):
         with make_model(os.path.join(model_dir, f"loop{loop}"), iterations_per_loop=loop) as line:
-            line.train(say_context, hooks=[Weights("pass")])
+            slow = SlowEnd(line.model_dir)
+            line.train(say_context, hooks=[Weights("pass")], saving_listeners=[slow])
+            say(case="saved", step=checkpoint_step(line), is_listener_done=os.path.exists(slow.path))
             result = line.train_result
             say(case="result", step=result.global_step, reason=result.reason, loss=result.loss)
             if line.config.is_chief:
