@@ -6,10 +6,18 @@ import pytest
 
 from tests import pairwise
 
+# Rooms whose tests run a small graph for a few steps, where optimizing the graph is a third of the
+# work. All others optimize as users do, among them the tables of numbers, the random programs, and
+# whatever starts processes; `make test-full` optimizes everywhere.
+NOT_OPTIMIZED = {
+    *("bad_input", "checkpoint", "contract", "estimators", "evaluation", "export", "hooks"),
+    *("input", "model", "roles", "session", "summary", "training"),
+}
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Of a test marked `pairwise`, a selection of its cases belongs to the default run."""
+    """Of a test marked `pairwise` or `each_value`, the default run has a selection of its cases."""
     for item in pairwise.rest(items):
         item.add_marker(pytest.mark.full)
 
@@ -23,6 +31,29 @@ def pytest_collection_finish():
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _graph_optimizer(request):
+    """Has sessions run graphs as they were built, in the rooms where this only saves time."""
+    room = request.path.relative_to(request.config.rootpath / "tests").parts[0]
+    if room not in NOT_OPTIMIZED or request.config.option.markexpr == "":
+        yield
+        return
+    import tensorflow as tf
+
+    session = tf.compat.v1.Session
+    make = session.__init__
+
+    def make_not_optimizing(self, target="", graph=None, config=None):
+        copied = tf.compat.v1.ConfigProto()
+        copied.MergeFrom(config or tf.compat.v1.ConfigProto())
+        copied.graph_options.rewrite_options.disable_meta_optimizer = True
+        make(self, target, graph, copied)
+
+    session.__init__ = make_not_optimizing
+    yield
+    session.__init__ = make
 
 
 @pytest.fixture

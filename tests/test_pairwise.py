@@ -41,6 +41,15 @@ def test_what_is_given_together_is_paired_as_it_is_given():
     assert len(pairwise.select([{"a": value} for value in (1, 1.0, True, [], [])])) == 5
 
 
+def test_each_value_occurs_and_the_values_of_a_short_argument_take_turns():
+    cases = product(optimizer=list("abcdef"), strategy=["none", "mirrored", "central"], loop=[1, 9])
+    selected = [cases[place] for place in pairwise.select_each_value(cases)]
+    assert [case["optimizer"] for case in selected] == list("abcdef")
+    # Each strategy meets both loops.
+    pairs = {(case["strategy"], case["loop"]) for case in selected}
+    assert pairs == set(itertools.product(["none", "mirrored", "central"], [1, 9]))
+
+
 class Item:
     """What `rest` looks at in a case of pytest's."""
 
@@ -56,12 +65,18 @@ def test_each_test_that_is_marked_has_a_selection_of_its_own():
     items = [
         Item(test, case, *marks)
         for case in product(a="xy", b="xy", c="xy")
-        for test, *marks in (("file::one", "pairwise"), ("file::two", "pairwise"), ("file::all",))
+        for test, *marks in (
+            ("file::one", "pairwise"),
+            ("file::two", "pairwise"),
+            ("file::few", "each_value"),
+            ("file::all",),
+        )
     ]
     left_out = [item.nodeid for item in pairwise.rest(items)]
     assert [
-        sum(name.startswith(f"file::{test}") for name in left_out) for test in ("one", "two", "all")
-    ] == [4, 4, 0]
+        sum(name.startswith(f"file::{test}") for name in left_out)
+        for test in ("one", "two", "few", "all")
+    ] == [4, 4, 6, 0]
 
 
 @pytest.mark.pairwise

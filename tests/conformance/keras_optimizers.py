@@ -181,16 +181,19 @@ def combinations(library):
 
 
 def selection(setting):
-    """A case of each optimizer, so that each option of each library is among them."""
-    shift = list(SETTINGS).index(setting)
+    """Of all settings together: each optimizer once, with the option taken the fewest times."""
     cases = []
     for library, options in OPTIONS.items():
         names = [name for row, name in ROWS if row == library]
+        taken = dict.fromkeys(options, 0)
         for number, name in enumerate(names):
             allowed = [option for row, option in combinations(library) if row == name]
-            wanted = list(options)[(number + 3 * shift) % len(options)]
-            option = wanted if wanted in allowed else allowed[shift % len(allowed)]
-            cases.append(Case(library, name, option, list(WRAPPERS)[(number + shift) % 2]))
+            option = min(allowed, key=taken.get)
+            taken[option] += 1
+            # Each setting has both wrappers.
+            if list(SETTINGS)[number % len(SETTINGS)] == setting:
+                wrapper = list(WRAPPERS)[number // len(SETTINGS) % len(WRAPPERS)]
+                cases.append(Case(library, name, option, wrapper))
     return cases
 
 

@@ -106,7 +106,7 @@ def whole(tmp_path_factory):
     return run
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @EVERYWHERE
 def test_batches_of_a_step_train_like_one_batch(strategy, loop, optimizer, whole, tmp_path):
@@ -242,6 +242,7 @@ def test_a_sparse_gradient_stays_sparse(strategy, loop, tmp_path):
         )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("library", [keras, tf_keras])
 @WHERE
 def test_batch_norm_is_updated_with_each_batch(library, strategy, loop, tmp_path):
@@ -275,6 +276,7 @@ def test_batch_norm_is_updated_with_each_batch(library, strategy, loop, tmp_path
 # Clipping.
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("optimizer", ["v1_sgd_clipped", "tf_keras_adam_clipped"])
 @WHERE
 def test_clipped_gradients_are_those_of_one_replica(strategy, loop, optimizer, whole, tmp_path):

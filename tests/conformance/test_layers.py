@@ -133,7 +133,16 @@ def model_fn(features, labels, mode, params):
     return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
-@pytest.fixture(params=FLAVOURS)
+# One of each library; the names of all are compared in `test_names_are_the_same_in_every_build`.
+IN_SHORT = ("v1", "tf_layers", "keras_functional", "tf_keras_sequential")
+
+
+@pytest.fixture(
+    params=[
+        name if name in IN_SHORT else pytest.param(name, marks=pytest.mark.full)
+        for name in FLAVOURS
+    ]
+)
 def flavour(request):
     return request.param
 
@@ -182,7 +191,7 @@ def check_statistics(actual, expected):
         np.testing.assert_allclose(actual[kind], value, rtol=1e-5, err_msg=kind)
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize(("loop", "is_wired"), [(1, False), (4, False), (4, True)])
 @FLAVOURS_AND_STRATEGIES
 def test_moving_statistics_are_updated_once_a_step(flavour, strategy, loop, is_wired, tmp_path):
@@ -192,7 +201,7 @@ def test_moving_statistics_are_updated_once_a_step(flavour, strategy, loop, is_w
     check_statistics(checkpoint_statistics(model), moving_statistics(NUM_STEPS, num_replicas))
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("always_trains", [False, True])
 @FLAVOURS_AND_STRATEGIES
 def test_evaluation_leaves_moving_statistics_as_they_are(
@@ -235,6 +244,7 @@ def lived(tmp_path_factory):
     return live
 
 
+@pytest.mark.each_value
 @FLAVOURS_AND_STRATEGIES
 def test_every_verb_works_and_resumes(flavour, strategy, lived):
     (untrained, before, _), (logits, after, _) = lived(flavour, strategy)
@@ -303,9 +313,10 @@ def names_and_shapes(model_dir):
     return dict(tf.train.list_variables(tf.train.latest_checkpoint(str(model_dir))))
 
 
-def test_names_are_the_same_in_every_build(flavour, lived, tmp_path):
-    strategies = [strategy for strategy in REPLICAS if (flavour, strategy) not in LIMITS]
-    names = [part[-1] for strategy in strategies for part in lived(flavour, strategy)]
+@pytest.mark.each_value
+@FLAVOURS_AND_STRATEGIES
+def test_names_are_the_same_in_every_build(flavour, strategy, lived, tmp_path):
+    names = [part[-1] for part in lived(flavour, strategy)]
     with make_model(tmp_path, flavour, loop=4) as model:
         model.train(input_fn, steps=1)
     names.append(names_and_shapes(model.model_dir))
@@ -323,10 +334,16 @@ def test_a_library_build_does_not_disturb_the_users_own_keras_names(tmp_path):
     assert following == (f"{kind}_{int(number) + 1}" if number.isdigit() else "dense_1")
 
 
+LEGACY = {
+    "in short": "(tf_layers or tf_keras) and (once_a_step or every_verb)",
+    "all": "tf_layers or tf_keras",
+}
+
 if not legacy_keras.IS_LEGACY:
 
     @pytest.mark.slow
-    def test_all_of_this_holds_with_tf_use_legacy_keras():
-        printed = legacy_keras.run_tests(__file__, "tf_layers or tf_keras")
+    @pytest.mark.parametrize("how_much", ["in short", pytest.param("all", marks=pytest.mark.full)])
+    def test_all_of_this_holds_with_tf_use_legacy_keras(how_much):
+        printed = legacy_keras.run_tests(__file__, LEGACY[how_much])
         assert " passed" in printed
         assert "skipped" not in printed

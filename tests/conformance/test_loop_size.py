@@ -114,7 +114,7 @@ def check_bit_equal(first, second):
         np.testing.assert_array_equal(value, second[name], err_msg=name)
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("strategy", ONE_REPLICA)
 @pytest.mark.parametrize(("logits", "optimizer"), MODELS)
 def test_loop_size_does_not_change_the_weights(logits, optimizer, strategy, tmp_path):
@@ -128,7 +128,7 @@ def test_loop_size_does_not_change_the_weights(logits, optimizer, strategy, tmp_
     check_bit_equal(weights[1], weights[100])
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("strategy", ["mirrored_x2", "central_storage_x2"])
 @pytest.mark.parametrize(("logits", "optimizer"), MODELS)
 def test_loop_size_does_not_change_the_weights_of_replicas(logits, optimizer, strategy, tmp_path):
@@ -165,7 +165,21 @@ INTERVALS = {
     "save_checkpoints_steps": 7,
     "keep_checkpoint_max": None,
 }
-REPLICAS = ["no_strategy", "mirrored_x2", "central_storage_x2"]
+# The three tests of a run share it.
+RUNS = pytest.mark.parametrize(
+    ("strategy", "loop"),
+    [
+        ("no_strategy", 1),
+        ("no_strategy", 5),
+        ("no_strategy", 100),
+        pytest.param("mirrored_x2", 1, marks=pytest.mark.full),
+        ("mirrored_x2", 5),
+        pytest.param("mirrored_x2", 100, marks=pytest.mark.full),
+        pytest.param("central_storage_x2", 1, marks=pytest.mark.full),
+        pytest.param("central_storage_x2", 5, marks=pytest.mark.full),
+        ("central_storage_x2", 100),
+    ],
+)
 
 
 def counting_input_fn(input_context):
@@ -230,8 +244,7 @@ def recorded_steps(loop):
     return sorted({min(loop, SUMMARY_STEPS), *due})
 
 
-@pytest.mark.parametrize("loop", [1, 5, 100])
-@pytest.mark.parametrize("strategy", REPLICAS)
+@RUNS
 def test_summaries_are_recorded_at_exactly_their_steps_once(strategy, loop, run_with_summaries):
     _, events = run_with_summaries(strategy, loop)
     due = recorded_steps(loop)
@@ -240,8 +253,7 @@ def test_summaries_are_recorded_at_exactly_their_steps_once(strategy, loop, run_
     assert by_tag == dict.fromkeys(["loss", "number", "inner/doubled", "numbers"], due)
 
 
-@pytest.mark.parametrize("loop", [1, 5, 100])
-@pytest.mark.parametrize("strategy", REPLICAS)
+@RUNS
 def test_summaries_hold_the_values_of_their_step(strategy, loop, run_with_summaries):
     _, events = run_with_summaries(strategy, loop)
     due = recorded_steps(loop)
@@ -255,8 +267,7 @@ def test_summaries_hold_the_values_of_their_step(strategy, loop, run_with_summar
     }
 
 
-@pytest.mark.parametrize("loop", [1, 5, 100])
-@pytest.mark.parametrize("strategy", REPLICAS)
+@RUNS
 def test_checkpoints_are_at_exactly_their_steps(strategy, loop, run_with_summaries):
     model_dir, _ = run_with_summaries(strategy, loop)
     paths = glob.glob(str(model_dir / "model.ckpt-*.index"))
