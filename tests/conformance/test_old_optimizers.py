@@ -116,6 +116,7 @@ def check_trained(model, update):
         np.testing.assert_allclose(value, expected[name], rtol=2e-4, atol=2e-5, err_msg=name)
 
 
+@pytest.mark.each_value
 @LOOPS
 @STRATEGIES
 def test_an_optimizer_with_state_and_assignments_of_its_own_trains_as_numpy(
@@ -144,7 +145,7 @@ def test_an_optimizer_with_state_and_assignments_of_its_own_trains_as_numpy(
             np.testing.assert_allclose(saved, value, rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @STRATEGIES
 @pytest.mark.parametrize(
     ("loop", "kind"), [(1, "around another"), (100, "around another"), (100, "subclass")]
@@ -162,7 +163,7 @@ def test_an_optimizer_that_changes_gradients_sees_those_of_all_replicas(
     check_trained(train(tmp_path, model_fn, strategy, loop), update)
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize(("loop", "is_wrapped"), [(1, False), (100, False), (100, True)])
 @STRATEGIES
 def test_sync_replicas_on_one_machine_trains_as_the_optimizer_inside(
@@ -185,6 +186,7 @@ def test_sync_replicas_on_one_machine_trains_as_the_optimizer_inside(
     )
 
 
+@pytest.mark.each_value
 @STRATEGIES
 @pytest.mark.parametrize(("loop", "kind"), [(100, "own state"), (1, "clipped")])
 def test_sparse_gradients_of_all_replicas_are_one(tmp_path, strategy, loop, kind):
@@ -234,6 +236,7 @@ def test_sync_replicas_without_a_global_step_is_an_error(tmp_path):
         train(tmp_path, model_fn, "no_strategy", 1)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("loop", "kind"), [(1, "clipped"), (100, "own state")])
 @pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2", "central_storage_x2"])
 def test_gradients_of_several_batches_are_applied_by_it_once(tmp_path, strategy, loop, kind):

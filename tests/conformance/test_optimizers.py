@@ -63,7 +63,7 @@ def test_weights_are_those_of_the_reference(strategy, optimizer, wrapper, loop, 
     check_matches(model, make_reference(optimizer))
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 100])
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("optimizer", TF_KERAS_OPTIMIZERS)
@@ -88,7 +88,7 @@ STRATEGY_OBJECTS = {
 }
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 100])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("strategy", STRATEGY_OBJECTS)
@@ -108,16 +108,15 @@ two_cpus = [tf.config.LogicalDeviceConfiguration()] * 2
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], two_cpus)
 strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
 from tests.conformance import test_optimizers as tests
-for optimizer, make_optimizer in tests.OPTIMIZERS.items():
-    for loop in (1, 100):
-        model = tests.train(
-            tests.cases.make_softmax_model_fn(make_optimizer),
-            f"{sys.argv[1]}/{optimizer}_{loop}",
-            iterations_per_loop=loop,
-            train_distribute=strategy,
-        )
-        tests.check_matches(model, tests.make_reference(optimizer))
-        print("matches", optimizer, loop)
+for optimizer, loop in (("v1_adam", 100), ("keras_adam", 1)):
+    model = tests.train(
+        tests.cases.make_softmax_model_fn(tests.OPTIMIZERS[optimizer]),
+        f"{sys.argv[1]}/{optimizer}",
+        iterations_per_loop=loop,
+        train_distribute=strategy,
+    )
+    tests.check_matches(model, tests.make_reference(optimizer))
+    print("matches", optimizer, loop)
 """
 
 
@@ -126,10 +125,10 @@ def test_a_mirrored_strategy_made_eagerly_does_as_its_name(tmp_path):
     command = [sys.executable, "-c", EAGER_OBJECT, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("matches") == len(OPTIMIZERS) * 2
+    assert done.stdout.count("matches") == 2
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 100])
 @pytest.mark.parametrize("optimizer", ["v1_sgd", "keras_sgd"])
 @pytest.mark.parametrize("strategy", cases.STRATEGIES)
@@ -146,8 +145,9 @@ def test_reduction_sum_adds_up_the_replicas_gradients(strategy, optimizer, loop,
     check_matches(model, make_reference(optimizer, rate=RATE * config.get("num_replicas", 1)))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 100])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", ["v1_adam", "keras_adam"])
 def test_training_goes_on_under_another_strategy(optimizer, loop, tmp_path):
     model_fn = cases.make_softmax_model_fn(OPTIMIZERS[optimizer])
     for part, strategy in enumerate(cases.STRATEGIES):
@@ -190,7 +190,7 @@ def eager_table(request):
     return request.param, table.numpy()
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 100])
 @pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2", "central_storage_x2"])
 def test_sparse_gradients_give_the_weights_of_eager_training(strategy, eager_table, loop, tmp_path):
@@ -202,6 +202,7 @@ def test_sparse_gradients_give_the_weights_of_eager_training(strategy, eager_tab
     np.testing.assert_allclose(model.get_variable_value("table"), table, rtol=0, atol=1e-5)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("loop", cases.LOOPS)
 @pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2", "central_storage_x2"])
 def test_a_keras_schedule_counts_every_step_once(strategy, loop, tmp_path):

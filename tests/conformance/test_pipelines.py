@@ -100,6 +100,7 @@ def test_per_shard_calls_the_function_once_a_replica(strategy, loop, tmp_path):
     check_matches(model)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", [True, KINDS.PER_HOST_V2])
 @WHERE
 def test_per_host_calls_the_function_once(strategy, loop, kind, tmp_path):
@@ -248,6 +249,7 @@ def counted(tmp_path_factory):
     return path
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("for_training", "for_eval"),
     [

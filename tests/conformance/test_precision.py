@@ -128,6 +128,7 @@ def plain(tmp_path_factory):
     return run
 
 
+@pytest.mark.each_value
 @WHERE
 def test_bfloat16_tracks_float32_in_every_mode(logits, strategy, loop, plain, tmp_path):
     model_fn = Model(logits)
@@ -211,6 +212,7 @@ def test_a_dtype_object_is_its_name():
 # XLA.
 
 
+@pytest.mark.each_value
 @WHERE
 def test_a_compiled_model_does_as_one_that_is_not(logits, strategy, loop, plain, tmp_path):
     config = {"iterations_per_loop": loop, **cases.STRATEGIES[strategy]}

@@ -134,7 +134,7 @@ def ran(strategy, loop, where):
     return seen
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @LOOPS
 @EVERYWHERE
 @WHERE
@@ -144,7 +144,7 @@ def test_init_op_runs_once_with_its_feed_dict_in_place_of_the_usual(strategy, lo
     assert trained.get_variable_value("global_step") == 6
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @LOOPS
 @EVERYWHERE
 @WHERE
@@ -156,7 +156,7 @@ def test_init_fn_is_called_once_after_it_with_the_scaffold(strategy, loop, where
     assert scaffold.saver.saver_def.max_to_keep == 3
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @LOOPS
 @EVERYWHERE
 @WHERE
@@ -164,7 +164,7 @@ def test_saver_says_how_many_checkpoints_stay(strategy, loop, where):
     assert ran(strategy, loop, where).steps == [[2, 3, 4], [4, 5, 6]]
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @LOOPS
 @EVERYWHERE
 @WHERE
@@ -179,7 +179,7 @@ def test_summary_op_takes_the_place_of_all_summaries(strategy, loop, where):
     assert own == [(1, 7.0), (2, 7.0), (4, 7.0), (6, 7.0)]
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @LOOPS
 @EVERYWHERE
 @WHERE
@@ -192,6 +192,7 @@ def test_local_init_op_runs_with_its_feed_dict_for_every_verb(strategy, loop, wh
     assert list(trained.predict(numbers(3))) == [8.5] * 3
 
 
+@pytest.mark.each_value
 @LOOPS
 @EVERYWHERE
 def test_local_init_op_runs_in_training_too_and_after_a_resume(tmp_path, strategy, loop):
@@ -214,7 +215,7 @@ def test_local_init_op_runs_in_training_too_and_after_a_resume(tmp_path, strateg
     assert values == [3.0, 3.0 + after_one]
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @EVERYWHERE
 @pytest.mark.parametrize(
     ("part", "loop", "where"),
@@ -242,6 +243,7 @@ def test_an_init_op_that_leaves_a_variable_out_is_an_error_that_names_it(tmp_pat
         trained.train(numbers(), steps=1)
 
 
+@pytest.mark.each_value
 @LOOPS
 @EVERYWHERE
 def test_init_fn_can_restore_by_the_usual_saver(tmp_path, strategy, loop):
@@ -260,6 +262,7 @@ def test_init_fn_can_restore_by_the_usual_saver(tmp_path, strategy, loop):
     assert second.get_variable_value("w") == np.float32(w + RATE * (x[1] - w))
 
 
+@pytest.mark.each_value
 @LOOPS
 @EVERYWHERE
 def test_a_copy_of_a_scaffold_has_what_it_is_given_and_the_rest_of_the_other(
@@ -290,6 +293,7 @@ def test_a_copy_of_a_scaffold_has_what_it_is_given_and_the_rest_of_the_other(
     assert calls == copies[:1]
 
 
+@pytest.mark.each_value
 @LOOPS
 @EVERYWHERE
 def test_what_a_scaffold_lacks_is_taken_from_the_collections(tmp_path, strategy, loop):
@@ -309,6 +313,7 @@ def test_what_a_scaffold_lacks_is_taken_from_the_collections(tmp_path, strategy,
     assert "mine" in tags
 
 
+@pytest.mark.each_value
 @LOOPS
 @EVERYWHERE
 def test_scaffold_fn_is_called_once_in_the_graph_around_the_loop(tmp_path, strategy, loop):
@@ -329,6 +334,7 @@ def test_scaffold_fn_is_called_once_in_the_graph_around_the_loop(tmp_path, strat
     assert is_across_replicas == expected.get(strategy, [True] * 3)
 
 
+@pytest.mark.each_value
 @LOOPS
 @EVERYWHERE
 def test_a_saver_hook_that_is_made_with_a_scaffold_has_its_saver(tmp_path, strategy, loop):

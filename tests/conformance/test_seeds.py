@@ -71,7 +71,7 @@ def train(model_dir, logits, input_fn, **config):
     return {name: model.get_variable_value(name) for name in names}
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 100])
 @pytest.mark.parametrize("strategy", REPLICAS)
 @pytest.mark.parametrize("logits", LOGITS)
@@ -87,6 +87,7 @@ def test_one_seed_gives_equal_weights(logits, strategy, loop, tmp_path):
         assert np.abs(value - other[name]).max() > 1e-3
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 100])
 @pytest.mark.parametrize("logits", LOGITS)
 def test_without_a_seed_weights_differ(logits, loop, tmp_path):
@@ -117,6 +118,7 @@ MASKS = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 4, 100])
 @pytest.mark.parametrize("mask", MASKS)
 def test_each_step_draws_anew(mask, loop, tmp_path):
@@ -221,8 +223,10 @@ def run_draws(model_dir, draw, *stops, **config):
     return np.stack(drawn)
 
 
+@pytest.mark.each_value
+@pytest.mark.parametrize("loop", [1, 2, 100])
 @pytest.mark.parametrize("name", DRAWS)
-def test_neither_a_restart_nor_the_loop_changes_what_is_drawn(name, tmp_path):
+def test_neither_a_restart_nor_the_loop_changes_what_is_drawn(name, loop, tmp_path):
     draw, mean, deviation = DRAWS[name]
     whole = run_draws(tmp_path / "whole", draw, NUM_STEPS)
     assert whole.shape == (NUM_STEPS, 1, WIDTH)
@@ -230,11 +234,11 @@ def test_neither_a_restart_nor_the_loop_changes_what_is_drawn(name, tmp_path):
     np.testing.assert_allclose(whole.std(), deviation, rtol=0.06)
     # Two steps have nothing in common.
     assert np.abs(np.corrcoef(whole[:, 0]) - np.eye(NUM_STEPS)).max() < 0.2
-    for loop in (1, 2, 100):
-        parts = run_draws(tmp_path / str(loop), draw, 1, 4, NUM_STEPS, iterations_per_loop=loop)
-        np.testing.assert_array_equal(parts, whole)
+    parts = run_draws(tmp_path / "parts", draw, 1, 4, NUM_STEPS, iterations_per_loop=loop)
+    np.testing.assert_array_equal(parts, whole)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("strategy", ["mirrored_x2", "central_storage_x2"])
 @pytest.mark.parametrize("name", ["dropout", "shuffle", "categorical", "in_branch", "in_loop"])
 def test_each_replica_draws_its_own(name, strategy, tmp_path):
@@ -320,6 +324,7 @@ UNREACHED = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 3])
 @pytest.mark.parametrize("name", UNREACHED)
 def test_what_keeps_a_place_of_its_own_draws_anew_at_each_step(name, loop, tmp_path):
@@ -343,6 +348,7 @@ def test_a_shuffle_has_no_gradient_and_gamma_has_one(loop, tmp_path):
     np.testing.assert_allclose(drawn.mean(), 1, atol=0.05)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 3])
 @pytest.mark.parametrize("strategy", REPLICAS)
 def test_initial_values_are_those_of_a_graph_without_steps(strategy, loop, tmp_path):
@@ -433,7 +439,7 @@ def order_of_epochs(model_dir, epochs=2, seed=None, **config):
     return order.by_epoch()
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("strategy", REPLICAS)
 @pytest.mark.parametrize("loop", [1, 5])
 @pytest.mark.parametrize(("graph_seed", "op_seed"), [(None, None), (5, None), (5, 7), (None, 7)])
