@@ -115,6 +115,7 @@ def test_checkpoints_that_somebody_deletes_are_not_missed(tmp_path, loop):
     assert trained.get_variable_value("w") == w_at(8)
 
 
+@pytest.mark.each_value
 @LOOPS
 @pytest.mark.parametrize(
     "text",

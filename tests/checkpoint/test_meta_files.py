@@ -29,7 +29,7 @@ def make_model_fn(accumulate_steps):
     return model_fn
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("is_saved_by_hook", [False, True])
 @pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2", "central_storage_x2"])
 @pytest.mark.parametrize(("loop", "accumulate_steps"), [(1, 1), (100, 1), (1, 2), (100, 2)])
@@ -76,6 +76,7 @@ def test_saving_leaves_the_collections_as_they_are(tmp_path):
     assert look.sizes[0]["mine"] == 2
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2", "central_storage_x2"])
 @pytest.mark.parametrize("loop", [1, 10])
 def test_saving_adds_no_op_to_the_graph(loop, strategy, tmp_path):

@@ -66,7 +66,7 @@ def averaged(batches):
     return w, average
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @LOOPS
 @STRATEGIES
 @WHERE
@@ -99,6 +99,7 @@ def receiver():
     return est.export.TensorServingInputReceiver(x, {"x": x})
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("loop", "where"), [(1, "scaffold_fn"), (100, "scaffold")])
 @STRATEGIES
 def test_a_saver_of_some_variables_saves_and_restores_those_and_keeps_as_many_as_it_says(
@@ -160,7 +161,7 @@ def test_a_variable_that_neither_saver_nor_init_op_knows_is_named(tmp_path):
             verb()
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("loop", "keep", "where"), [(1, 2, "scaffold"), (100, 0, "scaffold_fn"), (100, 2, "scaffold")]
 )

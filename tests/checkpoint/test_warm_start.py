@@ -116,7 +116,7 @@ def tf_keras_layer(x):
     return layer(x), layer.bias
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("iterations_per_loop", [1, 10])
 @pytest.mark.parametrize("layer", [v1_layer, keras_layer, tf_keras_layer])
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -149,7 +149,7 @@ def test_weights_start_at_the_old_ones_and_train_on(
         )
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("iterations_per_loop", [1, 10])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("library", [tf.keras, tf_keras], ids=["keras", "tf_keras"])
@@ -325,6 +325,7 @@ def test_a_model_that_has_a_checkpoint_goes_on_from_it(tmp_path, old, caplog):
     assert caplog.messages.count(said) == 1
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("iterations_per_loop", [1, 10])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_averages_start_at_the_weights_that_are_loaded(
@@ -475,6 +476,7 @@ def test_a_backup_is_any_initializer(tmp_path, old, vocab_info, initializer):
     assert moved(tmp_path, old, "emb", [3, 2], info)[1] == [1.0, 1.0]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("iterations_per_loop", [1, 10])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_vocabulary_may_have_another_name_and_others_none(

@@ -80,6 +80,7 @@ def test_a_keras_metric_will_do(tmp_path):
     assert est.add_metrics(original, metric_fn).evaluate(with_labels(5))["keras"] == 20
 
 
+@pytest.mark.each_value
 @STRATEGIES
 @pytest.mark.parametrize("names", [None, "by name", "by position"])
 def test_a_tpu_estimator_keeps_its_batch_sizes_and_its_own_metrics(tmp_path, strategy, names):

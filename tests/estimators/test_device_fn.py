@@ -9,6 +9,7 @@ from tests.conformance import cases
 V1 = tf.compat.v1
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 100])
 @pytest.mark.parametrize(
     ("strategy", "placed"),

@@ -38,6 +38,7 @@ def make(model_dir, model_fn=linear, **config):
     return est.Estimator(model_fn, str(model_dir), est.RunConfig(smoke=True, **config))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 100])
 @pytest.mark.parametrize(
     ("limit", "reason"),

@@ -143,6 +143,7 @@ class Calling(est.Estimator):
         return super().train(input_fn, **kwargs)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("kind", "returned"),
     [(Delegating, "inner"), (Delegating, "self"), (Delegating, "nothing"), (Calling, None)],

@@ -275,6 +275,7 @@ def mean_checkpoint(tmp_path_factory):
     return model.train(lambda: numbers(2, 2)).latest_checkpoint()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("mode", ARGUMENTS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_batches_of_another_size_than_was_asked_for_are_refused(
@@ -374,6 +375,7 @@ def test_an_input_fn_that_takes_no_params_has_its_own_batches(tmp_path, caplog):
     assert f"{says} (128)" in message
 
 
+@pytest.mark.each_value
 @LOOPS
 @REPLICAS
 def test_batch_axis_says_where_the_examples_are(strategy, loop, tmp_path):
@@ -441,6 +443,7 @@ class Host:
         return model_fn
 
 
+@pytest.mark.each_value
 @LOOPS
 @pytest.mark.parametrize("form", ["list", "tuple", "dict"])
 def test_host_call_sees_the_batches_of_all_replicas_in_every_mode(form, loop, tmp_path):

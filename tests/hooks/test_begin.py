@@ -150,6 +150,7 @@ def test_a_variable_of_a_hook_is_no_part_of_a_warm_start(tmp_path):
     assert new.get_variable_value("w") == 8 * RATE
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("verb", ["evaluate", "predict"])
 @pytest.mark.parametrize(
     "collection", [v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.GLOBAL_VARIABLES]

@@ -57,6 +57,7 @@ def patience(model, steps=30, **arguments):
 # At which step.
 
 
+@pytest.mark.each_value
 @LOOPS
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_it_stops_at_the_same_step_under_every_strategy_and_loop(
@@ -125,6 +126,7 @@ def test_a_hook_that_reads_where_nobody_writes_is_warned_of(make, caplog):
 # Restarts.
 
 
+@pytest.mark.each_value
 @LOOPS
 @pytest.mark.parametrize("first", [20, 30, 40, 55])
 def test_patience_and_the_best_value_survive_a_restart(make, iterations_per_loop, first):

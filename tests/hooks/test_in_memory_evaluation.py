@@ -43,6 +43,7 @@ def evaluations(model, name=None):
     return found
 
 
+@pytest.mark.each_value
 @LOOPS
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_it_evaluates_the_weights_of_its_steps_and_of_the_last(make, strategy, iterations_per_loop):
@@ -145,7 +146,7 @@ FLAVOURS = {
 }
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @LOOPS
 @pytest.mark.parametrize("strategy", layers.REPLICAS)
 @pytest.mark.parametrize("flavour", FLAVOURS)

@@ -75,7 +75,7 @@ def listed_input(hook):
 INPUTS = {"fed": fed_input, "named": named_input, "listed": listed_input}
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("loop", "kind"), [(1, "fed"), (100, "fed"), (100, "named"), (1, "listed")]
 )

@@ -64,7 +64,7 @@ def make(model_dir, model_fn, strategy, loop, **config):
     return est.Estimator(model_fn, str(model_dir), run_config)
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize(("loop", "is_tpu"), [(1, False), (100, False), (100, True)])
 @STRATEGIES
 def test_each_verb_runs_the_hooks_of_its_own(tmp_path, strategy, loop, is_tpu):
@@ -102,6 +102,7 @@ def test_each_verb_runs_the_hooks_of_its_own(tmp_path, strategy, loop, is_tpu):
         }
 
 
+@pytest.mark.each_value
 @STRATEGIES
 @pytest.mark.parametrize("verb", ["train", "evaluate", "predict"])
 def test_a_logging_tensor_hook_of_the_caller_finds_a_tensor_by_its_name(tmp_path, strategy, verb):
@@ -134,6 +135,7 @@ class Notes(v1.train.CheckpointSaverListener):
         return global_step_value == self.stop_at
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("loop", "where"), [(1, "hooks"), (100, "training_hooks"), (1, "training_chief_hooks")]
 )
@@ -163,6 +165,7 @@ def test_listeners_are_told_of_each_save_of_whoever_saves(tmp_path, strategy, lo
     assert notes == [(name, step) for step in steps for name in ("hook's", "train's")]
 
 
+@pytest.mark.each_value
 @LOOPS
 @STRATEGIES
 def test_a_listener_of_a_models_hook_can_stop_training(tmp_path, strategy, loop):

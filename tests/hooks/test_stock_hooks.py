@@ -47,6 +47,7 @@ def test_the_hooks_are_those_of_tensorflow():
     assert all(getattr(est, name) is getattr(v1.train, name) for name in names)
 
 
+@pytest.mark.each_value
 @LOOPS
 @STRATEGIES
 def test_a_hook_of_the_user_gets_what_it_asks_for(tmp_path, loop, strategy):
@@ -76,6 +77,7 @@ def test_a_hook_of_the_user_gets_what_it_asks_for(tmp_path, loop, strategy):
     assert trained.train_result.reason == "hook"
 
 
+@pytest.mark.each_value
 @LOOPS
 @STRATEGIES
 def test_a_stop_at_step_hook_stops_at_its_step(tmp_path, loop, strategy):
@@ -100,6 +102,7 @@ class Saves(est.CheckpointSaverListener):
         self.steps.append(int(global_step_value))
 
 
+@pytest.mark.each_value
 @LOOPS
 @STRATEGIES
 def test_a_checkpoint_saver_hook_is_the_one_that_saves(tmp_path, loop, strategy):
@@ -186,6 +189,7 @@ def test_a_summary_saver_hook_writes_the_summary_op_of_its_scaffold(tmp_path, lo
     assert steps_of(tmp_path / "own", "one") == steps_of(tmp_path / "own", "two") == [1, 10, 19]
 
 
+@pytest.mark.each_value
 @LOOPS
 @STRATEGIES
 def test_a_summary_saver_hook_of_the_caller_writes_every_n_steps(tmp_path, loop, strategy):
@@ -202,6 +206,7 @@ def test_a_summary_saver_hook_of_the_caller_writes_every_n_steps(tmp_path, loop,
     assert steps_of(tmp_path / "own", "ten_steps") == [1, 6, 11, 16]
 
 
+@pytest.mark.each_value
 @LOOPS
 @STRATEGIES
 def test_a_step_counter_hook_writes_the_speed_every_n_steps(tmp_path, loop, strategy):
@@ -212,6 +217,7 @@ def test_a_step_counter_hook_writes_the_speed_every_n_steps(tmp_path, loop, stra
     assert all(value.simple_value > 0 for _, _, value in events(str(tmp_path / "own")))
 
 
+@pytest.mark.each_value
 @LOOPS
 @STRATEGIES
 def test_a_profiler_hook_writes_a_timeline_every_n_steps(tmp_path, loop, strategy):
@@ -264,6 +270,7 @@ def test_a_logging_tensor_hook_of_the_caller_logs_a_tensor_by_its_name(tmp_path,
     assert [values["x"] for values in logged] == [0, 2 * scale, 4 * scale]
 
 
+@pytest.mark.each_value
 @STRATEGIES
 @pytest.mark.parametrize(
     ("loop", "every", "expected"),
@@ -292,6 +299,7 @@ def test_a_logging_tensor_hook_of_the_model_may_name_its_tensor_in_loops(tmp_pat
     assert logged == [{name: 4, "global_step": 5}, {name: 9, "global_step": 10}]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 5])
 @STRATEGIES
 def test_the_name_of_a_variable_stands_for_its_value(tmp_path, loop, strategy):
@@ -348,6 +356,7 @@ def test_a_nan_tensor_hook_ends_training_on_the_loss(tmp_path, loop, strategy, f
     assert trained.train_result.global_step == (first_bad if loop == 1 else 4)
 
 
+@pytest.mark.each_value
 @LOOPS
 @STRATEGIES
 def test_a_final_ops_hook_runs_its_ops_at_the_end(tmp_path, loop, strategy):

@@ -37,7 +37,7 @@ def checkpoint(tmp_path_factory):
         return v1.train.Saver().save(session, str(tmp_path_factory.mktemp("old") / "ckpt"))
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("iterations_per_loop", [1, 5])
 @pytest.mark.parametrize("where", ["model_fn", "scaffold_fn"])
 @pytest.mark.parametrize("layer", [v1_layer, tf_keras_layer, keras_layer])

@@ -37,7 +37,7 @@ def make_model_fn(metrics):
     return model_fn
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 100])
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 @pytest.mark.parametrize("metrics", [keras.metrics, tf_keras.metrics], ids=["keras", "tf_keras"])
@@ -69,6 +69,7 @@ def test_a_metric_that_is_only_looked_at_in_training_counts_from_zero(
             assert names == ["global_step", "w"]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 @pytest.mark.parametrize("metrics", [keras.metrics, tf_keras.metrics], ids=["keras", "tf_keras"])
 def test_each_example_counts_once_in_each_evaluation(metrics, strategy, tmp_path):

@@ -96,6 +96,7 @@ def make_model_fn(make_table):
     return model_fn
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("loop", "kind"), [(1, "file"), (100, "keys"), (100, "file of v1")])
 @STRATEGIES
 def test_tables_are_filled_in_every_verb(tmp_path, vocabulary, strategy, loop, kind):

@@ -14,6 +14,7 @@ STRATEGIES = [
 ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("iterations_per_loop", [1, 5])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_variable_may_start_from_a_tensor_an_array_or_a_function(
@@ -51,6 +52,7 @@ AS_OTHERS = ("count", "step", "seed", "seed2", "start", "batch_size", "buffer_si
 AS_OTHERS += ("is_recording", "num_steps", "moment", "skipped_steps", "RangeDataset", "training")
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("iterations_per_loop", [1, 5])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_variable_may_have_a_name_that_ops_of_the_input_and_the_loop_have(
@@ -113,7 +115,7 @@ def test_what_an_input_makes_itself_keeps_its_name(tmp_path):
     assert not [name for name in names if "input" in name]
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("parts", [None, 2])
 @pytest.mark.parametrize("iterations_per_loop", [1, 5])
 @pytest.mark.parametrize("strategy", STRATEGIES)

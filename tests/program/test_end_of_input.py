@@ -49,6 +49,7 @@ def metrics_of(model):
         return [json.loads(line) for line in lines]
 
 
+@pytest.mark.each_value
 @STRATEGIES
 @pytest.mark.parametrize("num_batches", [2, 5, 10])
 def test_a_loop_that_the_input_cuts_short_ends_as_any_other(strategy, num_batches, tmp_path):
@@ -148,6 +149,7 @@ def generated():
     return batch
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 5, 100])
 @pytest.mark.parametrize("make_input", [queued, one_shot, initializable, generated])
 def test_tensors_that_end_lose_no_loss(make_input, loop, tmp_path):

@@ -96,6 +96,7 @@ def padding(monkeypatch):
     monkeypatch.setattr("estimator.estimators.evaluation_setup.is_tpu", lambda strategy: True)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("num_replicas", [1, 2, 3])
 @pytest.mark.parametrize("loss", ["mean", "each", "each in bfloat16", "sum"])
 def test_metrics_are_those_of_batches_that_are_not_filled_up(

@@ -225,6 +225,7 @@ def test_host_call_runs_every_step_with_the_tensors_of_all_replicas(
     assert batches == expected
 
 
+@pytest.mark.each_value
 @LOOPS
 @STRATEGIES
 def test_host_call_writes_tf_summaries_of_each_step(tmp_path, iterations_per_loop, strategy):
@@ -250,6 +251,7 @@ def test_host_call_writes_tf_summaries_of_each_step(tmp_path, iterations_per_loo
     assert [step for step, tag, _ in written if tag == "spread"] == list(range(7))
 
 
+@pytest.mark.each_value
 @LOOPS
 @STRATEGIES
 def test_tf_summary_in_model_fn_writes_when_summaries_are_due(

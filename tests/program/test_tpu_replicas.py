@@ -171,6 +171,7 @@ def trained(model_fn, num_cores, batch_size, running=CPUS, calls=(3, 1, 3)):
 # What is built.
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("iterations_per_loop", [1, 100])
 @pytest.mark.parametrize("num_cores", [1, 2, 8])
 def test_a_step_is_one_program_for_all_cores_in_one_loop(num_cores, iterations_per_loop):
@@ -214,6 +215,7 @@ def test_every_shape_in_the_program_is_known():
     assert unknown == []
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("is_cross_shard", [True, False])
 @pytest.mark.parametrize("optimizer", [name for name in OPTIMIZERS if name != "own"])
 def test_each_gradient_is_summed_over_the_cores_by_the_tpu(optimizer, is_cross_shard):
@@ -278,6 +280,7 @@ def test_all_copies_are_restored_from_what_one_was_saved_as(tmp_path):
 # What it computes.
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("is_cross_shard", [True, False])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_two_cores_train_as_one_with_twice_the_batch(optimizer, is_cross_shard):

@@ -54,6 +54,7 @@ def test_exactly_the_steps_asked_for_are_in_the_profile(loop, tmp_path):
     assert counts["train"] == {1: 7, 4: 2, 100: 1}[loop]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 100])
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored", "central_storage"])
 def test_every_replicas_ops_are_in_the_profile(strategy, loop, tmp_path):

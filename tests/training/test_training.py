@@ -294,6 +294,7 @@ REASONS = {
 }
 
 
+@pytest.mark.each_value
 @LOOPS
 @pytest.mark.parametrize("reason", REASONS)
 def test_the_result_says_why_training_stopped(tmp_path, iterations_per_loop, reason):
@@ -328,7 +329,7 @@ def test_a_hook_that_stops_at_the_last_step_of_all_is_not_the_reason(tmp_path, i
 # The end of the input.
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("strategy", ["mirrored", "central_storage"])
 @pytest.mark.parametrize("iterations_per_loop", [1, 5])
 @pytest.mark.parametrize("num_batches", [2, 7, 10, 11, 13, 20])
@@ -342,6 +343,7 @@ def test_two_replicas_train_whole_steps_only(tmp_path, strategy, iterations_per_
     np.testing.assert_allclose(trained.get_variable_value("w"), weight_after(pairs), rtol=1e-6)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("iterations_per_loop", [1, 5])
 @pytest.mark.parametrize("num_batches", [1, 4, 5, 6, 12])
 def test_one_replica_trains_every_batch(tmp_path, iterations_per_loop, num_batches):
