@@ -20,6 +20,16 @@ if TYPE_CHECKING:
     from estimator.estimators.estimator import Estimator
     from estimator.estimators.extra_metrics import add_metrics
     from estimator.export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
+    from estimator.heads import (
+        BinaryClassHead,
+        Head,
+        LogisticRegressionHead,
+        MultiClassHead,
+        MultiHead,
+        MultiLabelHead,
+        PoissonRegressionHead,
+        RegressionHead,
+    )
     from estimator.hooks.stock_hooks import (
         CheckpointSaverHook,
         CheckpointSaverListener,
@@ -52,6 +62,7 @@ if TYPE_CHECKING:
 # The module of each public name.
 _HOMES = {
     "BestExporter": "export.exporters",
+    "BinaryClassHead": "heads",
     "CheckpointSaverHook": "hooks.stock_hooks",
     "CheckpointSaverListener": "hooks.stock_hooks",
     "Cluster": "config.cluster",
@@ -64,12 +75,19 @@ _HOMES = {
     "FinalExporter": "export.exporters",
     "FinalOpsHook": "hooks.stock_hooks",
     "GlobalStepWaiterHook": "hooks.stock_hooks",
+    "Head": "heads",
     "LatestExporter": "export.exporters",
     "LoggingTensorHook": "hooks.stock_hooks",
+    "LogisticRegressionHead": "heads",
     "ModeKeys": "spec",
+    "MultiClassHead": "heads",
+    "MultiHead": "heads",
+    "MultiLabelHead": "heads",
     "NanLossDuringTrainingError": "hooks.stock_hooks",
     "NanTensorHook": "hooks.stock_hooks",
+    "PoissonRegressionHead": "heads",
     "ProfilerHook": "hooks.stock_hooks",
+    "RegressionHead": "heads",
     "RunConfig": "config.run_config",
     "SecondOrStepTimer": "hooks.stock_hooks",
     "SessionRunArgs": "hooks.stock_hooks",
@@ -97,6 +115,7 @@ _HOMES = {
 
 __all__ = [
     "BestExporter",
+    "BinaryClassHead",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "Cluster",
@@ -109,12 +128,19 @@ __all__ = [
     "FinalExporter",
     "FinalOpsHook",
     "GlobalStepWaiterHook",
+    "Head",
     "LatestExporter",
     "LoggingTensorHook",
+    "LogisticRegressionHead",
     "ModeKeys",
+    "MultiClassHead",
+    "MultiHead",
+    "MultiLabelHead",
     "NanLossDuringTrainingError",
     "NanTensorHook",
+    "PoissonRegressionHead",
     "ProfilerHook",
+    "RegressionHead",
     "RunConfig",
     "SecondOrStepTimer",
     "SessionRunArgs",

@@ -28,6 +28,7 @@ FLOORS = {
     "export": 8,
     "training": 9,
     "estimators": 10,
+    "heads": 10,
     "roles": 11,
     "inputs": 12,
     "tpu": 12,

@@ -37,7 +37,6 @@ OURS = {
 }
 
 READY_MADE = "a ready-made model: none is here yet"
-HEAD = "a head of ready-made models: none is here yet"
 EMBEDDING = "it distributes tables over the cores of a TPU"
 WITHOUT = {
     "BaselineClassifier": READY_MADE,
@@ -58,14 +57,6 @@ WITHOUT = {
     "RNNEstimator": READY_MADE,
     "dnn_logit_fn_builder": READY_MADE,
     "linear_logit_fn_builder": READY_MADE,
-    "BinaryClassHead": HEAD,
-    "Head": HEAD,
-    "LogisticRegressionHead": HEAD,
-    "MultiClassHead": HEAD,
-    "MultiHead": HEAD,
-    "MultiLabelHead": HEAD,
-    "PoissonRegressionHead": HEAD,
-    "RegressionHead": HEAD,
     "tpu.experimental": EMBEDDING,
     "tpu.experimental.EmbeddingConfigSpec": EMBEDDING,
 }

@@ -9,6 +9,16 @@ from estimator.config.warm_start_settings import VocabInfo, WarmStartSettings
 from estimator.estimators.estimator import Estimator
 from estimator.estimators.extra_metrics import add_metrics
 from estimator.export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
+from estimator.heads import (
+    BinaryClassHead,
+    Head,
+    LogisticRegressionHead,
+    MultiClassHead,
+    MultiHead,
+    MultiLabelHead,
+    PoissonRegressionHead,
+    RegressionHead,
+)
 from estimator.hooks.stock_hooks import (
     CheckpointSaverHook,
     CheckpointSaverListener,
@@ -38,6 +48,7 @@ from estimator.spec import EstimatorSpec, ModeKeys
 
 __all__ = [
     "BestExporter",
+    "BinaryClassHead",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "Estimator",
@@ -48,12 +59,19 @@ __all__ = [
     "FinalExporter",
     "FinalOpsHook",
     "GlobalStepWaiterHook",
+    "Head",
     "LatestExporter",
     "LoggingTensorHook",
+    "LogisticRegressionHead",
     "ModeKeys",
+    "MultiClassHead",
+    "MultiHead",
+    "MultiLabelHead",
     "NanLossDuringTrainingError",
     "NanTensorHook",
+    "PoissonRegressionHead",
     "ProfilerHook",
+    "RegressionHead",
     "RunConfig",
     "SecondOrStepTimer",
     "SessionRunArgs",

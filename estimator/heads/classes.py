@@ -1,0 +1,64 @@
+"""What heads of classes share: predicted classes, their labels, and the Classify signature."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator.config.checks import WrongTypeError, check_number
+from estimator.spec.outputs import ClassificationOutput
+
+
+def class_outputs(
+    logits: tf.Tensor, num_classes: int, vocabulary: Sequence[str] | None
+) -> dict[str, tf.Tensor]:
+    """Returns the predictions of one of several classes; logits are [D0, ..., DN, num_classes]."""
+    ids = tf.expand_dims(tf.argmax(logits, -1), -1)
+    return {
+        "probabilities": tf.nn.softmax(logits, name="probabilities"),
+        "class_ids": ids,
+        "classes": _names(ids, vocabulary),
+        "all_class_ids": _for_each(tf.range(num_classes), logits),
+        "all_classes": _for_each(all_names(num_classes, vocabulary), logits),
+    }
+
+
+def classification_output(
+    predictions: dict[Any, tf.Tensor], vocabulary: Sequence[str] | None
+) -> ClassificationOutput:
+    """Returns the probabilities with the labels of their classes."""
+    scores = predictions["probabilities"]
+    names = all_names(scores.shape[-1], vocabulary)
+    return ClassificationOutput(scores, _for_each(names, scores))
+
+
+def all_names(num_classes: int, vocabulary: Sequence[str] | None) -> tf.Tensor:
+    """Returns the labels of all classes: the vocabulary, or their ids as strings."""
+    names = [str(i) for i in range(num_classes)] if vocabulary is None else list(vocabulary)
+    return tf.constant(names, tf.string)
+
+
+def check_thresholds(thresholds: Any) -> tuple[float, ...]:
+    """Returns the thresholds; raises an error unless all are numbers in (0, 1)."""
+    try:
+        thresholds = tuple(thresholds or ())
+    except TypeError as error:
+        raise WrongTypeError(f"`thresholds` ({thresholds!r}) must be a list of numbers.") from error
+    for threshold in thresholds:
+        check_number("thresholds", threshold)
+        if not 0 < threshold < 1:
+            raise ValueError(f"`thresholds` holds {threshold}; all must be between 0 and 1.")
+    return thresholds
+
+
+def _names(ids: tf.Tensor, vocabulary: Sequence[str] | None) -> tf.Tensor:
+    if vocabulary is None:
+        return tf.strings.as_string(ids, name="str_classes")
+    return tf.gather(tf.constant(list(vocabulary), tf.string), ids, name="class_string_lookup")
+
+
+def _for_each(values: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Repeats one value a class for each example: [batch size, classes]."""
+    return tf.tile(values[tf.newaxis], [tf.shape(logits)[0], 1])

@@ -1,0 +1,222 @@
+"""Labels and weights as heads need them: checked, as numbers, of the shape of the logits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator.config.checks import WrongTypeError
+
+_NUMERIC_COLUMN = type(tf.feature_column.numeric_column("any"))
+
+
+def require(values: tf.Tensor, is_right: tf.Tensor, rule: str) -> tf.Tensor:
+    """Returns `values`, which raise an error when they are computed if one is not right.
+
+    Args:
+      values: a tensor.
+      is_right: a bool for each of the values.
+      rule: the message; the first value that is not right follows it.
+
+    Raises:
+      ValueError: a value is wrong, and operations run eagerly. In a graph,
+        `tf.errors.InvalidArgumentError` when it runs.
+    """
+    with tf.name_scope("check"):
+        flat = tf.reshape(values, [-1])
+        # A last one that counts as wrong, so that there always is a first wrong one.
+        flat = tf.concat([flat, tf.zeros([1], flat.dtype)], 0)
+        is_wrong = tf.concat([tf.reshape(~is_right, [-1]), [True]], 0)
+        first = tf.gather(flat, tf.argmax(tf.cast(is_wrong, tf.int32)))
+        all_right = tf.reduce_all(is_right)
+        if tf.executing_eagerly():
+            if not all_right:
+                raise ValueError(f"{rule} {first.numpy()}.")
+            return values
+        message = f"{rule} "
+        check = tf.raw_ops.Assert(condition=all_right, data=[message, first], summarize=1)
+        with tf.control_dependencies([check]):
+            return tf.identity(values)
+
+
+def check_label_vocabulary(vocabulary: Any, num_classes: int) -> None:
+    """Raises an error unless it is None or a list of as many different strings."""
+    if vocabulary is None:
+        return
+    is_list = isinstance(vocabulary, list | tuple)
+    if not is_list or not all(isinstance(word, str | bytes) for word in vocabulary):
+        raise WrongTypeError(f"`label_vocabulary` ({vocabulary!r}) must be a list of strings.")
+    if len(vocabulary) != num_classes:
+        raise ValueError(
+            f"`label_vocabulary` ({list(vocabulary)}) has {len(vocabulary)} labels; it must have "
+            f"one for each of the {num_classes} classes."
+        )
+    if len({tf.compat.as_bytes(word) for word in vocabulary}) < num_classes:
+        raise ValueError(f"`label_vocabulary` ({list(vocabulary)}) must not repeat a label.")
+
+
+def as_numbers(labels: Any, head: str) -> tf.Tensor:
+    """Returns dense labels that are numbers as a tensor.
+
+    Raises:
+      ValueError: there are none, or they are sparse, ragged or strings.
+    """
+    labels = _as_dense(labels, head)
+    if labels.dtype == tf.string:
+        raise WrongTypeError(
+            f"{head}: labels are strings; they must be numbers. Name the classes in the order of "
+            "their ids with `label_vocabulary`, where the head takes one."
+        )
+    return labels
+
+
+def as_class_ids(
+    labels: Any, num_classes: int, vocabulary: Sequence[str] | None, head: str
+) -> tf.Tensor:
+    """Returns dense labels as the ids of classes; checks those that are ids when they run.
+
+    Raises:
+      ValueError: labels are no integers, or no strings if there is a vocabulary.
+    """
+    if vocabulary is not None:
+        return look_up(_as_dense(labels, head), vocabulary, head)
+    ids = as_numbers(labels, head)
+    if not ids.dtype.is_integer:
+        raise WrongTypeError(
+            f"{head}: labels are {ids.dtype.name}; they must be integers, the ids of classes. "
+            "Convert them with tf.cast(labels, tf.int64)."
+        )
+    return check_class_ids(ids, num_classes, head)
+
+
+def check_class_ids(ids: tf.Tensor, num_classes: int, head: str) -> tf.Tensor:
+    """Returns the ids; computing them raises an error unless all are ids of classes."""
+    rule = f"{head}: labels must be ids of classes in [0, {num_classes}); the first that is not:"
+    return require(ids, (ids >= 0) & (ids < num_classes), rule)
+
+
+def look_up(words: tf.Tensor, vocabulary: Sequence[str], head: str) -> tf.Tensor:
+    """Returns each word's position in the vocabulary; computing it raises an error without one."""
+    if words.dtype != tf.string:
+        raise WrongTypeError(
+            f"{head}: labels are {words.dtype.name}; with a `label_vocabulary` they must be "
+            "strings of it. Leave the vocabulary out if labels are ids of classes."
+        )
+    known = tf.constant(list(vocabulary), tf.string)
+    is_word = tf.equal(words[..., tf.newaxis], known)
+    rule = f"{head}: labels must be in the `label_vocabulary`; the first that is not:"
+    require_in = require(words, tf.reduce_any(is_word, axis=-1), rule)
+    with tf.control_dependencies(None if tf.executing_eagerly() else [require_in]):
+        return tf.argmax(is_word, axis=-1)
+
+
+def with_shape_of(labels: tf.Tensor, logits: tf.Tensor, dimension: int, head: str) -> tf.Tensor:
+    """Returns labels with shape [D0, ..., DN, dimension] for logits [D0, ..., DN, any].
+
+    If `dimension` is 1, labels may lack it.
+
+    Raises:
+      ValueError: the static shapes do not fit.
+    """
+    shape, of_logits = labels.shape, logits.shape
+    expected = of_logits[:-1].concatenate([dimension])
+    if shape.rank is None:
+        return tf.reshape(labels, tf.concat([tf.shape(logits)[:-1], [dimension]], 0))
+    if dimension == 1 and shape.rank == expected.rank - 1:
+        labels = tf.expand_dims(labels, -1)
+    if not labels.shape.is_compatible_with(expected):
+        raise ValueError(
+            f"{head}: labels have shape {shape} and logits {of_logits}, so labels must have shape "
+            f"{expected}{' or ' + str(expected[:-1]) if dimension == 1 else ''}."
+        )
+    return labels
+
+
+def weights_of(
+    features: Any, column: Any, logits: tf.Tensor, dimensions: Sequence[int], head: str
+) -> tf.Tensor | None:
+    """Returns the weights, of the rank of the logits; None without a `weight_column`.
+
+    Args:
+      features: a dict of the features.
+      column: the name of the weights' feature, a numeric_column, or None.
+      logits: the logits.
+      dimensions: the sizes that the weights' last dimension may have.
+      head: the head, for errors.
+
+    Raises:
+      ValueError: the feature is missing, is sparse or has another shape. Computing the weights
+        raises an error if one is negative or not a number.
+    """
+    if column is None:
+        return None
+    key = column if isinstance(column, str) else column.key
+    if not isinstance(features, Mapping) or key not in features:
+        there = sorted(features) if isinstance(features, Mapping) else "no dict"
+        raise ValueError(
+            f"{head}: `weight_column` ({key!r}) is not among the features ({there}). Return the "
+            "weights from `input_fn` as a feature of this name."
+        )
+    if isinstance(features[key], tf.SparseTensor | tf.RaggedTensor):
+        raise WrongTypeError(f"{head}: the weights, feature {key!r}, must be a dense tensor.")
+    weights = tf.convert_to_tensor(features[key])
+    if weights.dtype == tf.string or weights.dtype.is_bool:
+        raise WrongTypeError(
+            f"{head}: the weights, feature {key!r}, are {weights.dtype.name}, not numbers."
+        )
+    weights = tf.cast(weights, logits.dtype)
+    if getattr(column, "normalizer_fn", None) is not None:
+        weights = column.normalizer_fn(weights)
+    weights = _with_rank_of(weights, logits, dimensions, key, head)
+    rule = f"{head}: weights, feature {key!r}, must not be negative; the first that is:"
+    return require(weights, weights >= 0, rule)
+
+
+def check_weight_column(column: Any) -> None:
+    """Raises an error unless it is None, a name or a numeric column."""
+    if column is not None and not isinstance(column, str | _NUMERIC_COLUMN):
+        raise WrongTypeError(
+            f"`weight_column` ({column!r}) must be the name of a feature, or a "
+            "tf.feature_column.numeric_column."
+        )
+
+
+def _with_rank_of(
+    weights: tf.Tensor, logits: tf.Tensor, dimensions: Sequence[int], key: str, head: str
+) -> tf.Tensor:
+    shape, batch = weights.shape, logits.shape[:-1]
+    if shape.rank == 0:
+        return weights
+    if shape.rank is None:
+        return tf.reshape(weights, tf.concat([tf.shape(logits)[:-1], [-1]], 0))
+    if shape.rank == batch.rank:
+        weights = tf.expand_dims(weights, -1)
+    allowed = [batch.concatenate([size]) for size in dimensions]
+    if not any(weights.shape.is_compatible_with(one) for one in allowed):
+        shapes = " or ".join(map(str, [batch, *allowed]))
+        raise ValueError(
+            f"{head}: the weights, feature {key!r}, have shape {shape} and logits {logits.shape}, "
+            f"so weights must have shape {shapes}."
+        )
+    return weights
+
+
+def _as_dense(labels: Any, head: str) -> tf.Tensor:
+    if labels is None:
+        raise ValueError(
+            f"{head}: there are no labels. Return (features, labels) from `input_fn`, and pass "
+            "`labels` on."
+        )
+    if isinstance(labels, Mapping):
+        raise WrongTypeError(
+            f"{head}: labels are a dict ({sorted(labels)}); they must be a tensor. Pass one of "
+            "them, or use a MultiHead."
+        )
+    if isinstance(labels, tf.SparseTensor | tf.RaggedTensor):
+        raise WrongTypeError(
+            f"{head}: labels are a {type(labels).__name__}; they must be dense. Convert them with "
+            "tf.sparse.to_dense, or use a MultiLabelHead if examples have several labels."
+        )
+    return tf.convert_to_tensor(labels)

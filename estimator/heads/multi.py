@@ -1,0 +1,201 @@
+"""`MultiHead`: several heads on one model, whose losses are added."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator.config.checks import WrongTypeError, check_number
+from estimator.heads.head import Head, with_losses, with_suffix
+from estimator.spec.outputs import PredictOutput
+
+V1 = tf.compat.v1
+_DEFAULT = V1.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+
+
+class MultiHead(Head):
+    """Several heads on one model.
+
+    Labels are a dict from a head's name to its labels. Logits are such a dict, or one tensor, whose
+    last dimension is divided among the heads. Predictions have keys (name, key), and metrics end in
+    `/name`. An exported model serves the first head by default.
+    """
+
+    def __init__(self, heads: Sequence[Head], head_weights: Sequence[float] | None = None) -> None:
+        """Checks the heads and weights.
+
+        Args:
+          heads: the heads; each has a name.
+          head_weights: what each head's loss is multiplied by; None adds them as they are.
+
+        Raises:
+          ValueError: there are no heads, names are missing or repeated, the heads reduce their
+            losses in different ways, or there is another number of weights.
+          TypeError: something is not a head, or a weight is not a number.
+        """
+        self._heads = {head.name: head for head in _checked_heads(heads)}
+        if head_weights is not None:
+            for weight in head_weights:
+                check_number("head_weights", weight)
+            if len(head_weights) != len(self._heads):
+                raise ValueError(
+                    f"`head_weights` ({head_weights}) must have one weight for each of the "
+                    f"{len(self._heads)} heads."
+                )
+        self._weights = [1.0] * len(self._heads) if head_weights is None else list(head_weights)
+
+    @property
+    def name(self) -> str:
+        """The names of the heads, joined by `_`."""
+        return "_".join(map(str, self._heads))
+
+    @property
+    def logits_dimension(self) -> int:
+        """The sum of the heads' dimensions."""
+        return sum(head.logits_dimension for head in self._heads.values())
+
+    @property
+    def loss_reduction(self) -> str:
+        """That of all heads."""
+        return next(iter(self._heads.values())).loss_reduction
+
+    def loss(
+        self,
+        labels: Any,
+        logits: Any,
+        features: Any = None,
+        mode: str | None = None,
+        regularization_losses: Sequence[tf.Tensor] | None = None,
+    ) -> tf.Tensor:
+        """Returns the weighted sum of the heads' losses; see `Head`."""
+        losses = self._losses(labels, logits, features, mode)
+        if mode == "train":
+            with V1.name_scope(None):
+                for name, loss in losses.items():
+                    V1.summary.scalar(with_suffix("loss", name), loss)
+        weighted = [
+            loss * weight for loss, weight in zip(losses.values(), self._weights, strict=True)
+        ]
+        return with_losses(tf.add_n(weighted), regularization_losses)
+
+    def predictions(self, logits: Any, keys: Sequence[Any] | None = None) -> dict[Any, tf.Tensor]:
+        """Returns the predictions of all heads; see `Head`. Keys are (name, key)."""
+        parts = self._parts("logits", self._split(logits))
+        found = {
+            (name, key): value
+            for name, head in self._heads.items()
+            for key, value in head.predictions(parts[name]).items()
+        }
+        if keys is None:
+            return found
+        unknown = [key for key in keys if key not in found]
+        if unknown:
+            raise ValueError(
+                f"`keys` has {unknown[0]!r}, which is no prediction. There are {list(found)}."
+            )
+        return {key: found[key] for key in keys}
+
+    def metrics(self, regularization_losses: Sequence[tf.Tensor] | None = None) -> dict[str, Any]:
+        """Returns the metrics of all heads and their losses; see `Head`."""
+        made = {}
+        if regularization_losses is not None:
+            made[with_suffix("regularization_loss", self.name)] = tf.keras.metrics.Mean()
+        for name, head in self._heads.items():
+            made[with_suffix("loss", name)] = tf.keras.metrics.Mean()
+            made.update(head.metrics())
+        return made
+
+    def update_metrics(
+        self,
+        eval_metrics: dict[str, Any],
+        features: Any,
+        logits: Any,
+        labels: Any,
+        mode: str | None = None,
+        regularization_losses: Sequence[tf.Tensor] | None = None,
+    ) -> dict[str, Any]:
+        """Adds a batch to the metrics of all heads; see `Head`."""
+        for name, loss in self._losses(labels, logits, features, mode).items():
+            eval_metrics[with_suffix("loss", name)].update_state(loss)
+        if regularization_losses is not None:
+            metric = eval_metrics[with_suffix("regularization_loss", self.name)]
+            metric.update_state(tf.add_n(regularization_losses))
+        parts = self._parts("logits", self._split(logits))
+        for name, head in self._heads.items():
+            head.update_metrics(eval_metrics, features, parts[name], labels[name])
+        return eval_metrics
+
+    def build_export_outputs(self, predictions: dict[Any, tf.Tensor]) -> dict[str, Any]:
+        """Returns the outputs of all heads, the first one's default, and all predictions."""
+        outputs: dict[str, Any] = {}
+        for name, head in self._heads.items():
+            own = {key: value for (owner, key), value in predictions.items() if owner == name}
+            exported = head.build_export_outputs(own) or {_DEFAULT: PredictOutput(own)}
+            outputs.setdefault(_DEFAULT, exported[_DEFAULT])
+            for key, output in exported.items():
+                outputs[str(name) if key == _DEFAULT else f"{name}/{key}"] = output
+        return outputs | {"predict": PredictOutput(predictions)}
+
+    def build_summaries(self, loss: tf.Tensor, regularization_losses: Any) -> None:
+        """Adds the summaries of a training step; the heads' own are made with their losses."""
+        with V1.name_scope(None):
+            V1.summary.scalar("loss", loss)
+            if regularization_losses is not None:
+                V1.summary.scalar("regularization_loss", tf.add_n(regularization_losses))
+
+    def _losses(
+        self, labels: Any, logits: Any, features: Any, mode: str | None
+    ) -> dict[str | None, tf.Tensor]:
+        labels = self._parts("labels", labels)
+        parts = self._parts("logits", self._split(logits))
+        return {
+            name: head.loss(labels[name], parts[name], features=features, mode=mode)
+            for name, head in self._heads.items()
+        }
+
+    def _split(self, logits: Any) -> Any:
+        """Returns logits by head; divides a tensor."""
+        if isinstance(logits, Mapping):
+            return logits
+        logits = tf.convert_to_tensor(logits)
+        if logits.shape[-1] not in (None, self.logits_dimension):
+            raise ValueError(
+                f"`logits` have shape {logits.shape}; the last dimension must be "
+                f"{self.logits_dimension}, the sum of those of the heads."
+            )
+        sizes = [head.logits_dimension for head in self._heads.values()]
+        return dict(zip(self._heads, tf.split(logits, sizes, axis=-1), strict=True))
+
+    def _parts(self, argument: str, parts: Any) -> Any:
+        """Returns the labels or logits by head; raises an error if one is missing."""
+        if not isinstance(parts, Mapping) or not set(self._heads) <= set(parts):
+            there = sorted(parts) if isinstance(parts, Mapping) else parts
+            raise ValueError(
+                f"`{argument}` ({there}) must be a dict with a tensor for each of the heads "
+                f"{list(self._heads)}."
+            )
+        return parts
+
+
+def _checked_heads(heads: Any) -> Sequence[Head]:
+    if not isinstance(heads, list | tuple) or not heads:
+        raise WrongTypeError(f"`heads` ({heads!r}) must be a list with at least one head.")
+    for head in heads:
+        if not isinstance(head, Head):
+            raise WrongTypeError(f"`heads` holds {head!r}, which is not an estimator.Head.")
+        if not head.name:
+            raise ValueError(
+                f"`heads` holds {head!r} without a name. Give each head a `name`, by which labels "
+                "and logits are found."
+            )
+    names = [head.name for head in heads]
+    if len(set(names)) < len(names):
+        raise ValueError(f"`heads` have the names {names}, which must all differ.")
+    reductions = {head.loss_reduction for head in heads}
+    if len(reductions) > 1:
+        raise ValueError(
+            f"`heads` have the loss reductions {sorted(reductions)}; they must be the same."
+        )
+    return heads

@@ -1,0 +1,148 @@
+"""Heads for numbers: regression, and its Poisson and logistic forms."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator.config.checks import check_int, check_type
+from estimator.heads import labels as labels_
+from estimator.heads.head_metrics import MetricRow, mean_row
+from estimator.heads.single_head import SingleHead
+from estimator.spec.outputs import PredictOutput, RegressionOutput
+
+
+class RegressionHead(SingleHead):
+    """A head for numbers: squared error.
+
+    Logits and labels have shape [D0, ..., DN, label_dimension]; labels of dimension 1 may also have
+    shape [D0, ..., DN].
+    """
+
+    def __init__(
+        self,
+        label_dimension: int = 1,
+        weight_column: Any = None,
+        loss_reduction: str = "sum_over_batch_size",
+        loss_fn: Callable | None = None,
+        inverse_link_fn: Callable | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Checks the arguments.
+
+        Args:
+          label_dimension: the number of values in an example's label.
+          weight_column: see `BinaryClassHead`; weights may also have the shape of the labels.
+          loss_reduction: see `BinaryClassHead`.
+          loss_fn: see `BinaryClassHead`; its losses have shape [D0, ..., DN, label_dimension].
+          inverse_link_fn: takes the logits, returns the predictions: for a generalized linear
+            model. None: predictions are the logits.
+          name: see `Head`.
+
+        Raises:
+          ValueError: a value is wrong.
+          TypeError: a value has the wrong type.
+        """
+        check_int("label_dimension", label_dimension)
+        if not callable(inverse_link_fn):
+            check_type("inverse_link_fn", inverse_link_fn, (), "a function, or None")
+        super().__init__(int(label_dimension), weight_column, loss_reduction, name, loss_fn)
+        self._weight_dimensions = (1, int(label_dimension))
+        self._inverse_link_fn = inverse_link_fn
+
+    def build_export_outputs(self, predictions: dict[Any, tf.Tensor]) -> dict[str, Any]:
+        """Returns the predicted numbers, which are the default, and all predictions."""
+        regression = RegressionOutput(predictions["predictions"])
+        return {
+            "serving_default": regression,
+            "regression": regression,
+            "predict": PredictOutput(predictions),
+        }
+
+    def _build_labels(self, labels: Any, logits: tf.Tensor) -> tf.Tensor:
+        numbers = tf.cast(labels_.as_numbers(labels, self._title), logits.dtype)
+        numbers = labels_.with_shape_of(numbers, logits, self._logits_dimension, self._title)
+        return self._checked(numbers)
+
+    def _checked(self, labels: tf.Tensor) -> tf.Tensor:
+        """Returns the labels; computing them raises an error if they have values they may not."""
+        rule = f"{self._title}: labels must be finite; the first that is not:"
+        return labels_.require(labels, tf.math.is_finite(labels), rule)
+
+    def _build_default_losses(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        return tf.math.squared_difference(logits, labels)
+
+    def _build_outputs(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        if self._inverse_link_fn is None:
+            return {"predictions": logits}
+        return {"predictions": self._inverse_link_fn(logits), "logits": logits}
+
+    def _metric_rows(self) -> Sequence[MetricRow]:
+        return [
+            mean_row("prediction/mean", lambda b: b.outputs["predictions"]),
+            mean_row("label/mean", lambda b: b.labels),
+        ]
+
+
+class PoissonRegressionHead(RegressionHead):
+    """A head for counts: Poisson loss; predictions are exp(logits)."""
+
+    def __init__(
+        self,
+        label_dimension: int = 1,
+        weight_column: Any = None,
+        loss_reduction: str = "sum_over_batch_size",
+        compute_full_loss: bool = True,
+        name: str | None = None,
+    ) -> None:
+        """Checks the arguments.
+
+        Args:
+          label_dimension: the number of values in an example's label.
+          weight_column: see `RegressionHead`.
+          loss_reduction: see `RegressionHead`.
+          compute_full_loss: whether the loss includes the term that does not depend on the logits;
+            see `tf.nn.log_poisson_loss`.
+          name: see `Head`.
+        """
+        self._build_poisson_losses = functools.partial(
+            tf.nn.log_poisson_loss, compute_full_loss=compute_full_loss
+        )
+        super().__init__(
+            label_dimension, weight_column, loss_reduction, inverse_link_fn=tf.exp, name=name
+        )
+
+    def _checked(self, labels: tf.Tensor) -> tf.Tensor:
+        rule = f"{self._title}: labels must not be negative; the first that is:"
+        return labels_.require(labels, labels >= 0, rule)
+
+    def _build_default_losses(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        return self._build_poisson_losses(labels, logits)
+
+
+class LogisticRegressionHead(RegressionHead):
+    """A head for probabilities: logistic loss; predictions are sigmoid(logits).
+
+    Unlike a BinaryClassHead it predicts no classes, and has none of their metrics.
+    """
+
+    def __init__(
+        self,
+        weight_column: Any = None,
+        loss_reduction: str = "sum_over_batch_size",
+        name: str | None = None,
+    ) -> None:
+        """Checks the arguments; see `RegressionHead`."""
+        super().__init__(
+            1, weight_column, loss_reduction, inverse_link_fn=tf.math.sigmoid, name=name
+        )
+
+    def _checked(self, labels: tf.Tensor) -> tf.Tensor:
+        rule = f"{self._title}: labels must be in [0, 1]; the first that is not:"
+        return labels_.require(labels, (labels >= 0) & (labels <= 1), rule)
+
+    def _build_default_losses(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)

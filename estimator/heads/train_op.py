@@ -1,0 +1,61 @@
+"""The `train_op` of a head: one step of an optimizer, or what the user's function returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator.config.checks import WrongTypeError
+
+V1 = tf.compat.v1
+
+
+def build_train_op(
+    loss: tf.Tensor,
+    optimizer: Any,
+    trainable_variables: Sequence[Any] | None,
+    train_op_fn: Callable[[tf.Tensor], Any] | None,
+    update_ops: Sequence[Any] | None,
+) -> Any:
+    """Returns an op that takes one step to minimize `loss`, and runs the `update_ops`.
+
+    The arguments are those of `Head.create_estimator_spec`.
+    """
+    if (optimizer is None) == (train_op_fn is None):
+        given = "neither is given" if optimizer is None else "both are given"
+        raise ValueError(
+            f"Training needs exactly one of `optimizer` and `train_op_fn`; {given}. Pass an "
+            "optimizer, or a function that takes the loss and returns the `train_op`."
+        )
+    if train_op_fn is not None:
+        train_op = train_op_fn(loss)
+    else:
+        train_op = _build_minimize(loss, optimizer, trainable_variables)
+    return train_op if not update_ops else tf.group(train_op, *update_ops)
+
+
+def _build_minimize(loss: tf.Tensor, optimizer: Any, trainable_variables: Any) -> tf.Operation:
+    if not callable(getattr(optimizer, "apply_gradients", None)):
+        raise WrongTypeError(
+            f"`optimizer` ({optimizer!r}) must be a Keras optimizer or a "
+            "tf.compat.v1.train.Optimizer. For anything else, pass `train_op_fn`."
+        )
+    variables = V1.trainable_variables() if trainable_variables is None else trainable_variables
+    # Keras 3 variables wrap TensorFlow's.
+    variables = [v if isinstance(v, tf.Variable) else v.value for v in variables]
+    if not variables:
+        raise ValueError(
+            "`trainable_variables` is empty: there is nothing to train. Pass the variables that "
+            "the loss depends on."
+        )
+    global_step = V1.train.get_or_create_global_step()
+    if isinstance(optimizer, V1.train.Optimizer):
+        return optimizer.minimize(loss, global_step=global_step, var_list=variables)
+    gradients = tf.gradients(loss, variables)
+    applied = optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
+    ops = [applied] if isinstance(applied, tf.Operation | tf.Tensor) else []
+    if optimizer.iterations is not global_step:  # A tf-keras optimizer may have been given it.
+        ops.append(global_step.assign_add(1))
+    return tf.group(*ops)

@@ -1,0 +1,212 @@
+"""What heads say to arguments, labels and weights that they cannot use."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator as est
+
+LOGITS = {size: np.zeros([2, size], np.float32) for size in (1, 2, 3)}
+
+
+def loss(head, labels, features=None):
+    return lambda: head.loss(labels, LOGITS[head.logits_dimension], features=features)
+
+
+BINARY = est.BinaryClassHead(name="top")
+WEIGHTED = est.BinaryClassHead(weight_column="w")
+WORDS = est.BinaryClassHead(label_vocabulary=["no", "yes"])
+CLASSES = est.MultiClassHead(3)
+LABELS = est.MultiLabelHead(3, label_vocabulary=["ant", "bee", "cat"])
+NUMBERS = est.RegressionHead(2)
+SUM = est.MultiClassHead(3, loss_reduction="sum", name="sum")
+
+# What is called, and parts of what the error says.
+CASES = {
+    # Arguments.
+    "two classes": (lambda: est.MultiClassHead(2), "`n_classes` (2)", "use a BinaryClassHead"),
+    "one label": (lambda: est.MultiLabelHead(1), "`n_classes` (1) must be at least 2"),
+    "classes are no number": (lambda: est.MultiClassHead("3"), "`n_classes` ('3')", "integer"),
+    "no outputs": (lambda: est.RegressionHead(0), "`label_dimension` (0) must be at least 1"),
+    "vocabulary is a string": (
+        lambda: est.BinaryClassHead(label_vocabulary="ab"),
+        "`label_vocabulary` ('ab') must be a list of strings",
+    ),
+    "vocabulary of another size": (
+        lambda: est.MultiClassHead(3, label_vocabulary=["a"]),
+        "`label_vocabulary` (['a']) has 1 labels",
+        "3 classes",
+    ),
+    "vocabulary repeats": (
+        lambda: est.BinaryClassHead(label_vocabulary=["a", "a"]),
+        "must not repeat a label",
+    ),
+    "threshold": (lambda: est.BinaryClassHead(thresholds=[0.5, 1.0]), "`thresholds` holds 1.0"),
+    "one threshold": (lambda: est.BinaryClassHead(thresholds=0.5), "`thresholds` (0.5)", "list"),
+    "reduction": (
+        lambda: est.BinaryClassHead(loss_reduction="summ"),
+        "`loss_reduction` ('summ') is unknown. Did you mean 'sum'?",
+    ),
+    "no reduction": (lambda: est.BinaryClassHead(loss_reduction="none"), "('none') is unknown"),
+    "weights": (lambda: est.BinaryClassHead(weight_column=3), "`weight_column` (3) must be"),
+    "loss_fn": (
+        lambda: est.BinaryClassHead(loss_fn=lambda labels, x: x),
+        "`loss_fn` must take `labels` and `logits`",
+        "it takes labels, x",
+    ),
+    "loss_fn is no function": (lambda: est.BinaryClassHead(loss_fn=3), "`loss_fn` (3) must be"),
+    "inverse_link_fn": (
+        lambda: est.RegressionHead(inverse_link_fn="exp"),
+        "`inverse_link_fn` ('exp') must be a function",
+    ),
+    "class of metrics": (
+        lambda: est.MultiLabelHead(3, classes_for_class_based_metrics=[3]),
+        "`classes_for_class_based_metrics` has 3",
+        "below `n_classes` (3)",
+    ),
+    "word of metrics": (
+        lambda: est.MultiLabelHead(
+            2, label_vocabulary=["ant", "bee"], classes_for_class_based_metrics=["be"]
+        ),
+        "has 'be', not in `label_vocabulary`. Did you mean 'bee'?",
+    ),
+    "name": (lambda: est.BinaryClassHead(name=3), "`name` (3) must be a string"),
+    "no heads": (lambda: est.MultiHead([]), "`heads` ([]) must be a list"),
+    "no head": (lambda: est.MultiHead(["top"]), "`heads` holds 'top', which is not"),
+    "a head without name": (lambda: est.MultiHead([CLASSES]), "Give each head a `name`"),
+    "names repeat": (lambda: est.MultiHead([BINARY, BINARY]), "['top', 'top'], which must all"),
+    "reductions differ": (
+        lambda: est.MultiHead([BINARY, SUM]),
+        "loss reductions ['sum', 'sum_over_batch_size']",
+    ),
+    "head weights": (
+        lambda: est.MultiHead([BINARY], [1.0, 2.0]),
+        "`head_weights` ([1.0, 2.0])",
+        "1 heads",
+    ),
+    # Labels.
+    "no labels": (loss(BINARY, None), "BinaryClassHead 'top': there are no labels"),
+    "labels above": (
+        loss(BINARY, [[1.0], [7.0]]),
+        "BinaryClassHead 'top': labels must be in [0, 1]",
+        "7.0",
+    ),
+    "labels below": (loss(BINARY, [-1, -2]), "BinaryClassHead 'top'", "-1"),
+    "labels not finite": (loss(NUMBERS, [[1.0, 2.0], [3.0, np.nan]]), "must be finite", "nan"),
+    "labels of logistic": (loss(est.LogisticRegressionHead(), [0.5, 1.5]), "in [0, 1]", "1.5"),
+    "labels of poisson": (
+        loss(est.PoissonRegressionHead(), [0.5, -1.5]),
+        "PoissonRegressionHead: labels must not be negative",
+        "-1.5",
+    ),
+    "class ids": (
+        loss(CLASSES, [2, 3]),
+        "MultiClassHead: labels must be ids of classes in [0, 3); the first that is not",
+        "3",
+    ),
+    "class ids are floats": (loss(CLASSES, [1.0, 2.0]), "labels are float32", "tf.cast"),
+    "class ids are words": (loss(CLASSES, ["a", "b"]), "labels are strings", "label_vocabulary"),
+    "words are ids": (loss(WORDS, [1, 0]), "labels are int32; with a `label_vocabulary`"),
+    "unknown word": (loss(WORDS, ["yes", "maybe"]), "in the `label_vocabulary`", "maybe"),
+    "unknown sparse word": (
+        loss(LABELS, tf.sparse.from_dense([["ant", "bee"], ["dog", "cat"]])),
+        "MultiLabelHead: labels must be in the `label_vocabulary`",
+        "dog",
+    ),
+    "sparse id": (
+        loss(est.MultiLabelHead(3), tf.ragged.constant([[1, 2], [4]])),
+        "ids of classes in [0, 3)",
+        "4",
+    ),
+    "not hot": (loss(LABELS, [[0, 1, 2], [0, 0, 0]]), "dense labels must be 0 or 1", "2"),
+    "hot floats": (loss(LABELS, [[0.5, 1, 0]] * 2), "dense labels must be integers"),
+    "sparse class": (
+        loss(CLASSES, tf.sparse.from_dense([[1], [2]])),
+        "labels are a SparseTensor; they must be dense",
+        "MultiLabelHead",
+    ),
+    "labels are a dict": (loss(CLASSES, {"a": [1, 2]}), "labels are a dict (['a'])", "MultiHead"),
+    "labels of another shape": (
+        loss(NUMBERS, [1.0, 2.0]),
+        "RegressionHead: labels have shape (2,) and logits (2, 2)",
+        "must have shape (2, 2)",
+    ),
+    "labels of another size": (loss(CLASSES, [1, 2, 0]), "(3,)", "(2, 1) or (2,)"),
+    "labels of one head": (
+        lambda: est.MultiHead([BINARY]).loss([[1], [0]], LOGITS[1]),
+        "must be a dict with a tensor for each of the heads ['top']",
+    ),
+    # Logits, weights and the rest.
+    "logits": (lambda: CLASSES.predictions(LOGITS[2]), "`logits` have shape (2, 2)", "3]"),
+    "integer logits": (lambda: CLASSES.predictions([[1, 2, 3]]), "`logits` are int32"),
+    "logits of heads": (
+        lambda: est.MultiHead([BINARY]).predictions(LOGITS[2]),
+        "`logits` have shape (2, 2); the last dimension must be 1",
+    ),
+    "key": (
+        lambda: CLASSES.predictions(LOGITS[3], keys=["class_id"]),
+        "'class_id', which is no prediction of MultiClassHead. Did you mean 'class_ids'?",
+    ),
+    "missing weights": (
+        loss(WEIGHTED, [1, 0], {"x": 1}),
+        "`weight_column` ('w') is not among the features (['x'])",
+    ),
+    "negative weights": (
+        loss(WEIGHTED, [1, 0], {"w": [1.0, -2.0]}),
+        "weights, feature 'w', must not be negative; the first that is: -2.0",
+    ),
+    "weights of another shape": (
+        loss(WEIGHTED, [1, 0], {"w": [1.0, 2.0, 3.0]}),
+        "have shape (3,) and logits (2, 1)",
+        "(2,) or (2, 1)",
+    ),
+    "weights are words": (loss(WEIGHTED, [1, 0], {"w": ["a", "b"]}), "are string, not numbers"),
+    "losses are reduced": (
+        loss(est.BinaryClassHead(loss_fn=lambda labels, logits: tf.reduce_sum(logits)), [1, 0]),
+        "returned losses of shape ()",
+        "do not reduce them",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_error_names_the_head_the_value_and_the_rule(name):
+    call, *parts = CASES[name]
+    with pytest.raises(ValueError) as info:  # noqa: PT011 - the parts are the match
+        call()
+    for part in parts:
+        assert part in str(info.value)
+
+
+def spec(graph_labels, **kwargs):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        labels = tf.constant(graph_labels)
+        given = {"features": {}, "mode": "train", "logits": tf.constant(LOGITS[3]), **kwargs}
+        made = CLASSES.create_estimator_spec(labels=labels, **given)
+        return session.run(made.loss)
+
+
+def test_labels_in_a_graph_are_checked_when_it_runs():
+    message = r"MultiClassHead: labels must be ids of classes in \[0, 3\).*\n?.*\[7\]"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        spec([1, 7], train_op_fn=lambda loss: tf.no_op())
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({}, "exactly one of `optimizer` and `train_op_fn`; neither is given"),
+        (
+            {"optimizer": tf.compat.v1.train.AdamOptimizer(), "train_op_fn": lambda loss: loss},
+            "both are given",
+        ),
+        ({"optimizer": "Adam"}, "`optimizer` \\('Adam'\\) must be a Keras optimizer"),
+        (
+            {"optimizer": tf.compat.v1.train.AdamOptimizer(), "trainable_variables": []},
+            "`trainable_variables` is empty",
+        ),
+    ],
+)
+def test_training_needs_one_optimizer_and_variables(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        spec([1, 2], **kwargs)
