@@ -7,6 +7,7 @@ VENV ?= .venv
 ARGS ?=
 N ?= 1000
 SEED ?= 0
+BASE ?= HEAD~1
 # Another interpreter that has TensorFlow 2.15.1 already: make contract-peer PEER_PYTHON=...
 PEER_VENV ?= .venv-peer
 PEER_PYTHON ?= $(PEER_VENV)/bin/python
@@ -21,7 +22,7 @@ TWO_PROCESSES := --numprocesses 2 --dist worksteal
 CHECK_VERSION := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 
 .DEFAULT_GOAL := help
-.PHONY: help mnist test test-full contract-peer canary differential lint bench
+.PHONY: help mnist test test-full contract-peer canary differential lint bench bench-compare
 
 help:
 	@echo "make mnist       train, evaluate, predict and export the CNN on real MNIST digits"
@@ -32,6 +33,7 @@ help:
 	@echo "make differential N=1000 SEED=0   random programs against a plain eager loop"
 	@echo "make lint        format, lint and types only"
 	@echo "make bench       measure against a hand-written loop and Keras"
+	@echo "make bench-compare BASE=HEAD~1   what got slower or faster since another commit"
 	@echo "Flags for the program go in ARGS: make mnist ARGS='--model=mnist_mlp'"
 
 mnist: $(VENV)/.installed
@@ -59,6 +61,9 @@ lint: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(RUN) -m benchmarks $(ARGS)
+
+bench-compare: $(VENV)/.installed-dev
+	$(RUN) -m benchmarks.compare $(BASE) $(ARGS)
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c '$(CHECK_VERSION)' || { \

@@ -41,6 +41,24 @@ def _train_mirrored(work: Workload, loop_steps: int, num_workers: int, report: R
         train_ours(work, directory, setup, report)
 
 
+def _train_alone(work: Workload, loop_steps: int, num_replicas: int, report: Report) -> None:
+    from benchmarks.ours import Setup, train_ours
+
+    with tempfile.TemporaryDirectory() as directory:
+        train_ours(work, directory, Setup(loop_steps, num_replicas), report)
+
+
+def _call(verb: str, work: Workload, loop_steps: int, num_workers: int, report: Report) -> None:
+    from benchmarks.warm import make_our_calls
+
+    del loop_steps, num_workers  # A step is a call.
+    with tempfile.TemporaryDirectory() as directory:
+        call = make_our_calls(work, directory)[verb]
+        call()
+        while report(1):
+            call()
+
+
 def _train_with_ps(work: Workload, loop_steps: int, num_workers: int, report: Report) -> None:
     from benchmarks.classic import make_optimizer, serve_if_ps
     from benchmarks.ours import Setup, train_ours
@@ -56,6 +74,9 @@ _TRAINERS = {
     "hand-written": _train_hand_written,
     "hand-written, distributed": functools.partial(_train_hand_written, has_distributed_input=True),
     "classic": _train_classic,
+    "ours, one process": _train_alone,
+    "ours, predict": functools.partial(_call, "predict"),
+    "ours, evaluate": functools.partial(_call, "evaluate"),
     "ours, mirrored": _train_mirrored,
     "ours, with ps": _train_with_ps,
 }

@@ -8,7 +8,7 @@ from benchmarks.keras_fit import train_keras
 from benchmarks.ours import Setup, train_ours
 from benchmarks.processes import answer
 from benchmarks.report import Row, as_dicts
-from benchmarks.timing import Rounds, divide, measure_trainers
+from benchmarks.timing import ROUND_STEPS, Rounds, divide, measure_trainers
 from benchmarks.workloads import WORKLOADS
 
 _LOOPS = (1, 10, 100)
@@ -37,7 +37,7 @@ def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
             trainers[f"ours {loop_steps}"] = functools.partial(
                 train_ours, work, f"{directory}/{loop_steps}", Setup(loop_steps)
             )
-        round_steps = 100 if is_quick else work.round_steps
+        round_steps = 100 if is_quick else ROUND_STEPS[workload]
         rounds = measure_trainers(trainers, round_steps, num_rounds)
     return {"rounds": rounds, "rows": as_dicts(make_rows(workload, rounds))}
 

@@ -6,7 +6,7 @@ import tempfile
 from benchmarks.ours import Setup, train_ours
 from benchmarks.processes import answer
 from benchmarks.report import Row, as_dicts
-from benchmarks.timing import divide, measure_trainers
+from benchmarks.timing import ROUND_STEPS, divide, measure_trainers
 from benchmarks.workloads import WORKLOADS
 
 
@@ -20,7 +20,7 @@ def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
             )
             for num_replicas in (1, 2)
         }
-        round_steps = 100 if is_quick else work.round_steps
+        round_steps = 100 if is_quick else ROUND_STEPS[workload]
         rounds = measure_trainers(trainers, round_steps, num_rounds)
     ratios = divide(rounds["replicas 2"], rounds["replicas 1"])
     row = Row("mirrored", workload, "2 replicas / 1 replica", ratios, target=1.15)

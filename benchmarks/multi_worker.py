@@ -4,9 +4,8 @@ import functools
 
 from benchmarks.processes import answer
 from benchmarks.report import Row, as_dicts
-from benchmarks.timing import divide, measure_rounds
+from benchmarks.timing import ROUND_STEPS, divide, measure_rounds
 from benchmarks.turns import started_groups
-from benchmarks.workloads import WORKLOADS
 from estimator_launch.tasks import make_tasks
 
 _NUM_WORKERS = 2
@@ -16,7 +15,6 @@ _TARGET = 1.05
 
 def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
     """All contenders on one workload, in loops of 100."""
-    work = WORKLOADS[workload]
     tasks = make_tasks(_NUM_WORKERS, num_ps=0, has_chief=False, has_evaluator=False)
     shared = {"workload": workload, "loop_steps": _LOOP_STEPS, "num_workers": _NUM_WORKERS}
     contenders = {
@@ -24,7 +22,7 @@ def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
         "hand-written": {"contender": "hand-written", **shared},
         "distributed input": {"contender": "hand-written, distributed", **shared},
     }
-    steps = _LOOP_STEPS if is_quick else work.round_steps
+    steps = _LOOP_STEPS if is_quick else ROUND_STEPS[workload]
     with started_groups(tasks, contenders) as groups:
         turns = {name: functools.partial(group.measure, steps) for name, group in groups.items()}
         rounds = measure_rounds(turns, num_rounds)

@@ -4,9 +4,8 @@ import functools
 
 from benchmarks.processes import answer
 from benchmarks.report import Row, as_dicts
-from benchmarks.timing import divide, measure_rounds
+from benchmarks.timing import ROUND_STEPS, divide, measure_rounds
 from benchmarks.turns import started_groups
-from benchmarks.workloads import WORKLOADS
 from estimator_launch.tasks import make_tasks
 
 _NUM_WORKERS = 2
@@ -22,7 +21,7 @@ def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
         "ours": {"contender": "ours, with ps", **shared},
         "classic": {"contender": "classic", **shared},
     }
-    steps = _LOOP_STEPS if is_quick else WORKLOADS[workload].round_steps
+    steps = _LOOP_STEPS if is_quick else ROUND_STEPS[workload]
     with started_groups(tasks, contenders) as groups:
         turns = {name: functools.partial(group.measure, steps) for name, group in groups.items()}
         rounds = measure_rounds(turns, num_rounds)

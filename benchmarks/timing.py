@@ -18,6 +18,10 @@ Trainer = Callable[[Callable[[int], bool]], object]
 # Contender -> one measurement per round.
 Rounds = dict[str, list[float]]
 
+# How many steps of a model a contender runs in a round: a multiple of 100, of the order of half a
+# second or more.
+ROUND_STEPS = {"logistic": 3000, "mlp": 1000, "cnn": 100}
+
 
 class Meter:
     """A trainer in a thread that runs only when it is asked to."""

@@ -49,21 +49,31 @@ class Turns:
 class TaskGroup:
     """The processes of one contender."""
 
-    def __init__(self, tasks: Sequence[Task], arguments: dict) -> None:
+    def __init__(self, tasks: Sequence[Task], arguments: dict, folder: Path = _REPOSITORY) -> None:
         """Starts `benchmarks.cluster_task` with these arguments as each of the tasks.
+
+        Without tasks, it is one process without a cluster. The packages are those of `folder`.
 
         Raises:
           RuntimeError: a task failed.
         """
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  Closed by `kill`.
+        self._folder = folder
         configs = make_tf_configs(tasks)
-        self._processes = {task: self._start(configs[task], arguments) for task in tasks}
-        self._workers = [
-            process for task, process in self._processes.items() if task.role == "worker"
-        ]
-        for process in set(self._processes.values()) - set(self._workers):
+        self._workers, servers = [], []
+        for task in tasks:
+            kind = self._workers if task.role == "worker" else servers
+            kind.append(self._start(arguments, {"TF_CONFIG": configs[task]}))
+        if not tasks:
+            self._workers.append(self._start(arguments, {}))
+        self._processes = [*self._workers, *servers]
+        for process in servers:
             threading.Thread(target=self._end_with, args=[process], daemon=True).start()
-        self._read_answers()
+        try:
+            self._read_answers()
+        except BaseException:
+            self.kill()
+            raise
 
     def measure(self, num_steps: int) -> float:
         """Lets each worker run so many steps; returns the seconds until the last has done so."""
@@ -81,16 +91,16 @@ class TaskGroup:
 
     def kill(self) -> None:
         """Ends every process that is left."""
-        for process in self._processes.values():
+        for process in self._processes:
             process.kill()
             process.communicate()
         self._errors.close()
 
-    def _start(self, tf_config: str, arguments: dict) -> subprocess.Popen:
+    def _start(self, arguments: dict, variables: dict[str, str]) -> subprocess.Popen:
         return subprocess.Popen(
             [sys.executable, "-m", "benchmarks.cluster_task", json.dumps(arguments)],
-            cwd=_REPOSITORY,
-            env={**os.environ, "TF_CONFIG": tf_config},
+            cwd=self._folder,
+            env={**os.environ, **variables},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -22,14 +22,12 @@ VariableGetter = Callable[[str, Sequence[int], Callable], tf.Variable]
 class Workload:
     """A model and the size of its input.
 
-    `forward(get, images, is_training)` gives the logits; `round_steps` is how many steps a
-    contender runs in a round: a multiple of 100, of the order of half a second or more.
+    `forward(get, images, is_training)` gives the logits.
     """
 
     name: str
     image_shape: tuple[int, ...]
     batch_size: int
-    round_steps: int
     forward: Callable[[VariableGetter, tf.Tensor, bool], tf.Tensor]
 
 
@@ -131,8 +129,8 @@ def _cnn(get: VariableGetter, images: tf.Tensor, is_training: bool) -> tf.Tensor
 WORKLOADS = {
     workload.name: workload
     for workload in (
-        Workload("logistic", (784,), batch_size=32, round_steps=3000, forward=_logistic),
-        Workload("mlp", (784,), batch_size=100, round_steps=1000, forward=_mlp),
-        Workload("cnn", (28, 28, 1), batch_size=64, round_steps=100, forward=_cnn),
+        Workload("logistic", (784,), batch_size=32, forward=_logistic),
+        Workload("mlp", (784,), batch_size=100, forward=_mlp),
+        Workload("cnn", (28, 28, 1), batch_size=64, forward=_cnn),
     )
 }

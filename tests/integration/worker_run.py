@@ -144,7 +144,9 @@ def verbs(model_dir, loops):
         with make_model(os.path.join(model_dir, f"loop{loop}"), iterations_per_loop=loop) as line:
             slow = SlowEnd(line.model_dir)
             line.train(say_context, hooks=[Weights("pass")], saving_listeners=[slow])
-            say(case="saved", step=checkpoint_step(line), is_listener_done=os.path.exists(slow.path))
+            say(
+                case="saved", step=checkpoint_step(line), is_listener_done=os.path.exists(slow.path)
+            )
             result = line.train_result
             say(case="result", step=result.global_step, reason=result.reason, loss=result.loss)
             if line.config.is_chief:
