@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import gc
 import itertools
 import json
 import os
@@ -159,6 +160,9 @@ def _serve(connection):
     import estimator as est
 
     assert est.Estimator  # The public names are imported on first use, and TensorFlow with them.
+    # A child that looks for garbage would write to, and so copy, each object's header.
+    gc.collect()
+    gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ended, wakes = socket.socketpair()
     wakes.setblocking(False)

@@ -50,6 +50,7 @@ def model_dir(name, tmp_path):
     return shutil.copytree(HERE / name, tmp_path / name)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 100])
 def test_training_goes_on_as_2_15_would_have_gone_on(name, model_dir, loop):
     is_tpu = old_programs.PROGRAMS[name].is_tpu
@@ -62,6 +63,7 @@ def test_training_goes_on_as_2_15_would_have_gone_on(name, model_dir, loop):
     check_close(variables_of(model), of_2_15(name)["variables"])
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_it_is_evaluated_and_predicted_with_as_by_2_15(name, model_dir, strategy):
     program, config = old_programs.PROGRAMS[name], STRATEGIES[strategy]
@@ -87,6 +89,7 @@ class ReadAtStart(V1.train.SessionRunHook):
         self.values = dict(zip(names, session.run(variables), strict=True))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_another_model_starts_at_its_weights(name, tmp_path, strategy):
     program, config = old_programs.PROGRAMS[name], STRATEGIES[strategy]
@@ -146,6 +149,7 @@ if not legacy_keras.IS_LEGACY:
         expected = [row["logits"] for row in of_2_15("canned")["predictions"]]
         np.testing.assert_allclose(predictions, expected, **TOLERANCE)
 
+    @pytest.mark.each_value
     @pytest.mark.parametrize("loop", [1, 100])
     @pytest.mark.parametrize("strategy", STRATEGIES)
     def test_vocabularies_move_rows_and_columns_as_in_2_15(tmp_path, strategy, loop):

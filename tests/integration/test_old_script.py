@@ -19,6 +19,7 @@ def run_process(*arguments):
         return json.loads(program.out), program.err
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize("iterations_per_loop", [1, 5])
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ CASES = [
 ]
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize(("strategy", "iterations_per_loop", "dropout"), CASES)
 def test_a_killed_and_resumed_run_is_bit_equal_to_an_unbroken_one(

@@ -5,6 +5,7 @@ import pytest
 from tests.launch.launching import lines_of, living, printed_pids, run, write_program
 
 
+@pytest.mark.full  # Workers that train, in test_training.py, do.
 @pytest.mark.slow
 def test_two_workers_reduce_together(tmp_path):
     program = write_program(

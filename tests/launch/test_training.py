@@ -27,6 +27,7 @@ def launch(*arguments):
     return run(*arguments, env=environment(PYTHONPATH=str(ROOT), TF_CPP_MIN_LOG_LEVEL="3"))
 
 
+@pytest.mark.full  # So does the job that is restarted below.
 @pytest.mark.slow
 def test_two_workers_train_as_one_process_would(tmp_path):
     finished = launch("--workers=2", *PROGRAM, str(tmp_path), "30")
@@ -49,6 +50,7 @@ def test_after_a_crash_the_restarted_job_ends_as_if_there_had_been_none(tmp_path
         np.testing.assert_allclose(weight, expected_weight(30), rtol=1e-6)
 
 
+@pytest.mark.full  # Of programs without TensorFlow, test_launch.py shows it.
 @pytest.mark.slow
 def test_a_crash_without_restarts_is_the_exit_code(tmp_path):
     finished = launch("--workers=2", *PROGRAM, str(tmp_path), "30", "kill")
@@ -57,7 +59,11 @@ def test_a_crash_without_restarts_is_the_exit_code(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.full)],
+    ids=["SIGTERM", "SIGKILL"],
+)
 def test_a_signal_to_the_launcher_saves_and_the_next_run_goes_on(tmp_path, monkeypatch, number):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
