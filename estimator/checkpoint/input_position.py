@@ -81,7 +81,7 @@ class InputPosition:
         """
         self._copies = copies
         self._workers = workers
-        self._num_kept = 1 if workers.count == 1 else 2
+        self._num_kept = min(workers.count, 2)
         self._saver: tf.compat.v1.train.Saver | None = saver
         self._initializer = initializer
 

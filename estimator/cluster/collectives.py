@@ -114,6 +114,13 @@ def build_piggyback_sum(
     return build_sum(workers, values)
 
 
+def build_any(workers: Workers, condition: tf.Tensor) -> tf.Tensor:
+    """Returns whether the condition, scalar, holds on any worker, on the host."""
+    if workers.count == 1:
+        return condition
+    return build_sum(workers, [tf.cast(condition, tf.float32)])[0] > 0.5
+
+
 def build_minimum(workers: Workers, values: tf.Tensor) -> tf.Tensor:
     """Returns the elementwise minimum of a vector over the workers, on the host."""
     return _build_reduction(workers, values, "Min")

@@ -14,7 +14,12 @@ from collections.abc import Iterable, Sequence
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.cluster.collectives import Workers, build_minimum, build_piggyback_sum
+from estimator.cluster.collectives import (
+    ONE_WORKER,
+    Workers,
+    build_minimum,
+    build_piggyback_sum,
+)
 
 # Reasons to stop, the most important first; then "save", after which training continues.
 REQUESTS = ("SIGTERM", "SIGINT", "hook", "listener", "max_time", "save")
@@ -50,8 +55,29 @@ class Consensus:
         return tf.logical_and(condition, tf.equal(self.agreed[0], self.num_steps))
 
 
-def build_consensus(workers: Workers, num_steps: tf.Tensor) -> Consensus:
-    """Adds a consensus of the workers to the default graph."""
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """How workers that train together agree on what each session call does.
+
+    Attributes:
+      workers: all workers, and which one this is.
+      consensus: the collective by which they agree; None for one worker.
+      outcome: [1 + len(REQUESTS)], int32: whether all have input for another step, and what any
+        worker asks for; fetched along with the loss. None for one worker.
+      has_first_batch: scalar, bool: whether this worker has input for the first step; run once,
+        before it. None if the input does not look ahead.
+    """
+
+    workers: Workers = ONE_WORKER
+    consensus: Consensus | None = None
+    outcome: tf.Tensor | None = None
+    has_first_batch: tf.Tensor | None = None
+
+
+def build_consensus(workers: Workers, num_steps: tf.Tensor) -> Consensus | None:
+    """Adds a consensus of several workers to the default graph; returns None for one worker."""
+    if workers.count == 1:
+        return None
     with tf.device("/cpu:0"):
         requests = tf.compat.v1.placeholder_with_default(
             [0] * len(REQUESTS), [len(REQUESTS)], "requests"

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.cluster.collectives import ONE_WORKER, Workers, build_sum
+from estimator.cluster.collectives import ONE_WORKER, Workers, build_any
 from estimator.program.loop_output import LoopOutput, build_loop_output
 from estimator.rewrite import updates
 
@@ -77,8 +77,7 @@ def build_revert(
         after = [v.read_value() for v in before.variables if v.dtype.is_floating]
         finite = [tf.reduce_all(tf.math.is_finite(value)) for value in [loss, *after]]
         is_bad = tf.logical_not(tf.reduce_all(tf.stack(finite)))
-        if workers.count > 1:
-            is_bad = build_sum(workers, [tf.cast(is_bad, tf.float32)])[0] > 0.5
+        is_bad = build_any(workers, is_bad)
 
     def revert() -> tf.Tensor:
         pairs = zip(before.variables, before.values, strict=True)

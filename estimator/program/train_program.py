@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from estimator.cluster.collectives import ONE_WORKER, Workers, num_local_replicas, workers_of
-from estimator.cluster.consensus import Consensus, build_consensus
+from estimator.cluster.collectives import num_local_replicas, workers_of
+from estimator.cluster.consensus import Agreement, Consensus, build_consensus
 from estimator.input import input_calls
 from estimator.model.replicas import Model
 from estimator.optimizer.accumulated_step import StepAccumulation, build_step_accumulation
@@ -83,25 +83,6 @@ class TrainState:
     skipped_steps: tf.Tensor
     loss_so_far: tf.Tensor | None
     initializers: list[tf.Operation]
-
-
-@dataclasses.dataclass(frozen=True)
-class Agreement:
-    """How workers that train together agree on what each session call does.
-
-    Attributes:
-      workers: all workers, and which one this is.
-      consensus: the collective by which they agree; None for one worker.
-      outcome: [1 + len(REQUESTS)], int32: whether all have input for another step, and what any
-        worker asks for; fetched along with the loss. None for one worker.
-      has_first_batch: scalar, bool: whether this worker has input for the first step; run once,
-        before it. None if the input does not look ahead.
-    """
-
-    workers: Workers = ONE_WORKER
-    consensus: Consensus | None = None
-    outcome: tf.Tensor | None = None
-    has_first_batch: tf.Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,7 +174,7 @@ def build_train_program(
         step_before = build_step_before(global_step)
         is_recording = tf.compat.v1.placeholder_with_default(False, [], "training/is_recording")
         num_steps = tf.compat.v1.placeholder_with_default(1, [], "training/num_steps")
-        consensus = _build_consensus(workers_of(strategy), num_steps)
+        consensus = build_consensus(workers_of(strategy), num_steps)
         plan = StepPlan(
             strategy,
             model,
@@ -219,10 +200,6 @@ def build_train_program(
             accumulation=accumulation,
             place=place,
         )
-
-
-def _build_consensus(workers: Workers, num_steps: tf.Tensor) -> Consensus | None:
-    return None if workers.count == 1 else build_consensus(workers, num_steps)
 
 
 def _build_is_recorded(is_recording: tf.Tensor, consensus: Consensus | None) -> tf.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -18,9 +19,8 @@ from estimator.checkpoint.errors import CheckpointError
 from estimator.checkpoint.old_model import OldModel
 from estimator.checkpoint.saver_ops import restored_names
 from estimator.checkpoint.warm_start import WarmStart, build_warm_start
-from estimator.cluster.collectives import Workers, build_broadcast, build_minimum
+from estimator.cluster.worker_group import WorkerGroup
 from estimator.model.replicas import BUILD_LOCK
-from estimator.session.worker_group import WorkerGroup
 
 _log = logging.getLogger("estimator")
 
@@ -72,15 +72,6 @@ class Setup:
             _check_ready(session, "ready_op", scaffold.ready_op)
 
 
-def with_broadcast(setup: Setup, workers: Workers) -> Setup:
-    """Returns the setup with the op that gives all of several workers the chief's variables."""
-    if workers.count == 1:
-        return setup
-    with setup.graph.as_default():
-        operation = build_broadcast(workers, tf.compat.v1.global_variables())
-    return dataclasses.replace(setup, broadcast=operation)
-
-
 def _check_ready(session: tf.compat.v1.Session, name: str, op: tf.Tensor | None) -> None:
     names = [] if op is None else np.ravel(session.run(op))
     if len(names):
@@ -101,7 +92,7 @@ class Start:
       saver: the scaffold's saver, or ours, which is built later so that it covers hooks' variables.
       is_saver_ours: whether the saver is not the scaffold's.
       warm_start: loads an old model; None without one.
-      sharing: the `sharing` argument of `build_start`.
+      group: the workers that train together.
     """
 
     graph: tf.Graph
@@ -109,7 +100,7 @@ class Start:
     saver: tf.compat.v1.train.Saver
     is_saver_ours: bool
     warm_start: WarmStart | None
-    sharing: Workers | None
+    group: WorkerGroup
 
 
 def build_start(
@@ -117,7 +108,7 @@ def build_start(
     scaffold: tf.compat.v1.train.Scaffold,
     make_saver: Callable[..., tf.compat.v1.train.Saver],
     old_model: OldModel | None = None,
-    sharing: Workers | None = None,
+    group: WorkerGroup | None = None,
 ) -> Start:
     """Chooses the saver, and adds the op that loads an old model to the graph.
 
@@ -126,7 +117,7 @@ def build_start(
       scaffold: the model's scaffold.
       make_saver: makes the saver if the scaffold has none or has a tf.train.Checkpoint.
       old_model: the model to warm-start from if there is no checkpoint, or None.
-      sharing: the workers that train together, of which only the chief has the `old_model`; None
+      group: the workers that train together, of which only the chief has the `old_model`; None
         for one worker.
 
     Raises:
@@ -143,7 +134,8 @@ def build_start(
             # A user's CheckpointSaverHook looks for its saver here.
             v1.add_to_collection(v1.GraphKeys.SAVERS, saver)
         warm_start = None if old_model is None else build_warm_start(old_model)
-        return Start(graph, scaffold, saver, scaffold.saver is None, warm_start, sharing)
+        is_ours = scaffold.saver is None
+        return Start(graph, scaffold, saver, is_ours, warm_start, group or WorkerGroup())
 
 
 def build_setup(
@@ -221,13 +213,12 @@ def _build_initializers(
             v1.variables_initializer(variables), *v1.get_collection("resources_init")
         )
 
-    sharing = start.sharing if is_ours else None
-    if sharing is not None:
-        choose = _build_choice_of_chief(sharing, everything, variables)
-        resources = v1.get_collection("resources_init")
+    # Even without a warm start on this worker, because the chief may have one.
+    choose = start.group.build_choice(everything, variables) if is_ours else None
+    resources = v1.get_collection("resources_init")
 
     def initialize(session: tf.compat.v1.Session) -> None:
-        if sharing is not None:
+        if choose is not None:
             session.run([*choose(session), *resources])
         else:
             session.run(init_op, feed_dict=scaffold.init_feed_dict)
@@ -235,35 +226,6 @@ def _build_initializers(
     # A scaffold's own `init_op` also initializes the variables that are then loaded.
     in_order = [*warm_starts, initialize] if is_ours else [initialize, *warm_starts]
     return in_order if scaffold.init_fn is None else [*in_order, scaffold.init_fn]
-
-
-def _build_choice_of_chief(
-    workers: Workers, everything: Sequence[tf.Variable], chosen: Sequence[tf.Variable]
-) -> Callable[[tf.compat.v1.Session], list[tf.Operation]]:
-    """Returns a function that yields the initializers of the variables that the chief has chosen.
-
-    Workers that train together get their initial values from the chief, by collectives that either
-    all workers run or none. What `init_from_checkpoint` loads on the chief needs none: all get its
-    variables afterwards. What only another worker would load is initialized as on the chief.
-
-    Args:
-      workers: all workers; every one must make the call.
-      everything: the variables of the graph.
-      chosen: the variables that this worker would initialize; the chief's choice counts.
-    """
-    loaded = [v for v in chosen if _tf.initializer_before_checkpoint(v) is not None]
-    names = {variable.name for variable in chosen} - {variable.name for variable in loaded}
-    own = [v.initializer for v in loaded] if workers.is_chief else []
-    mine = [int(not workers.is_chief or variable.name in names) for variable in everything]
-    given = tf.compat.v1.placeholder(tf.int32, [len(mine)])
-    chiefs = build_minimum(workers, given)
-
-    def choose(session: tf.compat.v1.Session) -> list[tf.Operation]:
-        is_chosen = session.run(chiefs, {given: mine})
-        together = [v for v, is_in in zip(everything, is_chosen, strict=True) if is_in]
-        return [*(_tf.initializer_before_checkpoint(v) or v.initializer for v in together), *own]
-
-    return choose
 
 
 @contextlib.contextmanager
@@ -278,7 +240,7 @@ def opened(
     """Opens a session and restores it from the first readable checkpoint.
 
     Of several workers, only the chief reads checkpoints, and all get its values. Asynchronous
-    workers wait until the chief calls `KeyValueStore.announce`.
+    workers wait until the chief calls `WorkerGroup.announce`.
 
     Args:
       setup: the program's setup.
@@ -291,18 +253,13 @@ def opened(
     Yields:
       The session, and the checkpoint's path or None.
     """
+    group = group or WorkerGroup()
     with (
         setup.graph.as_default(),
         _tf.open_session(master, setup.graph, setup.config, wait) as session,
     ):
-        path = None
-        store = None if group is None else group.store
-        if store is not None and store.is_chief:
-            store.withdraw(session)
-        if store is None or store.is_chief:
-            path = _start_variables(setup, session, checkpoint_paths, group)
-        else:
-            store.wait_for_chief(session, timeout_secs)
+        start = functools.partial(_start_variables, setup, session, checkpoint_paths, group)
+        path = group.begin(session, start, timeout_secs)
         if setup.broadcast is not None:
             session.run(setup.broadcast)
         setup.run_local_init(session)
@@ -313,15 +270,12 @@ def _start_variables(
     setup: Setup,
     session: tf.compat.v1.Session,
     checkpoint_paths: Sequence[str],
-    group: WorkerGroup | None,
+    group: WorkerGroup,
 ) -> str | None:
     """Restores or initializes the variables; returns the checkpoint's path, or None."""
-    is_first = group is None or group.has_values
+    is_first = group.workers.is_chief
     path = restore_first(setup, session, checkpoint_paths) if is_first else None
-    is_restored = path is not None
-    if group is not None:
-        is_restored = bool(group.tell(session, int(is_restored)))
-    if not is_restored:
+    if not group.tell(session, int(path is not None)):
         for initialize in setup.initializers:
             initialize(session)
     return path

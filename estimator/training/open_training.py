@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
+from estimator.cluster.worker_group import WorkerGroup
 from estimator.config.run_config import RunConfig
 from estimator.program.train_program import TrainProgram
 from estimator.session.hooked_session import HookedSession
 from estimator.session.signals import StopSignal
-from estimator.session.worker_group import WorkerGroup
 from estimator.training.request import TrainRequest
 
 

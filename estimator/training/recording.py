@@ -81,7 +81,7 @@ class Recording:
             return
         # The step to record has not run if the input ended before it, or if another worker's hooks
         # shortened the loop.
-        is_whole = before == 0 or (worker_group.is_one and not steps.is_cut)
+        is_whole = before == 0 or (worker_group.decides_alone and not steps.is_cut)
         is_made = (is_whole and steps.step > before) or steps.step == before + loop.num_steps
         if before == self._first_step and self.summaries.next_step(before) is not None:
             self._events.write_start(before + 1)

@@ -16,6 +16,12 @@ from estimator.session.hooked_session import Hook
 
 _log = logging.getLogger("estimator")
 
+_WRITERS = (
+    tf.compat.v1.train.CheckpointSaverHook,
+    tf.compat.v1.train.StepCounterHook,
+    tf.compat.v1.train.SummarySaverHook,
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainResult:
@@ -66,6 +72,13 @@ class TrainRequest:
     batch: str = ""
     batch_size: int | None = None
     clock: Callable[[], float] = time.monotonic
+
+    @property
+    def own_hooks(self) -> list[Hook]:
+        """The hooks that this task runs: only the chief runs those that write to `model_dir`."""
+        if self.config.is_chief:
+            return list(self.hooks)
+        return [hook for hook in self.hooks if not isinstance(hook, _WRITERS)]
 
 
 def warn_of_no_steps(step: int, max_steps: int) -> None:

@@ -67,14 +67,14 @@ class Saving:
             self._checkpoints.forget_position()  # The input has ended; nothing is left to resume.
         is_asked_to_stop = self._checkpoints.save(self._session.session, step)
         self._session.ask_to_stop(step)
-        if is_asked_to_stop and not self._worker_group.is_one:
+        if is_asked_to_stop and not self._worker_group.decides_alone:
             self._worker_group.request("listener")
             return None
         return "listener" if is_asked_to_stop else None
 
     def _is_due(self, before: int, step: int) -> bool:
         """Returns whether to save now; if that depends on time, the chief's clock decides."""
-        if not self.schedule.is_by_clock or self._worker_group.is_one:
+        if not self.schedule.is_by_clock or self._worker_group.decides_alone:
             return self.schedule.is_due(before, step)
         if self._worker_group.is_chief and self.schedule.is_due(before, step):
             self._worker_group.request("save")

@@ -12,9 +12,9 @@ from estimator.checkpoint import files
 from estimator.checkpoint.graph_text import writing_graph
 from estimator.checkpoint.input_position import InputPosition, remove_positions
 from estimator.checkpoint.writer import CheckpointWriter
+from estimator.cluster.worker_group import WorkerGroup
 from estimator.config.run_config import RunConfig
 from estimator.program.train_program import TrainProgram
-from estimator.session.worker_group import WorkerGroup
 from estimator.training.nan_guard import BadWeightsError, WeightsCheck
 from estimator.training.request import TrainRequest
 from estimator.training.saving import Savers
@@ -49,8 +49,8 @@ def start_or_resume(
     checkpoints, position = savers.checkpoints, savers.position
     # Not earlier: nothing is written until the checkpoint is known to fit this model.
     tf.io.gfile.makedirs(model_dir)
-    if worker_group.saves_input and (position is None or not request.is_same_input):
-        remove_positions(model_dir, program.agreement.workers)
+    if worker_group.saves and (position is None or not request.is_same_input):
+        remove_positions(model_dir, worker_group.workers)
     saved_step = _tell_saved_step(session, worker_group, path)
     if checkpoints is not None and saved_step is not None:
         checkpoints.resume_from(saved_step, path, paths)
@@ -93,7 +93,7 @@ def _start_input(
         return True
     if is_restored:
         session.run(program.input.initializer)
-    if position is not None and not worker_group.is_one:
+    if position is not None and not worker_group.decides_alone:
         _log.warning(
             "The position in the input of %s at step %d is missing: the inputs of all workers "
             "start at their beginning.",
@@ -117,7 +117,7 @@ def _restore_copies(
     if number is None:
         position.restore_copies(session, model_dir, saved_step)
         return
-    whose = "" if worker_group.is_one else f" of {worker_group.workers.names[number]}"
+    whose = "" if worker_group.decides_alone else f" of {worker_group.workers.names[number]}"
     _log.warning(
         "The values that each replica%s had of its own at step %d, such as moving statistics, are "
         "missing, or were saved by another number of replicas. All replicas begin with the mean, "
@@ -145,10 +145,9 @@ def _save_start(
       config: says whether checkpoints are saved.
       checkpoints: saves; None if training continues from a checkpoint, or if a hook saves.
       weights: checks that the weights are finite.
-      worker_group: the workers; of those that share variables on ps tasks, only the chief saves.
+      worker_group: the workers that train together.
     """
-    is_asynchronous = worker_group.store is not None and not worker_group.is_chief
-    if checkpoints is None or is_asynchronous or not _saves_on_the_way(config):
+    if checkpoints is None or not worker_group.saves or not _saves_on_the_way(config):
         return
     step = int(session.run(program.state.current_step))
     if config.nan_policy != "ignore":

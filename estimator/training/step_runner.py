@@ -54,9 +54,7 @@ class StepRunner:
         self._uncounted_calls = self._uncounted_steps = 0
         self.step = training.read_step()
         self._num_taken = self._read_num_taken()
-        self.stock_hooks = StockHookSchedule(
-            self._worker_group.own_hooks(training.request.hooks), self.step
-        )
+        self.stock_hooks = StockHookSchedule(training.request.own_hooks, self.step)
 
     def read_step(self) -> None:
         """Reads the global step again: others than the last call may have advanced it."""
@@ -97,7 +95,7 @@ class StepRunner:
             # A hook may have advanced it after the call.
             self.read_step()
         # Several workers run the smallest number of steps that any of them asks for.
-        num_run = num_steps if self._worker_group.is_one else max(1, self.step - before)
+        num_run = num_steps if self._worker_group.decides_alone else max(1, self.step - before)
         self._autotuner.record(num_run, self._clock() - started_at)
         return summary
 
@@ -119,7 +117,7 @@ class StepRunner:
         try:
             return self._call(*args)
         except tf.errors.OutOfRangeError as error:
-            if not self._worker_group.is_one:
+            if not self._worker_group.decides_alone:
                 raise ValueError(
                     "The input of this worker ended, and others may have more. An `input_fn` that "
                     "ends must return a tf.data.Dataset, of which all workers are told in time."
@@ -129,7 +127,7 @@ class StepRunner:
 
     def check_ends(self, before: int, num_steps: int) -> None:
         """Raises ValueError if the global step never advances and the input never ends."""
-        if self.step > before or self._worker_group.store is not None:
+        if self.step > before or not self._worker_group.is_in_lockstep:
             self._uncounted_calls = self._uncounted_steps = 0
             return
         self._uncounted_calls += 1
@@ -252,7 +250,9 @@ class StepRunner:
         self.has_run = self.has_run or not self._worker_group.is_empty
         if num_batches is not None:
             is_at_end = self.is_nan or (end is not None and self.step >= end)
-            self.is_cut = self._worker_group.is_one and rest[0] < num_batches and not is_at_end
+            self.is_cut = (
+                self._worker_group.decides_alone and rest[0] < num_batches and not is_at_end
+            )
 
     def _read_num_taken(self) -> int:
         """Returns how many batches the current step has accumulated; 0 without accumulation."""

@@ -39,7 +39,7 @@ class StopReasons:
         if config.max_time_secs is not None and self._elapsed() >= config.max_time_secs:
             reasons.append("max_time")
         is_at_end = self.max_step is not None and step >= self.max_step
-        if reasons and worker_group.is_one and not (is_at_end and reasons[0] == "max_time"):
+        if reasons and worker_group.decides_alone and not (is_at_end and reasons[0] == "max_time"):
             return "signal" if reasons[0].startswith("SIG") else reasons[0]
         for reason in reasons:
             worker_group.request(reason)

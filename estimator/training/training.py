@@ -19,28 +19,28 @@ from estimator.checkpoint.input_position import (
 )
 from estimator.checkpoint.trainer_lock import trainer_lock
 from estimator.checkpoint.writer import CheckpointWriter, build_saver
+from estimator.cluster.asynchronous import AsynchronousWorkers
 from estimator.cluster.consistency_check import describe_variables
-from estimator.cluster.kv_store import KeyValueStore
-from estimator.cluster.server import check_runs_there, say_waiting
-from estimator.cluster.stop_policies import exit_status
+from estimator.cluster.server import check_runs_there
+from estimator.cluster.synchronous import SynchronousWorkers
 from estimator.cluster.task_health import TaskHealth
+from estimator.cluster.worker_group import WorkerGroup
 from estimator.config.loop_length import parse_loop_length
 from estimator.hooks.stock_hooks_in_loops import saver_hooks
 from estimator.program.graph_scope import extending
 from estimator.program.step_summaries import build_summary_with_new, summaries_so_far
 from estimator.program.train_program import TrainProgram
 from estimator.session.hooked_session import HookedSession
-from estimator.session.opening import Setup, Start, build_setup, build_start, opened, with_broadcast
+from estimator.session.opening import Setup, Start, build_setup, build_start, opened
 from estimator.session.signals import StopSignal, stop_signals
 from estimator.session.tpu_startup import restarting_after_failure, start_tpu
-from estimator.session.worker_group import WorkerGroup, collectives_of_save, joined
 from estimator.summary.event_writer import EventWriter
+from estimator.training.joining import guarded, joined
 from estimator.training.nan_guard import WeightsCheck, WeightsListener
 from estimator.training.open_training import OpenTraining
 from estimator.training.report import SavesInEvents
 from estimator.training.request import TrainRequest, TrainResult
 from estimator.training.saving import Savers
-from estimator.training.shutdown import WatchedTasks
 from estimator.training.start import graph_written, start_or_resume
 from estimator.training.training_loop import TrainRun
 
@@ -72,11 +72,10 @@ def run_train(
     """
     config = request.config
     check_runs_there(program.graph, request.connection)
-    store = _make_store(program, request) if config.num_ps_replicas else None
-    worker_group = WorkerGroup(program, store, config.is_chief)
+    worker_group = _make_worker_group(program, request)
     model_dir = str(config.model_dir)
-    start = _build_start(program, request)
-    position = _build_position(program, request)
+    start = _build_start(program, request, worker_group)
+    position = _build_position(program, request, worker_group)
     weights = WeightsCheck(program.graph)
     _tell_loop_length(request)
     with contextlib.ExitStack() as stack:
@@ -88,16 +87,16 @@ def run_train(
         _watch_saver_hooks(request, position, weights, stack)
         # Before the setup, so that what hooks add to the graph is initialized, saved and recorded.
         hooked, program = _begin_hooks(program, request, worker_group)
-        setup = _build_setup(program, request, start)
+        setup = _build_setup(program, request, start, worker_group)
         events = EventWriter(model_dir, program.graph if config.checkpoint_save_graph_def else None)
         checkpoints = _make_checkpoint_writer(request, setup, position, worker_group, events)
         savers = Savers(checkpoints, position, weights)
         tpu = start_tpu(program.strategy)
         stack.enter_context(restarting_after_failure(program.strategy))
-        tasks = stack.enter_context(_joined(program, request, stop))
+        tasks = stack.enter_context(joined(program, request, worker_group, stop))
         opening = _opened(setup, paths, request, worker_group, tasks.needed, stop, tpu)
         session, path = stack.enter_context(opening)
-        stack.enter_context(_guarded(tasks.needed, worker_group, session, stop, request))
+        stack.enter_context(guarded(tasks.needed, worker_group, session, stop, request))
         is_resumed = start_or_resume(session, program, request, worker_group, savers, path, paths)
         stack.enter_context(graph_written(program, config, savers.checkpoints, worker_group))
         hooked.start(session, stack.enter_context(_coordinated(session)))
@@ -106,25 +105,20 @@ def run_train(
         note_result(run.run(is_resumed))
 
 
-def _build_start(program: TrainProgram, request: TrainRequest) -> Start:
+def _build_start(program: TrainProgram, request: TrainRequest, worker_group: WorkerGroup) -> Start:
     """Builds the saver and the warm start of the program."""
     make_saver = functools.partial(
         build_saver,
         keep_checkpoint_max=request.config.keep_checkpoint_max,
         keep_checkpoint_every_n_hours=request.config.keep_checkpoint_every_n_hours,
     )
-    workers = program.agreement.workers
-    return build_start(
-        program.graph,
-        program.spec.scaffold,
-        make_saver,
-        request.old_model,
-        # Even without a warm start on this worker, because the chief may have one.
-        workers if workers.count > 1 else None,
-    )
+    scaffold = program.spec.scaffold
+    return build_start(program.graph, scaffold, make_saver, request.old_model, worker_group)
 
 
-def _build_setup(program: TrainProgram, request: TrainRequest, start: Start) -> Setup:
+def _build_setup(
+    program: TrainProgram, request: TrainRequest, start: Start, worker_group: WorkerGroup
+) -> Setup:
     """Builds what initializes or restores a session on the program."""
     setup = build_setup(
         start,
@@ -133,7 +127,7 @@ def _build_setup(program: TrainProgram, request: TrainRequest, start: Start) -> 
         # A resumed run may be the first to accumulate gradients.
         may_lack=program.accumulation.variables if program.accumulation is not None else (),
     )
-    return with_broadcast(setup, program.agreement.workers)
+    return dataclasses.replace(setup, broadcast=worker_group.build_broadcast(program.graph))
 
 
 def _tell_loop_length(request: TrainRequest) -> None:
@@ -158,7 +152,7 @@ def _begin_hooks(
                 listener.begin()
         hooked = HookedSession(
             program.graph,
-            worker_group.own_hooks(request.hooks),
+            request.own_hooks,
             fetch_overrides=fetch_overrides if program.is_loop else None,
             step=program.fetches.global_step,
         )
@@ -167,46 +161,6 @@ def _begin_hooks(
         summary = build_summary_with_new(program.fetches.summary, before)
         fetches = dataclasses.replace(program.fetches, summary=summary)
         return hooked, dataclasses.replace(program, fetches=fetches)
-
-
-# The fields that decide what a session call runs and when training stops.
-_EQUAL_FIELDS = (
-    "iterations_per_loop",
-    "nan_policy",
-    "resume_input",
-    "save_checkpoints_secs",
-    "save_checkpoints_steps",
-    "save_summary_steps",
-    "tf_random_seed",
-)
-
-
-@contextlib.contextmanager
-def _joined(
-    program: TrainProgram, request: TrainRequest, stop: StopSignal
-) -> Iterator[WatchedTasks]:
-    """Waits until all tasks answer, checks that they agree, and watches them inside the block."""
-    config, connection = request.config, request.connection
-    equal = {
-        "TensorFlow": tf.__version__,
-        "`steps`": request.steps,
-        "`max_steps`": request.max_steps,
-        **{f"`{name}`": getattr(config, name) for name in _EQUAL_FIELDS},
-        "the number of replicas": program.strategy.num_replicas_in_sync,
-    }
-    timeout_secs = config.session_creation_timeout_secs
-    if connection.needed and not config.is_chief:
-        say_waiting(config.cluster, connection.needed)
-    with (
-        joined(program, equal, connection, timeout_secs, stop.check_waiting) as needed,
-        contextlib.closing(
-            TaskHealth(connection.replaceable, connection.peer_timeout_secs)
-        ) as replaceable,
-    ):
-        # After SIGTERM, a call that hangs must not use up the time that is left.
-        stop.when_received(needed.hurry)
-        replaceable.wait(timeout_secs, stop.check_waiting)
-        yield WatchedTasks(needed, replaceable)
 
 
 @contextlib.contextmanager
@@ -236,53 +190,32 @@ def _opened(
             session.wait = needed.wait_for
 
 
-@contextlib.contextmanager
-def _guarded(
-    needed: TaskHealth,
-    worker_group: WorkerGroup,
-    session: tf.compat.v1.Session,
-    stop: StopSignal,
-    request: TrainRequest,
-) -> Iterator[None]:
-    """Closes the session if a task is lost inside the block.
-
-    At the end, the chief tells the ps tasks the exit status.
-    """
-    if not request.connection.has_remote_calls:
-        needed.guard(session)
-    stop.end_call = session.close
-    store = worker_group.store if worker_group.is_chief else None
-    try:
-        yield
-    except BaseException:
-        if store is not None:
-            # The ps tasks may be what is gone, and the session may be closed.
-            with contextlib.suppress(tf.errors.OpError, RuntimeError):
-                store.say_result(session, 1)
-        raise
-    if store is not None:
-        store.say_result(session, exit_status(stop.received))
+def _make_worker_group(program: TrainProgram, request: TrainRequest) -> WorkerGroup:
+    """Makes this worker's part of the workers that train together."""
+    config, agreement = request.config, program.agreement
+    if config.num_ps_replicas:
+        described = {
+            "TensorFlow": tf.__version__,
+            "`steps`": request.steps,
+            "`max_steps`": request.max_steps,
+            "`ps_placement`": config.ps_placement,
+            **describe_variables(program.graph, has_devices=True),
+        }
+        return AsynchronousWorkers(config.is_chief, program.graph, config.cluster, described)
+    if agreement.consensus is not None:
+        return SynchronousWorkers(config.is_chief, agreement, program.is_loop)
+    return WorkerGroup(config.is_chief)
 
 
-def _make_store(program: TrainProgram, request: TrainRequest) -> KeyValueStore:
-    """Builds the key-value store through which workers that share ps tasks communicate."""
-    described = {
-        "TensorFlow": tf.__version__,
-        "`steps`": request.steps,
-        "`max_steps`": request.max_steps,
-        "`ps_placement`": request.config.ps_placement,
-        **describe_variables(program.graph, has_devices=True),
-    }
-    return KeyValueStore(program.graph, request.config.cluster, described)
-
-
-def _build_position(program: TrainProgram, request: TrainRequest) -> InputPosition | None:
+def _build_position(
+    program: TrainProgram, request: TrainRequest, worker_group: WorkerGroup
+) -> InputPosition | None:
     """Builds what saves the position of the input; returns None if it is not saved."""
     if not program.input.iterators or not request.config.resume_input:
         return None
-    if request.config.num_ps_replicas:
-        return None  # Workers do not run in lockstep: no position matches the checkpoint.
-    if program.agreement.workers.count > 1 and saver_hooks(request.hooks):
+    if not worker_group.is_in_lockstep:
+        return None  # No position matches the checkpoint.
+    if not worker_group.decides_alone and saver_hooks(request.hooks):
         _log.warning(
             "A CheckpointSaverHook saves when the chief says so, which the other workers do not "
             "hear of: the position in the input is not saved. Leave the hook out, and set the "
@@ -293,7 +226,7 @@ def _build_position(program: TrainProgram, request: TrainRequest) -> InputPositi
         return build_input_position(
             program.input.iterators,
             program.input.initializer,
-            program.agreement.workers,
+            worker_group.workers,
             tf.compat.v1.global_variables(),
         )
 
@@ -324,7 +257,7 @@ def _make_checkpoint_writer(
     events: EventWriter,
 ) -> CheckpointWriter | None:
     """Makes the object that writes checkpoints; returns None if a hook saves them."""
-    collectives = [] if worker_group.is_one else collectives_of_save(setup.saver, setup.graph)
+    collectives = worker_group.ops_of_save(setup.saver, setup.graph)
     if saver_hooks(request.hooks):
         if collectives:
             raise ValueError(
@@ -344,7 +277,7 @@ def _make_checkpoint_writer(
     return CheckpointWriter(
         str(request.config.model_dir),
         setup.saver,
-        position=position if worker_group.saves_input else None,
+        position=position if worker_group.saves else None,
         listeners=[*request.listeners, SavesInEvents(events)] if worker_group.is_chief else (),
         save_graph_def=request.config.checkpoint_save_graph_def,
         save_on=save_on,

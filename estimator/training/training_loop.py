@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from estimator.session.schedule import HasNextStep, loop_length
 from estimator.summary.event_writer import EventWriter
+from estimator.training.joining import WatchedTasks
 from estimator.training.nan_guard import BadWeightsError, stop_on_nan
 from estimator.training.open_training import OpenTraining
 from estimator.training.profiler import ProfileWindow
@@ -11,7 +12,7 @@ from estimator.training.recording import Loop, Recording
 from estimator.training.report import Span
 from estimator.training.request import TrainResult, warn_of_no_steps
 from estimator.training.saving import Savers, Saving
-from estimator.training.shutdown import Shutdown, WatchedTasks
+from estimator.training.shutdown import Shutdown
 from estimator.training.step_runner import StepRunner
 from estimator.training.stop_reasons import StopReasons
 

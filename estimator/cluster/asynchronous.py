@@ -1,0 +1,162 @@
+"""Workers that share variables on ps tasks, and tell each other when to begin and to stop.
+
+Every number that they exchange is the count of the training it belongs to, so that a task that was
+restarted or is ahead never mistakes old news for new.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator.cluster.consistency_check import check_like_chief, encode
+from estimator.cluster.kv_store import SharedNumber, SharedText, decode_stop, encode_stop
+from estimator.cluster.server import task_name
+from estimator.cluster.stop_policies import STOP_POLICIES
+from estimator.cluster.worker_group import WorkerGroup
+from estimator.config.cluster import Cluster
+
+_POLL_SECS = 0.1
+_counts = itertools.count(1)
+
+
+class AsynchronousWorkers(WorkerGroup):
+    """One of the workers that run their steps independently; they meet in a key-value store."""
+
+    is_in_lockstep = False
+
+    def __init__(
+        self, is_chief: bool, graph: tf.Graph, cluster: Cluster, described: Mapping[str, Any]
+    ) -> None:
+        """Adds the store's ops to `graph`.
+
+        Args:
+          is_chief: whether this task decides when training begins and ends, and writes.
+          graph: the graph of the program.
+          cluster: the tasks, and which of them this one is.
+          described: what must be equal to the chief's, by name.
+        """
+        super().__init__(is_chief)
+        self.needs_others_to_end = is_chief
+        self._described = described
+        self._own_name = task_name(cluster.task_type, cluster.task_id)
+        self._count = next(_counts)
+        self._is_first_chief = "chief" in cluster.cluster_spec
+        self._own = cluster.global_id_in_cluster or 0
+        with graph.as_default():
+            self._ready = SharedNumber("ready", 0)
+            self._chiefs = SharedText("described", 0)
+            self._stop = SharedNumber("stop", 0)
+            num_workers, num_ps = cluster.num_worker_replicas, len(cluster.cluster_spec["ps"])
+            self._done = [SharedNumber(f"done_{i}", 0) for i in range(num_workers)]
+            self._results = [SharedNumber("result", ps) for ps in range(num_ps)]
+
+    def consensus_ops(self) -> tuple[list[tf.Tensor], list[tf.Tensor], list[Any]]:
+        """Returns the fetch of whether another task has said stop."""
+        return [self._stop.tensor], [], []
+
+    def take_in(self, outcome: np.ndarray) -> None:
+        """Records what another task has said."""
+        told = decode_stop(int(outcome), self._count)
+        self.agreed = [] if told is None else [told]
+
+    def begin(
+        self, session: tf.compat.v1.Session, start: Callable[[], str | None], timeout_secs: float
+    ) -> str | None:
+        """Calls `start` on the chief; the others wait until the chief calls `announce`.
+
+        Args:
+          session: the new session.
+          start: restores or initializes the variables; returns the checkpoint's path, or None.
+          timeout_secs: how long to wait for the chief.
+
+        Raises:
+          TimeoutError: the chief did not announce the variables within `timeout_secs`.
+          ValueError: the chief has a different model or config.
+        """
+        if self.is_chief:
+            self._withdraw(session)
+            return start()
+        end = time.monotonic() + timeout_secs
+        while self._ready.read(session) < self._count:
+            if time.monotonic() > end:
+                raise TimeoutError(
+                    "The chief did not initialize the variables within "
+                    f"`session_creation_timeout_secs` ({timeout_secs:g}). Its log says why."
+                )
+            time.sleep(_POLL_SECS)
+        chief = "the chief" if self._is_first_chief else "worker 0"
+        check_like_chief(self._chiefs.read(session), chief, self._described, self._own_name)
+        return None
+
+    def _withdraw(self, session: tf.compat.v1.Session) -> None:
+        """Announces, as the chief, that the variables have no valid values.
+
+        Servers that outlive a training still hold what it has written.
+        """
+        self._ready.write(session, 0)
+
+    def announce(self, session: tf.compat.v1.Session) -> None:
+        """Announces, as the chief, that the variables have their values."""
+        if not self.is_chief:
+            return
+        for number in [self._stop, *self._done, *self._results]:
+            number.write(session, 0)
+        self._chiefs.write(session, encode(self._described))
+        self._ready.write(session, self._count)
+
+    def say_stop(self, session: tf.compat.v1.Session, reason: str) -> None:
+        """Asks all tasks to stop after their current loops.
+
+        The first reason wins, except that a later one that determines the exit status replaces one
+        that does not.
+        """
+        told = self.told(session)
+        if told is None or (
+            STOP_POLICIES[reason].exit_status and not STOP_POLICIES[told].exit_status
+        ):
+            self._stop.write(session, encode_stop(self._count, reason))
+
+    def told(self, session: tf.compat.v1.Session) -> str | None:
+        """Returns the reason for which any task has said stop, or None."""
+        return decode_stop(self._stop.read(session), self._count)
+
+    def say_done(self, session: tf.compat.v1.Session) -> None:
+        """Announces that this worker no longer changes any variable."""
+        self._done[self._own].write(session, self._count)
+
+    def wait_for_others(
+        self,
+        session: tf.compat.v1.Session,
+        is_lost: Callable[[str], bool],
+        is_enough: Callable[[], bool],
+    ) -> bool:
+        """Waits, on the chief, until every other worker is done or lost, or until `is_enough()`."""
+        if not self.is_chief:
+            return False
+        others = [i for i in range(len(self._done)) if i != self._own]
+        while others and not is_enough():
+            others = [
+                i
+                for i in others
+                if self._done[i].read(session) < self._count and not is_lost(self._name(i))
+            ]
+            if others:
+                time.sleep(_POLL_SECS)
+        return is_enough()
+
+    def _name(self, number: int) -> str:
+        return task_name("worker", number - self._is_first_chief)
+
+    def say_result(self, session: tf.compat.v1.Session, exit_status: int) -> None:
+        """Publishes how training ended: the exit status for ps tasks once the chief is gone."""
+        if not self.is_chief:
+            return
+        self._withdraw(session)
+        for result in self._results:
+            result.write(session, 1 + exit_status)

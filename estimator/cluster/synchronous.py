@@ -1,0 +1,115 @@
+"""Workers that run each step together: they agree and meet by collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.cluster.collectives import build_broadcast, build_minimum, collective_ops_behind
+from estimator.cluster.consensus import REQUESTS, Agreement
+from estimator.cluster.consistency_check import check_consistency, describe_model
+from estimator.cluster.worker_group import WorkerGroup
+
+
+class SynchronousWorkers(WorkerGroup):
+    """One of the workers that reach a consensus in each session call."""
+
+    decides_alone = False
+
+    def __init__(self, is_chief: bool, agreement: Agreement, is_loop: bool) -> None:
+        """Joins the group.
+
+        Args:
+          is_chief: whether this worker writes.
+          agreement: the tensors with which the workers agree, in the graph of the program.
+          is_loop: whether a session call runs a loop of steps.
+        """
+        super().__init__(is_chief, agreement.workers)
+        assert agreement.consensus is not None
+        assert agreement.outcome is not None
+        self.saves, self.needs_others_to_end = True, not is_chief
+        self._consensus, self._outcome = agreement.consensus, agreement.outcome
+        self._is_loop = is_loop
+        self._requests: set[str] = set()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the last call was an empty loop, because some worker wants to stop."""
+        return self._is_loop and self.stop is not None
+
+    def request(self, what: str) -> None:
+        """Requests something from all workers in the next session call."""
+        self._requests.add(what)
+
+    def consensus_ops(self) -> tuple[list[tf.Tensor], list[tf.Tensor], list[Any]]:
+        """Returns the fetch, the feed and its value that the consensus adds to a call."""
+        requested = np.asarray([request in self._requests for request in REQUESTS], np.int32)
+        return [self._outcome], [self._consensus.requests], [requested]
+
+    def take_in(self, outcome: np.ndarray) -> None:
+        """Records the consensus that a call returned."""
+        self.has_more = bool(outcome[0])
+        self.agreed = [
+            request
+            for request, is_requested in zip(REQUESTS, outcome[1:], strict=True)
+            if is_requested
+        ]
+        self._requests.discard("save")
+
+    def check_consistency(
+        self,
+        mine: Mapping[str, Any],
+        graph: tf.Graph,
+        open_session: Callable[[tf.Graph], tf.compat.v1.Session],
+    ) -> None:
+        """Raises ValueError on all workers if any differs from the chief; see the base class."""
+        check_consistency({**mine, **describe_model(graph)}, self.workers, open_session)
+
+    def meet(self, session: tf.compat.v1.Session, number: int = 0) -> int:
+        """Waits for all workers; returns the smallest of their numbers."""
+        feeds = {self._consensus.num_steps: number, self._consensus.requests: [0] * len(REQUESTS)}
+        return int(session.run(self._consensus.agreed, feeds)[0])
+
+    def build_broadcast(self, graph: tf.Graph) -> tf.Operation:
+        """Builds the op that gives all workers the chief's variables."""
+        with graph.as_default():
+            return build_broadcast(self.workers, tf.compat.v1.global_variables())
+
+    def build_choice(
+        self, everything: Sequence[tf.Variable], chosen: Sequence[tf.Variable]
+    ) -> Callable[[tf.compat.v1.Session], list[tf.Operation]]:
+        """Builds what chooses the variables to initialize, as the chief does.
+
+        Initial values come from the chief, by collectives that either all workers run or none. What
+        `init_from_checkpoint` loads on the chief needs none: all get its variables afterwards. What
+        only another worker would load is initialized as on the chief.
+
+        Args:
+          everything: the variables of the default graph.
+          chosen: those that this worker would initialize.
+        """
+        loaded = [v for v in chosen if _tf.initializer_before_checkpoint(v) is not None]
+        names = {variable.name for variable in chosen} - {variable.name for variable in loaded}
+        own = [v.initializer for v in loaded] if self.workers.is_chief else []
+        mine = [int(not self.workers.is_chief or v.name in names) for v in everything]
+        given = tf.compat.v1.placeholder(tf.int32, [len(mine)])
+        chiefs = build_minimum(self.workers, given)
+
+        def choose(session: tf.compat.v1.Session) -> list[tf.Operation]:
+            is_chosen = session.run(chiefs, {given: mine})
+            together = [v for v, is_in in zip(everything, is_chosen, strict=True) if is_in]
+            first = [_tf.initializer_before_checkpoint(v) or v.initializer for v in together]
+            return [*first, *own]
+
+        return choose
+
+    def ops_of_save(self, saver: Any, graph: tf.Graph) -> list[tf.Operation]:
+        """Returns the reductions over workers that a save runs."""
+        if not isinstance(saver, tf.compat.v1.train.Saver) or saver.saver_def is None:
+            return []
+        name = saver.saver_def.save_tensor_name
+        return collective_ops_behind(graph.get_tensor_by_name(name).op)

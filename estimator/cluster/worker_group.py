@@ -1,0 +1,177 @@
+"""What the workers that train one model tell each other, as one of them sees it.
+
+| | alone | synchronous | asynchronous, beside ps tasks |
+|---|---|---|---|
+| agree | on its own requests | on all requests, in each call | on one worker's reason to stop |
+| meet | at once | by a collective | at once |
+| begin | initialize the variables | with the chief's values | workers wait for the chief |
+| finish | at once | together, after the last save | the chief may wait for the others |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator.cluster.collectives import ONE_WORKER, Workers
+
+_LARGEST = 2**31 - 1
+
+
+class WorkerGroup:
+    """One worker alone; subclasses communicate with others.
+
+    Attributes:
+      workers: the workers that meet; of asynchronous workers, each one by itself.
+      is_chief: whether this worker writes.
+      decides_alone: whether this worker acts on its own requests, without the others' consent.
+      is_in_lockstep: whether no other worker advances the global step by itself.
+      saves: whether this worker takes part in a save; all but the chief only save their input
+        position.
+      needs_others_to_end: whether this worker still needs other tasks when it has stopped: to save
+        what they hold, or to see that the last step is saved.
+      has_more: whether all workers have input for another step.
+      agreed: what any worker has requested, from `REQUESTS`.
+    """
+
+    decides_alone = True
+    is_in_lockstep = True
+
+    def __init__(self, is_chief: bool = True, workers: Workers = ONE_WORKER) -> None:
+        """Joins the group; the session has not been opened yet."""
+        self.is_chief = self.saves = is_chief
+        self.workers = workers
+        self.needs_others_to_end = False
+        self.has_more = True
+        self.agreed: list[str] = []
+
+    # To agree, in a session call that runs steps.
+
+    @property
+    def stop(self) -> str | None:
+        """The reason why a worker wants to stop: a signal's name, or a `TrainResult`'s reason."""
+        return next((request for request in self.agreed if request != "save"), None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the last call was an empty loop, because some worker wants to stop."""
+        return False
+
+    def request(self, what: str) -> None:
+        """Requests something from all workers in the next session call."""
+
+    def consensus_ops(self) -> tuple[list[tf.Tensor], list[tf.Tensor], list[Any]]:
+        """Returns the fetches, feeds and values that the consensus adds to a call, if any."""
+        return [], [], []
+
+    def take_in(self, outcome: np.ndarray) -> None:
+        """Records the consensus that a call returned."""
+
+    # To meet, between such calls.
+
+    def check_consistency(
+        self,
+        mine: Mapping[str, Any],
+        graph: tf.Graph,
+        open_session: Callable[[tf.Graph], tf.compat.v1.Session],
+    ) -> None:
+        """Raises ValueError on all workers if their programs differ; called before they begin.
+
+        Args:
+          mine: what must be equal on all workers, besides the model, by name.
+          graph: the graph of the program.
+          open_session: opens a session on this worker's server.
+        """
+
+    def meet(self, session: tf.compat.v1.Session, number: int = 0) -> int:
+        """Waits for all workers; returns the smallest of their numbers."""
+        return number
+
+    def tell(self, session: tf.compat.v1.Session, number: int) -> int:
+        """Returns the chief's number on all workers; every worker must make this call."""
+        return self.meet(session, number if self.workers.is_chief else _LARGEST)
+
+    def first_without(self, session: tf.compat.v1.Session, has_it: bool) -> int | None:
+        """Returns the index of the first worker that lacks something; None if all have it."""
+        number = self.meet(session, _LARGEST if has_it else self.workers.index)
+        return None if number == _LARGEST else number
+
+    # To begin.
+
+    def build_broadcast(self, graph: tf.Graph) -> tf.Operation | None:
+        """Builds the op that gives all workers the chief's variables; None if all have them."""
+        return None
+
+    def build_choice(
+        self, everything: Sequence[tf.Variable], chosen: Sequence[tf.Variable]
+    ) -> Callable[[tf.compat.v1.Session], list[tf.Operation]] | None:
+        """Builds what chooses the variables to initialize; None if that is this worker's choice.
+
+        Args:
+          everything: the variables of the default graph.
+          chosen: those that this worker would initialize.
+
+        Returns:
+          A function that all workers call, and that returns the initializers to run.
+        """
+        return None
+
+    def begin(
+        self, session: tf.compat.v1.Session, start: Callable[[], str | None], timeout_secs: float
+    ) -> str | None:
+        """Gives the variables their values in a new session, or waits until they have them.
+
+        Args:
+          session: the new session.
+          start: restores or initializes the variables; returns the checkpoint's path, or None.
+          timeout_secs: how long to wait for another worker to do that.
+
+        Returns:
+          What `start` returned; None if it was not called.
+        """
+        return start()
+
+    def announce(self, session: tf.compat.v1.Session) -> None:
+        """Lets the others begin, as the chief, now that the variables have their values."""
+
+    # To save.
+
+    def ops_of_save(self, saver: Any, graph: tf.Graph) -> list[tf.Operation]:
+        """Returns the ops that all workers must run when the chief saves."""
+        return []
+
+    # To finish.
+
+    def say_stop(self, session: tf.compat.v1.Session, reason: str) -> None:
+        """Asks the others to stop after their current loops, for a reason of `STOP_POLICIES`."""
+
+    def told(self, session: tf.compat.v1.Session) -> str | None:
+        """Returns the reason for which any task has said stop, or None."""
+        return None
+
+    def say_done(self, session: tf.compat.v1.Session) -> None:
+        """Announces that this worker no longer changes any variable."""
+
+    def wait_for_others(
+        self,
+        session: tf.compat.v1.Session,
+        is_lost: Callable[[str], bool],
+        is_enough: Callable[[], bool],
+    ) -> bool:
+        """Waits, if this worker saves for the others, until each is done or lost.
+
+        Args:
+          session: the open session.
+          is_lost: whether the worker of a name is lost.
+          is_enough: ends the wait.
+
+        Returns:
+          Whether `is_enough()` after a wait; False if this worker waits for nobody.
+        """
+        return False
+
+    def say_result(self, session: tf.compat.v1.Session, exit_status: int) -> None:
+        """Publishes, as the chief, how training ended, for tasks that outlive it."""

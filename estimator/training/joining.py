@@ -1,0 +1,108 @@
+"""Joins the tasks of a cluster for a training: waits for them, compares programs, watches them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.cluster.server import say_waiting
+from estimator.cluster.stop_policies import exit_status
+from estimator.cluster.task_health import TaskHealth
+from estimator.cluster.worker_group import WorkerGroup
+from estimator.program.train_program import TrainProgram
+from estimator.session.signals import StopSignal
+from estimator.training.request import TrainRequest
+
+# The fields that decide what a session call runs and when training stops.
+_EQUAL_FIELDS = (
+    "iterations_per_loop",
+    "nan_policy",
+    "resume_input",
+    "save_checkpoints_secs",
+    "save_checkpoints_steps",
+    "save_summary_steps",
+    "tf_random_seed",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class WatchedTasks:
+    """The tasks that this task watches.
+
+    Attributes:
+      needed: tasks whose loss ends training with an error.
+      replaceable: tasks that may be restarted while training continues.
+    """
+
+    needed: TaskHealth
+    replaceable: TaskHealth
+
+
+@contextlib.contextmanager
+def joined(
+    program: TrainProgram, request: TrainRequest, worker_group: WorkerGroup, stop: StopSignal
+) -> Iterator[WatchedTasks]:
+    """Waits until all tasks answer, checks that they agree, and watches them inside the block.
+
+    Raises:
+      TimeoutError: a task did not answer in time.
+      ValueError: a worker has a different model or config.
+      tf.errors.UnavailableError: a task is gone.
+    """
+    config, connection = request.config, request.connection
+    timeout_secs, peer_secs = config.session_creation_timeout_secs, connection.peer_timeout_secs
+    if connection.needed and not config.is_chief:
+        say_waiting(config.cluster, connection.needed)
+    needed = TaskHealth(connection.needed, peer_secs)
+
+    def open_session(graph: tf.Graph) -> tf.compat.v1.Session:
+        wait = functools.partial(needed.wait_for, check=stop.check_waiting)
+        return _tf.InterruptibleSession(connection.target, graph, connection.session_config, wait)
+
+    with contextlib.closing(needed):
+        needed.wait(timeout_secs, stop.check_waiting)
+        with needed.watched():
+            worker_group.check_consistency(_equal(program, request), program.graph, open_session)
+            with contextlib.closing(TaskHealth(connection.replaceable, peer_secs)) as replaceable:
+                # After SIGTERM, a call that hangs must not use up the time that is left.
+                stop.when_received(needed.hurry)
+                replaceable.wait(timeout_secs, stop.check_waiting)
+                yield WatchedTasks(needed, replaceable)
+
+
+def _equal(program: TrainProgram, request: TrainRequest) -> dict[str, object]:
+    """Returns what must be equal on workers that run each step together, besides the model."""
+    return {
+        "TensorFlow": tf.__version__,
+        "`steps`": request.steps,
+        "`max_steps`": request.max_steps,
+        **{f"`{name}`": getattr(request.config, name) for name in _EQUAL_FIELDS},
+        "the number of replicas": program.strategy.num_replicas_in_sync,
+    }
+
+
+@contextlib.contextmanager
+def guarded(
+    needed: TaskHealth,
+    worker_group: WorkerGroup,
+    session: tf.compat.v1.Session,
+    stop: StopSignal,
+    request: TrainRequest,
+) -> Iterator[None]:
+    """Closes the session if a task is lost inside the block; publishes how the block ended."""
+    if not request.connection.has_remote_calls:
+        needed.guard(session)
+    stop.end_call = session.close
+    try:
+        yield
+    except BaseException:
+        # The ps tasks may be what is gone, and the session may be closed.
+        with contextlib.suppress(tf.errors.OpError, RuntimeError):
+            worker_group.say_result(session, 1)
+        raise
+    worker_group.say_result(session, exit_status(stop.received))
