@@ -8,7 +8,8 @@ from tests import pairwise
 
 # Rooms whose tests run a small graph for a few steps, where optimizing the graph is a third of the
 # work. All others optimize as users do, among them the tables of numbers, the random programs, and
-# whatever starts processes; `make test-full` optimizes everywhere.
+# whatever starts processes; `make test-full` optimizes everywhere. A file with the global name
+# OPTIMIZES_GRAPHS does, too.
 NOT_OPTIMIZED = {
     *("bad_input", "checkpoint", "contract", "estimators", "evaluation", "export", "hooks"),
     *("input", "model", "roles", "session", "summary", "training"),
@@ -37,7 +38,8 @@ def pytest_collection_finish():
 def _graph_optimizer(request):
     """Has sessions run graphs as they were built, in the rooms where this only saves time."""
     room = request.path.relative_to(request.config.rootpath / "tests").parts[0]
-    if room not in NOT_OPTIMIZED or request.config.option.markexpr == "":
+    is_room = room in NOT_OPTIMIZED and not hasattr(request.module, "OPTIMIZES_GRAPHS")
+    if not is_room or request.config.option.markexpr == "":
         yield
         return
     import tensorflow as tf

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+from tensorflow.python.tools import saved_model_cli
 
 import estimator as est
 from tests.export import clean_process
 from tests.export.exported_models import raw_receiver
+from tests.forked import Program
 
 V1 = tf.compat.v1
-CLI = "tensorflow.python.tools.saved_model_cli"
 TRAIN, EVAL, PREDICT = est.ModeKeys.TRAIN, est.ModeKeys.EVAL, est.ModeKeys.PREDICT
 TAGS = {TRAIN: "train", EVAL: "eval", PREDICT: "serve"}
 X = np.random.RandomState(1).randn(6, 3).astype(np.float32)
@@ -131,6 +132,10 @@ MODELS = {
     "accumulating": accumulating_model,
 }
 BATCHES_OF_STEP = {"accumulating": 2}
+# By model: the graphs of all modes in one export, or each in an export of its own.
+EXPORTS = [("v1", "alone"), ("v1", "together"), ("keras", "together"), ("tpu", "alone")]
+EXPORTS += [("accumulating", "together")]
+MORE_EXPORTS = [("keras", "alone"), ("tpu", "together"), ("accumulating", "alone")]
 FEEDS = {
     TRAIN: {"train": {"x": X, "label": Y}},
     EVAL: {"eval": {"x": X, "label": Y}},
@@ -145,28 +150,33 @@ def receivers():
 class Runs:
     """What the library itself gives, by model: after two steps, and one more."""
 
-    def __init__(self, root):
+    def __init__(self, root, exports):
         self.jobs, self.expected, self.paths = {}, {}, {}
+        self._exports = exports
         for name, model_fn in MODELS.items():
             self._run(name, model_fn, str(root / name), str(root / f"{name}_exports"))
         (root / "jobs").write_bytes(pickle.dumps(self.jobs))
-        show = ["-m", CLI, "show", "--all", "--dir", self.paths["v1"]]
+        show = [saved_model_cli.__file__, "show", "--all", "--dir", self.paths["v1"]]
         clean = [clean_process.__file__, root / "jobs", root / "answers"]
-        with subprocess.Popen([sys.executable, *show], stdout=subprocess.PIPE, text=True) as shown:
+        with Program(*show) as shown:
             subprocess.run([sys.executable, *clean], cwd=root, check=True, timeout=300)
-            self.shown = shown.communicate(timeout=300)[0]
+            assert shown.status() == 0, shown.err
+            self.shown = shown.out
         self.answers = pickle.loads((root / "answers").read_bytes())
 
     def _run(self, name, model_fn, model_dir, base):
         config = est.RunConfig(strategy="mirrored", num_replicas=2 if name == "v1" else 1)
         with est.Estimator(model_fn, model_dir, config) as model:
             model.train(lambda: input_fn().repeat(4), steps=2)
-            together = model.experimental_export_all_saved_models(base, receivers()).decode()
-            self.paths[name] = together
-            for mode, receiver_fn in receivers().items():
-                alone = model.export_saved_model(base, receiver_fn, experimental_mode=mode)
-                self._add(name, mode, "alone", alone.decode())
-                self._add(name, mode, "together", together)
+            if (name, "together") in self._exports:
+                together = model.experimental_export_all_saved_models(base, receivers()).decode()
+                self.paths[name] = together
+                for mode in TAGS:
+                    self._add(name, mode, "together", together)
+            if (name, "alone") in self._exports:
+                for mode, receiver_fn in receivers().items():
+                    alone = model.export_saved_model(base, receiver_fn, experimental_mode=mode)
+                    self._add(name, mode, "alone", alone.decode())
             results = model.evaluate(once)
             predictions = list(model.predict(once))
         # On one replica, which gets the whole batch, as the export does.
@@ -186,16 +196,18 @@ class Runs:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    return Runs(tmp_path_factory.mktemp("modes"))
+def runs(tmp_path_factory, request):
+    is_full = request.config.option.markexpr == ""
+    return Runs(tmp_path_factory.mktemp("modes"), EXPORTS + MORE_EXPORTS * is_full)
 
 
-NAMES = pytest.mark.parametrize("name", MODELS)
-WAYS = pytest.mark.parametrize("way", ["alone", "together"])
+OF_EXPORTS = pytest.mark.parametrize(
+    ("name", "way"),
+    [*EXPORTS, *(pytest.param(*export, marks=pytest.mark.full) for export in MORE_EXPORTS)],
+)
 
 
-@NAMES
-@WAYS
+@OF_EXPORTS
 @pytest.mark.parametrize("loader", ["functions", "session"])
 def test_the_graph_of_eval_measures_what_evaluate_does(name, way, loader, runs):
     results, predictions, _ = runs.expected[name]
@@ -215,8 +227,7 @@ def in_a_column(predictions):
     return np.array([row["y"] if isinstance(row, dict) else row for row in predictions])
 
 
-@NAMES
-@WAYS
+@OF_EXPORTS
 def test_the_train_op_of_an_export_is_a_step(name, way, runs):
     trained = runs.answers[name, TRAIN, way]["session"]["trained"]
     expected = runs.expected[name][2]
@@ -226,8 +237,7 @@ def test_the_train_op_of_an_export_is_a_step(name, way, runs):
         np.testing.assert_allclose(value, expected[variable], rtol=1e-5, atol=1e-6)
 
 
-@NAMES
-@WAYS
+@OF_EXPORTS
 @pytest.mark.parametrize("loader", ["functions", "session"])
 def test_the_graph_to_serve_predicts(name, way, loader, runs):
     answers = runs.answers[name, PREDICT, way][loader]["serving_default"]
