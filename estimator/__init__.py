@@ -14,6 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from estimator import compat, experimental, export, inputs, tpu
+    from estimator.canned import (
+        BaselineClassifier,
+        BaselineEstimator,
+        BaselineRegressor,
+        DNNClassifier,
+        DNNEstimator,
+        DNNLinearCombinedClassifier,
+        DNNLinearCombinedEstimator,
+        DNNLinearCombinedRegressor,
+        DNNRegressor,
+        LinearClassifier,
+        LinearEstimator,
+        LinearRegressor,
+    )
     from estimator.config.cluster import Cluster, parse_tf_config
     from estimator.config.run_config import RunConfig
     from estimator.config.warm_start_settings import VocabInfo, WarmStartSettings
@@ -61,12 +75,21 @@ if TYPE_CHECKING:
 
 # The module of each public name.
 _HOMES = {
+    "BaselineClassifier": "canned",
+    "BaselineEstimator": "canned",
+    "BaselineRegressor": "canned",
     "BestExporter": "export.exporters",
     "BinaryClassHead": "heads",
     "CheckpointSaverHook": "hooks.stock_hooks",
     "CheckpointSaverListener": "hooks.stock_hooks",
     "Cluster": "config.cluster",
     "CrossShardOptimizer": "optimizer.cross_shard",
+    "DNNClassifier": "canned",
+    "DNNEstimator": "canned",
+    "DNNLinearCombinedClassifier": "canned",
+    "DNNLinearCombinedEstimator": "canned",
+    "DNNLinearCombinedRegressor": "canned",
+    "DNNRegressor": "canned",
     "Estimator": "estimators.estimator",
     "EstimatorSpec": "spec",
     "EvalSpec": "roles.train_eval_specs",
@@ -77,6 +100,9 @@ _HOMES = {
     "GlobalStepWaiterHook": "hooks.stock_hooks",
     "Head": "heads",
     "LatestExporter": "export.exporters",
+    "LinearClassifier": "canned",
+    "LinearEstimator": "canned",
+    "LinearRegressor": "canned",
     "LoggingTensorHook": "hooks.stock_hooks",
     "LogisticRegressionHead": "heads",
     "ModeKeys": "spec",
@@ -114,12 +140,21 @@ _HOMES = {
 }
 
 __all__ = [
+    "BaselineClassifier",
+    "BaselineEstimator",
+    "BaselineRegressor",
     "BestExporter",
     "BinaryClassHead",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "Cluster",
     "CrossShardOptimizer",
+    "DNNClassifier",
+    "DNNEstimator",
+    "DNNLinearCombinedClassifier",
+    "DNNLinearCombinedEstimator",
+    "DNNLinearCombinedRegressor",
+    "DNNRegressor",
     "Estimator",
     "EstimatorSpec",
     "EvalSpec",
@@ -130,6 +165,9 @@ __all__ = [
     "GlobalStepWaiterHook",
     "Head",
     "LatestExporter",
+    "LinearClassifier",
+    "LinearEstimator",
+    "LinearRegressor",
     "LoggingTensorHook",
     "LogisticRegressionHead",
     "ModeKeys",

@@ -29,6 +29,7 @@ FLOORS = {
     "training": 9,
     "estimators": 10,
     "heads": 10,
+    "canned": 11,
     "roles": 11,
     "inputs": 12,
     "tpu": 12,

@@ -36,7 +36,7 @@ OURS = {
     "tf.compat.v1.estimator.tpu.experimental": "estimator.compat.v1.tpu.experimental",
 }
 
-READY_MADE = "a ready-made model: none is here yet"
+READY_MADE = "a ready-made model in the form of compat.v1, or an experimental one: not here yet"
 EMBEDDING = "it distributes tables over the cores of a TPU"
 WITHOUT = {
     "BaselineClassifier": READY_MADE,

@@ -32,17 +32,27 @@ def build_train_op(
     if train_op_fn is not None:
         train_op = train_op_fn(loss)
     else:
-        train_op = _build_minimize(loss, optimizer, trainable_variables)
+        variables = V1.trainable_variables() if trainable_variables is None else trainable_variables
+        train_op = build_minimize(loss, optimizer, variables, V1.train.get_or_create_global_step())
     return train_op if not update_ops else tf.group(train_op, *update_ops)
 
 
-def _build_minimize(loss: tf.Tensor, optimizer: Any, trainable_variables: Any) -> tf.Operation:
+def build_minimize(
+    loss: tf.Tensor, optimizer: Any, variables: Sequence[Any], global_step: tf.Variable | None
+) -> tf.Operation:
+    """Returns an op that takes one step of an optimizer on these variables.
+
+    Args:
+      loss: the loss to minimize.
+      optimizer: a v1, Keras 3 or tf-keras optimizer.
+      variables: the variables.
+      global_step: is incremented, if it is given.
+    """
     if not callable(getattr(optimizer, "apply_gradients", None)):
         raise WrongTypeError(
             f"`optimizer` ({optimizer!r}) must be a Keras optimizer or a "
             "tf.compat.v1.train.Optimizer. For anything else, pass `train_op_fn`."
         )
-    variables = V1.trainable_variables() if trainable_variables is None else trainable_variables
     # Keras 3 variables wrap TensorFlow's.
     variables = [v if isinstance(v, tf.Variable) else v.value for v in variables]
     if not variables:
@@ -50,12 +60,12 @@ def _build_minimize(loss: tf.Tensor, optimizer: Any, trainable_variables: Any) -
             "`trainable_variables` is empty: there is nothing to train. Pass the variables that "
             "the loss depends on."
         )
-    global_step = V1.train.get_or_create_global_step()
     if isinstance(optimizer, V1.train.Optimizer):
         return optimizer.minimize(loss, global_step=global_step, var_list=variables)
     gradients = tf.gradients(loss, variables)
     applied = optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
     ops = [applied] if isinstance(applied, tf.Operation | tf.Tensor) else []
-    if optimizer.iterations is not global_step:  # A tf-keras optimizer may have been given it.
+    # A tf-keras optimizer may count its steps in the global step.
+    if global_step is not None and optimizer.iterations is not global_step:
         ops.append(global_step.assign_add(1))
     return tf.group(*ops)

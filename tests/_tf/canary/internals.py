@@ -1,6 +1,7 @@
 """By entry of `_tf`, the names without promise that it relies on."""
 
 _HOOKS = "tensorflow.compat.v1.train"
+_COLUMNS = "tensorflow.python.feature_column.feature_column_v2"
 _OPS = "tensorflow.python.ops"
 
 INTERNALS = {
@@ -87,6 +88,17 @@ INTERNALS = {
         "tf_keras.src.optimizers.optimizer:_BaseOptimizer.apply_gradients",
         "tf_keras.src.optimizers.legacy.optimizer_v2:OptimizerV2.apply_gradients",
     ),
+    "ColumnInput": (
+        f"{_COLUMNS}:FeatureTransformationCache.get",
+        f"{_COLUMNS}:StateManager.create_variable",
+        f"{_COLUMNS}:StateManager.get_variable",
+        f"{_COLUMNS}:StateManager.add_resource",
+        f"{_COLUMNS}:StateManager.has_resource",
+        f"{_COLUMNS}:StateManager.get_resource",
+        f"{_COLUMNS}:_create_categorical_column_weighted_sum",
+    ),
+    "is_column": (f"{_COLUMNS}:fc_types.FeatureColumn",),
+    "is_dense": (f"{_COLUMNS}:DenseColumn",),
     "last_loss_reduction": ("tensorflow:Graph#_last_loss_reduction",),
     "scaled": (),
     # graph.py

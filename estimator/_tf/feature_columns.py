@@ -1,0 +1,110 @@
+"""Feature columns: TensorFlow ships them, but no longer what called them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.feature_column import feature_column_v2 as _fc
+
+V1 = tf.compat.v1
+
+
+def is_column(value: Any) -> bool:
+    """Returns whether `value` is a column of `tf.feature_column` (2.16 to 2.21)."""
+    return isinstance(value, _fc.fc_types.FeatureColumn)
+
+
+def is_dense(column: Any) -> bool:
+    """Returns whether a column gives a dense tensor; others need an indicator or embedding."""
+    return isinstance(column, _fc.DenseColumn)
+
+
+def is_categorical(column: Any) -> bool:
+    """Returns whether a column gives the ids of categories; a bucketized column gives both."""
+    return isinstance(column, _fc.CategoricalColumn)
+
+
+class ColumnInput:
+    """The features of a batch as columns see them, and the variables of columns.
+
+    Columns take a cache, which computes what several columns share once, and a state manager, which
+    keeps their variables and tables; both have only private names (2.16 to 2.21).
+    """
+
+    def __init__(self, features: Mapping[str, Any]) -> None:
+        """Starts with no variables; they are made in the variable scope of the caller."""
+        # The cache expands the rank of features in place.
+        self._cache = _fc.FeatureTransformationCache(dict(features))
+        self._state = _Variables()
+
+    def dense(self, column: Any) -> tf.Tensor:
+        """Returns a dense column's values: [batch size, number of values]."""
+        if hasattr(column, "create_state"):
+            column.create_state(self._state)
+        values = column.get_dense_tensor(self._cache, self._state)
+        size = column.variable_shape.num_elements()
+        return tf.reshape(values, [tf.shape(values)[0], size])
+
+    def weighted_sum(self, column: Any, units: int, combiner: str) -> tf.Tensor:
+        """Returns a column's part of a linear model: [batch size, units]."""
+        name = f"{scope_name(column)}/weights"
+        zeros = V1.zeros_initializer()
+        if not is_categorical(column):
+            values = self.dense(column)
+            return values @ V1.get_variable(name, [values.shape[1], units], initializer=zeros)
+        if hasattr(column, "create_state"):
+            column.create_state(self._state)
+        weights = V1.get_variable(name, [column.num_buckets, units], initializer=zeros)
+        return _fc._create_categorical_column_weighted_sum(
+            column, self._cache, self._state, combiner, weights
+        )
+
+
+def scope_name(column: Any) -> str:
+    """Returns the part of a variable's name that stands for a column."""
+    return re.sub(r"[^A-Za-z0-9_.\-/]", "_", column.name)
+
+
+class _Variables(_fc.StateManager):
+    """Makes variables and keeps tables, by column."""
+
+    def __init__(self) -> None:
+        self._variables: dict[Any, tf.Variable] = {}
+        self._resources: dict[Any, Any] = {}
+
+    def create_variable(
+        self,
+        feature_column: Any,
+        name: str,
+        shape: Any,
+        dtype: Any = None,
+        trainable: bool = True,
+        use_resource: bool = True,
+        initializer: Any = None,
+    ) -> tf.Variable:
+        del use_resource
+        variable = V1.get_variable(
+            f"{scope_name(feature_column)}/{name}",
+            shape,
+            dtype or tf.float32,
+            initializer,
+            trainable=trainable,
+        )
+        self._variables[feature_column, name] = variable
+        return variable
+
+    def get_variable(self, feature_column: Any, name: str) -> tf.Variable:
+        return self._variables[feature_column, name]
+
+    def add_resource(self, feature_column: Any, name: str, resource: Any) -> Any:
+        self._resources[feature_column, name] = resource
+        return resource
+
+    def has_resource(self, feature_column: Any, name: str) -> bool:
+        return (feature_column, name) in self._resources
+
+    def get_resource(self, feature_column: Any, name: str) -> Any:
+        return self._resources[feature_column, name]

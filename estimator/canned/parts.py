@@ -1,0 +1,247 @@
+"""The parts of ready-made models, and the one way from parts and a head to a `model_fn`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator.canned.columns import build_dense_input, build_linear_logits, checked_columns
+from estimator.canned.layers import HiddenLayers
+from estimator.canned.named_optimizers import NAMED, make_named
+from estimator.config.checks import (
+    WrongTypeError,
+    check_bool,
+    check_choice,
+    check_int,
+    check_number,
+    did_you_mean,
+)
+from estimator.heads.binary_class import BinaryClassHead
+from estimator.heads.head import Head
+from estimator.heads.multi_class import MultiClassHead
+from estimator.heads.train_op import build_minimize
+from estimator.spec import EstimatorSpec, ModeKeys
+
+V1 = tf.compat.v1
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part of a model: the logits that it adds, and how it is trained.
+
+    Attributes:
+      name: the variable scope.
+      build_logits: takes (features, number of logits, whether it trains); returns the logits and
+        the ops that update statistics.
+      optimizer: a name, an optimizer, or a function that returns one.
+      learning_rate: that of an optimizer that is given by name.
+    """
+
+    name: str
+    build_logits: Callable[[Any, int, bool], tuple[tf.Tensor, Sequence[tf.Operation]]]
+    optimizer: Any
+    learning_rate: float
+
+
+def make_model_fn(head: Head, parts: Sequence[Part]) -> Callable[..., EstimatorSpec]:
+    """Returns the `model_fn` of a model whose logits are the sum of those of its parts."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        is_training = mode == ModeKeys.TRAIN
+        all_logits: list[tf.Tensor] = []
+        updates: list[tf.Operation] = []
+        for part in parts:
+            with V1.variable_scope(part.name, reuse=V1.AUTO_REUSE):
+                logits, more = part.build_logits(features, head.logits_dimension, is_training)
+            all_logits.append(logits)
+            updates += more
+        return head.create_estimator_spec(
+            features=features,
+            mode=mode,
+            logits=all_logits[0] if len(all_logits) == 1 else tf.add_n(all_logits),
+            labels=labels,
+            train_op_fn=_build_steps(parts) if is_training else None,
+            update_ops=updates,
+        )
+
+    return model_fn
+
+
+def _build_steps(parts: Sequence[Part]) -> Callable[[tf.Tensor], tf.Operation]:
+    """Returns the `train_op_fn` that takes one step of each part's optimizer."""
+
+    def build(loss: tf.Tensor) -> tf.Operation:
+        with V1.name_scope(None):
+            steps = []
+            for part in parts:
+                variables = V1.trainable_variables(f"{part.name}/")
+                optimizer = _make_optimizer(part, is_first=part is parts[0])
+                steps.append(build_minimize(loss, optimizer, variables, None))
+            with tf.control_dependencies(steps):
+                return V1.train.get_or_create_global_step().assign_add(1).op
+
+    return build
+
+
+def _make_optimizer(part: Part, *, is_first: bool) -> Any:
+    if isinstance(part.optimizer, str):
+        return make_named(part.optimizer, part.learning_rate, counts_itself=not is_first)
+    if callable(part.optimizer) and not hasattr(part.optimizer, "apply_gradients"):
+        return part.optimizer()
+    if isinstance(part.optimizer, V1.train.Optimizer):
+        return part.optimizer
+    # A Keras optimizer belongs to the graph that it is used in first.
+    return type(part.optimizer).from_config(part.optimizer.get_config())
+
+
+def _check_optimizer(argument: str, optimizer: Any) -> None:
+    if isinstance(optimizer, str):
+        check_choice(argument, optimizer, NAMED)
+    elif not callable(optimizer) and not callable(getattr(optimizer, "apply_gradients", None)):
+        raise WrongTypeError(
+            f"`{argument}` ({optimizer!r}) must be an optimizer, a function that returns one, or "
+            f"one of {', '.join(map(repr, NAMED))}."
+        )
+
+
+# --- Parts ----------------------------------------------------------------------------------------
+
+
+def linear_part(
+    columns: Any, optimizer: Any, combiner: str, *, prefix: str = "", max_rate: float = 0.2
+) -> Part:
+    """A linear model of feature columns.
+
+    Args:
+      columns: the feature columns.
+      optimizer: see `Part`.
+      combiner: how the weights of several categories of one example are combined.
+      prefix: what is before the names of the arguments, in errors.
+      max_rate: the learning rate of an optimizer by name is 1 / sqrt(number of columns), at most
+        this.
+    """
+    columns = checked_columns(f"{prefix}feature_columns", columns, only_dense=False)
+    _check_optimizer(f"{prefix}optimizer", optimizer)
+    check_choice(f"{prefix}sparse_combiner", combiner, ("sum", "mean", "sqrtn"))
+
+    def build(features: Any, units: int, is_training: bool) -> tuple[tf.Tensor, Sequence[Any]]:
+        del is_training
+        return build_linear_logits(columns, features, units, combiner), ()
+
+    return Part("linear", build, optimizer, min(max_rate, 1 / math.sqrt(len(columns))))
+
+
+def dnn_part(
+    columns: Any,
+    optimizer: Any,
+    units: Any,
+    layers: tuple[Any, Any, Any],
+    *,
+    prefix: str = "",
+    rate: float = 0.001,
+) -> Part:
+    """A deep model of feature columns.
+
+    Args:
+      columns: the feature columns, all dense.
+      optimizer: see `Part`.
+      units: the number of units of each hidden layer.
+      layers: the activation, the dropout, and whether there is batch normalization.
+      prefix: what is before the names of the arguments, in errors.
+      rate: the learning rate of an optimizer by name.
+    """
+    columns = checked_columns(f"{prefix}feature_columns", columns, only_dense=True)
+    _check_optimizer(f"{prefix}optimizer", optimizer)
+    argument = f"{prefix}hidden_units"
+    if not isinstance(units, list | tuple):
+        raise WrongTypeError(
+            f"`{argument}` ({units!r}) must be a list of integers, one for each hidden layer."
+        )
+    for number in units:
+        check_int(argument, number)
+    activation, dropout, batch_norm = layers
+    hidden = HiddenLayers(
+        tuple(map(int, units)),
+        _checked_activation(f"{prefix}activation_fn", activation),
+        _checked_dropout(f"{prefix}dropout", dropout),
+        batch_norm,
+    )
+    check_bool("batch_norm", batch_norm)
+
+    def build(features: Any, units: int, is_training: bool) -> tuple[tf.Tensor, Sequence[Any]]:
+        return hidden.build_logits(build_dense_input(columns, features), units, is_training)
+
+    return Part("dnn", build, optimizer, rate)
+
+
+def baseline_part(optimizer: Any) -> Part:
+    """A model of the labels alone: the same logits for all examples."""
+    _check_optimizer("optimizer", optimizer)
+
+    def build(features: Any, units: int, is_training: bool) -> tuple[tf.Tensor, Sequence[Any]]:
+        del is_training
+        bias = V1.get_variable("bias", [units], initializer=V1.zeros_initializer())
+        first = tf.nest.flatten(features)[0]
+        size = first.dense_shape[0] if isinstance(first, tf.SparseTensor) else tf.shape(first)[0]
+        return tf.ones([size, 1]) * bias, ()
+
+    return Part("baseline", build, optimizer, 0.3)
+
+
+def _checked_activation(argument: str, activation: Any) -> Callable[[tf.Tensor], tf.Tensor]:
+    if activation is None:
+        return tf.identity
+    if isinstance(activation, str):
+        known = [name for name in dir(tf.nn) if callable(getattr(tf.nn, name))]
+        if activation not in known:
+            raise ValueError(
+                f"`{argument}` ({activation!r}) is not in tf.nn. {did_you_mean(activation, known)}"
+            )
+        return getattr(tf.nn, activation)
+    if not callable(activation):
+        raise WrongTypeError(
+            f"`{argument}` ({activation!r}) must be a function such as tf.nn.relu."
+        )
+    return activation
+
+
+def _checked_dropout(argument: str, dropout: Any) -> float | None:
+    if dropout is None:
+        return None
+    check_number(argument, dropout, minimum=0)
+    if dropout >= 1:
+        raise ValueError(
+            f"`{argument}` ({dropout}) must be below 1: it is the probability that a unit is "
+            "dropped."
+        )
+    return float(dropout)
+
+
+# --- Heads ----------------------------------------------------------------------------------------
+
+
+def make_classifier_head(
+    n_classes: int, weight_column: Any, label_vocabulary: Any, loss_reduction: str
+) -> Head:
+    """Returns the head of a classifier."""
+    check_int("n_classes", n_classes, minimum=2)
+    shared = {
+        "weight_column": weight_column,
+        "label_vocabulary": label_vocabulary,
+        "loss_reduction": loss_reduction,
+    }
+    if n_classes == 2:
+        return BinaryClassHead(**shared)
+    return MultiClassHead(n_classes, **shared)
+
+
+def check_head(head: Any) -> None:
+    """Raises an error unless `head` is one."""
+    if not isinstance(head, Head):
+        raise WrongTypeError(
+            f"`head` ({head!r}) must be an estimator.Head, such as BinaryClassHead()."
+        )

@@ -1,0 +1,103 @@
+"""Ready-made models beside the reference: baselines, optimizers of the user's own, export."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator as est
+from tests.canned import model_cases
+
+V1 = tf.compat.v1
+
+
+def number_input_fn():
+    data = {"x": model_cases.FEATURES["x"]}, model_cases.LABELS["two"]
+    return tf.data.Dataset.from_tensor_slices(data).batch(8).repeat()
+
+
+def once(label):
+    data = {"x": model_cases.FEATURES["x"]}, model_cases.LABELS[label]
+    return lambda: tf.data.Dataset.from_tensor_slices(data).batch(8)
+
+
+def test_a_baseline_takes_the_steps_of_2_15(tmp_path):
+    with est.BaselineClassifier(str(tmp_path)) as model:
+        model.train(number_input_fn, steps=2)
+    found = model_cases.read_variables(str(tmp_path), 2)
+    # What tf.estimator 2.15.1 has after these two steps.
+    expected = {
+        "baseline/bias": [-0.18605211],
+        "global_step": 2,
+        "training/Ftrl/baseline/bias/accumulator": [0.1625],
+        "training/Ftrl/baseline/bias/linear": [0.25],
+        "training/Ftrl/beta": 0.0,
+        "training/Ftrl/decay": 0.0,
+        "training/Ftrl/l1_regularization_strength": 0.0,
+        "training/Ftrl/l2_regularization_strength": 0.0,
+        "training/Ftrl/learning_rate": 0.3,
+        "training/Ftrl/learning_rate_power": -0.5,
+    }
+    assert set(found) == set(expected)
+    for key, value in expected.items():
+        np.testing.assert_allclose(found[key], value, rtol=1e-6, err_msg=key)
+
+
+def test_baselines_learn_the_mean_and_the_shares(tmp_path):
+    with est.BaselineRegressor(str(tmp_path / "number"), optimizer="SGD") as model:
+        model.train(lambda: once("number")().repeat(), steps=40)
+        result = model.evaluate(once("number"))
+        assert result["prediction/mean"] == pytest.approx(result["label/mean"], abs=0.3)
+    head = est.MultiClassHead(5)
+    with est.BaselineEstimator(head, str(tmp_path / "five"), optimizer="Adagrad") as model:
+        model.train(lambda: once("five")().repeat(), steps=40)
+        shares = next(iter(model.predict(once("five"))))["probabilities"]
+    expected = np.bincount(model_cases.LABELS["five"][:, 0], minlength=5) / 40
+    np.testing.assert_allclose(shares, expected, atol=0.08)
+
+
+OPTIMIZERS = {
+    "v1": lambda: V1.train.AdamOptimizer(0.1),
+    "keras": lambda: tf.keras.optimizers.Adam(
+        tf.keras.optimizers.schedules.ExponentialDecay(0.1, 100, 0.9)
+    ),
+    "function": lambda: lambda: est.CrossShardOptimizer(V1.train.AdamOptimizer(0.1)),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_optimizer_of_ones_own_trains_a_model_twice(name, tmp_path):
+    columns = [tf.feature_column.numeric_column("x", [2])]
+    config = est.RunConfig(strategy="mirrored", num_replicas=2, iterations_per_loop=5)
+    with est.DNNLinearCombinedClassifier(
+        str(tmp_path),
+        linear_feature_columns=columns,
+        dnn_feature_columns=columns,
+        dnn_hidden_units=[4],
+        dnn_optimizer=OPTIMIZERS[name](),
+        config=config,
+    ) as model:
+        for _ in range(2):
+            model.train(number_input_fn, steps=15)
+        assert model.train_result.global_step == 30
+        assert model.evaluate(once("two"))["accuracy"] > 0.75
+
+
+def test_a_classifier_exports_what_classifies_examples(tmp_path):
+    columns = [tf.feature_column.numeric_column("x", [2])]
+    receiver_fn = est.export.build_parsing_serving_input_receiver_fn(
+        tf.feature_column.make_parse_example_spec(columns)
+    )
+    with est.LinearClassifier(
+        columns, str(tmp_path / "model"), label_vocabulary=["no", "yes"]
+    ) as model:
+        labels = np.array(["no", "yes"])[model_cases.LABELS["two"]]
+        data = {"x": model_cases.FEATURES["x"]}, labels
+        model.train(lambda: tf.data.Dataset.from_tensor_slices(data).batch(8).repeat(), steps=40)
+        path = model.export_saved_model(str(tmp_path / "export"), receiver_fn)
+    signatures = tf.saved_model.load(path.decode()).signatures
+    assert set(signatures) == {"serving_default", "classification", "regression", "predict"}
+    example = tf.train.Example()
+    example.features.feature["x"].float_list.value.extend([2.0, -2.0])
+    outputs = signatures["serving_default"](tf.constant([example.SerializeToString()]))
+    assert outputs["classes"].numpy().tolist() == [[b"no", b"yes"]]
+    assert outputs["scores"][0, 1] > 0.5

@@ -1,0 +1,120 @@
+"""Ready-made models do what those of tf.estimator 2.15 do, from its checkpoints on."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator as est
+from tests.canned import model_cases
+
+V1 = tf.compat.v1
+FOLDER = pathlib.Path(__file__).parent / "reference"
+ARRAYS = np.load(FOLDER / "models.npz")
+RESULTS = json.loads((FOLDER / "models.json").read_text())
+STRATEGIES = {"none": {}, "mirrored_x2": {"strategy": "mirrored", "num_replicas": 2}}
+
+
+def variables_at(name, step):
+    prefix = f"{name}/{step}/"
+    return {key.removeprefix(prefix): ARRAYS[key] for key in ARRAYS.files if key.startswith(prefix)}
+
+
+def write_checkpoint(values, model_dir, step):
+    """Writes variables as tf.estimator did."""
+    with tf.Graph().as_default(), V1.Session() as session:
+        for key, value in values.items():
+            V1.get_variable(key, initializer=value)
+        session.run(V1.global_variables_initializer())
+        V1.train.Saver().save(session, f"{model_dir}/model.ckpt", global_step=step)
+
+
+def make(name, model_dir, **config):
+    config = est.RunConfig(save_summary_steps=None, log_step_count_steps=None, **config)
+    return model_cases.CASES[name].make(est, model_dir=str(model_dir), config=config)
+
+
+def check_variables(ours, theirs):
+    assert set(ours) == set(theirs)
+    for key, value in theirs.items():
+        assert ours[key].dtype == value.dtype, key
+        np.testing.assert_allclose(ours[key], value, rtol=1e-5, atol=1e-5, err_msg=key)
+
+
+def input_fn(name):
+    label = model_cases.CASES[name].label
+
+    def make(input_context):
+        size = input_context.get_per_replica_batch_size(model_cases.BATCH_SIZE)
+        data = (model_cases.FEATURES, model_cases.LABELS[label])
+        return tf.data.Dataset.from_tensor_slices(data).batch(size).repeat()
+
+    return make
+
+
+def check_results(name, model):
+    case = model_cases.CASES[name]
+    evaluation = model.evaluate(model_cases.eval_input_fn(case.label))
+    theirs = RESULTS[name]["evaluation"]
+    assert set(evaluation) == set(theirs)
+    for key, value in theirs.items():
+        assert evaluation[key] == pytest.approx(value, rel=1e-4, abs=1e-5), key
+    rows = model.predict(model_cases.eval_input_fn(case.label))
+    for row, expected in zip(rows, RESULTS[name]["predictions"], strict=False):
+        assert set(row) == set(expected)
+        for key, value in expected.items():
+            found = row[key].astype(str) if row[key].dtype == object else row[key]
+            if found.dtype.kind == "f":
+                np.testing.assert_allclose(found, value, rtol=1e-4, atol=1e-5, err_msg=key)
+            else:
+                assert found.tolist() == value, key
+
+
+@pytest.mark.parametrize("name", model_cases.CASES)
+def test_twenty_steps_from_a_checkpoint_of_2_15_are_its_steps(name, tmp_path):
+    """Losses are not compared: weights, and so gradients, are."""
+    write_checkpoint(variables_at(name, 0), tmp_path, 0)
+    with make(name, tmp_path, iterations_per_loop=7) as model:
+        model.train(input_fn(name), max_steps=model_cases.NUM_STEPS)
+        ours = model_cases.read_variables(str(tmp_path), model_cases.NUM_STEPS)
+        theirs = variables_at(name, model_cases.NUM_STEPS)
+        if model_cases.CASES[name].is_random:
+            assert set(ours) == set(theirs)
+            return
+        check_variables(ours, theirs)
+        check_results(name, model)
+
+
+@pytest.mark.parametrize(("name", "loop"), [("both_2", 1), ("linear_head", 100)])
+def test_two_replicas_take_the_same_steps(name, loop, tmp_path):
+    write_checkpoint(variables_at(name, 0), tmp_path, 0)
+    with make(name, tmp_path, iterations_per_loop=loop, **STRATEGIES["mirrored_x2"]) as model:
+        model.train(input_fn(name), max_steps=model_cases.NUM_STEPS)
+        ours = model_cases.read_variables(str(tmp_path), model_cases.NUM_STEPS)
+        check_variables(ours, variables_at(name, model_cases.NUM_STEPS))
+
+
+@pytest.mark.parametrize("name", ["both_5", "dnn_dropout"])
+def test_a_new_model_starts_as_in_2_15(name, tmp_path):
+    with make(name, tmp_path) as model:
+        model.train(input_fn(name), max_steps=1)
+    ours, theirs = model_cases.read_variables(str(tmp_path), 0), variables_at(name, 0)
+    assert {key: value.shape for key, value in ours.items()} == {
+        key: value.shape for key, value in theirs.items()
+    }
+    for key, value in theirs.items():
+        # All but kernels and embeddings, which are random.
+        if not key.endswith(("kernel", "embedding_weights")):
+            np.testing.assert_array_equal(ours[key], value, err_msg=key)
+
+
+def test_the_learning_rate_is_that_of_the_checkpoint(tmp_path):
+    values = variables_at("linear_2", 0)
+    values["training/Ftrl/learning_rate"] = np.float32(1e-12)
+    write_checkpoint(values, tmp_path, 0)
+    with make("linear_2", tmp_path) as model:
+        model.train(input_fn("linear_2"), max_steps=2)
+        weights = model.get_variable_value("linear/linear_model/x/weights")
+        np.testing.assert_allclose(weights, 0, atol=1e-6)
