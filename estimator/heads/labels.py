@@ -9,8 +9,6 @@ import tensorflow as tf
 
 from estimator.config.checks import WrongTypeError
 
-_NUMERIC_COLUMN = type(tf.feature_column.numeric_column("any"))
-
 
 def require(values: tf.Tensor, is_right: tf.Tensor, rule: str) -> tf.Tensor:
     """Returns `values`, which raise an error when they are computed if one is not right.
@@ -176,7 +174,9 @@ def weights_of(
 
 def check_weight_column(column: Any) -> None:
     """Raises an error unless it is None, a name or a numeric column."""
-    if column is not None and not isinstance(column, str | _NUMERIC_COLUMN):
+    # The class of a numeric_column has no public name; no other column has these fields.
+    is_numeric = {"key", "normalizer_fn"} <= set(getattr(column, "_fields", ()))
+    if column is not None and not isinstance(column, str) and not is_numeric:
         raise WrongTypeError(
             f"`weight_column` ({column!r}) must be the name of a feature, or a "
             "tf.feature_column.numeric_column."

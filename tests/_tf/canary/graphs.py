@@ -336,3 +336,30 @@ def a_map_runs_on_the_thread_that_asks():
         assert session.run(iterator.get_next()) == 0
         (op,) = (op for op in graph.get_operations() if op.type == "MapDataset")
         assert op.get_attr("use_inter_op_parallelism") is False
+
+
+@checks("is_column")
+def a_numeric_column_is_a_column():
+    assert _tf.is_column(tf.feature_column.numeric_column("x"))
+    assert not _tf.is_column("x")
+
+
+@checks("is_dense")
+def a_column_of_categories_is_not_dense():
+    ids = tf.feature_column.categorical_column_with_identity("id", 3)
+    assert not _tf.is_dense(ids)
+    assert _tf.is_dense(tf.feature_column.indicator_column(ids))
+
+
+@checks("ColumnInput")
+def columns_give_numbers_and_weighted_sums():
+    words = tf.feature_column.categorical_column_with_vocabulary_list("word", ["a", "b"])
+    embedding = tf.feature_column.embedding_column(words, 2)
+    with tf.Graph().as_default(), V1.Session() as session:
+        given = _tf.ColumnInput({"word": tf.constant([["b"], ["?"]])})
+        dense, total = given.dense(embedding), given.weighted_sum(words, 3, "sum")
+        weights = [v for v in V1.global_variables() if v.op.name == "word/weights"]
+        session.run([V1.global_variables_initializer(), V1.tables_initializer()])
+        session.run(weights[0].assign([[1, 1, 1], [2, 2, 2]]))
+        assert session.run(dense).shape == (2, 2)
+        assert session.run(total).tolist() == [[2, 2, 2], [0, 0, 0]]
