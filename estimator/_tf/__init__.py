@@ -68,6 +68,7 @@ from estimator._tf.keras import (
     keras_policy,
     metric_variables,
     tf_keras_names_by_thread,
+    unscaled_keras_losses,
 )
 from estimator._tf.optimizers import keras_optimizers_in_graphs
 from estimator._tf.random import (

@@ -6,7 +6,7 @@ import collections
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -74,6 +74,30 @@ def keras_policy(name: str) -> Iterator[None]:
                 continue
             stack.callback(module.set_global_policy, module.global_policy())
             module.set_global_policy(name)
+        yield
+
+
+@contextlib.contextmanager
+def unscaled_keras_losses(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """Inside, a loss of Keras 3 is that of the replica's batch, not divided by the replicas.
+
+    Keras divides what its loss classes reduce, and what layers add in a Model, by the number of
+    replicas, as its optimizers sum gradients. Here their mean is applied (`mean_gradients`), so a
+    step would be too small by that factor, and so would the loss that is reported.
+    `keras.src.losses.loss` of Keras 3.12 to 3.15.
+    """
+    module = sys.modules.get("keras.src.losses.loss")
+
+    def unscaled(original: Callable) -> Callable:
+        def scale(value: Any) -> Any:
+            return value if tf.distribute.get_strategy() is strategy else original(value)
+
+        return scale
+
+    with contextlib.ExitStack() as stack:
+        for name in ("scale_loss_for_distribution", "unscale_loss_for_distribution"):
+            if hasattr(module, name):
+                stack.enter_context(patched(module, name, unscaled))
         yield
 
 

@@ -37,6 +37,7 @@ def building(
         _on_host(strategy),
         strategy.scope(),
         _tf.mean_gradients(strategy),
+        _tf.unscaled_keras_losses(strategy),
         contextlib.nullcontext() if has_ps else _tf.sync_replicas_in_line(),
         _tf.hashable_tensors(),
         _tf.variables_are_true(),

@@ -78,6 +78,7 @@ PATCHES = {
     "sync_replicas_in_line": _tf.sync_replicas_in_line,
     "sync_replicas_refused": lambda: _tf.sync_replicas_refused("no"),
     "tf_keras_names_by_thread": _tf.tf_keras_names_by_thread,
+    "unscaled_keras_losses": lambda: _tf.unscaled_keras_losses(mirrored()),
     "variables_are_true": lambda: after_disable_v2_behavior(_tf.variables_are_true),
 }
 ABSENT = object()

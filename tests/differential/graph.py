@@ -235,6 +235,10 @@ def build_loss(program, logits, labels, features, mode):
             features["weights"],
             reduction=reductions.SUM if kind == "v1_sum" else reductions.SUM_BY_NONZERO_WEIGHTS,
         )
+    elif kind in ("k_mean", "k_weighted"):
+        make_loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        weights = features["weights"] if kind == "k_weighted" else None
+        loss = make_loss(labels, logits, sample_weight=weights)
     else:
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
         if kind == "per_example" and mode == est.ModeKeys.EVAL:

@@ -57,6 +57,8 @@ def loss_of(program, weights, logits, labels, features):
         loss = tf.reduce_sum(losses * given)
         if program.loss == "v1_weighted":
             loss = loss / max(np.count_nonzero(given), 1)
+    elif program.loss == "k_weighted":  # The mean over examples, whatever their weights.
+        loss = tf.reduce_mean(losses * features["weights"])
     else:
         loss = tf.reduce_sum(losses) if program.loss == "sum" else tf.reduce_mean(losses)
     if program.l2:

@@ -24,7 +24,7 @@ LAYERS = (
     "dense_in_function",
 )
 EMBEDDINGS = (None, "v1", "keras")
-LOSSES = ("mean", "sum", "v1_weighted", "v1_sum", "per_example", "shape_1")
+LOSSES = ("mean", "sum", "v1_weighted", "v1_sum", "k_mean", "k_weighted", "per_example", "shape_1")
 METRICS = ("v1_mean", "v1_weighted", "v1_accuracy", "v1_mse", "k_mean", "k_accuracy", "k_mse")
 STRATEGIES = {
     None: 1,

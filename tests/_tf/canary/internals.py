@@ -164,6 +164,10 @@ INTERNALS = {
         "tf_keras.src.engine.base_layer_utils:v2_dtype_behavior_enabled",
         "keras.mixed_precision:set_global_policy",
     ),
+    "unscaled_keras_losses": (
+        "keras.src.losses.loss:scale_loss_for_distribution",
+        "keras.src.losses.loss:unscale_loss_for_distribution",
+    ),
     "metric_variables": ("keras.src.backend:Variable.value",),
     # optimizers.py
     "keras_optimizers_in_graphs": (

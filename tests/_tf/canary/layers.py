@@ -71,6 +71,28 @@ def layers_have_the_policy():
     assert keras.layers.Dense(1).compute_dtype == "float32"
 
 
+@checks("unscaled_keras_losses")
+def a_loss_is_that_of_the_replicas_batch():
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+    square = keras.losses.MeanSquaredError()
+
+    def losses():
+        def compute():
+            one = tf.ones([2, 1])
+            return square(one, 3 * one), keras.losses.Huber()(one, 3 * one)
+
+        config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+        with tf.Graph().as_default(), strategy.scope():
+            made = strategy.run(compute)
+            session = tf.compat.v1.Session(config=config)
+        with session:
+            return [session.run(strategy.experimental_local_results(part)) for part in made]
+
+    assert losses() == [(2.0, 2.0), (0.75, 0.75)]
+    with _tf.unscaled_keras_losses(strategy):
+        assert losses() == [(4.0, 4.0), (1.5, 1.5)]
+
+
 @checks("metric_variables")
 def a_metric_has_variables_of_tensorflow():
     with tf.Graph().as_default():
