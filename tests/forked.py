@@ -91,6 +91,16 @@ class Program:
             return again.read()
 
 
+def run_text(text, *arguments, **environment):
+    """Runs a program, given as its text, to its end; returns what it has written to stdout."""
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+        file.write(text)
+        file.flush()
+        with Program(file.name, *arguments, **environment) as program:
+            assert program.status() == 0, program.err[-3000:]
+            return program.out
+
+
 @functools.cache
 def _servers():
     """Returns an endless iterator over the servers in turn."""

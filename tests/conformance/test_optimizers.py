@@ -1,8 +1,5 @@
 """Strategy x optimizer x loop size: the weights are those of one replica, computed by hand."""
 
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
@@ -11,6 +8,7 @@ import tf_keras
 
 import estimator as est
 from tests.conformance import cases
+from tests.forked import run_text
 
 RATE = 0.5
 # Large, so that where an optimizer adds its epsilon shows in the weights.
@@ -122,10 +120,7 @@ for optimizer, loop in (("v1_adam", 100), ("keras_adam", 1)):
 
 @pytest.mark.slow
 def test_a_mirrored_strategy_made_eagerly_does_as_its_name(tmp_path):
-    command = [sys.executable, "-c", EAGER_OBJECT, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("matches") == 2
+    assert run_text(EAGER_OBJECT, tmp_path).count("matches") == 2
 
 
 @pytest.mark.each_value

@@ -1,13 +1,13 @@
 import concurrent.futures
 import os
 import pathlib
-import subprocess
-import sys
+import signal
 
 import pytest
 import tensorflow as tf
 
 from estimator.export import directory
+from tests.forked import Program
 
 
 def at(seconds):
@@ -149,13 +149,13 @@ def test_extra_assets_are_copied_to_their_places(tmp_path):
 # --- Processes that are killed -------------------------------------------------------------------
 
 KILLED = """
-import sys
+import signal, sys
 from estimator.export import directory
 
 def write(path):
     open(path + "/half", "w").close()
     print("writing", flush=True)
-    sys.stdin.read()
+    signal.pause()
 
 directory.write_numbered_dir(sys.argv[1], write, lambda: 1000.0)
 """
@@ -163,13 +163,15 @@ directory.write_numbered_dir(sys.argv[1], write, lambda: 1000.0)
 
 def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path):
     base = tmp_path / "base"
-    command = [sys.executable, "-c", KILLED, str(base)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"writing\n"
+    program = tmp_path / "program.py"
+    program.write_text(KILLED)
+    with Program(str(program), base) as process:
+        process.wait_for("writing\n")
         (unfinished,) = os.listdir(base)
         directory.write_numbered_dir(str(base), write_nothing, at(2000))
         assert sorted(os.listdir(base)) == ["2000", unfinished]  # It may still come to its end.
-        process.kill()
+        process.send(signal.SIGKILL)
+        assert process.status() == -signal.SIGKILL
     directory.write_numbered_dir(str(base), write_nothing, at(1010))
     assert sorted(os.listdir(base)) == ["2000", "2001", unfinished]  # It is too new to tell.
     directory.write_numbered_dir(str(base), write_nothing, at(2001))

@@ -1,11 +1,9 @@
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from input_pipelines import mnist
+from tests.forked import Program
 
 NUM_TRAIN, NUM_TEST = 4000, 1000
 
@@ -121,15 +119,15 @@ def test_workers_share_the_examples_without_overlap(make_input_fn, num_workers):
 def test_two_processes_may_prepare_the_same_folder_at_once(tmp_path):
     code = (
         "from input_pipelines import mnist\n"
-        f"builder = mnist.prepare('mnist_5k', {str(tmp_path)!r})\n"
+        f"builder = mnist.prepare('mnist_5k', {str(tmp_path / 'data')!r})\n"
         "print(sum(1 for _ in mnist.read_examples(builder, 'test')))"
     )
-    processes = [
-        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    last_lines = [process.communicate()[0].splitlines()[-1] for process in processes]
-    assert last_lines == ["1000", "1000"]
+    program = tmp_path / "program.py"
+    program.write_text(code)
+    with Program(str(program)) as one, Program(str(program)) as other:
+        for process in (one, other):
+            assert process.status() == 0, process.err
+            assert process.out.splitlines()[-1] == "1000"
 
 
 def test_an_unknown_data_set_is_refused_by_name(tmp_path):

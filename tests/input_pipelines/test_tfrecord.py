@@ -8,6 +8,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from input_pipelines import mnist, tfrecord
+from tests.forked import Program
 
 
 def make_examples(num_examples):
@@ -107,12 +108,9 @@ def test_a_pattern_without_files_is_refused(tmp_path):
 
 def test_the_command_writes_a_split(tmp_path, data_dir):
     output = tmp_path / "test.tfrecord"
-    subprocess.run(
-        [sys.executable, "-m", "input_pipelines.tfrecord"]
-        + ["--dataset=mnist_5k", "--split=test[:50]", f"--output={output}", "--num_files=2"]
-        + [f"--data_dir={data_dir}"],
-        check=True,
-    )
+    flags = ["--dataset=mnist_5k", "--split=test[:50]", f"--output={output}", "--num_files=2"]
+    with Program(tfrecord.__file__, *flags, f"--data_dir={data_dir}") as program:
+        assert program.status() == 0, program.err
     assert sorted(os.listdir(tmp_path)) == [f"test.tfrecord-0000{i}-of-00002" for i in range(2)]
     labels = read_labels(tfrecord.make_input_fn(f"{output}-*"))
     assert len(labels) == 50

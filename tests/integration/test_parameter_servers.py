@@ -37,7 +37,7 @@ def test_workers_train_at_their_own_pace_and_ps_tasks_end_with_the_chief(tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("num_workers", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_a_worker_with_two_devices_makes_what_one_process_makes_of_the_batch(tmp_path, num_workers):
     with Cluster(PROGRAM, "devices_and_ps", tmp_path, worker=num_workers, ps=2) as cluster:
         with worker_run.make_model(str(tmp_path / "one")) as line:

@@ -53,7 +53,14 @@ def model_fn(features, labels, mode):
     )
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+# The tables in tests/conformance have more of these.
+MORE = ("one_device object", "mirrored x3")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.full) if name in MORE else name for name in STRATEGIES],
+)
 def test_every_verb_works_and_every_step_is_exact(tmp_path, name):
     config = est.tpu.RunConfig(
         tpu_config=est.tpu.TPUConfig(iterations_per_loop=5),

@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 import types
 
 import pytest
@@ -17,6 +15,7 @@ from estimator.runtime.strategy import (
     start_eager_context,
 )
 from estimator.spec import ModeKeys
+from tests.forked import run_text
 
 MODES = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
 
@@ -98,9 +97,7 @@ def test_eager_code_after_training_may_name_a_device_that_is_not_there(name, tmp
         "est.Estimator(Model(), sys.argv[2], config).train(numbers(), steps=1)\n"
         "tf.distribute.MirroredStrategy(['/cpu:0', '/cpu:1'])\n"
     )
-    environment = {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ":".join(filter(None, sys.path))}
-    command = [sys.executable, "-c", program, name, str(tmp_path)]
-    subprocess.run(command, check=True, env=environment)
+    run_text(program, name, tmp_path)
 
 
 def test_a_strategy_object_that_was_made_eagerly_gets_its_cpus():
@@ -128,8 +125,7 @@ def test_making_a_strategy_leaves_the_eager_context_alone():
         "    cpu, [tf.config.LogicalDeviceConfiguration()] * 3)\n"
         "assert len(tf.config.list_logical_devices('CPU')) == 3\n"
     )
-    environment = {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ":".join(filter(None, sys.path))}
-    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+    run_text(program)
 
 
 @pytest.mark.usefixtures("_no_gpu")
