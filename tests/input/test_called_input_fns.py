@@ -83,6 +83,7 @@ def test_an_array_is_a_tensor_of_known_shape():
     assert endless.shape.as_list() == [2, 2, 3]
 
 
+@pytest.mark.each_value
 @KINDS
 @pytest.mark.parametrize("iterations_per_loop", [1, 4])
 def test_an_input_fn_around_it_trains_evaluates_and_predicts(make, iterations_per_loop, tmp_path):

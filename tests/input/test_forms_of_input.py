@@ -100,7 +100,7 @@ def dataset_of(write, count=12, batch_size=2):
     return data.map(lambda x: (write(x), -x))
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @LOOPS
 @STRATEGIES
 @pytest.mark.parametrize("form", FORMS)
@@ -120,7 +120,7 @@ def test_a_dataset_of_any_form_trains_evaluates_and_predicts(
     assert [row["double"] for row in rows] == list(range(0, 22, 2))
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @LOOPS
 @STRATEGIES
 @pytest.mark.parametrize("form", ["tensor", "dict", "nested", "sparse", "ragged", "string"])

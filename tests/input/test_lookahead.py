@@ -27,6 +27,7 @@ def steps_of(dataset, num_replicas, flat):
     return steps, first_news
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("num_replicas", [1, 2, 3])
 @pytest.mark.parametrize("num_batches", [0, 1, 2, 3, 6, 7])
 def test_whole_steps_in_their_order_and_what_is_too_little_for_one_left_out(

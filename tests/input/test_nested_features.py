@@ -117,6 +117,7 @@ def check_every_verb(model_dir, read, make_input_fn, strategy, loop):
     assert [row["x"] for row in trained.predict(make_input_fn(5))] == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.each_value
 @STRATEGIES
 @pytest.mark.parametrize(("form", "loop"), list(zip(FORMS, itertools.cycle([1, 100]))))
 def test_features_of_any_structure_go_through_every_verb(tmp_path, strategy, loop, form):
@@ -128,6 +129,7 @@ def test_features_of_any_structure_go_through_every_verb(tmp_path, strategy, loo
     check_every_verb(tmp_path, read, make_input_fn, strategy, loop)
 
 
+@pytest.mark.each_value
 @LOOPS
 @STRATEGIES
 def test_a_python_generator_is_an_input(tmp_path, strategy, loop):

@@ -166,7 +166,7 @@ def test_what_tensorflow_does_with_a_batch_does_not_reach_the_array():
 # --- In an estimator -----------------------------------------------------------------------------
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 4])
 @pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -209,6 +209,7 @@ def mean_model_fn(features, labels, mode):
     return est.EstimatorSpec(mode, features, loss, train_op, metrics)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 100])
 @pytest.mark.parametrize("strategy", [{}, {"strategy": "mirrored", "num_replicas": 2}], ids=str)
 def test_every_verb_takes_it(tmp_path, loop, strategy):

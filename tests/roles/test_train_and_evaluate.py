@@ -78,6 +78,7 @@ class Recorder(est.Exporter):
 # When it evaluates.
 
 
+@pytest.mark.each_value
 @LOOPS
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_checkpoint_and_the_last_are_evaluated_exactly_once(

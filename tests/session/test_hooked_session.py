@@ -121,7 +121,7 @@ def test_an_error_in_training_keeps_end_from_being_called(tmp_path, iterations_p
     assert hook.calls == ["begin", "after_create_session 0", "before_run"]
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @LOOPS
 @pytest.mark.parametrize("limit", [{}, {"steps": 100}, {"max_steps": 50}])
 @pytest.mark.parametrize("kind", ["num_steps", "last_step"])
@@ -207,6 +207,7 @@ def test_an_error_that_the_coordinator_is_told_of_is_raised_and_not_saved(
     assert checkpoint_steps(str(tmp_path)) == [0]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("strategy", [None, "mirrored"])
 @pytest.mark.parametrize(
     ("iterations_per_loop", "expected"),
