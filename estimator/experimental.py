@@ -1,5 +1,6 @@
 """The names of `tf.estimator.experimental`."""
 
+from estimator.canned.logit_fns import dnn_logit_fn_builder, linear_logit_fn_builder
 from estimator.export import build_raw_supervised_input_receiver_fn
 from estimator.hooks.early_stopping import (
     make_early_stopping_hook,
@@ -16,6 +17,8 @@ __all__ = [
     "InMemoryEvaluatorHook",
     "build_raw_supervised_input_receiver_fn",
     "call_logit_fn",
+    "dnn_logit_fn_builder",
+    "linear_logit_fn_builder",
     "make_early_stopping_hook",
     "make_stop_at_checkpoint_step_hook",
     "stop_if_higher_hook",

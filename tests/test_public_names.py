@@ -36,27 +36,13 @@ OURS = {
     "tf.compat.v1.estimator.tpu.experimental": "estimator.compat.v1.tpu.experimental",
 }
 
-READY_MADE = "a ready-made model in the form of compat.v1, or an experimental one: not here yet"
+READY_MADE = "an experimental ready-made model: none is here yet"
 EMBEDDING = "it distributes tables over the cores of a TPU"
 WITHOUT = {
-    "BaselineClassifier": READY_MADE,
-    "BaselineEstimator": READY_MADE,
-    "BaselineRegressor": READY_MADE,
-    "DNNClassifier": READY_MADE,
-    "DNNEstimator": READY_MADE,
-    "DNNLinearCombinedClassifier": READY_MADE,
-    "DNNLinearCombinedEstimator": READY_MADE,
-    "DNNLinearCombinedRegressor": READY_MADE,
-    "DNNRegressor": READY_MADE,
     "KMeans": READY_MADE,
-    "LinearClassifier": READY_MADE,
-    "LinearEstimator": READY_MADE,
-    "LinearRegressor": READY_MADE,
     "LinearSDCA": READY_MADE,
     "RNNClassifier": READY_MADE,
     "RNNEstimator": READY_MADE,
-    "dnn_logit_fn_builder": READY_MADE,
-    "linear_logit_fn_builder": READY_MADE,
     "tpu.experimental": EMBEDDING,
     "tpu.experimental.EmbeddingConfigSpec": EMBEDDING,
 }

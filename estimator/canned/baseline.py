@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from estimator.canned.parts import baseline_part, check_head, make_classifier_head, make_model_fn
+from estimator.canned.parts import (
+    Form,
+    baseline_part,
+    check_head,
+    make_classifier_head,
+    make_model_fn,
+)
 from estimator.config.run_config import RunConfig
 from estimator.estimators.estimator import Estimator
 from estimator.heads.head import Head
@@ -14,6 +20,8 @@ from estimator.heads.regression import RegressionHead
 
 class BaselineEstimator(Estimator):
     """Predicts the same for all examples, with any head."""
+
+    _form = Form()
 
     def __init__(
         self,
@@ -24,7 +32,9 @@ class BaselineEstimator(Estimator):
     ) -> None:
         """Checks the arguments, which are as in `LinearEstimator`; builds nothing."""
         check_head(head)
-        super().__init__(make_model_fn(head, [baseline_part(optimizer)]), model_dir, config)
+        super().__init__(
+            make_model_fn(head, [baseline_part(optimizer, self._form)]), model_dir, config
+        )
 
 
 class BaselineClassifier(BaselineEstimator):

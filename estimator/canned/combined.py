@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.canned.parts import (
+    Form,
     check_head,
     dnn_part,
     linear_part,
@@ -22,6 +23,8 @@ from estimator.heads.regression import RegressionHead
 
 class DNNLinearCombinedEstimator(Estimator):
     """A wide-and-deep model of feature columns, with any head."""
+
+    _form = Form()
 
     def __init__(  # noqa: PLR0913 - the documented signature
         self,
@@ -52,14 +55,23 @@ class DNNLinearCombinedEstimator(Estimator):
         parts = []
         if dnn_feature_columns:
             layers = dnn_activation_fn, dnn_dropout, batch_norm
-            units = dnn_hidden_units
-            parts.append(dnn_part(dnn_feature_columns, dnn_optimizer, units, layers, prefix="dnn_"))
+            parts.append(
+                dnn_part(
+                    dnn_feature_columns,
+                    dnn_optimizer,
+                    dnn_hidden_units,
+                    layers,
+                    self._form,
+                    prefix="dnn_",
+                )
+            )
         if linear_feature_columns:
             parts.append(
                 linear_part(
                     linear_feature_columns,
                     linear_optimizer,
                     linear_sparse_combiner,
+                    self._form,
                     prefix="linear_",
                     max_rate=0.005,
                 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.canned.parts import check_head, dnn_part, make_classifier_head, make_model_fn
+from estimator.canned.parts import Form, check_head, dnn_part, make_classifier_head, make_model_fn
 from estimator.config.run_config import RunConfig
 from estimator.estimators.estimator import Estimator
 from estimator.heads.head import Head
@@ -16,6 +16,8 @@ from estimator.heads.regression import RegressionHead
 
 class DNNEstimator(Estimator):
     """A deep model of feature columns, with any head."""
+
+    _form = Form()
 
     def __init__(  # noqa: PLR0913 - the documented signature
         self,
@@ -49,7 +51,7 @@ class DNNEstimator(Estimator):
         """
         check_head(head)
         layers = activation_fn, dropout, batch_norm
-        part = dnn_part(feature_columns, optimizer, hidden_units, layers)
+        part = dnn_part(feature_columns, optimizer, hidden_units, layers, self._form)
         super().__init__(
             make_model_fn(head, [part]), model_dir, config, warm_start_from=warm_start_from
         )

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from estimator.canned.parts import check_head, linear_part, make_classifier_head, make_model_fn
+from estimator.canned.parts import (
+    Form,
+    check_head,
+    linear_part,
+    make_classifier_head,
+    make_model_fn,
+)
 from estimator.config.run_config import RunConfig
 from estimator.estimators.estimator import Estimator
 from estimator.heads.head import Head
@@ -14,6 +20,8 @@ from estimator.heads.regression import RegressionHead
 
 class LinearEstimator(Estimator):
     """A linear model of feature columns, with any head."""
+
+    _form = Form()
 
     def __init__(
         self,
@@ -42,7 +50,7 @@ class LinearEstimator(Estimator):
           TypeError, ValueError: an argument is invalid.
         """
         check_head(head)
-        part = linear_part(feature_columns, optimizer, sparse_combiner)
+        part = linear_part(feature_columns, optimizer, sparse_combiner, self._form)
         super().__init__(
             make_model_fn(head, [part]), model_dir, config, warm_start_from=warm_start_from
         )

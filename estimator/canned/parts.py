@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
@@ -30,6 +31,30 @@ V1 = tf.compat.v1
 
 
 @dataclasses.dataclass(frozen=True)
+class Form:
+    """How the models of `tf.estimator` and of `tf.compat.v1.estimator` differ.
+
+    Attributes:
+      make_optimizer: takes an optimizer's name, its learning rate and `counts_itself`.
+      dnn_rate: the learning rate of a deep model's optimizer that is given by name.
+      partitions: whether variables are partitioned over ps tasks.
+      partitioner: how; None for the default.
+    """
+
+    make_optimizer: Callable[..., Any] = make_named
+    dnn_rate: float = 0.001
+    partitions: bool = False
+    partitioner: Any = None
+
+    def partitioner_of(self, config: Any) -> Any:
+        """Returns what divides variables; None if nothing does, as under a strategy."""
+        if not self.partitions or tf.distribute.has_strategy():
+            return None
+        num_partitions = max(1, config.num_ps_replicas)
+        return self.partitioner or V1.min_max_variable_partitioner(num_partitions)
+
+
+@dataclasses.dataclass(frozen=True)
 class Part:
     """A part of a model: the logits that it adds, and how it is trained.
 
@@ -39,23 +64,26 @@ class Part:
         the ops that update statistics.
       optimizer: a name, an optimizer, or a function that returns one.
       learning_rate: that of an optimizer that is given by name.
+      form: the form of the model.
     """
 
     name: str
     build_logits: Callable[[Any, int, bool], tuple[tf.Tensor, Sequence[tf.Operation]]]
     optimizer: Any
     learning_rate: float
+    form: Form
 
 
 def make_model_fn(head: Head, parts: Sequence[Part]) -> Callable[..., EstimatorSpec]:
     """Returns the `model_fn` of a model whose logits are the sum of those of its parts."""
 
-    def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> EstimatorSpec:
         is_training = mode == ModeKeys.TRAIN
         all_logits: list[tf.Tensor] = []
         updates: list[tf.Operation] = []
         for part in parts:
-            with V1.variable_scope(part.name, reuse=V1.AUTO_REUSE):
+            partitioner = part.form.partitioner_of(config)
+            with V1.variable_scope(part.name, reuse=V1.AUTO_REUSE, partitioner=partitioner):
                 logits, more = part.build_logits(features, head.logits_dimension, is_training)
             all_logits.append(logits)
             updates += more
@@ -64,32 +92,39 @@ def make_model_fn(head: Head, parts: Sequence[Part]) -> Callable[..., EstimatorS
             mode=mode,
             logits=all_logits[0] if len(all_logits) == 1 else tf.add_n(all_logits),
             labels=labels,
-            train_op_fn=_build_steps(parts) if is_training else None,
+            train_op_fn=_build_steps(parts, config) if is_training else None,
             update_ops=updates,
         )
 
     return model_fn
 
 
-def _build_steps(parts: Sequence[Part]) -> Callable[[tf.Tensor], tf.Operation]:
+def _build_steps(parts: Sequence[Part], config: Any) -> Callable[[tf.Tensor], tf.Operation]:
     """Returns the `train_op_fn` that takes one step of each part's optimizer."""
 
+    def partitions(part: Part) -> bool:
+        return part.form.partitioner_of(config) is not None
+
     def build(loss: tf.Tensor) -> tf.Operation:
-        with V1.name_scope(None):
-            steps = []
-            for part in parts:
-                variables = V1.trainable_variables(f"{part.name}/")
-                optimizer = _make_optimizer(part, is_first=part is parts[0])
+        steps = []
+        for part in parts:
+            variables = V1.trainable_variables(f"{part.name}/")
+            optimizer = _make_optimizer(part, is_first=part is parts[0])
+            # Where variables are partitioned, 2.15 made optimizers in the part's scope, from which
+            # the slots' names in checkpoints derive.
+            in_scope = V1.variable_scope(part.name, reuse=V1.AUTO_REUSE)
+            with in_scope if partitions(part) else contextlib.nullcontext():
                 steps.append(build_minimize(loss, optimizer, variables, None))
-            with tf.control_dependencies(steps):
-                return V1.train.get_or_create_global_step().assign_add(1).op
+        with tf.control_dependencies(steps):
+            return V1.train.get_or_create_global_step().assign_add(1).op
 
     return build
 
 
 def _make_optimizer(part: Part, *, is_first: bool) -> Any:
     if isinstance(part.optimizer, str):
-        return make_named(part.optimizer, part.learning_rate, counts_itself=not is_first)
+        make = part.form.make_optimizer
+        return make(part.optimizer, part.learning_rate, counts_itself=not is_first)
     if callable(part.optimizer) and not hasattr(part.optimizer, "apply_gradients"):
         return part.optimizer()
     if isinstance(part.optimizer, V1.train.Optimizer):
@@ -112,7 +147,13 @@ def _check_optimizer(argument: str, optimizer: Any) -> None:
 
 
 def linear_part(
-    columns: Any, optimizer: Any, combiner: str, *, prefix: str = "", max_rate: float = 0.2
+    columns: Any,
+    optimizer: Any,
+    combiner: str,
+    form: Form,
+    *,
+    prefix: str = "",
+    max_rate: float = 0.2,
 ) -> Part:
     """A linear model of feature columns.
 
@@ -120,6 +161,7 @@ def linear_part(
       columns: the feature columns.
       optimizer: see `Part`.
       combiner: how the weights of several categories of one example are combined.
+      form: the form of the model.
       prefix: what is before the names of the arguments, in errors.
       max_rate: the learning rate of an optimizer by name is 1 / sqrt(number of columns), at most
         this.
@@ -132,7 +174,7 @@ def linear_part(
         del is_training
         return build_linear_logits(columns, features, units, combiner), ()
 
-    return Part("linear", build, optimizer, min(max_rate, 1 / math.sqrt(len(columns))))
+    return Part("linear", build, optimizer, min(max_rate, 1 / math.sqrt(len(columns))), form)
 
 
 def dnn_part(
@@ -140,9 +182,9 @@ def dnn_part(
     optimizer: Any,
     units: Any,
     layers: tuple[Any, Any, Any],
+    form: Form,
     *,
     prefix: str = "",
-    rate: float = 0.001,
 ) -> Part:
     """A deep model of feature columns.
 
@@ -151,8 +193,8 @@ def dnn_part(
       optimizer: see `Part`.
       units: the number of units of each hidden layer.
       layers: the activation, the dropout, and whether there is batch normalization.
+      form: the form of the model.
       prefix: what is before the names of the arguments, in errors.
-      rate: the learning rate of an optimizer by name.
     """
     columns = checked_columns(f"{prefix}feature_columns", columns, only_dense=True)
     _check_optimizer(f"{prefix}optimizer", optimizer)
@@ -175,10 +217,10 @@ def dnn_part(
     def build(features: Any, units: int, is_training: bool) -> tuple[tf.Tensor, Sequence[Any]]:
         return hidden.build_logits(build_dense_input(columns, features), units, is_training)
 
-    return Part("dnn", build, optimizer, rate)
+    return Part("dnn", build, optimizer, form.dnn_rate, form)
 
 
-def baseline_part(optimizer: Any) -> Part:
+def baseline_part(optimizer: Any, form: Form) -> Part:
     """A model of the labels alone: the same logits for all examples."""
     _check_optimizer("optimizer", optimizer)
 
@@ -189,7 +231,7 @@ def baseline_part(optimizer: Any) -> Part:
         size = first.dense_shape[0] if isinstance(first, tf.SparseTensor) else tf.shape(first)[0]
         return tf.ones([size, 1]) * bias, ()
 
-    return Part("baseline", build, optimizer, 0.3)
+    return Part("baseline", build, optimizer, 0.3, form)
 
 
 def _checked_activation(argument: str, activation: Any) -> Callable[[tf.Tensor], tf.Tensor]:

@@ -4,6 +4,20 @@ The Estimator is the same as elsewhere, and has `export_savedmodel`, too.
 """
 
 from estimator import experimental, export, inputs, tpu
+from estimator.canned.v1_models import (
+    BaselineClassifier,
+    BaselineEstimator,
+    BaselineRegressor,
+    DNNClassifier,
+    DNNEstimator,
+    DNNLinearCombinedClassifier,
+    DNNLinearCombinedEstimator,
+    DNNLinearCombinedRegressor,
+    DNNRegressor,
+    LinearClassifier,
+    LinearEstimator,
+    LinearRegressor,
+)
 from estimator.config.run_config import RunConfig
 from estimator.config.warm_start_settings import VocabInfo, WarmStartSettings
 from estimator.estimators.estimator import Estimator
@@ -47,10 +61,19 @@ from estimator.roles.train_eval_specs import EvalSpec, TrainSpec
 from estimator.spec import EstimatorSpec, ModeKeys
 
 __all__ = [
+    "BaselineClassifier",
+    "BaselineEstimator",
+    "BaselineRegressor",
     "BestExporter",
     "BinaryClassHead",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
+    "DNNClassifier",
+    "DNNEstimator",
+    "DNNLinearCombinedClassifier",
+    "DNNLinearCombinedEstimator",
+    "DNNLinearCombinedRegressor",
+    "DNNRegressor",
     "Estimator",
     "EstimatorSpec",
     "EvalSpec",
@@ -61,6 +84,9 @@ __all__ = [
     "GlobalStepWaiterHook",
     "Head",
     "LatestExporter",
+    "LinearClassifier",
+    "LinearEstimator",
+    "LinearRegressor",
     "LoggingTensorHook",
     "LogisticRegressionHead",
     "ModeKeys",

@@ -182,6 +182,25 @@ CASES = {
     ),
 }
 
+# The form of `compat.v1`.
+V1_CASES = {
+    "v1_linear": Case(
+        lambda v1, **kw: v1.LinearRegressor(sparse_columns(), weight_column="weight", **kw),
+        "number",
+    ),
+    "v1_dnn": Case(lambda v1, **kw: v1.DNNClassifier([4], dense_columns(), **kw), "two"),
+    "v1_both": Case(
+        lambda v1, **kw: v1.DNNLinearCombinedClassifier(
+            **_wide_deep(n_classes=5, batch_norm=True, dnn_optimizer="Adam", **kw)
+        ),
+        "five",
+    ),
+    "v1_head": Case(
+        lambda v1, **kw: v1.DNNLinearCombinedEstimator(v1.RegressionHead(), **_wide_deep(**kw)),
+        "number",
+    ),
+}
+
 
 def read_variables(model_dir: str, step: int) -> dict[str, np.ndarray]:
     """Returns all variables of a checkpoint."""

@@ -1,5 +1,7 @@
 """Ready-made models beside the reference: baselines, optimizers of the user's own, export."""
 
+import inspect
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -101,3 +103,67 @@ def test_a_classifier_exports_what_classifies_examples(tmp_path):
     outputs = signatures["serving_default"](tf.constant([example.SerializeToString()]))
     assert outputs["classes"].numpy().tolist() == [[b"no", b"yes"]]
     assert outputs["scores"][0, 1] > 0.5
+
+
+SUM = V1.losses.Reduction.SUM
+
+
+def signatures():
+    """The signatures of the v1 forms, by class."""
+    return {
+        model: inspect.signature(model)
+        for model in (
+            est.compat.v1.LinearClassifier,
+            est.compat.v1.LinearRegressor,
+            est.compat.v1.LinearEstimator,
+            est.compat.v1.DNNClassifier,
+            est.compat.v1.DNNRegressor,
+            est.compat.v1.DNNEstimator,
+            est.compat.v1.DNNLinearCombinedClassifier,
+            est.compat.v1.DNNLinearCombinedRegressor,
+            est.compat.v1.DNNLinearCombinedEstimator,
+            est.compat.v1.BaselineClassifier,
+            est.compat.v1.BaselineRegressor,
+            est.compat.v1.BaselineEstimator,
+        )
+    }
+
+
+def test_every_v1_form_sums_losses_and_takes_a_partitioner():
+    for model, signature in signatures().items():
+        parameters = signature.parameters
+        if not model.__name__.endswith("Estimator"):
+            assert parameters["loss_reduction"].default == SUM
+        names = list(parameters)
+        if model.__name__.startswith("Linear"):
+            assert names.index("partitioner") == names.index("config") + 1
+        elif model.__name__.startswith("DNN"):
+            assert names.index("input_layer_partitioner") == names.index("config") - 1
+
+
+def test_logit_fns_make_the_logits_of_a_model_fn_of_ones_own(tmp_path):
+    columns = [tf.feature_column.numeric_column("x", [2])]
+    dnn = est.compat.v1.experimental.dnn_logit_fn_builder(
+        3, [4], columns, tf.nn.relu, None, None, True
+    )
+    linear = est.compat.v1.experimental.linear_logit_fn_builder(3, columns)
+
+    def model_fn(features, labels, mode):
+        with V1.variable_scope("deep"):
+            deep = est.experimental.call_logit_fn(dnn, features, mode, None, None)
+        with V1.variable_scope("wide"):
+            wide = est.experimental.call_logit_fn(linear, features, mode, None, None)
+        return est.MultiClassHead(3).create_estimator_spec(
+            features,
+            mode,
+            deep + wide,
+            labels,
+            optimizer=V1.train.AdamOptimizer(0.1) if mode == "train" else None,
+            update_ops=V1.get_collection(V1.GraphKeys.UPDATE_OPS),
+        )
+
+    with est.Estimator(model_fn, str(tmp_path), est.RunConfig(iterations_per_loop=10)) as model:
+        model.train(number_input_fn, steps=20)
+        assert model.evaluate(once("two"))["accuracy"] > 0.75
+        assert np.any(model.get_variable_value("deep/hiddenlayer_0/batchnorm_0/moving_mean") != 0)
+        assert "wide/linear_model/x/weights" in model.get_variable_names()

@@ -1,11 +1,11 @@
-"""Writes what ready-made models of tf.estimator 2.15 do: `models.npz` and `models.json` beside it.
+"""Writes what ready-made models of tf.estimator 2.15 do: two files beside it for each form.
 
 Run it from the repository's root, with the Python of an environment that has TensorFlow 2.15:
 
     python -m tests.canned.reference.make_reference
 
 `models.npz` has each model's variables, before and after training. `models.json` has its
-evaluation and its predictions of one batch.
+evaluation and its first predictions. `v1_models` are those of `tf.compat.v1.estimator`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ import tensorflow as tf
 from tests.canned import model_cases
 
 
-def record(name: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def record(est: Any, name: str, case: model_cases.Case) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains, evaluates and predicts with one model."""
-    case = model_cases.CASES[name]
     with tempfile.TemporaryDirectory() as model_dir:
         config = tf.estimator.RunConfig(tf_random_seed=1, save_summary_steps=None)
-        model = case.make(tf.estimator, model_dir=model_dir, config=config)
+        model = case.make(est, model_dir=model_dir, config=config)
         model.train(model_cases.input_fn(case.label), steps=model_cases.NUM_STEPS)
         arrays = {
             f"{name}/{step}/{key}": value
@@ -48,18 +47,18 @@ def plain(value: Any) -> Any:
     return np.asarray(value).astype(str if value.dtype == object else value.dtype).tolist()
 
 
-def main() -> None:
-    """Runs all cases."""
+def write(stem: str, est: Any, cases: dict[str, model_cases.Case]) -> None:
+    """Records some cases in the files of this name."""
     arrays: dict[str, np.ndarray] = {}
     results = {}
-    for name in model_cases.CASES:
-        values, results[name] = record(name)
+    for name, case in cases.items():
+        values, results[name] = record(est, name, case)
         arrays.update(values)
-        print(name, flush=True)
     folder = pathlib.Path(__file__).parent
-    np.savez_compressed(folder / "models.npz", **arrays)
-    (folder / "models.json").write_text(json.dumps(results, indent=0) + "\n")
+    np.savez_compressed(folder / f"{stem}.npz", **arrays)
+    (folder / f"{stem}.json").write_text(json.dumps(results, indent=0) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    write("models", tf.estimator, model_cases.CASES)
+    write("v1_models", tf.compat.v1.estimator, model_cases.V1_CASES)
