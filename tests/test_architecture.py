@@ -12,10 +12,10 @@ FLOORS = {
     "_tf": 0,
     "console": 0,
     "config": 1,
-    "runtime": 2,
     "rewrite": 2,
     "cluster": 3,
     "input": 3,
+    "runtime": 4,
     "optimizer": 4,
     "randomness": 4,
     "summary": 4,
@@ -120,6 +120,41 @@ def test_no_file_name_is_in_two_rooms():
 def test_no_room_is_for_odds_and_ends():
     names = {path.stem for path in FILES}
     assert not names & {"utils", "util", "common", "helpers", "helper", "misc"}
+
+
+# --- The family of a strategy: one file of `runtime/` each ----------------------------------------
+
+FAMILY_NAMES = {"is_tpu", "is_multi_worker", "is_for_workers", "num_ps_replicas"}
+# What tells the family by accident: who the other workers are, and how they are reached.
+TELLTALES = {"workers.count", "worker_group.store", "group.store", "num_worker_replicas"}
+MAY_ASK = {
+    # Reads the workers from a strategy of TensorFlow's, which is all that a replica knows; with one
+    # worker, what it says is what all say.
+    "cluster/collectives.py": {"is_multi_worker", "workers.count"},
+    # Builds no consensus for one worker.
+    "cluster/consensus.py": {"workers.count"},
+    # Variables have at most as many parts as there are ps tasks.
+    "canned/parts.py": {"num_ps_replicas"},
+    # A file's name says which worker wrote it, and how many copies of a variable there are.
+    "checkpoint/input_position.py": {"workers.count"},
+}
+
+
+def questions_of_family(path):
+    """What a file asks that only one family of strategies answers with yes."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        name = getattr(node, "id", None) or getattr(node, "attr", None)
+        if name in FAMILY_NAMES:
+            yield name
+        if isinstance(node, ast.Compare):
+            for part in (node.left, *node.comparators):
+                yield from (one for one in TELLTALES if ast.unparse(part).endswith(one))
+
+
+@pytest.mark.parametrize("path", FILES, ids=place_of)
+def test_only_a_runtime_asks_which_family_of_strategies_it_is(path):
+    if room_of(path) not in ("runtime", "config", "_tf"):
+        assert set(questions_of_family(path)) == MAY_ASK.get(place_of(path), set())
 
 
 # --- State of the process: docs/decisions/patches.md lists who changes what, and until when -------

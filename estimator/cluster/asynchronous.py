@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from estimator.cluster.consensus import Agreement
 from estimator.cluster.consistency_check import check_like_chief, encode
 from estimator.cluster.kv_store import SharedNumber, SharedText, decode_stop, encode_stop
 from estimator.cluster.server import task_name
 from estimator.cluster.stop_policies import STOP_POLICIES
-from estimator.cluster.worker_group import WorkerGroup
-from estimator.config.cluster import Cluster
+from estimator.cluster.worker_group import Session, WorkerGroup
+from estimator.config.run_config import RunConfig
 
 _POLL_SECS = 0.1
 _counts = itertools.count(1)
@@ -31,24 +32,24 @@ class AsynchronousWorkers(WorkerGroup):
     is_in_lockstep = False
 
     def __init__(
-        self, is_chief: bool, graph: tf.Graph, cluster: Cluster, described: Mapping[str, Any]
+        self, config: RunConfig, agreement: Agreement, described: Mapping[str, Any]
     ) -> None:
-        """Adds the store's ops to `graph`.
+        """Adds the store's ops to the graph of the program.
 
         Args:
-          is_chief: whether this task decides when training begins and ends, and writes.
-          graph: the graph of the program.
-          cluster: the tasks, and which of them this one is.
+          config: says which task this is. The chief decides when training begins and ends.
+          agreement: has the graph.
           described: what must be equal to the chief's, by name.
         """
-        super().__init__(is_chief)
-        self.needs_others_to_end = is_chief
+        cluster = config.cluster
+        super().__init__(config.is_chief)
+        self.needs_others_to_end = config.is_chief
         self._described = described
         self._own_name = task_name(cluster.task_type, cluster.task_id)
         self._count = next(_counts)
         self._is_first_chief = "chief" in cluster.cluster_spec
         self._own = cluster.global_id_in_cluster or 0
-        with graph.as_default():
+        with agreement.graph.as_default():
             self._ready = SharedNumber("ready", 0)
             self._chiefs = SharedText("described", 0)
             self._stop = SharedNumber("stop", 0)
@@ -66,7 +67,7 @@ class AsynchronousWorkers(WorkerGroup):
         self.agreed = [] if told is None else [told]
 
     def begin(
-        self, session: tf.compat.v1.Session, start: Callable[[], str | None], timeout_secs: float
+        self, session: Session, start: Callable[[], str | None], timeout_secs: float
     ) -> str | None:
         """Calls `start` on the chief; the others wait until the chief calls `announce`.
 
@@ -80,7 +81,8 @@ class AsynchronousWorkers(WorkerGroup):
           ValueError: the chief has a different model or config.
         """
         if self.is_chief:
-            self._withdraw(session)
+            # Servers that outlive a training still hold what it has written.
+            self._ready.write(session, 0)
             return start()
         end = time.monotonic() + timeout_secs
         while self._ready.read(session) < self._count:
@@ -94,14 +96,7 @@ class AsynchronousWorkers(WorkerGroup):
         check_like_chief(self._chiefs.read(session), chief, self._described, self._own_name)
         return None
 
-    def _withdraw(self, session: tf.compat.v1.Session) -> None:
-        """Announces, as the chief, that the variables have no valid values.
-
-        Servers that outlive a training still hold what it has written.
-        """
-        self._ready.write(session, 0)
-
-    def announce(self, session: tf.compat.v1.Session) -> None:
+    def announce(self, session: Session) -> None:
         """Announces, as the chief, that the variables have their values."""
         if not self.is_chief:
             return
@@ -110,7 +105,7 @@ class AsynchronousWorkers(WorkerGroup):
         self._chiefs.write(session, encode(self._described))
         self._ready.write(session, self._count)
 
-    def say_stop(self, session: tf.compat.v1.Session, reason: str) -> None:
+    def say_stop(self, session: Session, reason: str) -> None:
         """Asks all tasks to stop after their current loops.
 
         The first reason wins, except that a later one that determines the exit status replaces one
@@ -122,19 +117,16 @@ class AsynchronousWorkers(WorkerGroup):
         ):
             self._stop.write(session, encode_stop(self._count, reason))
 
-    def told(self, session: tf.compat.v1.Session) -> str | None:
+    def told(self, session: Session) -> str | None:
         """Returns the reason for which any task has said stop, or None."""
         return decode_stop(self._stop.read(session), self._count)
 
-    def say_done(self, session: tf.compat.v1.Session) -> None:
+    def say_done(self, session: Session) -> None:
         """Announces that this worker no longer changes any variable."""
         self._done[self._own].write(session, self._count)
 
     def wait_for_others(
-        self,
-        session: tf.compat.v1.Session,
-        is_lost: Callable[[str], bool],
-        is_enough: Callable[[], bool],
+        self, session: Session, is_lost: Callable[[str], bool], is_enough: Callable[[], bool]
     ) -> bool:
         """Waits, on the chief, until every other worker is done or lost, or until `is_enough()`."""
         if not self.is_chief:
@@ -153,10 +145,10 @@ class AsynchronousWorkers(WorkerGroup):
     def _name(self, number: int) -> str:
         return task_name("worker", number - self._is_first_chief)
 
-    def say_result(self, session: tf.compat.v1.Session, exit_status: int) -> None:
+    def say_result(self, session: Session, exit_status: int) -> None:
         """Publishes how training ended: the exit status for ps tasks once the chief is gone."""
         if not self.is_chief:
             return
-        self._withdraw(session)
+        self._ready.write(session, 0)
         for result in self._results:
             result.write(session, 1 + exit_status)

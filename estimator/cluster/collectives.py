@@ -128,8 +128,6 @@ def build_minimum(workers: Workers, values: tf.Tensor) -> tf.Tensor:
 
 def _build_reduction(workers: Workers, values: tf.Tensor, merge_op: str) -> tf.Tensor:
     with tf.device("/cpu:0"):
-        if workers.count == 1:
-            return tf.identity(values)
         return tf.raw_ops.CollectiveReduceV2(
             input=values,
             group_size=workers.count,
@@ -183,10 +181,7 @@ def build_broadcast(workers: Workers, variables: Iterable[tf.Variable]) -> tf.Op
     Raises:
       NotImplementedError: a variable has a type that no collective supports, such as string.
     """
-    assigned: list[tf.Operation] = []
-    if workers.count > 1:
-        for variable in variables:
-            assigned += _build_broadcast_of(workers, variable)
+    assigned = [op for variable in variables for op in _build_broadcast_of(workers, variable)]
     return tf.group(*assigned, name="broadcast_variables")
 
 

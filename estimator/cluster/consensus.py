@@ -14,12 +14,7 @@ from collections.abc import Iterable, Sequence
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.cluster.collectives import (
-    ONE_WORKER,
-    Workers,
-    build_minimum,
-    build_piggyback_sum,
-)
+from estimator.cluster.collectives import Workers, build_minimum, build_piggyback_sum
 
 # Reasons to stop, the most important first; then "save", after which training continues.
 REQUESTS = ("SIGTERM", "SIGINT", "hook", "listener", "max_time", "save")
@@ -60,7 +55,8 @@ class Agreement:
     """How workers that train together agree on what each session call does.
 
     Attributes:
-      workers: all workers, and which one this is.
+      graph: the graph of the program.
+      is_loop: whether a session call runs a loop of steps.
       consensus: the collective by which they agree; None for one worker.
       outcome: [1 + len(REQUESTS)], int32: whether all have input for another step, and what any
         worker asks for; fetched along with the loss. None for one worker.
@@ -68,10 +64,11 @@ class Agreement:
         before it. None if the input does not look ahead.
     """
 
-    workers: Workers = ONE_WORKER
-    consensus: Consensus | None = None
-    outcome: tf.Tensor | None = None
-    has_first_batch: tf.Tensor | None = None
+    graph: tf.Graph
+    is_loop: bool
+    consensus: Consensus | None
+    outcome: tf.Tensor | None
+    has_first_batch: tf.Tensor | None
 
 
 def build_consensus(workers: Workers, num_steps: tf.Tensor) -> Consensus | None:

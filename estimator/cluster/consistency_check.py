@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from estimator.cluster.collectives import Workers, build_gather
+
+OpenSession: TypeAlias = Callable[[tf.Graph], tf.compat.v1.Session]
 
 _MAX_LINES = 10
 
@@ -42,11 +44,7 @@ def describe_model(graph: tf.Graph) -> dict[str, str]:
     return described
 
 
-def check_consistency(
-    mine: Mapping[str, Any],
-    workers: Workers,
-    open_session: Callable[[tf.Graph], tf.compat.v1.Session],
-) -> None:
+def check_consistency(mine: Mapping[str, Any], workers: Workers, open_session: OpenSession) -> None:
     """Raises an error on all workers if any worker's description differs from the chief's.
 
     Args:
@@ -57,8 +55,6 @@ def check_consistency(
     Raises:
       ValueError: the descriptions differ; the message says where.
     """
-    if workers.count == 1:
-        return
     text = encode(mine)
     with tf.Graph().as_default() as graph, tf.device("/cpu:0"):
         given = tf.compat.v1.placeholder(tf.int32, [None])

@@ -7,12 +7,9 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from estimator import _tf
-from estimator.cluster.collectives import workers_of
 from estimator.config.cluster import Cluster
 from estimator.config.run_config import RunConfig
 from estimator.console import say
-from estimator.runtime.tpu_strategy import is_tpu, tpu_resolver
 from estimator.spec import ModeKeys
 
 _PYTHON_OPS = ("EagerPyFunc", "PyFunc", "PyFuncStateless")
@@ -53,49 +50,7 @@ class Connection:
         return self.is_elsewhere or any(name.startswith("ps ") for name in self.needed)
 
 
-def connect(
-    strategy: tf.distribute.Strategy,
-    config: RunConfig,
-    session_config: tf.compat.v1.ConfigProto,
-) -> Connection:
-    """Returns the connection for training under a strategy; starts this task's server if needed.
-
-    Args:
-      strategy: the training strategy.
-      config: the model's config.
-      session_config: the strategy's session config; the connection gets a copy that may have
-        additional settings.
-
-    Raises:
-      ValueError: this task's port is in use, or the server that the config names is not a valid
-        address or cannot be used by workers that train together.
-    """
-    if is_tpu(strategy):
-        return connect_to_tpu(strategy, config, session_config)
-    cluster = config.cluster
-    existing = connect_to_existing(config, ModeKeys.TRAIN, session_config)
-    connection = existing or _connection(config, config.master, session_config)
-    if existing is not None and workers_of(strategy).count > 1:
-        raise ValueError(
-            f"`master` ({existing.target!r}) names a server that already runs, but workers that "
-            "train together must start their own servers, configured for collectives. Leave it "
-            'out, or train with ps tasks: RunConfig(strategy="parameter_server").'
-        )
-    if cluster.num_ps_replicas:
-        return _connect_to_ps(config, connection)
-    if existing is not None:
-        return existing
-    if workers_of(strategy).count == 1:
-        return connection
-    if not _tf.has_started_server(strategy):
-        start_server(cluster, session_config, config.protocol)
-    address = cluster.cluster_spec[cluster.task_type][cluster.task_id]
-    others = {**task_addresses(cluster, "chief"), **task_addresses(cluster, "worker")}
-    target = f"{config.protocol or 'grpc'}://{address}"
-    return dataclasses.replace(connection, target=target, needed=others)
-
-
-def _connection(
+def connect_here(
     config: RunConfig, target: str, session_config: tf.compat.v1.ConfigProto
 ) -> Connection:
     """Returns a connection without other tasks, with its own copy of the session config."""
@@ -104,45 +59,11 @@ def _connection(
     return Connection(target, copied, peer_timeout_secs=config.peer_timeout_secs)
 
 
-def _connect_to_ps(config: RunConfig, connection: Connection) -> Connection:
-    """Connects a chief or a worker to its ps tasks, through an existing server or its own."""
-    cluster = config.cluster
-    needed = task_addresses(cluster, "ps")
-    chief, workers = task_addresses(cluster, "chief"), task_addresses(cluster, "worker")
-    if not chief:
-        chief = {"worker 0": workers.pop("worker 0", "")} if not cluster.is_chief else {}
-    if not connection.session_config.device_filters:
-        # With these filters, a lost worker does not block the others.
-        own = f"/job:{cluster.task_type}/task:{cluster.task_id}"
-        connection.session_config.device_filters.extend(["/job:ps", own])
-    if connection.is_elsewhere:
-        # Servers that outlive a worker do not report that it is gone, so only they are watched.
-        return dataclasses.replace(connection, needed={**connection.needed, **needed})
-    start_server(cluster, connection.session_config, config.protocol)
-    if cluster.is_chief:
-        return dataclasses.replace(connection, needed=needed, replaceable=workers)
-    return dataclasses.replace(connection, needed={**needed, **chief})
-
-
-def connect_to_tpu(
-    strategy: tf.distribute.Strategy, config: RunConfig, session_config: tf.compat.v1.ConfigProto
-) -> Connection:
-    """Returns the connection to a strategy's TPU; a remote TPU's hosts are needed tasks."""
-    resolver = tpu_resolver(strategy)
-    connection = _connection(config, resolver.master() if resolver else "", session_config)
-    if resolver is None or not connection.target:
-        return connection
-    spec = resolver.cluster_spec()
-    needed = {
-        f"the TPU's {job} {index}": spec.task_address(job, index)
-        for job in (spec.jobs if spec else ())
-        for index in spec.task_indices(job)
-    } or {"the TPU": connection.target.partition("://")[2]}
-    return dataclasses.replace(connection, needed=needed, is_elsewhere=True)
-
-
 def connect_to_existing(
-    config: RunConfig, mode: str, session_config: tf.compat.v1.ConfigProto
+    config: RunConfig,
+    mode: str,
+    session_config: tf.compat.v1.ConfigProto,
+    is_isolated: bool = True,
 ) -> Connection | None:
     """Returns the connection to the server that the config names for a mode; None if there is none.
 
@@ -152,6 +73,8 @@ def connect_to_existing(
       mode: a `ModeKeys`.
       session_config: the strategy's session config; the connection gets a copy that may have
         additional settings.
+      is_isolated: whether the session has its own variables and iterators: other sessions on the
+        server use some of the same names.
 
     Raises:
       ValueError: the name is not a valid address.
@@ -167,9 +90,8 @@ def connect_to_existing(
             f"`{name}` ({target!r}) must be the target of a session, "
             'such as "grpc://10.0.0.1:2222". Leave it out to run in this process.'
         )
-    connection = _connection(config, target, session_config)
-    if not (mode == ModeKeys.TRAIN and config.num_ps_replicas):
-        # Isolates variables and iterators: other sessions on the server use some of the same names.
+    connection = connect_here(config, target, session_config)
+    if is_isolated:
         connection.session_config.isolate_session_state = True
     needed = {f"the server of `{name}`": address}
     return dataclasses.replace(connection, needed=needed, is_elsewhere=True)

@@ -11,8 +11,8 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.cluster.collectives import build_broadcast, build_minimum, collective_ops_behind
 from estimator.cluster.consensus import REQUESTS, Agreement
-from estimator.cluster.consistency_check import check_consistency, describe_model
-from estimator.cluster.worker_group import WorkerGroup
+from estimator.cluster.consistency_check import OpenSession, check_consistency, describe_model
+from estimator.cluster.worker_group import Session, WorkerGroup
 
 
 class SynchronousWorkers(WorkerGroup):
@@ -20,20 +20,19 @@ class SynchronousWorkers(WorkerGroup):
 
     decides_alone = False
 
-    def __init__(self, is_chief: bool, agreement: Agreement, is_loop: bool) -> None:
+    def __init__(self, is_chief: bool, agreement: Agreement) -> None:
         """Joins the group.
 
         Args:
           is_chief: whether this worker writes.
           agreement: the tensors with which the workers agree, in the graph of the program.
-          is_loop: whether a session call runs a loop of steps.
         """
-        super().__init__(is_chief, agreement.workers)
         assert agreement.consensus is not None
         assert agreement.outcome is not None
+        super().__init__(is_chief, agreement.consensus.workers)
         self.saves, self.needs_others_to_end = True, not is_chief
         self._consensus, self._outcome = agreement.consensus, agreement.outcome
-        self._is_loop = is_loop
+        self._is_loop, self._graph = agreement.is_loop, agreement.graph
         self._requests: set[str] = set()
 
     @property
@@ -60,28 +59,23 @@ class SynchronousWorkers(WorkerGroup):
         ]
         self._requests.discard("save")
 
-    def check_consistency(
-        self,
-        mine: Mapping[str, Any],
-        graph: tf.Graph,
-        open_session: Callable[[tf.Graph], tf.compat.v1.Session],
-    ) -> None:
+    def check_consistency(self, mine: Mapping[str, Any], open_session: OpenSession) -> None:
         """Raises ValueError on all workers if any differs from the chief; see the base class."""
-        check_consistency({**mine, **describe_model(graph)}, self.workers, open_session)
+        check_consistency({**mine, **describe_model(self._graph)}, self.workers, open_session)
 
-    def meet(self, session: tf.compat.v1.Session, number: int = 0) -> int:
+    def meet(self, session: Session, number: int = 0) -> int:
         """Waits for all workers; returns the smallest of their numbers."""
         feeds = {self._consensus.num_steps: number, self._consensus.requests: [0] * len(REQUESTS)}
         return int(session.run(self._consensus.agreed, feeds)[0])
 
-    def build_broadcast(self, graph: tf.Graph) -> tf.Operation:
+    def build_broadcast(self) -> tf.Operation:
         """Builds the op that gives all workers the chief's variables."""
-        with graph.as_default():
+        with self._graph.as_default():
             return build_broadcast(self.workers, tf.compat.v1.global_variables())
 
     def build_choice(
         self, everything: Sequence[tf.Variable], chosen: Sequence[tf.Variable]
-    ) -> Callable[[tf.compat.v1.Session], list[tf.Operation]]:
+    ) -> Callable[[Session], list[tf.Operation]]:
         """Builds what chooses the variables to initialize, as the chief does.
 
         Initial values come from the chief, by collectives that either all workers run or none. What
@@ -99,7 +93,7 @@ class SynchronousWorkers(WorkerGroup):
         given = tf.compat.v1.placeholder(tf.int32, [len(mine)])
         chiefs = build_minimum(self.workers, given)
 
-        def choose(session: tf.compat.v1.Session) -> list[tf.Operation]:
+        def choose(session: Session) -> list[tf.Operation]:
             is_chosen = session.run(chiefs, {given: mine})
             together = [v for v, is_in in zip(everything, is_chosen, strict=True) if is_in]
             first = [_tf.initializer_before_checkpoint(v) or v.initializer for v in together]
@@ -107,9 +101,9 @@ class SynchronousWorkers(WorkerGroup):
 
         return choose
 
-    def ops_of_save(self, saver: Any, graph: tf.Graph) -> list[tf.Operation]:
+    def ops_of_save(self, saver: Any) -> list[tf.Operation]:
         """Returns the reductions over workers that a save runs."""
         if not isinstance(saver, tf.compat.v1.train.Saver) or saver.saver_def is None:
             return []
         name = saver.saver_def.save_tensor_name
-        return collective_ops_behind(graph.get_tensor_by_name(name).op)
+        return collective_ops_behind(self._graph.get_tensor_by_name(name).op)

@@ -11,12 +11,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from estimator.cluster.collectives import ONE_WORKER, Workers
+from estimator.cluster.consistency_check import OpenSession
+
+Session: TypeAlias = tf.compat.v1.Session
 
 _LARGEST = 2**31 - 1
 
@@ -72,42 +75,36 @@ class WorkerGroup:
 
     # To meet, between such calls.
 
-    def check_consistency(
-        self,
-        mine: Mapping[str, Any],
-        graph: tf.Graph,
-        open_session: Callable[[tf.Graph], tf.compat.v1.Session],
-    ) -> None:
+    def check_consistency(self, mine: Mapping[str, Any], open_session: OpenSession) -> None:
         """Raises ValueError on all workers if their programs differ; called before they begin.
 
         Args:
           mine: what must be equal on all workers, besides the model, by name.
-          graph: the graph of the program.
           open_session: opens a session on this worker's server.
         """
 
-    def meet(self, session: tf.compat.v1.Session, number: int = 0) -> int:
+    def meet(self, session: Session, number: int = 0) -> int:
         """Waits for all workers; returns the smallest of their numbers."""
         return number
 
-    def tell(self, session: tf.compat.v1.Session, number: int) -> int:
+    def tell(self, session: Session, number: int) -> int:
         """Returns the chief's number on all workers; every worker must make this call."""
         return self.meet(session, number if self.workers.is_chief else _LARGEST)
 
-    def first_without(self, session: tf.compat.v1.Session, has_it: bool) -> int | None:
+    def first_without(self, session: Session, has_it: bool) -> int | None:
         """Returns the index of the first worker that lacks something; None if all have it."""
         number = self.meet(session, _LARGEST if has_it else self.workers.index)
         return None if number == _LARGEST else number
 
     # To begin.
 
-    def build_broadcast(self, graph: tf.Graph) -> tf.Operation | None:
+    def build_broadcast(self) -> tf.Operation | None:
         """Builds the op that gives all workers the chief's variables; None if all have them."""
         return None
 
     def build_choice(
         self, everything: Sequence[tf.Variable], chosen: Sequence[tf.Variable]
-    ) -> Callable[[tf.compat.v1.Session], list[tf.Operation]] | None:
+    ) -> Callable[[Session], list[tf.Operation]] | None:
         """Builds what chooses the variables to initialize; None if that is this worker's choice.
 
         Args:
@@ -120,7 +117,7 @@ class WorkerGroup:
         return None
 
     def begin(
-        self, session: tf.compat.v1.Session, start: Callable[[], str | None], timeout_secs: float
+        self, session: Session, start: Callable[[], str | None], timeout_secs: float
     ) -> str | None:
         """Gives the variables their values in a new session, or waits until they have them.
 
@@ -134,32 +131,29 @@ class WorkerGroup:
         """
         return start()
 
-    def announce(self, session: tf.compat.v1.Session) -> None:
+    def announce(self, session: Session) -> None:
         """Lets the others begin, as the chief, now that the variables have their values."""
 
     # To save.
 
-    def ops_of_save(self, saver: Any, graph: tf.Graph) -> list[tf.Operation]:
+    def ops_of_save(self, saver: Any) -> list[tf.Operation]:
         """Returns the ops that all workers must run when the chief saves."""
         return []
 
     # To finish.
 
-    def say_stop(self, session: tf.compat.v1.Session, reason: str) -> None:
+    def say_stop(self, session: Session, reason: str) -> None:
         """Asks the others to stop after their current loops, for a reason of `STOP_POLICIES`."""
 
-    def told(self, session: tf.compat.v1.Session) -> str | None:
+    def told(self, session: Session) -> str | None:
         """Returns the reason for which any task has said stop, or None."""
         return None
 
-    def say_done(self, session: tf.compat.v1.Session) -> None:
+    def say_done(self, session: Session) -> None:
         """Announces that this worker no longer changes any variable."""
 
     def wait_for_others(
-        self,
-        session: tf.compat.v1.Session,
-        is_lost: Callable[[str], bool],
-        is_enough: Callable[[], bool],
+        self, session: Session, is_lost: Callable[[str], bool], is_enough: Callable[[], bool]
     ) -> bool:
         """Waits, if this worker saves for the others, until each is done or lost.
 
@@ -173,5 +167,5 @@ class WorkerGroup:
         """
         return False
 
-    def say_result(self, session: tf.compat.v1.Session, exit_status: int) -> None:
+    def say_result(self, session: Session, exit_status: int) -> None:
         """Publishes, as the chief, how training ended, for tasks that outlive it."""

@@ -64,16 +64,6 @@ def check_overrides(subclass: type, base: type) -> None:
         )
 
 
-def check_accumulation(accumulation: Any, config: RunConfig) -> None:
-    """Raises an error if gradients are accumulated in variables that workers share."""
-    if accumulation is not None and config.num_ps_replicas:
-        raise ValueError(
-            f"`accumulate_steps` ({accumulation.size}) cannot be used with ps tasks: all workers "
-            "would add to one sum. Use larger batches, or "
-            'RunConfig(strategy="multi_worker_mirrored").'
-        )
-
-
 def checked_config(config: Any) -> RunConfig:
     """Returns the checked config, or the default one."""
     if config is None:

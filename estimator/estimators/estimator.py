@@ -19,7 +19,6 @@ import tensorflow as tf
 from estimator.checkpoint import files
 from estimator.checkpoint.errors import CheckpointError
 from estimator.checkpoint.memory_checkpoint import State
-from estimator.cluster.server import connect
 from estimator.config.checks import check_bool, did_you_mean
 from estimator.config.frozen import call_in_words, show
 from estimator.config.run_config import RunConfig
@@ -36,12 +35,8 @@ from estimator.export.export_writer import run_export
 from estimator.input.input_calls import check_input_fn, is_same_input
 from estimator.model.replicas import Model, check_model_fn, check_takes_params
 from estimator.program.programs import PredictProgram
-from estimator.runtime.strategy import (
-    check_task_trains,
-    make_no_strategy,
-    make_session_config,
-    make_strategy,
-)
+from estimator.runtime.local import make_plain_runtime
+from estimator.runtime.strategy import check_task_trains, make_runtime, make_training_runtime
 from estimator.session.hooked_session import Hook, check_hooks
 from estimator.spec import ModeKeys
 from estimator.summary.event_writer import close_event_files
@@ -135,7 +130,7 @@ class Estimator:
         """
 
         def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
-            params = self._batches.model_params(mode, make_strategy(self._config, mode))
+            params = self._batches.model_params(make_runtime(self._config, mode))
             model = Model(self._model_fn, params, config)
             return model.call(features, labels, mode)
 
@@ -265,11 +260,11 @@ class Estimator:
             self._train_result = TrainResult(start, None, "max_steps")
             return self
         arguments.check_writable(self.model_dir)
-        strategy = train_setup.make_training_strategy(self._config)
-        connection = connect(strategy, self._config, make_session_config(self._config, strategy))
+        runtime = make_training_runtime(self._config)
+        connection = runtime.connect()
         old_model = train_setup.find_start(self._warm_start, found, self._config)
-        model = self._model_in(ModeKeys.TRAIN, strategy)
-        program = train_setup.build_program(model, input_fn, strategy, self._batches)
+        model = self._model_with(self._batches.model_params(runtime))
+        program = train_setup.build_program(model, input_fn, runtime, self._batches)
         self._trained_on = program.input.element[0]
         request = TrainRequest(
             config=self._config,
@@ -280,7 +275,7 @@ class Estimator:
             is_same_input=self._is_same_input(input_fn),
             old_model=old_model,
             connection=connection,
-            batch=self._batches.in_words(ModeKeys.TRAIN, strategy),
+            batch=self._batches.in_words(runtime),
             batch_size=self._batches.batch_size(ModeKeys.TRAIN),
         )
         self._train_result = None
@@ -549,9 +544,6 @@ class Estimator:
         write_evaluation(results, what, name, self.eval_dir(name), self._config, checkpoint)
         return {**results, "global_step": np.int64(results["global_step"])}
 
-    def _model_in(self, mode: str, strategy: tf.distribute.Strategy) -> Model:
-        return self._model_with(self._batches.model_params(mode, strategy))
-
     def _model_with(self, params: Any) -> Model:
         return Model(self._model_fn, params, self._config, self._trained_on)
 
@@ -559,10 +551,10 @@ class Estimator:
         self, mode: str, input_fn: Callable, weights: Weights
     ) -> tuple[WarmSession, HostInput]:
         """Returns the mode's session, which can restore `weights`, and this call's input."""
-        strategy = make_strategy(self._config, mode)
-        host_input = make_host_input(input_fn, mode, strategy, self._batches)
-        model = self._model_in(mode, strategy)
-        return self._warm.take(mode, model, strategy, host_input, weights), host_input
+        runtime = make_runtime(self._config, mode)
+        host_input = make_host_input(input_fn, runtime, self._batches)
+        model = self._model_with(self._batches.model_params(runtime))
+        return self._warm.take(model, runtime, host_input, weights), host_input
 
     def _shown(self) -> dict[str, str]:
         """Returns the most important arguments as strings, by name."""
@@ -575,7 +567,7 @@ class Estimator:
         return Facts(
             title=f"{type(self).__name__} of {show(self._model_fn)} in {self.model_dir}",
             config=self._config,
-            batches={m: self._batches.in_words(m, make_strategy(self._config, m)) for m in modes},
+            batches={m: self._batches.in_words(make_runtime(self._config, m)) for m in modes},
             checkpoint=self.latest_checkpoint(),
             warm_start=None if old is None else str(old.ckpt_to_initialize_from),
             eval_dir=self.eval_dir(),
@@ -613,7 +605,7 @@ class Estimator:
             ),
             export_dir_base,
             paths,
-            session_config=make_session_config(self._config, make_no_strategy()),
+            session_config=make_plain_runtime(self._config, ModeKeys.PREDICT).session_config(),
             assets_extra=assets_extra,
             as_text=as_text,
             strip_default_attrs=strip_default_attrs,

@@ -7,11 +7,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import tensorflow as tf
-
 from estimator.checkpoint.old_model import find_old_model
 from estimator.checkpoint.writer import build_saver
-from estimator.cluster.server import Connection, connect_to_existing, connect_to_tpu
 from estimator.config.tpu_config import InputPipelineConfig
 from estimator.config.warm_start_settings import WarmStartSettings
 from estimator.estimators import smoke
@@ -22,8 +19,7 @@ from estimator.model.replicas import Model
 from estimator.model.summable_metrics import NotSummableError
 from estimator.program import programs
 from estimator.program.fixed_shape import build_padded_eval_program, build_padded_predict_program
-from estimator.runtime.strategy import make_no_strategy, make_session_config
-from estimator.runtime.tpu_strategy import is_tpu
+from estimator.runtime.local import Runtime, make_plain_runtime
 from estimator.session.opening import build_setup, build_start
 from estimator.spec import ModeKeys
 
@@ -44,9 +40,8 @@ class WarmSessions:
 
     def take(
         self,
-        mode: str,
         model: Model,
-        strategy: tf.distribute.Strategy,
+        runtime: Runtime,
         host_input: HostInput,
         weights: Weights,
     ) -> WarmSession:
@@ -55,10 +50,10 @@ class WarmSessions:
         Opens a new one if a hook has extended the graph, or if an unfinished prediction needs the
         old weights. Evicts the least recently used session if there are too many.
         """
-        kept = self._kept.setdefault(mode, {})
+        kept = self._kept.setdefault(runtime.mode, {})
         old = warm = kept.get(host_input.key)
         if warm is None or not warm.is_as_built or warm.is_lost or not warm.can_start(weights):
-            warm = self._opened(mode, model, strategy, host_input, weights.warm_start)
+            warm = self._opened(model, runtime, host_input, weights.warm_start)
         elif warm.is_used_up or (warm.is_predicting and not warm.has(weights)):
             warm = warm.twin()
         if old is not None and warm is not old:
@@ -71,26 +66,26 @@ class WarmSessions:
 
     def _opened(
         self,
-        mode: str,
         model: Model,
-        strategy: tf.distribute.Strategy,
+        runtime: Runtime,
         host_input: HostInput,
         warm_start: WarmStartSettings | None,
     ) -> WarmSession:
         """Opens a session, on one replica if a metric would be wrong on several."""
-        if mode != ModeKeys.EVAL or self._has_sums:
+        if runtime.mode != ModeKeys.EVAL or self._has_sums:
             try:
-                return _open(mode, model, strategy, host_input, warm_start)
+                return _open(model, runtime, host_input, warm_start)
             except NotSummableError as error:
                 self._has_sums = False
                 _log.warning(
                     "Evaluating on 1 replica instead of %d: %s. Only metrics that add something "
                     "of each batch to variables, as those of tf.compat.v1.metrics and most of "
                     "Keras do, are exact on several.",
-                    strategy.num_replicas_in_sync,
+                    runtime.num_replicas,
                     error,
                 )
-        return _open(mode, model, make_no_strategy(), host_input, warm_start)
+        alone = make_plain_runtime(runtime.config, runtime.mode)
+        return _open(model, alone, host_input, warm_start)
 
     def close(self) -> None:
         """Closes all sessions."""
@@ -109,13 +104,11 @@ def _let_go(warm: WarmSession) -> None:
         warm.close()
 
 
-def make_host_input(
-    input_fn: Callable, mode: str, strategy: tf.distribute.Strategy, batches: Batches
-) -> HostInput:
+def make_host_input(input_fn: Callable, runtime: Runtime, batches: Batches) -> HostInput:
     """Makes the input of one call of `evaluate` or `predict`."""
-    num_replicas = strategy.num_replicas_in_sync
+    mode, num_replicas = runtime.mode, runtime.num_replicas
     return HostInput(
-        lambda: batches.build_input(input_fn, mode, strategy),
+        lambda: batches.build_input(input_fn, runtime),
         batches.config.tf_random_seed,
         has_labels=mode == ModeKeys.EVAL,
         batches_per_step=num_replicas,
@@ -126,39 +119,32 @@ def make_host_input(
 
 
 def _open(
-    mode: str,
     model: Model,
-    strategy: tf.distribute.Strategy,
+    runtime: Runtime,
     host_input: HostInput,
     warm_start: WarmStartSettings | None,
 ) -> WarmSession:
     # Fails before anything is built.
     old_model = None if warm_start is None else find_old_model(warm_start, is_for_part=True)
-    session_config = make_session_config(model.config, strategy)
-    if is_tpu(strategy):
-        connection = connect_to_tpu(strategy, model.config, session_config)
-    else:
-        connection = connect_to_existing(model.config, mode, session_config) or Connection(
-            session_config=session_config
-        )
-    build = _program_builder(mode, strategy, _batch_size_of(model.params))
-    program = build(model, host_input.element, strategy, model.config.tf_random_seed)
-    with strategy.scope():
+    connection = runtime.connect()
+    build = _program_builder(runtime, _batch_size_of(model.params))
+    program = build(model, host_input.element, runtime, model.config.tf_random_seed)
+    with runtime.strategy.scope():
         setup = build_setup(
             build_start(program.graph, program.spec.scaffold, build_saver, old_model),
             connection.session_config,
-            is_evaluation=mode == ModeKeys.EVAL,
+            is_evaluation=runtime.mode == ModeKeys.EVAL,
         )
     timeout_secs = model.config.session_creation_timeout_secs
     return WarmSession(program, setup, host_input.key, connection, timeout_secs)
 
 
 def _program_builder(
-    mode: str, strategy: tf.distribute.Strategy, batch_size: int | None
+    runtime: Runtime, batch_size: int | None
 ) -> Callable[..., programs.EvalProgram | programs.PredictProgram]:
-    """Returns the function that builds an evaluation or prediction program under a strategy."""
-    is_eval = mode == ModeKeys.EVAL
-    if is_tpu(strategy):
+    """Returns the function that builds an evaluation or prediction program."""
+    is_eval = runtime.mode == ModeKeys.EVAL
+    if runtime.is_compiled:
         build = build_padded_eval_program if is_eval else build_padded_predict_program
         return functools.partial(build, batch_size=batch_size)
     return programs.build_eval_program if is_eval else programs.build_predict_program

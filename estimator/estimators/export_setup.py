@@ -11,7 +11,7 @@ from estimator.estimators import arguments
 from estimator.export.receivers import checked_receiver_fn
 from estimator.model.replicas import Model
 from estimator.program.export_program import ExportProgram, build_export_program
-from estimator.runtime.strategy import make_no_strategy
+from estimator.runtime.local import make_plain_runtime
 
 
 def checkpoints_to_export(
@@ -36,15 +36,13 @@ def build_programs(
       make_model: makes the model for a mode.
       seed: the seed of each graph.
     """
-    strategy = make_no_strategy()  # A SavedModel runs wherever it is loaded.
+    models = {mode: make_model(mode) for mode in arguments.MODES_TO_EXPORT if mode in receiver_fns}
     return [
         build_export_program(
-            make_model(mode),
+            model,
             checked_receiver_fn(receiver_fns[mode][1], receiver_fns[mode][0], mode),
-            strategy,
-            mode,
+            make_plain_runtime(model.config, mode),  # It runs wherever it is loaded.
             seed,
         )
-        for mode in arguments.MODES_TO_EXPORT
-        if mode in receiver_fns
+        for mode, model in models.items()
     ]

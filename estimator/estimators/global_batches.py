@@ -8,7 +8,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.cluster.collectives import num_local_replicas, workers_of
 from estimator.config.batch_size import batch_in_words, per_replica_batch_size
 from estimator.config.tpu_config import InputPipelineConfig, TPUConfig
 from estimator.config.tpu_context import TPUContext
@@ -17,8 +16,8 @@ from estimator.estimators.model_inputs import Batches
 from estimator.input.batch_size_check import check_batch_size
 from estimator.input.input_calls import Input
 from estimator.input.pipelines import pipeline_kind
-from estimator.runtime.strategy import make_strategy
-from estimator.runtime.tpu_strategy import is_tpu
+from estimator.runtime.local import Runtime
+from estimator.runtime.strategy import make_runtime
 from estimator.spec import ModeKeys
 
 
@@ -39,11 +38,11 @@ class GlobalBatches(Batches):
 
     def __post_init__(self) -> None:
         """Checks the sizes."""
-        strategies = {mode: make_strategy(self.config, mode) for mode in self.sizes}
-        num_replicas = strategies[ModeKeys.TRAIN].num_replicas_in_sync
+        runtimes = {mode: make_runtime(self.config, mode) for mode in self.sizes}
+        num_replicas = runtimes[ModeKeys.TRAIN].num_replicas
         arguments.check_num_shards(self.tpu_config.num_shards, num_replicas)
-        for mode, strategy in strategies.items():
-            self._model_batch_size(mode, strategy)
+        for runtime in runtimes.values():
+            self._model_batch_size(runtime)
 
     @property
     def tpu_config(self) -> TPUConfig:
@@ -55,11 +54,11 @@ class GlobalBatches(Batches):
         """The number of steps between `host_call`s."""
         return self.tpu_config.experimental_host_call_every_n_steps
 
-    def model_params(self, mode: str, strategy: tf.distribute.Strategy) -> dict[str, Any]:
+    def model_params(self, runtime: Runtime) -> dict[str, Any]:
         """Returns the caller's params with `use_tpu`, `context` and `batch_size`."""
-        params = super().model_params(mode, strategy)
-        params.update(use_tpu=is_tpu(strategy), context=self._make_context(mode, strategy))
-        batch_size = self._model_batch_size(mode, strategy)
+        params = super().model_params(runtime)
+        params.update(runtime.params, context=_make_context(runtime))
+        batch_size = self._model_batch_size(runtime)
         return _with_batch_size(params, batch_size)
 
     def export_params(self, mode: str) -> dict[str, Any]:
@@ -69,22 +68,22 @@ class GlobalBatches(Batches):
         return params
 
     def input_params(
-        self, mode: str, strategy: tf.distribute.Strategy, input_context: tf.distribute.InputContext
+        self, runtime: Runtime, input_context: tf.distribute.InputContext
     ) -> dict[str, Any]:
         """Returns the params with the `batch_size` for this `input_fn` call."""
-        params = super().input_params(mode, strategy, input_context)
-        params["context"] = self._make_context(mode, strategy, input_context)
+        params = super().input_params(runtime, input_context)
+        params["context"] = _make_context(runtime, input_context)
         # The actual value is passed only to `model_fn`.
         params["use_tpu"] = self.params.get("use_tpu", False)
-        batch_size = self._input_batch_size(mode, strategy)
+        batch_size = self._input_batch_size(runtime)
         return _with_batch_size(params, batch_size)
 
-    def in_words(self, mode: str, strategy: tf.distribute.Strategy) -> str:
+    def in_words(self, runtime: Runtime) -> str:
         """Describes the number of examples that the replicas take at a time; "" if unknown."""
-        batch_size = self._model_batch_size(mode, strategy)
-        if batch_size is not None and self._is_broadcast(mode):
+        batch_size = self._model_batch_size(runtime)
+        if batch_size is not None and self._is_broadcast(runtime.mode):
             return f"the same {batch_in_words(batch_size, 1)} on each replica"
-        return batch_in_words(batch_size, strategy.num_replicas_in_sync)
+        return batch_in_words(batch_size, runtime.num_replicas)
 
     def batch_size(self, mode: str) -> int | None:
         """Returns the size in `sizes`."""
@@ -94,48 +93,46 @@ class GlobalBatches(Batches):
         """Returns the `InputPipelineConfig` kind for a mode."""
         return pipeline_kind(self.tpu_config, mode)
 
-    def build_input(self, input_fn: Callable, mode: str, strategy: tf.distribute.Strategy) -> Input:
+    def build_input(self, input_fn: Callable, runtime: Runtime) -> Input:
         """Builds the input; raises an error if its batches do not have the promised size."""
-        source = super().build_input(input_fn, mode, strategy)
-        asked_for = self._input_batch_size(mode, strategy)
+        source = super().build_input(input_fn, runtime)
+        asked_for = self._input_batch_size(runtime)
         if asked_for is not None:
-            argument, global_batch_size = self.sizes[mode]
+            argument, global_batch_size = self.sizes[runtime.mode]
             meaning = f"as `{argument}` says"
             if asked_for != global_batch_size:
                 meaning = f"a replica's part of `{argument}` ({global_batch_size})"
             check_batch_size(input_fn, source, asked_for, meaning, self.batch_axis)
         return source
 
-    def _input_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:
+    def _input_batch_size(self, runtime: Runtime) -> int | None:
         """Returns how many examples a batch of `input_fn` must have; None if unknown."""
-        if self.pipeline(mode) == InputPipelineConfig.SLICED:
-            size = self.sizes[mode][1]
-            return size if size is None else size // workers_of(strategy).count
-        return self._model_batch_size(mode, strategy)
+        if self.pipeline(runtime.mode) == InputPipelineConfig.SLICED:
+            size = self.sizes[runtime.mode][1]
+            return size if size is None else size // runtime.workers.count
+        return self._model_batch_size(runtime)
 
-    def _model_batch_size(self, mode: str, strategy: tf.distribute.Strategy) -> int | None:
+    def _model_batch_size(self, runtime: Runtime) -> int | None:
         """Returns how many examples a replica takes in a step; None if unknown."""
-        argument, global_batch_size = self.sizes[mode]
+        argument, global_batch_size = self.sizes[runtime.mode]
         if global_batch_size is None:
             return None
-        num_replicas = strategy.num_replicas_in_sync
-        if self._is_broadcast(mode):
+        num_replicas = runtime.num_replicas
+        if self._is_broadcast(runtime.mode):
             num_replicas = 1  # Each replica gets the whole batch.
         return per_replica_batch_size(global_batch_size, num_replicas, argument)
 
-    def _make_context(
-        self,
-        mode: str,
-        strategy: tf.distribute.Strategy,
-        input_context: tf.distribute.InputContext | None = None,
-    ) -> TPUContext:
-        """Makes `params["context"]`, for an `input_fn` call or for `model_fn`."""
-        num_hosts, host = self.hosts(mode, strategy)
-        num_replicas = num_local_replicas(strategy) * num_hosts
-        return TPUContext(num_replicas, input_context, num_hosts, host)
-
     def _is_broadcast(self, mode: str) -> bool:
         return mode == ModeKeys.TRAIN and self.pipeline(mode) == InputPipelineConfig.BROADCAST
+
+
+def _make_context(
+    runtime: Runtime, input_context: tf.distribute.InputContext | None = None
+) -> TPUContext:
+    """Makes `params["context"]`, for an `input_fn` call or for `model_fn`."""
+    num_hosts, host = runtime.hosts
+    num_replicas = runtime.num_local_replicas * num_hosts
+    return TPUContext(num_replicas, input_context, num_hosts, host)
 
 
 def _with_batch_size(params: Any, batch_size: int | None) -> Any:

@@ -9,12 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.cluster.collectives import num_local_replicas, workers_of
 from estimator.config.run_config import RunConfig
 from estimator.config.tpu_config import InputPipelineConfig
 from estimator.input.input_calls import Input, build_input
 from estimator.input.pipelines import build_pipeline, num_batches_a_step
-from estimator.runtime.strategy import make_no_strategy
+from estimator.runtime.local import Runtime, make_plain_runtime
 from estimator.spec import ModeKeys
 
 
@@ -33,25 +32,23 @@ class Batches:
     params: Any
     batch_axis: Sequence[int] | None = None
 
-    def model_params(self, mode: str, strategy: tf.distribute.Strategy) -> Any:
-        """Returns the `params` for `model_fn` in this mode."""
-        del mode, strategy
+    def model_params(self, runtime: Runtime) -> Any:
+        """Returns the `params` for `model_fn` in the runtime's mode."""
+        del runtime
         return copy.deepcopy(self.params)
 
     def export_params(self, mode: str) -> Any:
         """Returns the `params` for `model_fn` in an export."""
-        return self.model_params(mode, make_no_strategy())
+        return self.model_params(make_plain_runtime(self.config, mode))
 
-    def input_params(
-        self, mode: str, strategy: tf.distribute.Strategy, input_context: tf.distribute.InputContext
-    ) -> Any:
+    def input_params(self, runtime: Runtime, input_context: tf.distribute.InputContext) -> Any:
         """Returns the `params` for an `input_fn` call."""
         del input_context
-        return self.model_params(mode, strategy)
+        return self.model_params(runtime)
 
-    def in_words(self, mode: str, strategy: tf.distribute.Strategy) -> str:
+    def in_words(self, runtime: Runtime) -> str:
         """Describes the number of examples that the replicas take at a time; "" if unknown."""
-        del mode, strategy
+        del runtime
         return ""
 
     def batch_size(self, mode: str) -> int | None:
@@ -69,18 +66,10 @@ class Batches:
         """The number of steps between `host_call`s."""
         return 1
 
-    def hosts(self, mode: str, strategy: tf.distribute.Strategy) -> tuple[int, int]:
-        """Returns how many tasks call `input_fn` for one model, and the index of this one."""
-        if mode == ModeKeys.TRAIN and self.config.num_ps_replicas:
-            return self.config.num_worker_replicas, self.config.global_id_in_cluster or 0
-        workers = workers_of(strategy)
-        return workers.count, workers.index
-
-    def build_input(self, input_fn: Callable, mode: str, strategy: tf.distribute.Strategy) -> Input:
+    def build_input(self, input_fn: Callable, runtime: Runtime) -> Input:
         """Calls `input_fn` for this task's replicas, as often as its pipeline requires."""
-        num_replicas = num_local_replicas(strategy)
-        workers = workers_of(strategy)
-        num_pipelines, pipeline = self.hosts(mode, strategy)
+        mode, num_replicas = runtime.mode, runtime.num_local_replicas
+        num_pipelines, pipeline = runtime.hosts
         kind = self.pipeline(mode)
         if mode != ModeKeys.TRAIN:  # The batches are distributed and split when they are fed.
             kind = InputPipelineConfig.PER_HOST_V1
@@ -89,15 +78,15 @@ class Batches:
             input_context = tf.distribute.InputContext(
                 num_pipelines * num_calls,
                 pipeline * num_calls + index,
-                strategy.num_replicas_in_sync,
+                runtime.num_replicas,
             )
             return build_input(
                 input_fn,
                 mode=mode,
-                params=self.input_params(mode, strategy, input_context),
+                params=self.input_params(runtime, input_context),
                 config=self.config,
                 input_context=input_context,
-                lookahead=num_batches_a_step(kind, num_replicas) if workers.count > 1 else None,
+                lookahead=num_batches_a_step(kind, num_replicas) if runtime.looks_ahead else None,
             )
 
         return build_pipeline(build, kind, num_replicas, self.batch_axis)

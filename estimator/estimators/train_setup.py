@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import tensorflow as tf
-
 from estimator.checkpoint.old_model import OldModel, find_old_model
 from estimator.config.loop_length import parse_loop_length
 from estimator.config.run_config import RunConfig
 from estimator.config.warm_start_settings import WarmStartSettings
 from estimator.console import say
-from estimator.estimators import arguments
 from estimator.estimators.model_inputs import Batches
 from estimator.model.replicas import Model
 from estimator.program.train_program import TrainProgram, build_train_program
 from estimator.program.train_step import training_hooks
-from estimator.runtime.ps_placement import make_device_fn
-from estimator.runtime.strategy import check_fits_cluster, make_strategy
-from estimator.runtime.tpu_strategy import check_trainable
-from estimator.spec import ModeKeys
-
-
-def make_training_strategy(config: RunConfig) -> tf.distribute.Strategy:
-    """Returns the training strategy; raises an error if this task cannot train under it."""
-    strategy = make_strategy(config, ModeKeys.TRAIN)
-    check_trainable(config, strategy)
-    check_fits_cluster(config, strategy)
-    return strategy
+from estimator.runtime.local import Runtime
 
 
 def find_start(
@@ -46,32 +32,24 @@ def find_start(
 
 
 def build_program(
-    model: Model, input_fn: Callable, strategy: tf.distribute.Strategy, batches: Batches
+    model: Model, input_fn: Callable, runtime: Runtime, batches: Batches
 ) -> TrainProgram:
     """Builds the input and the model according to the config."""
     config = batches.config
     program = build_train_program(
         model,
-        lambda: batches.build_input(input_fn, ModeKeys.TRAIN, strategy),
-        strategy,
+        lambda: batches.build_input(input_fn, runtime),
+        runtime,
         iterations_per_loop=parse_loop_length(config.iterations_per_loop).steps,
         nan_policy=config.nan_policy,
         host_call_steps=batches.host_call_steps,
         seed=config.tf_random_seed,
-        device_fn=_make_device_fn(config, strategy),
     )
-    arguments.check_accumulation(program.accumulation, config)
+    if program.accumulation is not None:
+        runtime.check_accumulation(program.accumulation.size)
     return program
 
 
 def hooks_of_model(program: TrainProgram, config: RunConfig) -> tuple:
     """Returns the model's training hooks for this task."""
     return training_hooks(program.spec, config.is_chief)
-
-
-def _make_device_fn(config: RunConfig, strategy: tf.distribute.Strategy) -> Callable | None:
-    """Returns the function that places variables on ps tasks; None if others place them."""
-    places_itself = config.train_distribute is not None or strategy.num_replicas_in_sync > 1
-    if not config.num_ps_replicas or config.device_fn is not None or places_itself:
-        return None
-    return make_device_fn(config.cluster, config.ps_placement)

@@ -24,7 +24,6 @@ from estimator.program.graph_scope import extending
 from estimator.program.programs import EvalProgram, FedProgram, PredictProgram
 from estimator.session.hooked_session import Hook, HookedSession
 from estimator.session.opening import Setup, needs_values, restore_first, start_new
-from estimator.session.tpu_startup import num_failures, restarting_after_failure, start_tpu
 
 _WITHOUT_SERVER = (
     "the call cannot continue. Its own log says why. Start it again, and make the call again."
@@ -88,13 +87,13 @@ class WarmSession:
         self.program = program
         self.key = key
         self._connection, self._timeout_secs = connection, timeout_secs
-        target = start_tpu(program.strategy) or connection.target
-        self._num_failures = num_failures(program.strategy)
+        program.runtime.start()
+        self._num_failures = program.runtime.num_failures()
         self._health = TaskHealth(connection.needed, connection.peer_timeout_secs, _WITHOUT_SERVER)
         with closed_on_error(self._health):
             self._health.wait(timeout_secs)
             wait = self._health.wait_for if self._health else None
-            self.session = _tf.open_session(target, setup.graph, setup.config, wait)
+            self.session = _tf.open_session(connection.target, setup.graph, setup.config, wait)
         self._end = weakref.finalize(self, _end_session, self.session, self._health)
         self._setup = setup
         self._version_as_built = setup.graph.version
@@ -155,7 +154,7 @@ class WarmSession:
     @property
     def is_lost(self) -> bool:
         """Whether its server or TPU has failed or was restarted, with all its state."""
-        has_failed = num_failures(self.program.strategy) != self._num_failures
+        has_failed = self.program.runtime.num_failures() != self._num_failures
         return has_failed or self._health.is_any_away()
 
     def has(self, weights: Weights) -> bool:
@@ -259,7 +258,7 @@ def run_evaluation(
     warm.reset_metrics()
     must_end = steps is None and not hooks
     total, weight = 0.0, 0.0
-    with restarting_after_failure(program.strategy), host_input.opened(must_end) as source:
+    with program.runtime.restarting_after_failure(), host_input.opened(must_end) as source:
         session = warm.hooked(hooks, source)
         for group in _groups(limited(source.batches, steps, host_input.batches_per_step), program):
             fetches, feeds, values = _eval_call(program, group)
@@ -297,7 +296,7 @@ def run_prediction(
     program = warm.program
     assert isinstance(program, PredictProgram)
     wanted = [_only(predictions, keys) for predictions in program.predictions]
-    with restarting_after_failure(program.strategy), host_input.opened() as source:
+    with program.runtime.restarting_after_failure(), host_input.opened() as source:
         session = warm.hooked(hooks, source)
         for group in _groups(source.batches, program):
             used = range(len(group))

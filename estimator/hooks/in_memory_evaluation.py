@@ -50,8 +50,7 @@ class InMemoryEvaluatorHook(ScheduledHook):
         Raises:
           TypeError, ValueError: an argument is wrong, or the config describes a cluster.
         """
-        config = config_of(estimator)
-        if config.num_ps_replicas > 0 or config.num_worker_replicas > 1:
+        if not config_of(estimator).cluster.is_alone:
             raise ValueError(
                 "InMemoryEvaluatorHook needs a training on one machine, and TF_CONFIG describes a "
                 "cluster. Evaluate checkpoints instead."

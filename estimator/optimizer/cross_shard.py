@@ -11,7 +11,6 @@ from estimator import _tf
 from estimator.config.checks import WrongTypeError, check_int, check_positive
 from estimator.optimizer.accumulation import build_accumulation
 from estimator.optimizer.clipping import clip_by_reduced_norm
-from estimator.runtime.tpu_strategy import is_tpu
 
 _REDUCTIONS = {
     "mean": "mean",
@@ -124,7 +123,9 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
                 list(grads_and_vars), self._clip_norm, self._reduction
             )
         by_itself, reduction = _applies_by_itself(self._opt), self._reduction
-        is_on_tpu = is_tpu(tf.distribute.get_strategy())
+        grads_and_vars = list(grads_and_vars)
+        gradients = [grad for grad, _ in grads_and_vars if grad is not None]
+        is_on_tpu = any(map(_tf.is_in_tpu_program, gradients))
         if by_itself and is_on_tpu:
             grads_and_vars, reduction = _reduced_on_tpu(grads_and_vars, reduction), "mean"
         with _tf.gradient_reduction(reduction):

@@ -13,6 +13,7 @@ from estimator.model.replicas import Model, Replicas, build_replicas
 from estimator.optimizer import accumulation
 from estimator.program.graph_scope import building
 from estimator.rewrite import updates
+from estimator.runtime.local import Runtime
 from estimator.spec import EstimatorSpec, ModeKeys
 
 
@@ -43,8 +44,7 @@ class ExportProgram:
 def build_export_program(
     model: Model,
     receiver_fn: Callable[[], Any],
-    strategy: tf.distribute.Strategy,
-    mode: str,
+    runtime: Runtime,
     seed: int | None = None,
 ) -> ExportProgram:
     """Builds `model` on the features of an input receiver, and on its labels if there are any.
@@ -52,15 +52,15 @@ def build_export_program(
     Args:
       model: the model to export.
       receiver_fn: returns the receiver; its placeholders are the model's inputs.
-      strategy: a strategy with one replica.
-      mode: a `ModeKeys`.
+      runtime: a runtime with one replica.
       seed: the graph's seed.
     """
-    with building(strategy, seed) as (graph, global_step):
+    mode = runtime.mode
+    with building(runtime, seed) as (graph, global_step):
         receiver = receiver_fn()
         batch = (receiver.features, getattr(receiver, "labels", None))
         with accumulation.collecting_accumulations() as accumulations:
-            replicas = build_replicas(strategy, model, [batch], mode)
+            replicas = build_replicas(runtime.strategy, model, [batch], mode)
         spec = replicas.outputs[0].spec
         is_train = mode == ModeKeys.TRAIN
         has_loss = mode != ModeKeys.PREDICT

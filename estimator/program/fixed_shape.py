@@ -25,10 +25,10 @@ from estimator.program.graph_scope import (
     build_step_before,
     building,
     create_resource,
-    of_unplaced,
 )
 from estimator.program.programs import EvalProgram, PredictProgram, build_feeds
 from estimator.program.tpu_replicas import build_program, check_static
+from estimator.runtime.local import Runtime
 from estimator.spec import ModeKeys
 
 
@@ -48,7 +48,7 @@ class _Rows:
 def build_padded_eval_program(
     model: Model,
     element: Any,
-    strategy: tf.distribute.Strategy,
+    runtime: Runtime,
     seed: int | None = None,
     *,
     batch_size: int | None = None,
@@ -61,7 +61,7 @@ def build_padded_eval_program(
     Args:
       model: the model to evaluate, which returns a TPUEstimatorSpec with `eval_metrics`.
       element: (features, labels) as type specs.
-      strategy: the strategy.
+      runtime: where the replicas run.
       seed: the graph's seed.
       batch_size: the rows of a replica's batch, if `element` does not determine it.
 
@@ -70,9 +70,9 @@ def build_padded_eval_program(
         per example.
     """
     fixed, padding = _fixed(element, batch_size, "eval_batch_size")
-    with building(strategy, seed, of_unplaced(model.config.device_fn)) as (graph, global_step):
-        feeds, batches = build_feeds(fixed, strategy.num_replicas_in_sync)
-        replicas = build_program(strategy, model, batches, ModeKeys.EVAL).outputs
+    with building(runtime, seed, runtime.make_device_fn()) as (graph, global_step):
+        feeds, batches = build_feeds(fixed, runtime.num_replicas)
+        replicas = build_program(runtime, model, batches, ModeKeys.EVAL).outputs
         rows = [_build_rows() for _ in feeds]
         current_step = build_step_before(global_step)
     is_one_number = replicas[0].spec.loss.shape.rank == 0
@@ -100,7 +100,7 @@ def build_padded_eval_program(
             ],
             reset=tf.group(tf.compat.v1.local_variables_initializer()),
             values=metrics.values,
-            strategy=strategy,
+            runtime=runtime,
             padding=dataclasses.replace(padding, in_parts=is_one_number),
         )
 
@@ -108,16 +108,16 @@ def build_padded_eval_program(
 def build_padded_predict_program(
     model: Model,
     element: Any,
-    strategy: tf.distribute.Strategy,
+    runtime: Runtime,
     seed: int | None = None,
     *,
     batch_size: int | None = None,
 ) -> PredictProgram:
     """Builds `model` in prediction mode for a single batch size."""
     fixed, padding = _fixed(element, batch_size, "predict_batch_size")
-    with building(strategy, seed, of_unplaced(model.config.device_fn)) as (graph, global_step):
-        feeds, batches = build_feeds(fixed, strategy.num_replicas_in_sync)
-        replicas = build_program(strategy, model, batches, ModeKeys.PREDICT).outputs
+    with building(runtime, seed, runtime.make_device_fn()) as (graph, global_step):
+        feeds, batches = build_feeds(fixed, runtime.num_replicas)
+        replicas = build_program(runtime, model, batches, ModeKeys.PREDICT).outputs
         rows = [_build_rows() for _ in feeds]
         with tf.device("/cpu:0"):
             predictions = [
@@ -131,7 +131,7 @@ def build_padded_predict_program(
             feeds=[[*feed, row.count, row.weight] for feed, row in zip(feeds, rows, strict=True)],
             predictions=predictions,
             host_ops=_build_host_calls(replicas, rows, padding.batch_size),
-            strategy=strategy,
+            runtime=runtime,
             padding=padding,
         )
 

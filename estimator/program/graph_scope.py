@@ -11,34 +11,29 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.model.replicas import BUILD_LOCK
+from estimator.runtime.local import Runtime
 from estimator.runtime.strategy import start_eager_context
-from estimator.runtime.tpu_strategy import host_task
 
 
 @contextlib.contextmanager
 def building(
-    strategy: tf.distribute.Strategy,
+    runtime: Runtime,
     seed: int | None,
     device_fn: Callable[[tf.Operation], str] | None = None,
-    has_ps: bool = False,
 ) -> Iterator[tuple[tf.Graph, tf.Variable]]:
-    """Makes a new graph the default, under `strategy`, with a global step.
+    """Makes a new graph the default, under a strategy, with a global step.
 
-    `device_fn` returns the device of each op. A SyncReplicasOptimizer has other workers to wait for
-    only on ps tasks (`has_ps`).
+    `device_fn` returns the device of each op.
     """
-    start_eager_context(strategy)
+    start_eager_context(runtime.strategy)
     graph = tf.Graph()
     with (
         BUILD_LOCK,
         _no_garbage_collection(),
         graph.as_default(),
         _placing(device_fn),
-        _on_host(strategy),
-        strategy.scope(),
-        _tf.mean_gradients(strategy),
-        _tf.unscaled_keras_losses(strategy),
-        contextlib.nullcontext() if has_ps else _tf.sync_replicas_in_line(),
+        runtime.scope(),
+        _tf.unscaled_keras_losses(runtime.strategy),
         _tf.hashable_tensors(),
         _tf.variables_are_true(),
         _tf.keras_compares_values(),
@@ -65,21 +60,10 @@ def extending(graph: tf.Graph, device_fn: Callable[[tf.Operation], str] | None) 
         yield
 
 
-def of_unplaced(device_fn: Callable | None) -> Callable[[tf.Operation], str] | None:
-    """Wraps the user's function so that it is called only where no `tf.device` is set."""
-    return None if device_fn is None else lambda op: op.device or device_fn(op)
-
-
 def _placing(device_fn: Callable[[tf.Operation], str] | None) -> Any:
     if device_fn is None:
         return contextlib.nullcontext()
     return tf.compat.v1.device(device_fn)
-
-
-def _on_host(strategy: tf.distribute.Strategy) -> Any:
-    """Places ops without a device on the TPU's host, if there is one."""
-    task = host_task(strategy)
-    return contextlib.nullcontext() if task is None else tf.device(task)
 
 
 def create_resource(next_creator: Callable, **kwargs: Any) -> tf.Variable:

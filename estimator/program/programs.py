@@ -15,7 +15,8 @@ from estimator.model import reduction
 from estimator.model.replicas import Model, build_replicas
 from estimator.model.summable_metrics import check_sums, leaves_state
 from estimator.program import host_call
-from estimator.program.graph_scope import build_step_before, building, of_unplaced
+from estimator.program.graph_scope import build_step_before, building
+from estimator.runtime.local import Runtime
 from estimator.spec import EstimatorSpec, ModeKeys
 
 
@@ -28,7 +29,7 @@ class FedProgram:
       spec: the first replica's EstimatorSpec.
       current_step: scalar, int64: the global step of the weights.
       feeds: for each replica, the placeholders for its batch's component tensors.
-      strategy: where the replicas run.
+      runtime: where the replicas run.
       padding: how batches are padded if all must have the same size; else None.
     """
 
@@ -36,7 +37,7 @@ class FedProgram:
     spec: EstimatorSpec
     current_step: tf.Tensor
     feeds: list[list[tf.Tensor]]
-    strategy: tf.distribute.Strategy
+    runtime: Runtime
     padding: Padding | None = None
 
 
@@ -75,7 +76,7 @@ class PredictProgram(FedProgram):
 def build_eval_program(
     model: Model,
     element: Any,
-    strategy: tf.distribute.Strategy,
+    runtime: Runtime,
     seed: int | None = None,
 ) -> EvalProgram:
     """Builds `model` in evaluation mode, fed with batches shaped like `element`.
@@ -83,16 +84,16 @@ def build_eval_program(
     Args:
       model: the model to evaluate.
       element: (features, labels) as type specs.
-      strategy: where the replicas run.
+      runtime: where the replicas run.
       seed: the graph's seed.
 
     Raises:
       NotSummableError: a metric may be wrong on several replicas.
     """
-    with building(strategy, seed, of_unplaced(model.config.device_fn)) as (graph, global_step):
+    with building(runtime, seed, runtime.make_device_fn()) as (graph, global_step):
         current_step = build_step_before(global_step)
-        feeds, batches = build_feeds(element, strategy.num_replicas_in_sync)
-        replicas = build_replicas(strategy, model, batches, ModeKeys.EVAL)
+        feeds, batches = build_feeds(element, runtime.num_replicas)
+        replicas = build_replicas(runtime.strategy, model, batches, ModeKeys.EVAL)
         specs = [output.spec for output in replicas.outputs]
         reduction.check_metric_names(specs[0].eval_metric_ops)
         metrics = reduction.build_metrics(
@@ -115,7 +116,7 @@ def build_eval_program(
             # Built before the first session call, after which the graph's ops must not change.
             reset=tf.group(tf.compat.v1.local_variables_initializer()),
             values=metrics.values,
-            strategy=strategy,
+            runtime=runtime,
             leaves_state=leaves_state([losses, metrics.updates], replicas.new_ops),
         )
 
@@ -123,7 +124,7 @@ def build_eval_program(
 def build_predict_program(
     model: Model,
     element: Any,
-    strategy: tf.distribute.Strategy,
+    runtime: Runtime,
     seed: int | None = None,
 ) -> PredictProgram:
     """Builds `model` in prediction mode, fed with batches shaped like `element`.
@@ -131,13 +132,13 @@ def build_predict_program(
     Args:
       model: the model that predicts.
       element: (features, None) as type specs.
-      strategy: where the replicas run.
+      runtime: where the replicas run.
       seed: the graph's seed.
     """
-    with building(strategy, seed, of_unplaced(model.config.device_fn)) as (graph, global_step):
+    with building(runtime, seed, runtime.make_device_fn()) as (graph, global_step):
         current_step = build_step_before(global_step)
-        feeds, batches = build_feeds(element, strategy.num_replicas_in_sync)
-        replicas = build_replicas(strategy, model, batches, ModeKeys.PREDICT)
+        feeds, batches = build_feeds(element, runtime.num_replicas)
+        replicas = build_replicas(runtime.strategy, model, batches, ModeKeys.PREDICT)
         return PredictProgram(
             graph=graph,
             spec=replicas.outputs[0].spec,
@@ -145,7 +146,7 @@ def build_predict_program(
             feeds=feeds,
             predictions=[output.spec.predictions for output in replicas.outputs],
             host_ops=[host_call.build_host_call([out.host_call]) for out in replicas.outputs],
-            strategy=strategy,
+            runtime=runtime,
         )
 
 

@@ -20,19 +20,7 @@ from estimator.program.step_ops import all_parts
 from estimator.program.step_plan import StepPlan, StepStart
 from estimator.randomness.random_ops import drawing_by_step
 from estimator.rewrite import updates
-from estimator.runtime.tpu_strategy import is_tpu
 from estimator.spec import EstimatorSpec, ModeKeys
-
-_NO_LOOP = (
-    "A SyncReplicasOptimizer waits for the other workers in every step, in queues that a loop of "
-    "steps cannot hold. Train with `iterations_per_loop=1`, or leave it out and use "
-    'RunConfig(strategy="multi_worker_mirrored").'
-)
-_ONE_REPLICA = (
-    "A SyncReplicasOptimizer takes one gradient a worker, and this one has several replicas. Train "
-    "with `num_replicas=1` and a worker for each device, or leave it out and use "
-    'RunConfig(strategy="multi_worker_mirrored").'
-)
 
 _log = logging.getLogger("estimator")
 
@@ -68,19 +56,22 @@ def build_step_models(plan: StepPlan, start: StepStart) -> StepModels:
     """Calls `model_fn` for each replica, and collects the accumulations of its optimizers."""
     # For tf.summary with a writer of the model's own, which writes only under this condition.
     is_writing = _build_is_writing(plan, start.is_last)
-    with tf.summary.record_if(is_writing), _refusing_sync_replicas(plan, start):
+    refusing = plan.runtime.refusing_sync_replicas(start.is_in_loop)
+    with tf.summary.record_if(is_writing), refusing:
         step_key = tf.identity(start.step, "training/moment")
         with (
             collecting_accumulations() as accumulations,
             drawing_by_step(step_key, plan.model.model_fn) as model_fn,
         ):
             model = dataclasses.replace(plan.model, model_fn=model_fn)
-            if is_tpu(plan.strategy):
+            if plan.runtime.is_compiled:
                 return StepModels(
                     _build_tpu_replicas(plan, model, start.batches, step_key, accumulations)
                 )
             with _slots_for_report(plan.consensus) as slots:
-                replicas = build_replicas(plan.strategy, model, start.batches, ModeKeys.TRAIN)
+                replicas = build_replicas(
+                    plan.runtime.strategy, model, start.batches, ModeKeys.TRAIN
+                )
         global_step = plan.counters.global_step
         warn_unless_steps_are_counted(replicas.new_ops, global_step, accumulations)
         conditional = {accumulation.update for accumulation in accumulations}
@@ -96,15 +87,6 @@ def _build_is_writing(plan: StepPlan, is_last: tf.Tensor) -> tf.Tensor:
     """Builds whether the model's own summary writers write in this step; only the chief's do."""
     is_due = tf.logical_and(is_last, plan.is_recording)
     return is_due if plan.workers.is_chief else tf.constant(False)
-
-
-def _refusing_sync_replicas(
-    plan: StepPlan, start: StepStart
-) -> contextlib.AbstractContextManager[None]:
-    """Inside, using a SyncReplicasOptimizer raises an error if it could not work in this step."""
-    if not plan.has_ps or not (start.is_in_loop or len(start.batches) > 1):
-        return contextlib.nullcontext()
-    return _tf.sync_replicas_refused(_NO_LOOP if start.is_in_loop else _ONE_REPLICA)
 
 
 def _slots_for_report(
@@ -140,7 +122,7 @@ def _build_tpu_replicas(
     # The program as a whole assigns variables, so it waits for the read of the global step.
     with tf.device("/cpu:0"), tf.control_dependencies([step]):
         batches = tf.nest.map_structure(lambda t: None if t is None else tf.identity(t), batches)
-    return tpu_replicas.build_program(plan.strategy, model, batches, ModeKeys.TRAIN, finish)
+    return tpu_replicas.build_program(plan.runtime, model, batches, ModeKeys.TRAIN, finish)
 
 
 def warn_unless_steps_are_counted(

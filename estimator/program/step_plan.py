@@ -7,12 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.cluster.collectives import ONE_WORKER, Workers
+from estimator.cluster.collectives import Workers
 from estimator.cluster.consensus import Consensus
 from estimator.input.input_calls import Input
 from estimator.model.replicas import Model
 from estimator.program.loop_batches import LoopInput
 from estimator.program.loop_output import LoopOutput
+from estimator.runtime.local import Runtime
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +36,7 @@ class StepPlan:
     """What a train step is built from; its tensors are in the graph around the loop, if any.
 
     Attributes:
-      strategy: where the replicas run.
+      runtime: where the replicas run.
       model: the model of each replica.
       source: the input, or how a loop's iterations take batches from it.
       counters: the counters of steps.
@@ -45,7 +46,7 @@ class StepPlan:
       host_call_steps: the number of steps between `host_call`s.
     """
 
-    strategy: tf.distribute.Strategy
+    runtime: Runtime
     model: Model
     source: Input | LoopInput
     counters: StepCounters
@@ -57,17 +58,13 @@ class StepPlan:
     @property
     def workers(self) -> Workers:
         """The workers that train together."""
-        return ONE_WORKER if self.consensus is None else self.consensus.workers
-
-    @property
-    def has_ps(self) -> bool:
-        """Whether ps tasks hold the variables."""
-        return self.model.config.num_ps_replicas > 0
+        return self.runtime.workers
 
     @property
     def can_end(self) -> bool:
         """Whether a step can say that no other step may follow."""
-        return self.consensus is not None or self.has_ps or isinstance(self.source, LoopInput)
+        is_told = self.consensus is not None or self.runtime.shares_variables
+        return is_told or isinstance(self.source, LoopInput)
 
 
 @dataclasses.dataclass(frozen=True)

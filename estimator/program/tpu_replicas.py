@@ -30,7 +30,7 @@ from estimator.model.replicas import (
 from estimator.program.deferred_summaries import DeferredSummaries
 from estimator.program.step_summaries import hook_tensor
 from estimator.rewrite.xla_support import warn_of_uncompilable_ops
-from estimator.runtime.tpu_strategy import is_tpu
+from estimator.runtime.local import Runtime
 from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
 _Logging = tf.compat.v1.train.LoggingTensorHook
@@ -41,7 +41,7 @@ Finish = Callable[[EstimatorSpec, VariableWatch], Sequence[Any]]
 
 
 def build_program(
-    strategy: tf.distribute.Strategy,
+    runtime: Runtime,
     model: Model,
     batches: Sequence[tuple[Any, Any]],
     mode: str,
@@ -50,7 +50,7 @@ def build_program(
     """Builds the model as one program, which each replica runs on its batch.
 
     Args:
-      strategy: the strategy, whose scope the caller has entered.
+      runtime: where the replicas run; the caller has entered its scope.
       model: the model.
       batches: (features, labels) for each replica, dense and of fixed shapes.
       mode: a ModeKeys value.
@@ -62,6 +62,7 @@ def build_program(
       and `eval_metrics`, and predictions. There are no new ops to order and to run: they are
       inside, and run with the loss.
     """
+    strategy = runtime.strategy
     made: list[_Inside] = []
     summaries = DeferredSummaries()
     flat = [tf.nest.flatten(batch) for batch in batches]
@@ -83,7 +84,7 @@ def build_program(
         inputs = [_tf.per_replica(strategy, [tensors[i] for tensors in flat]) for i in places]
         outputs = strategy.run(build_one, args=tuple(inputs))
     _tf.free_tpu_handles(tf.compat.v1.get_default_graph())
-    if is_tpu(strategy):
+    if runtime.is_compiled:
         warn_of_uncompilable_ops(tf.compat.v1.get_default_graph())
     per_output = [strategy.experimental_local_results(output) for output in outputs]
     replicas = [

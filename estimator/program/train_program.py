@@ -10,13 +10,12 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from estimator.cluster.collectives import num_local_replicas, workers_of
 from estimator.cluster.consensus import Agreement, Consensus, build_consensus
 from estimator.input import input_calls
 from estimator.model.replicas import Model
 from estimator.optimizer.accumulated_step import StepAccumulation, build_step_accumulation
 from estimator.program import tpu_replicas
-from estimator.program.graph_scope import build_step_before, building, of_unplaced, primary
+from estimator.program.graph_scope import build_step_before, building, primary
 from estimator.program.loop import build_loop
 from estimator.program.loop_batches import LoopInput, build_loop_input
 from estimator.program.skipped_steps import build_skip_counter
@@ -24,7 +23,7 @@ from estimator.program.step_plan import StepCounters, StepPlan
 from estimator.program.step_summaries import build_fetch_overrides
 from estimator.program.train_step import BuiltStep, build_train_step
 from estimator.randomness.seed import separate_step_seeds
-from estimator.runtime.tpu_strategy import is_tpu
+from estimator.runtime.local import Runtime
 from estimator.spec import EstimatorSpec
 
 
@@ -93,7 +92,7 @@ class TrainProgram:
       graph: the graph of the program.
       spec: the first replica's EstimatorSpec; its hooks and scaffold are for the session.
       input: where batches come from.
-      strategy: where the replicas run.
+      runtime: where the replicas run.
       feeds: what a session call may feed.
       fetches: what a session call fetches.
       state: what can be read and initialized between calls.
@@ -106,7 +105,7 @@ class TrainProgram:
     graph: tf.Graph
     spec: EstimatorSpec
     input: input_calls.Input
-    strategy: tf.distribute.Strategy
+    runtime: Runtime
     feeds: TrainFeeds
     fetches: TrainFetches
     state: TrainState
@@ -142,20 +141,19 @@ class _Steps:
 def build_train_program(
     model: Model,
     make_input: Callable[[], input_calls.Input],
-    strategy: tf.distribute.Strategy,
+    runtime: Runtime,
     *,
     iterations_per_loop: int | None,
     nan_policy: str,
     host_call_steps: int = 1,
     seed: int | None = None,
-    device_fn: Callable[[tf.Operation], str] | None = None,
 ) -> TrainProgram:
     """Builds `model` in train mode.
 
     Args:
       model: the model to train.
       make_input: builds the input in the default graph.
-      strategy: where the replicas run.
+      runtime: where the replicas run.
       iterations_per_loop: 1 builds the step in the outermost graph, where hooks can fetch any
         tensor; any other value, or None, builds it as the body of a loop of any length. On a TPU,
         inside whose program nothing can be fetched anyway, it is always a loop.
@@ -163,23 +161,22 @@ def build_train_program(
         not finite.
       host_call_steps: the number of steps between `host_call`s.
       seed: the graph's seed.
-      device_fn: places every op; None leaves this to the config's `device_fn` and the strategy.
     """
-    place = device_fn or of_unplaced(model.config.device_fn)
-    with building(strategy, seed, place, model.config.num_ps_replicas > 0) as (graph, global_step):
+    place = runtime.make_device_fn()
+    with building(runtime, seed, place) as (graph, global_step):
         source = make_input()
-        if is_tpu(strategy):
+        if runtime.is_compiled:
             tpu_replicas.check_static(source.element)
-        is_loop = iterations_per_loop != 1 or is_tpu(strategy)
+        is_loop = iterations_per_loop != 1 or runtime.is_compiled
         step_before = build_step_before(global_step)
         is_recording = tf.compat.v1.placeholder_with_default(False, [], "training/is_recording")
         num_steps = tf.compat.v1.placeholder_with_default(1, [], "training/num_steps")
-        consensus = build_consensus(workers_of(strategy), num_steps)
+        consensus = build_consensus(runtime.workers, num_steps)
         plan = StepPlan(
-            strategy,
+            runtime,
             model,
             counters=StepCounters(global_step, step_before, build_skip_counter()),
-            source=_build_loop_source(source, num_local_replicas(strategy)) if is_loop else source,
+            source=_build_loop_source(source, runtime.num_local_replicas) if is_loop else source,
             is_recording=_build_is_recorded(is_recording, consensus if is_loop else None),
             consensus=consensus,
             reverts_bad_steps=nan_policy == "skip",
@@ -192,7 +189,7 @@ def build_train_program(
             graph=graph,
             spec=steps.built.spec,
             input=source,
-            strategy=strategy,
+            runtime=runtime,
             feeds=TrainFeeds(num_steps if is_loop else None, is_recording, steps.built.end),
             fetches=fetches,
             state=_build_state(plan, steps.built),
@@ -280,9 +277,15 @@ def _build_state(plan: StepPlan, built: BuiltStep) -> TrainState:
 
 def _build_agreement(plan: StepPlan, steps: _Steps, source: input_calls.Input) -> Agreement:
     """Builds what the workers agree on, as tensors that a session can fetch."""
-    workers, consensus, outcome = workers_of(plan.strategy), plan.consensus, None
+    consensus, outcome = plan.consensus, None
     if consensus is not None:
         requested = consensus.agreed[1:] if steps.is_loop else steps.built.requested
         with tf.device("/cpu:0"):
             outcome = tf.concat([[tf.cast(steps.has_more, tf.int32)], requested], axis=0)
-    return Agreement(workers, consensus, outcome, input_calls.build_has_first_batch(source))
+    return Agreement(
+        graph=tf.compat.v1.get_default_graph(),
+        is_loop=steps.is_loop,
+        consensus=consensus,
+        outcome=outcome,
+        has_first_batch=input_calls.build_has_first_batch(source),
+    )

@@ -9,7 +9,6 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.cluster.collectives import num_local_replicas
 from estimator.cluster.consensus import build_report
 from estimator.input import input_calls
 from estimator.model import reduction
@@ -92,10 +91,10 @@ def build_train_step(plan: StepPlan, is_last: tf.Tensor) -> BuiltStep:
     done += reported
     if plan.reverts_bad_steps:
         done = [_build_revert(plan, models, step_ops, loss, done)]
-    if plan.has_ps:
+    if plan.runtime.shares_variables:
         pack_messages(ops_run_for([*done, loss], models.new_ops))
     end: tf.Tensor | None = None
-    if plan.has_ps and start.is_in_loop:
+    if plan.runtime.shares_variables and start.is_in_loop:
         end = _build_end()
         done, is_before_end = _build_is_before_end(plan, done, step_ops, end)
         has_more = is_before_end if has_more is None else tf.logical_and(has_more, is_before_end)
@@ -119,8 +118,9 @@ def _build_start(plan: StepPlan, is_last: tf.Tensor) -> StepStart:
         has_more: tf.Tensor | None = more
         is_last = tf.logical_not(more)
     else:
-        num_replicas = num_local_replicas(plan.strategy)
-        batches, has_more = input_calls.build_replica_batches(plan.source, num_replicas)
+        batches, has_more = input_calls.build_replica_batches(
+            plan.source, plan.runtime.num_local_replicas
+        )
     return StepStart(is_in_loop, step, batches, has_more, is_last, summaries_so_far())
 
 

@@ -32,13 +32,7 @@ from estimator.roles.train_eval_specs import (
     run_local,
     run_training,
 )
-from estimator.runtime.strategy import (
-    check_fits_cluster,
-    check_roles,
-    check_task_trains,
-    make_strategy,
-)
-from estimator.spec import ModeKeys
+from estimator.runtime.strategy import check_roles, check_task_trains, make_training_runtime
 from estimator.summary.event_reader import read_evaluations
 from estimator.training.request import TrainResult
 
@@ -115,7 +109,7 @@ def _run_training(
 ) -> TrainAndEvaluateResult:
     """Runs the chief or a worker; the chief records the end, or evaluates itself."""
     is_chief, cluster = model.config.is_chief, model.config.cluster
-    check_fits_cluster(model.config, make_strategy(model.config, ModeKeys.TRAIN))
+    make_training_runtime(model.config)
     if cluster.task_type == CHIEF and cluster.chief_name == MASTER:
         with _recording_end(model):
             return run_local(model, train_spec, specs)

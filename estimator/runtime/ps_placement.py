@@ -25,24 +25,32 @@ def on_own_task() -> Iterator[None]:
         _thread.is_own = before
 
 
-def make_device_fn(cluster: Cluster, placement: str) -> Callable[[tf.Operation], str]:
-    """Returns a device function: variables go to the ps tasks, everything else to this task.
+def make_variable_placer(
+    cluster: Cluster, own_device: str, placement: str
+) -> Callable[[tf.Operation], str]:
+    """Returns a device function: variables go to the ps tasks, everything else to `own_device`.
 
     Every task must create the same variables in the same order, as a `model_fn` does, so that all
     find them in the same place.
 
     Args:
       cluster: the tasks, and which of them this one is.
+      own_device: this task, as a device string.
       placement: "round_robin" puts each variable on the next ps task; "by_size" on the one with the
         fewest bytes so far.
     """
-    own = tf.DeviceSpec(job=cluster.task_type, task=cluster.task_id)
     num_ps = cluster.num_ps_replicas
-    to_ps = tf.compat.v1.train.replica_device_setter(
+    return tf.compat.v1.train.replica_device_setter(
         ps_tasks=num_ps,
-        worker_device=own.to_string(),
+        worker_device=own_device,
         ps_strategy=GreedyLoadBalancing(num_ps) if placement == "by_size" else None,
     )
+
+
+def make_device_fn(cluster: Cluster, placement: str) -> Callable[[tf.Operation], str]:
+    """Returns a `make_variable_placer` for this task that leaves ops with a task where they are."""
+    own = tf.DeviceSpec(job=cluster.task_type, task=cluster.task_id)
+    to_ps = make_variable_placer(cluster, own.to_string(), placement)
 
     def place(op: tf.Operation) -> str:
         given = tf.DeviceSpec.from_string(op.device or "")

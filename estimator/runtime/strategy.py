@@ -1,18 +1,20 @@
-"""Makes the `tf.distribute` strategy that a config asks for, and its session config."""
+"""Chooses the `tf.distribute` strategy that a config asks for, and its runtime."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.config.cluster import CHIEF, EVALUATOR, MASTER, PS, WORKER, Cluster
+from estimator.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster
 from estimator.config.run_config import RunConfig
 from estimator.config.strategy_names import STRATEGY_TYPES
-from estimator.runtime.greedy_load_balancing import GreedyLoadBalancing
+from estimator.runtime import multi_worker
+from estimator.runtime.local import MAKERS, Runtime, is_default, make_no_strategy
+from estimator.runtime.parameter_server import ParameterServerRuntime, make_parameter_server
+from estimator.runtime.tpu_runtime import TPURuntime
 from estimator.runtime.tpu_strategy import is_tpu, make_tpu_strategy
 from estimator.spec import ModeKeys
 
@@ -32,11 +34,40 @@ _LOCAL_TYPES = (
 )
 
 
+def make_runtime(config: RunConfig, mode: str) -> Runtime:
+    """Returns the runtime of the strategy that the config asks for; see `make_strategy`."""
+    return runtime_of(make_strategy(config, mode), config, mode)
+
+
+def make_training_runtime(config: RunConfig) -> Runtime:
+    """Returns the runtime of training.
+
+    Raises:
+      ValueError: this task cannot train there, or the strategy does not fit the config's cluster;
+        the message says what each has, and what to pass.
+    """
+    runtime = make_runtime(config, ModeKeys.TRAIN)
+    runtime.check_trainable()
+    check_roles(config)
+    return runtime
+
+
+def runtime_of(strategy: tf.distribute.Strategy, config: RunConfig, mode: str) -> Runtime:
+    """Returns the runtime of a strategy in a mode, a `ModeKeys`."""
+    if is_tpu(strategy):
+        return TPURuntime(config, strategy, mode)
+    if mode == ModeKeys.TRAIN and config.num_ps_replicas:
+        return ParameterServerRuntime(config, strategy, mode)
+    if _tf.is_multi_worker(strategy):
+        return multi_worker.MultiWorkerRuntime(config, strategy, mode)
+    return Runtime(config, strategy, mode)
+
+
 def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
     """Returns the strategy that the config asks for in this mode.
 
     It does not initialize or change the eager context. On a machine without a GPU, replicas run on
-    logical CPUs, which exist only in a session opened with `make_session_config`.
+    logical CPUs, which exist only in a session opened with the runtime's `session_config`.
 
     Args:
       config: `strategy` and `num_replicas` hold for every mode, except that evaluation and
@@ -54,7 +85,7 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
         # only some replicas could not be counted. One replica sees every example too.
         choice = None
     if mode != ModeKeys.TRAIN and isinstance(choice, STRATEGY_TYPES):
-        choice = _local_part(choice)
+        choice = None if isinstance(choice, _PS_TYPE) else multi_worker.make_local_part(choice)
     if isinstance(choice, STRATEGY_TYPES):
         _check_gpus(choice)
         return choice
@@ -66,68 +97,16 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
     # scope, and reduces with plain ops on CPUs, as a session requires.
     with tf.Graph().as_default():
         if choice == "multi_worker_mirrored":
-            return _make_multi_worker_mirrored(config, mode)
+            return multi_worker.make_strategy(config, mode)
         if choice == "parameter_server":
-            return _make_parameter_server(config, mode)
-        return _MAKERS[choice](config.num_replicas)
-
-
-def make_no_strategy() -> tf.distribute.Strategy:
-    """Returns TensorFlow's default strategy: one replica, on no particular device."""
-    with tf.Graph().as_default():  # Ignores the caller's strategy scope.
-        return tf.distribute.get_strategy()
+            return make_parameter_server(config, mode)
+        return MAKERS[choice](config.num_replicas)
 
 
 def _is_central_storage(choice: Any) -> bool:
     if isinstance(choice, str):
         return choice == "central_storage"
     return isinstance(choice, tf.distribute.experimental.CentralStorageStrategy)
-
-
-def make_session_config(
-    config: RunConfig, strategy: tf.distribute.Strategy
-) -> tf.compat.v1.ConfigProto:
-    """Copies the user's `session_config`, and adds the logical CPUs that the strategy uses."""
-    session_config = tf.compat.v1.ConfigProto()
-    if config.session_config is not None:
-        session_config.CopyFrom(config.session_config)
-    # TensorFlow's strategies do not support "master", so servers call that job "chief".
-    filters = [
-        one.replace(f"/job:{MASTER}", f"/job:{CHIEF}") for one in session_config.device_filters
-    ]
-    session_config.device_filters[:] = list(dict.fromkeys(filters))
-    session_config.allow_soft_placement = True
-    session_config.device_count["CPU"] = max(
-        session_config.device_count.get("CPU", 0), _num_cpus(strategy)
-    )
-    if is_tpu(strategy):
-        # Adds the TPU's machines, and isolates the variables of each session.
-        return strategy.update_config_proto(session_config)
-    if _tf.is_multi_worker(strategy):
-        session_config = strategy.update_config_proto(session_config)
-        # Isolates each session's variables and iterators on this task's server.
-        session_config.isolate_session_state = True
-    return session_config
-
-
-def check_fits_cluster(config: RunConfig, strategy: tf.distribute.Strategy) -> None:
-    """Raises an error unless `strategy` trains on exactly the tasks of the config's cluster.
-
-    Raises:
-      ValueError: they do not match; the message says what each has, and what to pass.
-    """
-    cluster = config.cluster
-    if _tf.is_multi_worker(strategy):
-        told = tf.train.ClusterSpec(strategy.cluster_resolver.cluster_spec()).as_dict()
-        theirs = {CHIEF if role == MASTER else role: given for role, given in told.items()}
-        theirs = {role: theirs[role] for role in (CHIEF, WORKER, PS) if role in theirs}
-        if theirs != cluster.cluster_spec:
-            raise ValueError(
-                f"The strategy's cluster ({theirs}) is not that of the RunConfig "
-                f"({cluster.cluster_spec}). Set TF_CONFIG before both are made, or pass "
-                "RunConfig(cluster=parse_tf_config(...))."
-            )
-    check_roles(config)
 
 
 def check_task_trains(cluster: Cluster) -> None:
@@ -205,13 +184,13 @@ def start_eager_context(strategy: tf.distribute.Strategy) -> None:
 def replicas_in_words(strategy: tf.distribute.Strategy) -> str:
     """Describes the replicas: "1 replica", "2 replicas (mirrored)"."""
     count = strategy.num_replicas_in_sync
-    name = "" if _is_default(strategy) else f" ({strategy_name(strategy)})"
+    name = "" if is_default(strategy) else f" ({strategy_name(strategy)})"
     return f"{count:,} replica{'s' * (count > 1)}{name}"
 
 
 def devices_in_words(strategy: tf.distribute.Strategy) -> str:
     """Describes the devices of a local strategy: "CPU:0, CPU:1"."""
-    if _is_default(strategy):
+    if is_default(strategy):
         return "GPU:0" if tf.config.get_visible_devices("GPU") else "CPU:0"
     specs = map(tf.DeviceSpec.from_string, strategy.extended.worker_devices)
     return ", ".join(f"{spec.device_type}:{spec.device_index or 0}" for spec in specs)
@@ -222,10 +201,6 @@ def strategy_name(strategy: tf.distribute.Strategy) -> str:
     words = re.sub(r"Strategy(V[12])?$", "", type(strategy).__name__)
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", words).lower()
     return {"collective_all_reduce": "multi_worker_mirrored"}.get(name, name)
-
-
-def _is_default(strategy: tf.distribute.Strategy) -> bool:
-    return strategy is make_no_strategy()
 
 
 def _choose(config: RunConfig, mode: str) -> Any:
@@ -247,120 +222,3 @@ def _check_gpus(strategy: tf.distribute.Strategy) -> None:
                 f"{num_gpus or 'no'} GPU{'s' * (num_gpus > 1)}. Name existing devices, such as "
                 '"/cpu:0", or let RunConfig(strategy="mirrored", num_replicas=...) choose.'
             )
-
-
-def _num_cpus(strategy: tf.distribute.Strategy) -> int:
-    """Returns the number of logical CPUs that the strategy's devices need, at least 1."""
-    if _is_default(strategy):
-        return 1  # The default strategy has no device names.
-    devices = map(tf.DeviceSpec.from_string, strategy.extended.worker_devices)
-    indexes = [device.device_index or 0 for device in devices if device.device_type == "CPU"]
-    return 1 + max(indexes, default=0)
-
-
-def _make_one_device(num_replicas: int | None) -> tf.distribute.Strategy:
-    return tf.distribute.OneDeviceStrategy(_replica_devices(num_replicas or 1)[0])
-
-
-def _make_mirrored(num_replicas: int | None) -> tf.distribute.Strategy:
-    return tf.distribute.MirroredStrategy(_replica_devices(num_replicas))
-
-
-def _make_central_storage(num_replicas: int | None) -> tf.distribute.Strategy:
-    return tf.distribute.experimental.CentralStorageStrategy(
-        _replica_devices(num_replicas), parameter_device="/cpu:0"
-    )
-
-
-def _make_multi_worker_mirrored(config: RunConfig, mode: str) -> tf.distribute.Strategy:
-    """Makes one strategy per process, as workers number their collectives in it and must agree.
-
-    Each worker evaluates and predicts on its own.
-    """
-    cluster = config.cluster
-    devices = _replica_devices(config.num_replicas)
-    if mode != ModeKeys.TRAIN or cluster.num_worker_replicas <= 1:
-        return _make_mirrored(config.num_replicas) if len(devices) > 1 else make_no_strategy()
-    options = config.communication_options or tf.distribute.experimental.CommunicationOptions()
-    kind = tf.DeviceSpec.from_string(devices[0]).device_type
-    nccl = tf.distribute.experimental.CommunicationImplementation.NCCL
-    if options.implementation == nccl and kind != "GPU":
-        raise ValueError(
-            f"`communication_options` ({options.implementation.value}) needs GPUs, and this "
-            "machine has none. Pass RING or AUTO."
-        )
-    spec = cluster.cluster_spec
-    key = repr((spec, cluster.task_type, cluster.task_id, devices, vars(options)))
-    if key not in _multi_worker_mirrored:
-        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-            tf.train.ClusterSpec(spec),
-            task_type=cluster.task_type,
-            task_id=cluster.task_id,
-            rpc_layer=config.protocol or "grpc",
-        )
-        _multi_worker_mirrored[key] = _tf.make_multi_worker_mirrored(
-            resolver, options, kind, len(devices), number=1 + len(_multi_worker_mirrored)
-        )
-    return _multi_worker_mirrored[key]
-
-
-def _make_parameter_server(config: RunConfig, mode: str) -> tf.distribute.Strategy:
-    """Makes a strategy for this process's devices; a single replica needs only op placement."""
-    cluster = config.cluster
-    devices = _replica_devices(config.num_replicas)
-    if len(devices) == 1:
-        return make_no_strategy()
-    if mode != ModeKeys.TRAIN or not cluster.num_ps_replicas or cluster.task_type == PS:
-        return _make_mirrored(config.num_replicas)
-    own = f"/job:{cluster.task_type}/replica:0/task:{cluster.task_id}"
-    specs = map(tf.DeviceSpec.from_string, devices)
-    names = [f"{own}/device:{spec.device_type}:{spec.device_index}" for spec in specs]
-    num_ps = cluster.num_ps_replicas
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec(cluster.cluster_spec),
-        task_type=cluster.task_type,
-        task_id=cluster.task_id,
-    )
-    place_variable = tf.compat.v1.train.replica_device_setter(
-        ps_tasks=num_ps,
-        worker_device=own,
-        ps_strategy=GreedyLoadBalancing(num_ps) if config.ps_placement == "by_size" else None,
-    )
-    return _tf.make_parameter_server(resolver, names, place_variable)
-
-
-_multi_worker_mirrored: dict[str, tf.distribute.Strategy] = {}
-
-
-def _local_part(strategy: tf.distribute.Strategy) -> Any:
-    """Returns a multi-process strategy's part on this process's devices; None for one device."""
-    if isinstance(strategy, _PS_TYPE):
-        return None
-    if not _tf.is_multi_worker(strategy):
-        return strategy
-    devices = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
-    if len(devices) == 1:
-        return None
-    names = [f"/{device.device_type.lower()}:{device.device_index}" for device in devices]
-    with tf.Graph().as_default():
-        return tf.distribute.MirroredStrategy(names)
-
-
-def _replica_devices(num_replicas: int | None) -> list[str]:
-    """Returns a device for each replica: GPUs if the machine has any, else logical CPUs."""
-    num_gpus = len(tf.config.get_visible_devices("GPU"))
-    num_replicas = num_replicas or num_gpus or 1
-    if num_gpus and num_replicas > num_gpus:
-        raise ValueError(
-            f"`num_replicas` ({num_replicas}) must be at most the number of GPUs ({num_gpus}). "
-            "Leave it out to use them all."
-        )
-    kind = "gpu" if num_gpus else "cpu"
-    return [f"/{kind}:{index}" for index in range(num_replicas)]
-
-
-_MAKERS: dict[str, Callable[[int | None], tf.distribute.Strategy]] = {
-    "one_device": _make_one_device,
-    "mirrored": _make_mirrored,
-    "central_storage": _make_central_storage,
-}

@@ -10,7 +10,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator import _tf
 from estimator.config.cluster import read_tpu_name
 from estimator.config.run_config import RunConfig
 from estimator.spec import ModeKeys
@@ -64,30 +63,6 @@ def make_tpu_strategy(config: RunConfig, mode: str) -> tf.distribute.TPUStrategy
             f"({num_cores}), one replica each. Leave it out."
         )
     return strategy
-
-
-def host_task(strategy: tf.distribute.Strategy) -> str | None:
-    """Returns the task of the (first) TPU's host as a device string; None without a TPU.
-
-    A TPU with several hosts has several CPUs of the same name, so "/cpu:0" alone is ambiguous.
-    """
-    if not is_tpu(strategy):
-        return None
-    core = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
-    return core.replace(device_type=None, device_index=None).to_string()
-
-
-def check_trainable(config: RunConfig, strategy: tf.distribute.Strategy) -> None:
-    """Raises an error if the config asks for anything that training on a TPU does not support.
-
-    Raises:
-      ValueError: `nan_policy` is "skip".
-    """
-    if is_tpu(strategy) and config.nan_policy == "skip":
-        raise ValueError(
-            f"`nan_policy` ({config.nan_policy!r}) is not supported on a TPU: a step is compiled "
-            'as a whole and cannot be undone. Pass "raise", "stop" or "ignore".'
-        )
 
 
 def on_tpu(config: RunConfig, *, eval_on_tpu: bool) -> RunConfig:
@@ -184,8 +159,3 @@ def _check_answers(resolver: Any, wait_secs: float) -> None:
         config.cluster_def.CopyFrom(spec.as_cluster_def())
     with tf.compat.v1.Session(master, config=config) as session:
         session.list_devices()
-
-
-def tpu_resolver(strategy: tf.distribute.Strategy) -> Any:
-    """Returns the resolver of a TPU strategy; None for any other strategy."""
-    return _tf.tpu_resolver(strategy) if is_tpu(strategy) else None

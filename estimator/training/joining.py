@@ -67,7 +67,7 @@ def joined(
     with contextlib.closing(needed):
         needed.wait(timeout_secs, stop.check_waiting)
         with needed.watched():
-            worker_group.check_consistency(_equal(program, request), program.graph, open_session)
+            worker_group.check_consistency(_equal(program, request), open_session)
             with contextlib.closing(TaskHealth(connection.replaceable, peer_secs)) as replaceable:
                 # After SIGTERM, a call that hangs must not use up the time that is left.
                 stop.when_received(needed.hurry)
@@ -79,10 +79,9 @@ def _equal(program: TrainProgram, request: TrainRequest) -> dict[str, object]:
     """Returns what must be equal on workers that run each step together, besides the model."""
     return {
         "TensorFlow": tf.__version__,
-        "`steps`": request.steps,
-        "`max_steps`": request.max_steps,
+        **request.limits,
         **{f"`{name}`": getattr(request.config, name) for name in _EQUAL_FIELDS},
-        "the number of replicas": program.strategy.num_replicas_in_sync,
+        "the number of replicas": program.runtime.num_replicas,
     }
 
 

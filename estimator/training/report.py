@@ -81,7 +81,7 @@ class TrainReport:
         self._span = span
         self._events = events
         self._batch = batch or batch_in_words(
-            program.input.batch_size, program.strategy.num_replicas_in_sync
+            program.input.batch_size, program.runtime.num_replicas
         )
         self._batch_size = batch_size
         self._clock = clock
@@ -183,7 +183,7 @@ class TrainReport:
             loop = max(1, min(loop, int(last_step) - self._span.first_step))
         parts = [
             f"{loop_in_words(loop)} a session call",
-            replicas_in_words(self._program.strategy),
+            replicas_in_words(self._program.runtime.strategy),
             f"{batches}{self._batch} a step" if self._batch else "",
         ]
         return ", ".join(filter(None, parts))

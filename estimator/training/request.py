@@ -74,6 +74,11 @@ class TrainRequest:
     clock: Callable[[], float] = time.monotonic
 
     @property
+    def limits(self) -> dict[str, int | None]:
+        """How long to train, by the names of the arguments, which must be equal on all workers."""
+        return {"`steps`": self.steps, "`max_steps`": self.max_steps}
+
+    @property
     def own_hooks(self) -> list[Hook]:
         """The hooks that this task runs: only the chief runs those that write to `model_dir`."""
         if self.config.is_chief:

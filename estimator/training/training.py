@@ -19,10 +19,7 @@ from estimator.checkpoint.input_position import (
 )
 from estimator.checkpoint.trainer_lock import trainer_lock
 from estimator.checkpoint.writer import CheckpointWriter, build_saver
-from estimator.cluster.asynchronous import AsynchronousWorkers
-from estimator.cluster.consistency_check import describe_variables
 from estimator.cluster.server import check_runs_there
-from estimator.cluster.synchronous import SynchronousWorkers
 from estimator.cluster.task_health import TaskHealth
 from estimator.cluster.worker_group import WorkerGroup
 from estimator.config.loop_length import parse_loop_length
@@ -33,7 +30,6 @@ from estimator.program.train_program import TrainProgram
 from estimator.session.hooked_session import HookedSession
 from estimator.session.opening import Setup, Start, build_setup, build_start, opened
 from estimator.session.signals import StopSignal, stop_signals
-from estimator.session.tpu_startup import restarting_after_failure, start_tpu
 from estimator.summary.event_writer import EventWriter
 from estimator.training.joining import guarded, joined
 from estimator.training.nan_guard import WeightsCheck, WeightsListener
@@ -72,7 +68,7 @@ def run_train(
     """
     config = request.config
     check_runs_there(program.graph, request.connection)
-    worker_group = _make_worker_group(program, request)
+    worker_group = program.runtime.make_worker_group(program.agreement, request.limits)
     model_dir = str(config.model_dir)
     start = _build_start(program, request, worker_group)
     position = _build_position(program, request, worker_group)
@@ -91,10 +87,10 @@ def run_train(
         events = EventWriter(model_dir, program.graph if config.checkpoint_save_graph_def else None)
         checkpoints = _make_checkpoint_writer(request, setup, position, worker_group, events)
         savers = Savers(checkpoints, position, weights)
-        tpu = start_tpu(program.strategy)
-        stack.enter_context(restarting_after_failure(program.strategy))
+        program.runtime.start()
+        stack.enter_context(program.runtime.restarting_after_failure())
         tasks = stack.enter_context(joined(program, request, worker_group, stop))
-        opening = _opened(setup, paths, request, worker_group, tasks.needed, stop, tpu)
+        opening = _opened(setup, paths, request, worker_group, tasks.needed, stop)
         session, path = stack.enter_context(opening)
         stack.enter_context(guarded(tasks.needed, worker_group, session, stop, request))
         is_resumed = start_or_resume(session, program, request, worker_group, savers, path, paths)
@@ -127,7 +123,7 @@ def _build_setup(
         # A resumed run may be the first to accumulate gradients.
         may_lack=program.accumulation.variables if program.accumulation is not None else (),
     )
-    return dataclasses.replace(setup, broadcast=worker_group.build_broadcast(program.graph))
+    return dataclasses.replace(setup, broadcast=worker_group.build_broadcast())
 
 
 def _tell_loop_length(request: TrainRequest) -> None:
@@ -171,10 +167,9 @@ def _opened(
     worker_group: WorkerGroup,
     needed: TaskHealth,
     stop: StopSignal,
-    tpu: str | None,
 ) -> Iterator[tuple[tf.compat.v1.Session, str | None]]:
     """Opens a session; yields it and the path of the checkpoint that was restored, or None."""
-    target = request.connection.target if tpu is None else tpu
+    target = request.connection.target
     wait = functools.partial(needed.wait_for, check=stop.check_waiting) if needed else None
     timeout_secs = request.config.session_creation_timeout_secs
     with opened(setup, paths, target, worker_group, timeout_secs, wait) as (session, path):
@@ -188,23 +183,6 @@ def _opened(
         finally:
             # Closing the session would hang on a task that is gone; nothing watches them any more.
             session.wait = needed.wait_for
-
-
-def _make_worker_group(program: TrainProgram, request: TrainRequest) -> WorkerGroup:
-    """Makes this worker's part of the workers that train together."""
-    config, agreement = request.config, program.agreement
-    if config.num_ps_replicas:
-        described = {
-            "TensorFlow": tf.__version__,
-            "`steps`": request.steps,
-            "`max_steps`": request.max_steps,
-            "`ps_placement`": config.ps_placement,
-            **describe_variables(program.graph, has_devices=True),
-        }
-        return AsynchronousWorkers(config.is_chief, program.graph, config.cluster, described)
-    if agreement.consensus is not None:
-        return SynchronousWorkers(config.is_chief, agreement, program.is_loop)
-    return WorkerGroup(config.is_chief)
 
 
 def _build_position(
@@ -257,7 +235,7 @@ def _make_checkpoint_writer(
     events: EventWriter,
 ) -> CheckpointWriter | None:
     """Makes the object that writes checkpoints; returns None if a hook saves them."""
-    collectives = worker_group.ops_of_save(setup.saver, setup.graph)
+    collectives = worker_group.ops_of_save(setup.saver)
     if saver_hooks(request.hooks):
         if collectives:
             raise ValueError(

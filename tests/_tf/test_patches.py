@@ -14,12 +14,14 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+import estimator as est
 from estimator import _tf
 from estimator._tf import replica_updates
 from estimator._tf.patches import patched, patches_in_force
 from estimator.model.replicas import BUILD_LOCK
 from estimator.program.graph_scope import building
 from estimator.randomness.seed import python_seed
+from estimator.runtime.strategy import make_runtime
 
 GRAPH = tf.Graph()
 HOOK = tf.compat.v1.train.CheckpointSaverHook("/nowhere", save_steps=1)
@@ -240,7 +242,7 @@ def test_state_that_builds_change_is_restored_after_an_error_and_when_nested(blo
 
 def test_one_build_at_a_time_changes_the_process():
     answers = queue.SimpleQueue()
-    with building(tf.distribute.get_strategy(), seed=1):
+    with building(make_runtime(est.RunConfig(), est.ModeKeys.TRAIN), seed=1):
         assert not gc.isenabled()
         thread = threading.Thread(target=lambda: answers.put(BUILD_LOCK.acquire(blocking=False)))
         thread.start()

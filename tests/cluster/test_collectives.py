@@ -12,7 +12,7 @@ from estimator.config.cluster import parse_tf_config
 from estimator.input.input_calls import build_input
 from estimator.model.replicas import Model
 from estimator.program.train_program import build_train_program
-from estimator.runtime.strategy import make_strategy
+from estimator.runtime.strategy import make_runtime
 
 V1 = tf.compat.v1
 NUM_GRADIENTS = 4
@@ -71,7 +71,7 @@ def sizes_of_sums(model_fn, loop, num_replicas=1):
             input_context=None,
             lookahead=num_replicas,
         ),
-        make_strategy(config, "train"),
+        make_runtime(config, "train"),
         iterations_per_loop=loop,
         nan_policy="raise",
     )

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 import estimator as est
 from estimator import _tf
-from estimator.cluster.server import connect, connect_to_existing
+from estimator.cluster.server import connect_to_existing
 from estimator.config.cluster import parse_tf_config
-from estimator.runtime.strategy import make_no_strategy
+from estimator.runtime.strategy import make_runtime
 from tests.integration.cluster import free_addresses, make_addresses
 from tests.toy import Model, numbers
 
@@ -24,12 +24,13 @@ def test_to_connect_leaves_the_config_that_is_given_as_it_was():
     given = tf.compat.v1.ConfigProto(allow_soft_placement=True)
     before = given.SerializeToString()
     addresses = {"chief": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"]}
-    beside_ps = est.RunConfig(cluster=cluster(addresses, session_master="grpc://127.0.0.1:1"))
-    alone = est.tpu.RunConfig(master="grpc://127.0.0.1:1")
-    config = connect(make_no_strategy(), beside_ps, given).session_config
+    given_cluster = cluster(addresses, session_master="grpc://127.0.0.1:1")
+    beside_ps = est.RunConfig(cluster=given_cluster, session_config=given)
+    alone = est.tpu.RunConfig(master="grpc://127.0.0.1:1", session_config=given)
+    config = make_runtime(beside_ps, est.ModeKeys.TRAIN).connect().session_config
     assert list(config.device_filters) == ["/job:ps", "/job:chief/task:0"]
     for connection in (
-        connect(make_no_strategy(), alone, given),
+        make_runtime(alone, est.ModeKeys.TRAIN).connect(),
         connect_to_existing(alone, est.ModeKeys.TRAIN, given),
     ):
         assert connection.session_config.isolate_session_state

@@ -74,7 +74,7 @@ def test_it_does_not_move_what_the_model_places_where_batches_are_filled_up(tmp_
     )
     with est.Estimator(model_fn, str(tmp_path), config) as model:
         model.train(input_fn)
-        monkeypatch.setattr("estimator.estimators.evaluation_setup.is_tpu", lambda strategy: True)
+        monkeypatch.setattr("estimator.runtime.local.Runtime.is_compiled", True)
         assert model.evaluate(input_fn)["global_step"] == 2
         assert len(list(model.predict(input_fn))) == 8
     assert devices == {mode: [1, 0] for mode in ("train", "eval", "infer")}

@@ -13,7 +13,7 @@ from estimator.config.cluster import parse_tf_config
 from estimator.config.tpu_context import TPUContext
 from estimator.estimators import estimator as estimator_module
 from estimator.estimators.global_batches import GlobalBatches
-from estimator.runtime.strategy import make_strategy
+from estimator.runtime.strategy import make_runtime
 from tests.conformance.cases import STRATEGIES
 
 V1 = tf.compat.v1
@@ -212,13 +212,13 @@ def test_beside_ps_tasks_each_worker_is_a_host_with_a_replica(role, index, host)
     config = est.tpu.RunConfig(cluster=parse_tf_config(text))
     sizes = {mode: (argument, SIZES[argument]) for mode, argument in ARGUMENTS.items()}
     batches = GlobalBatches(config, {}, sizes=sizes)
-    strategy = make_strategy(config, TRAIN)
+    runtime = make_runtime(config, TRAIN)
     call = tf.distribute.InputContext(3, host, 1)
-    context = batches.input_params(TRAIN, strategy, call)["context"]
+    context = batches.input_params(runtime, call)["context"]
     assert (context.current_host, context.num_hosts, context.num_replicas) == (host, 3, 3)
     assert context.current_input_fn_deployment()[1:] == (host, 3, 1)
-    assert batches.model_params(TRAIN, strategy)["context"].num_hosts == 3
-    assert batches.model_params(PREDICT, strategy)["context"].num_hosts == 1
+    assert batches.model_params(runtime)["context"].num_hosts == 3
+    assert batches.model_params(make_runtime(config, PREDICT))["context"].num_hosts == 1
 
 
 @pytest.mark.parametrize("member", ["current_host", "current_input_fn_deployment"])

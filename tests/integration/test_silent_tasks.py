@@ -20,7 +20,7 @@ LOST = {
     "ps": ("endless", ["chief", "worker"], ["ps"]),
     "chief beside ps": ("endless", ["worker", "ps"], ["chief"]),
 }
-USUAL = [("chief", "from there"), ("ps", "both")]
+USUAL = [("chief", "from there"), ("ps", "both"), ("chief beside ps", "to there")]
 CASES = [
     pytest.param(*case, marks=() if case in USUAL else pytest.mark.full)
     for case in itertools.product(LOST, DIRECTIONS)

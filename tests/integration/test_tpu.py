@@ -20,8 +20,7 @@ BATCH = 16
 @pytest.fixture
 def on_cpus(monkeypatch):
     monkeypatch.setattr(tf.compat.v1, "Session", open_session)
-    monkeypatch.setattr("estimator.training.training.start_tpu", lambda strategy: "")
-    monkeypatch.setattr("estimator.evaluation.warm_session.start_tpu", lambda strategy: "")
+    monkeypatch.setattr("estimator.runtime.tpu_runtime.TPURuntime.start", lambda self: None)
 
 
 def data(count, seed=0):

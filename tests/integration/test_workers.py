@@ -16,7 +16,6 @@ from tests.toy import checkpoint_steps, events
 
 PROGRAM = worker_run.__file__
 LOOPS = (1, 100)
-FULL = pytest.mark.full
 TWO = [("worker", 0), ("worker", 1)]
 
 
@@ -119,28 +118,25 @@ def test_the_chief_alone_writes_and_evaluates_by_itself(verbs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loop", [pytest.param(1, marks=FULL), 100])
-def test_three_workers_of_the_public_object_with_a_chief(tmp_path, loop):
-    with Cluster(PROGRAM, "kinds", tmp_path, f"object {loop}", chief=1, worker=2) as cluster:
+def test_three_workers_of_the_public_object_with_a_chief(tmp_path):
+    with Cluster(PROGRAM, "kinds", tmp_path, "object", chief=1, worker=2) as cluster:
         w, b, _ = reference(tmp_path / "one")
         cluster.check_all_succeed()
-        of_each = [results(task, f"object {loop}")[0]["weights"] for task in cluster.tasks.values()]
-    assert of_each[0] == of_each[1] == of_each[2]
-    np.testing.assert_allclose(of_each[0][0], w.ravel(), rtol=1e-5)
-    np.testing.assert_allclose(of_each[0][1], b.ravel(), rtol=1e-5)
+        for loop in LOOPS:
+            of_each = [
+                results(task, f"object {loop}")[0]["weights"] for task in cluster.tasks.values()
+            ]
+            assert of_each[0] == of_each[1] == of_each[2]
+            np.testing.assert_allclose(of_each[0][0], w.ravel(), rtol=1e-5)
+            np.testing.assert_allclose(of_each[0][1], b.ravel(), rtol=1e-5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "loops",
-    [{"float32": 1, "float64": 100}, pytest.param({"float32": 100, "float64": 1}, marks=FULL)],
-)
-def test_what_workers_tell_each_other_needs_no_gradients_of_float32(tmp_path, loops):
+def test_what_workers_tell_each_other_needs_no_gradients_of_float32(tmp_path):
     """A loss that is itself reduced, and weights of float64; one of the inputs is shorter."""
-    cases = [f"{dtype} {loop}" for dtype, loop in loops.items()]
-    with Cluster(PROGRAM, "reduced", tmp_path, *cases, worker=2) as cluster:
+    with Cluster(PROGRAM, "reduced", tmp_path, worker=2) as cluster:
         cluster.check_all_succeed()
-        for case in cases:
+        for case in (f"{dtype} {loop}" for dtype in ("float32", "float64") for loop in LOOPS):
             for task in TWO:
                 # Of 0, 1 and 2; the last loss is that of 2 before the step.
                 (result,) = results(cluster[task], case)
@@ -151,23 +147,20 @@ def test_what_workers_tell_each_other_needs_no_gradients_of_float32(tmp_path, lo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "loops", [{"devices": 100, "keras": 1}, pytest.param({"devices": 1, "keras": 100}, marks=FULL)]
-)
-def test_several_devices_a_worker_and_keras_layers(tmp_path, loops):
-    devices, layers = (f"{kind} {loop}" for kind, loop in loops.items())
-    with Cluster(PROGRAM, "kinds", tmp_path, devices, layers, worker=2) as cluster:
+def test_several_devices_a_worker_and_keras_layers(tmp_path):
+    with Cluster(PROGRAM, "kinds", tmp_path, "devices", "keras", worker=2) as cluster:
         w, _, _ = reference(tmp_path / "one")
         cluster.check_all_succeed()
-        of_each = [results(cluster[task], devices)[0]["weights"] for task in TWO]
-        assert of_each[0] == of_each[1]
-        assert of_each[0][0] == of_each[0][1]  # The copies of `w` in one worker.
-        np.testing.assert_allclose(of_each[0][0], w.ravel(), rtol=1e-5)
-        np.testing.assert_array_equal(values_of(tmp_path / devices.replace(" ", ""))["seen"], 1.0)
-        of_each = [results(cluster[task], layers)[0]["weights"] for task in TWO]
-        assert of_each[0] == of_each[1]
+        for loop in LOOPS:
+            of_each = [results(cluster[task], f"devices {loop}")[0]["weights"] for task in TWO]
+            assert of_each[0] == of_each[1]
+            assert of_each[0][0] == of_each[0][1]  # The copies of `w` in one worker.
+            np.testing.assert_allclose(of_each[0][0], w.ravel(), rtol=1e-5)
+            np.testing.assert_array_equal(values_of(tmp_path / f"devices{loop}")["seen"], 1.0)
+            of_each = [results(cluster[task], f"keras {loop}")[0]["weights"] for task in TWO]
+            assert of_each[0] == of_each[1]
         # Each mask keeps every other of 64 places: equal masks of both would count twos only.
-        masks = values_of(tmp_path / layers.replace(" ", ""))["masks"]
+        masks = values_of(tmp_path / "keras1")["masks"]
         assert np.sum(masks % 2) > 10
         assert 8 * 2 * 0.4 < masks.mean() < 8 * 2 * 0.6
         # The moving mean is that over the workers: half-way to the batch's mean in each step.
@@ -175,55 +168,46 @@ def test_several_devices_a_worker_and_keras_layers(tmp_path, loops):
         mean = np.zeros(4)
         for batch in batches:
             mean = mean / 2 + batch / 2
-        statistics = results(cluster[TWO[0]], f"statistics of {layers}")[0]["mean"]
+        statistics = results(cluster[TWO[0]], "statistics 100")[0]["mean"]
         np.testing.assert_allclose(statistics, mean, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how_many", ["few", pytest.param("all", marks=FULL)])
-def test_workers_stop_at_the_same_step_for_the_same_reason(tmp_path, how_many):
-    of_loops = worker_run.STOPS_OF_LOOPS[how_many]
-    with Cluster(PROGRAM, "stops", tmp_path, how_many, worker=2) as cluster:
+def test_workers_stop_at_the_same_step_for_the_same_reason(tmp_path):
+    with Cluster(PROGRAM, "stops", tmp_path, worker=2) as cluster:
         cluster.check_all_succeed()
         chiefs, others = (cluster[task].results for task in TWO)
-    assert len(chiefs) == sum(map(len, of_loops.values()))
+    assert len(chiefs) == 2 * 7
     for ours, theirs in zip(chiefs, others, strict=True):
         assert [ours[k] for k in ("case", "step", "reason")] == [
             theirs[k] for k in ("case", "step", "reason")
         ]
-    for loop, cases in of_loops.items():
+    for loop, hook_step in ((1, 3), (100, 6)):
         found = {r["case"]: r for r in chiefs if r["loop"] == loop}
-        assert sorted(found) == sorted(cases)
-        for case, result in found.items():
-            check_stop(case, result, loop)
-
-
-def check_stop(case, result, loop):
-    ends = {
-        "uneven": (7, "end of input"),
-        "stop": (5, "nan loss"),
-        "skip": (12, "end of input"),
+        stopped = {case: (r["step"], r["reason"]) for case, r in found.items() if r["step"]}
         # A hook's wish reaches the others in the next call: a loop is empty then, one step is not.
-        "hook": (3 if loop == 1 else 6, "hook"),
-        "cut by one": (20, "max_steps"),
-    }
-    if case in ends:
-        assert (result["step"], result["reason"]) == ends[case]
-    errors = {"empty": "gave no batch", "raise": "The loss of step 5 is nan"}
-    if case in errors:
-        assert result["step"] is None
-        assert errors[case] in result["reason"]
-    if case in ("raise", "stop"):
-        assert result["latest"].endswith("ckpt-3")
-    if case == "skip":
+        assert stopped == {
+            "uneven": (7, "end of input"),
+            "stop": (5, "nan loss"),
+            "skip": (12, "end of input"),
+            "hook": (hook_step, "hook"),
+            "cut by one": (20, "max_steps"),
+        }
+        assert "gave no batch" in found["empty"]["reason"]
+        assert "The loss of step 5 is nan" in found["raise"]["reason"]
+        assert found["raise"]["latest"].endswith("ckpt-3")
+        assert found["stop"]["latest"].endswith("ckpt-3")
         w = 0.0
         for i in range(12):
             w += (i - w) / 2 if i != 4 else 0.0  # The step that was skipped, on both.
-        assert result["w"] == pytest.approx(w)
-    if case == "cut by one":
-        recorded = events(os.path.dirname(result["latest"]))
+        assert found["skip"]["w"] == pytest.approx(w)
+        recorded = [
+            step
+            for step, tag, _ in events(os.path.dirname(found["cut by one"]["latest"]))
+            if tag == "loss"
+        ]
         # Every 5 steps; the first call of all is recorded too.
-        assert [step for step, tag, _ in recorded if tag == "loss"] == [1, 5, 10, 15, 20]
+        assert recorded == [1, 5, 10, 15, 20]
 
 
 @pytest.fixture(scope="module")
@@ -266,7 +250,7 @@ def unbroken(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=FULL)])
+@pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_worker_is_named_and_a_restart_of_all_goes_on_exactly(tmp_path, unbroken, victim):
     broken, survivor = tmp_path / "broken", 1 - victim
     with Cluster(PROGRAM, "resume", broken, victim, 13, worker=2) as cluster:

@@ -208,21 +208,11 @@ def lonely(model_dir):
         line.train(make_input_fn())
 
 
-STOPS = ("uneven", "empty", "raise", "stop", "skip", "hook", "cut by one")
-# By how many there are to be: each size of the loop, and why workers stop in it.
-STOPS_OF_LOOPS = {
-    "few": {1: ("uneven", "stop", "hook"), 100: ("empty", "raise", "skip", "hook", "cut by one")},
-    "all": dict.fromkeys((1, 100), STOPS),
-}
-
-
-def stops(model_dir, how_many):
+def stops(model_dir):
     """Why workers stop: uneven inputs, NaN, a hook of one of them; each in its own directory."""
     cases = iter(range(100))
 
     def run(case, model_fn, input_fn, loop, hooks=(), **changes):
-        if case not in STOPS_OF_LOOPS[how_many][loop]:
-            return
         config = est.RunConfig(
             os.path.join(model_dir, str(next(cases))),
             strategy="multi_worker_mirrored",
@@ -267,17 +257,18 @@ def reduced_model_fn(features, labels, mode, params):
     return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
-def reduced(model_dir, *cases):
+def reduced(model_dir):
     """Gradients that leave no room for a report, and a loss that needs one to be reduced."""
     base = est.RunConfig(strategy="multi_worker_mirrored")
-    for case in cases:
-        dtype, loop = case.split()
-        config = base.replace(model_dir=f"{model_dir}/{case}", iterations_per_loop=int(loop))
-        params = {"dtype": dtype, "shares_loss": dtype == "float32"}
-        with est.Estimator(reduced_model_fn, config=config, params=params) as model:
-            model.train(numbers(5 - 2 * config.task_id), hooks=[Weights(case)])
-            end = model.train_result
-            say(case=f"{case} end", loss=end.loss, step=end.global_step, reason=end.reason)
+    for dtype, shares_loss in (("float32", True), ("float64", False)):
+        for loop in (1, 100):
+            case = f"{dtype} {loop}"
+            config = base.replace(model_dir=f"{model_dir}/{case}", iterations_per_loop=loop)
+            params = {"dtype": dtype, "shares_loss": shares_loss}
+            with est.Estimator(reduced_model_fn, config=config, params=params) as model:
+                model.train(numbers(5 - 2 * config.task_id), hooks=[Weights(case)])
+                end = model.train_result
+                say(case=f"{case} end", loss=end.loss, step=end.global_step, reason=end.reason)
 
 
 def average_model_fn(features, labels, mode):
@@ -362,29 +353,37 @@ def lose_position(model_dir, index):
         line.train(input_fn, max_steps=5)
 
 
-def kinds(model_dir, *cases):
+def kinds(model_dir, *names):
     """The public object, several devices in each process, and Keras layers with a state."""
-    strategy = tf.distribute.MultiWorkerMirroredStrategy() if "object" in cases[0] else None
-    for case in cases:
-        kind, loop = case.split()
-        path, length = f"{model_dir}/{kind}{loop}", {"iterations_per_loop": int(loop)}
-        if kind == "keras":
-            train_keras_layers(case, path, length)
-            continue
-        changes = {"num_replicas": 2}
-        if kind == "object":
-            changes = {"strategy": None, "train_distribute": strategy}
-        with make_model(path, **changes, **length) as line:
-            line.train(make_input_fn(), hooks=[Weights(case)])
-
-
-def train_keras_layers(case, path, length):
-    config = est.RunConfig(path, strategy="multi_worker_mirrored", tf_random_seed=3, **length)
-    with est.Estimator(keras_model_fn, config=config, params={"batch_size": 6}) as line:
-        line.train(make_input_fn(), hooks=[Weights(case)])
-        if config.is_chief:
-            mean = line.get_variable_value("batch_normalization/moving_mean")
-            say(case=f"statistics of {case}", mean=mean.tolist())
+    if "object" in names:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        for loop in (1, 100):
+            with make_model(
+                f"{model_dir}/object{loop}",
+                strategy=None,
+                train_distribute=strategy,
+                iterations_per_loop=loop,
+            ) as line:
+                line.train(make_input_fn(), hooks=[Weights(f"object {loop}")])
+    if "devices" in names:
+        for loop in (1, 100):
+            with make_model(
+                f"{model_dir}/devices{loop}", num_replicas=2, iterations_per_loop=loop
+            ) as line:
+                line.train(make_input_fn(), hooks=[Weights(f"devices {loop}")])
+    if "keras" in names:
+        for loop in (1, 100):
+            config = est.RunConfig(
+                f"{model_dir}/keras{loop}",
+                strategy="multi_worker_mirrored",
+                tf_random_seed=3,
+                iterations_per_loop=loop,
+            )
+            with est.Estimator(keras_model_fn, config=config, params={"batch_size": 6}) as line:
+                line.train(make_input_fn(), hooks=[Weights(f"keras {loop}")])
+                if config.is_chief:
+                    statistics = line.get_variable_value("batch_normalization/moving_mean")
+                    say(case=f"statistics {loop}", mean=statistics.tolist())
 
 
 def keras_model_fn(features, labels, mode, params):

@@ -1,7 +1,8 @@
 """Batches that are filled up to one size, as a TPU needs them, on CPUs: nothing is counted twice.
 
-`is_tpu` is made to say yes, so that `evaluate` and `predict` take the programs, and the way through
-the session, that a TPU would have them take. All of it runs for real, under strategies of CPUs.
+`is_compiled` is made to say yes, so that `evaluate` and `predict` take the programs, and the way
+through the session, that a TPU would have them take. All of it runs for real, under strategies of
+CPUs.
 """
 
 import numpy as np
@@ -91,9 +92,14 @@ def trained(tmp_path, loss, num_replicas):
     return model
 
 
+def pad_batches(monkeypatch):
+    is_compiled = property(lambda runtime: runtime.mode != est.ModeKeys.TRAIN)
+    monkeypatch.setattr("estimator.runtime.local.Runtime.is_compiled", is_compiled)
+
+
 @pytest.fixture
 def padding(monkeypatch):
-    monkeypatch.setattr("estimator.estimators.evaluation_setup.is_tpu", lambda strategy: True)
+    pad_batches(monkeypatch)
 
 
 @pytest.mark.each_value
@@ -105,7 +111,7 @@ def test_metrics_are_those_of_batches_that_are_not_filled_up(
     inputs = {count: input_fn(*data(count)) for count in COUNTS}
     with trained(tmp_path, loss, num_replicas) as plain:
         expected = {count: plain.evaluate(inputs[count]) for count in COUNTS}
-    monkeypatch.setattr("estimator.estimators.evaluation_setup.is_tpu", lambda strategy: True)
+    pad_batches(monkeypatch)
     with trained(tmp_path, loss, num_replicas) as model:
         for count in COUNTS:
             results = model.evaluate(inputs[count])

@@ -16,6 +16,7 @@ from estimator.input.input_calls import build_input
 from estimator.model.replicas import Model
 from estimator.program.fixed_shape import build_padded_eval_program, build_padded_predict_program
 from estimator.program.train_program import build_train_program
+from estimator.runtime.strategy import runtime_of
 from tests import described_tpu
 
 v1 = tf.compat.v1
@@ -100,7 +101,7 @@ def built(model_fn, strategy, input_fn, iterations_per_loop=10, nan_policy="rais
     return build_train_program(
         Model(model_fn, {}, config),
         lambda: build_input(input_fn, mode="train", params={}, config=config, input_context=None),
-        strategy,
+        runtime_of(strategy, config, est.ModeKeys.TRAIN),
         iterations_per_loop=iterations_per_loop,
         nan_policy=nan_policy,
         seed=seed,
@@ -439,10 +440,11 @@ def rows_model(features, labels, mode):
 
 def padded_program(build, num_cores, has_labels=True):
     labels = tf.TensorSpec([None], tf.float32) if has_labels else None
+    config = RunConfig()
     return build(
-        Model(rows_model, {}, RunConfig()),
+        Model(rows_model, {}, config),
         (tf.TensorSpec([None, 3], tf.float32), labels),
-        described_tpu.make_strategy(num_cores),
+        runtime_of(described_tpu.make_strategy(num_cores), config, est.ModeKeys.EVAL),
         batch_size=4,
     )
 

@@ -1,5 +1,4 @@
 import json
-import types
 
 import pytest
 import tensorflow as tf
@@ -9,9 +8,9 @@ from estimator.config.cluster import parse_tf_config
 from estimator.config.run_config import RunConfig
 from estimator.config.strategy_names import STRATEGY_NAMES
 from estimator.runtime.strategy import (
-    check_fits_cluster,
-    make_session_config,
+    make_runtime,
     make_strategy,
+    make_training_runtime,
     start_eager_context,
 )
 from estimator.spec import ModeKeys
@@ -79,7 +78,7 @@ def test_a_named_strategy_runs_on_logical_cpus(name, num_replicas, copies):
     config = RunConfig(strategy=name, num_replicas=num_replicas)
     strategy = make_strategy(config, ModeKeys.TRAIN)
     assert strategy.num_replicas_in_sync == (num_replicas or 1)
-    session_config = make_session_config(config, strategy)
+    session_config = make_runtime(config, ModeKeys.TRAIN).session_config()
     assert session_config.device_count["CPU"] == (num_replicas or 1)
     assert session_config.allow_soft_placement
     assert run_one_step(strategy, session_config) == copies
@@ -105,7 +104,7 @@ def test_a_strategy_object_that_was_made_eagerly_gets_its_cpus():
     tf.config.set_soft_device_placement(True)
     strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
     config = RunConfig(train_distribute=strategy)
-    session_config = make_session_config(config, make_strategy(config, ModeKeys.TRAIN))
+    session_config = make_runtime(config, ModeKeys.TRAIN).session_config()
     assert run_one_step(strategy, session_config) == [1.5, 1.5]
 
 
@@ -113,12 +112,12 @@ def test_making_a_strategy_leaves_the_eager_context_alone():
     program = (
         "import tensorflow as tf\n"
         "from estimator.config.run_config import RunConfig\n"
-        "from estimator.runtime.strategy import make_session_config, make_strategy\n"
+        "from estimator.runtime.strategy import make_runtime\n"
         "for name in (None, 'one_device', 'mirrored', 'central_storage'):\n"
         "    config = RunConfig(strategy=name)\n"
         "    if name in ('mirrored', 'central_storage'):\n"
         "        config = config.replace(num_replicas=2)\n"
-        "    make_session_config(config, make_strategy(config, 'train'))\n"
+        "    make_runtime(config, 'train').session_config()\n"
         # It raises once the context is initialised.
         "cpu = tf.config.list_physical_devices('CPU')[0]\n"
         "tf.config.set_logical_device_configuration(\n"
@@ -165,7 +164,7 @@ def test_gpus_are_taken_where_there_are_any(monkeypatch, name, num_replicas, dev
     config = RunConfig(strategy=name, num_replicas=num_replicas)
     strategy = make_strategy(config, ModeKeys.TRAIN)
     assert [d.split("device:")[1] for d in strategy.extended.worker_devices] == devices
-    assert make_session_config(config, strategy).device_count["CPU"] == 1
+    assert make_runtime(config, ModeKeys.TRAIN).session_config().device_count["CPU"] == 1
 
 
 @pytest.mark.parametrize("name", ["mirrored", "central_storage"])
@@ -185,7 +184,7 @@ def test_more_replicas_than_gpus_is_an_error(monkeypatch, name):
 )
 def test_a_strategy_that_cannot_be_made_is_an_error(name, error, message):
     with pytest.raises(error, match=message):
-        make_strategy(types.SimpleNamespace(strategy=name, num_replicas=None), ModeKeys.TRAIN)
+        make_strategy(RunConfig(strategy=name), ModeKeys.TRAIN)
 
 
 def clustered(task_type="worker", task_id=0, **roles):
@@ -211,7 +210,7 @@ def test_workers_have_one_strategy_a_process_and_evaluate_alone(num_replicas):
     assert strategy.num_replicas_in_sync == 3 * num_replicas
     assert workers_of(strategy) == Workers(3, 2, ("the chief", "worker 0", "worker 1"))
     assert num_local_replicas(strategy) == num_replicas
-    session_config = make_session_config(config, strategy)
+    session_config = make_runtime(config, ModeKeys.TRAIN).session_config()
     assert session_config.device_count["CPU"] == num_replicas
     assert session_config.isolate_session_state
     assert list(session_config.device_filters) == ["/job:worker/task:1"]
@@ -235,15 +234,13 @@ def test_workers_have_one_strategy_a_process_and_evaluate_alone(num_replicas):
 def test_a_strategy_that_does_not_fit_the_roles_is_an_error(strategy, roles, message):
     config = RunConfig(strategy=strategy, cluster=clustered(**roles))
     with pytest.raises(ValueError, match=message):
-        check_fits_cluster(config, make_strategy(config, ModeKeys.TRAIN))
+        make_training_runtime(config)
 
 
 @pytest.mark.parametrize("strategy", [None, "parameter_server"])
 def test_parameter_servers_need_no_strategy_object(strategy):
     config = RunConfig(strategy=strategy, cluster=clustered("chief", 0, chief=1, worker=1, ps=2))
-    made = make_strategy(config, ModeKeys.TRAIN)
-    check_fits_cluster(config, made)
-    assert made.num_replicas_in_sync == 1
+    assert make_training_runtime(config).num_replicas == 1
 
 
 def test_sessions_see_the_job_of_a_master_under_the_name_that_strategies_know():
@@ -251,7 +248,7 @@ def test_sessions_see_the_job_of_a_master_under_the_name_that_strategies_know():
     cluster["task"] = {"type": "master", "index": 0}
     config = RunConfig(cluster=parse_tf_config(json.dumps(cluster)))
     assert config.session_config.device_filters == ["/job:ps", "/job:master"]
-    made = make_session_config(config, make_strategy(config, ModeKeys.TRAIN))
+    made = make_runtime(config, ModeKeys.TRAIN).session_config()
     assert made.device_filters == ["/job:ps", "/job:chief"]
 
 
@@ -261,7 +258,7 @@ def test_a_strategy_object_of_another_cluster_is_an_error():
     strategy = make_strategy(config, ModeKeys.TRAIN)
     other = RunConfig(train_distribute=strategy, cluster=clustered(worker=3))
     with pytest.raises(ValueError, match="The strategy's cluster .* is not that of the RunConfig"):
-        check_fits_cluster(other, make_strategy(other, ModeKeys.TRAIN))
+        make_training_runtime(other)
 
 
 @pytest.mark.usefixtures("_no_gpu")
@@ -294,7 +291,7 @@ def test_the_users_session_config_is_copied_and_kept():
     config = RunConfig(strategy="mirrored", num_replicas=2, session_config=users)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tf.config, "get_visible_devices", gpus(0))
-        made = make_session_config(config, make_strategy(config, ModeKeys.TRAIN))
+        made = make_runtime(config, ModeKeys.TRAIN).session_config()
     assert made.device_count["CPU"] == 4
     assert made.intra_op_parallelism_threads == 3
     assert made.allow_soft_placement

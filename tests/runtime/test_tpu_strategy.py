@@ -6,9 +6,8 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
-from estimator.runtime.strategy import make_session_config, make_strategy
-from estimator.runtime.tpu_strategy import host_task, is_tpu
-from estimator.session.tpu_startup import start_tpu
+from estimator.runtime.strategy import make_runtime, make_strategy, runtime_of
+from estimator.runtime.tpu_strategy import is_tpu
 from tests.described_tpu import DescribedTPU
 from tests.described_tpu import make_strategy as make_described
 from tests.toy import Model, numbers
@@ -70,15 +69,15 @@ def test_one_strategy_for_one_tpu():
     assert strategy.num_replicas_in_sync == 8
     assert make_strategy(config, EVAL) is strategy
     assert make_strategy(config.replace(tf_random_seed=1), TRAIN) is strategy
-    assert host_task(strategy) == "/job:localhost/replica:0/task:0"
+    assert runtime_of(strategy, config, TRAIN).host_task == "/job:localhost/replica:0/task:0"
 
 
 def test_use_tpu_takes_the_tpu_for_every_mode():
     model = tpu_model(described(8), train_batch_size=64, eval_batch_size=16)
     for mode, batch_size in ((TRAIN, 8), (EVAL, 2)):
-        strategy = make_strategy(model.config, mode)
-        assert is_tpu(strategy)
-        params = model._batches.model_params(mode, strategy)
+        runtime = make_runtime(model.config, mode)
+        assert is_tpu(runtime.strategy)
+        params = model._batches.model_params(runtime)
         assert params["batch_size"] == batch_size
         assert params["use_tpu"] is True
         assert params["context"].num_replicas == 8
@@ -87,10 +86,10 @@ def test_use_tpu_takes_the_tpu_for_every_mode():
 def test_eval_on_tpu_off_evaluates_on_this_machine():
     model = tpu_model(described(8), train_batch_size=64, eval_batch_size=16, eval_on_tpu=False)
     assert is_tpu(make_strategy(model.config, TRAIN))
-    here = make_strategy(model.config, EVAL)
-    assert not is_tpu(here)
-    assert model._batches.model_params(EVAL, here)["batch_size"] == 16
-    assert model._batches.model_params(EVAL, here)["use_tpu"] is False
+    here = make_runtime(model.config, EVAL)
+    assert not is_tpu(here.strategy)
+    assert model._batches.model_params(here)["batch_size"] == 16
+    assert model._batches.model_params(here)["use_tpu"] is False
 
 
 @pytest.mark.parametrize("kind", OBJECTS, ids=["v2", "experimental", "v1"])
@@ -114,7 +113,7 @@ def test_sessions_name_the_tpu_s_machines_and_keep_their_variables_apart():
         strategy="tpu",
         session_config=tf.compat.v1.ConfigProto(log_device_placement=True),
     )
-    session_config = make_session_config(config, make_strategy(config, TRAIN))
+    session_config = make_runtime(config, TRAIN).session_config()
     assert session_config.isolate_session_state
     assert session_config.log_device_placement
     assert [job.tasks[0] for job in session_config.cluster_def.job] == ["10.0.0.1:8470"]
@@ -131,12 +130,7 @@ def test_a_tpu_that_this_tensorflow_cannot_start_is_an_error():
     with pytest.raises(
         ValueError, match=r"The TPU cannot be initialized: No OpKernel .*tensorflow-tpu"
     ):
-        start_tpu(make_described(2))
-
-
-def test_nothing_is_started_for_other_strategies():
-    assert start_tpu(tf.distribute.get_strategy()) is None
-    assert host_task(make_strategy(est.RunConfig(strategy="mirrored"), TRAIN)) is None
+        runtime_of(make_described(2), est.RunConfig(), TRAIN).start()
 
 
 @pytest.mark.parametrize(

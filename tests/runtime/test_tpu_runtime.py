@@ -6,14 +6,16 @@ import tensorflow as tf
 
 import estimator as est
 from estimator import _tf
-from estimator.cluster.server import connect, connect_to_tpu
-from estimator.runtime.strategy import make_strategy
-from estimator.session.tpu_startup import num_failures, restarting_after_failure, start_tpu
+from estimator.runtime.strategy import make_strategy, runtime_of
 from tests.described_tpu import DescribedTPU
 from tests.described_tpu import make_strategy as make_described
 
 v1 = tf.compat.v1
 COMPILATION = tf.errors.InvalidArgumentError(None, None, "Compilation failure")
+
+
+def runtime_on(strategy, mode=est.ModeKeys.TRAIN):
+    return runtime_of(strategy, est.RunConfig(), mode)
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def starts(monkeypatch):
 def test_a_tpu_is_started_once_and_a_failed_compilation_closes_nothing(starts):
     strategy = make_described(1)
     for _ in range(2):
-        start_tpu(strategy)
+        runtime_on(strategy).start()
     assert starts == [
         {"compilation_failure_closes_chips": False, "tpu_cancellation_closes_chips": False}
     ]
@@ -54,22 +56,23 @@ def test_a_tpu_is_started_once_and_a_failed_compilation_closes_nothing(starts):
     ids=["compilation", "preemption", "end of input", "not of TensorFlow"],
 )
 def test_a_tpu_is_started_again_after_an_operation_has_failed(starts, error, num_starts):
-    strategy = make_described(1)
-    start_tpu(strategy)
-    before = num_failures(strategy)
-    with pytest.raises(RuntimeError), restarting_after_failure(strategy):
+    runtime = runtime_on(make_described(1))
+    runtime.start()
+    before = runtime.num_failures()
+    with pytest.raises(RuntimeError), runtime.restarting_after_failure():
         raise RuntimeError("what the library makes of it") from error
-    assert num_failures(strategy) - before == num_starts - 1
+    assert runtime.num_failures() - before == num_starts - 1
     for _ in range(2):
-        start_tpu(strategy)
+        runtime.start()
     assert len(starts) == num_starts
 
 
 def test_other_strategies_know_no_tpu_that_fails(starts):
-    strategy = tf.distribute.get_strategy()
-    with pytest.raises(tf.errors.InvalidArgumentError), restarting_after_failure(strategy):
+    runtime = runtime_on(tf.distribute.get_strategy())
+    with pytest.raises(tf.errors.InvalidArgumentError), runtime.restarting_after_failure():
         raise COMPILATION
-    assert (start_tpu(strategy), num_failures(strategy), starts) == (None, 0, [])
+    runtime.start()
+    assert (runtime.num_failures(), starts) == (0, [])
 
 
 def test_the_hosts_of_a_remote_tpu_are_watched():
@@ -78,15 +81,15 @@ def test_the_hosts_of_a_remote_tpu_are_watched():
     resolver.cluster_spec = lambda: tf.train.ClusterSpec({"worker": ["10.0.0.1:8470", "b:8470"]})
     with tf.Graph().as_default():
         strategy = tf.distribute.TPUStrategy(resolver)
-    training = connect(strategy, est.RunConfig(), v1.ConfigProto())
-    for connection in (training, connect_to_tpu(strategy, est.RunConfig(), v1.ConfigProto())):
+    for mode in (est.ModeKeys.TRAIN, est.ModeKeys.EVAL):
+        connection = runtime_on(strategy, mode).connect()
         assert connection.target == "grpc://10.0.0.1:8470"
         assert connection.is_elsewhere
         assert connection.needed == {
             "the TPU's worker 0": "10.0.0.1:8470",
             "the TPU's worker 1": "b:8470",
         }
-    assert connect_to_tpu(make_described(2), est.RunConfig(), v1.ConfigProto()).needed == {}
+    assert runtime_on(make_described(2)).connect().needed == {}
 
 
 @pytest.mark.parametrize("name", ["local", "nobody-knows-it"])

@@ -1,0 +1,114 @@
+"""The runtime of workers that run each step together, each with a copy of the variables."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.cluster import server
+from estimator.cluster.consensus import Agreement
+from estimator.cluster.synchronous import SynchronousWorkers
+from estimator.cluster.worker_group import WorkerGroup
+from estimator.config.cluster import CHIEF, MASTER, PS, WORKER
+from estimator.config.run_config import RunConfig
+from estimator.runtime.local import Runtime, make_mirrored, make_no_strategy, replica_devices
+from estimator.spec import ModeKeys
+
+# A process can have one server and must number its collectives as the others do, so each strategy
+# is made once.
+_strategies: dict[str, tf.distribute.Strategy] = {}
+
+
+class MultiWorkerRuntime(Runtime):
+    """Training with a MultiWorkerMirroredStrategy of several workers."""
+
+    looks_ahead: ClassVar[bool] = True
+
+    def session_config(self) -> tf.compat.v1.ConfigProto:
+        """Returns the config of sessions on this worker's server, each with its own variables."""
+        session_config = self.strategy.update_config_proto(super().session_config())
+        # Isolates each session's variables and iterators on this task's server.
+        session_config.isolate_session_state = True
+        return session_config
+
+    def check_trainable(self) -> None:
+        """Raises ValueError if the strategy was made for other tasks than the config's."""
+        told = tf.train.ClusterSpec(self.strategy.cluster_resolver.cluster_spec()).as_dict()
+        theirs = {CHIEF if role == MASTER else role: given for role, given in told.items()}
+        theirs = {role: theirs[role] for role in (CHIEF, WORKER, PS) if role in theirs}
+        if theirs != self.config.cluster.cluster_spec:
+            raise ValueError(
+                f"The strategy's cluster ({theirs}) is not that of the RunConfig "
+                f"({self.config.cluster.cluster_spec}). Set TF_CONFIG before both are made, or "
+                "pass RunConfig(cluster=parse_tf_config(...))."
+            )
+
+    def connect(self) -> server.Connection:
+        """Connects to this worker's own server, which needs those of all others."""
+        cluster, session_config = self.config.cluster, self.session_config()
+        existing = server.connect_to_existing(self.config, self.mode, session_config)
+        if existing is not None:
+            raise ValueError(
+                f"`master` ({existing.target!r}) names a server that already runs, but workers "
+                "that train together must start their own servers, configured for collectives. "
+                'Leave it out, or train with ps tasks: RunConfig(strategy="parameter_server").'
+            )
+        if not _tf.has_started_server(self.strategy):
+            server.start_server(cluster, session_config, self.config.protocol)
+        address = cluster.cluster_spec[cluster.task_type][cluster.task_id]
+        target = f"{self.config.protocol or 'grpc'}://{address}"
+        others = server.task_addresses(cluster, "chief") | server.task_addresses(cluster, "worker")
+        connection = server.connect_here(self.config, target, session_config)
+        return dataclasses.replace(connection, needed=others)
+
+    def make_worker_group(self, agreement: Agreement, asked: Mapping[str, Any]) -> WorkerGroup:
+        """Makes this worker's part of workers that agree in each session call."""
+        return SynchronousWorkers(self.config.is_chief, agreement)
+
+
+def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
+    """Makes one strategy per process, as workers number their collectives in it and must agree.
+
+    Each worker evaluates and predicts on its own.
+    """
+    cluster = config.cluster
+    devices = replica_devices(config.num_replicas)
+    if mode != ModeKeys.TRAIN or cluster.num_worker_replicas <= 1:
+        return make_mirrored(config.num_replicas) if len(devices) > 1 else make_no_strategy()
+    options = config.communication_options or tf.distribute.experimental.CommunicationOptions()
+    kind = tf.DeviceSpec.from_string(devices[0]).device_type
+    nccl = tf.distribute.experimental.CommunicationImplementation.NCCL
+    if options.implementation == nccl and kind != "GPU":
+        raise ValueError(
+            f"`communication_options` ({options.implementation.value}) needs GPUs, and this "
+            "machine has none. Pass RING or AUTO."
+        )
+    spec = cluster.cluster_spec
+    key = repr((spec, cluster.task_type, cluster.task_id, devices, vars(options)))
+    if key not in _strategies:
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec(spec),
+            task_type=cluster.task_type,
+            task_id=cluster.task_id,
+            rpc_layer=config.protocol or "grpc",
+        )
+        _strategies[key] = _tf.make_multi_worker_mirrored(
+            resolver, options, kind, len(devices), number=1 + len(_strategies)
+        )
+    return _strategies[key]
+
+
+def make_local_part(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
+    """Makes a strategy on this process's devices alone; returns a local strategy as it is."""
+    if not _tf.is_multi_worker(strategy):
+        return strategy
+    devices = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
+    if len(devices) == 1:
+        return make_no_strategy()
+    names = [f"/{device.device_type.lower()}:{device.device_index}" for device in devices]
+    with tf.Graph().as_default():
+        return tf.distribute.MirroredStrategy(names)
