@@ -6,13 +6,14 @@ import pytest
 
 from tests import pairwise
 
-# Rooms whose tests run a small graph for a few steps, where optimizing the graph is a third of the
-# work. All others optimize as users do, among them the tables of numbers, the random programs, and
-# whatever starts processes; `make test-full` optimizes everywhere. A file with the global name
-# OPTIMIZES_GRAPHS does, too.
+# Rooms, and files of the tables, whose tests run a small graph for a few steps, where optimizing
+# the graph is a third of the work. All others optimize as users do, among them most tables of
+# numbers, the random programs, and whatever starts processes; `make test-full` optimizes
+# everywhere. A file with the global name OPTIMIZES_GRAPHS does, too.
 NOT_OPTIMIZED = {
     *("bad_input", "checkpoint", "contract", "estimators", "evaluation", "export", "hooks"),
-    *("input", "model", "roles", "session", "summary", "training"),
+    *("input", "model", "roles", "session", "summary", "training", "conformance/test_metrics.py"),
+    *("conformance/test_pipelines.py", "conformance/test_scaffold.py"),
 }
 
 
@@ -37,9 +38,10 @@ def pytest_collection_finish():
 @pytest.fixture(autouse=True, scope="module")
 def _graph_optimizer(request):
     """Has sessions run graphs as they were built, in the rooms where this only saves time."""
-    room = request.path.relative_to(request.config.rootpath / "tests").parts[0]
-    is_room = room in NOT_OPTIMIZED and not hasattr(request.module, "OPTIMIZES_GRAPHS")
-    if not is_room or request.config.option.markexpr == "":
+    path = request.path.relative_to(request.config.rootpath / "tests")
+    is_listed = not NOT_OPTIMIZED.isdisjoint((path.parts[0], path.as_posix()))
+    is_exception = hasattr(request.module, "OPTIMIZES_GRAPHS")
+    if not is_listed or is_exception or request.config.option.markexpr == "":
         yield
         return
     import tensorflow as tf

@@ -7,6 +7,7 @@ import pytest
 
 from estimator_launch.tasks import make_tasks, make_tf_configs
 from tests.forked import Program
+from tests.integration.cluster import Cluster
 from tests.launch.launching import ROOT, lines_of, run
 
 FLAGS = ["--mode=train", "--model=mnist_mlp", "--strategy=multi_worker_mirrored", "--seed=1"]
@@ -31,6 +32,16 @@ def check_all_succeed(programs):
         assert program.status() == 0, program.err[-3000:]
 
 
+@pytest.mark.slow
+def test_a_tf_config_as_of_the_launcher_runs_it(tmp_path):
+    with Cluster(str(ROOT / "run_mnist.py"), *flags_for(tmp_path), worker=2) as cluster:
+        cluster.check_all_succeed()
+        chief, worker = (task.out for task in cluster.tasks.values())
+    assert ["steps", "20"] in [line.split() for line in chief.splitlines()]
+    assert "steps" not in worker
+
+
+@pytest.mark.full  # The same in processes that import TensorFlow themselves.
 @pytest.mark.slow
 def test_the_launcher_runs_it(tmp_path):
     finished = run("--workers=2", "--", "run_mnist.py", *flags_for(tmp_path))
