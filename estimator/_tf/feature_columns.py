@@ -44,6 +44,12 @@ class ColumnInput:
         """Returns a dense column's values: [batch size, number of values]."""
         if hasattr(column, "create_state"):
             column.create_state(self._state)
+        shared = getattr(column, "shared_embedding_column_creator", None)
+        if shared is not None:
+            # Makes the variable of all columns that share it, in no scope of a model.
+            top = V1.VariableScope(reuse=V1.AUTO_REUSE, name="")
+            with V1.variable_scope(top, auxiliary_name_scope=False):
+                _ = shared.embedding_weights
         values = column.get_dense_tensor(self._cache, self._state)
         size = column.variable_shape.num_elements()
         return tf.reshape(values, [tf.shape(values)[0], size])

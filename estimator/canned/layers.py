@@ -41,8 +41,19 @@ class HiddenLayers:
                     with V1.variable_scope(f"batchnorm_{i}"):
                         net, more = _normalized(net, is_training)
                     updates += more
+            _summarize(f"hiddenlayer_{i}", net)
         with V1.variable_scope("logits", reuse=V1.AUTO_REUSE):
-            return _dense(net, num_logits), updates
+            logits = _dense(net, num_logits)
+        _summarize("logits", logits)
+        return logits, updates
+
+
+def _summarize(layer: str, values: tf.Tensor) -> None:
+    """Adds the summaries of a layer's output, which are written in training."""
+    name = f"{V1.get_variable_scope().name}/{layer}".lstrip("/")
+    with V1.name_scope(None):
+        V1.summary.scalar(f"{name}/fraction_of_zero_values", tf.math.zero_fraction(values))
+        V1.summary.histogram(f"{name}/activation", values)
 
 
 def _dense(net: tf.Tensor, units: int) -> tf.Tensor:

@@ -107,9 +107,13 @@ def _build_steps(parts: Sequence[Part], config: Any) -> Callable[[tf.Tensor], tf
 
     def build(loss: tf.Tensor) -> tf.Operation:
         steps = []
+        scopes = tuple(f"{part.name}/" for part in parts)
+        # Embeddings that several columns share are in no part's scope.
+        shared = [v for v in V1.trainable_variables() if not v.name.startswith(scopes)]
         for part in parts:
-            variables = V1.trainable_variables(f"{part.name}/")
-            optimizer = _make_optimizer(part, is_first=part is parts[0])
+            is_first = part is parts[0]
+            variables = [*V1.trainable_variables(f"{part.name}/"), *(shared if is_first else ())]
+            optimizer = _make_optimizer(part, is_first=is_first)
             # Where variables are partitioned, 2.15 made optimizers in the part's scope, from which
             # the slots' names in checkpoints derive.
             in_scope = V1.variable_scope(part.name, reuse=V1.AUTO_REUSE)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import estimator as est
 from tests.canned import model_cases
+from tests.toy import events
 
 V1 = tf.compat.v1
 
@@ -167,3 +168,79 @@ def test_logit_fns_make_the_logits_of_a_model_fn_of_ones_own(tmp_path):
         assert model.evaluate(once("two"))["accuracy"] > 0.75
         assert np.any(model.get_variable_value("deep/hiddenlayer_0/batchnorm_0/moving_mean") != 0)
         assert "wide/linear_model/x/weights" in model.get_variable_names()
+
+
+def test_columns_share_an_embedding_and_weigh_categories(tmp_path):
+    first, second = (
+        tf.feature_column.categorical_column_with_identity(key, 6) for key in ("id", "other")
+    )
+    with tf.Graph().as_default():  # TensorFlow makes shared embeddings in graphs alone.
+        shared = tf.feature_column.shared_embeddings([first, second], 2)
+    weighted = tf.feature_column.weighted_categorical_column(first, "weight")
+    features = {key: model_cases.FEATURES[key] for key in ("id", "weight")}
+    features["other"] = features["id"][::-1]
+
+    def batches(num_epochs=1):
+        data = tf.data.Dataset.from_tensor_slices((features, model_cases.LABELS["two"]))
+        return data.repeat(num_epochs).batch(8)
+
+    config = est.RunConfig(iterations_per_loop=3, strategy="mirrored", num_replicas=2)
+    with est.DNNLinearCombinedClassifier(
+        str(tmp_path / "both"),
+        linear_feature_columns=[weighted],
+        dnn_feature_columns=[*shared, tf.feature_column.embedding_column(weighted, 2)],
+        dnn_hidden_units=[3],
+        config=config,
+    ) as model:
+        model.train(lambda: batches(3), steps=3)
+        before = model.get_variable_value("id_other_shared_embedding")
+        model.train(lambda: batches(3), steps=3)
+        assert np.any(model.get_variable_value("id_other_shared_embedding") != before)
+        weights = model.get_variable_value("linear/linear_model/id_weighted_by_weight/weights")
+        assert np.any(weights != 0)
+        expected = [row["logits"] for row in model.predict(batches)]
+    tags = {tag for _, tag, _ in events(str(tmp_path / "both"))}
+    assert {"dnn/hiddenlayer_0/fraction_of_zero_values", "dnn/logits/activation"} <= tags
+    # Another model starts where this one is.
+    with est.DNNLinearCombinedClassifier(
+        str(tmp_path / "warm"),
+        linear_feature_columns=[weighted],
+        linear_optimizer=lambda: V1.train.GradientDescentOptimizer(0.0),
+        dnn_feature_columns=[*shared, tf.feature_column.embedding_column(weighted, 2)],
+        dnn_optimizer=lambda: V1.train.GradientDescentOptimizer(0.0),
+        dnn_hidden_units=[3],
+        warm_start_from=str(tmp_path / "both"),
+    ) as warm:
+        warm.train(batches, steps=1)
+        found = [row["logits"] for row in warm.predict(batches)]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_example_of_the_guide_prints_its_results(tmp_path):
+    """A LinearRegressor under MirroredStrategy, of TensorFlow's guide to distributed training."""
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    config = est.RunConfig(train_distribute=strategy, eval_distribute=strategy)
+    regressor = est.LinearRegressor(
+        feature_columns=[tf.feature_column.numeric_column("feats")],
+        optimizer="SGD",
+        config=config,
+        model_dir=str(tmp_path),
+    )
+
+    def input_fn():
+        dataset = tf.data.Dataset.from_tensors(({"feats": [1.0]}, [1.0]))
+        return dataset.repeat(1000).batch(10)
+
+    regressor.train(input_fn=input_fn, steps=10)
+    results = regressor.evaluate(input_fn=input_fn, steps=10)
+    assert sorted(results) == [
+        "average_loss",
+        "global_step",
+        "label/mean",
+        "loss",
+        "prediction/mean",
+    ]
+    assert results["global_step"] == 10
+    assert results["loss"] == pytest.approx(results["average_loss"]) == pytest.approx(0, abs=1e-3)
+    assert results["label/mean"] == 1
+    regressor.close()

@@ -81,7 +81,14 @@ def check_results(name, model):
                 assert found.tolist() == value, key
 
 
-@pytest.mark.parametrize("name", CASES)
+# The default run takes as many as show each model, optimizer, column and form once.
+DEFAULT = ("linear_5", "dnn_dropout", "dnn_head", "both_2", "both_5", *model_cases.V1_CASES)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in DEFAULT else [pytest.mark.full]) for name in CASES],
+)
 def test_twenty_steps_from_a_checkpoint_of_2_15_are_its_steps(name, tmp_path):
     """Losses are not compared: weights, and so gradients, are."""
     write_checkpoint(variables_at(name, 0), tmp_path, 0)
