@@ -169,6 +169,36 @@ def test_metrics_are_exact_over_replicas_and_batches(tmp_path):
                 assert result[key] == pytest.approx(value, rel=1e-5), key
 
 
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+def test_metrics_count_on_all_replicas(library, monkeypatch, caplog, tmp_path):
+    if library == "tf_keras":  # As with TF_USE_LEGACY_KERAS=1.
+        monkeypatch.setattr(tf.keras, "metrics", tf_keras.metrics)
+
+    def binary_model_fn(features, labels, mode):
+        weight = V1.get_variable("weight", initializer=np.ones([4, 1], np.float32))
+        head = est.BinaryClassHead(weight_column="w", thresholds=[0.4])
+        step = V1.train.get_global_step()
+        return head.create_estimator_spec(
+            features,
+            mode,
+            features["x"] @ weight,
+            labels["binary"],
+            train_op_fn=lambda loss: step.assign_add(1),
+        )
+
+    def batches():
+        return tf.data.Dataset.from_tensor_slices((FEATURES, LABELS)).batch(5)
+
+    config = est.RunConfig(**STRATEGIES["mirrored_x2"])
+    with est.Estimator(binary_model_fn, tmp_path, config) as model:
+        model.train(batches, steps=1)
+        result = model.evaluate(batches)
+    share = np.sum(FEATURES["w"] * LABELS["binary"]) / np.sum(FEATURES["w"])
+    assert result["label/mean"] == pytest.approx(share, rel=1e-5)
+    assert result["accuracy_baseline"] == pytest.approx(max(share, 1 - share), rel=1e-5)
+    assert "on 1 replica" not in caplog.text
+
+
 def test_a_tpu_estimator_trains_evaluates_and_predicts_with_a_head(reference, tmp_path):
     config = est.tpu.RunConfig(est.tpu.TPUConfig(iterations_per_loop=3))
     with est.tpu.TPUEstimator(
