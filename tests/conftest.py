@@ -11,9 +11,10 @@ from tests import pairwise
 # numbers, the random programs, and whatever starts processes; `make test-full` optimizes
 # everywhere. A file with the global name OPTIMIZES_GRAPHS does, too.
 NOT_OPTIMIZED = {
-    *("bad_input", "checkpoint", "contract", "estimators", "evaluation", "export", "hooks"),
-    *("input", "model", "roles", "session", "summary", "training", "conformance/test_metrics.py"),
-    *("conformance/test_pipelines.py", "conformance/test_scaffold.py"),
+    *("bad_input", "canned", "checkpoint", "contract", "estimators", "evaluation", "export"),
+    *("heads", "hooks", "input", "model", "roles", "session", "summary", "training"),
+    *("conformance/test_metrics.py", "conformance/test_pipelines.py"),
+    "conformance/test_scaffold.py",
 }
 
 
