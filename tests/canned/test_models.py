@@ -163,7 +163,8 @@ def test_logit_fns_make_the_logits_of_a_model_fn_of_ones_own(tmp_path):
             update_ops=V1.get_collection(V1.GraphKeys.UPDATE_OPS),
         )
 
-    with est.Estimator(model_fn, str(tmp_path), est.RunConfig(iterations_per_loop=10)) as model:
+    run = est.RunConfig(iterations_per_loop=10, tf_random_seed=1)
+    with est.Estimator(model_fn, str(tmp_path), run) as model:
         model.train(number_input_fn, steps=20)
         assert model.evaluate(once("two"))["accuracy"] > 0.75
         assert np.any(model.get_variable_value("deep/hiddenlayer_0/batchnorm_0/moving_mean") != 0)
