@@ -75,6 +75,11 @@ def identity(value: Any) -> Hashable:
         return type(value), id(value)
 
 
+def is_full(config: Any) -> bool:
+    """Returns whether pytest was asked for the cases, too, that the default run leaves out."""
+    return "not full" not in config.option.markexpr
+
+
 SELECTIONS = {"pairwise": select, "each_value": select_each_value}
 
 

@@ -15,6 +15,7 @@ import tf_keras
 from tensorflow.python.tools import saved_model_cli
 
 import estimator as est
+from tests import pairwise
 from tests.export import clean_process
 from tests.export.exported_models import raw_receiver
 from tests.forked import Program
@@ -197,8 +198,8 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, request):
-    is_full = request.config.option.markexpr == ""
-    return Runs(tmp_path_factory.mktemp("modes"), EXPORTS + MORE_EXPORTS * is_full)
+    exports = EXPORTS + MORE_EXPORTS * pairwise.is_full(request.config)
+    return Runs(tmp_path_factory.mktemp("modes"), exports)
 
 
 OF_EXPORTS = pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
+from tests import pairwise
 from tests.export import clean_process
 from tests.export.exported_models import CASES, STRATEGIES, WORDS
 
@@ -66,7 +67,7 @@ def served(tmp_path_factory, request):
     vocabulary = root / "words.txt"
     vocabulary.write_text("\n".join(WORDS) + "\n")
     jobs, predictions = {}, {}
-    is_full = request.config.option.markexpr == ""
+    is_full = pairwise.is_full(request.config)
     for name, case in CASES.items():
         if name in MORE and not is_full:
             continue
