@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from estimator import compat, experimental, export, inputs, tpu
+    from estimator import compat, experimental, export, inputs, keras, tpu
     from estimator.canned import (
         BaselineClassifier,
         BaselineEstimator,
@@ -133,6 +133,7 @@ _HOMES = {
     "experimental": "experimental",
     "export": "export",
     "inputs": "inputs",
+    "keras": "keras",
     "parse_tf_config": "config.cluster",
     "regressor_parse_example_spec": "input.example_specs",
     "tpu": "tpu",
@@ -198,6 +199,7 @@ __all__ = [
     "experimental",
     "export",
     "inputs",
+    "keras",
     "parse_tf_config",
     "regressor_parse_example_spec",
     "tpu",

@@ -30,6 +30,7 @@ FLOORS = {
     "estimators": 10,
     "heads": 10,
     "canned": 11,
+    "keras": 11,
     "roles": 11,
     "inputs": 12,
     "tpu": 12,

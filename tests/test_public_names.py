@@ -16,6 +16,7 @@ SPACES = {
     "estimator.experimental": est.experimental,
     "estimator.export": est.export,
     "estimator.inputs": est.inputs,
+    "estimator.keras": est.keras,
     "estimator.tpu": est.tpu,
     "estimator.compat": est.compat,
     "estimator.compat.v1": est.compat.v1,

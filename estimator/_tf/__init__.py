@@ -64,6 +64,9 @@ from estimator._tf.hooks import (
     tell_steps_so_far,
 )
 from estimator._tf.keras import (
+    clones_uncompiled,
+    compile_arguments,
+    compiled_metrics,
     fresh_keras_names,
     keras_policy,
     metric_variables,

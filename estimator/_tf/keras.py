@@ -101,6 +101,43 @@ def unscaled_keras_losses(strategy: tf.distribute.Strategy) -> Iterator[None]:
         yield
 
 
+def compile_arguments(model: Any) -> dict[str, Any]:
+    """Returns the arguments that a model was compiled with, as they were given.
+
+    `get_compile_config` serializes them, which a user's own loss function does not survive.
+    Keras 3.12 to 3.15.
+    """
+    return dict(model._compile_config.config)
+
+
+@contextlib.contextmanager
+def clones_uncompiled(model: Any) -> Iterator[None]:
+    """Inside, `clone_model` of Keras 3 makes a model that is not compiled.
+
+    To compile the clone, it would serialize the arguments (see `compile_arguments`), and read
+    variables of the optimizer, which have no values in a v1 graph. Keras 3.12 to 3.15.
+    """
+    is_compiled = model.compiled
+    model.compiled = False
+    try:
+        yield
+    finally:
+        model.compiled = is_compiled
+
+
+def compiled_metrics(model: Any) -> dict[str, Any]:
+    """Returns the metrics of a compiled model of Keras 3 that has seen a batch, by name.
+
+    Without the mean of the loss, and with those of the losses of several outputs. Keras puts the
+    metrics of all outputs into one metric, whose result names them: 3.12 to 3.15.
+    """
+    container = model._compile_metrics
+    made = [] if container is None else container.metrics
+    found = dict(zip(container.result() if made else (), made, strict=True))
+    known = {id(model._loss_tracker), id(container)}
+    return {m.name: m for m in model.metrics if id(m) not in known} | found
+
+
 def metric_variables(metric: Any) -> list[Sequence[tf.Variable]]:
     """Returns the TensorFlow variables of a Keras metric, each as the copies of all replicas.
 

@@ -168,6 +168,12 @@ INTERNALS = {
         "keras.src.losses.loss:scale_loss_for_distribution",
         "keras.src.losses.loss:unscale_loss_for_distribution",
     ),
+    "compile_arguments": ("keras:Model.compile",),
+    "clones_uncompiled": ("keras:models.clone_model",),
+    "compiled_metrics": (
+        "keras.src.trainers.compile_utils:CompileMetrics.metrics",
+        "keras.src.trainers.compile_utils:CompileMetrics.result",
+    ),
     "metric_variables": ("keras.src.backend:Variable.value",),
     # optimizers.py
     "keras_optimizers_in_graphs": (

@@ -73,24 +73,52 @@ def layers_have_the_policy():
 
 @checks("unscaled_keras_losses")
 def a_loss_is_that_of_the_replicas_batch():
-    strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
-    square = keras.losses.MeanSquaredError()
+    def compute():
+        one = tf.ones([2, 1])
+        return keras.losses.MeanSquaredError()(one, 3 * one), keras.losses.Huber()(one, 3 * one)
 
-    def losses():
-        def compute():
-            one = tf.ones([2, 1])
-            return square(one, 3 * one), keras.losses.Huber()(one, 3 * one)
+    with tf.Graph().as_default() as graph:
+        strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+        with strategy.scope():
+            scaled = strategy.run(compute)
+            with _tf.unscaled_keras_losses(strategy):
+                whole = strategy.run(compute)
+    with V1.Session(graph=graph, config=V1.ConfigProto(device_count={"CPU": 2})) as session:
+        parts = [strategy.experimental_local_results(part) for part in (*scaled, *whole)]
+        assert session.run(parts) == [(2, 2), (0.75, 0.75), (4, 4), (1.5, 1.5)]
 
-        config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
-        with tf.Graph().as_default(), strategy.scope():
-            made = strategy.run(compute)
-            session = tf.compat.v1.Session(config=config)
-        with session:
-            return [session.run(strategy.experimental_local_results(part)) for part in made]
 
-    assert losses() == [(2.0, 2.0), (0.75, 0.75)]
-    with _tf.unscaled_keras_losses(strategy):
-        assert losses() == [(4.0, 4.0), (1.5, 1.5)]
+def compiled_model():
+    inputs = keras.Input([2])
+    outputs = [keras.layers.Dense(1, name=name)(inputs) for name in ("a", "b")]
+    model = keras.Model(inputs, outputs)
+    model.compile("sgd", ["mse", "mse"], metrics=[["mae"], ["mae"]])
+    return model
+
+
+@checks("compile_arguments")
+def a_model_keeps_what_it_was_compiled_with():
+    arguments = _tf.compile_arguments(compiled_model())
+    assert arguments["loss"] == ["mse", "mse"]
+    assert arguments["metrics"] == [["mae"], ["mae"]]
+
+
+@checks("clones_uncompiled")
+def a_clone_is_not_compiled():
+    model = compiled_model()
+    with _tf.clones_uncompiled(model):
+        assert not keras.models.clone_model(model).compiled
+    assert model.compiled
+
+
+@checks("compiled_metrics")
+def metrics_are_named_after_their_outputs():
+    model = compiled_model()
+    x, y = tf.ones([4, 2]), tf.ones([4, 1])
+    outputs = model(x)
+    model.compute_loss(x, [y, y], outputs)
+    model.compute_metrics(x, [y, y], outputs)
+    assert set(_tf.compiled_metrics(model)) == {"a_loss", "b_loss", "a_mae", "b_mae"}
 
 
 @checks("metric_variables")

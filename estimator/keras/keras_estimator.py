@@ -1,0 +1,91 @@
+"""`model_to_estimator`: an Estimator from a compiled Keras model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from estimator.config.checks import WrongTypeError
+from estimator.config.run_config import RunConfig
+from estimator.estimators.estimator import Estimator
+from estimator.keras.keras_model_fn import make_model_fn
+from estimator.keras.keras_source import KerasSource
+from estimator.keras.keras_weights import read_weights
+
+
+def model_to_estimator(
+    keras_model: Any = None,
+    keras_model_path: str | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
+    model_dir: str | None = None,
+    config: RunConfig | None = None,
+    checkpoint_format: str | None = None,
+    metric_names_map: Mapping[str, str] | None = None,
+    export_outputs: Mapping[str, Callable[[Any], Any]] | None = None,
+) -> Estimator:
+    """Returns an Estimator that trains a copy of a compiled Keras model.
+
+    Training starts from the weights that the model has now; the model itself stays as it is. See
+    `load_weights` for the way back.
+
+    The features that `input_fn` gives are what the model is called with; a dict is matched to the
+    inputs of a functional model by name. For weights of examples, the features are a dict with
+    exactly the keys "features" and "sample_weights".
+
+    Args:
+      keras_model: a compiled and built model of Keras 3. One that is neither functional nor
+        sequential is copied by its `get_config` and `from_config`.
+      keras_model_path: instead of `keras_model`, the path of a file that a model's `save` wrote.
+      custom_objects: classes and functions by name, as Keras needs them to copy or load the model.
+      model_dir: see `Estimator`.
+      config: see `Estimator`.
+      checkpoint_format: "saver" or None: checkpoints have variables by name. "checkpoint", the
+        format of `tf.train.Checkpoint`, is not supported.
+      metric_names_map: new names for the results of `evaluate`, by the names that Keras gives them,
+        such as "out_1_accuracy" of the output `out_1`.
+      export_outputs: maps names of outputs to classes of ExportOutput: signatures besides
+        "serving_default", which has all outputs.
+
+    Raises:
+      TypeError: `keras_model` is no Keras model.
+      ValueError: not exactly one of `keras_model` and `keras_model_path` is given; or the model is
+        not compiled, not built, has a `train_step` of its own or a stateful layer.
+    """
+    if (keras_model is None) == (keras_model_path is None):
+        given = "neither is given" if keras_model is None else "both are given"
+        raise ValueError(
+            f"`model_to_estimator` needs exactly one of `keras_model` and `keras_model_path`; "
+            f"{given}."
+        )
+    if checkpoint_format not in (None, "saver"):
+        raise ValueError(
+            f"`checkpoint_format` ({checkpoint_format!r}) must be 'saver' or None. To put a "
+            "trained checkpoint into a Keras model, call `estimator.keras.load_weights`."
+        )
+    if keras_model is None:
+        keras_model = _load_model(str(keras_model_path), custom_objects)
+    source = KerasSource(keras_model, custom_objects or {})
+    model_fn = make_model_fn(source, metric_names_map or {}, export_outputs or {})
+    return Estimator(model_fn, model_dir, config)
+
+
+def load_weights(model: Any, model_dir: str) -> None:
+    """Puts the newest checkpoint of an Estimator made by `model_to_estimator` into a Keras model.
+
+    Args:
+      model: a model of the same structure, built; its weights are replaced.
+      model_dir: the directory that the Estimator was trained in.
+
+    Raises:
+      TypeError: `model` is no Keras model.
+      ValueError: there is no such checkpoint, or its weights have other shapes.
+    """
+    if not hasattr(model, "set_weights"):
+        raise WrongTypeError(f"`model` ({model!r}) must be a Keras model.")
+    model.set_weights(read_weights(model_dir))
+
+
+def _load_model(path: str, custom_objects: Mapping[str, Any] | None) -> Any:
+    import tensorflow as tf
+
+    return tf.keras.models.load_model(path, custom_objects=custom_objects)

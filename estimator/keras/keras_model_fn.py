@@ -1,0 +1,131 @@
+"""The `model_fn` of a Keras model: its compiled loss, optimizer and metrics in an EstimatorSpec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.keras.keras_source import KerasSource
+from estimator.keras.keras_weights import InitialWeights, note_names
+from estimator.model.reduction import keep_metrics_local
+from estimator.optimizer.cross_shard import CrossShardOptimizer
+from estimator.spec import EstimatorSpec, ModeKeys
+from estimator.spec.outputs import PredictOutput
+
+_V1 = tf.compat.v1
+_WITH_WEIGHTS = {"features", "sample_weights"}
+
+
+def make_model_fn(
+    source: KerasSource,
+    metric_names_map: Mapping[str, str],
+    export_outputs: Mapping[str, Callable[[Any], Any]],
+) -> Callable[..., EstimatorSpec]:
+    """Returns the `model_fn`.
+
+    Args:
+      source: builds the model.
+      metric_names_map: new names of metrics, by the names that Keras gives them.
+      export_outputs: for outputs by name, the class of the ExportOutput to export them as, too.
+    """
+    initial = InitialWeights(source.weights)
+
+    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> EstimatorSpec:
+        model = source.build(mode)
+        features, sample_weight = _without_weights(features)
+        inputs = _inputs_of(source, features)
+        outputs = model(inputs, training=mode == ModeKeys.TRAIN)
+        initial.load_into(model.weights, config)
+        predictions = _by_name(model, outputs)
+        if mode == ModeKeys.PREDICT:
+            exported = _build_exports(predictions, export_outputs)
+            return EstimatorSpec(mode, predictions=predictions, export_outputs=exported)
+        labels = _labels_of(predictions, labels)
+        batch = {"x": inputs, "y": labels, "y_pred": outputs, "sample_weight": sample_weight}
+        loss = model.compute_loss(**batch)
+        # Keras makes variables for the mean of the losses in training, too: not for checkpoints.
+        keep_metrics_local({str(i): metric for i, metric in enumerate(model.metrics)})
+        if mode == ModeKeys.EVAL:
+            model.compute_metrics(**batch)
+            metrics = _renamed(_tf.compiled_metrics(model), metric_names_map)
+            return EstimatorSpec(mode, predictions, loss, eval_metric_ops=metrics)
+        note_names(model.weights, config)
+        train_op = CrossShardOptimizer(model.optimizer).minimize(
+            loss,
+            _V1.train.get_global_step(),
+            var_list=[variable.value for variable in model.trainable_variables],
+        )
+        return EstimatorSpec(mode, predictions, loss, train_op)
+
+    return model_fn
+
+
+def _without_weights(features: Any) -> tuple[Any, Any]:
+    """Splits {"features": ..., "sample_weights": ...}, as `model_to_estimator` documents it."""
+    if isinstance(features, dict) and set(features) == _WITH_WEIGHTS:
+        return features["features"], features["sample_weights"]
+    return features, None
+
+
+def _inputs_of(source: KerasSource, features: Any) -> Any:
+    """Returns the features in the structure of the model's inputs."""
+    if not isinstance(features, dict) or not source.input_names:
+        return features
+    if missing := [name for name in source.input_names if name not in features]:
+        raise ValueError(
+            f"The features lack {missing}; the inputs of the Keras model are "
+            f"{source.input_names}, and `input_fn` gives {sorted(map(str, features))}."
+        )
+    inputs = {name: features[name] for name in source.input_names}
+    if source.takes_dict:
+        return inputs
+    values = list(inputs.values())
+    return values[0] if len(values) == 1 else values
+
+
+def _by_name(model: Any, outputs: Any) -> dict[str, tf.Tensor]:
+    if isinstance(outputs, dict):
+        return dict(outputs)
+    flat = tf.nest.flatten(outputs)
+    names = list(getattr(model, "output_names", None) or ())
+    if not names and len(flat) == 1 and getattr(model, "layers", None):
+        names = [model.layers[-1].name]  # Of a sequential model.
+    if len(names) != len(flat):
+        names = [f"output_{i + 1}" for i in range(len(flat))]
+    return dict(zip(names, flat, strict=True))
+
+
+def _labels_of(predictions: dict[str, tf.Tensor], labels: Any) -> Any:
+    """Returns the labels as the compiled loss takes them: of one output, without its name."""
+    if not isinstance(labels, dict):
+        return labels
+    if missing := [name for name in predictions if name not in labels]:
+        raise ValueError(
+            f"The labels lack {missing}; the outputs of the Keras model are {list(predictions)}, "
+            f"and `input_fn` gives labels {sorted(map(str, labels))}."
+        )
+    return labels[next(iter(predictions))] if len(predictions) == 1 else labels
+
+
+def _renamed(metrics: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    if unknown := [name for name in names if name not in metrics]:
+        raise ValueError(
+            f"`metric_names_map` renames {unknown}; the metrics of the Keras model are "
+            f"{list(metrics)}."
+        )
+    return {names.get(name, name): metric for name, metric in metrics.items()}
+
+
+def _build_exports(
+    predictions: dict[str, tf.Tensor], classes: Mapping[str, Callable[[Any], Any]]
+) -> dict[str, Any]:
+    if unknown := [name for name in classes if name not in predictions]:
+        raise ValueError(
+            f"`export_outputs` has {unknown}; the outputs of the Keras model are "
+            f"{list(predictions)}."
+        )
+    exported = {name: make(predictions[name]) for name, make in classes.items()}
+    return {"serving_default": PredictOutput(predictions), **exported}

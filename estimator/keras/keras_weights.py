@@ -1,0 +1,101 @@
+"""The weights of a Keras model: from it into an Estimator's graph, and from a checkpoint back."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator.checkpoint import files
+from estimator.cluster.collectives import replica_id
+from estimator.config.run_config import RunConfig
+
+_V1 = tf.compat.v1
+_FOLDER = "keras"
+_INITIAL = "keras_model.ckpt"
+_NAMES = "weights.json"
+
+
+class InitialWeights:
+    """Values that variables start from, in a file of `model_dir`, so that no graph holds them."""
+
+    def __init__(self, values: Sequence[np.ndarray]) -> None:
+        """Keeps the values; the file is written when the first graph needs it."""
+        self._values = values
+        self._written: set[str] = set()
+        self._lock = threading.Lock()
+
+    def load_into(self, variables: Sequence[Any], config: RunConfig) -> None:
+        """Lets the variables of the default graph start from the values."""
+        if len(variables) != len(self._values):
+            raise ValueError(
+                f"The copy of the Keras model has {len(variables)} weights, and the model "
+                f"{len(self._values)}. Its `get_config` must describe all of its layers."
+            )
+        path = os.path.join(str(config.model_dir), _FOLDER, _INITIAL)
+        with self._lock:
+            # Of several tasks, the chief's values count; the others need some file to look into.
+            is_mine = config.is_chief or not tf.io.gfile.exists(path + ".index")
+            if path not in self._written and is_mine:
+                _write(path, self._values)
+                self._written.add(path)
+        if variables:
+            _V1.train.init_from_checkpoint(
+                path, {_key(i): _variable(v) for i, v in enumerate(variables)}
+            )
+
+
+def note_names(variables: Sequence[Any], config: RunConfig) -> None:
+    """Writes, on the chief, the names that the weights have in checkpoints, in order."""
+    if not config.is_chief or replica_id() != 0:
+        return
+    names = [_variable(v).name.partition(":")[0] for v in variables]
+    path = os.path.join(str(config.model_dir), _FOLDER, _NAMES)
+    tf.io.gfile.makedirs(os.path.dirname(path))
+    with tf.io.gfile.GFile(path + ".new", "w") as file:
+        file.write(json.dumps(names))
+    tf.io.gfile.rename(path + ".new", path, overwrite=True)
+
+
+def read_weights(model_dir: str) -> list[np.ndarray]:
+    """Returns the weights in the newest checkpoint, in the model's order.
+
+    Raises:
+      ValueError: there is no checkpoint of a Keras model.
+    """
+    checkpoint = files.latest_checkpoint(model_dir)
+    path = os.path.join(model_dir, _FOLDER, _NAMES)
+    if checkpoint is None or not tf.io.gfile.exists(path):
+        raise ValueError(
+            f"`model_dir` ({model_dir!r}) holds no checkpoint that an Estimator of "
+            "`model_to_estimator` has trained."
+        )
+    with tf.io.gfile.GFile(path) as file:
+        names = json.loads(file.read())
+    reader = tf.train.load_checkpoint(checkpoint)
+    return [reader.get_tensor(name) for name in names]
+
+
+def _write(path: str, values: Sequence[np.ndarray]) -> None:
+    tf.io.gfile.makedirs(os.path.dirname(path))
+    with tf.Graph().as_default(), _V1.Session() as session:
+        tensors = [_V1.placeholder(value.dtype, value.shape) for value in values]
+        keys = [_key(i) for i in range(len(values))]
+        save = tf.raw_ops.SaveV2(
+            prefix=path, tensor_names=keys, shape_and_slices=[""] * len(keys), tensors=tensors
+        )
+        session.run(save, dict(zip(tensors, values, strict=True)))
+
+
+def _key(index: int) -> str:
+    return f"weight_{index}"
+
+
+def _variable(variable: Any) -> tf.Variable:
+    """Returns TensorFlow's variable, which one of Keras 3 wraps."""
+    return variable if isinstance(variable, tf.Variable) else variable.value

@@ -1,0 +1,96 @@
+"""What `model_to_estimator` says of models and inputs that do not fit."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from estimator.keras import load_weights, model_to_estimator
+
+
+class OwnStep(keras.Model):
+    def call(self, inputs):
+        return inputs
+
+    def train_step(self, data):
+        return {}
+
+
+def make_model(*layers, has_input=True, is_compiled=True):
+    start = [keras.Input([2], name="x")] if has_input else []
+    model = keras.Sequential([*start, *layers, keras.layers.Dense(1)], name="mine")
+    if is_compiled:
+        model.compile("sgd", "mse")
+    return model
+
+
+def own_step():
+    model = OwnStep(name="mine")
+    model.compile("sgd", "mse")
+    model(np.zeros([1, 2]))
+    return model
+
+
+def stateful():
+    inputs = keras.Input(batch_shape=[4, 3, 2])
+    outputs = keras.layers.LSTM(2, stateful=True, name="memory")(inputs)
+    model = keras.Model(inputs, outputs)
+    model.compile("sgd", "mse")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda: None, ValueError, "neither is given"),
+        (lambda: "a path", TypeError, "must be a model of Keras 3"),
+        (lambda: make_model(is_compiled=False), ValueError, "'mine'.*not compiled"),
+        (lambda: make_model(has_input=False), ValueError, "'mine'.*not built"),
+        (own_step, ValueError, "`train_step` of its own"),
+        (stateful, ValueError, "'memory'.*stateful"),
+    ],
+)
+def test_a_model_that_cannot_be_trained_is_refused(make, error, words):
+    with pytest.raises(error, match=words):
+        model_to_estimator(make())
+
+
+def test_a_model_of_tf_keras_is_refused():
+    tf_keras = pytest.importorskip("tf_keras", reason="tf-keras is optional")
+    model = tf_keras.Sequential([tf_keras.layers.Dense(1, input_shape=[2])], name="old")
+    model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="'old'.*tf-keras"):
+        model_to_estimator(model)
+
+
+def test_arguments_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="both are given"):
+        model_to_estimator(make_model(), "path")
+    with pytest.raises(ValueError, match="checkpoint_format.*load_weights"):
+        model_to_estimator(make_model(), checkpoint_format="checkpoint")
+
+
+def input_fn(**features):
+    rows = {name: np.zeros([4, 2], np.float32) for name in features}
+    return lambda: tf.data.Dataset.from_tensor_slices((rows, np.zeros([4, 1]))).batch(2)
+
+
+def test_features_and_names_that_the_model_does_not_have_are_named(tmp_path):
+    inputs = keras.Input([2], name="x")
+    model = keras.Model(inputs, keras.layers.Dense(1, name="y")(inputs))
+    model.compile("sgd", "mse")
+    told = pytest.raises(ValueError, match=r"lack \['x'\].*gives \['z'\]")
+    with model_to_estimator(model, model_dir=str(tmp_path)) as trained, told:
+        trained.train(input_fn(z=1))
+    renamed = model_to_estimator(
+        model, model_dir=str(tmp_path), metric_names_map={"nothing": "other"}
+    )
+    with renamed, pytest.raises(ValueError, match=r"renames \['nothing'\]"):
+        renamed.evaluate(input_fn(x=1))
+
+
+def test_a_directory_without_a_trained_model_gives_no_weights(tmp_path):
+    with pytest.raises(ValueError, match="holds no checkpoint"):
+        load_weights(make_model(), str(tmp_path))
+    with pytest.raises(TypeError, match="must be a Keras model"):
+        load_weights("model", str(tmp_path))
