@@ -10,6 +10,7 @@ import estimator as est
 from estimator import console
 from estimator.config.cluster import Cluster
 from estimator.input.input_calls import Input
+from estimator.runtime.local import make_plain_runtime
 from estimator.summary.event_writer import EventWriter
 from estimator.training import report
 from estimator.training.progress_bar import ProgressBar
@@ -32,7 +33,7 @@ class FakeProgram:
     def __init__(self, batch_size=None):
         spec = tf.TensorSpec([batch_size, 2])
         self.input = Input(None, None, (), (spec, spec))
-        self.strategy = tf.distribute.get_strategy()
+        self.runtime = make_plain_runtime(est.RunConfig(), est.ModeKeys.TRAIN)
         self.accumulation = None
 
 
