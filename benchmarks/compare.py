@@ -25,7 +25,8 @@ from estimator_launch.tasks import Task, make_tasks
 _REPOSITORY = Path(__file__).parents[1]
 _SLOWER = 1.05
 _NUM_ROUNDS = 9
-# The scheduler places the threads of a process for long, well or badly: rounds of several count.
+# The scheduler places the threads of a process for long, well or badly: rounds of several count. A
+# cluster has several anyway, and takes a minute to start.
 _NUM_PROCESSES = 3
 _NUM_CALLS = 5
 
@@ -116,8 +117,9 @@ def measure(case: Case, model: str, folders: dict[str, Path], num_rounds: int) -
     if case.contender is None:
         return _measure_starts(case, model, folders, num_rounds)
     total: Rounds = {name: [] for name in folders}
-    for _ in range(_NUM_PROCESSES):
-        rounds = _measure_turns(case, model, folders, math.ceil(num_rounds / _NUM_PROCESSES))
+    num_processes = 1 if case.is_cluster else _NUM_PROCESSES
+    for _ in range(num_processes):
+        rounds = _measure_turns(case, model, folders, math.ceil(num_rounds / num_processes))
         for name, values in rounds.items():
             total[name] += values
     return total

@@ -116,7 +116,13 @@ def _renamed(metrics: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any
             f"`metric_names_map` renames {unknown}; the metrics of the Keras model are "
             f"{list(metrics)}."
         )
-    return {names.get(name, name): metric for name, metric in metrics.items()}
+    renamed = {names.get(name, name): metric for name, metric in metrics.items()}
+    if len(renamed) < len(metrics):
+        raise ValueError(
+            f"`metric_names_map` ({dict(names)}) gives two metrics one name; the metrics of the "
+            f"Keras model are {list(metrics)}. Give each a name of its own."
+        )
+    return renamed
 
 
 def _build_exports(

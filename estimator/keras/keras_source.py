@@ -62,8 +62,13 @@ class KerasSource:
         """Returns a model of the same structure with new variables, not compiled."""
         with self._scope(), _tf.clones_uncompiled(model):
             if _is_functional(model):
-                return self._library.models.clone_model(model, clone_function=self._copied_layer)
-            return type(model).from_config(model.get_config())
+                copy = self._library.models.clone_model(model, clone_function=self._copied_layer)
+            else:
+                copy = type(model).from_config(model.get_config())
+        # Not every config says which layers are frozen.
+        for ours, theirs in zip(_layers_of(copy), _layers_of(model), strict=True):
+            ours.trainable = theirs.trainable
+        return copy
 
     def _copied_layer(self, layer: Any) -> Any:
         """Returns a layer of the same class, which need not be registered with Keras."""
@@ -93,8 +98,8 @@ def _library_of(model: Any) -> Any:
     legacy = sys.modules.get("tf_keras")
     if legacy is not None and isinstance(model, legacy.Model):
         raise ValueError(
-            f"`keras_model` ({model.name!r}) is a model of tf-keras, which trains itself in a v1 "
-            "graph in another way. Make it with Keras 3, or call its layers in a `model_fn`."
+            f"`keras_model` ({model.name!r}) is a model of tf-keras, which is not supported. Make "
+            "it with Keras 3, or call its layers in a `model_fn`."
         )
     raise WrongTypeError(f"`keras_model` ({model!r}) must be a model of Keras 3.")
 
@@ -122,11 +127,12 @@ def _check_model(model: Any, library: Any) -> None:
             f"`keras_model` ({model.name!r}) is not built: its weights do not exist. Give it an "
             "Input, or call it on a batch."
         )
-    if type(model).train_step is not library.Model.train_step:
-        raise ValueError(
-            f"`keras_model` ({model.name!r}) has a `train_step` of its own, which an Estimator "
-            "does not call. Override `compute_loss`, or write a `model_fn`."
-        )
+    for name in ("train_step", "test_step", "predict_step"):
+        if getattr(type(model), name) is not getattr(library.Model, name):
+            raise ValueError(
+                f"`keras_model` ({model.name!r}) has a `{name}` of its own, which an Estimator "
+                "does not call. Override `compute_loss`, or write a `model_fn`."
+            )
     for layer in _layers_of(model):
         if getattr(layer, "stateful", False) and hasattr(layer, "cell"):
             raise ValueError(

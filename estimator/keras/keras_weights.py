@@ -55,6 +55,9 @@ def note_names(variables: Sequence[Any], config: RunConfig) -> None:
     if not config.is_chief or replica_id() != 0:
         return
     names = [_variable(v).name.partition(":")[0] for v in variables]
+    checkpoint = files.latest_checkpoint(str(config.model_dir))
+    if checkpoint is not None and not set(names) <= set(_names_in(checkpoint)):
+        return  # Another model's, so training will fail: its names stay.
     path = os.path.join(str(config.model_dir), _FOLDER, _NAMES)
     tf.io.gfile.makedirs(os.path.dirname(path))
     with tf.io.gfile.GFile(path + ".new", "w") as file:
@@ -79,6 +82,10 @@ def read_weights(model_dir: str) -> list[np.ndarray]:
         names = json.loads(file.read())
     reader = tf.train.load_checkpoint(checkpoint)
     return [reader.get_tensor(name) for name in names]
+
+
+def _names_in(checkpoint: str) -> list[str]:
+    return [name for name, _ in tf.train.list_variables(checkpoint)]
 
 
 def _write(path: str, values: Sequence[np.ndarray]) -> None:

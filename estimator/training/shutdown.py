@@ -93,7 +93,7 @@ class Shutdown:
                 raise
 
     def _is_saved(self) -> bool:
-        latest = tf.train.latest_checkpoint(str(self._training.config.model_dir))
+        latest = files.latest_checkpoint(str(self._training.config.model_dir))
         return latest is not None and files.checkpoint_step(latest) == self._steps.step
 
     def _stop(self, reason: str) -> str:

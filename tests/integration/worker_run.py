@@ -65,7 +65,7 @@ def model_fn(features, labels, mode, params):
         output += 0.1 * tf.keras.layers.BatchNormalization(name="norm")(x, training=True)[:, :1]
     if mode == est.ModeKeys.PREDICT:
         return est.EstimatorSpec(mode, predictions={"y": output})
-    loss = tf.reduce_mean(tf.square(output - labels))
+    loss = tf.keras.losses.MeanSquaredError()(labels, output)
     v1.summary.scalar("error", loss)
     optimizer = est.CrossShardOptimizer(v1.train.AdamOptimizer(0.05))
     train_op = optimizer.minimize(loss, v1.train.get_global_step())

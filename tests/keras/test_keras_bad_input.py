@@ -87,6 +87,11 @@ def test_features_and_names_that_the_model_does_not_have_are_named(tmp_path):
     )
     with renamed, pytest.raises(ValueError, match=r"renames \['nothing'\]"):
         renamed.evaluate(input_fn(x=1))
+    model.compile("sgd", "mse", metrics=["mae", "mse"])
+    names = {"mae": "error", "mse": "error"}
+    same = model_to_estimator(model, model_dir=str(tmp_path), metric_names_map=names)
+    with same, pytest.raises(ValueError, match="two metrics one name"):
+        same.evaluate(input_fn(x=1))
 
 
 def test_a_directory_without_a_trained_model_gives_no_weights(tmp_path):

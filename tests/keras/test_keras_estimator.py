@@ -178,6 +178,32 @@ def test_training_gives_the_weights_and_metrics_of_fit(kind, strategy, loop_step
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["sequential", "subclassed"])
+def test_a_frozen_layer_stays_as_it_is(kind, tmp_path):
+    model = make(kind)
+    frozen = model.layers[0]
+    frozen.trainable = False
+    model.compile("sgd", "mse")
+    before = frozen.get_weights()
+    with model_to_estimator(model, model_dir=str(tmp_path)) as trained:
+        trained.train(make_input_fn(kind), steps=2)
+    last = model.layers[-1].get_weights()
+    load_weights(model, str(tmp_path))
+    for now, then in zip(frozen.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+    assert np.any(model.layers[-1].get_weights()[0] != last[0])
+
+
+def test_another_model_in_its_directory_leaves_the_weights_readable(tmp_path):
+    model = make("sequential")
+    with model_to_estimator(model, model_dir=str(tmp_path)) as trained:
+        trained.train(make_input_fn("sequential"), steps=2)
+    other = model_to_estimator(make("subclassed"), model_dir=str(tmp_path))
+    with other, pytest.raises(ValueError, match="another model's"):
+        other.train(make_input_fn("subclassed"), steps=2)
+    load_weights(model, str(tmp_path))
+
+
 @pytest.mark.parametrize("kind", MODELS)
 def test_predictions_and_the_export_are_those_of_predict(kind, tmp_path):
     expected = tf.nest.flatten(fitted_by_keras(kind)["predicted"])
