@@ -110,6 +110,65 @@ def compile_arguments(model: Any) -> dict[str, Any]:
     return dict(model._compile_config.config)
 
 
+def names_without_weight_decay(optimizer: Any) -> list[str]:
+    """Returns what `exclude_from_weight_decay(var_names=...)` was given: one pattern, or none.
+
+    Keras 3.12 to 3.15.
+
+    Raises:
+      ValueError: variables were excluded themselves, which copies of the model do not have.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if getattr(inner, "_exclude_from_weight_decay", None):
+        raise ValueError(
+            f"The optimizer of `keras_model` ({inner.name!r}) excludes variables from weight "
+            "decay. Exclude them by name: `exclude_from_weight_decay(var_names=[...])`."
+        )
+    pattern = getattr(inner, "_exclude_from_weight_decay_pattern", None)
+    return [] if pattern is None else [pattern.pattern]
+
+
+def keras_loss(model: Any, batch: dict[str, Any], is_training: bool) -> Any:
+    """Returns a model's loss of a batch, a dict of the arguments of `compute_loss`.
+
+    `_compute_loss` leaves `training` out for a model whose `compute_loss` does not take it. Keras
+    3.12 to 3.15.
+    """
+    return model._compute_loss(**batch, training=is_training)
+
+
+def keras_layers(model: Any) -> list[Any]:
+    """Returns all layers of a model of Keras 3, those inside layers too: 3.12 to 3.15."""
+    return list(model._flatten_layers(include_self=False))
+
+
+def copy_trainable(model: Any, copy: Any) -> None:
+    """Freezes the layers of a copy that are frozen in the model, which not every config says.
+
+    Layers that are made only when a model is called are not in the copy yet.
+    """
+    theirs, ours = keras_layers(model), keras_layers(copy)
+    if len(ours) != len(theirs):
+        return
+    for layer, own in zip([model, *theirs], [copy, *ours], strict=True):
+        own.trainable = layer.trainable
+
+
+def copied_lookup(layer: Any) -> Any:
+    """Returns a copy of a lookup layer of Keras 3, with the vocabulary that `adapt` found.
+
+    The layer would compare the size of its vocabulary with a tensor when it is made in a v1 graph:
+    3.12 to 3.15.
+    """
+    config = layer.get_config()
+    if config.get("vocabulary") is None:
+        config["vocabulary"] = list(layer.get_vocabulary(include_special_tokens=False)) or None
+    size = config.pop("vocabulary_size", None)
+    copy = type(layer).from_config(config)
+    copy._frozen_vocab_size = size
+    return copy
+
+
 @contextlib.contextmanager
 def clones_uncompiled(model: Any) -> Iterator[None]:
     """Inside, `clone_model` of Keras 3 makes a model that is not compiled.

@@ -25,8 +25,11 @@ def model_to_estimator(
 ) -> Estimator:
     """Returns an Estimator that trains a copy of a compiled Keras model.
 
-    Training starts from the weights that the model has now; the model itself stays as it is. See
-    `load_weights` for the way back.
+    Training starts from the weights that the model has now, with a new state of the optimizer; the
+    model itself stays as it is. See `load_weights` for the way back.
+
+    Checkpoints go by the names of the model, its layers and its optimizer. Keras numbers those that
+    are not named, throughout the process: to build the model twice in one process, name them.
 
     The features that `input_fn` gives are what the model is called with; a dict is matched to the
     inputs of a functional model by name. For weights of examples, the features are a dict with
@@ -47,15 +50,14 @@ def model_to_estimator(
         "serving_default", which has all outputs.
 
     Raises:
-      TypeError: `keras_model` is no Keras model.
+      TypeError: `keras_model` is not a model of Keras 3.
       ValueError: not exactly one of `keras_model` and `keras_model_path` is given; or the model is
-        not compiled, not built, has a `train_step` of its own or a stateful layer.
+        not compiled or not built, has a stateful layer, or a `compile` or `train_step` of its own.
     """
     if (keras_model is None) == (keras_model_path is None):
-        given = "neither is given" if keras_model is None else "both are given"
         raise ValueError(
-            f"`model_to_estimator` needs exactly one of `keras_model` and `keras_model_path`; "
-            f"{given}."
+            f"Pass exactly one of `keras_model` ({keras_model!r}) and `keras_model_path` "
+            f"({keras_model_path!r})."
         )
     if checkpoint_format not in (None, "saver"):
         raise ValueError(
@@ -77,15 +79,22 @@ def load_weights(model: Any, model_dir: str) -> None:
       model_dir: the directory that the Estimator was trained in.
 
     Raises:
-      TypeError: `model` is no Keras model.
+      TypeError: `model` is not a Keras model.
       ValueError: there is no such checkpoint, or its weights have other shapes.
     """
     if not hasattr(model, "set_weights"):
         raise WrongTypeError(f"`model` ({model!r}) must be a Keras model.")
-    model.set_weights(read_weights(model_dir))
+    weights = read_weights(model_dir)
+    try:
+        model.set_weights(weights)
+    except ValueError as error:
+        raise ValueError(
+            f"`model` ({model.name!r}) does not have the weights of the checkpoint in `model_dir` "
+            f"({model_dir!r}): {error} Pass a model of the same structure."
+        ) from error
 
 
 def _load_model(path: str, custom_objects: Mapping[str, Any] | None) -> Any:
-    import tensorflow as tf
+    import keras  # Not tf.keras, which may be tf-keras.
 
-    return tf.keras.models.load_model(path, custom_objects=custom_objects)
+    return keras.models.load_model(path, custom_objects=custom_objects)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.keras.keras_source import KerasSource
-from estimator.keras.keras_weights import InitialWeights, note_names
+from estimator.keras.keras_weights import InitialWeights, write_weight_names
 from estimator.model.reduction import keep_metrics_local
 from estimator.optimizer.cross_shard import CrossShardOptimizer
 from estimator.spec import EstimatorSpec, ModeKeys
@@ -45,18 +45,20 @@ def make_model_fn(
             return EstimatorSpec(mode, predictions=predictions, export_outputs=exported)
         labels = _labels_of(predictions, labels)
         batch = {"x": inputs, "y": labels, "y_pred": outputs, "sample_weight": sample_weight}
-        loss = model.compute_loss(**batch)
+        loss = _tf.keras_loss(model, batch, is_training=mode == ModeKeys.TRAIN)
         # Keras makes variables for the mean of the losses in training, too: not for checkpoints.
         keep_metrics_local({str(i): metric for i, metric in enumerate(model.metrics)})
         if mode == ModeKeys.EVAL:
             model.compute_metrics(**batch)
             metrics = _renamed(_tf.compiled_metrics(model), metric_names_map)
             return EstimatorSpec(mode, predictions, loss, eval_metric_ops=metrics)
-        note_names(model.weights, config)
+        write_weight_names(model.weights, config)
+        trained = zip(model.weights, source.is_trained, strict=True)
         train_op = CrossShardOptimizer(model.optimizer).minimize(
-            loss,
+            # The optimizer divides the gradients by the scale.
+            model.optimizer.scale_loss(loss),
             _V1.train.get_global_step(),
-            var_list=[variable.value for variable in model.trainable_variables],
+            var_list=[weight.value for weight, is_trained in trained if is_trained],
         )
         return EstimatorSpec(mode, predictions, loss, train_op)
 
@@ -76,8 +78,10 @@ def _inputs_of(source: KerasSource, features: Any) -> Any:
         return features
     if missing := [name for name in source.input_names if name not in features]:
         raise ValueError(
-            f"The features lack {missing}; the inputs of the Keras model are "
-            f"{source.input_names}, and `input_fn` gives {sorted(map(str, features))}."
+            f"The features lack {missing}; the inputs of `keras_model` are {source.input_names}, "
+            f"and `input_fn` gives {sorted(map(str, features))}. Give features by these names, a "
+            "tensor if there is one input, or a list; weights of examples go with them as "
+            '{"features": ..., "sample_weights": ...}.'
         )
     inputs = {name: features[name] for name in source.input_names}
     if source.takes_dict:
@@ -91,7 +95,7 @@ def _by_name(model: Any, outputs: Any) -> dict[str, tf.Tensor]:
         return dict(outputs)
     flat = tf.nest.flatten(outputs)
     names = list(getattr(model, "output_names", None) or ())
-    if not names and len(flat) == 1 and getattr(model, "layers", None):
+    if not names and getattr(model, "inputs", None):
         names = [model.layers[-1].name]  # Of a sequential model.
     if len(names) != len(flat):
         names = [f"output_{i + 1}" for i in range(len(flat))]
@@ -99,28 +103,32 @@ def _by_name(model: Any, outputs: Any) -> dict[str, tf.Tensor]:
 
 
 def _labels_of(predictions: dict[str, tf.Tensor], labels: Any) -> Any:
-    """Returns the labels as the compiled loss takes them: of one output, without its name."""
+    """Returns the labels as the compiled loss takes them: of one output, without its name.
+
+    Outputs without a loss need no labels.
+    """
     if not isinstance(labels, dict):
         return labels
-    if missing := [name for name in predictions if name not in labels]:
+    used = {name: labels[name] for name in predictions if name in labels}
+    if not used:
         raise ValueError(
-            f"The labels lack {missing}; the outputs of the Keras model are {list(predictions)}, "
-            f"and `input_fn` gives labels {sorted(map(str, labels))}."
+            f"The labels are {sorted(map(str, labels))}, and the outputs of `keras_model` are "
+            f"{list(predictions)}. Give labels by these names, or a tensor if there is one output."
         )
-    return labels[next(iter(predictions))] if len(predictions) == 1 else labels
+    return used[next(iter(predictions))] if len(predictions) == 1 else used
 
 
 def _renamed(metrics: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     if unknown := [name for name in names if name not in metrics]:
         raise ValueError(
-            f"`metric_names_map` renames {unknown}; the metrics of the Keras model are "
-            f"{list(metrics)}."
+            f"`metric_names_map` renames {unknown}, which `keras_model` does not have: its metrics "
+            f"are {list(metrics)}. Use these names."
         )
     renamed = {names.get(name, name): metric for name, metric in metrics.items()}
     if len(renamed) < len(metrics):
         raise ValueError(
-            f"`metric_names_map` ({dict(names)}) gives two metrics one name; the metrics of the "
-            f"Keras model are {list(metrics)}. Give each a name of its own."
+            f"`metric_names_map` ({dict(names)}) gives two metrics one name; the metrics of "
+            f"`keras_model` are {list(metrics)}. Give each a name of its own."
         )
     return renamed
 
@@ -130,8 +138,8 @@ def _build_exports(
 ) -> dict[str, Any]:
     if unknown := [name for name in classes if name not in predictions]:
         raise ValueError(
-            f"`export_outputs` has {unknown}; the outputs of the Keras model are "
-            f"{list(predictions)}."
+            f"`export_outputs` has {unknown}, which `keras_model` does not have: its outputs are "
+            f"{list(predictions)}. Use these names."
         )
     exported = {name: make(predictions[name]) for name, make in classes.items()}
     return {"serving_default": PredictOutput(predictions), **exported}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,26 @@ from estimator import _tf
 from estimator.config.checks import WrongTypeError
 from estimator.spec import ModeKeys
 
+_log = logging.getLogger("estimator")
+
+# Methods that an Estimator does not call, or calls with arguments of its own.
+_NOT_CALLED = ("compile", "train_step", "test_step", "predict_step")
+# What `compile` takes and an Estimator does not use: the default, and what to set instead.
+_UNUSED = {
+    "jit_compile": ("auto", "Set `jit_compile` of the RunConfig."),
+    "run_eagerly": (False, "Training always runs in a graph."),
+    "steps_per_execution": (1, "Set `iterations_per_loop` of the RunConfig."),
+}
+
 
 class KerasSource:
     """A snapshot of a compiled model of Keras 3.
 
     Attributes:
       weights: the values of the model's weights, in the order of `model.weights`.
-      input_names: the names of a functional model's inputs; empty for other models.
+      is_trained: whether each of them is trained.
+      input_names: the names by which features are matched to a functional model's inputs; empty for
+        other models.
       takes_dict: whether the model is called with a dict of inputs.
     """
 
@@ -27,67 +41,96 @@ class KerasSource:
         """Checks and copies the model; later changes of it have no effect.
 
         Raises:
-          TypeError: it is no Keras model.
+          TypeError: it is not a model of Keras 3.
           ValueError: it is not compiled or not built, or cannot be copied.
         """
-        library = _library_of(model)
-        _check_model(model, library)
+        self._library = _library_of(model)
         self._custom_objects = dict(custom_objects)
-        self._library = library
-        self.weights = [np.asarray(value) for value in model.get_weights()]
-        is_functional = _is_functional(model)
-        self.takes_dict = is_functional and isinstance(getattr(model, "input", None), dict)
-        self.input_names = [tensor.name for tensor in model.inputs] if is_functional else []
-        # Made here, where configs can be read: in a v1 graph, variables have no values.
+        _check_model(model, self._library)
+        # Read here, where variables have values: in a v1 graph they have none.
         arguments = _tf.compile_arguments(model)
-        self._optimizer = type(model.optimizer), model.optimizer.get_config()
+        _warn_of_unused(model, arguments)
         names = ("loss", "loss_weights", "metrics", "weighted_metrics")
         self._arguments = {name: arguments.get(name) for name in names}
-        self._template = self._copied(model)
+        self._optimizer = type(model.optimizer), model.optimizer.get_config()
+        self._undecayed = _tf.names_without_weight_decay(model.optimizer)
+        self.weights = [np.asarray(value) for value in model.get_weights()]
+        self.is_trained = [bool(weight.trainable) for weight in model.weights]
+        is_functional = _is_functional(model)
+        self.takes_dict = is_functional and isinstance(getattr(model, "input", None), dict)
+        tensors = model.inputs if is_functional else []
+        self.input_names = list(model.input) if self.takes_dict else [t.name for t in tensors]
+        self._template = self._copied(model, {})
 
     def build(self, mode: str) -> Any:
         """Returns a new model of the same structure, in the default graph, compiled if needed."""
-        model = self._copied(self._template)
+        model = self._copied(self._template, {})
         if mode == ModeKeys.PREDICT:
             return model
-        optimizer_class, config = self._optimizer
         arguments = dict(self._arguments)
         for name in ("metrics", "weighted_metrics"):
-            arguments[name] = self._fresh(arguments[name]) if mode == ModeKeys.EVAL else None
+            is_needed = mode == ModeKeys.EVAL
+            arguments[name] = self._copied_metrics(arguments[name]) if is_needed else None
         with self._scope():
-            model.compile(optimizer=optimizer_class.from_config(dict(config)), **arguments)
+            optimizer_class, config = self._optimizer
+            optimizer = optimizer_class.from_config(dict(config))
+            if self._undecayed:
+                inner = getattr(optimizer, "inner_optimizer", optimizer)
+                inner.exclude_from_weight_decay(var_names=self._undecayed)
+            # An optimizer that scales the loss is there already.
+            model.compile(optimizer=optimizer, auto_scale_loss=False, **arguments)
         return model
 
-    def _copied(self, model: Any) -> Any:
-        """Returns a model of the same structure with new variables, not compiled."""
+    def _copied(self, model: Any, copies: dict[int, Any]) -> Any:
+        """Returns a model of the same structure with new variables, not compiled.
+
+        Args:
+          model: the model.
+          copies: the copies of layers so far, by the id of the layer: nested models may share them.
+        """
+
+        def copied_layer(layer: Any) -> Any:
+            if id(layer) not in copies:
+                is_model = isinstance(layer, self._library.Model)
+                copies[id(layer)] = (
+                    self._copied(layer, copies) if is_model else _copied_layer(layer)
+                )
+            return copies[id(layer)]
+
+        copy = None
         with self._scope(), _tf.clones_uncompiled(model):
             if _is_functional(model):
-                copy = self._library.models.clone_model(model, clone_function=self._copied_layer)
-            else:
+                copy = self._library.models.clone_model(model, clone_function=copied_layer)
+            if type(copy) is not type(model):
                 copy = type(model).from_config(model.get_config())
-        # Not every config says which layers are frozen.
-        for ours, theirs in zip(_layers_of(copy), _layers_of(model), strict=True):
-            ours.trainable = theirs.trainable
+        if type(copy) is not type(model):
+            raise ValueError(
+                f"`keras_model` ({model.name!r}) of class {type(model).__name__} cannot be copied: "
+                f"its `from_config` returns a {type(copy).__name__}, without its methods. Give the "
+                "class `get_config` and `from_config`, or write a `model_fn`."
+            )
+        _tf.copy_trainable(model, copy)
         return copy
 
-    def _copied_layer(self, layer: Any) -> Any:
-        """Returns a layer of the same class, which need not be registered with Keras."""
-        if isinstance(layer, self._library.Model):
-            return self._copied(layer)
-        return type(layer).from_config(layer.get_config())
-
-    def _fresh(self, metrics: Any) -> Any:
+    def _copied_metrics(self, metrics: Any) -> Any:
         """Returns the same structure with new metrics in the place of metric objects."""
         if isinstance(metrics, dict):
-            return {name: self._fresh(metric) for name, metric in metrics.items()}
+            return {name: self._copied_metrics(metric) for name, metric in metrics.items()}
         if isinstance(metrics, list | tuple):
-            return [self._fresh(metric) for metric in metrics]
+            return [self._copied_metrics(metric) for metric in metrics]
         if isinstance(metrics, self._library.metrics.Metric):
             return type(metrics).from_config(metrics.get_config())
         return metrics
 
     def _scope(self) -> contextlib.AbstractContextManager[Any]:
         return self._library.utils.custom_object_scope(self._custom_objects)
+
+
+def _copied_layer(layer: Any) -> Any:
+    """Returns a layer of the same class, which need not be registered with Keras."""
+    if hasattr(layer, "get_vocabulary"):
+        return _tf.copied_lookup(layer)
+    return type(layer).from_config(layer.get_config())
 
 
 def _library_of(model: Any) -> Any:
@@ -109,13 +152,6 @@ def _is_functional(model: Any) -> bool:
     return bool(getattr(model, "inputs", None))
 
 
-def _layers_of(model: Any) -> Iterator[Any]:
-    """Yields all layers, those of layers too."""
-    for layer in getattr(model, "layers", ()):
-        yield layer
-        yield from _layers_of(layer)
-
-
 def _check_model(model: Any, library: Any) -> None:
     if getattr(model, "optimizer", None) is None:
         raise ValueError(
@@ -127,15 +163,31 @@ def _check_model(model: Any, library: Any) -> None:
             f"`keras_model` ({model.name!r}) is not built: its weights do not exist. Give it an "
             "Input, or call it on a batch."
         )
-    for name in ("train_step", "test_step", "predict_step"):
+    for name in _NOT_CALLED:
         if getattr(type(model), name) is not getattr(library.Model, name):
             raise ValueError(
                 f"`keras_model` ({model.name!r}) has a `{name}` of its own, which an Estimator "
                 "does not call. Override `compute_loss`, or write a `model_fn`."
             )
-    for layer in _layers_of(model):
+    if not model.trainable_weights:
+        raise ValueError(
+            f"`keras_model` ({model.name!r}) has no weights to train. Set `trainable` of a layer."
+        )
+    for layer in _tf.keras_layers(model):
         if getattr(layer, "stateful", False) and hasattr(layer, "cell"):
             raise ValueError(
-                f"The layer {layer.name!r} of `keras_model` is stateful: it would carry its state "
-                "from any batch to the next. Make it with `stateful=False`."
+                f"The layer {layer.name!r} of `keras_model` ({model.name!r}) is stateful: it would "
+                "carry its state from one batch to the next. Make it with `stateful=False`."
+            )
+
+
+def _warn_of_unused(model: Any, arguments: Mapping[str, Any]) -> None:
+    for name, (default, advice) in _UNUSED.items():
+        if (value := arguments.get(name, default)) not in (default, None, False):
+            _log.warning(
+                "`%s=%r`, which the Keras model %r was compiled with, has no effect. %s",
+                name,
+                value,
+                model.name,
+                advice,
             )

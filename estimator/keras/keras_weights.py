@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import threading
@@ -17,40 +18,47 @@ from estimator.config.run_config import RunConfig
 
 _V1 = tf.compat.v1
 _FOLDER = "keras"
-_INITIAL = "keras_model.ckpt"
 _NAMES = "weights.json"
 
 
 class InitialWeights:
-    """Values that variables start from, in a file of `model_dir`, so that no graph holds them."""
+    """Values that variables start from, in a file of `model_dir`, so that no graph holds them.
+
+    The file's name depends on the values, so that other models, and other tasks with other random
+    weights, have files of their own. With several workers, the chief's values count.
+    """
 
     def __init__(self, values: Sequence[np.ndarray]) -> None:
         """Keeps the values; the file is written when the first graph needs it."""
         self._values = values
-        self._written: set[str] = set()
+        digest = hashlib.sha256()
+        for value in values:
+            digest.update(f"{value.dtype}{value.shape}".encode())
+            digest.update(np.ascontiguousarray(value).tobytes())
+        self._name = f"initial-{digest.hexdigest()[:16]}.ckpt"
         self._lock = threading.Lock()
 
     def load_into(self, variables: Sequence[Any], config: RunConfig) -> None:
         """Lets the variables of the default graph start from the values."""
         if len(variables) != len(self._values):
             raise ValueError(
-                f"The copy of the Keras model has {len(variables)} weights, and the model "
+                f"The copy of `keras_model` has {len(variables)} weights, and the model "
                 f"{len(self._values)}. Its `get_config` must describe all of its layers."
             )
-        path = os.path.join(str(config.model_dir), _FOLDER, _INITIAL)
+        model_dir = str(config.model_dir)
+        path = os.path.join(model_dir, _FOLDER, self._name)
         with self._lock:
-            # Of several tasks, the chief's values count; the others need some file to look into.
-            is_mine = config.is_chief or not tf.io.gfile.exists(path + ".index")
-            if path not in self._written and is_mine:
+            if not tf.io.gfile.exists(path + ".index"):
+                if files.latest_checkpoint(model_dir) is not None:
+                    return  # Training goes on from there, whatever the weights are now.
                 _write(path, self._values)
-                self._written.add(path)
         if variables:
             _V1.train.init_from_checkpoint(
                 path, {_key(i): _variable(v) for i, v in enumerate(variables)}
             )
 
 
-def note_names(variables: Sequence[Any], config: RunConfig) -> None:
+def write_weight_names(variables: Sequence[Any], config: RunConfig) -> None:
     """Writes, on the chief, the names that the weights have in checkpoints, in order."""
     if not config.is_chief or replica_id() != 0:
         return
@@ -76,7 +84,7 @@ def read_weights(model_dir: str) -> list[np.ndarray]:
     if checkpoint is None or not tf.io.gfile.exists(path):
         raise ValueError(
             f"`model_dir` ({model_dir!r}) holds no checkpoint that an Estimator of "
-            "`model_to_estimator` has trained."
+            "`model_to_estimator` has trained. Train one there first, or pass its directory."
         )
     with tf.io.gfile.GFile(path) as file:
         names = json.loads(file.read())

@@ -31,9 +31,46 @@ def own_step():
     return model
 
 
-def stateful():
+class OwnCompile(keras.Sequential):
+    def compile(self, optimizer, alpha=1.0):
+        super().compile(optimizer, "mse")
+
+
+class OwnFunctional(keras.Model):
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return 2.0 * super().compute_loss(x, y, y_pred, sample_weight)
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return keras.Model.from_config(config)
+
+    def __init__(self, units, **kwargs):
+        inputs = keras.Input([2])
+        super().__init__(inputs, keras.layers.Dense(units)(inputs), **kwargs)
+
+
+def own_compile():
+    model = OwnCompile([keras.Input([2]), keras.layers.Dense(1)], name="mine")
+    model.compile("sgd", alpha=3.0)
+    return model
+
+
+def own_class():
+    model = OwnFunctional(1, name="mine")
+    model.compile("sgd", "mse")
+    return model
+
+
+def frozen():
+    model = make_model()
+    model.trainable = False
+    model.compile("sgd", "mse")
+    return model
+
+
+def stateful(wrap=lambda layer: layer):
     inputs = keras.Input(batch_shape=[4, 3, 2])
-    outputs = keras.layers.LSTM(2, stateful=True, name="memory")(inputs)
+    outputs = wrap(keras.layers.LSTM(2, stateful=True, name="memory"))(inputs)
     model = keras.Model(inputs, outputs)
     model.compile("sgd", "mse")
     return model
@@ -42,12 +79,16 @@ def stateful():
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
-        (lambda: None, ValueError, "neither is given"),
+        (lambda: None, ValueError, "exactly one of `keras_model`"),
         (lambda: "a path", TypeError, "must be a model of Keras 3"),
         (lambda: make_model(is_compiled=False), ValueError, "'mine'.*not compiled"),
         (lambda: make_model(has_input=False), ValueError, "'mine'.*not built"),
         (own_step, ValueError, "`train_step` of its own"),
+        (own_compile, ValueError, "`compile` of its own"),
+        (own_class, ValueError, "OwnFunctional cannot be copied"),
+        (frozen, ValueError, "'mine'.*no weights to train"),
         (stateful, ValueError, "'memory'.*stateful"),
+        (lambda: stateful(keras.layers.Bidirectional), ValueError, "memory.*stateful"),
     ],
 )
 def test_a_model_that_cannot_be_trained_is_refused(make, error, words):
@@ -64,7 +105,7 @@ def test_a_model_of_tf_keras_is_refused():
 
 
 def test_arguments_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="both are given"):
+    with pytest.raises(ValueError, match="exactly one of.*'path'"):
         model_to_estimator(make_model(), "path")
     with pytest.raises(ValueError, match="checkpoint_format.*load_weights"):
         model_to_estimator(make_model(), checkpoint_format="checkpoint")

@@ -213,7 +213,7 @@ def test_predictions_and_the_export_are_those_of_predict(kind, tmp_path):
         serving = receive_two if kind == "functional" else receive_one
         path = trained.export_saved_model(str(tmp_path / "export"), serving).decode()
         after = list(trained.predict(make_input_fn(kind)))
-    names = {"sequential": ["last"], "functional": ["p", "q"], "subclassed": ["head"]}[kind]
+    names = {"sequential": ["last"], "functional": ["p", "q"], "subclassed": ["output_1"]}[kind]
     for name, value in zip(names, expected, strict=True):
         np.testing.assert_allclose([row[name] for row in rows], value, rtol=1e-5, atol=1e-6)
     serve = tf.saved_model.load(path).signatures["serving_default"]
@@ -258,5 +258,5 @@ def test_a_saved_model_is_loaded_with_its_custom_objects(tmp_path):
     with model_to_estimator(
         keras_model_path=path, custom_objects=objects, model_dir=model_dir
     ) as trained:
-        rows = [row["head"] for row in trained.predict(make_input_fn("subclassed"))]
+        rows = [row["output_1"] for row in trained.predict(make_input_fn("subclassed"))]
     np.testing.assert_allclose(rows, model.predict(X, verbose=0), rtol=1e-5, atol=1e-6)

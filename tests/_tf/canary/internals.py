@@ -169,6 +169,13 @@ INTERNALS = {
         "keras.src.losses.loss:unscale_loss_for_distribution",
     ),
     "compile_arguments": ("keras:Model.compile",),
+    "names_without_weight_decay": (
+        "keras.src.optimizers.base_optimizer:BaseOptimizer.exclude_from_weight_decay",
+    ),
+    "keras_loss": ("keras:Model._compute_loss",),
+    "keras_layers": ("keras:Model._flatten_layers",),
+    "copied_lookup": ("keras:layers.IntegerLookup.get_config",),
+    "copy_trainable": ("keras:Model._flatten_layers",),
     "clones_uncompiled": ("keras:models.clone_model",),
     "compiled_metrics": (
         "keras.src.trainers.compile_utils:CompileMetrics.metrics",

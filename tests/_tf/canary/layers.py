@@ -1,6 +1,7 @@
 """Checks of `_tf`: Keras, its optimizers, and what its code asks of TensorFlow."""
 
 import inspect
+import re
 
 import keras
 import tensorflow as tf
@@ -101,6 +102,52 @@ def a_model_keeps_what_it_was_compiled_with():
     arguments = _tf.compile_arguments(compiled_model())
     assert arguments["loss"] == ["mse", "mse"]
     assert arguments["metrics"] == [["mae"], ["mae"]]
+
+
+@checks("names_without_weight_decay")
+def an_optimizer_knows_what_it_does_not_decay():
+    optimizer = keras.optimizers.AdamW()
+    assert _tf.names_without_weight_decay(optimizer) == []
+    optimizer.exclude_from_weight_decay(var_names=["bias", "scale"])
+    (pattern,) = _tf.names_without_weight_decay(optimizer)
+    assert re.search(pattern, "dense/bias")
+    assert re.search(pattern, "norm/scale")
+    assert not re.search(pattern, "dense/kernel")
+
+
+@checks("keras_loss")
+def a_model_computes_its_loss():
+    model, x = compiled_model(), tf.ones([4, 2])
+    outputs = model(x)
+    labels = [outputs[0] + 1, outputs[1] - 2]
+    batch = {"x": x, "y": labels, "y_pred": outputs, "sample_weight": None}
+    assert round(float(_tf.keras_loss(model, batch, is_training=True)), 4) == 1 + 4
+
+
+@checks("keras_layers")
+def a_model_has_the_layers_inside_layers():
+    layer = keras.layers.Bidirectional(keras.layers.LSTM(2))
+    model = keras.Sequential([keras.Input([3, 1]), layer])
+    assert [own.name for own in _tf.keras_layers(model) if "lstm" in own.name]
+
+
+@checks("copied_lookup")
+def a_copied_lookup_has_its_vocabulary_in_a_graph():
+    layer = keras.layers.IntegerLookup(output_mode="one_hot")
+    layer.adapt([3, 4, 4])
+    layer = _tf.copied_lookup(layer)
+    with tf.Graph().as_default():
+        copy = _tf.copied_lookup(layer)
+        assert copy(tf.ones([2, 1], tf.int64)).shape[-1] == 3
+
+
+@checks("copy_trainable")
+def a_copy_is_frozen_where_the_model_is():
+    model = compiled_model()
+    copy = keras.models.clone_model(model)
+    model.layers[1].trainable = False
+    _tf.copy_trainable(model, copy)
+    assert [layer.trainable for layer in copy.layers] == [True, False, True]
 
 
 @checks("clones_uncompiled")
