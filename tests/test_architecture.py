@@ -127,7 +127,7 @@ def test_no_room_is_for_odds_and_ends():
 
 FAMILY_NAMES = {"is_tpu", "is_multi_worker", "is_for_workers", "num_ps_replicas"}
 # What tells the family by accident: who the other workers are, and how they are reached.
-TELLTALES = {"workers.count", "worker_group.store", "group.store", "num_worker_replicas"}
+TELLTALES = {"workers.count", "num_worker_replicas"}
 MAY_ASK = {
     # Reads the workers from a strategy of TensorFlow's, which is all that a replica knows; with one
     # worker, what it says is what all say.

@@ -1,7 +1,7 @@
 """Workers that share variables on ps tasks, and tell each other when to begin and to stop.
 
 Every number that they exchange is the count of the training it belongs to, so that a task that was
-restarted or is ahead never mistakes old news for new.
+restarted or is ahead never acts on what an earlier training wrote.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ class AsynchronousWorkers(WorkerGroup):
         """
         cluster = config.cluster
         super().__init__(config.is_chief)
-        self.needs_others_to_end = config.is_chief
         self._described = described
         self._own_name = task_name(cluster.task_type, cluster.task_id)
         self._count = next(_counts)
@@ -56,6 +55,11 @@ class AsynchronousWorkers(WorkerGroup):
             num_workers, num_ps = cluster.num_worker_replicas, len(cluster.cluster_spec["ps"])
             self._done = [SharedNumber(f"done_{i}", 0) for i in range(num_workers)]
             self._results = [SharedNumber("result", ps) for ps in range(num_ps)]
+
+    @property
+    def needs_others_to_end(self) -> bool:
+        """Whether this worker saves what the ps tasks hold."""
+        return self.is_chief
 
     def consensus_ops(self) -> tuple[list[tf.Tensor], list[tf.Tensor], list[Any]]:
         """Returns the fetch of whether another task has said stop."""
@@ -89,7 +93,8 @@ class AsynchronousWorkers(WorkerGroup):
             if time.monotonic() > end:
                 raise TimeoutError(
                     "The chief did not initialize the variables within "
-                    f"`session_creation_timeout_secs` ({timeout_secs:g}). Its log says why."
+                    f"`session_creation_timeout_secs` ({timeout_secs:g}). Its log says why; "
+                    "if it is only slow, raise the limit."
                 )
             time.sleep(_POLL_SECS)
         chief = "the chief" if self._is_first_chief else "worker 0"
@@ -111,13 +116,13 @@ class AsynchronousWorkers(WorkerGroup):
         The first reason wins, except that a later one that determines the exit status replaces one
         that does not.
         """
-        told = self.told(session)
+        told = self.read_stop_reason(session)
         if told is None or (
             STOP_POLICIES[reason].exit_status and not STOP_POLICIES[told].exit_status
         ):
             self._stop.write(session, encode_stop(self._count, reason))
 
-    def told(self, session: Session) -> str | None:
+    def read_stop_reason(self, session: Session) -> str | None:
         """Returns the reason for which any task has said stop, or None."""
         return decode_stop(self._stop.read(session), self._count)
 
@@ -132,7 +137,7 @@ class AsynchronousWorkers(WorkerGroup):
         if not self.is_chief:
             return False
         others = [i for i in range(len(self._done)) if i != self._own]
-        while others and not is_enough():
+        while not (has_enough := is_enough()) and others:
             others = [
                 i
                 for i in others
@@ -140,7 +145,7 @@ class AsynchronousWorkers(WorkerGroup):
             ]
             if others:
                 time.sleep(_POLL_SECS)
-        return is_enough()
+        return has_enough
 
     def _name(self, number: int) -> str:
         return task_name("worker", number - self._is_first_chief)

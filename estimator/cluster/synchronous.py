@@ -30,10 +30,19 @@ class SynchronousWorkers(WorkerGroup):
         assert agreement.consensus is not None
         assert agreement.outcome is not None
         super().__init__(is_chief, agreement.consensus.workers)
-        self.saves, self.needs_others_to_end = True, not is_chief
         self._consensus, self._outcome = agreement.consensus, agreement.outcome
         self._is_loop, self._graph = agreement.is_loop, agreement.graph
         self._requests: set[str] = set()
+
+    @property
+    def saves(self) -> bool:
+        """Every worker saves its input position."""
+        return True
+
+    @property
+    def needs_others_to_end(self) -> bool:
+        """Whether this worker has to see that the chief has saved the last step."""
+        return not self.is_chief
 
     @property
     def is_empty(self) -> bool:

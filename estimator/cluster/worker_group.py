@@ -32,10 +32,6 @@ class WorkerGroup:
       is_chief: whether this worker writes.
       decides_alone: whether this worker acts on its own requests, without the others' consent.
       is_in_lockstep: whether no other worker advances the global step by itself.
-      saves: whether this worker takes part in a save; all but the chief only save their input
-        position.
-      needs_others_to_end: whether this worker still needs other tasks when it has stopped: to save
-        what they hold, or to see that the last step is saved.
       has_more: whether all workers have input for another step.
       agreed: what any worker has requested, from `REQUESTS`.
     """
@@ -45,9 +41,8 @@ class WorkerGroup:
 
     def __init__(self, is_chief: bool = True, workers: Workers = ONE_WORKER) -> None:
         """Joins the group; the session has not been opened yet."""
-        self.is_chief = self.saves = is_chief
+        self.is_chief = is_chief
         self.workers = workers
-        self.needs_others_to_end = False
         self.has_more = True
         self.agreed: list[str] = []
 
@@ -87,7 +82,7 @@ class WorkerGroup:
         """Waits for all workers; returns the smallest of their numbers."""
         return number
 
-    def tell(self, session: Session, number: int) -> int:
+    def broadcast_number(self, session: Session, number: int) -> int:
         """Returns the chief's number on all workers; every worker must make this call."""
         return self.meet(session, number if self.workers.is_chief else _LARGEST)
 
@@ -136,16 +131,26 @@ class WorkerGroup:
 
     # To save.
 
+    @property
+    def saves(self) -> bool:
+        """Whether this worker takes part in a save; all but the chief save only their position."""
+        return self.is_chief
+
     def ops_of_save(self, saver: Any) -> list[tf.Operation]:
         """Returns the ops that all workers must run when the chief saves."""
         return []
 
     # To finish.
 
+    @property
+    def needs_others_to_end(self) -> bool:
+        """Whether this worker still needs other tasks when it has stopped."""
+        return False
+
     def say_stop(self, session: Session, reason: str) -> None:
         """Asks the others to stop after their current loops, for a reason of `STOP_POLICIES`."""
 
-    def told(self, session: Session) -> str | None:
+    def read_stop_reason(self, session: Session) -> str | None:
         """Returns the reason for which any task has said stop, or None."""
         return None
 

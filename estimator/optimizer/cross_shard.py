@@ -118,12 +118,10 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     def _apply(
         self, grads_and_vars: Iterable, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation:
-        if self._clip_norm is not None:
-            grads_and_vars = clip_by_reduced_norm(
-                list(grads_and_vars), self._clip_norm, self._reduction
-            )
-        by_itself, reduction = _applies_by_itself(self._opt), self._reduction
         grads_and_vars = list(grads_and_vars)
+        if self._clip_norm is not None:
+            grads_and_vars = clip_by_reduced_norm(grads_and_vars, self._clip_norm, self._reduction)
+        by_itself, reduction = _applies_by_itself(self._opt), self._reduction
         gradients = [grad for grad, _ in grads_and_vars if grad is not None]
         is_on_tpu = any(map(_tf.is_in_tpu_program, gradients))
         if by_itself and is_on_tpu:

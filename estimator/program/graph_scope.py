@@ -12,7 +12,6 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.model.replicas import BUILD_LOCK
 from estimator.runtime.local import Runtime
-from estimator.runtime.strategy import start_eager_context
 
 
 @contextlib.contextmanager
@@ -25,7 +24,7 @@ def building(
 
     `device_fn` returns the device of each op.
     """
-    start_eager_context(runtime.strategy)
+    runtime.start_eager_context()
     graph = tf.Graph()
     with (
         BUILD_LOCK,
@@ -33,7 +32,6 @@ def building(
         graph.as_default(),
         _placing(device_fn),
         runtime.scope(),
-        _tf.unscaled_keras_losses(runtime.strategy),
         _tf.hashable_tensors(),
         _tf.variables_are_true(),
         _tf.keras_compares_values(),

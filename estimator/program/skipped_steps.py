@@ -85,4 +85,4 @@ def build_revert(
         with tf.control_dependencies([*written, counter.build_add(tf.ones([], tf.int64))]):
             return tf.constant(True)
 
-    return _tf.cond(is_bad, revert, lambda: tf.constant(False), name="take_back").op
+    return _tf.cond(is_bad, revert, lambda: tf.constant(False), name="revert").op

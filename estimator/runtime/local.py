@@ -1,6 +1,6 @@
-"""What a strategy decides besides the model: the runtime of strategies on this process's devices.
+"""The runtime of a strategy: all that differs between families of strategies.
 
-Each other family of strategies has a subclass, in a file of its own, with all that differs.
+Here it is for devices of this process; each other family has a subclass in a file of its own.
 """
 
 from __future__ import annotations
@@ -19,6 +19,15 @@ from estimator.cluster.server import Connection, connect_here, connect_to_existi
 from estimator.cluster.worker_group import WorkerGroup
 from estimator.config.cluster import CHIEF, MASTER
 from estimator.config.run_config import RunConfig
+
+# Strategies that run each replica in a thread, which initializes the eager context. So do workers
+# that train together, but their eager contexts would wait for each other.
+_THREADED_TYPES = (
+    tf.distribute.MirroredStrategy,
+    tf.compat.v1.distribute.MirroredStrategy,
+    tf.distribute.experimental.CentralStorageStrategy,
+    tf.compat.v1.distribute.experimental.CentralStorageStrategy,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,11 +90,29 @@ class Runtime:
         device_fn = self.config.device_fn
         return None if device_fn is None else lambda op: op.device or device_fn(op)
 
+    def start_eager_context(self) -> None:
+        """Initializes the eager context if a build under the strategy would do so in its graph.
+
+        There it would be initialized without soft placement for the life of the process, and eager
+        code that names a missing device would fail later.
+        """
+        if isinstance(self.strategy, _THREADED_TYPES) and tf.executing_eagerly():
+            tf.config.list_logical_devices()
+
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         """Inside, the default graph is built under the strategy."""
-        with self.strategy.scope(), _tf.mean_gradients(self.strategy), _tf.sync_replicas_in_line():
+        with (
+            self.strategy.scope(),
+            _tf.mean_gradients(self.strategy),
+            _tf.unscaled_keras_losses(self.strategy),
+            self.replacing_sync_replicas(),
+        ):
             yield
+
+    def replacing_sync_replicas(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, a SyncReplicasOptimizer applies its gradients in the step itself."""
+        return _tf.sync_replicas_in_line()
 
     def refusing_sync_replicas(self, is_in_loop: bool) -> contextlib.AbstractContextManager[None]:
         """Inside, using a SyncReplicasOptimizer raises an error if it could not work in a step."""
@@ -143,15 +170,15 @@ class Runtime:
 
 def make_plain_runtime(config: RunConfig, mode: str) -> Runtime:
     """Returns a runtime with one replica, under TensorFlow's default strategy."""
-    return Runtime(config, make_no_strategy(), mode)
+    return Runtime(config, make_default_strategy(), mode)
 
 
 def is_default(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether it is TensorFlow's default strategy."""
-    return strategy is make_no_strategy()
+    return strategy is make_default_strategy()
 
 
-def make_no_strategy() -> tf.distribute.Strategy:
+def make_default_strategy() -> tf.distribute.Strategy:
     """Returns TensorFlow's default strategy: one replica, on no particular device."""
     with tf.Graph().as_default():  # Ignores the caller's strategy scope.
         return tf.distribute.get_strategy()
@@ -194,7 +221,7 @@ def _num_cpus(strategy: tf.distribute.Strategy) -> int:
     return 1 + max(indexes, default=0)
 
 
-# By the name in the RunConfig, what makes a strategy with so many replicas.
+# What makes a strategy of a number of replicas, by its name in the RunConfig.
 MAKERS: Mapping[str, Callable[[int | None], tf.distribute.Strategy]] = {
     "one_device": _make_one_device,
     "mirrored": make_mirrored,

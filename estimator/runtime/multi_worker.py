@@ -15,7 +15,7 @@ from estimator.cluster.synchronous import SynchronousWorkers
 from estimator.cluster.worker_group import WorkerGroup
 from estimator.config.cluster import CHIEF, MASTER, PS, WORKER
 from estimator.config.run_config import RunConfig
-from estimator.runtime.local import Runtime, make_mirrored, make_no_strategy, replica_devices
+from estimator.runtime.local import Runtime, make_default_strategy, make_mirrored, replica_devices
 from estimator.spec import ModeKeys
 
 # A process can have one server and must number its collectives as the others do, so each strategy
@@ -70,7 +70,7 @@ class MultiWorkerRuntime(Runtime):
         return SynchronousWorkers(self.config.is_chief, agreement)
 
 
-def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
+def make_multi_worker_mirrored(config: RunConfig, mode: str) -> tf.distribute.Strategy:
     """Makes one strategy per process, as workers number their collectives in it and must agree.
 
     Each worker evaluates and predicts on its own.
@@ -78,7 +78,7 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
     cluster = config.cluster
     devices = replica_devices(config.num_replicas)
     if mode != ModeKeys.TRAIN or cluster.num_worker_replicas <= 1:
-        return make_mirrored(config.num_replicas) if len(devices) > 1 else make_no_strategy()
+        return make_mirrored(config.num_replicas) if len(devices) > 1 else make_default_strategy()
     options = config.communication_options or tf.distribute.experimental.CommunicationOptions()
     kind = tf.DeviceSpec.from_string(devices[0]).device_type
     nccl = tf.distribute.experimental.CommunicationImplementation.NCCL
@@ -108,7 +108,7 @@ def make_local_part(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
         return strategy
     devices = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
     if len(devices) == 1:
-        return make_no_strategy()
+        return make_default_strategy()
     names = [f"/{device.device_type.lower()}:{device.device_index}" for device in devices]
     with tf.Graph().as_default():
         return tf.distribute.MirroredStrategy(names)

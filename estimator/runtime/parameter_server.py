@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import tensorflow as tf
@@ -17,7 +17,7 @@ from estimator.cluster.consistency_check import describe_variables
 from estimator.cluster.worker_group import WorkerGroup
 from estimator.config.cluster import PS
 from estimator.config.run_config import RunConfig
-from estimator.runtime.local import Runtime, make_mirrored, make_no_strategy, replica_devices
+from estimator.runtime.local import Runtime, make_default_strategy, make_mirrored, replica_devices
 from estimator.runtime.ps_placement import make_device_fn, make_variable_placer
 from estimator.spec import ModeKeys
 
@@ -58,11 +58,9 @@ class ParameterServerRuntime(Runtime):
             return super().make_device_fn()
         return make_device_fn(self.config.cluster, self.config.ps_placement)
 
-    @contextlib.contextmanager
-    def scope(self) -> Iterator[None]:
-        """Inside, a SyncReplicasOptimizer has other workers to wait for."""
-        with self.strategy.scope(), _tf.mean_gradients(self.strategy):
-            yield
+    def replacing_sync_replicas(self) -> contextlib.AbstractContextManager[None]:
+        """Replaces nothing: a SyncReplicasOptimizer has other workers to wait for."""
+        return contextlib.nullcontext()
 
     def refusing_sync_replicas(self, is_in_loop: bool) -> contextlib.AbstractContextManager[None]:
         """Inside, using a SyncReplicasOptimizer raises an error if it could not work in a step."""
@@ -109,7 +107,7 @@ def make_parameter_server(config: RunConfig, mode: str) -> tf.distribute.Strateg
     cluster = config.cluster
     devices = replica_devices(config.num_replicas)
     if len(devices) == 1:
-        return make_no_strategy()
+        return make_default_strategy()
     if mode != ModeKeys.TRAIN or not cluster.num_ps_replicas or cluster.task_type == PS:
         return make_mirrored(config.num_replicas)
     own = f"/job:{cluster.task_type}/replica:0/task:{cluster.task_id}"

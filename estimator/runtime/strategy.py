@@ -11,21 +11,18 @@ from estimator import _tf
 from estimator.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster
 from estimator.config.run_config import RunConfig
 from estimator.config.strategy_names import STRATEGY_TYPES
-from estimator.runtime import multi_worker
-from estimator.runtime.local import MAKERS, Runtime, is_default, make_no_strategy
+from estimator.runtime.local import MAKERS, Runtime, is_default, make_default_strategy
+from estimator.runtime.multi_worker import (
+    MultiWorkerRuntime,
+    make_local_part,
+    make_multi_worker_mirrored,
+)
 from estimator.runtime.parameter_server import ParameterServerRuntime, make_parameter_server
 from estimator.runtime.tpu_runtime import TPURuntime
 from estimator.runtime.tpu_strategy import is_tpu, make_tpu_strategy
 from estimator.spec import ModeKeys
 
 _PS_TYPE = tf.compat.v1.distribute.experimental.ParameterServerStrategy
-# Local strategies that run each replica in its own thread.
-_THREADED_TYPES = (
-    tf.distribute.MirroredStrategy,
-    tf.compat.v1.distribute.MirroredStrategy,
-    tf.distribute.experimental.CentralStorageStrategy,
-    tf.compat.v1.distribute.experimental.CentralStorageStrategy,
-)
 # Strategies whose devices are all on this machine.
 _LOCAL_TYPES = (
     tf.distribute.OneDeviceStrategy,
@@ -59,7 +56,7 @@ def runtime_of(strategy: tf.distribute.Strategy, config: RunConfig, mode: str) -
     if mode == ModeKeys.TRAIN and config.num_ps_replicas:
         return ParameterServerRuntime(config, strategy, mode)
     if _tf.is_multi_worker(strategy):
-        return multi_worker.MultiWorkerRuntime(config, strategy, mode)
+        return MultiWorkerRuntime(config, strategy, mode)
     return Runtime(config, strategy, mode)
 
 
@@ -76,8 +73,8 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
       mode: a `ModeKeys`.
 
     Raises:
-      ValueError: the strategy's name is unknown, there are fewer GPUs than replicas, a strategy
-        object names a missing GPU, or there is no TPU.
+      ValueError: there are fewer GPUs than replicas, a strategy object names a missing GPU, or
+        there is no TPU.
     """
     choice = _choose(config, mode)
     if mode != ModeKeys.TRAIN and _is_central_storage(choice):
@@ -85,19 +82,19 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
         # only some replicas could not be counted. One replica sees every example too.
         choice = None
     if mode != ModeKeys.TRAIN and isinstance(choice, STRATEGY_TYPES):
-        choice = None if isinstance(choice, _PS_TYPE) else multi_worker.make_local_part(choice)
+        choice = None if isinstance(choice, _PS_TYPE) else make_local_part(choice)
     if isinstance(choice, STRATEGY_TYPES):
         _check_gpus(choice)
         return choice
     if choice is None:
-        return make_no_strategy()
+        return make_default_strategy()
     if is_tpu(choice):
         return make_tpu_strategy(config, mode)
     # A strategy that is made inside a graph does not touch the eager context, ignores the caller's
     # scope, and reduces with plain ops on CPUs, as a session requires.
     with tf.Graph().as_default():
         if choice == "multi_worker_mirrored":
-            return multi_worker.make_strategy(config, mode)
+            return make_multi_worker_mirrored(config, mode)
         if choice == "parameter_server":
             return make_parameter_server(config, mode)
         return MAKERS[choice](config.num_replicas)
@@ -167,18 +164,6 @@ def _choice_in_words(config: RunConfig) -> str:
     """Returns the config's name for the training strategy."""
     choice = _choose(config, ModeKeys.TRAIN)
     return repr(choice) if isinstance(choice, str) or choice is None else type(choice).__name__
-
-
-def start_eager_context(strategy: tf.distribute.Strategy) -> None:
-    """Initializes the eager context if a build under this strategy would do so inside its graph.
-
-    There it would be initialized without soft placement for the life of the process, and eager code
-    that names a missing device would fail later.
-    """
-    # These strategies run each replica in a thread, which initializes the context. So do workers
-    # that train together, but their eager contexts would wait for each other.
-    if isinstance(strategy, _THREADED_TYPES) and tf.executing_eagerly():
-        tf.config.list_logical_devices()
 
 
 def replicas_in_words(strategy: tf.distribute.Strategy) -> str:

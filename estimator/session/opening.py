@@ -275,7 +275,7 @@ def _start_variables(
     """Restores or initializes the variables; returns the checkpoint's path, or None."""
     is_first = group.workers.is_chief
     path = restore_first(setup, session, checkpoint_paths) if is_first else None
-    if not group.tell(session, int(path is not None)):
+    if not group.broadcast_number(session, int(path is not None)):
         for initialize in setup.initializers:
             initialize(session)
     return path

@@ -66,9 +66,9 @@ class Shutdown:
           The reason to stop, which is "signal" if the chief or a ps task got one meanwhile.
         """
         reason = self._stop(reason)
-        if self._group.needs_others_to_end:
+        if self._group.is_chief and not self._group.is_in_lockstep:
             self._steps.read_step()
-        else:
+        if not self._group.needs_others_to_end:
             self._tasks.needed.release()
         return reason
 
@@ -78,18 +78,19 @@ class Shutdown:
         if patience_secs is not None:
             end = self._clock() + patience_secs
             self._wait_for_others(lambda: self._clock() >= end)
-        self._leave_together()
+        self._leave_together(reason)
         self._tasks.needed.release()
 
-    def _leave_together(self) -> None:
+    def _leave_together(self, reason: str) -> None:
         """Meets the others; the chief comes when the last checkpoint is complete."""
         if isinstance(self._session, _tf.InterruptibleSession):
-            self._session.wait = self._tasks.needed.wait_for  # Nothing else watches the chief now.
+            # The chief no longer watches the others, and must not wait for one that is gone.
+            self._session.wait = self._tasks.needed.wait_for
         try:
             self._group.meet(self._session)
-        except tf.errors.OpError:
-            # The first to know that all are here may be gone before another one does.
-            if not self._group.is_chief and not self._is_saved():
+        except (tf.errors.OpError, RuntimeError):  # The session is closed if the watch lost a task.
+            # The first worker to leave may exit before the others have their answers.
+            if not (self._group.is_chief or reason == "nan loss" or self._is_saved()):
                 raise
 
     def _is_saved(self) -> bool:
@@ -113,14 +114,14 @@ class Shutdown:
 
     def _is_signalled(self) -> bool:
         """Returns whether this task or a ps task has received a signal."""
-        stop, told = self._training.stop, self._group.told(self._session)
-        if stop.received is None and told is not None and STOP_POLICIES[told].exit_status:
-            stop.received = signal.Signals[told]
+        stop, reason = self._training.stop, self._group.read_stop_reason(self._session)
+        if stop.received is None and reason is not None and STOP_POLICIES[reason].exit_status:
+            stop.received = signal.Signals[reason]
         return stop.received is not None
 
     def _wait_for_others(self, is_enough: Callable[[], bool]) -> bool:
-        still = StallDetector(self._training.read_step, self._clock)
+        stall = StallDetector(self._training.read_step, self._clock)
         replaceable = self._tasks.replaceable
         # A server in a process of its own outlives its worker, so it cannot show that one is gone.
-        is_lost = replaceable.is_gone if replaceable else lambda name: still.is_stalled()
+        is_lost = replaceable.is_gone if replaceable else lambda name: stall.is_stalled()
         return self._group.wait_for_others(self._session, is_lost, is_enough)

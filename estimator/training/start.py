@@ -66,7 +66,7 @@ def _tell_saved_step(
 ) -> int | None:
     """Returns the step of the checkpoint that the chief restored; None if it restored none."""
     step = -1 if path is None else files.checkpoint_step(path) or 0
-    step = worker_group.tell(session, step)
+    step = worker_group.broadcast_number(session, step)
     return None if step < 0 else step
 
 

@@ -60,8 +60,9 @@ class TrainRun:
             reason = self._run_loops(is_input_resumed)
             reason = self._shutdown.begin(reason)
             reason = self._save_last(reason)
-            self._shutdown.end(reason)
-            return self._recording.end(reason)
+            result = self._recording.end(reason)
+            self._shutdown.end(reason)  # May close the session.
+            return result
 
     def _run_loops(self, is_input_resumed: bool) -> str:
         """Runs loops until there is a reason to stop."""

@@ -11,7 +11,7 @@ from estimator.runtime.strategy import (
     make_runtime,
     make_strategy,
     make_training_runtime,
-    start_eager_context,
+    runtime_of,
 )
 from estimator.spec import ModeKeys
 from tests.forked import run_text
@@ -46,7 +46,7 @@ def run_one_step(strategy, session_config):
         mean = strategy.extended.reduce_to(tf.distribute.ReduceOp.MEAN, number, variable)
         return strategy.extended.update(variable, lambda v, x: v.assign_add(x), args=(mean,))
 
-    start_eager_context(strategy)
+    runtime_of(strategy, RunConfig(), ModeKeys.TRAIN).start_eager_context()
     with tf.Graph().as_default():
         with strategy.scope():
             op, variable = strategy.extended.call_for_each_replica(step)
