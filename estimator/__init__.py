@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         LinearEstimator,
         LinearRegressor,
     )
+    from estimator.compat.installation import install, uninstall
     from estimator.config.cluster import Cluster, parse_tf_config
     from estimator.config.run_config import RunConfig
     from estimator.config.warm_start_settings import VocabInfo, WarmStartSettings
@@ -133,11 +134,13 @@ _HOMES = {
     "experimental": "experimental",
     "export": "export",
     "inputs": "inputs",
+    "install": "compat.installation",
     "keras": "keras",
     "parse_tf_config": "config.cluster",
     "regressor_parse_example_spec": "input.example_specs",
     "tpu": "tpu",
     "train_and_evaluate": "roles.train_and_evaluate",
+    "uninstall": "compat.installation",
 }
 
 __all__ = [
@@ -199,11 +202,13 @@ __all__ = [
     "experimental",
     "export",
     "inputs",
+    "install",
     "keras",
     "parse_tf_config",
     "regressor_parse_example_spec",
     "tpu",
     "train_and_evaluate",
+    "uninstall",
 ]
 
 

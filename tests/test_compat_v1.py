@@ -22,8 +22,10 @@ def test_its_names_are_those_of_the_library():
         "CrossShardOptimizer",
         "TrainResult",
         "compat",
+        "install",
         "keras",  # tf.keras.estimator had it.
         "parse_tf_config",
+        "uninstall",
     }
 
 

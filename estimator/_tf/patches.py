@@ -15,7 +15,9 @@ _patched: dict[tuple[int, str], _Attribute] = {}
 
 
 @contextlib.contextmanager
-def patched(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+def patched(
+    owner: Any, name: str, make: Callable[[Any], Any], *, may_be_missing: bool = False
+) -> Iterator[None]:
     """Replaces `owner.name` by `make(original)` inside the block, and restores it afterwards.
 
     Blocks may be nested, and threads may enter and leave them in any order: each exit removes its
@@ -27,9 +29,11 @@ def patched(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]
       name: the name of its attribute.
       make: takes the value to replace and returns the replacement; called again whenever another
         replacement of the attribute is added or removed.
+      may_be_missing: whether to add an attribute that is missing, for which `make` gets None;
+        otherwise that is an AttributeError.
     """
     with _lock:
-        attribute = _patched.get((id(owner), name)) or _Attribute(owner, name)
+        attribute = _patched.get((id(owner), name)) or _Attribute(owner, name, may_be_missing)
         attribute.show([*attribute.layers, make])
         _patched[id(owner), name] = attribute
     try:
@@ -46,10 +50,10 @@ def patched(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]
 class _Attribute:
     """An attribute that is currently replaced, with its replacements."""
 
-    def __init__(self, owner: Any, name: str) -> None:
+    def __init__(self, owner: Any, name: str, may_be_missing: bool) -> None:
         self.owner, self.name = owner, name
         self.layers: list[Callable[[Any], Any]] = []
-        self._original = getattr(owner, name)
+        self._original = getattr(owner, name, *([None] if may_be_missing else []))
         # To restore an inherited attribute, it is deleted from the owner. The raw value is kept,
         # because `getattr` would bind a class method. A tf.Graph has no __dict__; only its methods
         # are patched.

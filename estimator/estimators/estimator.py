@@ -28,6 +28,7 @@ from estimator.estimators import arguments, export_setup, smoke, train_setup
 from estimator.estimators.evaluation_setup import WarmSessions, make_host_input
 from estimator.estimators.explain import Facts, explain
 from estimator.estimators.model_inputs import Batches
+from estimator.estimators.old_methods import OldMethods
 from estimator.estimators.results import rows, say_what_predicts, write_evaluation
 from estimator.evaluation.host_input import HostInput
 from estimator.evaluation.warm_session import WarmSession, Weights, run_evaluation
@@ -46,7 +47,7 @@ from estimator.training.training import run_train
 _log = logging.getLogger("estimator")
 
 
-class Estimator:
+class Estimator(OldMethods):
     """Trains, evaluates, predicts with and exports the model that a `model_fn` describes.
 
     `evaluate` and `predict` keep their graph and session for further calls. `close`, leaving a
@@ -94,6 +95,7 @@ class Estimator:
             check()
         else:  # Some programs override it with a staticmethod that takes the estimator.
             check(self)
+        self._check_old_methods()
         check_model_fn(model_fn)
         check_takes_params(model_fn, params)
         self._config = arguments.checked_config(config)
@@ -130,9 +132,7 @@ class Estimator:
         """
 
         def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
-            params = self._batches.model_params(make_runtime(self._config, mode))
-            model = Model(self._model_fn, params, config)
-            return model.call(features, labels, mode)
+            return self._call_model_fn(features, labels, mode, config)
 
         return model_fn
 
@@ -264,7 +264,8 @@ class Estimator:
         connection = runtime.connect()
         old_model = train_setup.find_start(self._warm_start, found, self._config)
         model = self._model_with(self._batches.model_params(runtime))
-        program = train_setup.build_program(model, input_fn, runtime, self._batches)
+        called_fn = self._with_called_input_fn(input_fn)
+        program = train_setup.build_program(model, called_fn, runtime, self._batches)
         self._trained_on = program.input.element[0]
         request = TrainRequest(
             config=self._config,
@@ -545,14 +546,15 @@ class Estimator:
         return {**results, "global_step": np.int64(results["global_step"])}
 
     def _model_with(self, params: Any) -> Model:
-        return Model(self._model_fn, params, self._config, self._trained_on)
+        return Model(self._with_called_model_fn(), params, self._config, self._trained_on)
 
     def _warm_session(
         self, mode: str, input_fn: Callable, weights: Weights
     ) -> tuple[WarmSession, HostInput]:
         """Returns the mode's session, which can restore `weights`, and this call's input."""
         runtime = make_runtime(self._config, mode)
-        host_input = make_host_input(input_fn, runtime, self._batches)
+        called_fn = self._with_called_input_fn(input_fn)
+        host_input = make_host_input(called_fn, runtime, self._batches)
         model = self._model_with(self._batches.model_params(runtime))
         return self._warm.take(model, runtime, host_input, weights), host_input
 

@@ -115,7 +115,7 @@ def build_input(
     with tf.device("/cpu:0"):
         try:
             with _tf.ops_of_datasets_in("input"):
-                result = _call(input_fn, given)
+                result = call_input_fn(input_fn, given)
         except KeyError as error:
             if error.args != ("batch_size",) or not _lacks_batch_size(params):
                 raise
@@ -133,7 +133,8 @@ def _lacks_batch_size(params: Any) -> bool:
     return isinstance(params, Mapping) and "batch_size" not in params
 
 
-def _call(input_fn: Callable, given: dict[str, Any]) -> Any:
+def call_input_fn(input_fn: Callable, given: dict[str, Any]) -> Any:
+    """Calls `input_fn` with those of the given arguments that it names."""
     if isinstance(input_fn, DatasetFn):
         return input_fn.build_dataset()
     return input_fn(**{name: given[name] for name in input_arguments(input_fn)})

@@ -1,0 +1,96 @@
+"""`install` and `uninstall`: puts the library where programs look for `tf.estimator`."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import logging
+import sys
+import threading
+import types
+
+from estimator.compat.modules import TableFinder, TableModule, old_modules_loaded
+
+_log = logging.getLogger("estimator")
+_lock = threading.RLock()
+# What `uninstall` has to undo; nothing as long as it is not installed.
+_installed: list[contextlib.ExitStack] = []
+
+
+def install() -> None:
+    """Makes old imports of `tf.estimator` and `tensorflow_estimator` find this library.
+
+    That is `tf.estimator`, also of `tf.compat.v1` and `tf.compat.v2` at any depth;
+    `tf.keras.estimator`; and the modules of `tensorflow_estimator.python.estimator` and
+    `tensorflow.python.estimator`. If `tensorflow_estimator` itself is there, it is hidden, with a
+    warning; modules that have imported it before keep it. A second call does nothing.
+    """
+    with _lock:
+        if _installed:
+            return
+        from estimator import keras
+        from estimator._tf import api_modules
+
+        with contextlib.ExitStack() as undo:
+            _replace_modules(undo)
+            for version, names in ((1, "estimator.compat.v1"), (2, "estimator")):
+                for module in api_modules.api_modules(version):
+                    ours = importlib.import_module(names)
+                    undo.enter_context(api_modules.supplied(module, "estimator", ours))
+            for module in api_modules.keras_modules():
+                undo.enter_context(api_modules.supplied(module, "estimator", keras))
+            _installed.append(undo.pop_all())
+
+
+def uninstall() -> None:
+    """Undoes `install`; names that a program has imported stay as they are. Idempotent."""
+    with _lock:
+        if _installed:
+            _installed.pop().close()
+
+
+def _replace_modules(undo: contextlib.ExitStack) -> None:
+    """Puts the modules of the old package, and ours as parts of TensorFlow, in their places."""
+    real = importlib.util.find_spec("tensorflow_estimator")
+    if real is not None:
+        _log.warning(
+            "`install` hides the package tensorflow_estimator in %s. Call `uninstall` to get it "
+            "back, or remove the package: without tf.estimator it has no use.",
+            real.origin,
+        )
+    before = old_modules_loaded()
+    for name in before:
+        del sys.modules[name]
+    finder = TableFinder()
+    sys.meta_path.insert(0, finder)
+    ours = _parts_of_tensorflow()
+    sys.modules.update(ours)
+    undo.callback(_restore_modules, finder, list(ours), before)
+
+
+def _parts_of_tensorflow() -> dict[str, types.ModuleType]:
+    """Returns our modules by the names under which they were imported as parts of TensorFlow."""
+    found = {"tensorflow.keras.estimator": importlib.import_module("estimator.keras")}
+    spaces = ("export", "experimental", "inputs", "tpu")
+    for parent, ours in (
+        ("tensorflow.estimator", "estimator"),
+        ("tensorflow.compat.v1.estimator", "estimator.compat.v1"),
+        ("tensorflow.compat.v2.estimator", "estimator"),
+    ):
+        found[parent] = importlib.import_module(ours)
+        for name in spaces:
+            found[f"{parent}.{name}"] = importlib.import_module(f"estimator.{name}")
+    return found
+
+
+def _restore_modules(
+    finder: TableFinder, ours: list[str], before: dict[str, types.ModuleType]
+) -> None:
+    sys.meta_path.remove(finder)
+    for name in [*ours, *old_modules_loaded()]:
+        sys.modules.pop(name, None)
+    parent = sys.modules.get("tensorflow.python")
+    if isinstance(getattr(parent, "estimator", None), TableModule):
+        delattr(parent, "estimator")
+    sys.modules.update(before)

@@ -1,0 +1,125 @@
+"""Which names each module of `tensorflow_estimator.python.estimator` has, and which ours are.
+
+`NAMES` maps a module to names. One that is not followed by "=" is looked up in `SPACES`, in order;
+"A=b.c" means `estimator.b.c`. `GONE` says what replaces a module, or a name of one ("module:name"),
+that is not provided.
+"""
+
+SPACES = (
+    "estimator.compat.v1",
+    "estimator.export",
+    "estimator.inputs",
+    "estimator.experimental",
+    "estimator.tpu",
+    "estimator.keras",
+    "estimator.compat.old_names",
+)
+
+_HOOKS = (
+    "CheckpointSaverHook CheckpointSaverListener FeedFnHook FinalOpsHook GlobalStepWaiterHook "
+    "LoggingTensorHook NanLossDuringTrainingError NanTensorHook ProfilerHook SecondOrStepTimer "
+    "StepCounterHook StopAtStepHook SummarySaverHook"
+)
+_RUN_HOOKS = "SessionRunArgs SessionRunContext SessionRunHook SessionRunValues"
+_EXPORT = (
+    "ServingInputReceiver SupervisedInputReceiver TensorServingInputReceiver "
+    "build_parsing_serving_input_receiver_fn build_raw_serving_input_receiver_fn "
+    "build_raw_supervised_input_receiver_fn"
+)
+_OUTPUTS = "ClassificationOutput EvalOutput ExportOutput PredictOutput RegressionOutput"
+_EARLY = (
+    "make_early_stopping_hook stop_if_higher_hook stop_if_lower_hook stop_if_no_decrease_hook "
+    "stop_if_no_increase_hook"
+)
+_SPECS = "classifier_parse_example_spec regressor_parse_example_spec"
+_EXPORTERS = "BestExporter Exporter FinalExporter LatestExporter"
+_KEYS = "DEFAULT_SERVING_KEY LOSS_METRIC_KEY AVERAGE_LOSS_METRIC_KEY"
+
+
+def _both(*names: str) -> str:
+    """Names in two forms: that of `tf.compat.v1.estimator`, and with V2 that of tf.estimator."""
+    return " ".join(f"{name} {name}V2={name}" for name in names)
+
+
+_BASELINE = _both("BaselineClassifier", "BaselineEstimator", "BaselineRegressor")
+_DNN = _both("DNNClassifier", "DNNEstimator", "DNNRegressor")
+_LINEAR = _both("LinearClassifier", "LinearEstimator", "LinearRegressor")
+_COMBINED = _both(
+    "DNNLinearCombinedClassifier", "DNNLinearCombinedEstimator", "DNNLinearCombinedRegressor"
+)
+
+NAMES = {
+    "canned": "",
+    "canned.baseline": _BASELINE,
+    "canned.dnn": f"{_DNN} dnn_logit_fn_builder "
+    "dnn_logit_fn_builder_v2=experimental.dnn_logit_fn_builder",
+    "canned.dnn_linear_combined": _COMBINED,
+    "canned.head": "MetricKeys",
+    "canned.linear": f"{_LINEAR} linear_logit_fn_builder "
+    "linear_logit_fn_builder_v2=experimental.linear_logit_fn_builder",
+    "canned.metric_keys": "MetricKeys",
+    "canned.optimizers": "",
+    "canned.parsing_utils": f"{_SPECS} "
+    "classifier_parse_example_spec_v2=classifier_parse_example_spec "
+    "regressor_parse_example_spec_v2=regressor_parse_example_spec",
+    "canned.prediction_keys": "PredictionKeys",
+    "early_stopping": _EARLY,
+    "estimator": "Estimator EstimatorV2=Estimator VocabInfo WarmStartSettings "
+    "_assert_members_are_not_overridden",
+    "estimator_lib": f"{_BASELINE} {_DNN} {_LINEAR} {_COMBINED} {_EXPORTERS} {_HOOKS} {_RUN_HOOKS} "
+    f"{_SPECS} {_EARLY} Estimator EstimatorSpec EvalSpec ModeKeys RunConfig TrainSpec VocabInfo "
+    "WarmStartSettings add_metrics export inputs model_to_estimator train_and_evaluate",
+    "export": "",
+    "export.export": _EXPORT,
+    "export.export_lib": f"{_EXPORT} {_OUTPUTS}",
+    "export.export_output": _OUTPUTS,
+    "exporter": _EXPORTERS,
+    "extenders": "add_metrics",
+    "gc": "",
+    "head": "",
+    "head.base_head": f"Head {_KEYS}",
+    "head.binary_class_head": "BinaryClassHead",
+    "head.multi_class_head": "MultiClassHead",
+    "head.multi_head": "MultiHead",
+    "head.multi_label_head": "MultiLabelHead",
+    "head.regression_head": "LogisticRegressionHead PoissonRegressionHead RegressionHead",
+    "hooks": "",
+    "hooks.basic_session_run_hooks": _HOOKS,
+    "hooks.hooks": "InMemoryEvaluatorHook make_stop_at_checkpoint_step_hook",
+    "hooks.session_run_hook": _RUN_HOOKS,
+    "inputs": "",
+    "inputs.inputs": "numpy_input_fn pandas_input_fn",
+    "inputs.numpy_io": "numpy_input_fn",
+    "inputs.pandas_io": "pandas_input_fn",
+    "keras": "model_to_estimator",
+    "keras_lib": "model_to_estimator",
+    "mode_keys": "ModeKeys",
+    "model_fn": "EstimatorSpec LOSS_METRIC_KEY AVERAGE_LOSS_METRIC_KEY ModeKeys call_logit_fn",
+    "run_config": "RunConfig TaskType",
+    "tpu": "",
+    "tpu.tpu_config": "InputPipelineConfig RunConfig=tpu.RunConfig TPUConfig",
+    "tpu.tpu_context": "TPUContext=config.tpu_context.TPUContext",
+    "tpu.tpu_estimator": "InputPipelineConfig RunConfig=tpu.RunConfig TPUConfig TPUEstimator "
+    "TPUEstimatorSpec",
+    "tpu.util": "",
+    "training": "EvalSpec TrainSpec train_and_evaluate",
+    "util": "fn_args",
+}
+
+GONE = {
+    "canned.head": "Use the heads: estimator.BinaryClassHead, MultiClassHead, RegressionHead etc.",
+    "canned.kmeans": "Use scikit-learn's KMeans, or a `model_fn`.",
+    "canned.linear:LinearSDCA": "Use estimator.LinearClassifier with the Ftrl optimizer.",
+    "canned.optimizers": "Pass a name or an optimizer as `optimizer` to a ready-made model.",
+    "canned.rnn": "Use a `model_fn` with tf.keras.layers.LSTM.",
+    "canned.timeseries": "Use a `model_fn`.",
+    "gc": "BestExporter and LatestExporter delete old exports: see their `exports_to_keep`.",
+    "head.sequential_head": "Write a subclass of estimator.Head.",
+    "inputs.queues": "Use tf.data, or estimator.inputs.",
+    "tools": "estimator restores checkpoints of tf.estimator as they are.",
+    "tpu.error_handling": "It is not needed: training raises the first error of its session.",
+    "tpu.util": "It is not needed: estimator.tpu.TPUConfig checks its own arguments.",
+    "training:_TrainingExecutor": "Use estimator.train_and_evaluate.",
+    "util:parse_input_fn_result": "Call `get_next` of an iterator of the dataset.",
+    "util:MultiHostDatasetInitializerHook": "It is not needed: datasets are initialized.",
+}

@@ -1,0 +1,146 @@
+"""Modules that are made of a table: `tensorflow_estimator.python.estimator.*` and the like."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from estimator.compat.module_table import GONE, NAMES, SPACES
+from estimator.config.checks import did_you_mean
+
+# How to get the value of each name of a module, on its first use.
+Sources = Mapping[str, Callable[[], Any]]
+# The packages that have the modules of the table.
+_PACKAGES = ("tensorflow_estimator.python.estimator", "tensorflow.python.estimator")
+_ROOTS = ("tensorflow_estimator", "tensorflow.python.estimator")
+
+
+class TableModule(types.ModuleType):
+    """A module whose names get their values when they are used."""
+
+    def __init__(self, name: str, sources: Sources) -> None:
+        """Makes a package without values."""
+        super().__init__(name, "The names of an old package, provided by `estimator`.")
+        self.__path__: list[str] = []
+        self.__all__ = sorted(sources)
+        self._sources = sources
+
+    def __getattr__(self, name: str) -> Any:
+        """Gets the value of a name.
+
+        Raises:
+          AttributeError: it is not provided; the message says what replaces it.
+        """
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        if name not in self._sources:
+            raise AttributeError(_not_provided(f"{self.__name__}.{name}"))
+        value = vars(self)[name] = self._sources[name]()
+        return value
+
+    def __dir__(self) -> list[str]:
+        """Lists the module's attributes and names, with a value or not yet."""
+        return sorted({*vars(self), *self._sources})
+
+
+class TableFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the modules of the table; to be the first in `sys.meta_path`."""
+
+    def find_spec(
+        self, name: str, path: Any = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Returns the spec of a module of the table; None for modules of other packages.
+
+        Raises:
+          ModuleNotFoundError: a module of the old package that is not provided.
+        """
+        if not _is_old(name):
+            return None
+        if _sources(name) is None:
+            # Without the error's `name`, `from module import name` shows this message.
+            raise ModuleNotFoundError(_not_provided(name))
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> TableModule:
+        """Makes a module of the table."""
+        sources = _sources(spec.name)
+        assert sources is not None
+        return TableModule(spec.name, sources)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Does nothing: the module is complete."""
+
+
+def old_modules_loaded() -> dict[str, types.ModuleType]:
+    """Returns those of the old package's modules that were imported, ours or not."""
+    return {name: module for name, module in sys.modules.items() if _is_old(name)}
+
+
+def find(name: str, place: str = "") -> Any:
+    """Returns the library's value of a name of the table, or what is at a place in `estimator`."""
+    if place:
+        *modules, attribute = place.split(".")
+        return getattr(importlib.import_module(".".join(["estimator", *modules])), attribute)
+    for space in SPACES:
+        module = importlib.import_module(space)
+        if name in getattr(module, "__all__", vars(module)):
+            return getattr(module, name)
+    raise AssertionError(f"{name} is in none of {SPACES}")
+
+
+def _is_old(name: str) -> bool:
+    return any(name == root or name.startswith(root + ".") for root in _ROOTS)
+
+
+def _short(name: str) -> str:
+    """Returns a module's name as in the table; "" for the package itself."""
+    for package in _PACKAGES:
+        if name.startswith(package + "."):
+            return name[len(package) + 1 :]
+    return ""
+
+
+def _sources(name: str) -> Sources | None:
+    """Returns how to get the values of a module's names; None if there is no such module."""
+    if name == "tensorflow_estimator":
+        return {"estimator": _importer("estimator"), "python": _importer(f"{name}.python")}
+    if name == "tensorflow_estimator.python":
+        return {"estimator": _importer(f"{name}.estimator")}
+    short = _short(name)
+    if name not in _PACKAGES and short not in NAMES:
+        return None
+    sources = dict(map(_parsed, NAMES.get(short, "").split()))
+    for child in NAMES:
+        parent, _, last = child.rpartition(".")
+        if parent == short:
+            sources[last] = _importer(f"{name}.{last}")
+    return sources
+
+
+def _importer(name: str) -> Callable[[], Any]:
+    return lambda: importlib.import_module(name)
+
+
+def _parsed(entry: str) -> tuple[str, Callable[[], Any]]:
+    name, _, place = entry.partition("=")
+    return name, lambda: find(name, place)
+
+
+def _not_provided(name: str) -> str:
+    """Says that a module, or a name of a module, is not provided, and what replaces it."""
+    parent, _, last = name.rpartition(".")
+    keys = [f"{_short(parent)}:{last}"]
+    module = _short(name)
+    while module:
+        keys.append(module)
+        module = module.rpartition(".")[0]
+    way_out = next((GONE[key] for key in keys if key in GONE), None)
+    return (
+        f"{name} is not provided by the `estimator` package, which stands in for tf.estimator. "
+        + (way_out or did_you_mean(last, _sources(parent) or NAMES))
+    )

@@ -1,0 +1,73 @@
+"""Small classes and constants of `tensorflow_estimator`'s modules, and functions like theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from estimator.config.checks import parameters_of
+from estimator.estimators.arguments import check_overrides
+
+LOSS_METRIC_KEY = "loss"
+AVERAGE_LOSS_METRIC_KEY = "average_loss"
+DEFAULT_SERVING_KEY = tf.compat.v1.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+
+
+class TaskType:
+    """The names of tasks in TF_CONFIG."""
+
+    MASTER = "master"
+    PS = "ps"
+    WORKER = "worker"
+    CHIEF = "chief"
+    EVALUATOR = "evaluator"
+
+
+class MetricKeys:
+    """The names of the results that heads give."""
+
+    LOSS = LOSS_METRIC_KEY
+    LOSS_MEAN = AVERAGE_LOSS_METRIC_KEY
+    LOSS_REGULARIZATION = "regularization_loss"
+    ACCURACY = "accuracy"
+    PRECISION = "precision"
+    RECALL = "recall"
+    ACCURACY_BASELINE = "accuracy_baseline"
+    AUC = "auc"
+    AUC_PR = "auc_precision_recall"
+    LABEL_MEAN = "label/mean"
+    PREDICTION_MEAN = "prediction/mean"
+    ACCURACY_AT_THRESHOLD = "accuracy/positive_threshold_%g"
+    PRECISION_AT_THRESHOLD = "precision/positive_threshold_%g"
+    RECALL_AT_THRESHOLD = "recall/positive_threshold_%g"
+    PROBABILITY_MEAN_AT_CLASS = "probability_mean/class%d"
+    AUC_AT_CLASS = "auc/class%d"
+    AUC_PR_AT_CLASS = "auc_precision_recall/class%d"
+    PROBABILITY_MEAN_AT_NAME = "probability_mean/%s"
+    AUC_AT_NAME = "auc/%s"
+    AUC_PR_AT_NAME = "auc_precision_recall/%s"
+
+
+class PredictionKeys:
+    """The names of the predictions that heads give."""
+
+    CLASSES = "classes"
+    CLASS_IDS = "class_ids"
+    ALL_CLASSES = "all_classes"
+    ALL_CLASS_IDS = "all_class_ids"
+    LOGISTIC = "logistic"
+    LOGITS = "logits"
+    PREDICTIONS = "predictions"
+    PROBABILITIES = "probabilities"
+
+
+def fn_args(fn: Callable) -> tuple[str, ...]:
+    """Returns the names of a function's arguments, without those that a partial has bound."""
+    return tuple(parameters_of("fn", fn))
+
+
+def _assert_members_are_not_overridden(base: type, subject: Any) -> None:
+    """Raises a ValueError if the class of `subject` overrides a member of `base`."""
+    check_overrides(type(subject), base)

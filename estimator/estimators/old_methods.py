@@ -1,0 +1,148 @@
+"""Private methods of `tf.estimator.Estimator` that subclasses in the wild call or override."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from estimator.estimators.model_inputs import Batches
+from estimator.input.input_calls import build_input, call_input_fn
+from estimator.model.replicas import Model
+from estimator.runtime.strategy import make_runtime
+
+_VERBS = "train, evaluate and predict build and run programs of their own"
+_HOOK = f"{_VERBS}: pass hooks or saving_listeners, or override `_call_model_fn`"
+_INPUT = "override `_call_input_fn`, or wrap the `input_fn`"
+_EXPORT = "override `_call_model_fn`, or return other `export_outputs`"
+
+# What tf.estimator calls on the way and this library does not: what to do instead.
+NOT_CALLED = {
+    "_actual_eval": _HOOK,
+    "_actual_train_model_distributed": _HOOK,
+    "_add_meta_graph_for_mode": _EXPORT,
+    "_call_model_fn_eval": "override `_call_model_fn`, which is called in all modes",
+    "_convert_eval_steps_to_hooks": "pass `steps` or hooks to evaluate",
+    "_convert_train_steps_to_hooks": "pass `steps`, `max_steps` or hooks to train",
+    "_create_global_step": "the library creates the global step, int64, in each graph",
+    "_evaluate_build_graph": _HOOK,
+    "_evaluate_run": _HOOK,
+    "_export_all_saved_models": _EXPORT,
+    "_extract_keys": "pass `predict_keys` to predict",
+    "_get_features_from_input_fn": _INPUT,
+    "_get_iterator_from_input_fn": _INPUT,
+    "_maybe_warm_start": "pass `warm_start_from`",
+    "_train_model": _HOOK,
+    "_train_model_default": _HOOK,
+    "_train_model_distributed": _HOOK,
+    "_train_with_estimator_spec": _HOOK,
+    "_train_with_estimator_spec_distributed": _HOOK,
+    "_validate_features_in_predict_input": _INPUT,
+}
+# These can be called; what overrides them would not be.
+_ONLY_CALLED = {
+    "_create_and_assert_global_step": "the library creates the global step, int64, in each graph",
+    "_get_features_and_labels_from_input_fn": _INPUT,
+}
+
+
+class OldMethods:
+    """The private methods that tf.estimator documents nowhere and many programs rely on.
+
+    A subclass that overrides `_call_model_fn` or `_call_input_fn` is called by `train`, `evaluate`,
+    `predict` and, the former, by exports. As with tf.estimator, it must also override
+    `_assert_members_are_not_overridden`.
+    """
+
+    _model_fn: Callable
+    _config: Any
+    _batches: Batches
+
+    def __getattr__(self, name: str) -> Any:
+        """Raises an error for what is not there.
+
+        Raises:
+          AttributeError: with the way out, if tf.estimator has a private method of this name.
+        """
+        instead = NOT_CALLED.get(name)
+        if instead is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise AttributeError(f"`{name}` of tf.estimator is not provided: {instead}.")
+
+    def _call_model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> Any:
+        """Calls `model_fn` in the default graph, with only the arguments that it takes."""
+        params = self._batches.model_params(make_runtime(self._config, mode))
+        return Model(self._model_fn, params, config).call(features, labels, mode)
+
+    def _call_input_fn(
+        self,
+        input_fn: Callable,
+        mode: str,
+        input_context: tf.distribute.InputContext | None = None,
+    ) -> Any:
+        """Calls `input_fn` in the default graph, with only the arguments that it takes."""
+        context = input_context or tf.distribute.InputContext()
+        params = self._batches.input_params(make_runtime(self._config, mode), context)
+        given = {"params": params, "mode": mode, "config": self._config, "input_context": context}
+        with tf.device("/cpu:0"):
+            return call_input_fn(input_fn, given)
+
+    def _get_features_and_labels_from_input_fn(
+        self, input_fn: Callable, mode: str
+    ) -> tuple[Any, Any, list]:
+        """Returns a batch's tensors in the default graph, and hooks, of which none are needed.
+
+        The iterator of a dataset is initialized with the graph's tables.
+        """
+        source = build_input(
+            lambda: self._call_input_fn(input_fn, mode),
+            mode=mode,
+            params=None,
+            config=self._config,
+            input_context=tf.distribute.InputContext(),
+        )
+        if source.initializer is not None:
+            collection = tf.compat.v1.GraphKeys.TABLE_INITIALIZERS
+            tf.compat.v1.add_to_collection(collection, source.initializer)
+        return (*source.build_batch(), [])
+
+    def _create_and_assert_global_step(self, graph: tf.Graph) -> tf.Variable:
+        """Creates the global step of a graph."""
+        return tf.compat.v1.train.create_global_step(graph)
+
+    def _check_old_methods(self) -> None:
+        """Raises an error if a subclass overrides a method that would never be called.
+
+        Raises:
+          ValueError: it does.
+        """
+        for name, instead in {**NOT_CALLED, **_ONLY_CALLED}.items():
+            if self._overrides(name):
+                raise ValueError(
+                    f"{type(self).__name__} overrides `{name}`, which the library does not call: "
+                    f"{instead}."
+                )
+
+    def _overrides(self, name: str) -> bool:
+        return getattr(type(self), name, None) is not getattr(OldMethods, name, None)
+
+    def _with_called_model_fn(self) -> Callable:
+        """Returns `model_fn`, or a call of the `_call_model_fn` that overrides ours."""
+        if not self._overrides("_call_model_fn"):
+            return self._model_fn
+
+        def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+            return self._call_model_fn(features, labels, mode, config)
+
+        return model_fn
+
+    def _with_called_input_fn(self, input_fn: Callable) -> Callable:
+        """Returns `input_fn`, or a call of the `_call_input_fn` that overrides ours."""
+        if not self._overrides("_call_input_fn"):
+            return input_fn
+
+        def called_input_fn(mode: str, input_context: tf.distribute.InputContext) -> Any:
+            return self._call_input_fn(input_fn, mode, input_context)
+
+        return called_input_fn

@@ -1,0 +1,170 @@
+"""`install` puts the library where old programs look for tf.estimator; `uninstall` removes it."""
+
+import importlib
+import logging
+import sys
+import types
+
+import pytest
+import tensorflow as tf
+
+import estimator as est
+from estimator._tf import api_modules
+from estimator.compat.module_table import NAMES
+
+PACKAGES = ("tensorflow_estimator.python.estimator", "tensorflow.python.estimator")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _keras_is_imported():
+    """The first `import tensorflow.keras` replaces `tf.keras`, installed or not."""
+    importlib.import_module("tensorflow.keras")
+
+
+@pytest.fixture
+def installed():
+    est.install()
+    yield
+    est.uninstall()
+
+
+def old_modules():
+    roots = (*PACKAGES, "tensorflow_estimator", "tensorflow.estimator")
+    return {name for name in sys.modules if name.startswith(roots)}
+
+
+@pytest.mark.usefixtures("installed")
+def test_each_copy_of_the_api_has_the_names_of_its_version():
+    v1, v2 = api_modules.api_modules(1), api_modules.api_modules(2)
+    assert tf.compat.v1.compat.v1 in v1
+    assert {id(tf), id(tf.compat.v2), id(tf.compat.v1.compat.v2)} <= set(map(id, v2))
+    assert all(module.estimator is est.compat.v1 for module in v1)
+    assert all(module.estimator is est for module in v2)
+    assert tf.keras.estimator is tf.compat.v1.keras.estimator is est.keras
+
+
+@pytest.mark.usefixtures("installed")
+def test_names_are_imported_from_parts_of_tensorflow():
+    import tensorflow.compat.v1 as old
+    import tensorflow.estimator as v2
+    from tensorflow.compat.v1 import estimator as v1
+    from tensorflow.compat.v1.estimator.tpu import TPUEstimator
+    from tensorflow.estimator import DNNClassifier
+    from tensorflow.estimator.export import ServingInputReceiver
+    from tensorflow.keras.estimator import model_to_estimator
+
+    assert v2 is est
+    assert v1 is old.estimator is est.compat.v1
+    assert TPUEstimator is est.tpu.TPUEstimator
+    assert DNNClassifier is est.DNNClassifier
+    assert ServingInputReceiver is est.export.ServingInputReceiver
+    assert model_to_estimator is est.keras.model_to_estimator
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_name_of_the_table_has_a_value(package):
+    for name in NAMES:
+        module = importlib.import_module(f"{package}.{name}")
+        assert all(getattr(module, attribute) is not None for attribute in module.__all__)
+        assert set(module.__all__) <= set(dir(module))
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_modules_have_the_forms_of_both_versions():
+    from tensorflow.python.estimator.tpu import tpu_config
+    from tensorflow_estimator.python.estimator import estimator as estimator_lib
+    from tensorflow_estimator.python.estimator import run_config
+    from tensorflow_estimator.python.estimator.canned import dnn
+    from tensorflow_estimator.python.estimator.canned.metric_keys import MetricKeys
+
+    assert dnn.DNNClassifier is est.compat.v1.DNNClassifier
+    assert dnn.DNNClassifierV2 is est.DNNClassifier
+    assert tpu_config.RunConfig is est.tpu.RunConfig
+    assert run_config.RunConfig is est.RunConfig
+    assert MetricKeys.AUC == "auc"
+    with pytest.raises(ValueError, match="overrides train of Estimator"):
+        estimator_lib._assert_members_are_not_overridden(
+            est.Estimator, object.__new__(type("Mine", (est.Estimator,), {"train": None}))
+        )
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (
+            "from tensorflow_estimator.python.estimator.estimator import Estmator",
+            "estimator.Estmator is not provided .* Did you mean 'Estimator'",
+        ),
+        (
+            "from tensorflow_estimator.python.estimator.canned import rnn",
+            "canned.rnn is not provided by .* tf.keras.layers.LSTM",
+        ),
+        (
+            "import tensorflow.python.estimator.canned.timeseries.math_utils",
+            r"canned.timeseries is not provided .* Use a `model_fn`\.",
+        ),
+        (
+            "from tensorflow_estimator.python.estimator.gc import Path",
+            "gc.Path is not provided .* `exports_to_keep`",
+        ),
+        (
+            "from tensorflow.python.estimator.training import _TrainingExecutor",
+            "_TrainingExecutor is not provided .* estimator.train_and_evaluate",
+        ),
+    ],
+)
+def test_what_is_not_provided_is_an_import_error_with_the_way_out(code, message):
+    with pytest.raises(ImportError, match=message):
+        exec(code)
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_attribute_that_is_not_provided_is_an_attribute_error_with_the_way_out():
+    module = importlib.import_module("tensorflow_estimator.python.estimator.canned.linear")
+    with pytest.raises(AttributeError, match="LinearSDCA is not provided .* the Ftrl optimizer"):
+        _ = module.LinearSDCA
+    assert not hasattr(module, "__wrapped__")
+
+
+def test_uninstall_leaves_nothing_and_both_may_be_called_twice():
+    finders, modules = list(sys.meta_path), old_modules()
+    keras = dict(vars(tf.keras))
+    est.install()
+    est.install()
+    importlib.import_module("tensorflow.python.estimator.canned.dnn")
+    _ = [module.estimator for n in (1, 2) for module in api_modules.api_modules(n)]
+    assert old_modules() > modules
+    est.uninstall()
+    est.uninstall()
+    assert sys.meta_path == finders
+    assert old_modules() == modules
+    assert dict(vars(tf.keras)) == keras
+    for module in [*api_modules.api_modules(1), *api_modules.api_modules(2)]:
+        assert not hasattr(module, "estimator")
+    with pytest.raises(ImportError):
+        importlib.import_module("tensorflow_estimator")
+    with pytest.raises(ImportError):
+        importlib.import_module("tensorflow.python.estimator")
+
+
+def test_a_real_package_is_hidden_with_a_warning_and_comes_back(tmp_path, monkeypatch, caplog):
+    (tmp_path / "tensorflow_estimator").mkdir()
+    (tmp_path / "tensorflow_estimator" / "__init__.py").write_text("IS_REAL = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    real = importlib.import_module("tensorflow_estimator")
+    with caplog.at_level(logging.WARNING, "estimator"):
+        est.install()
+    assert f"hides the package tensorflow_estimator in {tmp_path}" in caplog.text
+    assert not hasattr(importlib.import_module("tensorflow_estimator"), "IS_REAL")
+    est.uninstall()
+    assert sys.modules.pop("tensorflow_estimator") is real
+
+
+def test_an_attribute_that_was_there_is_restored():
+    module = types.ModuleType("module")
+    module.estimator = "before"
+    with api_modules.supplied(module, "estimator", "meanwhile"):
+        assert module.estimator == "meanwhile"
+    assert module.estimator == "before"
