@@ -70,6 +70,21 @@ def check_type(argument: str, value: Any, types: Any, rule: str) -> None:
         raise WrongTypeError(f"`{argument}` ({value!r}) must be {rule}.")
 
 
+def check_callable(argument: str, value: Any) -> None:
+    """Raises an error unless `value` is None or can be called."""
+    if value is not None and not callable(value):
+        raise WrongTypeError(f"`{argument}` ({value!r}) must be a function, or None.")
+
+
+def checked_list(argument: str, value: Any) -> tuple[Any, ...]:
+    """Returns a list or array as a tuple, None as an empty one; raises an error for others."""
+    if value is None:
+        return ()
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise WrongTypeError(f"`{argument}` ({value!r}) must be a list.")
+    return tuple(value)
+
+
 def checked_window(argument: str, value: Any) -> tuple[int, int] | None:
     """Returns two steps as a tuple; raises an error unless they are nonnegative and in order."""
     if value is None:

@@ -7,18 +7,25 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.heads import labels as labels_
 from estimator.heads.classes import (
-    check_thresholds,
+    checked_thresholds,
     class_outputs,
     classification_output,
 )
+from estimator.heads.head import DEFAULT_OUTPUT
 from estimator.heads.head_metrics import (
     MetricRow,
     baseline_row,
     compare_rows,
     mean_row,
     threshold_rows,
+)
+from estimator.heads.labels import (
+    as_numbers,
+    build_class_ids,
+    build_required,
+    check_label_vocabulary,
+    with_shape_of,
 )
 from estimator.heads.single_head import SingleHead
 from estimator.spec.outputs import PredictOutput, RegressionOutput
@@ -59,15 +66,15 @@ class BinaryClassHead(SingleHead):
           TypeError: a value has the wrong type.
         """
         super().__init__(1, weight_column, loss_reduction, name, loss_fn)
-        labels_.check_label_vocabulary(label_vocabulary, 2)
-        self._thresholds = check_thresholds(thresholds)
+        check_label_vocabulary(label_vocabulary, 2)
+        self._thresholds = checked_thresholds(thresholds)
         self._vocabulary = label_vocabulary
 
     def build_export_outputs(self, predictions: dict[Any, tf.Tensor]) -> dict[str, Any]:
         """Returns a classification, which is the default, the probability, and all predictions."""
         classification = classification_output(predictions, self._vocabulary)
         return {
-            "serving_default": classification,
+            DEFAULT_OUTPUT: classification,
             "classification": classification,
             "regression": RegressionOutput(predictions["logistic"]),
             "predict": PredictOutput(predictions),
@@ -76,12 +83,12 @@ class BinaryClassHead(SingleHead):
     def _build_labels(self, labels: Any, logits: tf.Tensor) -> tf.Tensor:
         title = self._title
         if self._vocabulary is not None:
-            labels = labels_.as_class_ids(labels, 2, self._vocabulary, title)
+            labels = build_class_ids(labels, 2, self._vocabulary, title)
         else:
-            labels = tf.cast(labels_.as_numbers(labels, title), logits.dtype)
+            labels = tf.cast(as_numbers(labels, title), logits.dtype)
             rule = f"{title}: labels must be in [0, 1]; the first that is not:"
-            labels = labels_.require(labels, (labels >= 0) & (labels <= 1), rule)
-        return tf.cast(labels_.with_shape_of(labels, logits, 1, title), logits.dtype)
+            labels = build_required(labels, (labels >= 0) & (labels <= 1), rule)
+        return tf.cast(with_shape_of(labels, logits, 1, title), logits.dtype)
 
     def _build_default_losses(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)

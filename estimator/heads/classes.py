@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.config.checks import WrongTypeError, check_number
+from estimator.config.checks import check_number, checked_list
 from estimator.spec.outputs import ClassificationOutput
 
 
@@ -40,17 +40,14 @@ def all_names(num_classes: int, vocabulary: Sequence[str] | None) -> tf.Tensor:
     return tf.constant(names, tf.string)
 
 
-def check_thresholds(thresholds: Any) -> tuple[float, ...]:
+def checked_thresholds(thresholds: Any) -> tuple[float, ...]:
     """Returns the thresholds; raises an error unless all are numbers in (0, 1)."""
-    try:
-        thresholds = tuple(thresholds or ())
-    except TypeError as error:
-        raise WrongTypeError(f"`thresholds` ({thresholds!r}) must be a list of numbers.") from error
+    thresholds = checked_list("thresholds", thresholds)
     for threshold in thresholds:
         check_number("thresholds", threshold)
         if not 0 < threshold < 1:
             raise ValueError(f"`thresholds` holds {threshold}; all must be between 0 and 1.")
-    return thresholds
+    return tuple(map(float, thresholds))
 
 
 def _names(ids: tf.Tensor, vocabulary: Sequence[str] | None) -> tf.Tensor:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from estimator.config.checks import check_choice
 from estimator.heads.train_op import build_train_op
 from estimator.spec import EstimatorSpec, ModeKeys
 
 V1 = tf.compat.v1
+# The key of the output that an exported model serves by default.
+DEFAULT_OUTPUT = V1.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
 
 class Head(abc.ABC):
@@ -111,6 +114,8 @@ class Head(abc.ABC):
             are missing; or what is given does not fit the head.
           TypeError: `optimizer` is not an optimizer.
         """
+        check_choice("mode", mode, _MODES)
+        regularization_losses = regularization_losses or None  # An empty collection is a list.
         with V1.name_scope(self.name or "head"):
             predictions = self.predictions(logits)
             if mode == ModeKeys.PREDICT:
@@ -141,6 +146,7 @@ class Head(abc.ABC):
         return [loss / num_replicas for loss in losses]
 
 
+_MODES = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
 SUMS = ("sum", V1.losses.Reduction.SUM)
 
 
@@ -149,6 +155,6 @@ def with_suffix(key: str, name: str | None) -> str:
     return f"{key}/{name}" if name else key
 
 
-def with_losses(loss: tf.Tensor, more: Sequence[tf.Tensor] | Mapping | None) -> tf.Tensor:
+def with_losses(loss: tf.Tensor, more: Sequence[tf.Tensor] | None) -> tf.Tensor:
     """Returns a loss plus the regularization losses."""
     return loss if not more else tf.add_n([loss, *(tf.cast(one, loss.dtype) for one in more)])

@@ -9,8 +9,12 @@ import tensorflow as tf
 
 from estimator.config.checks import WrongTypeError
 
+_NAME_CLASSES = (
+    "Name the classes in the order of their ids with `label_vocabulary`, where the head takes one."
+)
 
-def require(values: tf.Tensor, is_right: tf.Tensor, rule: str) -> tf.Tensor:
+
+def build_required(values: tf.Tensor, is_right: tf.Tensor, rule: str) -> tf.Tensor:
     """Returns `values`, which raise an error when they are computed if one is not right.
 
     Args:
@@ -55,62 +59,55 @@ def check_label_vocabulary(vocabulary: Any, num_classes: int) -> None:
         raise ValueError(f"`label_vocabulary` ({list(vocabulary)}) must not repeat a label.")
 
 
-def as_numbers(labels: Any, head: str) -> tf.Tensor:
+def as_numbers(labels: Any, title: str, way_out: str = _NAME_CLASSES) -> tf.Tensor:
     """Returns dense labels that are numbers as a tensor.
 
     Raises:
       ValueError: there are none, or they are sparse, ragged or strings.
     """
-    labels = _as_dense(labels, head)
+    labels = _as_dense(labels, title)
     if labels.dtype == tf.string:
-        raise WrongTypeError(
-            f"{head}: labels are strings; they must be numbers. Name the classes in the order of "
-            "their ids with `label_vocabulary`, where the head takes one."
-        )
+        raise WrongTypeError(f"{title}: labels are strings; they must be numbers. {way_out}")
     return labels
 
 
-def as_class_ids(
-    labels: Any, num_classes: int, vocabulary: Sequence[str] | None, head: str
+def build_class_ids(
+    labels: Any, num_classes: int, vocabulary: Sequence[str] | None, title: str
 ) -> tf.Tensor:
-    """Returns dense labels as the ids of classes; checks those that are ids when they run.
+    """Returns dense labels as the ids of classes, int64; computing them checks their values.
 
     Raises:
       ValueError: labels are no integers, or no strings if there is a vocabulary.
     """
     if vocabulary is not None:
-        return look_up(_as_dense(labels, head), vocabulary, head)
-    ids = as_numbers(labels, head)
+        return build_ids_of_words(_as_dense(labels, title), vocabulary, title)
+    ids = as_numbers(labels, title)
     if not ids.dtype.is_integer:
         raise WrongTypeError(
-            f"{head}: labels are {ids.dtype.name}; they must be integers, the ids of classes. "
+            f"{title}: labels are {ids.dtype.name}; they must be integers, the ids of classes. "
             "Convert them with tf.cast(labels, tf.int64)."
         )
-    return check_class_ids(ids, num_classes, head)
+    ids = tf.cast(ids, tf.int64)
+    rule = f"{title}: labels must be ids of classes in [0, {num_classes}); the first that is not:"
+    return build_required(ids, (ids >= 0) & (ids < num_classes), rule)
 
 
-def check_class_ids(ids: tf.Tensor, num_classes: int, head: str) -> tf.Tensor:
-    """Returns the ids; computing them raises an error unless all are ids of classes."""
-    rule = f"{head}: labels must be ids of classes in [0, {num_classes}); the first that is not:"
-    return require(ids, (ids >= 0) & (ids < num_classes), rule)
-
-
-def look_up(words: tf.Tensor, vocabulary: Sequence[str], head: str) -> tf.Tensor:
+def build_ids_of_words(words: tf.Tensor, vocabulary: Sequence[str], title: str) -> tf.Tensor:
     """Returns each word's position in the vocabulary; computing it raises an error without one."""
     if words.dtype != tf.string:
         raise WrongTypeError(
-            f"{head}: labels are {words.dtype.name}; with a `label_vocabulary` they must be "
+            f"{title}: labels are {words.dtype.name}; with a `label_vocabulary` they must be "
             "strings of it. Leave the vocabulary out if labels are ids of classes."
         )
     known = tf.constant(list(vocabulary), tf.string)
     is_word = tf.equal(words[..., tf.newaxis], known)
-    rule = f"{head}: labels must be in the `label_vocabulary`; the first that is not:"
-    require_in = require(words, tf.reduce_any(is_word, axis=-1), rule)
-    with tf.control_dependencies(None if tf.executing_eagerly() else [require_in]):
+    rule = f"{title}: labels must be in the `label_vocabulary`; the first that is not:"
+    checked = build_required(words, tf.reduce_any(is_word, axis=-1), rule)
+    with tf.control_dependencies([checked]):
         return tf.argmax(is_word, axis=-1)
 
 
-def with_shape_of(labels: tf.Tensor, logits: tf.Tensor, dimension: int, head: str) -> tf.Tensor:
+def with_shape_of(labels: tf.Tensor, logits: tf.Tensor, dimension: int, title: str) -> tf.Tensor:
     """Returns labels with shape [D0, ..., DN, dimension] for logits [D0, ..., DN, any].
 
     If `dimension` is 1, labels may lack it.
@@ -126,14 +123,14 @@ def with_shape_of(labels: tf.Tensor, logits: tf.Tensor, dimension: int, head: st
         labels = tf.expand_dims(labels, -1)
     if not labels.shape.is_compatible_with(expected):
         raise ValueError(
-            f"{head}: labels have shape {shape} and logits {of_logits}, so labels must have shape "
+            f"{title}: labels have shape {shape} and logits {of_logits}, so labels must have shape "
             f"{expected}{' or ' + str(expected[:-1]) if dimension == 1 else ''}."
         )
     return labels
 
 
-def weights_of(
-    features: Any, column: Any, logits: tf.Tensor, dimensions: Sequence[int], head: str
+def build_weights(
+    features: Any, column: Any, logits: tf.Tensor, dimensions: Sequence[int], title: str
 ) -> tf.Tensor | None:
     """Returns the weights, of the rank of the logits; None without a `weight_column`.
 
@@ -142,7 +139,7 @@ def weights_of(
       column: the name of the weights' feature, a numeric_column, or None.
       logits: the logits.
       dimensions: the sizes that the weights' last dimension may have.
-      head: the head, for errors.
+      title: the head, for errors.
 
     Raises:
       ValueError: the feature is missing, is sparse or has another shape. Computing the weights
@@ -154,22 +151,22 @@ def weights_of(
     if not isinstance(features, Mapping) or key not in features:
         there = sorted(features) if isinstance(features, Mapping) else "no dict"
         raise ValueError(
-            f"{head}: `weight_column` ({key!r}) is not among the features ({there}). Return the "
+            f"{title}: `weight_column` ({key!r}) is not among the features ({there}). Return the "
             "weights from `input_fn` as a feature of this name."
         )
     if isinstance(features[key], tf.SparseTensor | tf.RaggedTensor):
-        raise WrongTypeError(f"{head}: the weights, feature {key!r}, must be a dense tensor.")
+        raise WrongTypeError(f"{title}: the weights, feature {key!r}, must be a dense tensor.")
     weights = tf.convert_to_tensor(features[key])
     if weights.dtype == tf.string or weights.dtype.is_bool:
         raise WrongTypeError(
-            f"{head}: the weights, feature {key!r}, are {weights.dtype.name}, not numbers."
+            f"{title}: the weights, feature {key!r}, are {weights.dtype.name}, not numbers."
         )
     weights = tf.cast(weights, logits.dtype)
     if getattr(column, "normalizer_fn", None) is not None:
         weights = column.normalizer_fn(weights)
-    weights = _with_rank_of(weights, logits, dimensions, key, head)
-    rule = f"{head}: weights, feature {key!r}, must not be negative; the first that is:"
-    return require(weights, weights >= 0, rule)
+    weights = _with_rank_of(weights, logits, dimensions, key, title)
+    rule = f"{title}: weights, feature {key!r}, must not be negative; the first that is:"
+    return build_required(weights, weights >= 0, rule)
 
 
 def check_weight_column(column: Any) -> None:
@@ -184,7 +181,7 @@ def check_weight_column(column: Any) -> None:
 
 
 def _with_rank_of(
-    weights: tf.Tensor, logits: tf.Tensor, dimensions: Sequence[int], key: str, head: str
+    weights: tf.Tensor, logits: tf.Tensor, dimensions: Sequence[int], key: str, title: str
 ) -> tf.Tensor:
     shape, batch = weights.shape, logits.shape[:-1]
     if shape.rank == 0:
@@ -197,26 +194,26 @@ def _with_rank_of(
     if not any(weights.shape.is_compatible_with(one) for one in allowed):
         shapes = " or ".join(map(str, [batch, *allowed]))
         raise ValueError(
-            f"{head}: the weights, feature {key!r}, have shape {shape} and logits {logits.shape}, "
+            f"{title}: the weights, feature {key!r}, have shape {shape} and logits {logits.shape}, "
             f"so weights must have shape {shapes}."
         )
     return weights
 
 
-def _as_dense(labels: Any, head: str) -> tf.Tensor:
+def _as_dense(labels: Any, title: str) -> tf.Tensor:
     if labels is None:
         raise ValueError(
-            f"{head}: there are no labels. Return (features, labels) from `input_fn`, and pass "
+            f"{title}: there are no labels. Return (features, labels) from `input_fn`, and pass "
             "`labels` on."
         )
     if isinstance(labels, Mapping):
         raise WrongTypeError(
-            f"{head}: labels are a dict ({sorted(labels)}); they must be a tensor. Pass one of "
+            f"{title}: labels are a dict ({sorted(labels)}); they must be a tensor. Pass one of "
             "them, or use a MultiHead."
         )
     if isinstance(labels, tf.SparseTensor | tf.RaggedTensor):
         raise WrongTypeError(
-            f"{head}: labels are a {type(labels).__name__}; they must be dense. Convert them with "
+            f"{title}: labels are a {type(labels).__name__}; they must be dense. Convert them with "
             "tf.sparse.to_dense, or use a MultiLabelHead if examples have several labels."
         )
     return tf.convert_to_tensor(labels)

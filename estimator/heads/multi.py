@@ -7,12 +7,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.config.checks import WrongTypeError, check_number
-from estimator.heads.head import Head, with_losses, with_suffix
+from estimator.config.checks import WrongTypeError, check_number, checked_list
+from estimator.heads.head import DEFAULT_OUTPUT, Head, with_losses, with_suffix
+from estimator.spec import ModeKeys
 from estimator.spec.outputs import PredictOutput
 
 V1 = tf.compat.v1
-_DEFAULT = V1.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
 
 class MultiHead(Head):
@@ -36,15 +36,16 @@ class MultiHead(Head):
           TypeError: something is not a head, or a weight is not a number.
         """
         self._heads = {head.name: head for head in _checked_heads(heads)}
-        if head_weights is not None:
-            for weight in head_weights:
-                check_number("head_weights", weight)
-            if len(head_weights) != len(self._heads):
-                raise ValueError(
-                    f"`head_weights` ({head_weights}) must have one weight for each of the "
-                    f"{len(self._heads)} heads."
-                )
-        self._weights = [1.0] * len(self._heads) if head_weights is None else list(head_weights)
+        self._weights = checked_list("head_weights", head_weights)
+        if head_weights is None:
+            self._weights = (1.0,) * len(self._heads)
+        for weight in self._weights:
+            check_number("head_weights", weight)
+        if len(self._weights) != len(self._heads):
+            raise ValueError(
+                f"`head_weights` ({head_weights}) must have one weight for each of the "
+                f"{len(self._heads)} heads."
+            )
 
     @property
     def name(self) -> str:
@@ -70,8 +71,9 @@ class MultiHead(Head):
         regularization_losses: Sequence[tf.Tensor] | None = None,
     ) -> tf.Tensor:
         """Returns the weighted sum of the heads' losses; see `Head`."""
-        losses = self._losses(labels, logits, features, mode)
-        if mode == "train":
+        parts = self._logits_by_head(logits)
+        losses = self._losses(self._by_head("labels", labels), parts, features, mode)
+        if mode == ModeKeys.TRAIN:
             with V1.name_scope(None):
                 for name, loss in losses.items():
                     V1.summary.scalar(with_suffix("loss", name), loss)
@@ -82,7 +84,7 @@ class MultiHead(Head):
 
     def predictions(self, logits: Any, keys: Sequence[Any] | None = None) -> dict[Any, tf.Tensor]:
         """Returns the predictions of all heads; see `Head`. Keys are (name, key)."""
-        parts = self._parts("logits", self._split(logits))
+        parts = self._logits_by_head(logits)
         found = {
             (name, key): value
             for name, head in self._heads.items()
@@ -100,7 +102,7 @@ class MultiHead(Head):
     def metrics(self, regularization_losses: Sequence[tf.Tensor] | None = None) -> dict[str, Any]:
         """Returns the metrics of all heads and their losses; see `Head`."""
         made = {}
-        if regularization_losses is not None:
+        if regularization_losses:
             made[with_suffix("regularization_loss", self.name)] = tf.keras.metrics.Mean()
         for name, head in self._heads.items():
             made[with_suffix("loss", name)] = tf.keras.metrics.Mean()
@@ -117,12 +119,12 @@ class MultiHead(Head):
         regularization_losses: Sequence[tf.Tensor] | None = None,
     ) -> dict[str, Any]:
         """Adds a batch to the metrics of all heads; see `Head`."""
-        for name, loss in self._losses(labels, logits, features, mode).items():
+        labels, parts = self._by_head("labels", labels), self._logits_by_head(logits)
+        for name, loss in self._losses(labels, parts, features, mode).items():
             eval_metrics[with_suffix("loss", name)].update_state(loss)
-        if regularization_losses is not None:
+        if regularization_losses:
             metric = eval_metrics[with_suffix("regularization_loss", self.name)]
             metric.update_state(tf.add_n(regularization_losses))
-        parts = self._parts("logits", self._split(logits))
         for name, head in self._heads.items():
             head.update_metrics(eval_metrics, features, parts[name], labels[name])
         return eval_metrics
@@ -132,10 +134,10 @@ class MultiHead(Head):
         outputs: dict[str, Any] = {}
         for name, head in self._heads.items():
             own = {key: value for (owner, key), value in predictions.items() if owner == name}
-            exported = head.build_export_outputs(own) or {_DEFAULT: PredictOutput(own)}
-            outputs.setdefault(_DEFAULT, exported[_DEFAULT])
+            exported = head.build_export_outputs(own) or {DEFAULT_OUTPUT: PredictOutput(own)}
+            outputs.setdefault(DEFAULT_OUTPUT, exported[DEFAULT_OUTPUT])
             for key, output in exported.items():
-                outputs[str(name) if key == _DEFAULT else f"{name}/{key}"] = output
+                outputs[str(name) if key == DEFAULT_OUTPUT else f"{name}/{key}"] = output
         return outputs | {"predict": PredictOutput(predictions)}
 
     def build_summaries(self, loss: tf.Tensor, regularization_losses: Any) -> None:
@@ -146,19 +148,17 @@ class MultiHead(Head):
                 V1.summary.scalar("regularization_loss", tf.add_n(regularization_losses))
 
     def _losses(
-        self, labels: Any, logits: Any, features: Any, mode: str | None
+        self, labels: Mapping, logits: Mapping, features: Any, mode: str | None
     ) -> dict[str | None, tf.Tensor]:
-        labels = self._parts("labels", labels)
-        parts = self._parts("logits", self._split(logits))
         return {
-            name: head.loss(labels[name], parts[name], features=features, mode=mode)
+            name: head.loss(labels[name], logits[name], features=features, mode=mode)
             for name, head in self._heads.items()
         }
 
-    def _split(self, logits: Any) -> Any:
-        """Returns logits by head; divides a tensor."""
+    def _logits_by_head(self, logits: Any) -> Mapping:
+        """Returns the logits by head; splits a tensor along its last dimension."""
         if isinstance(logits, Mapping):
-            return logits
+            return self._by_head("logits", logits)
         logits = tf.convert_to_tensor(logits)
         if logits.shape[-1] not in (None, self.logits_dimension):
             raise ValueError(
@@ -168,7 +168,7 @@ class MultiHead(Head):
         sizes = [head.logits_dimension for head in self._heads.values()]
         return dict(zip(self._heads, tf.split(logits, sizes, axis=-1), strict=True))
 
-    def _parts(self, argument: str, parts: Any) -> Any:
+    def _by_head(self, argument: str, parts: Any) -> Mapping:
         """Returns the labels or logits by head; raises an error if one is missing."""
         if not isinstance(parts, Mapping) or not set(self._heads) <= set(parts):
             there = sorted(parts) if isinstance(parts, Mapping) else parts

@@ -8,9 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.config.checks import check_int
-from estimator.heads import labels as labels_
 from estimator.heads.classes import class_outputs, classification_output
+from estimator.heads.head import DEFAULT_OUTPUT
 from estimator.heads.head_metrics import MetricRow, compare_rows
+from estimator.heads.labels import build_class_ids, check_label_vocabulary, with_shape_of
 from estimator.heads.single_head import SingleHead
 from estimator.spec.outputs import PredictOutput
 
@@ -51,21 +52,21 @@ class MultiClassHead(SingleHead):
                 f"`n_classes` ({n_classes}) must be at least 3. For 2, use a BinaryClassHead."
             )
         super().__init__(int(n_classes), weight_column, loss_reduction, name, loss_fn)
-        labels_.check_label_vocabulary(label_vocabulary, n_classes)
+        check_label_vocabulary(label_vocabulary, n_classes)
         self._vocabulary = label_vocabulary
 
     def build_export_outputs(self, predictions: dict[Any, tf.Tensor]) -> dict[str, Any]:
         """Returns a classification, which is the default, and all predictions."""
         classification = classification_output(predictions, self._vocabulary)
         return {
-            "serving_default": classification,
+            DEFAULT_OUTPUT: classification,
             "classification": classification,
             "predict": PredictOutput(predictions),
         }
 
     def _build_labels(self, labels: Any, logits: tf.Tensor) -> tf.Tensor:
-        ids = labels_.as_class_ids(labels, self._logits_dimension, self._vocabulary, self._title)
-        return labels_.with_shape_of(ids, logits, 1, self._title)
+        ids = build_class_ids(labels, self._logits_dimension, self._vocabulary, self._title)
+        return with_shape_of(ids, logits, 1, self._title)
 
     def _build_default_losses(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(

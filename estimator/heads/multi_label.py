@@ -7,15 +7,22 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.config.checks import check_int, did_you_mean
-from estimator.heads import labels as labels_
-from estimator.heads.classes import check_thresholds, classification_output
+from estimator.config.checks import WrongTypeError, check_int, checked_list, did_you_mean
+from estimator.heads.classes import checked_thresholds, classification_output
+from estimator.heads.head import DEFAULT_OUTPUT
 from estimator.heads.head_metrics import (
     Evaluated,
     MetricRow,
     compare_rows,
     mean_row,
     threshold_rows,
+)
+from estimator.heads.labels import (
+    as_numbers,
+    build_class_ids,
+    build_required,
+    check_label_vocabulary,
+    with_shape_of,
 )
 from estimator.heads.single_head import SingleHead
 from estimator.spec.outputs import PredictOutput
@@ -59,19 +66,21 @@ class MultiLabelHead(SingleHead):
         """
         check_int("n_classes", n_classes, minimum=2)
         super().__init__(int(n_classes), weight_column, loss_reduction, name, loss_fn)
-        labels_.check_label_vocabulary(label_vocabulary, n_classes)
-        self._thresholds = check_thresholds(thresholds)
+        check_label_vocabulary(label_vocabulary, n_classes)
+        self._thresholds = checked_thresholds(thresholds)
         self._vocabulary = label_vocabulary
         self._classes = [
             (name, _class_id(name, int(n_classes), label_vocabulary))
-            for name in classes_for_class_based_metrics or ()
+            for name in checked_list(
+                "classes_for_class_based_metrics", classes_for_class_based_metrics
+            )
         ]
 
     def build_export_outputs(self, predictions: dict[Any, tf.Tensor]) -> dict[str, Any]:
         """Returns a classification, which is the default, and all predictions."""
         classification = classification_output(predictions, self._vocabulary)
         return {
-            "serving_default": classification,
+            DEFAULT_OUTPUT: classification,
             "classification": classification,
             "predict": PredictOutput(predictions),
         }
@@ -81,16 +90,17 @@ class MultiLabelHead(SingleHead):
             labels = labels.to_sparse()
         if isinstance(labels, tf.SparseTensor):
             return self._build_hot(labels, logits)
-        hot = labels_.as_numbers(labels, self._title)
-        hot = labels_.with_shape_of(hot, logits, self._logits_dimension, self._title)
+        way_out = "Pass the names of classes as a sparse or ragged tensor."
+        hot = as_numbers(labels, self._title, way_out)
+        hot = with_shape_of(hot, logits, self._logits_dimension, self._title)
         if not hot.dtype.is_integer and not hot.dtype.is_bool:
-            raise labels_.WrongTypeError(
+            raise WrongTypeError(
                 f"{self._title}: labels are {hot.dtype.name}; dense labels must be integers, 1 for "
                 "each of an example's classes."
             )
         hot = tf.cast(hot, tf.int64)
         rule = f"{self._title}: dense labels must be 0 or 1; the first that is not:"
-        return tf.cast(labels_.require(hot, (hot >= 0) & (hot <= 1), rule), logits.dtype)
+        return tf.cast(build_required(hot, (hot >= 0) & (hot <= 1), rule), logits.dtype)
 
     def _build_hot(self, labels: tf.SparseTensor, logits: tf.Tensor) -> tf.Tensor:
         """Returns 1 for each of an example's classes, of the shape of the logits."""
@@ -100,8 +110,8 @@ class MultiLabelHead(SingleHead):
                 f"{logits.shape}; they must have the same rank."
             )
         size = self._logits_dimension
-        ids = labels_.as_class_ids(labels.values, size, self._vocabulary, self._title)
-        cells = tf.concat([labels.indices[:, :-1], tf.cast(ids, tf.int64)[:, tf.newaxis]], 1)
+        ids = build_class_ids(labels.values, size, self._vocabulary, self._title)
+        cells = tf.concat([labels.indices[:, :-1], ids[:, tf.newaxis]], 1)
         ones = tf.ones([tf.shape(cells)[0]], logits.dtype)
         counts = tf.scatter_nd(cells, ones, tf.shape(logits, tf.int64))
         return tf.ensure_shape(tf.minimum(counts, 1), logits.shape)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from estimator.config.checks import check_int, check_type
-from estimator.heads import labels as labels_
+from estimator.config.checks import check_bool, check_callable, check_int
+from estimator.heads.head import DEFAULT_OUTPUT
 from estimator.heads.head_metrics import MetricRow, mean_row
+from estimator.heads.labels import as_numbers, build_required, with_shape_of
 from estimator.heads.single_head import SingleHead
 from estimator.spec.outputs import PredictOutput, RegressionOutput
 
@@ -47,30 +47,29 @@ class RegressionHead(SingleHead):
           TypeError: a value has the wrong type.
         """
         check_int("label_dimension", label_dimension)
-        if not callable(inverse_link_fn):
-            check_type("inverse_link_fn", inverse_link_fn, (), "a function, or None")
+        check_callable("inverse_link_fn", inverse_link_fn)
         super().__init__(int(label_dimension), weight_column, loss_reduction, name, loss_fn)
-        self._weight_dimensions = (1, int(label_dimension))
+        self._loss_dimension = int(label_dimension)
         self._inverse_link_fn = inverse_link_fn
 
     def build_export_outputs(self, predictions: dict[Any, tf.Tensor]) -> dict[str, Any]:
         """Returns the predicted numbers, which are the default, and all predictions."""
         regression = RegressionOutput(predictions["predictions"])
         return {
-            "serving_default": regression,
+            DEFAULT_OUTPUT: regression,
             "regression": regression,
             "predict": PredictOutput(predictions),
         }
 
     def _build_labels(self, labels: Any, logits: tf.Tensor) -> tf.Tensor:
-        numbers = tf.cast(labels_.as_numbers(labels, self._title), logits.dtype)
-        numbers = labels_.with_shape_of(numbers, logits, self._logits_dimension, self._title)
+        numbers = tf.cast(as_numbers(labels, self._title), logits.dtype)
+        numbers = with_shape_of(numbers, logits, self._logits_dimension, self._title)
         return self._checked(numbers)
 
     def _checked(self, labels: tf.Tensor) -> tf.Tensor:
         """Returns the labels; computing them raises an error if they have values they may not."""
         rule = f"{self._title}: labels must be finite; the first that is not:"
-        return labels_.require(labels, tf.math.is_finite(labels), rule)
+        return build_required(labels, tf.math.is_finite(labels), rule)
 
     def _build_default_losses(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return tf.math.squared_difference(logits, labels)
@@ -108,19 +107,18 @@ class PoissonRegressionHead(RegressionHead):
             see `tf.nn.log_poisson_loss`.
           name: see `Head`.
         """
-        self._build_poisson_losses = functools.partial(
-            tf.nn.log_poisson_loss, compute_full_loss=compute_full_loss
-        )
+        check_bool("compute_full_loss", compute_full_loss)
+        self._compute_full_loss = compute_full_loss
         super().__init__(
             label_dimension, weight_column, loss_reduction, inverse_link_fn=tf.exp, name=name
         )
 
     def _checked(self, labels: tf.Tensor) -> tf.Tensor:
-        rule = f"{self._title}: labels must not be negative; the first that is:"
-        return labels_.require(labels, labels >= 0, rule)
+        rule = f"{self._title}: labels must be finite and not negative; the first that is not:"
+        return build_required(labels, (labels >= 0) & tf.math.is_finite(labels), rule)
 
     def _build_default_losses(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        return self._build_poisson_losses(labels, logits)
+        return tf.nn.log_poisson_loss(labels, logits, self._compute_full_loss)
 
 
 class LogisticRegressionHead(RegressionHead):
@@ -142,7 +140,7 @@ class LogisticRegressionHead(RegressionHead):
 
     def _checked(self, labels: tf.Tensor) -> tf.Tensor:
         rule = f"{self._title}: labels must be in [0, 1]; the first that is not:"
-        return labels_.require(labels, (labels >= 0) & (labels <= 1), rule)
+        return build_required(labels, (labels >= 0) & (labels <= 1), rule)
 
     def _build_default_losses(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)

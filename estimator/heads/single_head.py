@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,8 +11,10 @@ import tensorflow as tf
 
 from estimator.config.checks import (
     WrongTypeError,
-    arguments_needed,
     arguments_taken,
+    check_callable,
+    check_choice,
+    check_needs_only,
     check_type,
     did_you_mean,
     parameters_of,
@@ -19,7 +22,7 @@ from estimator.config.checks import (
 from estimator.heads import head_metrics
 from estimator.heads.head import Head, with_losses, with_suffix
 from estimator.heads.head_metrics import Evaluated, MetricRow, mean_row
-from estimator.heads.labels import check_weight_column, weights_of
+from estimator.heads.labels import build_weights, check_weight_column
 
 V1 = tf.compat.v1
 _V1_REDUCTION = V1.losses.Reduction
@@ -35,7 +38,7 @@ _REDUCTIONS = {
 class SingleHead(Head):
     """A head with one kind of labels; a subclass says what is particular to them."""
 
-    _weight_dimensions: tuple[int, ...] = (1,)  # The sizes that weights' last dimension may have.
+    _loss_dimension = 1  # The size of the last dimension of examples' losses.
 
     def __init__(
         self,
@@ -47,12 +50,8 @@ class SingleHead(Head):
     ) -> None:
         """Checks the arguments that all heads have."""
         check_weight_column(weight_column)
-        check_type("name", name, str, "a string")
-        if loss_reduction not in _REDUCTIONS:
-            raise ValueError(
-                f"`loss_reduction` ({loss_reduction!r}) is unknown. "
-                f"{did_you_mean(loss_reduction, _REDUCTIONS)}"
-            )
+        _check_name(name)
+        check_choice("loss_reduction", loss_reduction, _REDUCTIONS)
         _check_loss_fn(loss_fn)
         self._logits_dimension = logits_dimension
         self._weight_column = weight_column
@@ -115,8 +114,10 @@ class SingleHead(Head):
 
     def metrics(self, regularization_losses: Sequence[tf.Tensor] | None = None) -> dict[str, Any]:
         """Returns new Keras metrics by key; see `Head`."""
-        rows = self._rows(with_regularization=regularization_losses is not None)
-        return {with_suffix(row.key, self._name): row.make() for row in rows}
+        made = {row.key: row.make() for row in self._rows()}
+        if regularization_losses:
+            made["regularization_loss"] = tf.keras.metrics.Mean()
+        return {with_suffix(key, self._name): metric for key, metric in made.items()}
 
     def update_metrics(
         self,
@@ -135,10 +136,10 @@ class SingleHead(Head):
             losses = self._build_losses(numbers, logits, features)
             weights, outputs = self._weights(features, logits), self._build_outputs(logits)
             batch = Evaluated(numbers, losses, weights, outputs)
-            for row in self._rows(with_regularization=False):
+            for row in self._rows():
                 metric = eval_metrics[with_suffix(row.key, self._name)]
                 head_metrics.update(metric, row.values(batch), batch.weights)
-            if regularization_losses is not None:
+            if regularization_losses:
                 metric = eval_metrics[with_suffix("regularization_loss", self._name)]
                 metric.update_state(tf.add_n(regularization_losses))
         return eval_metrics
@@ -168,11 +169,8 @@ class SingleHead(Head):
         """The head in errors."""
         return type(self).__name__ + (f" {self._name!r}" if self._name else "")
 
-    def _rows(self, *, with_regularization: bool) -> list[MetricRow]:
-        rows = [mean_row("average_loss", lambda batch: batch.losses), *self._metric_rows()]
-        if with_regularization:
-            rows.append(mean_row("regularization_loss", lambda batch: batch.losses))
-        return rows
+    def _rows(self) -> list[MetricRow]:
+        return [mean_row("average_loss", lambda batch: batch.losses), *self._metric_rows()]
 
     def _checked_logits(self, logits: Any) -> tf.Tensor:
         logits = tf.convert_to_tensor(logits)
@@ -187,8 +185,8 @@ class SingleHead(Head):
         return logits
 
     def _weights(self, features: Any, logits: tf.Tensor) -> tf.Tensor | None:
-        allowed = self._weight_dimensions
-        return weights_of(features, self._weight_column, logits, allowed, self._title)
+        allowed = sorted({1, self._loss_dimension})
+        return build_weights(features, self._weight_column, logits, allowed, self._title)
 
     def _build_losses(self, labels: tf.Tensor, logits: tf.Tensor, features: Any) -> tf.Tensor:
         if self._loss_fn is None:
@@ -201,25 +199,32 @@ class SingleHead(Head):
         }
         taken = arguments_taken("loss_fn", self._loss_fn, list(given))
         losses = tf.convert_to_tensor(self._loss_fn(**{name: given[name] for name in taken}))
-        default = self._build_default_losses(labels, logits).shape
-        if not losses.shape.is_compatible_with(default):
+        expected = logits.shape[:-1].concatenate([self._loss_dimension])
+        if not losses.shape.is_compatible_with(expected):
             raise ValueError(
                 f"{self._title}: `loss_fn` ({self._loss_fn!r}) returned losses of shape "
-                f"{losses.shape}; it must be {default}: do not reduce them over the batch."
+                f"{losses.shape}; it must be {expected}: do not reduce them over the batch."
             )
         return losses
+
+
+def _check_name(name: Any) -> None:
+    check_type("name", name, str, "a string")
+    if name and not re.fullmatch(r"[A-Za-z0-9.][\w./>\\-]*", name, re.ASCII):
+        raise ValueError(
+            f"`name` ({name!r}) must be a name scope: letters, digits and any of _ . / -, and a "
+            "letter or digit first."
+        )
 
 
 def _check_loss_fn(loss_fn: Any) -> None:
     if loss_fn is None:
         return
-    check_type("loss_fn", loss_fn, object if callable(loss_fn) else (), "a function, or None")
+    check_callable("loss_fn", loss_fn)
     names = ("labels", "logits", "features", "loss_reduction")
-    taken = arguments_taken("loss_fn", loss_fn, names)
-    missing = [name for name in names[:2] if name not in taken]
-    unknown = arguments_needed("loss_fn", loss_fn, names)
-    if missing or unknown:
+    if not set(names[:2]) <= set(arguments_taken("loss_fn", loss_fn, names)):
         raise ValueError(
-            f"`loss_fn` must take `labels` and `logits`, and may take `features` and "
-            f"`loss_reduction`; it takes {', '.join(parameters_of('loss_fn', loss_fn))}."
+            "`loss_fn` must take `labels` and `logits`; it takes "
+            f"{', '.join(parameters_of('loss_fn', loss_fn))}."
         )
+    check_needs_only("loss_fn", loss_fn, names)

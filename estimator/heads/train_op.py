@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.config.checks import WrongTypeError
+from estimator.config.checks import WrongTypeError, check_callable
 
 V1 = tf.compat.v1
 
@@ -29,10 +29,12 @@ def build_train_op(
             f"Training needs exactly one of `optimizer` and `train_op_fn`; {given}. Pass an "
             "optimizer, or a function that takes the loss and returns the `train_op`."
         )
+    check_callable("train_op_fn", train_op_fn)
     if train_op_fn is not None:
         train_op = train_op_fn(loss)
     else:
-        variables = V1.trainable_variables() if trainable_variables is None else trainable_variables
+        _check_optimizer(optimizer)
+        variables = _checked_variables(trainable_variables)
         train_op = build_minimize(loss, optimizer, variables, V1.train.get_or_create_global_step())
     return train_op if not update_ops else tf.group(train_op, *update_ops)
 
@@ -48,18 +50,8 @@ def build_minimize(
       variables: the variables.
       global_step: is incremented, if it is given.
     """
-    if not callable(getattr(optimizer, "apply_gradients", None)):
-        raise WrongTypeError(
-            f"`optimizer` ({optimizer!r}) must be a Keras optimizer or a "
-            "tf.compat.v1.train.Optimizer. For anything else, pass `train_op_fn`."
-        )
     # Keras 3 variables wrap TensorFlow's.
     variables = [v if isinstance(v, tf.Variable) else v.value for v in variables]
-    if not variables:
-        raise ValueError(
-            "`trainable_variables` is empty: there is nothing to train. Pass the variables that "
-            "the loss depends on."
-        )
     if isinstance(optimizer, V1.train.Optimizer):
         return optimizer.minimize(loss, global_step=global_step, var_list=variables)
     gradients = tf.gradients(loss, variables)
@@ -69,3 +61,24 @@ def build_minimize(
     if global_step is not None and optimizer.iterations is not global_step:
         ops.append(global_step.assign_add(1))
     return tf.group(*ops)
+
+
+def _check_optimizer(optimizer: Any) -> None:
+    if not callable(getattr(optimizer, "apply_gradients", None)):
+        raise WrongTypeError(
+            f"`optimizer` ({optimizer!r}) must be a Keras optimizer or a "
+            "tf.compat.v1.train.Optimizer. For anything else, pass `train_op_fn`."
+        )
+
+
+def _checked_variables(variables: Sequence[Any] | None) -> Sequence[Any]:
+    if variables is None:
+        variables, empty = V1.trainable_variables(), "The graph has no trainable variables"
+    else:
+        empty = "`trainable_variables` is empty"
+    if not variables:
+        raise ValueError(
+            f"{empty}: there is nothing to train. Make the loss depend on a trainable variable, "
+            "and pass it, or None for all."
+        )
+    return variables

@@ -43,6 +43,7 @@ CASES = {
     ),
     "threshold": (lambda: est.BinaryClassHead(thresholds=[0.5, 1.0]), "`thresholds` holds 1.0"),
     "one threshold": (lambda: est.BinaryClassHead(thresholds=0.5), "`thresholds` (0.5)", "list"),
+    "threshold is zero": (lambda: est.BinaryClassHead(thresholds=0), "`thresholds` (0) must be"),
     "reduction": (
         lambda: est.BinaryClassHead(loss_reduction="summ"),
         "`loss_reduction` ('summ') is unknown. Did you mean 'sum'?",
@@ -53,6 +54,10 @@ CASES = {
         lambda: est.BinaryClassHead(loss_fn=lambda labels, x: x),
         "`loss_fn` must take `labels` and `logits`",
         "it takes labels, x",
+    ),
+    "loss_fn needs more": (
+        lambda: est.BinaryClassHead(loss_fn=lambda labels, logits, x: x),
+        "`loss_fn` takes unknown arguments (x)",
     ),
     "loss_fn is no function": (lambda: est.BinaryClassHead(loss_fn=3), "`loss_fn` (3) must be"),
     "inverse_link_fn": (
@@ -70,7 +75,19 @@ CASES = {
         ),
         "has 'be', not in `label_vocabulary`. Did you mean 'bee'?",
     ),
+    "classes of metrics are no list": (
+        lambda: est.MultiLabelHead(3, classes_for_class_based_metrics=1),
+        "`classes_for_class_based_metrics` (1) must be a list",
+    ),
     "name": (lambda: est.BinaryClassHead(name=3), "`name` (3) must be a string"),
+    "name with a space": (
+        lambda: est.BinaryClassHead(name="my head"),
+        "`name` ('my head') must be a name scope",
+    ),
+    "full loss": (
+        lambda: est.PoissonRegressionHead(compute_full_loss="yes"),
+        "`compute_full_loss` ('yes') must be True or False",
+    ),
     "no heads": (lambda: est.MultiHead([]), "`heads` ([]) must be a list"),
     "no head": (lambda: est.MultiHead(["top"]), "`heads` holds 'top', which is not"),
     "a head without name": (lambda: est.MultiHead([CLASSES]), "Give each head a `name`"),
@@ -84,6 +101,10 @@ CASES = {
         "`head_weights` ([1.0, 2.0])",
         "1 heads",
     ),
+    "head weights are no list": (
+        lambda: est.MultiHead([BINARY], 2.0),
+        "`head_weights` (2.0) must be a list",
+    ),
     # Labels.
     "no labels": (loss(BINARY, None), "BinaryClassHead 'top': there are no labels"),
     "labels above": (
@@ -96,8 +117,12 @@ CASES = {
     "labels of logistic": (loss(est.LogisticRegressionHead(), [0.5, 1.5]), "in [0, 1]", "1.5"),
     "labels of poisson": (
         loss(est.PoissonRegressionHead(), [0.5, -1.5]),
-        "PoissonRegressionHead: labels must not be negative",
+        "PoissonRegressionHead: labels must be finite and not negative",
         "-1.5",
+    ),
+    "infinite labels of poisson": (
+        loss(est.PoissonRegressionHead(), [0.5, np.inf]),
+        "labels must be finite and not negative; the first that is not: inf",
     ),
     "class ids": (
         loss(CLASSES, [2, 3]),
@@ -108,6 +133,10 @@ CASES = {
     "class ids are words": (loss(CLASSES, ["a", "b"]), "labels are strings", "label_vocabulary"),
     "words are ids": (loss(WORDS, [1, 0]), "labels are int32; with a `label_vocabulary`"),
     "unknown word": (loss(WORDS, ["yes", "maybe"]), "in the `label_vocabulary`", "maybe"),
+    "dense words": (
+        loss(LABELS, [["ant", "bee", "cat"], ["ant", "cat", "cat"]]),
+        "labels are strings; they must be numbers. Pass the names of classes as a sparse or ragged",
+    ),
     "unknown sparse word": (
         loss(LABELS, tf.sparse.from_dense([["ant", "bee"], ["dog", "cat"]])),
         "MultiLabelHead: labels must be in the `label_vocabulary`",
@@ -178,6 +207,39 @@ def test_an_error_names_the_head_the_value_and_the_rule(name):
         assert part in str(info.value)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint32, np.int64])
+def test_class_ids_may_be_of_any_integer_type(dtype):
+    labels = np.array([2, 1], dtype)
+    assert float(CLASSES.loss(labels, LOGITS[3])) == pytest.approx(np.log(3))
+
+
+def test_arrays_may_stand_for_lists():
+    head = est.BinaryClassHead(thresholds=np.array([0.25, 0.5]))
+    assert "accuracy/positive_threshold_0.25" in head.metrics()
+    by_class = est.MultiLabelHead(3, classes_for_class_based_metrics=np.array([0, 2]))
+    assert {"auc/class0", "auc/class2"} <= set(by_class.metrics())
+    both = est.MultiHead([BINARY], head_weights=np.array([2.0]))
+    assert float(both.loss({"top": [1, 0]}, LOGITS[1])) == pytest.approx(2 * np.log(2))
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("head", [BINARY, est.MultiHead([BINARY])], ids=["one", "several"])
+def test_an_empty_list_of_regularization_losses_is_none(head, mode):
+    """As `tf.compat.v1.losses.get_regularization_losses()` returns it."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        labels = tf.constant([1, 0])
+        made = head.create_estimator_spec(
+            {},
+            mode,
+            tf.constant(LOGITS[1]),
+            labels if head is BINARY else {"top": labels},
+            train_op_fn=lambda loss: tf.no_op(),
+            regularization_losses=[],
+        )
+        assert session.run(made.loss) == pytest.approx(np.log(2))
+    assert not [key for key in made.eval_metric_ops if "regularization" in key]
+
+
 def spec(graph_labels, **kwargs):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         labels = tf.constant(graph_labels)
@@ -201,6 +263,12 @@ def test_labels_in_a_graph_are_checked_when_it_runs():
             "both are given",
         ),
         ({"optimizer": "Adam"}, "`optimizer` \\('Adam'\\) must be a Keras optimizer"),
+        ({"train_op_fn": 3}, "`train_op_fn` \\(3\\) must be a function"),
+        ({"mode": "training"}, "`mode` \\('training'\\) is unknown. Did you mean 'train'"),
+        (
+            {"optimizer": tf.compat.v1.train.AdamOptimizer()},
+            "The graph has no trainable variables: there is nothing to train",
+        ),
         (
             {"optimizer": tf.compat.v1.train.AdamOptimizer(), "trainable_variables": []},
             "`trainable_variables` is empty",

@@ -244,7 +244,7 @@ def test_exported_signatures_are_those_of_the_heads(tmp_path):
 
 
 class MeanHead(est.Head):
-    """A head of a user: the absolute error."""
+    """A user-defined head: the absolute error."""
 
     name = None
     logits_dimension = 1
@@ -266,7 +266,7 @@ class MeanHead(est.Head):
         return eval_metrics
 
 
-def test_a_head_of_ones_own_needs_only_the_documented_methods(tmp_path):
+def test_a_user_defined_head_needs_only_the_documented_methods(tmp_path):
     def own_model_fn(features, labels, mode):
         weight = V1.get_variable("weight", initializer=np.zeros([4, 1], np.float32))
         return MeanHead().create_estimator_spec(
