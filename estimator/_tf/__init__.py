@@ -27,7 +27,15 @@ from estimator._tf.distribute import (
     variables_by_handle,
 )
 from estimator._tf.equality import keras_compares_values, variables_are_true
-from estimator._tf.feature_columns import ColumnInput, is_column, is_dense
+from estimator._tf.feature_columns import (
+    ColumnInput,
+    identity_column,
+    is_column,
+    is_dense,
+    is_embedding,
+    is_sequence,
+    scope_name,
+)
 from estimator._tf.gradients import gradient_reduction, last_loss_reduction, mean_gradients, scaled
 from estimator._tf.graph import (
     add_control_inputs,

@@ -22,9 +22,33 @@ def is_dense(column: Any) -> bool:
     return isinstance(column, _fc.DenseColumn)
 
 
+def is_embedding(column: Any) -> bool:
+    """Returns whether a column has an embedding of its own, not one that several columns share."""
+    return isinstance(column, _fc.EmbeddingColumn)
+
+
+def is_sequence(column: Any) -> bool:
+    """Returns whether a column gives several values in order, which no canned model takes."""
+    if is_dense(column):
+        column = getattr(column, "categorical_column", column)
+        return isinstance(column, _fc.SequenceCategoricalColumn)
+    return isinstance(column, _fc.SequenceDenseColumn | _fc.SequenceCategoricalColumn)
+
+
 def is_categorical(column: Any) -> bool:
     """Returns whether a column gives the ids of categories; a bucketized column gives both."""
     return isinstance(column, _fc.CategoricalColumn)
+
+
+def identity_column(column: Any) -> Any:
+    """Returns the identity column whose ids are rows of the variable of `column`, if there is one.
+
+    None if it replaces ids that are out of range, and for an indicator, which ignores them.
+    """
+    while hasattr(column, "categorical_column") and not isinstance(column, _fc.IndicatorColumn):
+        column = column.categorical_column
+    is_identity = isinstance(column, _fc.IdentityCategoricalColumn)
+    return column if is_identity and column.default_value is None else None
 
 
 class ColumnInput:
@@ -34,11 +58,20 @@ class ColumnInput:
     keeps their variables and tables; both have only private names (2.16 to 2.21).
     """
 
-    def __init__(self, features: Mapping[str, Any]) -> None:
-        """Starts with no variables; they are made in the variable scope of the caller."""
-        # The cache expands the rank of features in place.
+    def __init__(self, features: Mapping[str, Any], *, keeps_slashes: bool = False) -> None:
+        """Starts with no variables; they are made in the variable scope of the caller.
+
+        Args:
+          features: the features of a batch.
+          keeps_slashes: see `scope_name`.
+        """
+        # The cache calls `copy`, which not every mapping has.
         self._cache = _fc.FeatureTransformationCache(dict(features))
-        self._state = _Variables()
+        self._state = _Variables(keeps_slashes)
+
+    def ids(self, column: Any) -> tf.Tensor:
+        """Returns the ids of an identity column, of all examples: [number of ids]."""
+        return self._cache.get(column, self._state).values
 
     def dense(self, column: Any) -> tf.Tensor:
         """Returns a dense column's values: [batch size, number of values]."""
@@ -69,15 +102,20 @@ class ColumnInput:
         )
 
 
-def scope_name(column: Any) -> str:
-    """Returns the part of a variable's name that stands for a column."""
-    return re.sub(r"[^A-Za-z0-9_.\-/]", "_", column.name)
+def scope_name(column: Any, *, keeps_slashes: bool = False) -> str:
+    """Returns the part of a variable's name that stands for a column.
+
+    A slash is replaced like other special characters, except in the deep models of tf.estimator's
+    v2 form, where `keeps_slashes` is true.
+    """
+    return re.sub(r"[^A-Za-z0-9_.\-/]" if keeps_slashes else r"[^A-Za-z0-9_.\-]", "_", column.name)
 
 
 class _Variables(_fc.StateManager):
     """Makes variables and keeps tables, by column."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeps_slashes: bool) -> None:
+        self._keeps_slashes = keeps_slashes
         self._variables: dict[Any, tf.Variable] = {}
         self._resources: dict[Any, Any] = {}
 
@@ -92,8 +130,9 @@ class _Variables(_fc.StateManager):
         initializer: Any = None,
     ) -> tf.Variable:
         del use_resource
+        scope = scope_name(feature_column, keeps_slashes=self._keeps_slashes)
         variable = V1.get_variable(
-            f"{scope_name(feature_column)}/{name}",
+            f"{scope}/{name}",
             shape,
             dtype or tf.float32,
             initializer,

@@ -9,37 +9,31 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.checks import WrongTypeError
+from estimator.heads.labels import build_required
 
 V1 = tf.compat.v1
 
 
-def checked_columns(argument: str, columns: Any, *, only_dense: bool) -> list[Any]:
+def checked_columns(
+    argument: str, columns: Any, *, only_dense: bool, keeps_slashes: bool = False
+) -> list[Any]:
     """Returns the columns by name; raises an error unless a model can use them.
 
     Args:
       argument: what the model calls them.
       columns: the columns.
       only_dense: whether they must give numbers; a linear model also takes categories.
+      keeps_slashes: see `build_dense_input`.
     """
-    if _tf.is_column(columns) or isinstance(columns, Mapping | str):
-        columns = [columns] if _tf.is_column(columns) else None
-    if not isinstance(columns, Iterable):
+    if _tf.is_column(columns):
+        columns = [columns]
+    if not isinstance(columns, Iterable) or isinstance(columns, Mapping | str):
         raise WrongTypeError(f"`{argument}` ({columns!r}) must be a list of feature columns.")
     columns = list(columns)
     if not columns:
         raise ValueError(f"`{argument}` ([]) must have at least one feature column.")
     for column in columns:
-        if not _tf.is_column(column):
-            raise WrongTypeError(
-                f"`{argument}` holds {column!r}, which is not a feature column. Make one with a "
-                "function of tf.feature_column, such as numeric_column(key)."
-            )
-        if only_dense and not _tf.is_dense(column):
-            raise ValueError(
-                f"`{argument}` has the column {column.name!r}, which gives categories, and a deep "
-                "model needs numbers. Wrap it in tf.feature_column.embedding_column or "
-                "indicator_column."
-            )
+        _check_column(argument, column, only_dense)
     names = [column.name for column in columns]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -47,29 +41,80 @@ def checked_columns(argument: str, columns: Any, *, only_dense: bool) -> list[An
             f"`{argument}` has the column {twice[0]!r} twice. Leave one of them out, or give the "
             "model the feature under two names."
         )
-    return sorted(columns, key=lambda column: column.name)
+    columns.sort(key=lambda column: column.name)
+    # Dense columns of a deep model have variables only if they are embeddings.
+    with_variables = [c for c in columns if not only_dense or _tf.is_embedding(c)]
+    named: dict[str, Any] = {}
+    for column in with_variables:
+        name = _tf.scope_name(column, keeps_slashes=keeps_slashes)
+        other = named.setdefault(name, column)
+        if other is not column:
+            raise ValueError(
+                f"`{argument}` has the columns {other.name!r} and {column.name!r}, whose variables "
+                f"would have the same name, {name!r}. Rename the feature of one of them."
+            )
+    return columns
 
 
-def build_dense_input(columns: Sequence[Any], features: Any) -> tf.Tensor:
-    """Returns the values of dense columns, side by side: [batch size, number of values]."""
-    column_input = _input_of(columns, features)
-    with V1.variable_scope("input_from_feature_columns/input_layer", reuse=V1.AUTO_REUSE):
-        return tf.concat([column_input.dense(column) for column in columns], -1)
+def _check_column(argument: str, column: Any, only_dense: bool) -> None:
+    if not _tf.is_column(column):
+        raise WrongTypeError(
+            f"`{argument}` holds {column!r}, which is not a feature column. Make one with a "
+            "function of tf.feature_column, such as numeric_column(key)."
+        )
+    if _tf.is_sequence(column):
+        raise ValueError(
+            f"`{argument}` has the column {column.name!r} of sequences, whose order this model "
+            "cannot use. Replace the sequence column by one without a sequence, such as "
+            "categorical_column_with_identity or numeric_column."
+        )
+    if only_dense and not _tf.is_dense(column):
+        raise ValueError(
+            f"`{argument}` has the column {column.name!r}, which gives categories, and a deep "
+            "model needs numbers. Wrap it in tf.feature_column.embedding_column or "
+            "indicator_column."
+        )
+
+
+def build_dense_input(
+    columns: Sequence[Any], features: Any, *, keeps_slashes: bool, partitioner: Any
+) -> tf.Tensor:
+    """Returns the values of dense columns, side by side: [batch size, number of values].
+
+    Args:
+      columns: the columns.
+      features: a dict of the features.
+      keeps_slashes: whether a slash in a column's name is also one in those of its variables.
+      partitioner: of the columns' variables; None for that of the current variable scope.
+    """
+    column_input = _input_of(columns, features, keeps_slashes=keeps_slashes)
+    scope = "input_from_feature_columns/input_layer"
+    with V1.variable_scope(scope, reuse=V1.AUTO_REUSE, partitioner=partitioner):
+        values = []
+        for column in columns:
+            with tf.control_dependencies(_build_checks(column_input, column)):
+                values.append(column_input.dense(column))
+        return tf.concat(values, -1)
 
 
 def build_linear_logits(
-    columns: Sequence[Any], features: Any, units: int, combiner: str
+    columns: Sequence[Any], features: Any, units: int, combiner: str, partitioner: Any
 ) -> tf.Tensor:
-    """Returns the logits of a linear model: [batch size, units]."""
+    """Returns the logits of a linear model: [batch size, units]; see `build_dense_input`."""
     column_input = _input_of(columns, features)
-    with V1.variable_scope("linear_model", reuse=V1.AUTO_REUSE):
-        sums = [column_input.weighted_sum(column, units, combiner) for column in columns]
+    with V1.variable_scope("linear_model", reuse=V1.AUTO_REUSE, partitioner=partitioner):
+        sums = []
+        for column in columns:
+            with tf.control_dependencies(_build_checks(column_input, column)):
+                sums.append(column_input.weighted_sum(column, units, combiner))
         zeros = V1.zeros_initializer()
         bias = V1.get_variable("bias_weights", [units], initializer=zeros)
         return tf.nn.bias_add(tf.add_n(sums), bias)
 
 
-def _input_of(columns: Sequence[Any], features: Any) -> _tf.ColumnInput:
+def _input_of(
+    columns: Sequence[Any], features: Any, *, keeps_slashes: bool = False
+) -> _tf.ColumnInput:
     if not isinstance(features, Mapping):
         raise WrongTypeError(
             f"`features` ({features!r}) must be a dict from the keys of the feature columns to "
@@ -83,7 +128,24 @@ def _input_of(columns: Sequence[Any], features: Any) -> _tf.ColumnInput:
                     f"among {sorted(features)}. Return it from `input_fn`."
                 )
             _check_type(column.name, key, features[key], spec.dtype)
-    return _tf.ColumnInput(features)
+    return _tf.ColumnInput(features, keeps_slashes=keeps_slashes)
+
+
+def _build_checks(column_input: _tf.ColumnInput, column: Any) -> list[tf.Tensor]:
+    """Adds what raises an error if an id is no row of the column's variable; negative ones may be.
+
+    TensorFlow's error names neither the column nor the feature, and a GPU has none.
+    """
+    ids_column = _tf.identity_column(column)
+    if ids_column is None:
+        return []
+    ids, size = column_input.ids(ids_column), ids_column.num_buckets
+    rule = (
+        # The Assert op escapes quotes.
+        f"The feature `{ids_column.key}`, which the column `{column.name}` needs, must be below "
+        f"its `num_buckets` ({size}). Raise it, or set `default_value`. The first that is not:"
+    )
+    return [build_required(ids, ids < size, rule)]
 
 
 def _check_type(column: str, key: str, feature: Any, dtype: tf.DType) -> None:
@@ -95,5 +157,5 @@ def _check_type(column: str, key: str, feature: Any, dtype: tf.DType) -> None:
         return
     raise WrongTypeError(
         f"The feature {key!r}, which the column {column!r} needs, is {given.name}; it must be "
-        f"{dtype.name}."
+        f"{dtype.name}. Convert it in `input_fn`."
     )

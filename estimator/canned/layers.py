@@ -69,17 +69,19 @@ def _normalized(net: tf.Tensor, is_training: bool) -> tuple[tf.Tensor, list[tf.O
     size = [net.shape[-1]]
     gamma = V1.get_variable("gamma", size, initializer=ones)
     beta = V1.get_variable("beta", size, initializer=zeros)
-    means, variances = (
-        V1.get_variable(
-            name,
-            size,
-            initializer=initializer,
-            trainable=False,
-            synchronization=tf.VariableSynchronization.ON_READ,
-            aggregation=tf.VariableAggregation.MEAN,
+    with V1.variable_scope(V1.get_variable_scope(), auxiliary_name_scope=False) as scope:
+        scope.set_partitioner(None)  # Assignments take whole variables; so did 2.15
+        means, variances = (
+            V1.get_variable(
+                name,
+                size,
+                initializer=initializer,
+                trainable=False,
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.MEAN,
+            )
+            for name, initializer in (("moving_mean", zeros), ("moving_variance", ones))
         )
-        for name, initializer in (("moving_mean", zeros), ("moving_variance", ones))
-    )
     updates = []
     mean, variance = means, variances
     if is_training:

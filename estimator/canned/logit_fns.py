@@ -31,7 +31,8 @@ def dnn_logit_fn_builder(
       feature_columns: dense columns of `tf.feature_column`.
       activation_fn: the activation of the hidden layers.
       dropout: the probability that a hidden unit is dropped in training.
-      input_layer_partitioner: partitions the variables of columns; None partitions none.
+      input_layer_partitioner: partitions the variables of columns; None for the partitioner of the
+        current variable scope.
       batch_norm: whether each hidden layer's output is normalized. The updates of its statistics
         are in the collection UPDATE_OPS.
 
@@ -41,12 +42,12 @@ def dnn_logit_fn_builder(
     """
     check_int("units", units)
     layers = activation_fn, dropout, batch_norm
-    part = dnn_part(feature_columns, "Adagrad", hidden_units, layers, Form())
+    form = Form(keeps_slashes=False)
+    part = dnn_part(feature_columns, "Adagrad", hidden_units, layers, form)
 
     def logit_fn(features: Any, mode: str) -> tf.Tensor:
-        scope = V1.get_variable_scope()
-        with V1.variable_scope(scope, partitioner=input_layer_partitioner or scope.partitioner):
-            logits, updates = part.build_logits(features, units, mode == ModeKeys.TRAIN)
+        is_training = mode == ModeKeys.TRAIN
+        logits, updates = part.build_logits(features, units, is_training, input_layer_partitioner)
         for update in updates:
             V1.add_to_collection(V1.GraphKeys.UPDATE_OPS, update)
         return logits
@@ -72,6 +73,6 @@ def linear_logit_fn_builder(
     part = linear_part(feature_columns, "Ftrl", sparse_combiner, Form())
 
     def logit_fn(features: Any) -> tf.Tensor:
-        return part.build_logits(features, units, False)[0]
+        return part.build_logits(features, units, False, None)[0]
 
     return logit_fn

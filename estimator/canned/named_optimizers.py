@@ -1,7 +1,8 @@
 """Optimizers that a model takes by name: their slots have the names of tf.estimator 2.15.
 
 2.15 used Keras's optimizers of that time, whose slots are `training/Adagrad/<variable>/accumulator`
-and so on, and whose hyperparameters are variables. A checkpoint's learning rate therefore goes on.
+and so on, and whose hyperparameters are variables. Training therefore resumes
+with the checkpoint's learning rate.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,15 +19,18 @@ from estimator.config.checks import (
     check_choice,
     check_int,
     check_number,
+    check_takes_nothing,
     did_you_mean,
 )
 from estimator.heads.binary_class import BinaryClassHead
 from estimator.heads.head import Head
 from estimator.heads.multi_class import MultiClassHead
 from estimator.heads.train_op import build_minimize
+from estimator.optimizer.cross_shard import optimizer_maker
 from estimator.spec import EstimatorSpec, ModeKeys
 
 V1 = tf.compat.v1
+_MIN_SLICE_BYTES = 64 << 20  # Of columns' variables by default, as in 2.15.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,21 +40,28 @@ class Form:
     Attributes:
       make_optimizer: takes an optimizer's name, its learning rate and `counts_itself`.
       dnn_rate: the learning rate of a deep model's optimizer that is given by name.
+      keeps_slashes: see `build_dense_input`.
       partitions: whether variables are partitioned over ps tasks.
-      partitioner: how; None for the default.
+      partitioner: how those of columns are partitioned; None for the default.
+      scopes_slots: whether an optimizer's slots are made in the variable scope of its part, from
+        which their names in checkpoints derive.
     """
 
     make_optimizer: Callable[..., Any] = make_named
     dnn_rate: float = 0.001
+    keeps_slashes: bool = True
     partitions: bool = False
     partitioner: Any = None
+    scopes_slots: bool = False
 
-    def partitioner_of(self, config: Any) -> Any:
-        """Returns what divides variables; None if nothing does, as under a strategy."""
+    def partitioners(self, config: Any) -> tuple[Any, Any]:
+        """Returns those of layers and of columns; None for both under a strategy, as in 2.15."""
         if not self.partitions or tf.distribute.has_strategy():
-            return None
+            return None, None
         num_partitions = max(1, config.num_ps_replicas)
-        return self.partitioner or V1.min_max_variable_partitioner(num_partitions)
+        make = V1.min_max_variable_partitioner
+        of_columns = self.partitioner or make(num_partitions, min_slice_size=_MIN_SLICE_BYTES)
+        return make(num_partitions), of_columns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,16 +70,18 @@ class Part:
 
     Attributes:
       name: the variable scope.
-      build_logits: takes (features, number of logits, whether it trains); returns the logits and
-        the ops that update statistics.
-      optimizer: a name, an optimizer, or a function that returns one.
+      build_logits: takes (features, number of logits, whether it trains, partitioner of columns);
+        returns the logits and the ops that update statistics.
+      optimizer: a name, or a class or function that returns an optimizer.
+      argument: what the model calls the optimizer.
       learning_rate: that of an optimizer that is given by name.
       form: the form of the model.
     """
 
     name: str
-    build_logits: Callable[[Any, int, bool], tuple[tf.Tensor, Sequence[tf.Operation]]]
-    optimizer: Any
+    build_logits: Callable[[Any, int, bool, Any], tuple[tf.Tensor, Sequence[tf.Operation]]]
+    optimizer: str | Callable[[], Any]
+    argument: str
     learning_rate: float
     form: Form
 
@@ -82,9 +94,11 @@ def make_model_fn(head: Head, parts: Sequence[Part]) -> Callable[..., EstimatorS
         all_logits: list[tf.Tensor] = []
         updates: list[tf.Operation] = []
         for part in parts:
-            partitioner = part.form.partitioner_of(config)
-            with V1.variable_scope(part.name, reuse=V1.AUTO_REUSE, partitioner=partitioner):
-                logits, more = part.build_logits(features, head.logits_dimension, is_training)
+            of_layers, of_columns = part.form.partitioners(config)
+            with V1.variable_scope(part.name, reuse=V1.AUTO_REUSE, partitioner=of_layers):
+                logits, more = part.build_logits(
+                    features, head.logits_dimension, is_training, of_columns
+                )
             all_logits.append(logits)
             updates += more
         return head.create_estimator_spec(
@@ -92,18 +106,15 @@ def make_model_fn(head: Head, parts: Sequence[Part]) -> Callable[..., EstimatorS
             mode=mode,
             logits=all_logits[0] if len(all_logits) == 1 else tf.add_n(all_logits),
             labels=labels,
-            train_op_fn=_build_steps(parts, config) if is_training else None,
+            train_op_fn=_build_steps(parts) if is_training else None,
             update_ops=updates,
         )
 
     return model_fn
 
 
-def _build_steps(parts: Sequence[Part], config: Any) -> Callable[[tf.Tensor], tf.Operation]:
+def _build_steps(parts: Sequence[Part]) -> Callable[[tf.Tensor], tf.Operation]:
     """Returns the `train_op_fn` that takes one step of each part's optimizer."""
-
-    def partitions(part: Part) -> bool:
-        return part.form.partitioner_of(config) is not None
 
     def build(loss: tf.Tensor) -> tf.Operation:
         steps = []
@@ -114,10 +125,7 @@ def _build_steps(parts: Sequence[Part], config: Any) -> Callable[[tf.Tensor], tf
             is_first = part is parts[0]
             variables = [*V1.trainable_variables(f"{part.name}/"), *(shared if is_first else ())]
             optimizer = _make_optimizer(part, is_first=is_first)
-            # Where variables are partitioned, 2.15 made optimizers in the part's scope, from which
-            # the slots' names in checkpoints derive.
-            in_scope = V1.variable_scope(part.name, reuse=V1.AUTO_REUSE)
-            with in_scope if partitions(part) else contextlib.nullcontext():
+            with _slots_scope(part.name) if part.form.scopes_slots else contextlib.nullcontext():
                 steps.append(build_minimize(loss, optimizer, variables, None))
         with tf.control_dependencies(steps):
             return V1.train.get_or_create_global_step().assign_add(1).op
@@ -125,26 +133,45 @@ def _build_steps(parts: Sequence[Part], config: Any) -> Callable[[tf.Tensor], tf
     return build
 
 
+@contextlib.contextmanager
+def _slots_scope(name: str) -> Iterator[None]:
+    """Inside, an optimizer names its variables as if the head were in the part's scope."""
+    in_part = V1.variable_scope(name, reuse=V1.AUTO_REUSE, auxiliary_name_scope=False)
+    with in_part, V1.name_scope(f"{name}/{V1.get_default_graph().get_name_scope()}/"):
+        yield
+
+
 def _make_optimizer(part: Part, *, is_first: bool) -> Any:
-    if isinstance(part.optimizer, str):
+    given = part.optimizer
+    if isinstance(given, str):
         make = part.form.make_optimizer
-        return make(part.optimizer, part.learning_rate, counts_itself=not is_first)
-    if callable(part.optimizer) and not hasattr(part.optimizer, "apply_gradients"):
-        return part.optimizer()
-    if isinstance(part.optimizer, V1.train.Optimizer):
-        return part.optimizer
-    # A Keras optimizer belongs to the graph that it is used in first.
-    return type(part.optimizer).from_config(part.optimizer.get_config())
+        return make(given, part.learning_rate, counts_itself=not is_first)
+    made = given()
+    if not _is_optimizer(made):
+        raise WrongTypeError(
+            f"`{part.argument}` ({given!r}) returned {made!r}; it must return an optimizer."
+        )
+    return made
 
 
-def _check_optimizer(argument: str, optimizer: Any) -> None:
+def _is_optimizer(value: Any) -> bool:
+    return not isinstance(value, type) and callable(getattr(value, "apply_gradients", None))
+
+
+def _checked_optimizer(argument: str, optimizer: Any) -> str | Callable[[], Any]:
+    """Returns the name, or what returns the optimizer in each graph; raises an error for others."""
     if isinstance(optimizer, str):
         check_choice(argument, optimizer, NAMED)
-    elif not callable(optimizer) and not callable(getattr(optimizer, "apply_gradients", None)):
+        return optimizer
+    if _is_optimizer(optimizer):
+        return optimizer_maker(optimizer)
+    if not callable(optimizer):
         raise WrongTypeError(
             f"`{argument}` ({optimizer!r}) must be an optimizer, a function that returns one, or "
             f"one of {', '.join(map(repr, NAMED))}."
         )
+    check_takes_nothing(argument, optimizer)
+    return optimizer
 
 
 # --- Parts ----------------------------------------------------------------------------------------
@@ -163,7 +190,7 @@ def linear_part(
 
     Args:
       columns: the feature columns.
-      optimizer: see `Part`.
+      optimizer: a name, an optimizer, or a class or function that returns one.
       combiner: how the weights of several categories of one example are combined.
       form: the form of the model.
       prefix: what is before the names of the arguments, in errors.
@@ -171,14 +198,18 @@ def linear_part(
         this.
     """
     columns = checked_columns(f"{prefix}feature_columns", columns, only_dense=False)
-    _check_optimizer(f"{prefix}optimizer", optimizer)
+    argument = f"{prefix}optimizer"
+    optimizer = _checked_optimizer(argument, optimizer)
     check_choice(f"{prefix}sparse_combiner", combiner, ("sum", "mean", "sqrtn"))
 
-    def build(features: Any, units: int, is_training: bool) -> tuple[tf.Tensor, Sequence[Any]]:
+    def build(
+        features: Any, units: int, is_training: bool, partitioner: Any
+    ) -> tuple[tf.Tensor, Sequence[Any]]:
         del is_training
-        return build_linear_logits(columns, features, units, combiner), ()
+        return build_linear_logits(columns, features, units, combiner, partitioner), ()
 
-    return Part("linear", build, optimizer, min(max_rate, 1 / math.sqrt(len(columns))), form)
+    rate = min(max_rate, 1 / math.sqrt(len(columns)))
+    return Part("linear", build, optimizer, argument, rate, form)
 
 
 def dnn_part(
@@ -194,48 +225,58 @@ def dnn_part(
 
     Args:
       columns: the feature columns, all dense.
-      optimizer: see `Part`.
+      optimizer: a name, an optimizer, or a class or function that returns one.
       units: the number of units of each hidden layer.
       layers: the activation, the dropout, and whether there is batch normalization.
       form: the form of the model.
       prefix: what is before the names of the arguments, in errors.
     """
-    columns = checked_columns(f"{prefix}feature_columns", columns, only_dense=True)
-    _check_optimizer(f"{prefix}optimizer", optimizer)
-    argument = f"{prefix}hidden_units"
-    if not isinstance(units, list | tuple):
-        raise WrongTypeError(
-            f"`{argument}` ({units!r}) must be a list of integers, one for each hidden layer."
-        )
-    for number in units:
-        check_int(argument, number)
+    name, slashes = f"{prefix}feature_columns", form.keeps_slashes
+    columns = checked_columns(name, columns, only_dense=True, keeps_slashes=slashes)
+    argument = f"{prefix}optimizer"
+    optimizer = _checked_optimizer(argument, optimizer)
     activation, dropout, batch_norm = layers
     hidden = HiddenLayers(
-        tuple(map(int, units)),
+        _checked_units(f"{prefix}hidden_units", units),
         _checked_activation(f"{prefix}activation_fn", activation),
         _checked_dropout(f"{prefix}dropout", dropout),
         batch_norm,
     )
     check_bool("batch_norm", batch_norm)
 
-    def build(features: Any, units: int, is_training: bool) -> tuple[tf.Tensor, Sequence[Any]]:
-        return hidden.build_logits(build_dense_input(columns, features), units, is_training)
+    def build(
+        features: Any, units: int, is_training: bool, partitioner: Any
+    ) -> tuple[tf.Tensor, Sequence[Any]]:
+        net = build_dense_input(columns, features, keeps_slashes=slashes, partitioner=partitioner)
+        return hidden.build_logits(net, units, is_training)
 
-    return Part("dnn", build, optimizer, form.dnn_rate, form)
+    return Part("dnn", build, optimizer, argument, form.dnn_rate, form)
 
 
 def baseline_part(optimizer: Any, form: Form) -> Part:
     """A model of the labels alone: the same logits for all examples."""
-    _check_optimizer("optimizer", optimizer)
+    optimizer = _checked_optimizer("optimizer", optimizer)
 
-    def build(features: Any, units: int, is_training: bool) -> tuple[tf.Tensor, Sequence[Any]]:
-        del is_training
+    def build(
+        features: Any, units: int, is_training: bool, partitioner: Any
+    ) -> tuple[tf.Tensor, Sequence[Any]]:
+        del is_training, partitioner
         bias = V1.get_variable("bias", [units], initializer=V1.zeros_initializer())
         first = tf.nest.flatten(features)[0]
         size = first.dense_shape[0] if isinstance(first, tf.SparseTensor) else tf.shape(first)[0]
         return tf.ones([size, 1]) * bias, ()
 
-    return Part("baseline", build, optimizer, 0.3, form)
+    return Part("baseline", build, optimizer, "optimizer", 0.3, form)
+
+
+def _checked_units(argument: str, units: Any) -> tuple[int, ...]:
+    if not isinstance(units, list | tuple):
+        raise WrongTypeError(
+            f"`{argument}` ({units!r}) must be a list of integers, one for each hidden layer."
+        )
+    for number in units:
+        check_int(argument, number)
+    return tuple(map(int, units))
 
 
 def _checked_activation(argument: str, activation: Any) -> Callable[[tf.Tensor], tf.Tensor]:

@@ -1,7 +1,9 @@
 """The ready-made models of `tf.compat.v1.estimator`.
 
-They sum the losses of a batch, train with optimizers of `tf.compat.v1.train`, whose slots have
-other names, and take a partitioner of variables over ps tasks.
+They sum the losses of a batch, and train with optimizers of `tf.compat.v1.train`, whose slots have
+other names. They partition variables over ps tasks: those of layers in slices of at least 256 KiB,
+those of columns as the given partitioner says, or in slices of at least 64 MiB. Under a strategy,
+which several replicas need, nothing is partitioned.
 """
 
 from __future__ import annotations
@@ -31,9 +33,15 @@ def _make_optimizer(name: str, learning_rate: float, *, counts_itself: bool) -> 
     return _OPTIMIZERS[name](learning_rate)
 
 
-_FORM = Form(make_optimizer=_make_optimizer, dnn_rate=0.05, partitions=True)
-# A combined model divides its variables only over ps tasks, and trains its parts slower.
-_COMBINED = dataclasses.replace(_FORM, dnn_rate=0.001, partitions=False)
+_FORM = Form(
+    make_optimizer=_make_optimizer,
+    dnn_rate=0.05,
+    keeps_slashes=False,
+    partitions=True,
+    scopes_slots=True,
+)
+_COMBINED = dataclasses.replace(_FORM, dnn_rate=0.001, scopes_slots=False)
+_BASELINE = dataclasses.replace(_FORM, partitions=False, scopes_slots=False)
 
 
 def _signature_of(model: type, partitioner: str | None, before: str | None) -> inspect.Signature:
@@ -67,30 +75,32 @@ def _v1_form(
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it becomes the method
         given = signature.bind(self, *args, **kwargs)
         given.apply_defaults()
-        divides = given.arguments.pop(partitioner) if partitioner else None
-        partitions = form.partitions or divides is not None
-        self._form = dataclasses.replace(form, partitions=partitions, partitioner=divides)
+        given_partitioner = given.arguments.pop(partitioner) if partitioner else None
+        self._form = dataclasses.replace(form, partitioner=given_partitioner)
         model.__init__(**given.arguments)  # type: ignore[misc]
 
     __init__.__signature__ = signature  # type: ignore[attr-defined]
     doc = f"{model.__doc__}\n\n    In the form of `tf.compat.v1.estimator`."
+    if partitioner is not None:
+        doc += f"""
+
+    `{partitioner}` partitions the variables of feature columns over ps tasks. It is ignored under a
+    strategy, as with several replicas.
+    """
     return type(model.__name__, (model,), {"__init__": __init__, "__doc__": doc})
 
 
-_unpartitioned = dataclasses.replace(_FORM, partitions=False)
-BaselineClassifier = _v1_form(baseline.BaselineClassifier, _unpartitioned)
-BaselineEstimator = _v1_form(baseline.BaselineEstimator, _unpartitioned)
-BaselineRegressor = _v1_form(baseline.BaselineRegressor, _unpartitioned)
+BaselineClassifier = _v1_form(baseline.BaselineClassifier, _BASELINE)
+BaselineEstimator = _v1_form(baseline.BaselineEstimator, _BASELINE)
+BaselineRegressor = _v1_form(baseline.BaselineRegressor, _BASELINE)
 
-_layer = {"form": _FORM, "partitioner": "input_layer_partitioner", "before": "config"}
-DNNClassifier = _v1_form(dnn.DNNClassifier, **_layer)  # type: ignore[arg-type]
-DNNEstimator = _v1_form(dnn.DNNEstimator, **_layer)  # type: ignore[arg-type]
-DNNRegressor = _v1_form(dnn.DNNRegressor, **_layer)  # type: ignore[arg-type]
-
-_both = {**_layer, "form": _COMBINED}
-DNNLinearCombinedClassifier = _v1_form(combined.DNNLinearCombinedClassifier, **_both)  # type: ignore[arg-type]
-DNNLinearCombinedEstimator = _v1_form(combined.DNNLinearCombinedEstimator, **_both)  # type: ignore[arg-type]
-DNNLinearCombinedRegressor = _v1_form(combined.DNNLinearCombinedRegressor, **_both)  # type: ignore[arg-type]
+_partitioned = functools.partial(_v1_form, partitioner="input_layer_partitioner", before="config")
+DNNClassifier = _partitioned(dnn.DNNClassifier, _FORM)
+DNNEstimator = _partitioned(dnn.DNNEstimator, _FORM)
+DNNRegressor = _partitioned(dnn.DNNRegressor, _FORM)
+DNNLinearCombinedClassifier = _partitioned(combined.DNNLinearCombinedClassifier, _COMBINED)
+DNNLinearCombinedEstimator = _partitioned(combined.DNNLinearCombinedEstimator, _COMBINED)
+DNNLinearCombinedRegressor = _partitioned(combined.DNNLinearCombinedRegressor, _COMBINED)
 
 # The partitioner is the argument after `config`.
 LinearClassifier = _v1_form(linear.LinearClassifier, _FORM, "partitioner", "warm_start_from")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -80,6 +81,17 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
         self._clip_norm = clip_norm
         self._opt = opt
         self._reduction = _REDUCTIONS[reduction]
+
+    def maker(self) -> Callable[[], CrossShardOptimizer]:
+        """Returns a function that returns this optimizer for a graph; see `optimizer_maker`."""
+        make = optimizer_maker(self._opt)
+
+        def make_wrapped() -> CrossShardOptimizer:
+            other = copy.copy(self)
+            other.__dict__["_opt"] = make()
+            return other
+
+        return make_wrapped
 
     def compute_gradients(
         self, loss: tf.Tensor, var_list: Iterable[tf.Variable] | None = None, **kwargs: Any
@@ -207,3 +219,26 @@ def _reduced_on_tpu(
 
 def _dense(grad: Any) -> Any:
     return None if grad is None else tf.convert_to_tensor(grad)
+
+
+def optimizer_maker(optimizer: Any) -> Callable[[], Any]:
+    """Returns a function that returns the same optimizer for a graph.
+
+    A Keras optimizer belongs to the first graph that it is used in, so each gets a copy. One of
+    `tf.compat.v1.train` keeps its variables by graph, and is returned itself.
+
+    Raises:
+      ValueError: a Keras optimizer was made in a graph, so its hyperparameters cannot be read.
+    """
+    if isinstance(optimizer, CrossShardOptimizer):
+        return optimizer.maker()
+    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        return lambda: optimizer
+    try:
+        config = optimizer.get_config()
+    except (NotImplementedError, TypeError) as error:  # The second: in another graph.
+        raise ValueError(
+            f"The optimizer {optimizer!r} was made in a graph, outside of which its "
+            "hyperparameters cannot be read. Pass a function that returns the optimizer."
+        ) from error
+    return lambda: type(optimizer).from_config(dict(config))

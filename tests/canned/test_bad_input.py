@@ -6,10 +6,31 @@ import tensorflow as tf
 
 import estimator as est
 
+V1 = tf.compat.v1
 FC = tf.feature_column
 X = FC.numeric_column("x", [2])
 COLOR = FC.categorical_column_with_vocabulary_list("color", ["red", "green"])
 ONE_DEEP = {"dnn_feature_columns": [X], "dnn_hidden_units": [3]}
+
+SEQUENCE = FC.sequence_categorical_column_with_hash_bucket("words", 5)
+
+
+def embedding(key, size=6, **kwargs):
+    return FC.embedding_column(FC.categorical_column_with_identity(key, size, **kwargs), 2)
+
+
+def made_in_a_graph():
+    with tf.Graph().as_default():
+        return tf.keras.optimizers.Adam(0.1)
+
+
+def build(model):
+    """Builds a training step on two examples."""
+    with tf.Graph().as_default():
+        features = {"x": tf.zeros([2, 2]), "a b": tf.zeros([2, 1]), "a_b": tf.zeros([2, 1])}
+        V1.train.create_global_step()
+        return model.model_fn(features, tf.constant([[1], [0]]), "train", model.config)
+
 
 # What is called, and parts of what the error says.
 CASES = {
@@ -20,6 +41,7 @@ CASES = {
     ),
     "columns are a dict": (
         lambda: est.LinearClassifier({"x": X}),
+        "`feature_columns` ({'x': NumericColumn(",
         "must be a list of feature columns",
     ),
     "a column is a string": (
@@ -27,6 +49,23 @@ CASES = {
         "`feature_columns` holds 'x', which is not a feature column",
     ),
     "a column twice": (lambda: est.LinearRegressor([X, X]), "has the column 'x' twice"),
+    "names of variables": (
+        lambda: est.LinearRegressor([FC.numeric_column("a b"), FC.numeric_column("a_b")]),
+        "has the columns 'a b' and 'a_b', whose variables would have the same name, 'a_b'",
+    ),
+    "names of embeddings": (
+        lambda: est.compat.v1.DNNRegressor([3], [embedding("a/b"), embedding("a_b")]),
+        "has the columns 'a/b_embedding' and 'a_b_embedding'",
+    ),
+    "a sequence in a linear model": (
+        lambda: est.LinearClassifier([SEQUENCE]),
+        "has the column 'words' of sequences, whose order this model cannot use",
+        "categorical_column_with_identity",
+    ),
+    "a sequence in a deep model": (
+        lambda: est.DNNClassifier([3], [FC.embedding_column(SEQUENCE, 2)]),
+        "has the column 'words_embedding' of sequences",
+    ),
     "categories in a deep model": (
         lambda: est.DNNClassifier([3], [X, COLOR]),
         "has the column 'color', which gives categories",
@@ -49,6 +88,21 @@ CASES = {
         "Ftrl",
     ),
     "optimizer is a number": (lambda: est.BaselineRegressor(optimizer=3), "`optimizer` (3) must"),
+    "optimizer of another rate": (
+        lambda: est.LinearClassifier([X], optimizer=V1.train.GradientDescentOptimizer),
+        "`optimizer` takes arguments (learning_rate), but it is called with none",
+    ),
+    "what an optimizer's function returns": (
+        lambda: build(est.DNNLinearCombinedClassifier(dnn_optimizer=lambda: "Adam", **ONE_DEEP)),
+        "`dnn_optimizer` (<function",
+        "returned 'Adam'; it must return an optimizer",
+    ),
+    "optimizer of another graph": (
+        lambda: est.LinearClassifier([X], optimizer=made_in_a_graph()),
+        "The optimizer <keras",
+        "was made in a graph",
+        "Pass a function that returns the optimizer",
+    ),
     "combined optimizer": (
         lambda: est.DNNLinearCombinedClassifier(dnn_optimizer="Adamm", **ONE_DEEP),
         "`dnn_optimizer` ('Adamm') is unknown",
@@ -91,7 +145,7 @@ def test_an_error_names_the_argument_and_the_rule_before_anything_is_built(name)
         ({"x": [[1.0, 2.0]]}, "column 'color' needs the feature 'color', which is not among"),
         (
             {"x": [["a", "b"]], "color": [["red"]]},
-            "feature 'x', which the column 'x' needs, is string; it must be float32",
+            "feature 'x', which the column 'x' needs, is string; it must be float32. Convert it in",
         ),
         (
             {"x": [[1.0, 2.0]], "color": [[0.5]]},
@@ -109,3 +163,41 @@ def test_an_error_names_the_column_and_the_key(features, message, tmp_path):
         pytest.raises(ValueError, match=message),
     ):
         model.train(input_fn, steps=1)
+
+
+def test_numbers_whose_keys_are_alike_have_no_variables_in_a_deep_model():
+    columns = [FC.numeric_column("a b"), FC.numeric_column("a_b")]
+    with est.DNNClassifier([3], columns) as model:
+        assert build(model).mode == "train"
+
+
+IDS = FC.categorical_column_with_identity("id", 6)
+WITH_IDS = {
+    "linear": lambda: est.LinearClassifier([IDS]),
+    "embedding": lambda: est.DNNClassifier([3], [embedding("id")]),
+    "weighted": lambda: est.LinearClassifier([FC.weighted_categorical_column(IDS, "w")]),
+}
+
+
+def logits_of(model, ids):
+    """The logits of two examples; variables are drawn."""
+    with tf.Graph().as_default(), V1.Session() as session, model:
+        features = {"id": tf.constant(ids, tf.int64), "w": tf.ones([2, 1])}
+        spec = model.model_fn(features, None, "infer", model.config)
+        session.run(V1.global_variables_initializer())
+        return session.run(spec.predictions["logits"])
+
+
+@pytest.mark.parametrize("name", WITH_IDS)
+def test_an_id_that_is_no_row_of_a_variable_is_told_with_its_column(name):
+    message = r"feature `id`, which the column `id.*` needs, must be below its `num_buckets` \(6\)"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"(?s){message}.*\[9\]"):
+        logits_of(WITH_IDS[name](), [[1], [9]])
+    # TensorFlow documents that negative ids are dropped.
+    assert logits_of(WITH_IDS[name](), [[5], [-3]]).shape == (2, 1)
+
+
+def test_ids_that_a_column_replaces_or_ignores_are_no_error():
+    columns = [embedding("id", default_value=0), FC.indicator_column(IDS)]
+    logits = logits_of(est.DNNClassifier([3], columns), [[9], [6]])
+    np.testing.assert_array_equal(logits[0], logits[1])

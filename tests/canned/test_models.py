@@ -5,6 +5,7 @@ import inspect
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 import estimator as est
 from tests.canned import model_cases
@@ -58,8 +59,19 @@ def test_baselines_learn_the_mean_and_the_shares(tmp_path):
     np.testing.assert_allclose(shares, expected, atol=0.08)
 
 
+class FastAdam(V1.train.AdamOptimizer):
+    """An optimizer whose class can be passed."""
+
+    def __init__(self, learning_rate=0.1):
+        super().__init__(learning_rate)
+
+
 OPTIMIZERS = {
     "v1": lambda: V1.train.AdamOptimizer(0.1),
+    "class": lambda: FastAdam,
+    "keras rate": lambda: tf.keras.optimizers.Adam(0.1),
+    "tf-keras": lambda: tf_keras.optimizers.Adam(0.1),
+    "cross shard keras": lambda: est.CrossShardOptimizer(tf.keras.optimizers.Adam(0.1)),
     "keras": lambda: tf.keras.optimizers.Adam(
         tf.keras.optimizers.schedules.ExponentialDecay(0.1, 100, 0.9)
     ),
@@ -67,10 +79,18 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_an_optimizer_of_ones_own_trains_a_model_twice(name, tmp_path):
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.full) if name in ("v1", "tf-keras") else name
+        for name in OPTIMIZERS
+    ],
+)
+def test_a_user_defined_optimizer_trains_a_model_twice(name, tmp_path):
     columns = [tf.feature_column.numeric_column("x", [2])]
-    config = est.RunConfig(strategy="mirrored", num_replicas=2, iterations_per_loop=5)
+    config = est.RunConfig(
+        strategy="mirrored", num_replicas=2, iterations_per_loop=5, tf_random_seed=1
+    )
     with est.DNNLinearCombinedClassifier(
         str(tmp_path),
         linear_feature_columns=columns,
@@ -106,43 +126,22 @@ def test_a_classifier_exports_what_classifies_examples(tmp_path):
     assert outputs["scores"][0, 1] > 0.5
 
 
-SUM = V1.losses.Reduction.SUM
-
-
-def signatures():
-    """The signatures of the v1 forms, by class."""
-    return {
-        model: inspect.signature(model)
-        for model in (
-            est.compat.v1.LinearClassifier,
-            est.compat.v1.LinearRegressor,
-            est.compat.v1.LinearEstimator,
-            est.compat.v1.DNNClassifier,
-            est.compat.v1.DNNRegressor,
-            est.compat.v1.DNNEstimator,
-            est.compat.v1.DNNLinearCombinedClassifier,
-            est.compat.v1.DNNLinearCombinedRegressor,
-            est.compat.v1.DNNLinearCombinedEstimator,
-            est.compat.v1.BaselineClassifier,
-            est.compat.v1.BaselineRegressor,
-            est.compat.v1.BaselineEstimator,
-        )
-    }
-
-
-def test_every_v1_form_sums_losses_and_takes_a_partitioner():
-    for model, signature in signatures().items():
-        parameters = signature.parameters
-        if not model.__name__.endswith("Estimator"):
-            assert parameters["loss_reduction"].default == SUM
+@pytest.mark.parametrize("kind", ["Linear", "DNN", "DNNLinearCombined", "Baseline"])
+def test_v1_forms_sum_losses_and_all_but_baselines_take_a_partitioner(kind):
+    for suffix in ("Classifier", "Regressor", "Estimator"):
+        parameters = inspect.signature(getattr(est.compat.v1, kind + suffix)).parameters
+        if suffix != "Estimator":
+            assert parameters["loss_reduction"].default == V1.losses.Reduction.SUM
         names = list(parameters)
-        if model.__name__.startswith("Linear"):
+        if kind == "Linear":
             assert names.index("partitioner") == names.index("config") + 1
-        elif model.__name__.startswith("DNN"):
+        elif kind == "Baseline":
+            assert not [name for name in names if "partitioner" in name]
+        else:
             assert names.index("input_layer_partitioner") == names.index("config") - 1
 
 
-def test_logit_fns_make_the_logits_of_a_model_fn_of_ones_own(tmp_path):
+def test_logit_fns_make_the_logits_of_a_user_defined_model_fn(tmp_path):
     columns = [tf.feature_column.numeric_column("x", [2])]
     dnn = est.compat.v1.experimental.dnn_logit_fn_builder(
         3, [4], columns, tf.nn.relu, None, None, True
@@ -171,7 +170,23 @@ def test_logit_fns_make_the_logits_of_a_model_fn_of_ones_own(tmp_path):
         assert "wide/linear_model/x/weights" in model.get_variable_names()
 
 
-def test_columns_share_an_embedding_and_weigh_categories(tmp_path):
+def test_a_weighted_column_weighs_its_gradients(tmp_path):
+    ids = tf.feature_column.categorical_column_with_identity("id", 6)
+    weighted = tf.feature_column.weighted_categorical_column(ids, "weight")
+    features = {key: model_cases.FEATURES[key][:8] for key in ("id", "weight")}
+    labels = model_cases.LABELS["two"][:8]
+    with est.LinearClassifier(
+        [weighted], str(tmp_path), optimizer=V1.train.GradientDescentOptimizer(1.0)
+    ) as model:
+        model.train(lambda: tf.data.Dataset.from_tensors((features, labels)), steps=1)
+        found = model.get_variable_value("linear/linear_model/id_weighted_by_weight/weights")
+    # From zero weights, the loss of an example has the derivative 1/2 - label by its logit.
+    steps = features["weight"] * (labels - 0.5) / len(labels)
+    expected = np.bincount(features["id"][:, 0], steps[:, 0], minlength=6)
+    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-5, atol=1e-7)
+
+
+def test_columns_share_an_embedding_that_is_trained_and_warm_started(tmp_path):
     first, second = (
         tf.feature_column.categorical_column_with_identity(key, 6) for key in ("id", "other")
     )
@@ -197,8 +212,6 @@ def test_columns_share_an_embedding_and_weigh_categories(tmp_path):
         before = model.get_variable_value("id_other_shared_embedding")
         model.train(lambda: batches(3), steps=3)
         assert np.any(model.get_variable_value("id_other_shared_embedding") != before)
-        weights = model.get_variable_value("linear/linear_model/id_weighted_by_weight/weights")
-        assert np.any(weights != 0)
         expected = [row["logits"] for row in model.predict(batches)]
     tags = {tag for _, tag, _ in events(str(tmp_path / "both"))}
     assert {"dnn/hiddenlayer_0/fraction_of_zero_values", "dnn/logits/activation"} <= tags

@@ -351,6 +351,28 @@ def a_column_of_categories_is_not_dense():
     assert _tf.is_dense(tf.feature_column.indicator_column(ids))
 
 
+@checks("is_embedding")
+@checks("is_sequence")
+@checks("identity_column")
+@checks("scope_name")
+def columns_tell_what_they_wrap():
+    columns = tf.feature_column
+    ids = columns.categorical_column_with_identity("a/b c", 3)
+    weighted = columns.weighted_categorical_column(ids, "w")
+    embedding, indicator = columns.embedding_column(weighted, 2), columns.indicator_column(ids)
+    limited = columns.categorical_column_with_identity("id", 3, default_value=0)
+    words = columns.sequence_categorical_column_with_hash_bucket("word", 3)
+    numbers = columns.sequence_numeric_column("x")
+    assert [_tf.is_embedding(c) for c in (embedding, indicator, ids)] == [True, False, False]
+    plain = (ids, embedding, indicator, columns.numeric_column("x"))
+    sequences = (numbers, words, columns.embedding_column(words, 2))
+    assert [_tf.is_sequence(c) for c in (*plain, *sequences)] == [False] * 4 + [True] * 3
+    found = [_tf.identity_column(c) for c in (ids, embedding, indicator, limited, numbers)]
+    assert found == [ids, ids, None, None, None]
+    assert _tf.scope_name(ids) == "a_b_c"
+    assert _tf.scope_name(ids, keeps_slashes=True) == "a/b_c"
+
+
 @checks("ColumnInput")
 def columns_give_numbers_and_weighted_sums():
     words = tf.feature_column.categorical_column_with_vocabulary_list("word", ["a", "b"])

@@ -99,6 +99,16 @@ INTERNALS = {
     ),
     "is_column": (f"{_COLUMNS}:fc_types.FeatureColumn",),
     "is_dense": (f"{_COLUMNS}:DenseColumn",),
+    "is_embedding": (f"{_COLUMNS}:EmbeddingColumn",),
+    "is_sequence": (
+        f"{_COLUMNS}:SequenceDenseColumn",
+        f"{_COLUMNS}:SequenceCategoricalColumn",
+    ),
+    "identity_column": (
+        f"{_COLUMNS}:IdentityCategoricalColumn",
+        f"{_COLUMNS}:IndicatorColumn",
+    ),
+    "scope_name": (),
     "last_loss_reduction": ("tensorflow:Graph#_last_loss_reduction",),
     "scaled": (),
     # graph.py
