@@ -203,6 +203,14 @@ def read_tpu_name() -> str:
     return os.environ.get("TPU_NAME", "")
 
 
+def use_legacy_keras() -> None:
+    """Has TensorFlow take tf-keras as tf.keras, if the environment does not choose one.
+
+    To be called before TensorFlow is imported.
+    """
+    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+
+
 def environment_with(**variables: str) -> dict[str, str]:
     """Returns this process's environment with other variables, for a process to be started."""
     return {**os.environ, **variables}

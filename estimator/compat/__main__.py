@@ -1,0 +1,79 @@
+"""`python -m estimator.compat`: runs, or checks, a program of TensorFlow 1."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+_EPILOG = """The options above come before SCRIPT.py; what comes after it are the script's own.
+docs/migrating.md says more."""
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs what the command line says; the exit code is the program's own."""
+    parser = argparse.ArgumentParser(
+        prog="python -m estimator.compat",
+        description="Runs a program that was written for TensorFlow 1 and tf.estimator as it is.",
+        epilog=_EPILOG,
+        allow_abbrev=False,
+    )
+    parser.add_argument("-m", dest="module", metavar="MODULE", help="run a module instead")
+    parser.add_argument(
+        "--no-v1-behavior",
+        action="store_true",
+        help="for programs of TensorFlow 2: only supply tf.estimator",
+    )
+    parser.add_argument(
+        "--old-numpy",
+        action="store_true",
+        help="supply removed names, such as np.bool and collections.Mapping",
+    )
+    parser.add_argument(
+        "--v1-package",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="an installed package that was written for TensorFlow 1, too; may be repeated",
+    )
+    parser.add_argument("script", nargs="?", metavar="SCRIPT.py")
+    own = _own(argv)
+    options = parser.parse_args(own)
+    from estimator.compat.runner import Settings, run
+    from estimator.compat.script import ScriptError
+
+    target = options.module or options.script
+    if target is None:
+        parser.error("there is no SCRIPT.py to run")
+    settings = Settings(
+        target=target,
+        argv=argv[len(own) :],
+        is_module=options.module is not None,
+        is_v1=not options.no_v1_behavior,
+        old_numpy=options.old_numpy,
+        v1_packages=options.v1_package,
+    )
+    try:
+        run(settings)
+    except ScriptError as error:
+        parser.exit(2, f"estimator.compat: {error}\n")
+
+
+_WITH_VALUE = ("--v1-package",)
+
+
+def _own(argv: Sequence[str]) -> list[str]:
+    """Returns the arguments up to the script or the module, which are not the program's own."""
+    position = 0
+    while position < len(argv):
+        argument = argv[position]
+        if not argument.startswith("-"):
+            return list(argv[: position + 1])
+        if argument == "-m":
+            return list(argv[: position + 2])
+        position += 2 if argument in _WITH_VALUE else 1
+    return list(argv)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

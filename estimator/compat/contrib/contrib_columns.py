@@ -1,0 +1,128 @@
+"""The feature columns of `tf.contrib.layers`, made of those of tf.feature_column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+_columns = tf.compat.v1.feature_column
+
+bucketized_column = _columns.bucketized_column
+create_feature_spec_for_parsing = _columns.make_parse_example_spec
+
+
+def real_valued_column(
+    column_name: str,
+    dimension: int = 1,
+    default_value: Any = None,
+    dtype: Any = tf.float32,
+    normalizer: Callable | None = None,
+) -> Any:
+    """Makes a numeric_column."""
+    return _columns.numeric_column(column_name, (dimension,), default_value, dtype, normalizer)
+
+
+def sparse_column_with_hash_bucket(
+    column_name: str, hash_bucket_size: int, combiner: str = "sum", dtype: Any = tf.string
+) -> Any:
+    """Makes a categorical_column_with_hash_bucket."""
+    del combiner  # That of the column that is made of it counts.
+    return _columns.categorical_column_with_hash_bucket(column_name, hash_bucket_size, dtype)
+
+
+def sparse_column_with_keys(
+    column_name: str,
+    keys: Sequence,
+    default_value: int = -1,
+    combiner: str = "sum",
+    dtype: Any = tf.string,
+) -> Any:
+    """Makes a categorical_column_with_vocabulary_list."""
+    del combiner
+    return _columns.categorical_column_with_vocabulary_list(column_name, keys, dtype, default_value)
+
+
+def sparse_column_with_vocabulary_file(
+    column_name: str,
+    vocabulary_file: str,
+    num_oov_buckets: int = 0,
+    vocab_size: int | None = None,
+    default_value: int = -1,
+    combiner: str = "sum",
+    dtype: Any = tf.string,
+) -> Any:
+    """Makes a categorical_column_with_vocabulary_file."""
+    del combiner
+    return _columns.categorical_column_with_vocabulary_file(
+        column_name,
+        vocabulary_file,
+        vocab_size,
+        num_oov_buckets,
+        None if num_oov_buckets else default_value,
+        dtype,
+    )
+
+
+def sparse_column_with_integerized_feature(
+    column_name: str, bucket_size: int, combiner: str = "sum", dtype: Any = tf.int64
+) -> Any:
+    """Makes a categorical_column_with_identity."""
+    del combiner, dtype
+    return _columns.categorical_column_with_identity(column_name, bucket_size)
+
+
+def weighted_sparse_column(
+    sparse_id_column: Any, weight_column_name: str, dtype: Any = tf.float32
+) -> Any:
+    """Makes a weighted_categorical_column."""
+    return _columns.weighted_categorical_column(sparse_id_column, weight_column_name, dtype)
+
+
+def one_hot_column(sparse_id_column: Any) -> Any:
+    """Makes an indicator_column."""
+    return _columns.indicator_column(sparse_id_column)
+
+
+def embedding_column(
+    sparse_id_column: Any,
+    dimension: int,
+    combiner: str = "mean",
+    initializer: Any = None,
+    ckpt_to_load_from: str | None = None,
+    tensor_name_in_ckpt: str | None = None,
+    max_norm: float | None = None,
+    trainable: bool = True,
+) -> Any:
+    """Makes an embedding_column."""
+    return _columns.embedding_column(
+        sparse_id_column,
+        dimension,
+        combiner,
+        initializer,
+        ckpt_to_load_from,
+        tensor_name_in_ckpt,
+        max_norm,
+        trainable,
+    )
+
+
+def crossed_column(columns: Sequence, hash_bucket_size: int, combiner: str = "sum") -> Any:
+    """Makes a crossed_column."""
+    del combiner
+    return _columns.crossed_column(columns, hash_bucket_size)
+
+
+def input_from_feature_columns(
+    columns_to_tensors: Any,
+    feature_columns: Sequence,
+    weight_collections: Any = None,
+    trainable: bool = True,
+    scope: Any = None,
+) -> tf.Tensor:
+    """Makes an input_layer."""
+    with tf.compat.v1.variable_scope(scope, "input_from_feature_columns"):
+        return _columns.input_layer(
+            columns_to_tensors, list(feature_columns), weight_collections, trainable
+        )

@@ -1,0 +1,45 @@
+"""`tf.contrib.distribute`: strategies for `RunConfig(train_distribute=...)`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from estimator.config.checks import check_int
+
+_experimental = tf.compat.v1.distribute.experimental
+
+CollectiveAllReduceStrategy = tf.distribute.MultiWorkerMirroredStrategy
+ParameterServerStrategy = _experimental.ParameterServerStrategy
+TPUStrategy = _experimental.TPUStrategy
+
+
+def MirroredStrategy(  # noqa: N802  (a class, once)
+    devices: Any = None,
+    num_gpus: int | None = None,
+    num_gpus_per_worker: int | None = None,
+    cross_device_ops: Any = None,
+    **others: Any,
+) -> tf.distribute.MirroredStrategy:
+    """Makes a MirroredStrategy over the devices, or over so many GPUs."""
+    del others  # `auto_shard_dataset`, `cross_tower_ops` and `prefetch_on_device`.
+    number = num_gpus if num_gpus is not None else num_gpus_per_worker
+    if devices is None and number is not None:
+        check_int("num_gpus", number, minimum=0)
+        devices = [f"/gpu:{i}" for i in range(number)] or ["/cpu:0"]
+    return tf.distribute.MirroredStrategy(devices, cross_device_ops)
+
+
+def OneDeviceStrategy(device: str) -> Any:  # noqa: N802
+    """Makes a OneDeviceStrategy."""
+    return tf.compat.v1.distribute.OneDeviceStrategy(device)
+
+
+__all__ = [
+    "CollectiveAllReduceStrategy",
+    "MirroredStrategy",
+    "OneDeviceStrategy",
+    "ParameterServerStrategy",
+    "TPUStrategy",
+]

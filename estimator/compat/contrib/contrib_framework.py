@@ -1,0 +1,102 @@
+"""`tf.contrib.framework`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+_V1 = tf.compat.v1
+
+nest = _V1.nest
+assert_global_step = _V1.train.assert_global_step
+assert_scalar = _V1.assert_scalar
+create_global_step = _V1.train.create_global_step
+get_global_step = _V1.train.get_global_step
+get_or_create_global_step = _V1.train.get_or_create_global_step
+init_from_checkpoint = _V1.train.init_from_checkpoint
+is_tensor = tf.is_tensor
+list_variables = tf.train.list_variables
+load_checkpoint = tf.train.load_checkpoint
+load_variable = tf.train.load_variable
+sort = tf.sort
+argsort = tf.argsort
+
+
+def get_variables(
+    scope: Any = None, suffix: str | None = None, collection: str = _V1.GraphKeys.GLOBAL_VARIABLES
+) -> list[Any]:
+    """Returns the variables of a collection, those of a scope and with a suffix."""
+    name = getattr(scope, "name", scope)
+    found = _V1.get_collection(collection, name)
+    return [v for v in found if suffix is None or v.name.removesuffix(":0").endswith(suffix)]
+
+
+def get_trainable_variables(scope: Any = None, suffix: str | None = None) -> list[Any]:
+    """Returns the trainable variables, those of a scope and with a suffix."""
+    return get_variables(scope, suffix, _V1.GraphKeys.TRAINABLE_VARIABLES)
+
+
+get_model_variables = get_trainable_variables
+
+
+def get_variables_to_restore(
+    include: Sequence[str] | None = None, exclude: Sequence[str] | None = None
+) -> list[Any]:
+    """Returns all variables in the scopes `include` and not in `exclude`."""
+    scopes: Sequence[str | None] = include or [None]
+    found = [v for scope in scopes for v in get_variables(scope)]
+    left_out = {v.name for scope in exclude or [] for v in get_variables(scope)}
+    return [v for v in found if v.name not in left_out]
+
+
+def assign_from_checkpoint_fn(
+    model_path: str, var_list: Any, ignore_missing_vars: bool = False, **others: Any
+) -> Callable[[Any], None]:
+    """Returns a function of a session that loads variables, as for a Scaffold's `init_fn`.
+
+    Args:
+      model_path: a checkpoint.
+      var_list: the variables, or a dict from names in the checkpoint to them.
+      ignore_missing_vars: whether to leave out those that the checkpoint lacks.
+      **others: no effect.
+    """
+    del others
+    by_name = (
+        dict(var_list)
+        if isinstance(var_list, Mapping)
+        else {v.name.removesuffix(":0"): v for v in var_list}
+    )
+    if ignore_missing_vars:
+        there = {name for name, _ in tf.train.list_variables(model_path)}
+        by_name = {name: v for name, v in by_name.items() if name in there}
+    saver = _V1.train.Saver(by_name) if by_name else None
+
+    def load(session: Any) -> None:
+        if saver is not None:
+            saver.restore(session, model_path)
+
+    return load
+
+
+__all__ = [
+    "argsort",
+    "assert_global_step",
+    "assert_scalar",
+    "assign_from_checkpoint_fn",
+    "create_global_step",
+    "get_global_step",
+    "get_model_variables",
+    "get_or_create_global_step",
+    "get_trainable_variables",
+    "get_variables",
+    "get_variables_to_restore",
+    "init_from_checkpoint",
+    "is_tensor",
+    "list_variables",
+    "load_checkpoint",
+    "load_variable",
+    "nest",
+    "sort",
+]

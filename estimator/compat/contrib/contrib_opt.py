@@ -1,0 +1,193 @@
+"""`tf.contrib.opt`: optimizers with weight decay, for sparse gradients, and with averages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+_V1 = tf.compat.v1
+_Adam: Any = _V1.train.AdamOptimizer
+_Momentum: Any = _V1.train.MomentumOptimizer
+_Optimizer: Any = _V1.train.Optimizer
+
+
+class DecoupledWeightDecayExtension:
+    """Shrinks variables by `weight_decay` times their value before each step.
+
+    As in Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
+    """
+
+    def __init__(self, weight_decay: Any, *args: Any, **kwargs: Any) -> None:
+        """Takes the optimizer's own arguments after the weight decay."""
+        self._decay_var_list: set[str] | None = None
+        self._weight_decay = weight_decay
+        super().__init__(*args, **kwargs)
+
+    def minimize(
+        self, loss: Any, *args: Any, decay_var_list: Sequence | None = None, **kwargs: Any
+    ) -> Any:
+        """Adds a step; only the variables of `decay_var_list` decay, if it is given."""
+        self._set_decayed(decay_var_list)
+        return super().minimize(loss, *args, **kwargs)  # type: ignore[misc]
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Any,
+        global_step: Any = None,
+        name: str | None = None,
+        decay_var_list: Sequence | None = None,
+    ) -> Any:
+        """Applies gradients, after the decay."""
+        pairs = list(grads_and_vars)
+        if decay_var_list is not None:
+            self._set_decayed(decay_var_list)
+        decays = [
+            _V1.assign_sub(v, tf.cast(_value(self._weight_decay), v.dtype.base_dtype) * v)
+            for gradient, v in pairs
+            if gradient is not None and self._decays(v)
+        ]
+        with tf.control_dependencies(decays):
+            return super().apply_gradients(pairs, global_step, name)  # type: ignore[misc]
+
+    def _set_decayed(self, variables: Sequence | None) -> None:
+        self._decay_var_list = None if variables is None else {v.name for v in variables}
+
+    def _decays(self, variable: Any) -> bool:
+        return self._decay_var_list is None or variable.name in self._decay_var_list
+
+
+class AdamWOptimizer(DecoupledWeightDecayExtension, _Adam):
+    """Adam with decoupled weight decay."""
+
+    def __init__(
+        self,
+        weight_decay: Any,
+        learning_rate: Any = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        use_locking: bool = False,
+        name: str = "AdamW",
+    ) -> None:
+        """Takes the decay first, then Adam's arguments."""
+        super().__init__(weight_decay, learning_rate, beta1, beta2, epsilon, use_locking, name)
+
+
+class MomentumWOptimizer(DecoupledWeightDecayExtension, _Momentum):
+    """Momentum with decoupled weight decay."""
+
+    def __init__(
+        self,
+        weight_decay: Any,
+        learning_rate: Any,
+        momentum: Any,
+        use_locking: bool = False,
+        name: str = "MomentumW",
+        use_nesterov: bool = False,
+    ) -> None:
+        """Takes the decay first, then Momentum's arguments."""
+        super().__init__(weight_decay, learning_rate, momentum, use_locking, name, use_nesterov)
+
+
+def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
+    """Returns a class of the optimizer whose first argument is the weight decay."""
+    name = f"{base_optimizer.__name__}WithDecoupledWeightDecay"
+    return type(name, (DecoupledWeightDecayExtension, base_optimizer), {})
+
+
+class LazyAdamOptimizer(_Adam):
+    """Adam that, for a sparse gradient, changes only the moments of the rows that it has."""
+
+    def _apply_sparse(self, grad: Any, var: Any) -> Any:
+        return self._apply_to_rows(var, grad.values, grad.indices)
+
+    def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any) -> Any:
+        return self._apply_to_rows(var, grad, indices)
+
+    def _apply_to_rows(self, var: Any, values: Any, rows: Any) -> Any:
+        powers = self._get_beta_accumulators()
+        kind = var.dtype.base_dtype
+        power1, power2 = (tf.cast(power, kind) for power in powers)
+        rate, beta1, beta2, epsilon = (
+            tf.cast(value, kind)
+            for value in (self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t)
+        )
+        rate = rate * tf.sqrt(1 - power2) / (1 - power1)
+        m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
+        new_m = beta1 * tf.gather(m, rows) + (1 - beta1) * values
+        new_v = beta2 * tf.gather(v, rows) + (1 - beta2) * tf.square(values)
+        change = rate * new_m / (tf.sqrt(new_v) + epsilon)
+        return tf.group(
+            _V1.scatter_update(m, rows, new_m),
+            _V1.scatter_update(v, rows, new_v),
+            _V1.scatter_sub(var, rows, change),
+        )
+
+
+class MovingAverageOptimizer(_Optimizer):
+    """An optimizer whose variables have moving averages, which `swapping_saver` saves instead."""
+
+    def __init__(
+        self,
+        opt: Any,
+        average_decay: float = 0.9999,
+        num_updates: Any = None,
+        sequential_update: bool = True,
+    ) -> None:
+        """Wraps an optimizer; averages are always taken after its step."""
+        del sequential_update
+        super().__init__(False, "MovingAverageOptimizer")
+        self._optimizer = opt
+        self._ema = tf.train.ExponentialMovingAverage(average_decay, num_updates)
+        self._averages: dict[str, Any] | None = None
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        """Computes gradients as the wrapped optimizer does."""
+        return self._optimizer.compute_gradients(*args, **kwargs)
+
+    def apply_gradients(
+        self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
+    ) -> Any:
+        """Applies gradients, then updates the averages."""
+        pairs = list(grads_and_vars)
+        variables = [v for _, v in pairs]
+        step = self._optimizer.apply_gradients(pairs, global_step, name)
+        with tf.control_dependencies([step]):
+            update = self._ema.apply(variables)
+        self._averages = {v.op.name: self._ema.average(v) for v in variables}
+        return tf.group(step, update)
+
+    def swapping_saver(
+        self, var_list: Any = None, name: str = "swapping_saver", **kwargs: Any
+    ) -> Any:
+        """Makes a Saver that has the average under each variable's name, and the reverse.
+
+        Raises:
+          RuntimeError: before `apply_gradients` or `minimize`.
+        """
+        if self._averages is None:
+            raise RuntimeError("Call `minimize` or `apply_gradients` before `swapping_saver`.")
+        variables = _V1.global_variables() if var_list is None else var_list
+        if not isinstance(variables, Mapping):
+            variables = {v.op.name: v for v in variables}
+        swapped = dict(variables)
+        for own, average in self._averages.items():
+            if own in variables and average.op.name in variables:
+                swapped[own], swapped[average.op.name] = average, variables[own]
+        return _V1.train.Saver(swapped, name=name, **kwargs)
+
+
+def _value(decay: Any | Callable[[], Any]) -> Any:
+    return decay() if callable(decay) else decay
+
+
+__all__ = [
+    "AdamWOptimizer",
+    "DecoupledWeightDecayExtension",
+    "LazyAdamOptimizer",
+    "MomentumWOptimizer",
+    "MovingAverageOptimizer",
+    "extend_with_decoupled_weight_decay",
+]

@@ -1,0 +1,148 @@
+"""`tf.contrib.training`: hyperparameters."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from estimator.config.checks import WrongTypeError, did_you_mean
+
+
+class HParams:
+    """Named values of fixed types, which a string or JSON can override."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        """Takes the values by name; a list's first element says the type of all."""
+        self._types: dict[str, tuple[type, bool]] = {}
+        for name, value in kwargs.items():
+            self.add_hparam(name, value)
+
+    def add_hparam(self, name: str, value: Any) -> None:
+        """Adds a value.
+
+        Raises:
+          ValueError: the name is taken, or the value is an empty list.
+        """
+        if hasattr(self, name):
+            raise ValueError(f"`name` ({name!r}) is taken. Use `set_hparam` to change a value.")
+        if isinstance(value, list | tuple):
+            if not value:
+                raise ValueError(f"`value` of {name!r} is an empty list, so its type is unknown.")
+            self._types[name] = (type(value[0]), True)
+        else:
+            self._types[name] = (type(value), False)
+        vars(self)[name] = list(value) if isinstance(value, tuple) else value
+
+    def set_hparam(self, name: str, value: Any) -> None:
+        """Changes a value, to one of the same type.
+
+        Raises:
+          ValueError: there is no such name, or a list is given for a number, or the reverse.
+          TypeError: the value is of another type.
+        """
+        if name not in self._types:
+            raise ValueError(f"`name` ({name!r}) is unknown. {did_you_mean(name, self._types)}")
+        kind, is_list = self._types[name]
+        if isinstance(value, list | tuple) != is_list:
+            rule = "a list" if is_list else "no list"
+            raise ValueError(f"`value` ({value!r}) of {name!r} must be {rule}.")
+        new = [_cast(name, one, kind) for one in value] if is_list else _cast(name, value, kind)
+        vars(self)[name] = new
+
+    def del_hparam(self, name: str) -> None:
+        """Removes a value."""
+        if self._types.pop(name, None) is not None:
+            del vars(self)[name]
+
+    def parse(self, values: str) -> HParams:
+        """Changes values by a string like "rate=0.1,units=[8,4],name=x"; returns itself.
+
+        Raises:
+          ValueError: the string has another form, or an unknown name.
+        """
+        position = 0
+        while position < len(values):
+            match = _ASSIGNMENT.match(values, position)
+            if match is None:
+                raise ValueError(
+                    f"`values` ({values!r}) must be like 'a=1,b=[2,3]'; it is not from "
+                    f"{values[position:]!r} on."
+                )
+            name, index, listed, single = match.group("name", "index", "list", "value")
+            if index is not None:
+                changed = list(getattr(self, name))
+                changed[int(index)] = single
+                self.set_hparam(name, changed)
+            else:
+                new = single if listed is None else [s.strip() for s in listed.split(",") if s]
+                self.set_hparam(name, new)
+            position = match.end()
+        return self
+
+    def parse_json(self, values_json: str) -> HParams:
+        """Changes values by a JSON object; returns itself."""
+        return self.override_from_dict(json.loads(values_json))
+
+    def override_from_dict(self, values_dict: Mapping[str, Any]) -> HParams:
+        """Changes values; returns itself."""
+        for name, value in values_dict.items():
+            self.set_hparam(name, value)
+        return self
+
+    def values(self) -> dict[str, Any]:
+        """Returns the values by name."""
+        return {name: getattr(self, name) for name in self._types}
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Returns a value, or the default."""
+        return getattr(self, key) if key in self._types else default
+
+    def to_json(self, indent: int | None = None, sort_keys: bool = False, **others: Any) -> str:
+        """Returns the values as JSON, without functions."""
+        del others
+        plain = {name: value for name, value in self.values().items() if not callable(value)}
+        return json.dumps(plain, indent=indent, sort_keys=sort_keys)
+
+    def __contains__(self, key: str) -> bool:
+        """Returns whether there is such a value."""
+        return key in self._types
+
+    def __repr__(self) -> str:
+        """Returns the values as arguments."""
+        return f"HParams({', '.join(f'{k}={v!r}' for k, v in sorted(self.values().items()))})"
+
+
+_ASSIGNMENT = re.compile(
+    r"(?P<name>[a-zA-Z][\w.]*)(\[\s*(?P<index>\d+)\s*\])?\s*=\s*"
+    r"((?P<value>[^,\[]*)|\[(?P<list>[^\]]*)\])($|,\s*)"
+)
+
+
+def _cast(name: str, value: Any, kind: type) -> Any:
+    """Returns the value as this type.
+
+    Raises:
+      TypeError: it is of another one.
+    """
+    if value is None or kind is type(None):
+        return value
+    if isinstance(value, str) and kind is bool:
+        if value.lower() in ("true", "1"):
+            return True
+        if value.lower() in ("false", "0"):
+            return False
+    elif isinstance(value, str) and kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            pass
+    elif isinstance(value, kind) and not (kind in (int, float) and isinstance(value, bool)):
+        return value
+    elif kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    raise WrongTypeError(f"`value` ({value!r}) of {name!r} must be of type {kind.__name__}.")
+
+
+__all__ = ["HParams"]

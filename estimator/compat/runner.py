@@ -1,0 +1,88 @@
+"""Runs a program of TensorFlow 1 as it is: `python -m estimator.compat SCRIPT.py --its --flags`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import os
+import sys
+import types
+from collections.abc import Sequence
+
+from estimator.compat import script
+from estimator.config.cluster import use_legacy_keras
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What to run, and how.
+
+    Attributes:
+      target: the script's path, or a module's name.
+      argv: the script's own arguments.
+      is_module: whether `target` is a module's name.
+      is_v1: whether `import tensorflow` gives version 1; otherwise only `tf.estimator` is supplied.
+      old_numpy: whether removed names of NumPy and Python are supplied.
+      v1_packages: installed packages that are programs of version 1, too.
+    """
+
+    target: str
+    argv: Sequence[str] = ()
+    is_module: bool = False
+    is_v1: bool = True
+    old_numpy: bool = False
+    v1_packages: Sequence[str] = ()
+
+
+def run(settings: Settings) -> None:
+    """Runs the program to its end; its exceptions are those that it raised.
+
+    Raises:
+      ScriptError: it is not there, or is Python 2.
+    """
+    folder = "" if settings.is_module else os.path.dirname(os.path.abspath(settings.target))
+    sys.path[0] = folder or os.getcwd()
+    path, package = script.find_script(settings.target, settings.is_module)
+    code = script.compile_script(path)
+    sys.argv = [path, *settings.argv]
+    with contextlib.ExitStack() as stack:
+        own_builtins = _prepare(settings, stack)
+        main = script.make_main(path, package, own_builtins)
+        try:
+            exec(code, vars(main))
+        except Exception as error:
+            _show(error, code)
+            raise SystemExit(1) from None
+
+
+def _prepare(settings: Settings, stack: contextlib.ExitStack) -> dict | None:
+    """Sets TensorFlow up; returns the builtins for the program's modules, None for Python's."""
+    if importlib.util.find_spec("tf_keras") is not None:
+        use_legacy_keras()
+    if settings.old_numpy:
+        from estimator._tf.old_aliases import old_aliases
+
+        stack.enter_context(old_aliases())
+    from estimator.compat.installation import install
+
+    install()
+    if not settings.is_v1:
+        return None
+    import tensorflow as tf
+
+    from estimator.compat.v1_api import make_v1_api
+    from estimator.compat.v1_imports import ProgramFinder, V1Imports, finding
+
+    tf.compat.v1.disable_v2_behavior()
+    imports = V1Imports(make_v1_api())
+    stack.enter_context(finding(ProgramFinder(imports, settings.v1_packages)))
+    return imports.builtins
+
+
+def _show(error: Exception, code: types.CodeType) -> None:
+    """Shows an exception as Python does, from the program's first line on."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code is not code:
+        trace = trace.tb_next
+    sys.excepthook(type(error), error.with_traceback(trace), trace)

@@ -1,0 +1,94 @@
+"""Finds, compiles and executes a script or a module as Python does."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+import tokenize
+import types
+from typing import Any
+
+# What Python 3 says of the most frequent statements and literals of Python 2.
+_PYTHON_2 = (
+    (re.compile(r"^\s*print\s+[^=(]"), "a print statement"),
+    (re.compile(r"^\s*print\s*$"), "a print statement"),
+    (re.compile(r"^\s*exec\s+[^=(]"), "an exec statement"),
+    (re.compile(r"^\s*except\s+[\w.()]+(\s*,\s*[\w.]+)*\s*,\s*\w+\s*:"), "`except X, e`"),
+    (re.compile(r"^\s*raise\s+[\w.]+\s*,"), "`raise X, message`"),
+    (re.compile(r"<>"), "the operator `<>`"),
+    (re.compile(r"`[^`]+`"), "backquotes"),
+    (re.compile(r"\b0\d+\b|\b\d+[lL]\b"), "an octal or long number"),
+    (re.compile(r"\bur['\"]"), "a ur'' string"),
+)
+
+
+class ScriptError(Exception):
+    """A script that cannot be run; the message is for the user."""
+
+
+def find_script(name: str, is_module: bool) -> tuple[str, str | None]:
+    """Returns the path of a script or a module, and a module's package.
+
+    Raises:
+      ScriptError: it is not there.
+    """
+    if not is_module:
+        if os.path.isdir(name) and os.path.isfile(os.path.join(name, "__main__.py")):
+            return os.path.join(name, "__main__.py"), None
+        if not os.path.isfile(name):
+            raise ScriptError(f"There is no script {name!r} in {os.getcwd()}.")
+        return name, None
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{name}.__main__")
+    except ModuleNotFoundError:
+        spec = None
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        raise ScriptError(f"There is no module {name!r} of Python code that could be run.")
+    return spec.origin, spec.parent
+
+
+def compile_script(path: str) -> types.CodeType:
+    """Compiles a script.
+
+    Raises:
+      ScriptError: it is Python 2.
+      SyntaxError: it is no Python at all.
+    """
+    with tokenize.open(path) as file:
+        source = file.read()
+    try:
+        return compile(source, path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        what = python_2_in(source, error.lineno)
+        if what is None:
+            raise
+        raise ScriptError(
+            f"{path}:{error.lineno}: this is Python 2 ({what}): "
+            f"{(error.text or '').strip()!r}. Convert the program to Python 3 first, for example "
+            "with `2to3 -w` of Python 3.12 or older, or with python-modernize."
+        ) from None
+
+
+def python_2_in(source: str, line_number: int | None) -> str | None:
+    """Returns what of Python 2 is in a line that Python 3 does not take; None if nothing is."""
+    lines = source.splitlines()
+    if line_number is None or not 0 < line_number <= len(lines):
+        return None
+    line = lines[line_number - 1]
+    return next((what for pattern, what in _PYTHON_2 if pattern.search(line)), None)
+
+
+def make_main(path: str, package: str | None, own_builtins: Any) -> types.ModuleType:
+    """Makes the module `__main__` of a script and puts it into `sys.modules`."""
+    main = types.ModuleType("__main__")
+    main.__file__ = path
+    main.__package__ = package
+    main.__spec__ = None
+    if own_builtins is not None:
+        vars(main)["__builtins__"] = own_builtins
+    sys.modules["__main__"] = main
+    return main

@@ -1,0 +1,133 @@
+"""What `import tensorflow` means in the modules of a program of TensorFlow 1."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import pathlib
+import sys
+import sysconfig
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from estimator.compat.v1_api import REAL, Layer
+
+
+class V1Imports:
+    """Gives the program's own modules a builtin `__import__` that knows `tensorflow` as version 1.
+
+    Installed packages, TensorFlow's own among them, import the real one; so what is decided is
+    decided for each module that imports, and `sys.modules` stays as it is.
+    """
+
+    def __init__(self, api: Layer) -> None:
+        """Prepares the builtins of the program's modules."""
+        self._api = api
+        self.builtins = {**vars(builtins), "__import__": self._import}
+
+    def _import(
+        self,
+        name: str,
+        globals_: Mapping[str, Any] | None = None,
+        locals_: Mapping[str, Any] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> Any:
+        """Imports as the builtin does, except `tensorflow`."""
+        if level or name.split(".")[0] != "tensorflow":
+            return builtins.__import__(name, globals_, locals_, fromlist or (), level)
+        module = self._found(name)
+        if not fromlist:
+            return self._api
+        for wanted in fromlist:
+            if wanted != "*":
+                _check_has(module, name, wanted)
+        return module
+
+    def _found(self, name: str) -> Any:
+        """Returns the module of this name.
+
+        Raises:
+          ModuleNotFoundError: there is none.
+        """
+        parts = name.split(".")[1:]
+        if parts[:2] == ["compat", "v1"]:
+            parts = parts[2:]
+        if parts and parts[0] in REAL:
+            return importlib.import_module(name)
+        found: Any = self._api
+        for part in parts:
+            try:
+                found = getattr(found, part)
+            except AttributeError as error:
+                raise ModuleNotFoundError(str(error)) from None
+        return found
+
+
+def _check_has(module: Any, name: str, wanted: str) -> None:
+    """Raises an error if `from name import wanted` would fail, with the reason."""
+    try:
+        getattr(module, wanted)
+    except AttributeError as error:
+        if isinstance(module, types.ModuleType) and name.split(".")[1:2] and "python" in name:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(f"{name}.{wanted}")
+                return
+        raise ImportError(str(error)) from None
+
+
+class ProgramFinder(importlib.abc.MetaPathFinder):
+    """Finds the modules of the program itself, so that they get its builtins."""
+
+    def __init__(self, imports: V1Imports, packages: Sequence[str] = ()) -> None:
+        """Installed packages count as parts of the program if they are listed."""
+        self._builtins = imports.builtins
+        self._packages = set(packages)
+        paths = sysconfig.get_paths()
+        ours = pathlib.Path(__file__).parents[1]
+        self._others = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+        self._others += [str(ours), str(ours.with_name("estimator_launch"))]
+
+    def find_spec(
+        self, name: str, path: Any = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Returns the spec of a module of the program; None for others."""
+        del target
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is None or not isinstance(spec.loader, importlib.machinery.SourceFileLoader):
+            return None
+        is_listed = name.split(".")[0] in self._packages
+        if not is_listed and self._is_installed(spec.loader.path):
+            return None
+        spec.loader = _Loader(name, spec.loader.path, self._builtins)
+        return spec
+
+    def _is_installed(self, path: str) -> bool:
+        parts = pathlib.Path(path).parts
+        if "site-packages" in parts or "dist-packages" in parts:
+            return True
+        return any(pathlib.Path(path).is_relative_to(other) for other in self._others)
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    def __init__(self, name: str, path: str, own_builtins: dict[str, Any]) -> None:
+        super().__init__(name, path)
+        self._builtins = own_builtins
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        vars(module)["__builtins__"] = self._builtins
+        super().exec_module(module)
+
+
+@contextlib.contextmanager
+def finding(finder: importlib.abc.MetaPathFinder) -> Iterator[None]:
+    """Has Python ask the finder before all others inside the block."""
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)

@@ -1,0 +1,148 @@
+"""Programs as they were written for TensorFlow 1.15 run as they are: `python -m estimator.compat`.
+
+Those in `programs/` are for this repository. Each runs in a process of its own, since flags, the v1
+behavior and tf-keras are for a whole process.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+pytestmark = pytest.mark.slow
+PROGRAMS = pathlib.Path(__file__).with_name("programs")
+DIGITS = "input_pipelines/mnist_5k/mnist_5k.npz"
+
+
+def run(name, *flags, **variables):
+    """Runs a program to its end; returns what it printed to stdout."""
+    done = subprocess.run(
+        [sys.executable, "-m", "estimator.compat", PROGRAMS / name, *flags],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def scalars(folder):
+    """The steps of each tag in a directory's event files, and its values."""
+    found = {}
+    for path in pathlib.Path(folder).glob("events*"):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                array = tf.make_ndarray(value.tensor) if value.HasField("tensor") else None
+                number = value.simple_value if array is None else array.item()
+                found.setdefault(value.tag, {})[event.step] = number
+    return found
+
+
+def test_mnist_with_a_tpu_estimator_and_tf_layers(tmp_path):
+    printed = run(
+        "mnist_tpu.py",
+        f"--data={DIGITS}",
+        f"--model_dir={tmp_path}",
+        f"--predict_file={tmp_path / 'digits.txt'}",
+        *("--batch_size=50", "--train_steps=60", "--iterations=30", "--eval_steps=20"),
+        "--num_shards=1",
+    )
+    results = dict(line.split(" = ") for line in printed.splitlines() if " = " in line)
+    assert int(results["global_step"]) == 60
+    assert results["accuracy"] == results["hits"]
+    assert float(results["accuracy"]) > 0.6
+    predictions = [line.split() for line in (tmp_path / "digits.txt").read_text().splitlines()]
+    with np.load(DIGITS) as arrays:
+        labels = arrays["test_labels"][:10]
+    right = sum(
+        int(number) == label for (number, _), label in zip(predictions, labels, strict=True)
+    )
+    assert right >= 5
+    names = [name for name, _ in tf.train.list_variables(str(tmp_path))]
+    assert {"conv2d/kernel", "dense/kernel", "dense_1/bias", "global_step"} <= set(names)
+
+
+def test_a_transformer_in_the_shape_of_bert(tmp_path):
+    run(
+        "bert_like.py",
+        f"--output_dir={tmp_path}",
+        *("--do_train", "--do_eval", "--do_predict", "--num_train_steps=12"),
+        *("--save_checkpoints_steps=6", "--iterations_per_loop=4", "--num_tpu_cores=1"),
+    )
+    lines = (tmp_path / "eval_results.txt").read_text().splitlines()
+    results = {name: float(value) for name, value in (line.split(" = ") for line in lines)}
+    assert set(results) == {"eval_accuracy", "eval_loss", "global_step", "loss"}
+    assert results["global_step"] == 12
+    rows = (tmp_path / "test_results.tsv").read_text().splitlines()
+    probabilities = np.array([line.split("\t") for line in rows], float)
+    assert probabilities.shape == (13, 2)
+    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-5)
+    checkpoint = tf.train.load_checkpoint(str(tmp_path))
+    shapes = checkpoint.get_variable_to_shape_map()
+    layer = "bert/encoder/layer_1/output"
+    assert shapes[f"{layer}/LayerNorm/gamma"] == shapes[f"{layer}/LayerNorm/gamma/adam_m"] == [16]
+    assert (tmp_path / "model.ckpt-6.index").exists()
+
+    # Features of another graph without a head, which starts from the checkpoint.
+    run(
+        "bert_like.py",
+        f"--output_dir={tmp_path / 'features'}",
+        f"--init_checkpoint={tmp_path / 'model.ckpt-12'}",
+        "--do_extract",
+    )
+    lines = (tmp_path / "features" / "features.txt").read_text().splitlines()
+    assert [line.split()[0] for line in lines] == ["1000", "1001", "1002", "1003", "1004"]
+    first = np.array([line.split()[1:] for line in lines], float)
+    # The last op is a layer_norm, so each row says which variables were loaded.
+    gamma = checkpoint.get_tensor(f"{layer}/LayerNorm/gamma")
+    beta = checkpoint.get_tensor(f"{layer}/LayerNorm/beta")
+    normal = (first - beta) / gamma
+    np.testing.assert_allclose(normal.mean(1), 0, atol=1e-4)
+    np.testing.assert_allclose(normal.std(1), 1, atol=1e-3)
+
+
+def test_a_resnet_with_host_call_summaries_and_bfloat16(tmp_path):
+    printed = run(
+        "resnet_host_call.py",
+        f"--data={DIGITS}",
+        f"--model_dir={tmp_path}",
+        f"--export_dir={tmp_path / 'export'}",
+        *("--train_steps=6", "--steps_per_eval=3", "--iterations_per_loop=3", "--num_cores=1"),
+        "--train_batch_size=16",
+    )
+    assert [line.split(" top_5")[0] for line in printed.splitlines()[:2]] == ["step 3", "step 6"]
+    events = scalars(tmp_path)
+    assert {tag for tag in events if tag.startswith("host/")} == {
+        "host/loss",
+        "host/learning_rate",
+        "host/entropy",
+    }
+    assert len(events["host/loss"]) == 6
+    assert max(events["host/learning_rate"].values()) == pytest.approx(0.05)
+    moving = tf.train.load_variable(str(tmp_path), "batch_normalization/moving_mean")
+    assert np.abs(moving).max() > 0
+    exported = printed.splitlines()[-1].removeprefix("exported ")
+    serve = tf.saved_model.load(exported).signatures["classify"]
+    assert serve(images=tf.zeros([2, 28, 28, 1]))["probabilities"].shape == [2, 10]
+
+
+def test_wide_and_deep_with_exporters_and_a_hook(tmp_path):
+    (tmp_path / "data").mkdir()
+    printed = run(
+        "wide_deep.py", f"--data_dir={tmp_path / 'data'}", f"--model_dir={tmp_path / 'm'}"
+    )
+    lines = printed.splitlines()
+    assert "hook saw 20 calls from 0 to 20" in lines
+    results = dict(line.split(": ") for line in lines if ": " in line)
+    assert results["global_step"] == "20"
+    assert float(results["accuracy"]) > float(results["accuracy_baseline"])
+    assert results["rate"] == results["prediction/mean"]
+    assert lines[-2:] == ["export best", "export latest"]
+    evaluated = scalars(tmp_path / "m" / "eval")["accuracy"]
+    assert list(evaluated) == [10, 20]

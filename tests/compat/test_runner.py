@@ -1,0 +1,210 @@
+"""`python -m estimator.compat` runs a script as Python does, with TensorFlow 1 in it."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from estimator.compat import script
+from estimator.compat.__main__ import _own
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def run(*arguments, cwd=ROOT, **variables):
+    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT), **variables}
+    env.pop("TF_USE_LEGACY_KERAS", None)
+    return subprocess.run(
+        [sys.executable, "-m", "estimator.compat", *map(str, arguments)],
+        env=env,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+FACTS = """
+    import json, os, sys
+    import collections
+    import numpy as np
+    import tensorflow as tf
+    import tensorflow.compat.v1 as same
+    import tensorflow.contrib.tpu as contrib_tpu
+    import neighbour
+    from tensorflow import keras, layers
+    from tensorflow.contrib.learn.python.learn import learn_runner
+    from tensorflow.python.ops import array_ops
+    from tensorflow.python.framework import ops
+
+    if __name__ == "__main__":
+        missing = []
+        for code in (
+            "tf.contrib.slim", "tf.contrib.layers.conv2", "tf.no_such_name",
+            "from tensorflow.contrib import seq2seq", "from tensorflow import nothing",
+            "import tensorflow.contrib.gan", "from tensorflow.contrib.tpu import TPUEstimatr",
+        ):
+            try:
+                exec(code)
+            except (AttributeError, ImportError) as error:
+                missing.append(f"{type(error).__name__}: {error}")
+        facts = dict(
+            argv=sys.argv,
+            file=__file__,
+            path=sys.path[0],
+            is_v1=tf is same and not tf.executing_eagerly(),
+            old_dimension=tf.placeholder(tf.float32, [3]).shape[0].value,
+            session=tf.Session().run(tf.constant(7)).item(),
+            one_shot=callable(tf.data.Dataset.range(3).make_one_shot_iterator),
+            keras=tf.keras.layers.Dense.__module__,
+            layers=layers.dense.__module__,
+            neighbour=neighbour.tf is tf and neighbour.__name__,
+            tpu=contrib_tpu.TPUEstimator.__module__,
+            same=tf.contrib.tpu.python.tpu.tpu_config.RunConfig is tf.estimator.tpu.RunConfig,
+            cross_shard=tf.tpu.CrossShardOptimizer.__module__,
+            real=sys.modules["tensorflow"] is not tf,
+            ops=ops.Graph is tf.Graph,
+            aliases=[np.float is float, collections.Mapping is not None, bool(np.bool(1))],
+            missing=missing,
+        )
+        print(json.dumps(facts))
+        sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.fixture(scope="module")
+def facts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("script")
+    (folder / "facts.py").write_text(textwrap.dedent(FACTS))
+    (folder / "neighbour.py").write_text(
+        "import tensorflow as tf\nfrom tensorflow import *\nSession\n"
+    )
+    done = run("--old-numpy", folder / "facts.py", "7", "--steps=3", "-m", "x")
+    assert done.returncode == 7, done.stderr
+    return folder, json.loads(done.stdout.splitlines()[-1])
+
+
+def test_arguments_paths_and_the_exit_code_are_the_scripts_own(facts):
+    folder, found = facts
+    assert found["argv"] == [str(folder / "facts.py"), "7", "--steps=3", "-m", "x"]
+    assert found["file"] == str(folder / "facts.py")
+    assert found["path"] == str(folder)
+
+
+def test_tensorflow_is_version_1_in_the_script_and_in_its_modules(facts):
+    _, found = facts
+    assert found["is_v1"]
+    assert found["old_dimension"] == 3
+    assert found["session"] == 7
+    assert found["one_shot"]
+    assert found["keras"].startswith("tf_keras")
+    assert found["layers"].startswith("tf_keras")
+    assert found["neighbour"] == "neighbour"
+    assert found["tpu"] == "estimator.estimators.tpu_estimator"
+    assert found["same"]
+    assert found["cross_shard"] == "estimator.optimizer.cross_shard"
+    assert found["real"]
+    assert found["ops"]
+
+
+def test_removed_names_of_numpy_and_python_are_supplied_on_demand(facts):
+    assert facts[1]["aliases"] == [True, True, True]
+
+
+def test_a_name_that_is_not_provided_is_an_error_with_the_way_out(facts):
+    expected = [
+        "AttributeError: tf.contrib.slim is not provided by estimator.compat. Install tf-slim, ",
+        "AttributeError: tf.contrib.layers.conv2 is not provided by estimator.compat. Did you mean "
+        "'conv2d'?",
+        "AttributeError: tf.no_such_name is not in the v1 API of TensorFlow 2.",
+        "ImportError: tf.contrib.seq2seq is not provided by estimator.compat. Use a `model_fn`",
+        "ImportError: tf.nothing is not in the v1 API of TensorFlow 2.",
+        "ModuleNotFoundError: tf.contrib.gan is not provided by estimator.compat. Install tensorf",
+        "ImportError: tf.contrib.tpu.TPUEstimatr is not provided by estimator.compat. Did you mean "
+        "'TPUEstimator'?",
+    ]
+    for found, start in zip(facts[1]["missing"], expected, strict=True):
+        assert found.startswith(start)
+
+
+def test_a_failing_module_of_tensorflow_2_ends_as_in_python(tmp_path):
+    (tmp_path / "program.py").write_text(
+        textwrap.dedent("""
+            import tensorflow as tf
+            from tensorflow_estimator.python.estimator import estimator
+
+            def fail():
+                is_ours = estimator.Estimator is tf.estimator.Estimator
+                raise KeyError(is_ours, tf.executing_eagerly())
+
+            if __name__ == "__main__":
+                print(__spec__ is not None or __package__)
+                fail()
+        """)
+    )
+    done = run("--no-v1-behavior", "-m", "program", cwd=tmp_path)
+    assert done.returncode == 1
+    lines = done.stderr[done.stderr.index("Traceback") :].splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[1] == f'  File "{tmp_path / "program.py"}", line 11, in <module>'
+    assert lines[-1] == "KeyError: (True, True)"
+    assert "runner.py" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("print 'x'", "program.py:1: this is Python 2 (a print statement): \"print 'x'\". Convert"),
+        (
+            "try:\n  f()\nexcept KeyError, e:\n  pass",
+            "program.py:3: this is Python 2 (`except X, e",
+        ),
+        ("x = 0777", "program.py:1: this is Python 2 (an octal or long number)"),
+        ("raise ValueError, 'x'", "program.py:1: this is Python 2 (`raise X, message`)"),
+        ("if 1 <> 2: pass", "program.py:1: this is Python 2 (the operator `<>`)"),
+        ("exec 'x' in {}", "program.py:1: this is Python 2 (an exec statement)"),
+    ],
+)
+def test_python_2_is_named_with_its_line(tmp_path, source, message):
+    path = tmp_path / "program.py"
+    path.write_text(source)
+    with pytest.raises(script.ScriptError) as caught:
+        script.compile_script(str(path))
+    assert message in str(caught.value)
+
+
+def test_another_syntax_error_stays_one(tmp_path):
+    (tmp_path / "program.py").write_text("def f(:\n")
+    with pytest.raises(SyntaxError):
+        script.compile_script(str(tmp_path / "program.py"))
+
+
+def test_what_is_not_there_is_said_without_a_traceback(tmp_path):
+    done = run("no_such_script.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert (
+        done.stderr == f"estimator.compat: There is no script 'no_such_script.py' in {tmp_path}.\n"
+    )
+    with pytest.raises(script.ScriptError, match="no module 'no_such_module' of Python code"):
+        script.find_script("no_such_module", is_module=True)
+    with pytest.raises(script.ScriptError, match="no module 'sys' of Python code"):
+        script.find_script("sys", is_module=True)
+
+
+@pytest.mark.parametrize(
+    ("argv", "count"),
+    [
+        (["a.py", "-m", "x"], 1),
+        (["--old-numpy", "a.py", "--old-numpy"], 2),
+        (["--v1-package", "t2t", "a.py", "b.py"], 3),
+        (["--no-v1-behavior", "-m", "a.b", "--flag"], 3),
+        (["--v1-package=t2t", "-m", "a"], 3),
+    ],
+)
+def test_options_end_at_the_script(argv, count):
+    assert _own(argv) == argv[:count]
