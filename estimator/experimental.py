@@ -1,6 +1,7 @@
 """The names of `tf.estimator.experimental`."""
 
 from estimator.canned.logit_fns import dnn_logit_fn_builder, linear_logit_fn_builder
+from estimator.canned.rnn import RNNClassifier, RNNEstimator
 from estimator.export import build_raw_supervised_input_receiver_fn
 from estimator.hooks.early_stopping import (
     make_early_stopping_hook,
@@ -15,6 +16,8 @@ from estimator.model.logits import call_logit_fn
 
 __all__ = [
     "InMemoryEvaluatorHook",
+    "RNNClassifier",
+    "RNNEstimator",
     "build_raw_supervised_input_receiver_fn",
     "call_logit_fn",
     "dnn_logit_fn_builder",

@@ -42,8 +42,6 @@ EMBEDDING = "it distributes tables over the cores of a TPU"
 WITHOUT = {
     "KMeans": READY_MADE,
     "LinearSDCA": READY_MADE,
-    "RNNClassifier": READY_MADE,
-    "RNNEstimator": READY_MADE,
     "tpu.experimental": EMBEDDING,
     "tpu.experimental.EmbeddingConfigSpec": EMBEDDING,
 }

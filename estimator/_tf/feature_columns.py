@@ -18,8 +18,8 @@ def is_column(value: Any) -> bool:
 
 
 def is_dense(column: Any) -> bool:
-    """Returns whether a column gives a dense tensor; others need an indicator or embedding."""
-    return isinstance(column, _fc.DenseColumn)
+    """Returns whether a column gives numbers; others need an indicator or embedding."""
+    return isinstance(column, _fc.DenseColumn | _fc.SequenceDenseColumn)
 
 
 def is_embedding(column: Any) -> bool:
@@ -28,8 +28,8 @@ def is_embedding(column: Any) -> bool:
 
 
 def is_sequence(column: Any) -> bool:
-    """Returns whether a column gives several values in order, which no canned model takes."""
-    if is_dense(column):
+    """Returns whether a column gives several values in order, which only an RNN can use."""
+    if isinstance(column, _fc.DenseColumn):
         column = getattr(column, "categorical_column", column)
         return isinstance(column, _fc.SequenceCategoricalColumn)
     return isinstance(column, _fc.SequenceDenseColumn | _fc.SequenceCategoricalColumn)
@@ -75,6 +75,19 @@ class ColumnInput:
 
     def dense(self, column: Any) -> tf.Tensor:
         """Returns a dense column's values: [batch size, number of values]."""
+        self._create_variables(column)
+        values = column.get_dense_tensor(self._cache, self._state)
+        size = column.variable_shape.num_elements()
+        return tf.reshape(values, [tf.shape(values)[0], size])
+
+    def sequence(self, column: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns a column's values, [batch size, time, number of values], and the lengths."""
+        self._create_variables(column)
+        values, lengths = column.get_sequence_dense_tensor(self._cache, self._state)
+        size = column.variable_shape.num_elements()
+        return tf.reshape(values, tf.concat([tf.shape(values)[:2], [size]], 0)), lengths
+
+    def _create_variables(self, column: Any) -> None:
         if hasattr(column, "create_state"):
             column.create_state(self._state)
         shared = getattr(column, "shared_embedding_column_creator", None)
@@ -83,9 +96,6 @@ class ColumnInput:
             top = V1.VariableScope(reuse=V1.AUTO_REUSE, name="")
             with V1.variable_scope(top, auxiliary_name_scope=False):
                 _ = shared.embedding_weights
-        values = column.get_dense_tensor(self._cache, self._state)
-        size = column.variable_shape.num_elements()
-        return tf.reshape(values, [tf.shape(values)[0], size])
 
     def weighted_sum(self, column: Any, units: int, combiner: str) -> tf.Tensor:
         """Returns a column's part of a linear model: [batch size, units]."""

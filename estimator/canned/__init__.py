@@ -8,6 +8,7 @@ from estimator.canned.combined import (
 )
 from estimator.canned.dnn import DNNClassifier, DNNEstimator, DNNRegressor
 from estimator.canned.linear import LinearClassifier, LinearEstimator, LinearRegressor
+from estimator.canned.rnn import RNNClassifier, RNNEstimator
 
 __all__ = [
     "BaselineClassifier",
@@ -22,4 +23,6 @@ __all__ = [
     "LinearClassifier",
     "LinearEstimator",
     "LinearRegressor",
+    "RNNClassifier",
+    "RNNEstimator",
 ]

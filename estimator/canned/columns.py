@@ -15,7 +15,12 @@ V1 = tf.compat.v1
 
 
 def checked_columns(
-    argument: str, columns: Any, *, only_dense: bool, keeps_slashes: bool = False
+    argument: str,
+    columns: Any,
+    *,
+    only_dense: bool,
+    keeps_slashes: bool = False,
+    sequences: bool = False,
 ) -> list[Any]:
     """Returns the columns by name; raises an error unless a model can use them.
 
@@ -24,6 +29,7 @@ def checked_columns(
       columns: the columns.
       only_dense: whether they must give numbers; a linear model also takes categories.
       keeps_slashes: see `build_dense_input`.
+      sequences: whether they must be of sequences; otherwise none may be.
     """
     if _tf.is_column(columns):
         columns = [columns]
@@ -33,7 +39,7 @@ def checked_columns(
     if not columns:
         raise ValueError(f"`{argument}` ([]) must have at least one feature column.")
     for column in columns:
-        _check_column(argument, column, only_dense)
+        _check_column(argument, column, only_dense, sequences)
     names = [column.name for column in columns]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -56,17 +62,22 @@ def checked_columns(
     return columns
 
 
-def _check_column(argument: str, column: Any, only_dense: bool) -> None:
+def _check_column(argument: str, column: Any, only_dense: bool, sequences: bool) -> None:
     if not _tf.is_column(column):
         raise WrongTypeError(
             f"`{argument}` holds {column!r}, which is not a feature column. Make one with a "
             "function of tf.feature_column, such as numeric_column(key)."
         )
-    if _tf.is_sequence(column):
+    if sequences and not _tf.is_sequence(column):
         raise ValueError(
-            f"`{argument}` has the column {column.name!r} of sequences, whose order this model "
-            "cannot use. Replace the sequence column by one without a sequence, such as "
-            "categorical_column_with_identity or numeric_column."
+            f"`{argument}` has the column {column.name!r}, which is not one of sequences. Make it "
+            "with a function such as tf.feature_column.sequence_numeric_column."
+        )
+    if not sequences and _tf.is_sequence(column):
+        raise ValueError(
+            f"`{argument}` has the column {column.name!r} of sequences, whose order only the "
+            "`sequence_feature_columns` of an RNN can use. Replace it by one without a sequence, "
+            "such as categorical_column_with_identity or numeric_column."
         )
     if only_dense and not _tf.is_dense(column):
         raise ValueError(
@@ -77,7 +88,12 @@ def _check_column(argument: str, column: Any, only_dense: bool) -> None:
 
 
 def build_dense_input(
-    columns: Sequence[Any], features: Any, *, keeps_slashes: bool, partitioner: Any
+    columns: Sequence[Any],
+    features: Any,
+    *,
+    keeps_slashes: bool = False,
+    partitioner: Any = None,
+    scope: str = "input_from_feature_columns/input_layer",
 ) -> tf.Tensor:
     """Returns the values of dense columns, side by side: [batch size, number of values].
 
@@ -86,15 +102,37 @@ def build_dense_input(
       features: a dict of the features.
       keeps_slashes: whether a slash in a column's name is also one in those of its variables.
       partitioner: of the columns' variables; None for that of the current variable scope.
+      scope: the variable scope.
     """
     column_input = _input_of(columns, features, keeps_slashes=keeps_slashes)
-    scope = "input_from_feature_columns/input_layer"
     with V1.variable_scope(scope, reuse=V1.AUTO_REUSE, partitioner=partitioner):
         values = []
         for column in columns:
             with tf.control_dependencies(_build_checks(column_input, column)):
                 values.append(column_input.dense(column))
         return tf.concat(values, -1)
+
+
+def build_sequence_input(columns: Sequence[Any], features: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the values of columns of sequences, [batch size, time, values], and the lengths."""
+    column_input = _input_of(columns, features)
+    sequences = []
+    for column in columns:
+        takes_numbers = not hasattr(column, "categorical_column")
+        if takes_numbers and not isinstance(features[column.key], tf.SparseTensor):
+            raise WrongTypeError(
+                f"The feature {column.key!r}, which the column {column.name!r} needs, must be a "
+                "tf.sparse.SparseTensor: how many values it has is the length of the sequence. "
+                "Convert it with tf.sparse.from_dense, or RaggedTensor.to_sparse."
+            )
+        in_scope = V1.variable_scope("sequence_features", reuse=V1.AUTO_REUSE)
+        with in_scope, tf.control_dependencies(_build_checks(column_input, column)):
+            sequences.append(column_input.sequence(column))
+    values, lengths = zip(*sequences, strict=True)
+    message = "The sequences of an example must have the same length in all columns."
+    checks = [V1.debugging.assert_equal(lengths[0], n, message=message) for n in lengths[1:]]
+    with tf.control_dependencies(checks):
+        return tf.concat(values, -1), tf.identity(lengths[0])
 
 
 def build_linear_logits(

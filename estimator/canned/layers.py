@@ -34,7 +34,7 @@ class HiddenLayers:
         updates: list[tf.Operation] = []
         for i, units in enumerate(self.units):
             with V1.variable_scope(f"hiddenlayer_{i}", reuse=V1.AUTO_REUSE):
-                net = self.activation(_dense(net, units))
+                net = self.activation(build_dense_layer(net, units))
                 if self.dropout and is_training:
                     net = tf.nn.dropout(net, self.dropout)
                 if self.batch_norm:
@@ -43,7 +43,7 @@ class HiddenLayers:
                     updates += more
             _summarize(f"hiddenlayer_{i}", net)
         with V1.variable_scope("logits", reuse=V1.AUTO_REUSE):
-            logits = _dense(net, num_logits)
+            logits = build_dense_layer(net, num_logits)
         _summarize("logits", logits)
         return logits, updates
 
@@ -56,7 +56,8 @@ def _summarize(layer: str, values: tf.Tensor) -> None:
         V1.summary.histogram(f"{name}/activation", values)
 
 
-def _dense(net: tf.Tensor, units: int) -> tf.Tensor:
+def build_dense_layer(net: tf.Tensor, units: int) -> tf.Tensor:
+    """Returns `units` values for each vector of `net`, whose last dimension is static."""
     kernel = V1.get_variable(
         "kernel", [net.shape[-1], units], initializer=V1.glorot_uniform_initializer()
     )

@@ -124,7 +124,13 @@ def _build_steps(parts: Sequence[Part]) -> Callable[[tf.Tensor], tf.Operation]:
         for part in parts:
             is_first = part is parts[0]
             variables = [*V1.trainable_variables(f"{part.name}/"), *(shared if is_first else ())]
-            optimizer = _make_optimizer(part, is_first=is_first)
+            optimizer = make_optimizer(
+                part.optimizer,
+                part.argument,
+                part.learning_rate,
+                part.form,
+                counts_itself=not is_first,
+            )
             with _slots_scope(part.name) if part.form.scopes_slots else contextlib.nullcontext():
                 steps.append(build_minimize(loss, optimizer, variables, None))
         with tf.control_dependencies(steps):
@@ -141,15 +147,21 @@ def _slots_scope(name: str) -> Iterator[None]:
         yield
 
 
-def _make_optimizer(part: Part, *, is_first: bool) -> Any:
-    given = part.optimizer
+def make_optimizer(
+    given: str | Callable[[], Any],
+    argument: str,
+    learning_rate: float,
+    form: Form,
+    *,
+    counts_itself: bool = False,
+) -> Any:
+    """Returns the optimizer for a graph; see `Part`, `Form` and `checked_optimizer`."""
     if isinstance(given, str):
-        make = part.form.make_optimizer
-        return make(given, part.learning_rate, counts_itself=not is_first)
+        return form.make_optimizer(given, learning_rate, counts_itself=counts_itself)
     made = given()
     if not _is_optimizer(made):
         raise WrongTypeError(
-            f"`{part.argument}` ({given!r}) returned {made!r}; it must return an optimizer."
+            f"`{argument}` ({given!r}) returned {made!r}; it must return an optimizer."
         )
     return made
 
@@ -158,7 +170,7 @@ def _is_optimizer(value: Any) -> bool:
     return not isinstance(value, type) and callable(getattr(value, "apply_gradients", None))
 
 
-def _checked_optimizer(argument: str, optimizer: Any) -> str | Callable[[], Any]:
+def checked_optimizer(argument: str, optimizer: Any) -> str | Callable[[], Any]:
     """Returns the name, or what returns the optimizer in each graph; raises an error for others."""
     if isinstance(optimizer, str):
         check_choice(argument, optimizer, NAMED)
@@ -199,7 +211,7 @@ def linear_part(
     """
     columns = checked_columns(f"{prefix}feature_columns", columns, only_dense=False)
     argument = f"{prefix}optimizer"
-    optimizer = _checked_optimizer(argument, optimizer)
+    optimizer = checked_optimizer(argument, optimizer)
     check_choice(f"{prefix}sparse_combiner", combiner, ("sum", "mean", "sqrtn"))
 
     def build(
@@ -234,7 +246,7 @@ def dnn_part(
     name, slashes = f"{prefix}feature_columns", form.keeps_slashes
     columns = checked_columns(name, columns, only_dense=True, keeps_slashes=slashes)
     argument = f"{prefix}optimizer"
-    optimizer = _checked_optimizer(argument, optimizer)
+    optimizer = checked_optimizer(argument, optimizer)
     activation, dropout, batch_norm = layers
     hidden = HiddenLayers(
         _checked_units(f"{prefix}hidden_units", units),
@@ -255,7 +267,7 @@ def dnn_part(
 
 def baseline_part(optimizer: Any, form: Form) -> Part:
     """A model of the labels alone: the same logits for all examples."""
-    optimizer = _checked_optimizer("optimizer", optimizer)
+    optimizer = checked_optimizer("optimizer", optimizer)
 
     def build(
         features: Any, units: int, is_training: bool, partitioner: Any

@@ -10,6 +10,8 @@ V1 = tf.compat.v1
 FC = tf.feature_column
 X = FC.numeric_column("x", [2])
 COLOR = FC.categorical_column_with_vocabulary_list("color", ["red", "green"])
+VALUES = FC.sequence_numeric_column("values")
+RNN = est.experimental.RNNClassifier
 ONE_DEEP = {"dnn_feature_columns": [X], "dnn_hidden_units": [3]}
 
 SEQUENCE = FC.sequence_categorical_column_with_hash_bucket("words", 5)
@@ -59,7 +61,7 @@ CASES = {
     ),
     "a sequence in a linear model": (
         lambda: est.LinearClassifier([SEQUENCE]),
-        "has the column 'words' of sequences, whose order this model cannot use",
+        "has the column 'words' of sequences, whose order only the `sequence_feature_columns`",
         "categorical_column_with_identity",
     ),
     "a sequence in a deep model": (
@@ -126,6 +128,66 @@ CASES = {
     "head of a deep model": (lambda: est.DNNEstimator("head", [3], [X]), "`head` ('head')"),
     "head of both": (lambda: est.DNNLinearCombinedEstimator("head"), "`head` ('head')"),
     "label_dimension": (lambda: est.DNNRegressor([3], [X], label_dimension=0), "(0) must be at"),
+    "no sequence": (
+        lambda: RNN([X], units=[3]),
+        "`sequence_feature_columns` has the column 'x', which is not one of sequences",
+        "sequence_numeric_column",
+    ),
+    "no sequences": (lambda: RNN([], units=[3]), "`sequence_feature_columns` ([]) must have"),
+    "sequences of categories": (
+        lambda: RNN([SEQUENCE], units=[3]),
+        "`sequence_feature_columns` has the column 'words', which gives categories",
+    ),
+    "a sequence as context": (
+        lambda: RNN([VALUES], [VALUES], units=[3]),
+        "`context_feature_columns` has the column 'values' of sequences",
+    ),
+    "units": (lambda: RNN([VALUES]), "`units` (None) must be a list of integers"),
+    "a unit": (lambda: RNN([VALUES], units=[3, "4"]), "`units` ('4') must be an integer"),
+    "no units": (lambda: RNN([VALUES], units=[]), "`units` ([]) must have at least one layer"),
+    "cell type": (
+        lambda: RNN([VALUES], units=[3], cell_type="ltsm"),
+        "`cell_type` ('ltsm') is unknown. Did you mean 'lstm'?",
+    ),
+    "cell type is a number": (
+        lambda: RNN([VALUES], units=[3], cell_type=3),
+        "`cell_type` (3) must be one of 'simple_rnn'",
+    ),
+    "cells and units": (
+        lambda: RNN([VALUES], units=[3], rnn_cell_fn=list),
+        "`rnn_cell_fn` is given together with `units` or `cell_type`",
+    ),
+    "cells are no function": (
+        lambda: RNN([VALUES], rnn_cell_fn="lstm"),
+        "`rnn_cell_fn` ('lstm') must be a function",
+    ),
+    "cells with an argument": (
+        lambda: RNN([VALUES], rnn_cell_fn=lambda units: units),
+        "`rnn_cell_fn` takes arguments (units)",
+    ),
+    "return_sequences": (
+        lambda: RNN([VALUES], units=[3], return_sequences=1),
+        "`return_sequences` (1) must be True or False",
+    ),
+    "sequence_mask": (
+        lambda: RNN([VALUES], units=[3], return_sequences=True, sequence_mask=3),
+        "`sequence_mask` (3) must be the name of a feature",
+    ),
+    "classes of sequences": (lambda: RNN([VALUES], units=[3], n_classes=1), "`n_classes` (1) must"),
+    "optimizer of an RNN": (lambda: RNN([VALUES], units=[3], optimizer="sgdd"), "`optimizer` ('sg"),
+    "head of an RNN": (
+        lambda: est.experimental.RNNEstimator("head", [VALUES], units=[3]),
+        "`head` ('head') must be an estimator.Head",
+    ),
+    "head of steps": (
+        lambda: est.experimental.RNNEstimator(
+            est.MultiHead([est.BinaryClassHead(name="one")]),
+            [VALUES],
+            units=[3],
+            return_sequences=True,
+        ),
+        "cannot be used with `return_sequences`: a MultiHead",
+    ),
     "head": (lambda: est.LinearEstimator("head", [X]), "`head` ('head') must be an estimator.Head"),
 }
 
@@ -201,3 +263,62 @@ def test_ids_that_a_column_replaces_or_ignores_are_no_error():
     columns = [embedding("id", default_value=0), FC.indicator_column(IDS)]
     logits = logits_of(est.DNNClassifier([3], columns), [[9], [6]])
     np.testing.assert_array_equal(logits[0], logits[1])
+
+
+def sequence(*values):
+    """One sequence, outside of any graph."""
+    indices = [[0, i] for i in range(len(values))]
+    return tf.compat.v1.SparseTensorValue(indices, np.float32(values), [1, len(values)])
+
+
+SPARSE = sequence(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("features", "label", "settings", "message"),
+    [
+        ({}, [[1]], {}, "column 'values' needs the feature 'values', which is not among"),
+        ({"values": [[1.0, 2.0]]}, [[1]], {}, "'values' needs, must be a tf.sparse.SparseTensor"),
+        ({"values": SPARSE}, [1], {"return_sequences": True}, r"labels have shape \(1,\); with"),
+        (
+            {"values": SPARSE, "sequence_mask": [True]},
+            [[1, 0]],
+            {"return_sequences": True},
+            r"The mask, feature 'sequence_mask', has shape \(1,\)",
+        ),
+        (
+            {"values": SPARSE},
+            [[1]],
+            {"units": None, "rnn_cell_fn": lambda: 3},
+            "`rnn_cell_fn` gave 3, which is not an RNN cell",
+        ),
+    ],
+)
+def test_an_rnn_names_the_feature_or_the_argument(features, label, settings, message, tmp_path):
+    def input_fn():
+        return tf.data.Dataset.from_tensors(({"x": [1.0], **features}, np.int64(label)))
+
+    settings = {"units": [3], **settings}
+    with (
+        RNN([VALUES], model_dir=str(tmp_path), **settings) as model,
+        pytest.raises(ValueError, match=message),
+    ):
+        model.train(input_fn, steps=1)
+
+
+def test_sequences_of_two_lengths_are_an_error_that_says_so(tmp_path):
+    columns = [VALUES, FC.sequence_numeric_column("more")]
+    example = tf.train.Example()
+    example.features.feature["values"].float_list.value.extend([1, 2])
+    example.features.feature["more"].float_list.value.extend([1, 2, 3])
+    spec = FC.make_parse_example_spec(columns)
+
+    def input_fn():
+        data = tf.data.Dataset.from_tensors([example.SerializeToString()])
+        return data.map(lambda examples: (tf.io.parse_example(examples, spec), [[1]]))
+
+    with (
+        RNN(columns, units=[3], model_dir=str(tmp_path)) as model,
+        pytest.raises(tf.errors.InvalidArgumentError, match="must have the same length in"),
+    ):
+        model.train(input_fn, steps=1)

@@ -98,7 +98,7 @@ INTERNALS = {
         f"{_COLUMNS}:_create_categorical_column_weighted_sum",
     ),
     "is_column": (f"{_COLUMNS}:fc_types.FeatureColumn",),
-    "is_dense": (f"{_COLUMNS}:DenseColumn",),
+    "is_dense": (f"{_COLUMNS}:DenseColumn", f"{_COLUMNS}:SequenceDenseColumn"),
     "is_embedding": (f"{_COLUMNS}:EmbeddingColumn",),
     "is_sequence": (
         f"{_COLUMNS}:SequenceDenseColumn",

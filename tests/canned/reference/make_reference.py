@@ -5,7 +5,8 @@ Run it from the repository's root, with the Python of an environment that has Te
     python -m tests.canned.reference.make_reference
 
 `models.npz` has each model's variables, before and after training. `models.json` has its
-evaluation and its first predictions. `v1_models` are those of `tf.compat.v1.estimator`.
+evaluation and its first predictions. `v1_models` are those of `tf.compat.v1.estimator`, and
+`experimental` those of `tf.estimator.experimental`. Names on the command line choose files.
 """
 
 from __future__ import annotations
@@ -13,28 +14,30 @@ from __future__ import annotations
 import itertools
 import json
 import pathlib
+import sys
 import tempfile
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tests.canned import model_cases
+from tests.canned import experimental_cases, model_cases
 
 
-def record(est: Any, name: str, case: model_cases.Case) -> tuple[dict[str, Any], dict[str, Any]]:
+def record(est: Any, name: str, case: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains, evaluates and predicts with one model."""
     with tempfile.TemporaryDirectory() as model_dir:
         config = tf.estimator.RunConfig(tf_random_seed=1, save_summary_steps=None)
         model = case.make(est, model_dir=model_dir, config=config)
-        model.train(model_cases.input_fn(case.label), steps=model_cases.NUM_STEPS)
+        train_input_fn, eval_input_fn = inputs_of(case)
+        model.train(train_input_fn, steps=model_cases.NUM_STEPS)
         arrays = {
             f"{name}/{step}/{key}": value
             for step in (0, model_cases.NUM_STEPS)
             for key, value in model_cases.read_variables(model_dir, step).items()
         }
-        evaluation = model.evaluate(model_cases.eval_input_fn(case.label))
-        predictions = model.predict(model_cases.eval_input_fn(case.label))
+        evaluation = model.evaluate(eval_input_fn)
+        predictions = model.predict(eval_input_fn)
         rows = list(itertools.islice(predictions, 3))
     return arrays, {
         "evaluation": {key: float(value) for key, value in evaluation.items()},
@@ -42,12 +45,19 @@ def record(est: Any, name: str, case: model_cases.Case) -> tuple[dict[str, Any],
     }
 
 
+def inputs_of(case: Any) -> tuple[Any, Any]:
+    """Returns the `input_fn`s to train and to evaluate."""
+    if isinstance(case, model_cases.Case):
+        return model_cases.input_fn(case.label), model_cases.eval_input_fn(case.label)
+    return case.input_fn(repeats=True), case.input_fn(repeats=False)
+
+
 def plain(value: Any) -> Any:
     """Returns an array as lists of numbers or strings."""
     return np.asarray(value).astype(str if value.dtype == object else value.dtype).tolist()
 
 
-def write(stem: str, est: Any, cases: dict[str, model_cases.Case]) -> None:
+def write(stem: str, est: Any, cases: dict[str, Any]) -> None:
     """Records some cases in the files of this name."""
     arrays: dict[str, np.ndarray] = {}
     results = {}
@@ -59,6 +69,12 @@ def write(stem: str, est: Any, cases: dict[str, model_cases.Case]) -> None:
     (folder / f"{stem}.json").write_text(json.dumps(results, indent=0) + "\n")
 
 
+FILES = {
+    "models": (tf.estimator, model_cases.CASES),
+    "v1_models": (tf.compat.v1.estimator, model_cases.V1_CASES),
+    "experimental": (tf.estimator, experimental_cases.CASES),
+}
+
 if __name__ == "__main__":
-    write("models", tf.estimator, model_cases.CASES)
-    write("v1_models", tf.compat.v1.estimator, model_cases.V1_CASES)
+    for stem in sys.argv[1:] or FILES:
+        write(stem, *FILES[stem])

@@ -1,0 +1,140 @@
+"""Recurrent models beside the reference: cells of one's own, steps, masks, empty sequences."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator as est
+from tests.canned import experimental_cases as cases
+
+LABELS = cases.SEQUENCE_LABELS
+Classifier = est.experimental.RNNClassifier
+
+
+def changed(label, change, *, repeats=True):
+    """Batches whose features and labels `change` has made others of."""
+    return lambda: cases.sequence_input_fn(label, repeats=repeats)().map(change)
+
+
+def trained(model_dir, input_fn, make=Classifier, loop=5, **settings):
+    """A model after six steps."""
+    config = est.RunConfig(iterations_per_loop=loop, tf_random_seed=1, save_summary_steps=None)
+    settings = {"config": config, "units": [4], **settings}
+    model = make(
+        sequence_feature_columns=cases.sequence_columns(), model_dir=str(model_dir), **settings
+    )
+    model.train(input_fn, steps=6)
+    return model
+
+
+def cells():
+    return [tf.keras.layers.GRUCell(4), tf.keras.layers.LSTMCell(3)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rnn_cell_fn": cells, "units": None},
+        {"cell_type": tf.keras.layers.LSTMCell, "context_feature_columns": cases.context_columns()},
+    ],
+    ids=["function", "class"],
+)
+def test_cells_of_ones_own_train_on_two_replicas(settings, tmp_path):
+    config = est.RunConfig(strategy="mirrored", num_replicas=2, iterations_per_loop=4)
+    train, evaluate = (cases.sequence_input_fn("two", repeats=r) for r in (True, False))
+    with trained(tmp_path, train, config=config, optimizer="Adam", **settings) as model:
+        before = model.evaluate(evaluate)["average_loss"]
+        model.train(train, steps=24)
+        assert model.evaluate(evaluate)["average_loss"] < before
+        name = "gru_cell" if "rnn_cell_fn" in settings else "lstm_cell"
+        assert any(f"/{name}/recurrent_kernel" in v for v in model.get_variable_names())
+
+
+def to_sparse(features, labels):
+    words = features["words"]
+    values = tf.gather_nd(labels, words.indices)
+    return features, tf.SparseTensor(words.indices, values, words.dense_shape)
+
+
+def masked_by_hand(features, labels):
+    mask = tf.not_equal(tf.sparse.to_dense(features["words"]), "")
+    return {**features, "sequence_mask": mask}, labels
+
+
+def padding_changed(features, labels):
+    mask = tf.not_equal(tf.sparse.to_dense(features["words"]), "")
+    return features, tf.where(mask, labels, 1 - labels)
+
+
+def test_only_steps_that_are_no_padding_count(tmp_path):
+    settings = {"return_sequences": True, "cell_type": "gru"}
+    steps = cases.sequence_input_fn("two_steps", repeats=True)
+    with trained(tmp_path / "steps", steps, **settings) as model:
+        expected = model.get_variable_value("rnn_model/logits/kernel")
+        result = model.evaluate(cases.sequence_input_fn("two_steps", repeats=False))
+        rows = list(model.predict(cases.sequence_input_fn("two_steps", repeats=False)))
+    is_step = cases.SEQUENCES["words"] != ""
+    assert result["label/mean"] == pytest.approx(LABELS["two_steps"][is_step].mean())
+    np.testing.assert_array_equal([row["sequence_mask"] for row in rows], is_step)
+    assert rows[0]["logits"].shape == (5, 1)
+    for change in (to_sparse, masked_by_hand, padding_changed):
+        with trained(tmp_path / change.__name__, changed("two_steps", change), **settings) as model:
+            found = model.get_variable_value("rnn_model/logits/kernel")
+        np.testing.assert_allclose(found, expected, rtol=1e-5, err_msg=change.__name__)
+
+
+def first_step_only(features, labels):
+    mask = tf.one_hot(tf.zeros([tf.shape(labels)[0]], tf.int32), cases.NUM_TIMES) > 0
+    return {**features, "mine": mask}, labels
+
+
+def test_a_mask_of_ones_own_says_which_steps_count(tmp_path):
+    settings = {"return_sequences": True, "sequence_mask": "mine", "loop": 1}
+    with trained(tmp_path, changed("two_steps", first_step_only), **settings) as model:
+        result = model.evaluate(changed("two_steps", first_step_only, repeats=False))
+    assert result["label/mean"] == pytest.approx(LABELS["two_steps"][:, 0].mean())
+
+
+def without_steps(features, labels):
+    def empty(sequences):
+        shape = tf.stack([sequences.dense_shape[0], 0])
+        return tf.SparseTensor(tf.zeros([0, 2], tf.int64), sequences.values[:0], shape)
+
+    return {
+        **features,
+        "words": empty(features["words"]),
+        "values": empty(features["values"]),
+    }, labels
+
+
+def test_any_head_predicts_from_empty_sequences(tmp_path):
+    def make(**settings):
+        return est.experimental.RNNEstimator(est.PoissonRegressionHead(), **settings)
+
+    positive = changed("number", lambda features, labels: (features, tf.abs(labels)))
+    with trained(tmp_path, positive, make) as model:
+        rows = list(model.predict(changed("number", without_steps, repeats=False)))
+        bias = model.get_variable_value("rnn_model/logits/bias")
+    np.testing.assert_allclose([row["logits"][0] for row in rows], bias[0], rtol=1e-6)
+
+
+def test_a_head_for_each_step_is_exported(tmp_path):
+    columns = [*cases.sequence_columns(), tf.feature_column.numeric_column("x", [2])]
+    receiver_fn = est.export.build_parsing_serving_input_receiver_fn(
+        tf.feature_column.make_parse_example_spec(columns)
+    )
+
+    def make(**settings):
+        head = est.MultiClassHead(5, name="steps")
+        return est.experimental.RNNEstimator(head, return_sequences=True, **settings)
+
+    steps = cases.sequence_input_fn("five_steps", repeats=True)
+    with trained(tmp_path / "model", steps, make) as model:
+        path = model.export_saved_model(str(tmp_path / "export"), receiver_fn)
+    example = tf.train.Example()
+    features = example.features.feature
+    features["words"].bytes_list.value.extend([b"ant", b"bee"])
+    features["values"].float_list.value.extend([1.0, 2.0])
+    features["x"].float_list.value.extend([1.0, 2.0])
+    predict = tf.saved_model.load(path.decode()).signatures["predict"]
+    assert predict(tf.constant([example.SerializeToString()]))["class_ids"].shape == (1, 2, 1)
