@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from estimator.estimators.estimator import Estimator
     from estimator.estimators.extra_metrics import add_metrics
     from estimator.export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
+    from estimator.export.predictor import make_predictor
     from estimator.heads import (
         BinaryClassHead,
         Head,
@@ -136,6 +137,7 @@ _HOMES = {
     "inputs": "inputs",
     "install": "compat.installation",
     "keras": "keras",
+    "make_predictor": "export.predictor",
     "parse_tf_config": "config.cluster",
     "regressor_parse_example_spec": "input.example_specs",
     "tpu": "tpu",
@@ -204,6 +206,7 @@ __all__ = [
     "inputs",
     "install",
     "keras",
+    "make_predictor",
     "parse_tf_config",
     "regressor_parse_example_spec",
     "tpu",

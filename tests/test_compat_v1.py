@@ -24,6 +24,7 @@ def test_its_names_are_those_of_the_library():
         "compat",
         "install",
         "keras",  # tf.keras.estimator had it.
+        "make_predictor",
         "parse_tf_config",
         "uninstall",
     }

@@ -1,0 +1,215 @@
+"""`make_predictor`: calls a SavedModel's signature again and again, in one session."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.config.checks import WrongTypeError, did_you_mean
+
+_V1 = tf.compat.v1
+_DEFAULT = _V1.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+_SERVE = _V1.saved_model.tag_constants.SERVING
+
+
+def make_predictor(
+    source: Any,
+    serving_input_receiver_fn: Callable | None = None,
+    *,
+    signature: str = _DEFAULT,
+    checkpoint_path: str | None = None,
+    session_config: tf.compat.v1.ConfigProto | None = None,
+) -> Predictor:
+    """Loads a model for many small predictions: a call takes and returns dicts of arrays.
+
+    Args:
+      source: the directory of a SavedModel, or one whose newest export it is to be; or an
+        Estimator.
+      serving_input_receiver_fn: for an Estimator, what the arrays are fed to.
+      signature: the name of the signature to call.
+      checkpoint_path: for an Estimator, the checkpoint; None for the newest.
+      session_config: the configuration of the session.
+
+    Returns:
+      A `Predictor`, which threads may share.
+
+    Raises:
+      TypeError: `source` is neither a path nor an Estimator.
+      ValueError: there is no SavedModel, no checkpoint, or no such signature, or there is a
+        receiver function for a SavedModel, or none for an Estimator.
+    """
+    if callable(getattr(source, "export_saved_model", None)):
+        if serving_input_receiver_fn is None:
+            raise ValueError(
+                "`serving_input_receiver_fn` is missing: it says what a predictor of an Estimator "
+                "is fed with. Pass one, for example of "
+                "estimator.export.build_raw_serving_input_receiver_fn."
+            )
+        with tempfile.TemporaryDirectory() as folder:
+            exported = source.export_saved_model(
+                folder, serving_input_receiver_fn, checkpoint_path=checkpoint_path
+            )
+            return Predictor(os.fsdecode(exported), signature, session_config)
+    if not isinstance(source, str | bytes | os.PathLike):
+        raise WrongTypeError(
+            f"`source` ({source!r}) must be the path of a SavedModel, or an Estimator."
+        )
+    if serving_input_receiver_fn is not None or checkpoint_path is not None:
+        raise ValueError(
+            "`serving_input_receiver_fn` and `checkpoint_path` are for an Estimator; a SavedModel "
+            "has its inputs and its variables. Leave them out."
+        )
+    return Predictor(_model_directory(os.fsdecode(source)), signature, session_config)
+
+
+class Predictor:
+    """A SavedModel in a session of its own; `make_predictor` makes it.
+
+    Attributes:
+      graph: the graph of the model.
+      session: the session on it.
+      feed_tensors: the inputs by name.
+      fetch_tensors: the outputs by name.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        signature: str = _DEFAULT,
+        session_config: tf.compat.v1.ConfigProto | None = None,
+    ) -> None:
+        """Loads a SavedModel; see `make_predictor`."""
+        self.graph = tf.Graph()
+        self.session = _V1.Session(graph=self.graph, config=session_config)
+        self._end = weakref.finalize(self, self.session.close)
+        try:
+            with self.graph.as_default():
+                meta_graph = _V1.saved_model.load(self.session, [_SERVE], directory)
+        except (RuntimeError, OSError) as error:
+            raise ValueError(
+                f"`source` ({directory!r}) has no SavedModel with the tag {_SERVE!r}: {error}"
+            ) from error
+        signatures = meta_graph.signature_def
+        if signature not in signatures:
+            raise ValueError(
+                f"`signature` ({signature!r}) is not in {directory}. "
+                f"{did_you_mean(signature, sorted(signatures))}"
+            )
+        found = signatures[signature]
+        self.feed_tensors = self._tensors(found.inputs)
+        self.fetch_tensors = self._tensors(found.outputs)
+        self._names = tuple(self.feed_tensors)
+        self._run = _tf.make_callable(
+            self.session, list(self.fetch_tensors.values()), list(self.feed_tensors.values())
+        )
+
+    def __call__(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Returns the outputs by name.
+
+        Args:
+          inputs: an array, or what makes one, for each input.
+
+        Raises:
+          ValueError: a name is missing or unknown, or a shape does not fit.
+          TypeError: a dtype does not fit, or `inputs` are not a dict.
+          RuntimeError: it is closed.
+        """
+        if not self._end.alive:
+            raise RuntimeError("This predictor is closed. Make another one.")
+        if not isinstance(inputs, Mapping) or inputs.keys() != self.feed_tensors.keys():
+            self._explain_keys(inputs)
+        arrays = [_fitting(name, inputs[name], self.feed_tensors[name]) for name in self._names]
+        return dict(zip(self.fetch_tensors, self._run(*arrays), strict=True))
+
+    def close(self) -> None:
+        """Frees the session."""
+        self._end()
+
+    def __enter__(self) -> Predictor:
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Calls `close`."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Returns the inputs and outputs."""
+        return f"Predictor of {sorted(self.fetch_tensors)} from {sorted(self.feed_tensors)}"
+
+    def _tensors(self, infos: Any) -> dict[str, Any]:
+        """Returns the tensors of a part of the signature.
+
+        Raises:
+          ValueError: one of them is sparse.
+        """
+        for name, info in infos.items():
+            if not info.name:
+                raise ValueError(
+                    f"The signature has the sparse tensor {name!r}, which cannot be an array. "
+                    "Export a signature of dense tensors."
+                )
+        return {name: self.graph.get_tensor_by_name(infos[name].name) for name in sorted(infos)}
+
+    def _explain_keys(self, inputs: Any) -> None:
+        """Raises an error for inputs with other names than the signature's."""
+        if not isinstance(inputs, Mapping):
+            raise WrongTypeError(
+                f"`inputs` ({inputs!r}) must be a dict: {{{', '.join(map(repr, self._names))}}}."
+            )
+        unknown = [name for name in inputs if name not in self.feed_tensors]
+        if unknown:
+            way_out = did_you_mean(unknown[0], self._names)
+            raise ValueError(f"`inputs` has {unknown[0]!r}, which is no input. {way_out}")
+        missing = [name for name in self._names if name not in inputs]
+        raise ValueError(f"`inputs` lacks {', '.join(map(repr, missing))}.")
+
+
+def _fitting(name: str, value: Any, tensor: tf.Tensor) -> np.ndarray:
+    """Returns a value as an array of the tensor's dtype.
+
+    Raises:
+      TypeError: its dtype cannot be converted without loss of meaning.
+      ValueError: its shape does not fit.
+    """
+    wanted = tensor.dtype.as_numpy_dtype
+    array = np.asarray(value)
+    if array.dtype != wanted:
+        is_text = array.dtype.kind in "USO"
+        if tensor.dtype == tf.string:
+            fits = is_text
+        else:
+            fits = not is_text and np.can_cast(array.dtype, wanted, "same_kind")
+        if not fits:
+            raise WrongTypeError(
+                f"`inputs[{name!r}]` is {array.dtype}, where {tensor.dtype.name} is needed. "
+                f"Convert it: np.asarray(value, {tensor.dtype.name!r})."
+            )
+        array = array.astype(wanted)
+    shape = tensor.shape
+    if not shape.is_compatible_with(array.shape):
+        raise ValueError(f"`inputs[{name!r}]` has shape {array.shape}, which does not fit {shape}.")
+    return array
+
+
+def _model_directory(path: str) -> str:
+    """Returns the SavedModel's directory: this one, or the newest export in it."""
+    if tf.saved_model.contains_saved_model(path):
+        return path
+    children = tf.io.gfile.listdir(path) if tf.io.gfile.isdir(path) else []
+    names = [child.rstrip("/") for child in children]
+    numbers = sorted((name for name in names if name.isdecimal()), key=int)
+    for name in reversed(numbers):
+        if tf.saved_model.contains_saved_model(os.path.join(path, name)):
+            return os.path.join(path, name)
+    raise ValueError(
+        f"`source` ({path!r}) has no SavedModel: no saved_model.pb, and no directory of an export. "
+        "Pass what `export_saved_model` returned."
+    )

@@ -1,0 +1,160 @@
+"""A predictor calls a SavedModel's signature from dict of arrays to dict of arrays."""
+
+import concurrent.futures
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator as est
+
+
+def model_fn(features, labels, mode):
+    w = tf.compat.v1.get_variable("w", [], initializer=tf.compat.v1.zeros_initializer())
+    table = tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(["a", "b"], [10.0, 20.0]), 0.0
+    )
+    y = features["x"] * w + table.lookup(features["word"])[:, tf.newaxis]
+    step = tf.compat.v1.train.get_global_step()
+    outputs = {"twice": est.export.PredictOutput({"z": 2 * y})}
+    return est.EstimatorSpec(
+        mode,
+        predictions={"y": y, "w": w + tf.zeros_like(y)},
+        export_outputs=outputs | {"serving_default": est.export.PredictOutput({"y": y})},
+        loss=w,
+        train_op=tf.group(w.assign_add(1.0), step.assign_add(1)),
+    )
+
+
+def input_fn():
+    return tf.data.Dataset.from_tensors({"x": [[1.0, 1.0]], "word": ["a"]}).repeat()
+
+
+def receiver_fn():
+    x = tf.compat.v1.placeholder(tf.float32, [None, 2], "x")
+    word = tf.compat.v1.placeholder(tf.string, [None], "word")
+    features = {"x": x, "word": word}
+    return est.export.ServingInputReceiver(features, features)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return est.Estimator(model_fn, str(tmp_path_factory.mktemp("model"))).train(input_fn, steps=3)
+
+
+@pytest.fixture(scope="module")
+def exports(model, tmp_path_factory):
+    base = tmp_path_factory.mktemp("exports")
+    model.export_saved_model(str(base), receiver_fn)
+    return base
+
+
+@pytest.fixture(scope="module")
+def predictor(exports):
+    with est.make_predictor(exports) as predictor:
+        yield predictor
+
+
+INPUTS = {"x": [[1, 2], [3, 4]], "word": ["b", "c"]}
+
+
+def test_an_export_and_an_estimator_give_the_same(predictor, model):
+    expected = [[23, 26], [9, 12]]
+    assert predictor(INPUTS)["y"].tolist() == expected
+    assert list(predictor.feed_tensors) == ["word", "x"]
+    assert repr(predictor) == "Predictor of ['y'] from ['word', 'x']"
+    with est.make_predictor(model, receiver_fn, signature="twice") as other:
+        assert (other(INPUTS)["z"] / 2).tolist() == expected
+
+
+def test_arrays_of_other_kinds_are_converted_where_nothing_is_lost(predictor):
+    expected = predictor(INPUTS)["y"].tolist()
+    for x in (np.array(INPUTS["x"], "float64"), np.array(INPUTS["x"], "int32")):
+        for word in (np.array(["b", "c"]), np.array([b"b", b"c"], object)):
+            assert predictor({"x": x, "word": word})["y"].tolist() == expected
+
+
+def test_threads_share_it(predictor):
+    def predict(i):
+        return predictor({"x": [[i, i]], "word": ["a"]})["y"].tolist()
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(predict, range(200))) == [[[10 + 3 * i] * 2] for i in range(200)]
+
+
+def test_it_is_closed_once_and_for_all(exports):
+    predictor = est.make_predictor(str(exports))
+    predictor.close()
+    predictor.close()
+    with pytest.raises(RuntimeError, match="This predictor is closed. Make another one."):
+        predictor(INPUTS)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "error", "message"),
+    [
+        ({"x": [[1, 2]]}, ValueError, "`inputs` lacks 'word'."),
+        (
+            {"x": [[1, 2]], "words": ["a"]},
+            ValueError,
+            "`inputs` has 'words', which is no input. Did you mean 'word'?",
+        ),
+        ([[1, 2]], TypeError, "`inputs` ([[1, 2]]) must be a dict: {'word', 'x'}."),
+        (
+            {"x": ["1"], "word": ["a"]},
+            TypeError,
+            "`inputs['x']` is <U1, where float32 is needed. Convert it: np.asarray(value, 'float3",
+        ),
+        (
+            {"x": [[1j, 2j]], "word": ["a"]},
+            TypeError,
+            "`inputs['x']` is complex128, where float32 is needed.",
+        ),
+        (
+            {"x": [[1, 2]], "word": [1]},
+            TypeError,
+            "`inputs['word']` is int64, where string is needed.",
+        ),
+        (
+            {"x": [1, 2, 3], "word": ["a"]},
+            ValueError,
+            "`inputs['x']` has shape (3,), which does not fit (None, 2).",
+        ),
+    ],
+)
+def test_what_does_not_fit_the_signature_is_named(predictor, inputs, error, message):
+    with pytest.raises(error) as caught:
+        predictor(inputs)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda m, e: est.make_predictor(3), TypeError, "`source` (3) must be the path of a Saved"),
+        (
+            lambda m, e: est.make_predictor(m),
+            ValueError,
+            "`serving_input_receiver_fn` is missing: it says what a predictor of an Estimator is",
+        ),
+        (
+            lambda m, e: est.make_predictor(e, receiver_fn),
+            ValueError,
+            "`serving_input_receiver_fn` and `checkpoint_path` are for an Estimator; a SavedModel",
+        ),
+        (
+            lambda m, e: est.make_predictor(m.model_dir),
+            ValueError,
+            "has no SavedModel: no saved_model.pb, and no directory of an export.",
+        ),
+        (
+            lambda m, e: est.make_predictor(e, signature="twise"),
+            ValueError,
+            "Did you mean 'twice'?",
+        ),
+    ],
+)
+def test_what_is_no_source_is_named(model, exports, make, error, message):
+    with pytest.raises(error) as caught:
+        make(model, str(exports))
+    assert message in str(caught.value)
