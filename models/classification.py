@@ -43,7 +43,7 @@ def build_spec(
         metrics = (_build_metrics, [labels, predictions["classes"]])
         return est.tpu.TPUEstimatorSpec(mode, loss=losses, eval_metrics=metrics)
 
-    loss = _build_smoothed_loss(labels, logits)
+    loss = build_smoothed_loss(labels, logits)
     hits = tf.cast(tf.equal(labels, predictions["classes"]), tf.float32)
     tf.compat.v1.summary.scalar("accuracy", tf.reduce_mean(hits))
     train_op, hooks = _build_update(loss, params)
@@ -58,7 +58,7 @@ def build_dense(name: str, inputs: tf.Tensor, units: int) -> tf.Tensor:
     return tf.nn.bias_add(tf.matmul(inputs, kernel), bias)
 
 
-def _build_smoothed_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+def build_smoothed_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     """Mean cross-entropy with labels that share `LABEL_SMOOTHING` out over all classes."""
     num_classes = logits.shape[-1]
     share = LABEL_SMOOTHING / num_classes
