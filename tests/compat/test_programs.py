@@ -8,28 +8,46 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 import pytest
 import tensorflow as tf
+
+from tests.integration.cluster import make_addresses, tf_config
 
 pytestmark = pytest.mark.slow
 PROGRAMS = pathlib.Path(__file__).with_name("programs")
 DIGITS = "input_pipelines/mnist_5k/mnist_5k.npz"
 
 
-def run(name, *flags, **variables):
-    """Runs a program to its end; returns what it printed to stdout."""
-    done = subprocess.run(
+def start(name, *flags, **variables):
+    """Starts a program; returns its process, and the file of what it prints to stderr."""
+    errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (`end` closes it)
+    process = subprocess.Popen(
         [sys.executable, "-m", "estimator.compat", PROGRAMS / name, *flags],
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", **variables},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=errors,
         text=True,
-        check=False,
-        timeout=280,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
+    return process, errors
+
+
+def end(process, errors):
+    """Waits for the end of a program; returns what it printed to stdout."""
+    with errors:
+        try:
+            printed, _ = process.communicate(timeout=280)
+        finally:
+            process.kill()
+        errors.seek(0)
+        assert process.returncode == 0, errors.read()[-4000:]
+    return printed
+
+
+def run(name, *flags):
+    return end(*start(name, *flags))
 
 
 def scalars(folder):
@@ -146,3 +164,37 @@ def test_wide_and_deep_with_exporters_and_a_hook(tmp_path):
     assert lines[-2:] == ["export best", "export latest"]
     evaluated = scalars(tmp_path / "m" / "eval")["accuracy"]
     assert list(evaluated) == [10, 20]
+
+
+def test_a_tagger_with_a_crf_tables_averages_and_a_predictor(tmp_path):
+    accuracy, tags = run("tagger.py", str(tmp_path)).splitlines()
+    assert float(accuracy.removeprefix("accuracy ")) > 0.7
+    # "the dog likes the river", of which the last word is not in the vocabulary.
+    assert tags == "tags O N V O N" or tags.startswith("tags O N")
+    names = {name for name, _ in tf.train.list_variables(str(tmp_path / "model"))}
+    assert {"crf", "crf/ExponentialMovingAverage"} <= names
+    evaluated = scalars(tmp_path / "model" / "eval")
+    assert list(evaluated["acc"]) == [15, 30]
+    assert evaluated["acc"][30] == pytest.approx(float(accuracy.split()[1]), abs=1e-3)
+
+
+def test_a_master_a_worker_and_a_parameter_server(tmp_path):
+    addresses = make_addresses(master=1, worker=1, ps=1)
+    flags = f"--job_dir={tmp_path}", "--hparams=learning_rate=0.3,hidden_units=6"
+    tasks = {
+        role: start("parameter_server.py", *flags, TF_CONFIG=tf_config(addresses, role, 0))
+        for role in addresses
+    }
+    try:
+        printed = {role: end(*task) for role, task in tasks.items()}
+    finally:
+        for process, _ in tasks.values():
+            process.kill()
+    assert printed["worker"] == "worker done\n"
+    assert printed["ps"] == "ps done\n"
+    result = printed["master"].split()
+    assert result[:2] == ["master:", "rmse"]
+    assert int(result[-1]) >= 30
+    shapes = dict(tf.train.list_variables(str(tmp_path)))
+    assert shapes["net/fully_connected/weights"] == [3, 6]
+    assert "OptimizeLoss/net/fully_connected/weights/part_0/Adagrad" not in shapes

@@ -109,9 +109,11 @@ def embedding_column(
 
 
 def crossed_column(columns: Sequence, hash_bucket_size: int, combiner: str = "sum") -> Any:
-    """Makes a crossed_column."""
+    """Makes a crossed_column; of a column with a hash, the feature itself is crossed."""
     del combiner
-    return _columns.crossed_column(columns, hash_bucket_size)
+    hashed = type(sparse_column_with_hash_bucket("any", 2))
+    keys = [column.key if isinstance(column, hashed) else column for column in columns]
+    return _columns.crossed_column(keys, hash_bucket_size)
 
 
 def input_from_feature_columns(
