@@ -85,10 +85,16 @@ def _is_small(tensor: tf.Tensor) -> bool:
 
 
 def _read_copy(constant: tf.Tensor, reader: tf.Operation, index: int, home: str) -> None:
-    """Replaces the message with a copy of the constant on the reading task."""
+    """Replaces the message with a copy of the constant on the reading task.
+
+    The reader then waits for what the constant waits for. In a block of tf.control_dependencies,
+    TensorFlow lets only the constant wait if an op reads one.
+    """
     with tf.device(home):
         copy = tf.constant(tf.get_static_value(constant), constant.dtype, name="message/constant")
     _tf.set_input(reader, copy, index)
+    if constant.op.control_inputs:
+        _tf.add_control_inputs(reader, constant.op.control_inputs)
 
 
 def _build_pack(home: str, other: str, tensors: list[tuple[tf.Tensor, list[_Reader]]]) -> None:

@@ -65,6 +65,16 @@ def build_one_after_the_other():
     return optimizer.minimize(loss, var_list=[second])
 
 
+def build_counts_after_an_update():
+    """TensorFlow lets the constant 1 alone wait for the update, not the op that adds it."""
+    weight, count = variables([2], [])
+    update = V1.train.GradientDescentOptimizer(0.1).minimize(
+        tf.reduce_sum(weight**2), var_list=[weight]
+    )
+    with tf.control_dependencies([update]):
+        return V1.assign_add(count, 1.0).op
+
+
 def build_old_cond():
     """Of the branch that is not taken, there are no tensors."""
     first, second = variables([2], [3])
@@ -113,6 +123,7 @@ def run(build, target, is_packed):
         (build_types, 8, 4),
         # First weight, its gradient, its new value with the second weight's, that one's gradient.
         (build_one_after_the_other, 7, 5),
+        (build_counts_after_an_update, 5, 2),
         (build_old_cond, None, None),
     ],
 )
