@@ -76,6 +76,7 @@ PATCHES = {
     "random_ops_replaced": lambda: _tf.random_ops_replaced(unused, ["random_uniform"]),
     "savers_apart": _tf.savers_apart,
     "piggyback_slots": lambda: _tf.piggyback_slots(2),
+    "sparse_sums_of_any_length": _tf.sparse_sums_of_any_length,
     "summary_ops_replaced": lambda: _tf.summary_ops_replaced(unused),
     "sync_replicas_in_line": _tf.sync_replicas_in_line,
     "sync_replicas_refused": lambda: _tf.sync_replicas_refused("no"),

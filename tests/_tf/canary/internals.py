@@ -1,6 +1,7 @@
 """By entry of `_tf`, the names without promise that it relies on."""
 
 _HOOKS = "tensorflow.compat.v1.train"
+_LAUNCHER = "tensorflow.python.distribute.cross_device_utils:CollectiveReplicaLauncher"
 _COLUMNS = "tensorflow.python.feature_column.feature_column_v2"
 _OPS = "tensorflow.python.ops"
 
@@ -64,6 +65,14 @@ INTERNALS = {
         "tensorflow.python.distribute.cross_device_utils:CollectiveReplicaLauncher"
         ".batch_all_reduce",
         "tensorflow:Graph._get_control_flow_context",
+    ),
+    # sparse_reduction.py
+    "sparse_sums_of_any_length": (
+        f"{_LAUNCHER}.all_reduce_indexed_slices",
+        f"{_LAUNCHER}._all_gather",
+        f"{_LAUNCHER}._use_unique_instance_key",
+        "tensorflow.python.distribute.cross_device_utils:CollectiveKeys.get_instance_key",
+        "tensorflow.python.ops.collective_ops:all_gather_v2",
     ),
     # equality.py
     "keras_compares_values": ("tensorflow:Tensor.__eq__", "tensorflow:Tensor.__ne__"),

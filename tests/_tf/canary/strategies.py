@@ -146,6 +146,25 @@ def a_slot_is_a_tuple():
     assert _tf.PiggybackSlot._fields == ("entry", "reduction", "total")
 
 
+# --- sparse_reduction.py ------------------------------------------------------------------------
+
+
+@checks("sparse_sums_of_any_length")
+def rows_are_gathered_at_the_next_power_of_two():
+    def reduce():
+        rows = tf.IndexedSlices(tf.ones([3, 2]), tf.constant([4, 0, 4]), tf.constant([5, 2]))
+        return tf.distribute.get_replica_context().all_reduce("SUM", rows)
+
+    with tf.Graph().as_default() as graph, multi_worker(num_devices=1).scope():
+        with _tf.sparse_sums_of_any_length():
+            total = tf.distribute.get_strategy().run(reduce)
+        assert isinstance(total, tf.IndexedSlices)
+        kinds = [op.type for op in graph.get_operations()]
+        # Of the lengths, the values and the indices.
+        assert kinds.count("CollectiveGatherV2") == 3
+        assert "If" not in kinds
+
+
 # --- gradients.py -------------------------------------------------------------------------------
 
 
