@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -21,6 +23,9 @@ def build_loop(
     and each loss depending on everything that its step does, two steps never touch the variables at
     the same time, and an input that ends leaves only whole steps.
 
+    On a GPU, a bool is in the device's memory and an int32 in the host's. So whether to go on is an
+    int32: as a bool, it would be copied to the device and back in every step.
+
     Args:
       build_step: builds one step in the loop's body. It is called with whether this is the loop's
         last step (scalar, bool). It returns the step's loss (scalar, float32), which depends on
@@ -34,25 +39,32 @@ def build_loop(
       whether another may follow (scalar, bool; None unless `can_end`).
     """
 
-    def should_go_on(step: tf.Tensor, loss: tf.Tensor, *has_more: tf.Tensor) -> tf.Tensor:
-        more = tf.less(step, num_steps)
-        for condition in has_more:
-            more = tf.logical_and(more, condition)
-        return tf.logical_and(more, tf.math.is_finite(loss)) if stop_on_nan else more
-
     def build_body(step: tf.Tensor, *_: tf.Tensor) -> tuple[tf.Tensor, ...]:
         next_step = step + 1
-        loss, has_more = build_step(tf.equal(next_step, num_steps))
-        return (next_step, loss, has_more) if can_end else (next_step, loss)
+        with _on_host():
+            is_last = tf.equal(next_step, num_steps)
+        loss, has_more = build_step(is_last)
+        with _on_host():
+            conditions = [has_more] if can_end else []
+            conditions += [tf.math.is_finite(loss)] if stop_on_nan else []
+            goes_on = functools.reduce(tf.logical_and, conditions, tf.constant(True))
+            end = tf.where(goes_on, num_steps, next_step)
+            more = [tf.cast(has_more, tf.int32)] if can_end else []
+        return next_step, end, loss, *more
 
-    start = [tf.constant(0, tf.int32), tf.constant(0.0, tf.float32), tf.constant(True)]
-    num_run, loss, *has_more = _tf.while_loop(
-        should_go_on,
+    start = [tf.constant(0), num_steps, tf.constant(0.0), tf.constant(1)]
+    num_run, _, loss, *more = _tf.while_loop(
+        lambda step, end, *_: tf.less(step, end),
         build_body,
-        start if can_end else start[:2],
+        start if can_end else start[:3],
         parallel_iterations=1,
         back_prop=False,
         name="train_loop",
         return_same_structure=True,
     )
-    return num_run, loss, has_more[0] if can_end else None
+    with _on_host():
+        return num_run, loss, tf.cast(more[0], tf.bool) if can_end else None
+
+
+def _on_host() -> contextlib.AbstractContextManager[None]:
+    return tf.device("/cpu:0")

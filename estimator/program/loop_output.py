@@ -82,9 +82,9 @@ def build_write_if(
             for place, copy in zip(places, copies, strict=True)
         ]
         with tf.control_dependencies(writes):
-            return tf.constant(True)
+            return tf.constant(1)
 
-    return _tf.cond(predicate, write, lambda: tf.constant(False), name=name).op
+    return _tf.cond(predicate, write, lambda: tf.constant(0), name=name).op
 
 
 def _ops_that_serve_only(tensors: Sequence[tf.Tensor]) -> set[tf.Operation]:

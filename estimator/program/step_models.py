@@ -55,7 +55,7 @@ class StepModels:
 def build_step_models(plan: StepPlan, start: StepStart) -> StepModels:
     """Calls `model_fn` for each replica, and collects the accumulations of its optimizers."""
     # For tf.summary with a writer of the model's own, which writes only under this condition.
-    is_writing = _build_is_writing(plan, start.is_last)
+    is_writing = start.is_recorded if plan.workers.is_chief else tf.constant(False)
     refusing = plan.runtime.refusing_sync_replicas(start.is_in_loop)
     with tf.summary.record_if(is_writing), refusing:
         step_key = tf.identity(start.step, "training/moment")
@@ -81,12 +81,6 @@ def build_step_models(plan: StepPlan, start: StepStart) -> StepModels:
             # Each batch of an accumulated step draws other random numbers.
             _tf.set_input(step_key.op, start.step + counting.before * 2**40)
         return StepModels(replicas, accumulations, counting, slots)
-
-
-def _build_is_writing(plan: StepPlan, is_last: tf.Tensor) -> tf.Tensor:
-    """Builds whether the model's own summary writers write in this step; only the chief's do."""
-    is_due = tf.logical_and(is_last, plan.is_recording)
-    return is_due if plan.workers.is_chief else tf.constant(False)
 
 
 def _slots_for_report(

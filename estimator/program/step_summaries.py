@@ -78,7 +78,7 @@ def build_step_summaries(
     summaries_before: set[int],
     *,
     is_last: tf.Tensor | None,
-    is_recording: tf.Tensor,
+    is_recorded: tf.Tensor,
 ) -> tuple[StepSummaries, list[tf.Operation]]:
     """Merges a step's summaries; in a loop, stores those of its last step for the host.
 
@@ -87,7 +87,7 @@ def build_step_summaries(
       hooks: the model's training hooks.
       summaries_before: what `summaries_so_far` returned before `model_fn` was called.
       is_last: scalar, bool: this is the last step of the loop; None outside of a loop.
-      is_recording: scalar, bool: the host wants summaries of the last step.
+      is_recorded: scalar, bool: it is, and the host wants its summaries.
 
     Returns:
       The summaries, and the ops that the step must run.
@@ -101,7 +101,7 @@ def build_step_summaries(
     if is_last is None:
         return StepSummaries(merged, is_own, None), []
     inside = None if merged is None or _is_outside(merged) else merged
-    report, ops = _build_loop_report(inside, hooks, is_last=is_last, is_recording=is_recording)
+    report, ops = _build_loop_report(inside, hooks, is_last=is_last, is_recorded=is_recorded)
     return StepSummaries(merged, is_own, report), ops
 
 
@@ -165,14 +165,13 @@ def written_summaries(graph_before: set[int]) -> list[tf.Operation]:
 
 
 def _build_loop_report(
-    summary: tf.Tensor | None, hooks: tuple, *, is_last: tf.Tensor, is_recording: tf.Tensor
+    summary: tf.Tensor | None, hooks: tuple, *, is_last: tf.Tensor, is_recorded: tf.Tensor
 ) -> tuple[LoopReport, list[tf.Operation]]:
     """Stores the last step's summaries, and what the model's hooks log and save, for the host."""
     place = None if summary is None else build_loop_output(tf.string, "last_summary")
     report, ops = LoopReport(place, [], []), []
     if summary is not None and place is not None:
-        due = tf.logical_and(is_last, is_recording)
-        ops.append(build_write_if(due, [summary], [place], "summaries_if_due"))
+        ops.append(build_write_if(is_recorded, [summary], [place], "summaries_if_due"))
     for hook in hooks:
         if isinstance(hook, tf.compat.v1.train.LoggingTensorHook):
             _tf.name_logging_hook_tags(hook)

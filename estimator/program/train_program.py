@@ -201,7 +201,9 @@ def build_train_program(
 
 def _build_is_recorded(is_recording: tf.Tensor, consensus: Consensus | None) -> tf.Tensor:
     """Builds whether a loop records summaries: only if no other worker shortens the loop."""
-    return is_recording if consensus is None else consensus.build_is_whole(is_recording)
+    with tf.device("/cpu:0"):
+        is_whole = is_recording if consensus is None else consensus.build_is_whole(is_recording)
+        return tf.cast(is_whole, tf.int32)
 
 
 def _build_loop_source(

@@ -114,14 +114,17 @@ def _build_start(plan: StepPlan, is_last: tf.Tensor) -> StepStart:
         step = primary(plan.counters.global_step).read_value()
     if isinstance(plan.source, LoopInput):
         batches = plan.source.build_batches()
-        more = plan.source.build_next(tf.logical_not(is_last), batches)
-        has_more: tf.Tensor | None = more
-        is_last = tf.logical_not(more)
+        with tf.device("/cpu:0"):
+            has_more: tf.Tensor | None = plan.source.build_next(tf.logical_not(is_last), batches)
+            is_last = tf.logical_not(has_more)
     else:
         batches, has_more = input_calls.build_replica_batches(
             plan.source, plan.runtime.num_local_replicas
         )
-    return StepStart(is_in_loop, step, batches, has_more, is_last, summaries_so_far())
+    with tf.device("/cpu:0"):
+        is_recorded = tf.logical_and(is_last, tf.cast(plan.is_recording, tf.bool))
+    before = summaries_so_far()
+    return StepStart(is_in_loop, step, batches, has_more, is_last, is_recorded, before)
 
 
 def _build_effects(plan: StepPlan, start: StepStart, models: StepModels) -> list[Any]:
@@ -193,7 +196,7 @@ def _build_summaries(
         training_hooks(spec),
         start.summaries_before,
         is_last=start.is_last if start.is_in_loop else None,
-        is_recording=plan.is_recording,
+        is_recorded=start.is_recorded,
     )
 
 
