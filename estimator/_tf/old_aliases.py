@@ -54,7 +54,7 @@ def old_aliases() -> Iterator[None]:
         with warnings.catch_warnings():
             # NumPy warns that such a name may mean something else one day.
             warnings.simplefilter("ignore", FutureWarning)
-            for owner, name, value in _aliases():
+            for owner, name, value in aliases():
                 # NumPy 2 has `np.bool` and `np.long` again, as its own types, which do, too.
                 if name not in vars(owner):
                     make = _always(value)
@@ -62,7 +62,8 @@ def old_aliases() -> Iterator[None]:
         yield
 
 
-def _aliases() -> Iterator[tuple[Any, str, Any]]:
+def aliases() -> Iterator[tuple[Any, str, Any]]:
+    """Yields each removed name: its module, the name, and the value that stands in for it."""
     for name, kind in _TYPES.items():
         yield np, name, kind
     for name, new in _RENAMED.items():

@@ -36,12 +36,20 @@ def main(argv: Sequence[str]) -> None:
         metavar="NAME",
         help="an installed package that was written for TensorFlow 1, too; may be repeated",
     )
+    parser.add_argument(
+        "--check", metavar="PATH", help="say what would work and what not; run nothing"
+    )
     parser.add_argument("script", nargs="?", metavar="SCRIPT.py")
     own = _own(argv)
     options = parser.parse_args(own)
     from estimator.compat.runner import Settings, run
     from estimator.compat.script import ScriptError
 
+    try:
+        if options.check is not None:
+            sys.exit(_check(options.check))
+    except ScriptError as error:
+        parser.exit(2, f"estimator.compat: {error}\n")
     target = options.module or options.script
     if target is None:
         parser.error("there is no SCRIPT.py to run")
@@ -59,7 +67,16 @@ def main(argv: Sequence[str]) -> None:
         parser.exit(2, f"estimator.compat: {error}\n")
 
 
-_WITH_VALUE = ("--v1-package",)
+def _check(path: str) -> int:
+    """Prints the report on a program; returns the exit code, 1 if some names are not there."""
+    from estimator.compat.program_check import MISSING, check, report
+
+    findings = check(path)
+    print(report(findings, path))
+    return int(any(one.verdict == MISSING for one in findings))
+
+
+_WITH_VALUE = ("--check", "--v1-package")
 
 
 def _own(argv: Sequence[str]) -> list[str]:

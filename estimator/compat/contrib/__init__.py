@@ -80,7 +80,7 @@ def _not_provided(path: str, known: Any) -> str:
     short = path.removeprefix("tensorflow.contrib.")
     package, last = short.split(".")[0], short.rpartition(".")[2]
     instead = GONE.get(f"{package}.{last}") or GONE.get(last if "." not in short else package)
-    return (
-        f"tf.contrib.{short} is not provided by estimator.compat. "
-        f"{instead or did_you_mean(last, known)}"
-    )
+    near = did_you_mean(last, known)
+    if not near.startswith("Did"):
+        near = f"`dir(tf.contrib.{package})` lists what is." if package in PACKAGES else near
+    return f"tf.contrib.{short} is not provided by estimator.compat. {instead or near}"

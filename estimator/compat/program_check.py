@@ -1,0 +1,236 @@
+"""`python -m estimator.compat --check PATH`: what of a program works, without running it."""
+
+from __future__ import annotations
+
+import ast
+import collections
+import dataclasses
+import importlib
+import importlib.util
+import pathlib
+import types
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from estimator.compat.script import ScriptError, compile_script
+from estimator.config.cluster import use_legacy_keras
+
+AS_IS, INSTALL, RUNNER, OLD_NUMPY, MISSING = (
+    "works as it is",
+    "works after estimator.install(), or with the runner",
+    "needs the runner",
+    "needs the runner with --old-numpy",
+    "is not there",
+)
+_VERDICTS = (AS_IS, INSTALL, RUNNER, OLD_NUMPY, MISSING)
+# Packages whose names are looked up.
+_ROOTS = ("tensorflow", "tensorflow_estimator", "numpy", "collections", "time", "inspect")
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """A name that a file uses, where, and what becomes of it.
+
+    Attributes:
+      file: the path of the file.
+      lines: the lines that use it.
+      name: the name as a dotted path, with "tf" for tensorflow.
+      verdict: one of this module's constants.
+      remark: what to write instead, or what else is needed.
+    """
+
+    file: str
+    lines: tuple[int, ...]
+    name: str
+    verdict: str
+    remark: str = ""
+
+    def __str__(self) -> str:
+        """Returns a line of the report."""
+        more = f" (also {', '.join(map(str, self.lines[1:]))})" if self.lines[1:] else ""
+        what = f"{self.name} {self.verdict}" + (f": {self.remark}" if self.remark else "")
+        if self.remark.startswith(self.name):
+            what = self.remark
+        return f"{self.file}:{self.lines[0]}: {what}{more}"
+
+
+def check(path: str) -> list[Finding]:
+    """Returns what becomes of the names that a program uses.
+
+    Args:
+      path: a Python file, or a directory of them.
+
+    Raises:
+      ScriptError: there is no such file.
+    """
+    files = _python_files(path)
+    judge = _Judge()
+    found = []
+    for file in files:
+        try:
+            compile_script(str(file))
+        except ScriptError as error:
+            line = int(str(error).removeprefix(f"{file}:").split(":")[0])
+            remark = str(error).partition(": ")[2]
+            found.append(Finding(str(file), (line,), "This file", MISSING, remark))
+            continue
+        except SyntaxError as error:
+            remark = f"it is no Python: {error.msg}"
+            found.append(Finding(str(file), (error.lineno or 1,), "This file", MISSING, remark))
+            continue
+        lines = collections.defaultdict(set)
+        for name, line in uses_in(ast.parse(file.read_bytes())):
+            lines[name].add(line)
+        for name, places in sorted(lines.items(), key=lambda item: (min(item[1]), item[0])):
+            verdict = judge.verdict(name)
+            if verdict is not None:
+                shown = name.replace("tensorflow", "tf", 1) if _is_public(name) else name
+                found.append(Finding(str(file), tuple(sorted(places)), shown, *verdict))
+    return found
+
+
+def report(findings: Sequence[Finding], path: str) -> str:
+    """Returns the text that `--check` prints: all but what works, and how to run the program."""
+    lines = [str(one) for verdict in _VERDICTS[1:] for one in findings if one.verdict == verdict]
+    counts = collections.Counter(one.verdict for one in findings)
+    lines += ["", *(f"{v}: {counts[v]}" for v in _VERDICTS if counts[v])]
+    if not counts[MISSING]:
+        flag = " --old-numpy" if counts[OLD_NUMPY] else ""
+        is_plain = not counts[RUNNER] and not counts[OLD_NUMPY]
+        runner = f"python -m estimator.compat{flag} {path}"
+        call = "Call estimator.install() first, or run it by" if is_plain else "Run it by"
+        lines.append("It runs as it is." if set(counts) <= {AS_IS} else f"{call}: {runner}")
+    return "\n".join(lines).lstrip("\n")
+
+
+def uses_in(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Yields the full dotted path of each name of `_ROOTS`' packages in a file, and its line."""
+    names: dict[str, str] = {}
+    inner = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for short, full, path in _imports(node):
+                names[short] = path
+                yield full, node.lineno
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute):
+            inner.add(node.value)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node not in inner:
+            first, _, rest = _dotted(node).partition(".")
+            if first in names:
+                yield f"{names[first]}.{rest}", node.lineno
+
+
+def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str, str]]:
+    """Yields what an import calls a name, the path that it imports, and the path of the name."""
+    package = "" if isinstance(node, ast.Import) else f"{node.module or ''}."
+    for alias in node.names:
+        full = f"{package}{alias.name}".removesuffix(".*")
+        first = full.split(".")[0]
+        if first in _ROOTS and not getattr(node, "level", 0):
+            is_bound_to_all = bool(package or alias.asname)
+            short = alias.asname or (alias.name if package else first)
+            yield short, full, full if is_bound_to_all else first
+
+
+def _dotted(node: ast.expr) -> str:
+    """Returns a chain of attributes as written; "" if it is something else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        value = _dotted(node.value)
+        return f"{value}.{node.attr}" if value else ""
+    return ""
+
+
+class _Judge:
+    """Looks names up where the runner does."""
+
+    def __init__(self) -> None:
+        """Prepares the modules that a program gets."""
+        if importlib.util.find_spec("tf_keras") is not None:
+            use_legacy_keras()
+        import tensorflow as tf
+
+        from estimator._tf.old_aliases import aliases
+        from estimator.compat.installation import install
+        from estimator.compat.v1_api import make_v1_api
+
+        install()
+        self._tf, self._api = tf, make_v1_api()
+        self._old = {f"{o.__name__}.{name}" for o, name, _ in aliases() if name not in vars(o)}
+
+    def verdict(self, name: str) -> tuple[str, str] | None:
+        """Returns a verdict and a remark; None for what is no concern of the library."""
+        root, *parts = name.split(".")
+        if root not in ("tensorflow", "tensorflow_estimator"):
+            is_old = ".".join([root, *parts[:1]]) in self._old
+            return (OLD_NUMPY, "") if is_old else None
+        if root == "tensorflow_estimator" or parts[:2] == ["python", "estimator"]:
+            return _imported(name, INSTALL)
+        if parts[:1] == ["python"] or parts[:1] == ["core"]:
+            return _imported(name, AS_IS)
+        is_v1 = parts[:2] == ["compat", "v1"]
+        rest = parts[2:] if is_v1 else parts
+        if not rest:
+            return AS_IS, ""
+        error = _missing(self._api, rest)
+        if error is not None:
+            return MISSING, error
+        if rest[0] == "estimator" or rest[:2] == ["keras", "estimator"]:
+            return INSTALL, ""
+        if rest[0] == "layers" or rest[:2] == ["nn", "rnn_cell"]:
+            return RUNNER, "with tf-keras"
+        if rest[0] == "contrib":
+            return RUNNER, ""
+        is_there = _missing(self._tf.compat.v1 if is_v1 else self._tf, rest) is None
+        return (AS_IS if is_there else RUNNER), ""
+
+
+def _missing(module: Any, parts: Sequence[str]) -> str | None:
+    """Returns why a name of nested modules is not there; None if it is."""
+    value = module
+    for part in parts:
+        if not isinstance(value, types.ModuleType):
+            return None
+        try:
+            value = getattr(value, part)
+        except (AttributeError, ImportError) as error:
+            return str(error)
+    return None
+
+
+def _imported(name: str, verdict: str) -> tuple[str, str]:
+    """Imports the longest part of a name that is a module, and looks the rest up."""
+    parts = name.split(".")
+    module: Any = None
+    error: Exception | None = None
+    for i in range(1, len(parts) + 1):
+        try:
+            module = importlib.import_module(".".join(parts[:i]))
+        except ImportError as import_error:
+            error = import_error
+            if _missing(module, parts[i - 1 :]) is None:
+                return verdict, ""
+            break
+    else:
+        return verdict, ""
+    if verdict == AS_IS:
+        return MISSING, "it is private to TensorFlow, which has changed it; use the public API"
+    return MISSING, str(error)
+
+
+def _is_public(name: str) -> bool:
+    return name.split(".")[:2] not in (["tensorflow", "python"], ["tensorflow", "core"]) and (
+        name.split(".")[0] == "tensorflow"
+    )
+
+
+def _python_files(path: str) -> list[pathlib.Path]:
+    found = pathlib.Path(path)
+    if found.is_file():
+        return [found]
+    files = sorted(found.rglob("*.py"))
+    if not files:
+        raise ScriptError(f"There is no Python file {path!r}, and none in such a directory.")
+    return files

@@ -1,0 +1,114 @@
+"""`python -m estimator.compat --check PATH` says what works, by file and line, and runs nothing."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from estimator.compat.__main__ import _check
+from estimator.compat.program_check import uses_in
+from estimator.compat.script import ScriptError
+
+ROOT = pathlib.Path(__file__).parents[2]
+PROGRAM = """
+    import collections
+    import numpy as np
+    import tensorflow as tf
+    import tensorflow.compat.v1 as tf1
+    import tensorflow.contrib.slim as slim
+    from tensorflow.contrib import layers as contrib_layers
+    from tensorflow.python.estimator.canned import rnn
+    from tensorflow.python.ops import no_such_ops
+    from tensorflow.python.ops import array_ops
+
+    raise AssertionError("it runs")
+    x = tf.placeholder(tf.float32, [None])
+    y = contrib_layers.fully_connected(x, 3) + contrib_layers.conv2(x)
+    tf.layers.dense(x, 3)
+    tf.estimator.Estimator(None)
+    tf.reduce_mean(tf1.placeholder(tf.float32))
+    isinstance(np.float(3), collections.Mapping)
+    tf.estimator.Estimato(None)
+    tf.placeholder(tf.flags.FLAGS.type)
+"""
+EXPECTED = """
+program.py:16: tf.estimator.Estimator works after estimator.install(), or with the runner
+program.py:7: tf.contrib.layers needs the runner
+program.py:13: tf.placeholder needs the runner (also 20)
+program.py:14: tf.contrib.layers.fully_connected needs the runner
+program.py:15: tf.layers.dense needs the runner: with tf-keras
+program.py:20: tf.flags.FLAGS.type needs the runner
+program.py:18: collections.Mapping needs the runner with --old-numpy
+program.py:18: numpy.float needs the runner with --old-numpy
+old.py:2: This file is not there: this is Python 2 (a print statement): "print 'x'". Convert the \
+program to Python 3 first, for example with `2to3 -w` of Python 3.12 or older, or with \
+python-modernize.
+program.py:6: tf.contrib.slim is not provided by estimator.compat. Install tf-slim, and write \
+`import tf_slim as slim`.
+program.py:8: tensorflow.python.estimator.canned.rnn is not provided by the `estimator` package, \
+which stands in for tf.estimator. Use a `model_fn` with tf.keras.layers.LSTM.
+program.py:9: tensorflow.python.ops.no_such_ops is not there: it is private to TensorFlow, which \
+has changed it; use the public API
+program.py:14: tf.contrib.layers.conv2 is not provided by estimator.compat. Did you mean 'conv2d'?
+program.py:19: tf.estimator.Estimato is not there: module 'estimator.compat.v1' has no attribute \
+'Estimato'
+
+works as it is: 6
+works after estimator.install(), or with the runner: 1
+needs the runner: 5
+needs the runner with --old-numpy: 2
+is not there: 6
+"""
+
+
+def check(path):
+    return subprocess.run(
+        [sys.executable, "-m", "estimator.compat", "--check", str(path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_each_name_has_its_verdict_and_its_line(tmp_path):
+    (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
+    (tmp_path / "old.py").write_text("x = 1\nprint 'x'\n")
+    done = check(tmp_path)
+    assert done.returncode == 1
+    assert done.stdout.replace(f"{tmp_path}/", "").strip() == EXPECTED.strip()
+
+
+def test_the_programs_of_the_tests_have_all_that_they_need():
+    done = check("tests/compat/programs")
+    assert done.returncode == 0
+    assert "is not there" not in done.stdout
+    last = done.stdout.splitlines()[-1]
+    assert last == "Run it by: python -m estimator.compat tests/compat/programs"
+
+
+def test_a_path_without_programs_is_an_error(tmp_path):
+    with pytest.raises(ScriptError, match="There is no Python file '.*', and none in such a dir"):
+        _check(str(tmp_path))
+
+
+def test_uses_are_found_through_their_imports():
+    program = """
+import tensorflow as tf, os
+from tensorflow.contrib.tpu.python.tpu import tpu_config as config
+def f():
+    import tensorflow.contrib.data as data
+    return tf.nn.relu(data.map_and_batch(os.path, config.RunConfig)).shape, x.y
+"""
+    assert set(uses_in(ast.parse(program))) == {
+        ("tensorflow", 2),
+        ("tensorflow.contrib.tpu.python.tpu.tpu_config", 3),
+        ("tensorflow.contrib.data", 5),
+        ("tensorflow.nn.relu", 6),
+        ("tensorflow.contrib.data.map_and_batch", 6),
+        ("tensorflow.contrib.tpu.python.tpu.tpu_config.RunConfig", 6),
+    }
