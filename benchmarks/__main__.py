@@ -21,9 +21,12 @@ _WORKLOADS = {
     "multi_worker": ("mlp", "cnn"),
     "parameter_server": ("mlp",),
     "launch": ("mlp",),
+    "wide_deep": ("columns",),
+    "examples": ("resnet", "transformer"),
 }
 # The scheduler places the threads of a process once and for long, well or badly: on two cores a
 # small model's step takes 50 us or 90 us. So the rounds of these come from several processes.
+_MODELS = tuple(dict.fromkeys(model for models in _WORKLOADS.values() for model in models))
 _NUM_PROCESSES = {"loop": 3, "mirrored": 3, "multi_worker": 3, "parameter_server": 3}
 _NUM_ROUNDS = 12
 _NUM_QUICK_ROUNDS = 3
@@ -37,7 +40,7 @@ def make_parser() -> argparse.ArgumentParser:
     text = f"benchmarks to run, of {','.join(_WORKLOADS)} (default: all)"
     add("--only", default=",".join(_WORKLOADS), metavar="NAME,NAME", help=text)
     text = "models to run them on, where they have them (default: all)"
-    add("--models", default=",".join(_WORKLOADS["loop"]), metavar="NAME,NAME", help=text)
+    add("--models", default=",".join(_MODELS), metavar="NAME,NAME", help=text)
     text = f"rounds after warm-up (default: {_NUM_ROUNDS})"
     add("--rounds", type=int, metavar="N", help=text)
     text = f"{_NUM_QUICK_ROUNDS} short rounds: does it run at all?"
@@ -60,8 +63,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     options.models = options.models.split(",")
     if unknown := set(options.only) - set(_WORKLOADS):
         parser.error(f"--only: {sorted(unknown)} unknown; choose from {list(_WORKLOADS)}")
-    if unknown := set(options.models) - set(_WORKLOADS["loop"]):
-        parser.error(f"--models: {sorted(unknown)} unknown; choose from {_WORKLOADS['loop']}")
+    if unknown := set(options.models) - set(_MODELS):
+        parser.error(f"--models: {sorted(unknown)} unknown; choose from {list(_MODELS)}")
     options.rounds = options.rounds or (_NUM_QUICK_ROUNDS if options.quick else _NUM_ROUNDS)
     return options
 

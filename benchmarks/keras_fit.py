@@ -17,7 +17,7 @@ from benchmarks.workloads import (
     make_training_input,
 )
 
-_ENDLESS = 10**9
+ENDLESS = 10**9
 
 
 def make_keras_model(workload: Workload) -> keras.Model:
@@ -80,7 +80,7 @@ def fit_keras(
     """`fit` on a compiled model until `report` returns False."""
     model.fit(
         make_training_input(workload),
-        steps_per_epoch=_ENDLESS,
+        steps_per_epoch=ENDLESS,
         callbacks=[ReportCallback(report, steps_per_execution)],
         verbose=0,
     )

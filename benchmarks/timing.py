@@ -20,7 +20,14 @@ Rounds = dict[str, list[float]]
 
 # How many steps of a model a contender runs in a round: a multiple of 100, of the order of half a
 # second or more.
-ROUND_STEPS = {"logistic": 3000, "mlp": 1000, "cnn": 100}
+ROUND_STEPS = {
+    "logistic": 3000,
+    "mlp": 1000,
+    "cnn": 100,
+    "columns": 500,
+    "resnet": 10,
+    "transformer": 100,
+}
 
 
 class Meter:

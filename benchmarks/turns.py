@@ -49,8 +49,15 @@ class Turns:
 class TaskGroup:
     """The processes of one contender."""
 
-    def __init__(self, tasks: Sequence[Task], arguments: dict, folder: Path = _REPOSITORY) -> None:
-        """Starts `benchmarks.cluster_task` with these arguments as each of the tasks.
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        arguments: dict,
+        folder: Path = _REPOSITORY,
+        module: str = "benchmarks.cluster_task",
+        python: str = sys.executable,
+    ) -> None:
+        """Starts `module` with these arguments as each of the tasks.
 
         Without tasks, it is one process without a cluster. The packages are those of `folder`.
 
@@ -59,13 +66,14 @@ class TaskGroup:
         """
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  Closed by `kill`.
         self._folder = folder
+        self._command = [python, "-m", module, json.dumps(arguments)]
         configs = make_tf_configs(tasks)
         self._workers, servers = [], []
         for task in tasks:
             kind = self._workers if task.role == "worker" else servers
-            kind.append(self._start(arguments, {"TF_CONFIG": configs[task]}))
+            kind.append(self._start({"TF_CONFIG": configs[task]}))
         if not tasks:
-            self._workers.append(self._start(arguments, {}))
+            self._workers.append(self._start({}))
         self._processes = [*self._workers, *servers]
         for process in servers:
             threading.Thread(target=self._end_with, args=[process], daemon=True).start()
@@ -96,9 +104,9 @@ class TaskGroup:
             process.communicate()
         self._errors.close()
 
-    def _start(self, arguments: dict, variables: dict[str, str]) -> subprocess.Popen:
+    def _start(self, variables: dict[str, str]) -> subprocess.Popen:
         return subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.cluster_task", json.dumps(arguments)],
+            self._command,
             cwd=self._folder,
             env={**os.environ, **variables},
             stdin=subprocess.PIPE,

@@ -25,7 +25,7 @@ class LayerwiseAdamW(tf.compat.v1.train.AdamOptimizer):
         self._find_factor = find_factor
 
     def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
-        rate = tf.cast(self._lr_t, grad.dtype) * self._find_factor(var.op.name)
+        rate = tf.cast(self._lr_t, grad.dtype) * self._find_factor(var.name.split(":")[0])
         with tf.control_dependencies([grad]):  # The gradient is that of the weights before.
             is_matrix = len(var.shape) >= 2
             decays = [var.assign_sub(rate * self._weight_decay * var)] if is_matrix else []
