@@ -1,5 +1,6 @@
 """The names of `tf.estimator.experimental`."""
 
+from estimator.canned.kmeans import KMeans
 from estimator.canned.logit_fns import dnn_logit_fn_builder, linear_logit_fn_builder
 from estimator.canned.rnn import RNNClassifier, RNNEstimator
 from estimator.export import build_raw_supervised_input_receiver_fn
@@ -16,6 +17,7 @@ from estimator.model.logits import call_logit_fn
 
 __all__ = [
     "InMemoryEvaluatorHook",
+    "KMeans",
     "RNNClassifier",
     "RNNEstimator",
     "build_raw_supervised_input_receiver_fn",

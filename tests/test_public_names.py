@@ -40,7 +40,6 @@ OURS = {
 READY_MADE = "an experimental ready-made model: none is here yet"
 EMBEDDING = "it distributes tables over the cores of a TPU"
 WITHOUT = {
-    "KMeans": READY_MADE,
     "LinearSDCA": READY_MADE,
     "tpu.experimental": EMBEDDING,
     "tpu.experimental.EmbeddingConfigSpec": EMBEDDING,

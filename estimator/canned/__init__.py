@@ -7,6 +7,7 @@ from estimator.canned.combined import (
     DNNLinearCombinedRegressor,
 )
 from estimator.canned.dnn import DNNClassifier, DNNEstimator, DNNRegressor
+from estimator.canned.kmeans import KMeans
 from estimator.canned.linear import LinearClassifier, LinearEstimator, LinearRegressor
 from estimator.canned.rnn import RNNClassifier, RNNEstimator
 
@@ -20,6 +21,7 @@ __all__ = [
     "DNNLinearCombinedEstimator",
     "DNNLinearCombinedRegressor",
     "DNNRegressor",
+    "KMeans",
     "LinearClassifier",
     "LinearEstimator",
     "LinearRegressor",

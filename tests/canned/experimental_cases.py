@@ -15,6 +15,7 @@ import tensorflow as tf
 from tests.canned import model_cases
 from tests.canned.model_cases import BATCH_SIZE, NUM_EXAMPLES
 
+V1 = tf.compat.v1
 FC = tf.feature_column
 NUM_TIMES = 5
 
@@ -163,3 +164,47 @@ CASES = {
         lambda **kwargs: sequence_input_fn("number", **kwargs),
     ),
 }
+
+
+def _make_points() -> np.ndarray:
+    random = np.random.RandomState(1)
+    corners = 3 * random.randint(-1, 2, [NUM_EXAMPLES, 2])
+    return (random.randn(NUM_EXAMPLES, 2) + corners).astype(np.float32)
+
+
+POINTS = _make_points()
+
+
+def point_input_fn(batch_size: int, *, repeats: bool) -> Callable:
+    """Batches of points, in two features."""
+
+    def make(size: int = batch_size) -> tf.data.Dataset:
+        features = {"x": POINTS[:, :1], "y": POINTS[:, 1:]}
+        data = tf.data.Dataset.from_tensor_slices(features).batch(size)
+        return data.repeat() if repeats else data
+
+    return make
+
+
+def _k_means(batch_size: int = BATCH_SIZE, **settings: Any) -> Case:
+    """A case; its first centers are given, as random ones would differ."""
+
+    def make(est: Any, **kwargs: Any) -> Any:
+        experimental = est.experimental
+        if not hasattr(experimental, "KMeans"):  # In 2.15 it is in the v1 form alone.
+            experimental = V1.estimator.experimental
+        return experimental.KMeans(3, initial_clusters=POINTS[:3], **settings, **kwargs)
+
+    return Case(make, lambda **kwargs: point_input_fn(batch_size, **kwargs))
+
+
+K_MEANS = {
+    "k_means": _k_means(
+        NUM_EXAMPLES,
+        use_mini_batch=False,
+        feature_columns=[FC.numeric_column("y"), FC.numeric_column("x")],
+    ),
+    "k_means_cosine": _k_means(NUM_EXAMPLES, use_mini_batch=False, distance_metric="cosine"),
+    "k_means_3": _k_means(mini_batch_steps_per_iteration=3),
+}
+CASES |= K_MEANS

@@ -1,9 +1,11 @@
 """What `reference/make_reference.py` recorded of tf.estimator 2.15, and how to compare with it."""
 
+import itertools
 import json
 import pathlib
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import estimator as est
@@ -67,3 +69,30 @@ def input_fn(name):
         return data.shard(input_context.num_input_pipelines, input_context.input_pipeline_id)
 
     return make_dataset
+
+
+def eval_input_fn(name):
+    case = CASES[name]
+    if name in experimental_cases.CASES:
+        return case.input_fn(repeats=False)
+    return model_cases.eval_input_fn(case.label)
+
+
+def check_results(name, model):
+    evaluation = model.evaluate(eval_input_fn(name))
+    theirs = RESULTS[name]["evaluation"]
+    assert set(evaluation) == set(theirs)
+    for key, value in theirs.items():
+        if key.startswith("auc") and name in model_cases.V1_CASES:
+            continue  # 2.15 interpolated in another way there.
+        assert evaluation[key] == pytest.approx(value, rel=1e-4, abs=1e-5), key
+    predictions = RESULTS[name]["predictions"]
+    rows = itertools.islice(model.predict(eval_input_fn(name)), len(predictions))
+    for row, expected in zip(rows, predictions, strict=True):
+        assert set(row) == set(expected)
+        for key, value in expected.items():
+            found = row[key].astype(str) if row[key].dtype == object else row[key]
+            if found.dtype.kind == "f":
+                np.testing.assert_allclose(found, value, rtol=1e-4, atol=1e-5, err_msg=key)
+            else:
+                assert found.tolist() == value, key

@@ -9,7 +9,7 @@ import pytest
 from tests.canned import experimental_cases, model_cases
 from tests.canned.reference_data import (
     CASES,
-    RESULTS,
+    check_results,
     check_variables,
     input_fn,
     make,
@@ -17,41 +17,18 @@ from tests.canned.reference_data import (
     write_checkpoint,
 )
 
-
-def eval_input_fn(name):
-    case = CASES[name]
-    if name in experimental_cases.CASES:
-        return case.input_fn(repeats=False)
-    return model_cases.eval_input_fn(case.label)
-
-
-def check_results(name, model):
-    evaluation = model.evaluate(eval_input_fn(name))
-    theirs = RESULTS[name]["evaluation"]
-    assert set(evaluation) == set(theirs)
-    for key, value in theirs.items():
-        if key.startswith("auc") and name in model_cases.V1_CASES:
-            continue  # 2.15 interpolated in another way there.
-        assert evaluation[key] == pytest.approx(value, rel=1e-4, abs=1e-5), key
-    predictions = RESULTS[name]["predictions"]
-    rows = itertools.islice(model.predict(eval_input_fn(name)), len(predictions))
-    for row, expected in zip(rows, predictions, strict=True):
-        assert set(row) == set(expected)
-        for key, value in expected.items():
-            found = row[key].astype(str) if row[key].dtype == object else row[key]
-            if found.dtype.kind == "f":
-                np.testing.assert_allclose(found, value, rtol=1e-4, atol=1e-5, err_msg=key)
-            else:
-                assert found.tolist() == value, key
-
-
 # The default run takes as many as show each model, optimizer, column and form once.
 DEFAULT = (
     *("linear_5", "dnn_head", "both_2", "both_5"),
     *model_cases.V1_CASES,
     *("simple_context", "lstm_clipped", "gru", "steps"),
 )
-EXACT = [name for name, case in CASES.items() if not getattr(case, "is_random", False)]
+# A KMeans of 2.15 has no centers in its first checkpoint: tests/canned/test_kmeans.py.
+EXACT = [
+    name
+    for name, case in CASES.items()
+    if not getattr(case, "is_random", False) and name not in experimental_cases.K_MEANS
+]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,244 @@
+"""k-means clustering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator.canned.clustering import PLUS_PLUS, RANDOM, Clustering
+from estimator.canned.columns import build_dense_input, checked_columns
+from estimator.config.checks import (
+    WrongTypeError,
+    check_bool,
+    check_choice,
+    check_int,
+    check_number,
+)
+from estimator.config.run_config import RunConfig
+from estimator.estimators.estimator import Estimator
+from estimator.hooks.stock_hooks import SessionRunArgs, SessionRunContext, SessionRunHook
+from estimator.spec import EstimatorSpec, ModeKeys
+from estimator.spec.outputs import PredictOutput
+
+V1 = tf.compat.v1
+_EUCLIDEAN, _COSINE = "squared_euclidean", "cosine"
+_DEFAULT_SEED = 87654321  # TensorFlow's, of an op without a seed.
+
+
+class KMeans(Estimator):
+    """Divides points into clusters, each around its center.
+
+    A point is a row of a feature. Features may be one tensor, or a dict: of its tensors, side by
+    side in the order of their keys, or of what the `feature_columns` need. Labels are not used.
+    """
+
+    SQUARED_EUCLIDEAN_DISTANCE = _EUCLIDEAN
+    COSINE_DISTANCE = _COSINE
+    RANDOM_INIT = RANDOM
+    KMEANS_PLUS_PLUS_INIT = PLUS_PLUS
+    SCORE = "score"
+    CLUSTER_INDEX = "cluster_index"
+    ALL_DISTANCES = "all_distances"
+    CLUSTER_CENTERS_VAR_NAME = "clusters"
+
+    def __init__(  # noqa: PLR0913 - the documented signature
+        self,
+        num_clusters: int,
+        model_dir: str | None = None,
+        initial_clusters: Any = RANDOM_INIT,
+        distance_metric: str = SQUARED_EUCLIDEAN_DISTANCE,
+        seed: int | None = None,
+        use_mini_batch: bool = True,
+        mini_batch_steps_per_iteration: int = 1,
+        kmeans_plus_plus_num_retries: int = 2,
+        relative_tolerance: float | None = None,
+        config: RunConfig | None = None,
+        feature_columns: Sequence[Any] | None = None,
+    ) -> None:
+        """Checks the arguments; builds nothing.
+
+        Args:
+          num_clusters: the number of clusters; with an array of `initial_clusters`, theirs counts.
+          model_dir: see `Estimator`.
+          initial_clusters: the first centers, which are chosen in the first steps. RANDOM_INIT:
+            points of the batch; if it has fewer, all of them, and the others from the next batches.
+            KMEANS_PLUS_PLUS_INIT: k-means++ on one batch. An array [num_clusters, size]. Or a
+            function: takes a list with the batch of points, and how many centers are missing;
+            returns up to as many.
+          distance_metric: SQUARED_EUCLIDEAN_DISTANCE or COSINE_DISTANCE.
+          seed: of what is random.
+          use_mini_batch: if false, a step moves each center to the mean of the batch's points that
+            are nearest to it: the batch must be all data. If true, to the mean of all such points
+            that it has seen.
+          mini_batch_steps_per_iteration: with mini-batches, the number of steps after which centers
+            move, to the mean of the points in these steps.
+          kmeans_plus_plus_num_retries: of how many more points k-means++ chooses the best for each
+            center; if negative, of O(log(num_clusters)).
+          relative_tolerance: training stops when the loss of two steps, or of the last steps of two
+            loops, differs by less than this part of 1 + loss.
+          config: see `Estimator`. Training and evaluation need one replica.
+          feature_columns: dense columns of `tf.feature_column`; None for all features.
+
+        Raises:
+          TypeError, ValueError: an argument is invalid.
+        """
+        check_choice("distance_metric", distance_metric, (_EUCLIDEAN, _COSINE))
+        if seed is not None:
+            check_int("seed", seed, minimum=None)
+        check_bool("use_mini_batch", use_mini_batch)
+        check_int("mini_batch_steps_per_iteration", mini_batch_steps_per_iteration)
+        check_int("kmeans_plus_plus_num_retries", kmeans_plus_plus_num_retries, minimum=None)
+        if relative_tolerance is not None:
+            check_number("relative_tolerance", relative_tolerance, minimum=0)
+        if feature_columns is not None:
+            feature_columns = checked_columns("feature_columns", feature_columns, only_dense=True)
+        initial_clusters = _checked_initial(initial_clusters)
+        if isinstance(initial_clusters, np.ndarray):
+            num_clusters = len(initial_clusters)
+        check_int("num_clusters", num_clusters)
+        self._distance_metric = distance_metric
+        algorithm = Clustering(
+            int(num_clusters),
+            initial_clusters,
+            distance_metric == _COSINE,
+            seed,
+            int(mini_batch_steps_per_iteration) if use_mini_batch else 0,
+            int(kmeans_plus_plus_num_retries),
+        )
+        model_fn = _make_model_fn(algorithm, feature_columns, relative_tolerance)
+        super().__init__(model_fn, model_dir, config)
+
+    def predict_cluster_index(self, input_fn: Callable) -> Iterator[int]:
+        """Yields the index of the center that is nearest to each point; see `predict`."""
+        for row in self.predict(input_fn, predict_keys=[self.CLUSTER_INDEX]):
+            yield row[self.CLUSTER_INDEX]
+
+    def score(self, input_fn: Callable) -> float:
+        """Returns the sum of distances between the points of one batch and their nearest centers.
+
+        Distances are squared, or cosine distances; see `evaluate`.
+        """
+        return self.evaluate(input_fn, steps=1)[self.SCORE]
+
+    def transform(self, input_fn: Callable) -> Iterator[np.ndarray]:
+        """Yields the distances between each point and all centers; see `predict`.
+
+        Euclidean distances are not squared here, as in 2.15, though not in its documentation.
+        """
+        for row in self.predict(input_fn, predict_keys=[self.ALL_DISTANCES]):
+            distances = row[self.ALL_DISTANCES]
+            yield distances if self._distance_metric == _COSINE else np.sqrt(distances)
+
+    def cluster_centers(self) -> np.ndarray:
+        """Returns the centers of the newest checkpoint: [number of clusters, size]."""
+        return self.get_variable_value(self.CLUSTER_CENTERS_VAR_NAME)
+
+
+def _checked_initial(initial: Any) -> Any:
+    """Returns the name, the function, or an array of centers."""
+    if isinstance(initial, str):
+        check_choice("initial_clusters", initial, (RANDOM, PLUS_PLUS))
+        return initial
+    if callable(initial):
+        return initial
+    try:
+        centers = np.asarray(initial, np.float32)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise WrongTypeError(
+            f"`initial_clusters` ({initial!r}) must be an array of centers, a function, 'random' "
+            "or 'kmeans_plus_plus'."
+        ) from error
+    if centers.ndim != 2 or not len(centers):
+        raise ValueError(
+            f"`initial_clusters` has shape {centers.shape}; it must be [number of clusters, size]."
+        )
+    return centers
+
+
+def _make_model_fn(algorithm: Clustering, columns: Any, tolerance: float | None) -> Callable:
+    def model_fn(features: Any, mode: str, config: RunConfig) -> EstimatorSpec:
+        num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if mode != ModeKeys.PREDICT and num_replicas > 1:
+            raise ValueError(
+                f"KMeans cannot run on {num_replicas} replicas, because each would move the "
+                "centers on its own. Leave the strategy out of its RunConfig."
+            )
+        points = _points_of(features, columns)
+        if algorithm.is_cosine:
+            points = tf.math.l2_normalize(points, 1)
+        state = algorithm.make_state(points.shape[1])
+        train_op = None
+        if mode == ModeKeys.TRAIN:
+            seed = algorithm.seed if algorithm.seed is not None else config.tf_random_seed
+            chosen = algorithm.build_choice(points, state, _DEFAULT_SEED if seed is None else seed)
+            with tf.control_dependencies([chosen]):
+                centers = algorithm.read_centers(state)
+        else:
+            centers = algorithm.read_centers(state)
+        nearest, distances = algorithm.build_nearest(points, centers)
+        loss = tf.reduce_sum(distances)
+        V1.summary.scalar("loss/raw", loss)
+        if mode == ModeKeys.TRAIN:
+            with tf.control_dependencies([loss]):
+                moved = algorithm.build_move(points, nearest, state)
+            with tf.control_dependencies([moved]):
+                train_op = V1.train.get_or_create_global_step().assign_add(1).op
+        predictions = {
+            KMeans.ALL_DISTANCES: algorithm.build_distances(points, centers),
+            KMeans.CLUSTER_INDEX: nearest,
+        }
+        outputs = {key: PredictOutput(value) for key, value in predictions.items()}
+        outputs["serving_default"] = PredictOutput(nearest)
+        return EstimatorSpec(
+            mode,
+            predictions,
+            loss,
+            train_op,
+            eval_metric_ops={KMeans.SCORE: V1.metrics.mean(loss)}
+            if mode == ModeKeys.EVAL
+            else None,
+            export_outputs=outputs,
+            training_hooks=[] if tolerance is None else [_ToleranceHook(loss, tolerance)],
+        )
+
+    return model_fn
+
+
+def _points_of(features: Any, columns: Any) -> tf.Tensor:
+    """Returns the points: [batch size, size]."""
+    if columns is not None:
+        points = build_dense_input(columns, features, scope="input_layer")
+    elif isinstance(features, Mapping):
+        points = tf.concat([tf.cast(features[key], tf.float32) for key in sorted(features)], 1)
+    else:
+        points = tf.cast(features, tf.float32)
+    if points.shape.rank != 2 or points.shape[1] is None:
+        raise ValueError(
+            f"`features` have shape {points.shape}; it must be [batch size, size] with a known "
+            "size. Set it with `set_shape` in `input_fn`."
+        )
+    return points
+
+
+class _ToleranceHook(SessionRunHook):
+    """Stops when the loss changes less than a part of it."""
+
+    def __init__(self, loss: tf.Tensor, tolerance: float) -> None:
+        self._loss = loss
+        self._tolerance = tolerance
+        self._before: float | None = None
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        """Asks for the loss."""
+        del run_context
+        return SessionRunArgs(self._loss)
+
+    def after_run(self, run_context: SessionRunContext, run_values: Any) -> None:
+        """Compares it with that of the last call."""
+        loss, before = run_values.results, self._before
+        if before is not None and abs(loss - before) / (1 + abs(before)) < self._tolerance:
+            run_context.request_stop()
+        self._before = loss
