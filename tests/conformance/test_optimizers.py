@@ -106,21 +106,34 @@ two_cpus = [tf.config.LogicalDeviceConfiguration()] * 2
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], two_cpus)
 strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
 from tests.conformance import test_optimizers as tests
-for optimizer, loop in (("v1_adam", 100), ("keras_adam", 1)):
+for combination in sys.argv[2:]:
+    optimizer, loop = combination.split(":")
     model = tests.train(
         tests.cases.make_softmax_model_fn(tests.OPTIMIZERS[optimizer]),
-        f"{sys.argv[1]}/{optimizer}",
-        iterations_per_loop=loop,
+        f"{sys.argv[1]}/{combination}",
+        iterations_per_loop=int(loop),
         train_distribute=strategy,
     )
     tests.check_matches(model, tests.make_reference(optimizer))
-    print("matches", optimizer, loop)
+    print("matches", combination)
 """
 
 
 @pytest.mark.slow
-def test_a_mirrored_strategy_made_eagerly_does_as_its_name(tmp_path):
-    assert run_text(EAGER_OBJECT, tmp_path).count("matches") == 2
+@pytest.mark.parametrize(
+    "combinations",
+    [
+        ["v1_adam:100", "keras_adam:1"],
+        pytest.param(
+            [f"{optimizer}:{loop}" for optimizer in OPTIMIZERS for loop in (1, 100)],
+            marks=pytest.mark.full,
+        ),
+    ],
+    ids=["two", "all"],
+)
+def test_a_mirrored_strategy_made_eagerly_does_as_its_name(combinations, tmp_path):
+    out = run_text(EAGER_OBJECT, tmp_path, *combinations)
+    assert out.count("matches") == len(combinations)
 
 
 @pytest.mark.each_value
@@ -142,7 +155,15 @@ def test_reduction_sum_adds_up_the_replicas_gradients(strategy, optimizer, loop,
 
 @pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 100])
-@pytest.mark.parametrize("optimizer", ["v1_adam", "keras_adam"])
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        "v1_adam",
+        "keras_adam",
+        pytest.param("v1_sgd", marks=pytest.mark.full),
+        pytest.param("keras_sgd", marks=pytest.mark.full),
+    ],
+)
 def test_training_goes_on_under_another_strategy(optimizer, loop, tmp_path):
     model_fn = cases.make_softmax_model_fn(OPTIMIZERS[optimizer])
     for part, strategy in enumerate(cases.STRATEGIES):

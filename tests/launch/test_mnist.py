@@ -32,6 +32,7 @@ def check_all_succeed(programs):
         assert program.status() == 0, program.err[-3000:]
 
 
+@pytest.mark.full  # The same without the launcher.
 @pytest.mark.slow
 def test_a_tf_config_as_of_the_launcher_runs_it(tmp_path):
     with Cluster(str(ROOT / "run_mnist.py"), *flags_for(tmp_path), worker=2) as cluster:
@@ -41,7 +42,6 @@ def test_a_tf_config_as_of_the_launcher_runs_it(tmp_path):
     assert "steps" not in worker
 
 
-@pytest.mark.full  # The same in processes that import TensorFlow themselves.
 @pytest.mark.slow
 def test_the_launcher_runs_it(tmp_path):
     finished = run("--workers=2", "--", "run_mnist.py", *flags_for(tmp_path))

@@ -61,12 +61,17 @@ def test_a_crash_without_restarts_is_the_exit_code(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "number",
-    [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.full)],
-    ids=["SIGTERM", "SIGKILL"],
+    ("number", "goes_on"),
+    [
+        (signal.SIGTERM, False),  # That a next run goes on, the job shows that is restarted.
+        pytest.param(signal.SIGTERM, True, marks=pytest.mark.full),
+        pytest.param(signal.SIGKILL, True, marks=pytest.mark.full),
+    ],
+    ids=["SIGTERM", "SIGTERM and again", "SIGKILL and again"],
 )
-def test_a_signal_to_the_launcher_saves_the_step_that_was_reached(tmp_path, monkeypatch, number):
-    """That a next run goes on from there, the job shows that is restarted."""
+def test_a_signal_to_the_launcher_saves_the_step_that_was_reached(
+    tmp_path, monkeypatch, number, goes_on
+):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
     with started("--workers=2", "--grace_secs=60", *PROGRAM, str(tmp_path), "0") as process:
@@ -79,3 +84,9 @@ def test_a_signal_to_the_launcher_saves_the_step_that_was_reached(tmp_path, monk
     assert step > 0
     weight = tf.train.load_variable(f"{tmp_path}/model.ckpt-{step}", "w")
     np.testing.assert_allclose(weight, expected_weight(step), rtol=1e-6)
+    if goes_on:
+        finished = launch("--workers=2", *PROGRAM, str(tmp_path), str(step + 10))
+        assert finished.returncode == 0, finished.stderr[-2000:]
+        for last_step, weight in weights_of(finished.stdout).values():
+            assert last_step == step + 10
+            np.testing.assert_allclose(weight, expected_weight(step + 10), rtol=1e-6)
