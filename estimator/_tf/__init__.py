@@ -30,6 +30,7 @@ from estimator._tf.equality import keras_compares_values, variables_are_true
 from estimator._tf.feature_columns import (
     ColumnInput,
     identity_column,
+    is_categorical,
     is_column,
     is_dense,
     is_embedding,

@@ -73,7 +73,9 @@ def _check_column(argument: str, column: Any, only_dense: bool, sequences: bool)
             f"`{argument}` has the column {column.name!r}, which is not one of sequences. Make it "
             "with a function such as tf.feature_column.sequence_numeric_column."
         )
-    if not sequences and _tf.is_sequence(column):
+    # The weights of categories are added, so a linear model needs no order.
+    is_set = not only_dense and _tf.is_categorical(column)
+    if not sequences and not is_set and _tf.is_sequence(column):
         raise ValueError(
             f"`{argument}` has the column {column.name!r} of sequences, whose order only the "
             "`sequence_feature_columns` of an RNN can use. Replace it by one without a sequence, "

@@ -60,8 +60,8 @@ CASES = {
         "has the columns 'a/b_embedding' and 'a_b_embedding'",
     ),
     "a sequence in a linear model": (
-        lambda: est.LinearClassifier([SEQUENCE]),
-        "has the column 'words' of sequences, whose order only the `sequence_feature_columns`",
+        lambda: est.LinearClassifier([VALUES]),
+        "has the column 'values' of sequences, whose order only the `sequence_feature_columns`",
         "categorical_column_with_identity",
     ),
     "a sequence in a deep model": (

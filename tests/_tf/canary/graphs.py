@@ -344,6 +344,14 @@ def a_numeric_column_is_a_column():
     assert not _tf.is_column("x")
 
 
+@checks("is_categorical")
+def a_bucketized_column_is_dense_and_categorical():
+    age = tf.feature_column.numeric_column("age")
+    buckets = tf.feature_column.bucketized_column(age, [3.0])
+    assert [_tf.is_categorical(c) for c in (age, buckets)] == [False, True]
+    assert _tf.is_dense(buckets)
+
+
 @checks("is_dense")
 def a_column_of_categories_is_not_dense():
     ids = tf.feature_column.categorical_column_with_identity("id", 3)

@@ -108,6 +108,7 @@ INTERNALS = {
     ),
     "is_column": (f"{_COLUMNS}:fc_types.FeatureColumn",),
     "is_dense": (f"{_COLUMNS}:DenseColumn", f"{_COLUMNS}:SequenceDenseColumn"),
+    "is_categorical": (f"{_COLUMNS}:CategoricalColumn",),
     "is_embedding": (f"{_COLUMNS}:EmbeddingColumn",),
     "is_sequence": (
         f"{_COLUMNS}:SequenceDenseColumn",

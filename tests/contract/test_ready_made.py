@@ -1,0 +1,195 @@
+"""Ready-made models and heads: names in checkpoints, columns, and what differs on purpose.
+
+tests/canned/ and tests/heads/ compare losses, weights, metrics and predictions with recorded ones.
+"""
+
+import numpy as np
+import pytest
+
+from tests.contract.names import est, tf, v1, v1est
+
+FC = tf.feature_column
+LABELS = [[0], [1], [1], [0]]
+IDS = np.int64([[1], [4], [1], [2]])
+
+
+def ids(key="id", **kwargs):
+    return FC.categorical_column_with_identity(key, 6, **kwargs)
+
+
+def batch(labels=LABELS, **features):
+    return lambda: tf.data.Dataset.from_tensors((features, labels)).repeat(4)
+
+
+def trained(model, **features):
+    """The values of a model's variables after two steps."""
+    model.train(batch(**features), steps=2)
+    return {name: model.get_variable_value(name) for name in model.get_variable_names()}
+
+
+# --- The same on both sides ----------------------------------------------------------------------
+
+INPUT = "dnn/input_from_feature_columns/input_layer"
+MIRRORED = "under a strategy"
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("", {"dnn/hiddenlayer_0/bias/t_0/Adam", "dnn/head/beta1_power"}),
+        (MIRRORED, {"dnn/dnn/hiddenlayer_0/bias/Adam", "dnn/head/dnn/beta1_power"}),
+    ],
+)
+def test_an_optimizer_of_a_deep_model_of_v1_has_these_names(kind, names, tmp_path):
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"]) if kind else None
+    model = v1est.DNNClassifier(
+        [2],
+        [FC.embedding_column(ids("a/b"), 2)],
+        str(tmp_path),
+        optimizer=v1.train.AdamOptimizer,
+        config=est.RunConfig(train_distribute=strategy),
+    )
+    found = trained(model, **{"a/b": IDS})
+    assert names | {f"{INPUT}/a_b_embedding/embedding_weights"} <= set(found)
+
+
+def test_a_slash_in_a_key_is_kept_in_deep_models_of_v2_alone(tmp_path):
+    model = est.DNNLinearCombinedClassifier(
+        str(tmp_path),
+        linear_feature_columns=[ids("a/b")],
+        dnn_feature_columns=[FC.embedding_column(ids("a/b"), 2)],
+        dnn_hidden_units=[2],
+    )
+    found = trained(model, **{"a/b": IDS})
+    names = {f"{INPUT}/a/b_embedding/embedding_weights", "linear/linear_model/a_b/weights"}
+    assert names <= set(found)
+
+
+def test_a_linear_model_takes_a_sequence_of_categories_as_a_set(tmp_path):
+    sequence = FC.sequence_categorical_column_with_identity("id", 6)
+    several = np.int64([[1, 2], [4, -1], [1, 5], [2, -1]])  # -1 is none.
+    name = "linear/linear_model/id/weights"
+    of_sequence, of_set = (
+        trained(est.LinearClassifier([column], str(tmp_path / kind)), id=several)[name]
+        for kind, column in (("sequence", sequence), ("set", ids()))
+    )
+    np.testing.assert_allclose(of_sequence, of_set)
+    assert np.all(of_set[[1, 2, 4, 5]] != 0)
+
+
+def test_a_negative_id_is_none(tmp_path):
+    model = est.LinearClassifier([ids()], str(tmp_path), optimizer="SGD")
+    weights = trained(model, id=np.int64([[1], [-1], [-3], [2]]))["linear/linear_model/id/weights"]
+    np.testing.assert_array_equal(weights[:, 0] != 0, [0, 1, 1, 0, 0, 0])
+
+
+def test_an_indicator_gives_zeros_for_an_id_beyond_its_buckets(tmp_path):
+    model = est.DNNClassifier([2], [FC.indicator_column(ids())], str(tmp_path))
+    trained(model, id=np.int64([[1], [9], [7], [2]]))
+    rows = [row["logits"] for row in model.predict(batch(id=np.int64([[9], [8]]), labels=[0, 0]))]
+    np.testing.assert_array_equal(rows[0], rows[1])
+
+
+# --- What differs ---------------------------------------------------------------------------------
+
+BAD_NUMBERS = {
+    "weights": lambda: est.RegressionHead(weight_column="w").loss(
+        tf.constant([[1.0], [2.0]]),
+        tf.constant([[1.0], [2.5]]),
+        features={"w": tf.constant([[1.0], [-1.0]])},
+    ),
+    "labels": lambda: est.RegressionHead().loss(
+        tf.constant([[np.inf]]), tf.constant([[1.0]]), features={}
+    ),
+}
+
+
+@pytest.mark.only_2_15("labels and weights that no loss can use")
+@pytest.mark.parametrize("name", BAD_NUMBERS)
+def test_negative_weights_and_infinite_labels_are_computed_with(name):
+    assert not 0 <= float(BAD_NUMBERS[name]()) < np.inf
+
+
+@pytest.mark.only_here("labels and weights that no loss can use")
+@pytest.mark.parametrize("name", BAD_NUMBERS)
+def test_negative_weights_and_infinite_labels_are_errors(name):
+    with pytest.raises(ValueError, match="RegressionHead: .*the first that is"):
+        BAD_NUMBERS[name]()
+
+
+def loss_of_bytes():
+    return est.MultiClassHead(3).loss(tf.constant([[2]], tf.uint8), tf.zeros([1, 3]), features={})
+
+
+@pytest.mark.only_2_15("types of class ids")
+def test_a_byte_is_no_class_id():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="uint8"):
+        loss_of_bytes()
+
+
+@pytest.mark.only_here("types of class ids")
+def test_a_byte_is_a_class_id():
+    assert float(loss_of_bytes()) == pytest.approx(np.log(3))
+
+
+def regularized_with_nothing():
+    return est.RegressionHead().loss(
+        tf.constant([[1.0]]), tf.constant([[3.0]]), features={}, regularization_losses=[]
+    )
+
+
+@pytest.mark.only_2_15("an empty list of regularization losses")
+def test_no_regularization_losses_are_an_error():
+    with pytest.raises(ValueError, match="at least one"):
+        regularized_with_nothing()
+
+
+@pytest.mark.only_here("an empty list of regularization losses")
+def test_no_regularization_losses_add_nothing():
+    assert float(regularized_with_nothing()) == 4
+
+
+def shared_embedding(tmp_path):
+    """A shared embedding before and after two steps."""
+    with tf.Graph().as_default():
+        columns = FC.shared_embeddings([ids("id"), ids("other")], 2)
+    config = est.RunConfig(str(tmp_path), save_checkpoints_steps=2)
+    model = est.DNNClassifier(
+        [4], columns, optimizer="SGD", activation_fn=tf.identity, config=config
+    )
+    after = trained(model, id=IDS, other=IDS[::-1])
+    name = "id_other_shared_embedding"
+    before = tf.train.load_checkpoint(str(tmp_path / "model.ckpt-0")).get_tensor(name)
+    return before, after[name]
+
+
+@pytest.mark.only_2_15("shared embeddings of deep models")
+def test_a_shared_embedding_stays_as_it_is(tmp_path):
+    np.testing.assert_array_equal(*shared_embedding(tmp_path))
+
+
+@pytest.mark.only_here("shared embeddings of deep models")
+def test_a_shared_embedding_is_trained(tmp_path):
+    before, after = shared_embedding(tmp_path)
+    assert np.all(before[[1, 2, 4]] != after[[1, 2, 4]])
+
+
+def error_of_a_large_id(tmp_path):
+    model = est.DNNClassifier([2], [FC.embedding_column(ids(), 2)], str(tmp_path))
+    with pytest.raises(tf.errors.InvalidArgumentError) as info:
+        trained(model, id=np.int64([[1], [9], [1], [2]]))
+    return str(info.value)
+
+
+@pytest.mark.only_2_15("an id beyond the buckets of an embedding")
+def test_a_large_id_is_told_by_the_node_of_the_graph(tmp_path):
+    message = error_of_a_large_id(tmp_path)
+    assert "= 9 is not in [0, 6)" in message
+    assert "num_buckets" not in message
+
+
+@pytest.mark.only_here("an id beyond the buckets of an embedding")
+def test_a_large_id_is_told_by_the_column(tmp_path):
+    assert "the column `id_embedding` needs, must be below its `num_buckets` (6)" in (
+        error_of_a_large_id(tmp_path)
+    )
