@@ -89,6 +89,39 @@ def test_the_modules_have_the_forms_of_both_versions():
         )
 
 
+V1_FORMS = {
+    "baseline": [
+        est.compat.v1.BaselineClassifier,
+        est.compat.v1.BaselineEstimator,
+        est.compat.v1.BaselineRegressor,
+    ],
+    "dnn": [
+        est.compat.v1.DNNClassifier,
+        est.compat.v1.DNNEstimator,
+        est.compat.v1.DNNRegressor,
+    ],
+    "dnn_linear_combined": [
+        est.compat.v1.DNNLinearCombinedClassifier,
+        est.compat.v1.DNNLinearCombinedEstimator,
+        est.compat.v1.DNNLinearCombinedRegressor,
+    ],
+    "linear": [
+        est.compat.v1.LinearClassifier,
+        est.compat.v1.LinearEstimator,
+        est.compat.v1.LinearRegressor,
+    ],
+}
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("name", V1_FORMS)
+def test_ready_made_models_are_there_in_both_forms(name):
+    module = importlib.import_module(f"tensorflow_estimator.python.estimator.canned.{name}")
+    for model in V1_FORMS[name]:
+        assert getattr(module, model.__name__) is model
+        assert getattr(module, model.__name__ + "V2") is getattr(est, model.__name__)
+
+
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
     ("code", "message"),
