@@ -63,6 +63,7 @@ NAMES = {
     "classifier_parse_example_spec_v2=classifier_parse_example_spec "
     "regressor_parse_example_spec_v2=regressor_parse_example_spec",
     "canned.prediction_keys": "PredictionKeys",
+    "canned.rnn": "RNNClassifier RNNEstimator",
     "early_stopping": _EARLY,
     "estimator": "Estimator EstimatorV2=Estimator VocabInfo WarmStartSettings "
     "_assert_members_are_not_overridden",
@@ -111,7 +112,6 @@ GONE = {
     "canned.kmeans": "Use scikit-learn's KMeans, or a `model_fn`.",
     "canned.linear:LinearSDCA": "Use estimator.LinearClassifier with the Ftrl optimizer.",
     "canned.optimizers": "Pass a name or an optimizer as `optimizer` to a ready-made model.",
-    "canned.rnn": "Use a `model_fn` with tf.keras.layers.LSTM.",
     "canned.timeseries": "Use a `model_fn`.",
     "gc": "BestExporter and LatestExporter delete old exports: see their `exports_to_keep`.",
     "head.sequential_head": "Write a subclass of estimator.Head.",

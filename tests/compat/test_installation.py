@@ -131,8 +131,8 @@ def test_ready_made_models_are_there_in_both_forms(name):
             "estimator.Estmator is not provided .* Did you mean 'Estimator'",
         ),
         (
-            "from tensorflow_estimator.python.estimator.canned import rnn",
-            "canned.rnn is not provided by .* tf.keras.layers.LSTM",
+            "from tensorflow_estimator.python.estimator.head import sequential_head",
+            "head.sequential_head is not provided by .* a subclass of estimator.Head",
         ),
         (
             "import tensorflow.python.estimator.canned.timeseries.math_utils",

@@ -20,7 +20,7 @@ PROGRAM = """
     import tensorflow.compat.v1 as tf1
     import tensorflow.contrib.slim as slim
     from tensorflow.contrib import layers as contrib_layers
-    from tensorflow.python.estimator.canned import rnn
+    from tensorflow.python.estimator.canned import timeseries
     from tensorflow.python.ops import no_such_ops
     from tensorflow.python.ops import array_ops
 
@@ -48,8 +48,8 @@ program to Python 3 first, for example with `2to3 -w` of Python 3.12 or older, o
 python-modernize.
 program.py:6: tf.contrib.slim is not provided by estimator.compat. Install tf-slim, and write \
 `import tf_slim as slim`.
-program.py:8: tensorflow.python.estimator.canned.rnn is not provided by the `estimator` package, \
-which stands in for tf.estimator. Use a `model_fn` with tf.keras.layers.LSTM.
+program.py:8: tensorflow.python.estimator.canned.timeseries is not provided by the `estimator` \
+package, which stands in for tf.estimator. Use a `model_fn`.
 program.py:9: tensorflow.python.ops.no_such_ops is not there: it is private to TensorFlow, which \
 has changed it; use the public API
 program.py:14: tf.contrib.layers.conv2 is not provided by estimator.compat. Did you mean 'conv2d'?

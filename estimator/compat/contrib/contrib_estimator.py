@@ -17,6 +17,8 @@ from estimator.compat.v1 import (
 )
 from estimator.experimental import (
     InMemoryEvaluatorHook,
+    RNNClassifier,
+    RNNEstimator,
     call_logit_fn,
     dnn_logit_fn_builder,
     linear_logit_fn_builder,
@@ -194,6 +196,8 @@ __all__ = [
     "DNNLinearCombinedEstimator",
     "InMemoryEvaluatorHook",
     "LinearEstimator",
+    "RNNClassifier",
+    "RNNEstimator",
     "add_metrics",
     "binary_classification_head",
     "call_logit_fn",

@@ -43,11 +43,14 @@ class DecoupledWeightDecayExtension:
         pairs = list(grads_and_vars)
         if decay_var_list is not None:
             self._set_decayed(decay_var_list)
-        decays = [
-            _V1.assign_sub(v, tf.cast(_value(self._weight_decay), v.dtype.base_dtype) * v)
-            for gradient, v in pairs
-            if gradient is not None and self._decays(v)
-        ]
+        gradients = [gradient for gradient, _ in pairs if gradient is not None]
+        # The gradients are those of the values before the decay.
+        with tf.control_dependencies(tf.nest.flatten(gradients, expand_composites=True)):
+            decays = [
+                _V1.assign_sub(v, tf.cast(_value(self._weight_decay), v.dtype.base_dtype) * v)
+                for gradient, v in pairs
+                if gradient is not None and self._decays(v)
+            ]
         with tf.control_dependencies(decays):
             return super().apply_gradients(pairs, global_step, name)  # type: ignore[misc]
 

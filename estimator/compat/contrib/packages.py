@@ -49,8 +49,6 @@ GONE = {
     "data.Iterator": "Use tf.data.Iterator.",
     "data.rejection_resample": "Use tf.data.experimental.rejection_resample.",
     "eager": "Use tf.compat.v1.enable_eager_execution and tf.compat.v1.GradientTape.",
-    "estimator.RNNClassifier": "Use a `model_fn` with tf.keras.layers.LSTM.",
-    "estimator.RNNEstimator": "Use a `model_fn` with tf.keras.layers.LSTM.",
     "estimator.SavedModelEstimator": "Pass the SavedModel's path as `warm_start_from`.",
     "estimator.replicate_model_fn": "Use RunConfig(strategy='mirrored').",
     "ffmpeg": "Use tensorflow-io.",
