@@ -13,7 +13,7 @@ import re
 
 import pytest
 
-from tests._tf.canary.internals import INTERNALS
+from tests._tf.canary.internals import INTERNALS, OF_INSTALL
 from tests._tf.canary.rows import CHECKS
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -56,6 +56,11 @@ def test_canary(name):
     CHECKS[name]()
 
 
+@pytest.mark.parametrize("path", OF_INSTALL)
+def test_what_install_relies_on_is_there(path):
+    find(path)
+
+
 def test_no_row_is_left_of_an_entry_that_is_gone():
     for group in GROUPS:
         importlib.import_module(f"tests._tf.canary.{group}")
@@ -70,7 +75,7 @@ def test_each_private_module_that_an_entry_imports_is_in_a_row():
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tensorflow.")
         for alias in node.names
     }
-    named = " ".join(path for paths in INTERNALS.values() for path in paths)
+    named = " ".join(path for paths in [*INTERNALS.values(), OF_INSTALL] for path in paths)
     assert [module for module in imported if f"{module}:" not in named] == []
 
 

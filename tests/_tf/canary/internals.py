@@ -310,3 +310,10 @@ INTERNALS = {
     ),
     "keras_control_flow_v2": (f"{_OPS}.control_flow_util:EnableControlFlowV2",),
 }
+
+# Of modules whose functions are no entries, because only `estimator.install` uses them.
+OF_INSTALL = (
+    "tensorflow.python.util.lazy_loader:LazyLoader",
+    "tensorflow.python.util.module_wrapper:TFModuleWrapper._fastdict_pop",
+    "tensorflow.python.util.module_wrapper:TFModuleWrapper._fastdict_key_in",
+)
