@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.feature_column import feature_column_v2 as _fc
+from tensorflow.python.ops import variables as _variables
 
 V1 = tf.compat.v1
 
@@ -66,7 +67,8 @@ class ColumnInput:
           keeps_slashes: see `scope_name`.
         """
         # The cache calls `copy`, which not every mapping has.
-        self._cache = _fc.FeatureTransformationCache(dict(features))
+        self._features = dict(features)
+        self._cache = _fc.FeatureTransformationCache(self._features)
         self._state = _Variables(keeps_slashes)
 
     def ids(self, column: Any) -> tf.Tensor:
@@ -76,8 +78,12 @@ class ColumnInput:
     def dense(self, column: Any) -> tf.Tensor:
         """Returns a dense column's values: [batch size, number of values]."""
         self._create_variables(column)
-        values = column.get_dense_tensor(self._cache, self._state)
         size = column.variable_shape.num_elements()
+        if is_embedding(column) and column.max_norm is column.ckpt_to_load_from is None:
+            table = self._state.get_variable(column, "embedding_weights")
+            if self._is_one_row(column.categorical_column, table):
+                return self._gather_rows(column.categorical_column, table)
+        values = column.get_dense_tensor(self._cache, self._state)
         return tf.reshape(values, [tf.shape(values)[0], size])
 
     def sequence(self, column: Any) -> tuple[tf.Tensor, tf.Tensor]:
@@ -107,9 +113,45 @@ class ColumnInput:
         if hasattr(column, "create_state"):
             column.create_state(self._state)
         weights = V1.get_variable(name, [column.num_buckets, units], initializer=zeros)
+        if self._is_one_row(column, weights):
+            return self._gather_rows(column, weights)
         return _fc._create_categorical_column_weighted_sum(
             column, self._cache, self._state, combiner, weights
         )
+
+    def _is_one_row(self, column: Any, table: Any) -> bool:
+        """Returns whether each example has one row of the table, or none: no category or one.
+
+        A column of hashed strings or integers that are dense, [batch size] or [batch size, 1].
+        """
+        if not isinstance(column, _fc.HashedCategoricalColumn):
+            return False
+        feature = self._features[column.key]
+        if not isinstance(feature, tf.Tensor) or isinstance(table, _variables.PartitionedVariable):
+            return False
+        is_one = feature.shape.rank == 1 or (feature.shape.rank == 2 and feature.shape[1] == 1)
+        return is_one and (feature.dtype, column.dtype) in _HASHED_AS_THEY_ARE
+
+    def _gather_rows(self, column: Any, table: tf.Variable) -> tf.Tensor:
+        """Returns each example's row, [batch size, size]; zeros for an example without a category.
+
+        A lookup that combines several rows has the same values and gradients (an example without
+        a category adds 0 to the first row's), but takes four times as many ops.
+        """
+        values = tf.reshape(self._features[column.key], [-1])
+        is_string = values.dtype == tf.string
+        is_there = tf.not_equal(values, "" if is_string else -1)
+        strings = values if is_string else tf.strings.as_string(values)
+        ids = tf.strings.to_hash_bucket_fast(strings, column.hash_bucket_size)
+        rows = tf.nn.embedding_lookup(table, tf.where(is_there, ids, 0))
+        return tf.where(is_there[:, tf.newaxis], rows, 0.0)
+
+
+# Types of a feature and of its column that are hashed without an error.
+_HASHED_AS_THEY_ARE = {
+    (tf.string, tf.string),
+    *((feature, column) for feature in (tf.int32, tf.int64) for column in (tf.int32, tf.int64)),
+}
 
 
 def scope_name(column: Any, *, keeps_slashes: bool = False) -> str:

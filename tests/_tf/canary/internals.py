@@ -105,6 +105,8 @@ INTERNALS = {
         f"{_COLUMNS}:StateManager.has_resource",
         f"{_COLUMNS}:StateManager.get_resource",
         f"{_COLUMNS}:_create_categorical_column_weighted_sum",
+        f"{_COLUMNS}:HashedCategoricalColumn",
+        f"{_OPS}.variables:PartitionedVariable",
     ),
     "is_column": (f"{_COLUMNS}:fc_types.FeatureColumn",),
     "is_dense": (f"{_COLUMNS}:DenseColumn", f"{_COLUMNS}:SequenceDenseColumn"),
