@@ -11,8 +11,10 @@ import functools
 import tempfile
 from collections.abc import Callable, Iterable
 
+import numpy as np
 import tensorflow as tf
 
+import estimator as est
 from benchmarks.hand_written import HandWrittenModel
 from benchmarks.ours import Setup, make_estimator
 from benchmarks.processes import answer
@@ -32,6 +34,8 @@ _NUM_STREAMED = 10_000
 _STREAM_BATCH = 100
 _COST_TARGET_MS = 5.0
 _THROUGHPUT_TARGET = 0.9
+_NUM_CALLS = 100
+_PREDICTOR_TARGET_MS = 0.2
 
 
 def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
@@ -72,11 +76,33 @@ def make_our_calls(work: Workload, model_dir: str) -> dict[str, Callable[[], obj
         return lambda: collections.deque(trained.predict(inputs[name], **options), maxlen=0)
 
     evaluated = make_estimator(work, model_dir, Setup())
+    images, _ = next(iter(inputs["predict"]()))
+    predictor = _make_predictor(trained, images.numpy())
     return {
+        **predictor,
         "predict": make_predict("predict", True),
         "evaluate": lambda: evaluated.evaluate(inputs["evaluate"], steps=_NUM_EVALUATED_BATCHES),
         "stream of examples": make_predict("stream", True),
         "stream of batches": make_predict("stream", False),
+    }
+
+
+def _make_predictor(trained: est.Estimator, images: np.ndarray) -> dict[str, Callable[[], object]]:
+    """Calls of a predictor on one example, and its session calls alone."""
+    spec = tf.TensorSpec([None, *images.shape[1:]], images.dtype, "images")
+
+    def receive() -> est.export.TensorServingInputReceiver:
+        placeholder = tf.compat.v1.placeholder(spec.dtype, spec.shape, spec.name)
+        return est.export.TensorServingInputReceiver(placeholder, {"images": placeholder})
+
+    predictor = est.make_predictor(trained, receive)
+    image = images[:1]
+    feeds = list(predictor.feed_tensors.values())
+    fetches = list(predictor.fetch_tensors.values())
+    run = predictor.session.make_callable(fetches, feed_list=feeds)
+    return {
+        "predictor": lambda: [predictor({"images": image}) for _ in range(_NUM_CALLS)],
+        "session": lambda: [run(image) for _ in range(_NUM_CALLS)],
     }
 
 
@@ -114,6 +140,10 @@ def make_rows(workload: str, rounds: Rounds) -> list[Row]:
             costs = [(ours - bare) * 1000 for ours, bare in pairs]
             label = f"{verb} {what}, beyond {beyond}"
             rows.append(Row("warm", workload, label, costs, unit="ms", target=target))
+    pairs = zip(rounds["predictor"], rounds["session"], strict=True)
+    costs = [(ours - bare) * 1000 / _NUM_CALLS for ours, bare in pairs]
+    label = "predictor 1 example, beyond its session call"
+    rows.append(Row("warm", workload, label, costs, unit="ms", target=_PREDICTOR_TARGET_MS))
     for kind in ("examples", "batches"):
         ratios = divide(rounds["bare stream"], rounds[f"stream of {kind}"])
         label = f"predict 10,000 by {kind}, speed / bare"

@@ -50,6 +50,7 @@ class Layer(types.ModuleType):
             value = getattr(self._below, name)
             if name in _OF_KERAS:
                 dir(value)  # Imports it.
+                vars(self)[name] = value
         except (AttributeError, ImportError) as error:
             raise AttributeError(_not_there(f"{self.__name__}.{name}")) from error
         return value
@@ -63,6 +64,7 @@ def make_v1_api() -> Layer:
     """Makes the module `tensorflow`, as of version 1."""
     api = tf.compat.v1
     own: dict[str, Any] = {"contrib": contrib, "estimator": v1}
+    own["nn"] = Layer("tensorflow.nn", {}, api.nn)
     own["tpu"] = Layer("tensorflow.tpu", {"CrossShardOptimizer": CrossShardOptimizer}, api.tpu)
     module = Layer("tensorflow", own, api)
     vars(module)["compat"] = Layer("tensorflow.compat", {"v1": module, "v2": tf}, api.compat)

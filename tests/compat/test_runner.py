@@ -1,5 +1,7 @@
 """`python -m estimator.compat` runs a script as Python does, with TensorFlow 1 in it."""
 
+import functools
+import importlib
 import json
 import os
 import pathlib
@@ -8,9 +10,12 @@ import sys
 import textwrap
 
 import pytest
+import tensorflow as tf
 
 from estimator.compat import script
 from estimator.compat.__main__ import _own
+from estimator.compat.v1_api import make_v1_api
+from estimator.compat.v1_imports import ProgramFinder, V1Imports, finding
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -208,3 +213,54 @@ def test_what_is_not_there_is_said_without_a_traceback(tmp_path):
 )
 def test_options_end_at_the_script(argv, count):
     assert _own(argv) == argv[:count]
+
+
+# --- Parts of the runner, in this process --------------------------------------------------------
+
+
+@pytest.fixture
+def api():
+    return make_v1_api()
+
+
+def test_a_package_is_run_by_its_main_module(tmp_path, monkeypatch):
+    (tmp_path / "some_program").mkdir()
+    (tmp_path / "some_program" / "__init__.py").touch()
+    (tmp_path / "some_program" / "__main__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    path, package = script.find_script("some_program", is_module=True)
+    assert (path, package) == (str(tmp_path / "some_program" / "__main__.py"), "some_program")
+    assert script.find_script(str(tmp_path / "some_program"), is_module=False)[0] == path
+
+
+def test_without_tf_keras_its_names_say_what_to_install(api, monkeypatch):
+    # In this process tf.keras is Keras 3, which has no tf.layers.
+    for name in ("tf.layers", "tf.nn.rnn_cell"):
+        path = name.split(".")[1:]
+        with pytest.raises(AttributeError, match=f"{name} needs tf-keras as tf.keras: set the env"):
+            functools.reduce(getattr, path, api)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(
+        AttributeError, match="needs tf-keras, .* not installed: pip install tf-ker"
+    ):
+        _ = api.layers
+
+
+def test_installed_packages_import_the_real_tensorflow_unless_listed(tmp_path, monkeypatch, api):
+    installed = tmp_path / "site-packages"
+    for name in ("old_package", "new_package"):
+        (installed / name).mkdir(parents=True)
+        (installed / name / "__init__.py").write_text("import tensorflow as tf\n")
+    (tmp_path / "own_module.py").write_text("import tensorflow as tf\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(installed)
+    imports = V1Imports(api)
+    with finding(ProgramFinder(imports, ["old_package"])):
+        found = {
+            n: importlib.import_module(n) for n in ("old_package", "new_package", "own_module")
+        }
+    for name in found:
+        monkeypatch.delitem(sys.modules, name)
+    assert found["old_package"].tf is found["own_module"].tf is api
+    assert found["new_package"].tf is tf
+    assert not any(isinstance(finder, ProgramFinder) for finder in sys.meta_path)
