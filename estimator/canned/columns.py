@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.checks import WrongTypeError
-from estimator.heads.labels import build_required
 
 V1 = tf.compat.v1
 
@@ -171,7 +170,7 @@ def _input_of(
     return _tf.ColumnInput(features, keeps_slashes=keeps_slashes)
 
 
-def _build_checks(column_input: _tf.ColumnInput, column: Any) -> list[tf.Tensor]:
+def _build_checks(column_input: _tf.ColumnInput, column: Any) -> list[tf.Operation]:
     """Adds what raises an error if an id is no row of the column's variable; negative ones may be.
 
     TensorFlow's error names neither the column nor the feature, and a GPU has none.
@@ -179,13 +178,12 @@ def _build_checks(column_input: _tf.ColumnInput, column: Any) -> list[tf.Tensor]
     ids_column = _tf.identity_column(column)
     if ids_column is None:
         return []
-    ids, size = column_input.ids(ids_column), ids_column.num_buckets
-    rule = (
-        # The Assert op escapes quotes.
+    largest, size = tf.reduce_max(column_input.ids(ids_column)), ids_column.num_buckets
+    message = (  # The Assert op escapes quotes.
         f"The feature `{ids_column.key}`, which the column `{column.name}` needs, must be below "
-        f"its `num_buckets` ({size}). Raise it, or set `default_value`. The first that is not:"
+        f"its `num_buckets` ({size}). Raise it, or set `default_value`. The largest is: "
     )
-    return [build_required(ids, ids < size, rule)]
+    return [tf.raw_ops.Assert(condition=largest < size, data=[message, largest])]
 
 
 def _check_type(column: str, key: str, feature: Any, dtype: tf.DType) -> None:
