@@ -3,6 +3,7 @@
 from estimator.canned.kmeans import KMeans
 from estimator.canned.logit_fns import dnn_logit_fn_builder, linear_logit_fn_builder
 from estimator.canned.rnn import RNNClassifier, RNNEstimator
+from estimator.canned.sdca import LinearSDCA
 from estimator.export import build_raw_supervised_input_receiver_fn
 from estimator.hooks.early_stopping import (
     make_early_stopping_hook,
@@ -18,6 +19,7 @@ from estimator.model.logits import call_logit_fn
 __all__ = [
     "InMemoryEvaluatorHook",
     "KMeans",
+    "LinearSDCA",
     "RNNClassifier",
     "RNNEstimator",
     "build_raw_supervised_input_receiver_fn",

@@ -37,10 +37,8 @@ OURS = {
     "tf.compat.v1.estimator.tpu.experimental": "estimator.compat.v1.tpu.experimental",
 }
 
-READY_MADE = "an experimental ready-made model: none is here yet"
 EMBEDDING = "it distributes tables over the cores of a TPU"
 WITHOUT = {
-    "LinearSDCA": READY_MADE,
     "tpu.experimental": EMBEDDING,
     "tpu.experimental.EmbeddingConfigSpec": EMBEDDING,
 }

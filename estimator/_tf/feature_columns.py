@@ -103,6 +103,15 @@ class ColumnInput:
             with V1.variable_scope(top, auxiliary_name_scope=False):
                 _ = shared.embedding_weights
 
+    def linear_values(self, column: Any) -> Any:
+        """Returns a column's dense values, or its ids and their weights, both sparse."""
+        if not is_categorical(column):
+            return self.dense(column)
+        if hasattr(column, "create_state"):
+            column.create_state(self._state)
+        pair = column.get_sparse_tensors(self._cache, self._state)
+        return pair.id_tensor, pair.weight_tensor
+
     def weighted_sum(self, column: Any, units: int, combiner: str) -> tf.Tensor:
         """Returns a column's part of a linear model: [batch size, units]."""
         name = f"{scope_name(column)}/weights"

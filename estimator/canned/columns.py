@@ -151,6 +151,12 @@ def build_linear_logits(
         return tf.nn.bias_add(tf.add_n(sums), bias)
 
 
+def build_linear_values(columns: Sequence[Any], features: Any) -> list[Any]:
+    """Returns what a linear model weighs: dense values, or (ids, weights or None) of categories."""
+    column_input = _input_of(columns, features)
+    return [column_input.linear_values(column) for column in columns]
+
+
 def _input_of(
     columns: Sequence[Any], features: Any, *, keeps_slashes: bool = False
 ) -> _tf.ColumnInput:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from estimator.canned.columns import checked_columns
 from estimator.canned.parts import (
     Form,
     check_head,
@@ -12,10 +13,12 @@ from estimator.canned.parts import (
     make_classifier_head,
     make_model_fn,
 )
+from estimator.canned.sdca import LinearSDCA
 from estimator.config.run_config import RunConfig
 from estimator.estimators.estimator import Estimator
 from estimator.heads.head import Head
 from estimator.heads.regression import RegressionHead
+from estimator.spec import EstimatorSpec
 
 
 class LinearEstimator(Estimator):
@@ -40,7 +43,7 @@ class LinearEstimator(Estimator):
           feature_columns: columns of `tf.feature_column`, dense or of categories.
           model_dir: see `Estimator`.
           optimizer: "Adagrad", "Adam", "Ftrl", "RMSProp" or "SGD"; a v1, Keras 3 or tf-keras
-            optimizer; or a function that returns one.
+            optimizer; a function that returns one; or a LinearSDCA.
           config: see `Estimator`.
           sparse_combiner: how the weights of several categories of an example are combined: "sum",
             "mean" or "sqrtn".
@@ -50,10 +53,33 @@ class LinearEstimator(Estimator):
           TypeError, ValueError: an argument is invalid.
         """
         check_head(head)
-        part = linear_part(feature_columns, optimizer, sparse_combiner, self._form)
-        super().__init__(
-            make_model_fn(head, [part]), model_dir, config, warm_start_from=warm_start_from
-        )
+        if isinstance(optimizer, LinearSDCA):
+            model_fn = self._sdca_model_fn(
+                head, feature_columns, optimizer, sparse_combiner, warm_start_from
+            )
+        else:
+            part = linear_part(feature_columns, optimizer, sparse_combiner, self._form)
+            model_fn = make_model_fn(head, [part])
+        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
+
+    def _sdca_model_fn(
+        self,
+        head: Head,
+        columns: Sequence[Any],
+        optimizer: LinearSDCA,
+        combiner: str,
+        warm_start_from: Any,
+    ) -> Callable[..., EstimatorSpec]:
+        if warm_start_from is not None:
+            raise ValueError(
+                f"`warm_start_from` ({warm_start_from!r}) cannot be used with LinearSDCA, whose "
+                "weights follow from the examples that it remembers. Leave it out, or use another "
+                "`optimizer`."
+            )
+        # The names in 2.15. In the v1 form they are those of a partition.
+        slot_name = "linear/{name}/part_0_unshrunk" if self._form.partitions else "{name}_unshrunk"
+        columns = checked_columns("feature_columns", columns, only_dense=False)
+        return optimizer.make_model_fn(head, columns, combiner, slot_name)
 
 
 class LinearClassifier(LinearEstimator):

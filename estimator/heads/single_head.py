@@ -172,6 +172,17 @@ class SingleHead(Head):
     def _rows(self) -> list[MetricRow]:
         return [mean_row("average_loss", lambda batch: batch.losses), *self._metric_rows()]
 
+    def build_targets(
+        self, features: Any, logits: tf.Tensor, labels: Any
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the label and the weight of each example of one logit: [batch size]."""
+        weights = self._weights(features, logits)
+        weights = (
+            tf.ones_like(logits) if weights is None else tf.broadcast_to(weights, tf.shape(logits))
+        )
+        labels = self._build_labels(labels, logits)
+        return tf.reshape(labels, [-1]), tf.reshape(weights, [-1])
+
     def _checked_logits(self, logits: Any) -> tf.Tensor:
         logits = tf.convert_to_tensor(logits)
         shape, size = logits.shape, self._logits_dimension

@@ -166,6 +166,53 @@ CASES = {
 }
 
 
+KEYS = np.array([f"example {i}" for i in range(NUM_EXAMPLES)])
+
+
+def _sdca(model: str, label: str, columns: Callable, settings: dict, **kwargs: Any) -> Case:
+    """A case whose batches are all data, with which SDCA converges in a few steps."""
+
+    def make(est: Any, **more: Any) -> Any:
+        optimizer = est.experimental.LinearSDCA("key", **settings)
+        return getattr(est, model)(columns(), optimizer=optimizer, **kwargs, **more)
+
+    def input_fn(*, repeats: bool) -> Callable:
+        def batches() -> tf.data.Dataset:
+            features = {**model_cases.FEATURES, "key": KEYS}
+            data = (features, model_cases.LABELS[label])
+            data = tf.data.Dataset.from_tensor_slices(data).batch(NUM_EXAMPLES)
+            return data.repeat() if repeats else data
+
+        return batches
+
+    return Case(make, input_fn)
+
+
+def weighted_columns() -> list[Any]:
+    """Columns for a linear model, one of which weighs its categories."""
+    ids = FC.categorical_column_with_identity("id", 6)
+    weighted = FC.weighted_categorical_column(ids, "weight")
+    return [*model_cases.sparse_columns()[:4], weighted]
+
+
+SDCA = {
+    "sdca_2": _sdca("LinearClassifier", "two", model_cases.sparse_columns, {}),
+    "sdca_numbers": _sdca(
+        "LinearRegressor",
+        "number",
+        weighted_columns,
+        {
+            "num_table_shards": 2,
+            "symmetric_l1_regularization": 0.5,
+            "symmetric_l2_regularization": 4.0,
+            "adaptive": True,
+        },
+        weight_column="weight",
+    ),
+}
+CASES |= SDCA
+
+
 def _make_points() -> np.ndarray:
     random = np.random.RandomState(1)
     corners = 3 * random.randint(-1, 2, [NUM_EXAMPLES, 2])
@@ -208,3 +255,4 @@ K_MEANS = {
     "k_means_3": _k_means(mini_batch_steps_per_iteration=3),
 }
 CASES |= K_MEANS
+OF_THEIR_OWN = {*K_MEANS, *SDCA}

@@ -1,0 +1,285 @@
+"""LinearSDCA: trains a linear model by stochastic dual coordinate ascent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.canned.columns import build_linear_logits, build_linear_values
+from estimator.config.checks import (
+    WrongTypeError,
+    check_bool,
+    check_int,
+    check_number,
+    check_positive,
+)
+from estimator.heads.binary_class import BinaryClassHead
+from estimator.heads.head import Head
+from estimator.heads.regression import RegressionHead
+from estimator.heads.single_head import SingleHead
+from estimator.spec import EstimatorSpec, ModeKeys
+
+V1 = tf.compat.v1
+_LOSSES = {BinaryClassHead: "logistic_loss", RegressionHead: "squared_loss"}
+
+
+class LinearSDCA:
+    """An `optimizer` of linear models with two classes or one number: it needs no learning rate.
+
+    Shalev-Shwartz and Zhang, https://www.jmlr.org/papers/v14/shalev-shwartz13a.html. It remembers
+    each example, and so needs to know it again. Its steps depend on threads; what they converge to
+    does not.
+    """
+
+    def __init__(
+        self,
+        example_id_column: str,
+        num_loss_partitions: int = 1,
+        num_table_shards: int | None = None,
+        symmetric_l1_regularization: float = 0.0,
+        symmetric_l2_regularization: float = 1.0,
+        adaptive: bool = False,
+    ) -> None:
+        """Checks the arguments; builds nothing.
+
+        Args:
+          example_id_column: the feature with the id of each example, a string: [batch size].
+          num_loss_partitions: the number of train steps that run at the same time, which is that of
+            the workers; more converges slower.
+          num_table_shards: into how many tables the memory of examples is divided; None for one.
+          symmetric_l1_regularization: the weight of the L1 norm of the weights.
+          symmetric_l2_regularization: the weight of their L2 norm; best above 1.
+          adaptive: whether examples with a large error are used more often.
+
+        Raises:
+          TypeError, ValueError: an argument is invalid.
+        """
+        if not isinstance(example_id_column, str):
+            raise WrongTypeError(
+                f"`example_id_column` ({example_id_column!r}) must be the name of a feature."
+            )
+        check_int("num_loss_partitions", num_loss_partitions)
+        if num_table_shards is not None:
+            check_int("num_table_shards", num_table_shards)
+        check_number("symmetric_l1_regularization", symmetric_l1_regularization, minimum=0)
+        check_positive("symmetric_l2_regularization", symmetric_l2_regularization)
+        check_bool("adaptive", adaptive)
+        self._example_id_column = example_id_column
+        self._num_shards = num_table_shards or 1
+        self._l1 = float(symmetric_l1_regularization)
+        self._l2 = float(symmetric_l2_regularization)
+        self._settings = {
+            "l1": self._l1,
+            "l2": self._l2,
+            "num_loss_partitions": int(num_loss_partitions),
+            "num_inner_iterations": 1,
+            "adaptive": adaptive,
+        }
+
+    def make_model_fn(
+        self, head: Head, columns: Sequence[Any], combiner: str, slot_name: str
+    ) -> Callable[..., EstimatorSpec]:
+        """Returns the `model_fn` of a linear model.
+
+        Args:
+          head: the head.
+          columns: the checked feature columns.
+          combiner: how the weights of several categories of an example are combined.
+          slot_name: the name of the variable that belongs to {name}.
+
+        Raises:
+          ValueError: the head or the combiner cannot be used.
+        """
+        loss_type = _LOSSES.get(type(head))
+        if loss_type is None or not isinstance(head, SingleHead) or head.logits_dimension != 1:
+            raise ValueError(
+                f"LinearSDCA cannot train {type(head).__name__} with {head.logits_dimension} "
+                "logits: only models of two classes, or of one number. Use another `optimizer`."
+            )
+        if combiner != "sum":
+            raise ValueError(
+                f"`sparse_combiner` ({combiner!r}) must be 'sum' with LinearSDCA. Use another "
+                "`optimizer`."
+            )
+
+        def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+            with V1.variable_scope("linear", reuse=V1.AUTO_REUSE):
+                logits = build_linear_logits(columns, features, 1, "sum", None)
+
+            def build(loss: tf.Tensor) -> tf.Operation:
+                # The loss is that of the weights before the step.
+                with tf.control_dependencies([loss]):
+                    targets = head.build_targets(features, logits, labels)
+                    return self._build_step(columns, features, targets, loss_type, slot_name)
+
+            return head.create_estimator_spec(
+                features=features,
+                mode=mode,
+                logits=logits,
+                labels=labels,
+                train_op_fn=build if mode == ModeKeys.TRAIN else None,
+            )
+
+        return model_fn
+
+    def _build_step(
+        self,
+        columns: Sequence[Any],
+        features: Mapping[str, Any],
+        targets: tuple[tf.Tensor, tf.Tensor],
+        loss_type: str,
+        slot_name: str,
+    ) -> tf.Operation:
+        num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if num_replicas > 1:
+            raise ValueError(
+                f"LinearSDCA cannot train on {num_replicas} replicas: each would remember other "
+                "examples. Leave the strategy out of the RunConfig, or use another `optimizer`."
+            )
+        keys = tf.raw_ops.SdcaFprint(input=self._ids(features))
+        memory = _Memory(self._num_shards)
+        examples = build_linear_values(columns, features)
+        dense, sparse = _build_inputs(columns, examples, tf.shape(keys)[0], slot_name)
+        labels, weights = targets
+        state, for_sparse, for_dense = tf.raw_ops.SdcaOptimizerV2(
+            sparse_example_indices=[one.examples for one in sparse],
+            sparse_feature_indices=[one.ids for one in sparse],
+            sparse_feature_values=[one.values for one in sparse],
+            dense_features=[one.values for one in dense],
+            example_weights=weights,
+            example_labels=labels,
+            sparse_indices=[one.rows for one in sparse],
+            sparse_weights=[tf.gather(one.slot, one.rows)[:, 0] for one in sparse],
+            dense_weights=[tf.reshape(one.slot, [-1]) for one in dense],
+            example_state_data=memory.look_up(keys),
+            loss_type=loss_type,
+            **self._settings,
+        )
+        with tf.control_dependencies([state, *for_sparse, *for_dense]):
+            changes = [*memory.insert(keys, state)]
+            for one, change in zip(sparse, for_sparse, strict=True):
+                rows = tf.IndexedSlices(change[:, tf.newaxis], one.rows)
+                changes.append(one.slot.scatter_add(rows))
+            for one, change in zip(dense, for_dense, strict=True):
+                changes.append(one.slot.assign_add(tf.reshape(change, one.slot.shape)))
+        with tf.control_dependencies(changes):
+            shrunk = [self._build_shrunk(one) for one in (*sparse, *dense)]
+        with tf.control_dependencies(shrunk):
+            return V1.train.get_or_create_global_step().assign_add(1).op
+
+    def _ids(self, features: Mapping[str, Any]) -> tf.Tensor:
+        key = self._example_id_column
+        if key not in features:
+            raise ValueError(
+                f"`example_id_column` ({key!r}) is not among the features ({sorted(features)}). "
+                "Return it from `input_fn`."
+            )
+        ids = features[key]
+        if isinstance(ids, tf.SparseTensor) or ids.dtype != tf.string:
+            raise WrongTypeError(
+                f"The ids of examples, feature {key!r}, must be a dense tensor of strings. Convert "
+                "them with tf.strings.as_string."
+            )
+        return tf.reshape(ids, [-1])
+
+    def _build_shrunk(self, one: _Input) -> tf.Tensor:
+        """Returns what assigns the weights of the model: those of the algorithm, nearer to 0."""
+        weights = one.slot.read_value()
+        shrinkage = self._l1 / self._l2
+        if shrinkage:
+            weights = tf.sign(weights) * tf.maximum(0.0, tf.abs(weights) - shrinkage)
+        return one.weights.assign(weights)
+
+
+class _Memory:
+    """What SDCA remembers of examples: tables with the names of 2.15 in checkpoints."""
+
+    def __init__(self, num_shards: int) -> None:
+        with tf.init_scope():  # Outside of a loop's body.
+            self._shards = [
+                tf.lookup.experimental.DenseHashTable(
+                    tf.int64,
+                    tf.float32,
+                    default_value=[0.0] * 4,
+                    empty_key=[0, 0],
+                    deleted_key=[1, 1],
+                    name=f"ShardedMutableHashTable-{i + 1}-of-{num_shards}",
+                )
+                for i in range(num_shards)
+            ]
+
+    def look_up(self, keys: tf.Tensor) -> tf.Tensor:
+        """Returns the state of each example: [batch size, 4]."""
+        parts, places = self._divided(keys, keys), self._divided(tf.range(tf.shape(keys)[0]), keys)
+        found = [table.lookup(part) for table, part in zip(self._shards, parts, strict=True)]
+        return tf.dynamic_stitch(places, found)
+
+    def insert(self, keys: tf.Tensor, states: tf.Tensor) -> list[tf.Operation]:
+        """Returns ops that remember new states."""
+        parts = zip(
+            self._shards, self._divided(keys, keys), self._divided(states, keys), strict=True
+        )
+        return [table.insert(*part) for table, *part in parts]
+
+    def _divided(self, values: tf.Tensor, keys: tf.Tensor) -> list[tf.Tensor]:
+        num_shards = len(self._shards)
+        shards = tf.cast(tf.math.floormod(tf.abs(keys[:, 0]), num_shards), tf.int32)
+        return tf.dynamic_partition(values, shards, num_shards)
+
+
+class _Input:
+    """The values of a column, and its weights.
+
+    Attributes:
+      weights: the weights of the model.
+      slot: the weights before L1 regularization.
+      values: dense, [batch size, size]; or of each category of each example.
+      examples: if they are of categories, the example of each value.
+      ids: its category.
+      rows: the categories that there are.
+    """
+
+    def __init__(self, name: str, slot_name: str, values: Any, num_buckets: int) -> None:
+        scope = V1.VariableScope(reuse=V1.AUTO_REUSE, name="")
+        with V1.variable_scope(scope, auxiliary_name_scope=False):
+            shape = [1] if values is None else [num_buckets or values.shape[1], 1]
+            zeros = V1.zeros_initializer()
+            self.weights = V1.get_variable(name, shape, initializer=zeros)
+            self.slot = V1.get_variable(
+                slot_name.format(name=name), shape, initializer=zeros, trainable=False
+            )
+        self.values = values
+        if num_buckets:
+            ids, weights = values
+            self._read(ids, weights, num_buckets)
+
+    def _read(self, ids: tf.SparseTensor, weights: Any, num_buckets: int) -> None:
+        """Adds up the values of a category that an example has several times."""
+        values = tf.ones_like(ids.values, tf.float32) if weights is None else weights.values
+        flat = ids.indices[:, 0] * num_buckets + tf.cast(ids.values, tf.int64)
+        is_category = ids.values >= 0
+        flat, places = tf.unique(tf.boolean_mask(flat, is_category))
+        values = tf.boolean_mask(values, is_category)
+        self.values = tf.math.unsorted_segment_sum(values, places, tf.size(flat))
+        self.examples, self.ids = flat // num_buckets, flat % num_buckets
+        self.rows = tf.unique(self.ids).y
+
+
+def _build_inputs(
+    columns: Sequence[Any], examples: Sequence[Any], batch_size: tf.Tensor, slot_name: str
+) -> tuple[list[_Input], list[_Input]]:
+    """Returns the inputs that are dense, with that of the bias, and those of categories."""
+    dense: list[_Input] = []
+    sparse: list[_Input] = []
+    for column, values in zip(columns, examples, strict=True):
+        name = f"linear/linear_model/{_tf.scope_name(column)}/weights"
+        is_categorical = isinstance(values, tuple)
+        num_buckets = column.num_buckets if is_categorical else 0
+        one = _Input(name, slot_name, values, num_buckets)
+        (sparse if is_categorical else dense).append(one)
+    bias = _Input("linear/linear_model/bias_weights", slot_name, None, 0)
+    bias.values = tf.ones([batch_size, 1])
+    return [*dense, bias], sparse
