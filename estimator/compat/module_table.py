@@ -55,7 +55,8 @@ NAMES = {
     "dnn_logit_fn_builder_v2=experimental.dnn_logit_fn_builder",
     "canned.dnn_linear_combined": _COMBINED,
     "canned.head": "MetricKeys",
-    "canned.linear": f"{_LINEAR} linear_logit_fn_builder "
+    "canned.kmeans": "KMeansClustering=experimental.KMeans",
+    "canned.linear": f"{_LINEAR} LinearSDCA linear_logit_fn_builder "
     "linear_logit_fn_builder_v2=experimental.linear_logit_fn_builder",
     "canned.metric_keys": "MetricKeys",
     "canned.optimizers": "",
@@ -109,8 +110,6 @@ NAMES = {
 
 GONE = {
     "canned.head": "Use the heads: estimator.BinaryClassHead, MultiClassHead, RegressionHead etc.",
-    "canned.kmeans": "Use scikit-learn's KMeans, or a `model_fn`.",
-    "canned.linear:LinearSDCA": "Use estimator.LinearClassifier with the Ftrl optimizer.",
     "canned.optimizers": "Pass a name or an optimizer as `optimizer` to a ready-made model.",
     "canned.timeseries": "Use a `model_fn`.",
     "gc": "BestExporter and LatestExporter delete old exports: see their `exports_to_keep`.",

@@ -155,9 +155,9 @@ def test_what_is_not_provided_is_an_import_error_with_the_way_out(code, message)
 
 @pytest.mark.usefixtures("installed")
 def test_an_attribute_that_is_not_provided_is_an_attribute_error_with_the_way_out():
-    module = importlib.import_module("tensorflow_estimator.python.estimator.canned.linear")
-    with pytest.raises(AttributeError, match="LinearSDCA is not provided .* the Ftrl optimizer"):
-        _ = module.LinearSDCA
+    module = importlib.import_module("tensorflow_estimator.python.estimator.util")
+    with pytest.raises(AttributeError, match="parse_input_fn_result is not provided .* `get_next`"):
+        _ = module.parse_input_fn_result
     assert not hasattr(module, "__wrapped__")
 
 
