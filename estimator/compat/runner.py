@@ -81,8 +81,23 @@ def _prepare(settings: Settings, stack: contextlib.ExitStack) -> dict | None:
 
 
 def _show(error: Exception, code: types.CodeType) -> None:
-    """Shows an exception as Python does, from the program's first line on."""
+    """Shows an exception as Python does: the program's frames, without those of its imports."""
+    frames = []
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code is not code:
+    while trace is not None:
+        frames.append(trace)
         trace = trace.tb_next
-    sys.excepthook(type(error), error.with_traceback(trace), trace)
+    codes = [frame.tb_frame.f_code for frame in frames]
+    start = codes.index(code) if code in codes else 0
+    shown: types.TracebackType | None = None
+    for frame in reversed(frames[start:]):
+        name = frame.tb_frame.f_code.co_filename
+        if not name.startswith("<frozen importlib") and name not in _NOT_SHOWN:
+            shown = types.TracebackType(shown, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    sys.excepthook(type(error), error.with_traceback(shown), shown)
+
+
+# The files that are between a module of the program and one that it imports.
+_NOT_SHOWN = {
+    os.path.join(os.path.dirname(__file__), name) for name in ("script.py", "v1_imports.py")
+}

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import re
 import sys
-import tokenize
 import types
 from typing import Any
 
@@ -26,6 +25,10 @@ _PYTHON_2 = (
 
 class ScriptError(Exception):
     """A script that cannot be run; the message is for the user."""
+
+
+class Python2Error(ScriptError, SyntaxError):
+    """A file of Python 2."""
 
 
 def find_script(name: str, is_module: bool) -> tuple[str, str | None]:
@@ -55,25 +58,34 @@ def compile_script(path: str) -> types.CodeType:
     """Compiles a script.
 
     Raises:
-      ScriptError: it is Python 2.
+      Python2Error: it is Python 2.
       SyntaxError: it is no Python at all.
     """
-    with tokenize.open(path) as file:
+    with open(path, "rb") as file:
         source = file.read()
     try:
         return compile(source, path, "exec", dont_inherit=True)
     except SyntaxError as error:
-        what = python_2_in(source, error.lineno)
-        if what is None:
-            raise
-        raise ScriptError(
+        check_is_python_3(source, path, error)
+        raise
+
+
+def check_is_python_3(source: bytes, path: str, error: SyntaxError) -> None:
+    """Raises an error if Python 2 is what a syntax error is about.
+
+    Raises:
+      Python2Error: it is.
+    """
+    what = _python_2_in(source.decode("utf-8", "replace"), error.lineno)
+    if what is not None:
+        raise Python2Error(
             f"{path}:{error.lineno}: this is Python 2 ({what}): "
             f"{(error.text or '').strip()!r}. Convert the program to Python 3 first, for example "
             "with `2to3 -w` of Python 3.12 or older, or with python-modernize."
         ) from None
 
 
-def python_2_in(source: str, line_number: int | None) -> str | None:
+def _python_2_in(source: str, line_number: int | None) -> str | None:
     """Returns what of Python 2 is in a line that Python 3 does not take; None if nothing is."""
     lines = source.splitlines()
     if line_number is None or not 0 < line_number <= len(lines):

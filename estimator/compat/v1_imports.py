@@ -14,6 +14,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from estimator.compat.script import check_is_python_3
 from estimator.compat.v1_api import REAL, Layer
 
 
@@ -117,6 +118,16 @@ class _Loader(importlib.machinery.SourceFileLoader):
     def __init__(self, name: str, path: str, own_builtins: dict[str, Any]) -> None:
         super().__init__(name, path)
         self._builtins = own_builtins
+
+    # typeshed knows the static method of another base alone.
+    def source_to_code(  # type: ignore[override]
+        self, data: Any, path: Any, **options: Any
+    ) -> types.CodeType:
+        try:
+            return super().source_to_code(data, path, **options)
+        except SyntaxError as error:
+            check_is_python_3(data, path, error)
+            raise
 
     def exec_module(self, module: types.ModuleType) -> None:
         vars(module)["__builtins__"] = self._builtins

@@ -161,6 +161,24 @@ def test_a_failing_module_of_tensorflow_2_ends_as_in_python(tmp_path):
     assert "runner.py" not in done.stderr
 
 
+def test_an_error_in_a_module_of_the_script_shows_their_lines_alone(tmp_path):
+    (tmp_path / "program.py").write_text("import broken\n")
+    (tmp_path / "broken.py").write_text("import old\n")
+    (tmp_path / "old.py").write_text("x = 1\nprint 'x'\n")
+    done = run(tmp_path / "program.py")
+    assert done.returncode == 1
+    lines = done.stderr[done.stderr.index("Traceback") :].splitlines()
+    assert lines[:-1] == [
+        "Traceback (most recent call last):",
+        f'  File "{tmp_path / "program.py"}", line 1, in <module>',
+        "    import broken",
+        f'  File "{tmp_path / "broken.py"}", line 1, in <module>',
+        "    import old",
+    ]
+    message = f"estimator.compat.script.Python2Error: {tmp_path / 'old.py'}:2: this is Python 2 ("
+    assert lines[-1].startswith(message)
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [
