@@ -84,6 +84,9 @@ from estimator._tf.keras import (
     keras_policy,
     metric_variables,
     names_without_weight_decay,
+    tf_keras_classes_kept,
+    tf_keras_containers,
+    tf_keras_losses,
     tf_keras_names_by_thread,
     unscaled_keras_losses,
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import importlib
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -86,7 +87,7 @@ def unscaled_keras_losses(strategy: tf.distribute.Strategy) -> Iterator[None]:
     step would be too small by that factor, and so would the loss that is reported.
     `keras.src.losses.loss` of Keras 3.12 to 3.15.
     """
-    module = sys.modules.get("keras.src.losses.loss")
+    modules = ("keras.src.losses.loss", "tf_keras.src.utils.losses_utils")
 
     def unscaled(original: Callable) -> Callable:
         def scale(value: Any) -> Any:
@@ -95,9 +96,10 @@ def unscaled_keras_losses(strategy: tf.distribute.Strategy) -> Iterator[None]:
         return scale
 
     with contextlib.ExitStack() as stack:
-        for name in ("scale_loss_for_distribution", "unscale_loss_for_distribution"):
-            if hasattr(module, name):
-                stack.enter_context(patched(module, name, unscaled))
+        for module in map(sys.modules.get, modules):
+            for name in ("scale_loss_for_distribution", "unscale_loss_for_distribution"):
+                if hasattr(module, name):
+                    stack.enter_context(patched(module, name, unscaled))
         yield
 
 
@@ -125,7 +127,8 @@ def names_without_weight_decay(optimizer: Any) -> list[str]:
             "decay. Exclude them by name: `exclude_from_weight_decay(var_names=[...])`."
         )
     pattern = getattr(inner, "_exclude_from_weight_decay_pattern", None)
-    return [] if pattern is None else [pattern.pattern]
+    names = getattr(inner, "_exclude_from_weight_decay_names", [])  # Of tf-keras.
+    return list(names) if pattern is None else [pattern.pattern]
 
 
 def keras_loss(model: Any, batch: dict[str, Any], is_training: bool) -> Any:
@@ -170,13 +173,73 @@ def copied_lookup(layer: Any) -> Any:
 
 
 @contextlib.contextmanager
+def tf_keras_classes_kept() -> Iterator[None]:
+    """Inside, a v1 graph may be built; afterwards tf-keras's models work eagerly again.
+
+    In a v1 graph, making a model or layer changes the base classes of its class, and so those of
+    all models that there are. `tf_keras.src.utils.version_utils` of 2.16 to 2.21.
+    """
+    utils = sys.modules.get("tf_keras.src.utils.version_utils")
+    if utils is None or not tf.executing_eagerly():
+        yield
+        return
+    swapped: dict[tuple[type, type, type], None] = {}
+
+    def noting(original: Callable) -> Callable:
+        def swap_class(cls: type, v2: type, v1: type, use_v2: bool) -> type:
+            if not use_v2:
+                swapped[cls, v2, v1] = None
+            return original(cls, v2, v1, use_v2)
+
+        return swap_class
+
+    try:
+        with patched(utils, "swap_class", noting):
+            yield
+    finally:
+        for classes in swapped:
+            utils.swap_class(*classes, use_v2=True)
+
+
+def tf_keras_containers(model: Any, arguments: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Returns what computes the losses and the metrics of a compiled model of tf-keras.
+
+    In a v1 graph, `compile` would make the placeholders and the loop of tf-keras's v1 training:
+    2.16 to 2.21.
+    """
+    utils = importlib.import_module("tf_keras.src.engine.compile_utils")
+    names = getattr(model, "output_names", None)
+    losses = utils.LossesContainer(
+        arguments["loss"], loss_weights=arguments["loss_weights"], output_names=names
+    )
+    metrics = utils.MetricsContainer(
+        arguments["metrics"], weighted_metrics=arguments["weighted_metrics"], output_names=names
+    )
+    return losses, metrics
+
+
+def tf_keras_losses(model: Any) -> list[tf.Tensor]:
+    """Returns the losses that the layers of a model of tf-keras add, for its last call.
+
+    A copy that is made in a v1 graph has been called on placeholders, too. 2.16 to 2.21.
+    """
+    utils = importlib.import_module("tf_keras.src.utils.tf_utils")
+    losses = model.losses
+    of_placeholders = utils.get_reachable_from_inputs(model.inputs or [], losses)
+    return [loss for loss in losses if loss not in of_placeholders]
+
+
+@contextlib.contextmanager
 def clones_uncompiled(model: Any) -> Iterator[None]:
     """Inside, `clone_model` of Keras 3 makes a model that is not compiled.
 
     To compile the clone, it would serialize the arguments (see `compile_arguments`), and read
     variables of the optimizer, which have no values in a v1 graph. Keras 3.12 to 3.15.
     """
-    is_compiled = model.compiled
+    is_compiled = getattr(model, "compiled", None)
+    if is_compiled is None:  # Of tf-keras, which does not compile clones.
+        yield
+        return
     model.compiled = False
     try:
         yield

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import tensorflow as tf
+
 from estimator.config.checks import WrongTypeError
 from estimator.config.run_config import RunConfig
 from estimator.estimators.estimator import Estimator
@@ -36,9 +38,10 @@ def model_to_estimator(
     exactly the keys "features" and "sample_weights".
 
     Args:
-      keras_model: a compiled and built model of Keras 3. One that is neither functional nor
-        sequential is copied by its `get_config` and `from_config`.
-      keras_model_path: instead of `keras_model`, the path of a file that a model's `save` wrote.
+      keras_model: a compiled and built model of Keras 3 or tf-keras. One that is neither functional
+        nor sequential is copied by its `get_config` and `from_config`.
+      keras_model_path: instead of `keras_model`, the path that a model's `save` wrote: a file, or
+        the directory of a SavedModel of tf-keras.
       custom_objects: classes and functions by name, as Keras needs them to copy or load the model.
       model_dir: see `Estimator`.
       config: see `Estimator`.
@@ -50,7 +53,7 @@ def model_to_estimator(
         "serving_default", which has all outputs.
 
     Raises:
-      TypeError: `keras_model` is not a model of Keras 3.
+      TypeError: `keras_model` is not a Keras model.
       ValueError: not exactly one of `keras_model` and `keras_model_path` is given; or the model is
         not compiled or not built, has a stateful layer, or a `compile` or `train_step` of its own.
     """
@@ -95,6 +98,9 @@ def load_weights(model: Any, model_dir: str) -> None:
 
 
 def _load_model(path: str, custom_objects: Mapping[str, Any] | None) -> Any:
-    import keras  # Not tf.keras, which may be tf-keras.
+    if tf.io.gfile.isdir(path):
+        import tf_keras as keras
+    else:
+        import keras  # Not tf.keras, which may be tf-keras.
 
     return keras.models.load_model(path, custom_objects=custom_objects)

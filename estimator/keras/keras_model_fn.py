@@ -7,9 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator import _tf
 from estimator.keras.keras_source import KerasSource
-from estimator.keras.keras_weights import InitialWeights, write_weight_names
+from estimator.keras.keras_weights import InitialWeights, variable_of, write_weight_names
 from estimator.model.reduction import keep_metrics_local
 from estimator.optimizer.cross_shard import CrossShardOptimizer
 from estimator.spec import EstimatorSpec, ModeKeys
@@ -34,7 +33,7 @@ def make_model_fn(
     initial = InitialWeights(source.weights)
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> EstimatorSpec:
-        model = source.build(mode)
+        model = source.build()
         features, sample_weight = _without_weights(features)
         inputs = _inputs_of(source, features)
         outputs = model(inputs, training=mode == ModeKeys.TRAIN)
@@ -45,20 +44,19 @@ def make_model_fn(
             return EstimatorSpec(mode, predictions=predictions, export_outputs=exported)
         labels = _labels_of(predictions, labels)
         batch = {"x": inputs, "y": labels, "y_pred": outputs, "sample_weight": sample_weight}
-        loss = _tf.keras_loss(model, batch, is_training=mode == ModeKeys.TRAIN)
+        compiled = source.compile(model, mode)
+        loss = compiled.build_loss(batch, is_training=mode == ModeKeys.TRAIN)
         # Keras makes variables for the mean of the losses in training, too: not for checkpoints.
-        keep_metrics_local({str(i): metric for i, metric in enumerate(model.metrics)})
+        keep_metrics_local({str(i): metric for i, metric in enumerate(compiled.metrics_so_far())})
         if mode == ModeKeys.EVAL:
-            model.compute_metrics(**batch)
-            metrics = _renamed(_tf.compiled_metrics(model), metric_names_map)
+            metrics = _renamed(compiled.build_metrics(batch), metric_names_map)
             return EstimatorSpec(mode, predictions, loss, eval_metric_ops=metrics)
         write_weight_names(model.weights, config)
         trained = zip(model.weights, source.is_trained, strict=True)
-        train_op = CrossShardOptimizer(model.optimizer).minimize(
-            # The optimizer divides the gradients by the scale.
-            model.optimizer.scale_loss(loss),
+        train_op = CrossShardOptimizer(compiled.optimizer).minimize(
+            compiled.build_scaled(loss),
             _V1.train.get_global_step(),
-            var_list=[weight.value for weight, is_trained in trained if is_trained],
+            var_list=[variable_of(weight) for weight, is_trained in trained if is_trained],
         )
         return EstimatorSpec(mode, predictions, loss, train_op)
 

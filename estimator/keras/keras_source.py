@@ -12,12 +12,14 @@ import numpy as np
 
 from estimator import _tf
 from estimator.config.checks import WrongTypeError
+from estimator.keras.compiled import ARGUMENTS, CompiledKeras3, CompiledModel, CompiledTfKeras
 from estimator.spec import ModeKeys
 
 _log = logging.getLogger("estimator")
 
 # Methods that an Estimator does not call, or calls with arguments of its own.
 _NOT_CALLED = ("compile", "train_step", "test_step", "predict_step")
+_NOT_CALLED_OF_TF_KERAS = (*_NOT_CALLED, "compute_loss", "compute_metrics")
 # What `compile` takes and an Estimator does not use: the default, and what to set instead.
 _UNUSED = {
     "jit_compile": ("auto", "Set `jit_compile` of the RunConfig."),
@@ -27,7 +29,7 @@ _UNUSED = {
 
 
 class KerasSource:
-    """A snapshot of a compiled model of Keras 3.
+    """A snapshot of a compiled model of Keras 3 or tf-keras.
 
     Attributes:
       weights: the values of the model's weights, in the order of `model.weights`.
@@ -41,7 +43,7 @@ class KerasSource:
         """Checks and copies the model; later changes of it have no effect.
 
         Raises:
-          TypeError: it is not a model of Keras 3.
+          TypeError: it is not a Keras model.
           ValueError: it is not compiled or not built, or cannot be copied.
         """
         self._library = _library_of(model)
@@ -50,8 +52,7 @@ class KerasSource:
         # Read here, where variables have values: in a v1 graph they have none.
         arguments = _tf.compile_arguments(model)
         _warn_of_unused(model, arguments)
-        names = ("loss", "loss_weights", "metrics", "weighted_metrics")
-        self._arguments = {name: arguments.get(name) for name in names}
+        self._arguments = {name: arguments.get(name) for name in ARGUMENTS}
         self._optimizer = type(model.optimizer), model.optimizer.get_config()
         self._undecayed = _tf.names_without_weight_decay(model.optimizer)
         self.weights = [np.asarray(value) for value in model.get_weights()]
@@ -62,11 +63,12 @@ class KerasSource:
         self.input_names = list(model.input) if self.takes_dict else [t.name for t in tensors]
         self._template = self._copied(model, {})
 
-    def build(self, mode: str) -> Any:
-        """Returns a new model of the same structure, in the default graph, compiled if needed."""
-        model = self._copied(self._template, {})
-        if mode == ModeKeys.PREDICT:
-            return model
+    def build(self) -> Any:
+        """Returns a new model of the same structure, in the default graph."""
+        return self._copied(self._template, {})
+
+    def compile(self, model: Any, mode: str) -> CompiledModel:
+        """Compiles what `build` has returned, to train or evaluate it."""
         arguments = dict(self._arguments)
         for name in ("metrics", "weighted_metrics"):
             is_needed = mode == ModeKeys.EVAL
@@ -77,9 +79,8 @@ class KerasSource:
             if self._undecayed:
                 inner = getattr(optimizer, "inner_optimizer", optimizer)
                 inner.exclude_from_weight_decay(var_names=self._undecayed)
-            # An optimizer that scales the loss is there already.
-            model.compile(optimizer=optimizer, auto_scale_loss=False, **arguments)
-        return model
+            is_old = self._library.__name__ == "tf_keras"
+            return (CompiledTfKeras if is_old else CompiledKeras3)(model, optimizer, arguments)
 
     def _copied(self, model: Any, copies: dict[int, Any]) -> Any:
         """Returns a model of the same structure with new variables, not compiled.
@@ -134,17 +135,12 @@ def _copied_layer(layer: Any) -> Any:
 
 
 def _library_of(model: Any) -> Any:
-    """Returns the module of Keras 3, if the model is of it."""
-    library = sys.modules.get("keras")
-    if library is not None and isinstance(model, library.Model):
-        return library
-    legacy = sys.modules.get("tf_keras")
-    if legacy is not None and isinstance(model, legacy.Model):
-        raise ValueError(
-            f"`keras_model` ({model.name!r}) is a model of tf-keras, which is not supported. Make "
-            "it with Keras 3, or call its layers in a `model_fn`."
-        )
-    raise WrongTypeError(f"`keras_model` ({model!r}) must be a model of Keras 3.")
+    """Returns the module that the model is of."""
+    for name in ("keras", "tf_keras"):
+        library = sys.modules.get(name)
+        if library is not None and isinstance(model, library.Model):
+            return library
+    raise WrongTypeError(f"`keras_model` ({model!r}) must be a model of Keras 3 or tf-keras.")
 
 
 def _is_functional(model: Any) -> bool:
@@ -163,12 +159,16 @@ def _check_model(model: Any, library: Any) -> None:
             f"`keras_model` ({model.name!r}) is not built: its weights do not exist. Give it an "
             "Input, or call it on a batch."
         )
-    for name in _NOT_CALLED:
-        if getattr(type(model), name) is not getattr(library.Model, name):
+    is_old = library.__name__ == "tf_keras"
+    for name in _NOT_CALLED_OF_TF_KERAS if is_old else _NOT_CALLED:
+        if not getattr(type(model), name).__module__.startswith(f"{library.__name__}."):
+            way_out = "W" if is_old else "Override `compute_loss`, or w"
             raise ValueError(
                 f"`keras_model` ({model.name!r}) has a `{name}` of its own, which an Estimator "
-                "does not call. Override `compute_loss`, or write a `model_fn`."
+                f"does not call. {way_out}rite a `model_fn`."
             )
+    if is_old:
+        _check_tf_keras(model)
     if not model.trainable_weights:
         raise ValueError(
             f"`keras_model` ({model.name!r}) has no weights to train. Set `trainable` of a layer."
@@ -178,6 +178,26 @@ def _check_model(model: Any, library: Any) -> None:
             raise ValueError(
                 f"The layer {layer.name!r} of `keras_model` ({model.name!r}) is stateful: it would "
                 "carry its state from one batch to the next. Make it with `stateful=False`."
+            )
+
+
+def _check_tf_keras(model: Any) -> None:
+    """Refuses what a model of tf-keras can do eagerly only."""
+    if hasattr(model.optimizer, "get_scaled_loss"):
+        raise ValueError(
+            f"The optimizer of `keras_model` ({model.name!r}) scales the loss, which is not "
+            'supported with tf-keras. Train in "mixed_bfloat16", which needs no scale.'
+        )
+    for layer in _tf.keras_layers(model):
+        if type(layer).__name__ in ("TFOpLambda", "SlicingOpLambda"):
+            raise ValueError(
+                f"`keras_model` ({model.name!r}) applies an op of TensorFlow to the output of a "
+                f"layer ({layer.name!r}), which cannot be copied. Call the op in a Lambda layer."
+            )
+        if getattr(layer, "_metrics", None) and layer.metrics:
+            raise ValueError(
+                f"The layer {layer.name!r} of `keras_model` ({model.name!r}) adds metrics, which "
+                "is not supported. Pass them to `compile`."
             )
 
 

@@ -54,7 +54,7 @@ class InitialWeights:
                 _write(path, self._values)
         if variables:
             _V1.train.init_from_checkpoint(
-                path, {_key(i): _variable(v) for i, v in enumerate(variables)}
+                path, {_key(i): variable_of(v) for i, v in enumerate(variables)}
             )
 
 
@@ -62,7 +62,7 @@ def write_weight_names(variables: Sequence[Any], config: RunConfig) -> None:
     """Writes, on the chief, the names that the weights have in checkpoints, in order."""
     if not config.is_chief or replica_id() != 0:
         return
-    names = [_variable(v).name.partition(":")[0] for v in variables]
+    names = [variable_of(v).name.partition(":")[0] for v in variables]
     checkpoint = files.latest_checkpoint(str(config.model_dir))
     if checkpoint is not None and not set(names) <= set(_names_in(checkpoint)):
         return  # Another model's, so training will fail: its names stay.
@@ -111,6 +111,6 @@ def _key(index: int) -> str:
     return f"weight_{index}"
 
 
-def _variable(variable: Any) -> tf.Variable:
+def variable_of(variable: Any) -> tf.Variable:
     """Returns TensorFlow's variable, which one of Keras 3 wraps."""
     return variable if isinstance(variable, tf.Variable) else variable.value

@@ -29,6 +29,7 @@ def building(
     with (
         BUILD_LOCK,
         _no_garbage_collection(),
+        _tf.tf_keras_classes_kept(),
         graph.as_default(),
         _placing(device_fn),
         runtime.scope(),

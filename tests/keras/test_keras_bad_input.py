@@ -96,14 +96,6 @@ def test_a_model_that_cannot_be_trained_is_refused(make, error, words):
         model_to_estimator(make())
 
 
-def test_a_model_of_tf_keras_is_refused():
-    tf_keras = pytest.importorskip("tf_keras", reason="tf-keras is optional")
-    model = tf_keras.Sequential([tf_keras.layers.Dense(1, input_shape=[2])], name="old")
-    model.compile("sgd", "mse")
-    with pytest.raises(ValueError, match="'old'.*tf-keras"):
-        model_to_estimator(model)
-
-
 def test_arguments_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="exactly one of.*'path'"):
         model_to_estimator(make_model(), "path")

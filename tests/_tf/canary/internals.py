@@ -182,6 +182,12 @@ INTERNALS = {
         "keras.src.backend.common.global_state:set_global_attribute",
     ),
     "tf_keras_names_by_thread": ("tf_keras.src.backend:get_default_graph_uid_map",),
+    "tf_keras_classes_kept": ("tf_keras.src.utils.version_utils:swap_class",),
+    "tf_keras_containers": (
+        "tf_keras.src.engine.compile_utils:LossesContainer",
+        "tf_keras.src.engine.compile_utils:MetricsContainer",
+    ),
+    "tf_keras_losses": ("tf_keras.src.utils.tf_utils:get_reachable_from_inputs",),
     "keras_policy": (
         "tf_keras.src.engine.base_layer_utils:v2_dtype_behavior_enabled",
         "keras.mixed_precision:set_global_policy",
@@ -189,6 +195,7 @@ INTERNALS = {
     "unscaled_keras_losses": (
         "keras.src.losses.loss:scale_loss_for_distribution",
         "keras.src.losses.loss:unscale_loss_for_distribution",
+        "tf_keras.src.utils.losses_utils:scale_loss_for_distribution",
     ),
     "compile_arguments": ("keras:Model.compile",),
     "names_without_weight_decay": (

@@ -64,6 +64,45 @@ def tf_keras_counts_names_anew():
             assert tf_keras.layers.Dense(1).name == before == "dense"
 
 
+def old_model():
+    return tf_keras.Sequential([tf_keras.layers.InputLayer([1]), tf_keras.layers.Dense(1)])
+
+
+@checks("tf_keras_classes_kept")
+def an_eager_model_works_after_a_graph():
+    model = old_model()
+    with _tf.tf_keras_classes_kept(), tf.Graph().as_default():
+        old_model()
+    assert model.predict([[0.0]], verbose=0).shape == (1, 1)
+
+
+@checks("tf_keras_containers")
+def losses_and_metrics_of_a_model_are_computed_in_a_graph():
+    with _tf.tf_keras_classes_kept(), tf.Graph().as_default():
+        given = {"loss": "mse", "loss_weights": 2.0, "metrics": ["mae"], "weighted_metrics": None}
+        losses, metrics = _tf.tf_keras_containers(old_model(), given)
+        loss = losses(tf.ones([2, 1]), tf.zeros([2, 1]), None, regularization_losses=[])
+        metrics.update_state(tf.ones([2, 1]), tf.zeros([2, 1]), None)
+        assert [metric.name for metric in metrics.metrics] == ["mae"]
+        with V1.Session() as session:
+            session.run(V1.global_variables_initializer())
+            assert session.run(loss) == 2
+
+
+@checks("tf_keras_losses")
+def losses_of_the_last_call_are_told_from_those_of_placeholders():
+    class Adds(tf_keras.layers.Layer):
+        def call(self, inputs):
+            self.add_loss(tf.reduce_sum(inputs))
+            return inputs
+
+    with _tf.tf_keras_classes_kept(), _tf.hashable_tensors(), tf.Graph().as_default():
+        regularized = tf_keras.layers.Dense(1, kernel_regularizer="l2")
+        model = tf_keras.Sequential([tf_keras.layers.InputLayer([1]), regularized, Adds()])
+        model(tf.zeros([1, 1]))
+        assert (len(model.losses), len(_tf.tf_keras_losses(model))) == (3, 2)
+
+
 @checks("keras_policy")
 def layers_have_the_policy():
     with _tf.keras_policy("mixed_bfloat16"):

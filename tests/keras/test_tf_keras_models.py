@@ -1,0 +1,180 @@
+"""`model_to_estimator` with models of tf-keras, against their own `fit` and `evaluate`."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+
+import estimator as est
+from estimator.keras import load_weights, model_to_estimator
+
+_RANDOM = np.random.default_rng(0)
+X = _RANDOM.normal(size=(80, 4)).astype(np.float32)
+Y = (X.sum(1, keepdims=True) > 0).astype(np.float32)
+WEIGHTS = _RANDOM.uniform(0.5, 2, size=80).astype(np.float32)
+BATCH_SIZE, NUM_STEPS = 8, 10
+
+
+class AddsLoss(keras.layers.Layer):
+    def call(self, inputs):
+        self.add_loss(0.1 * tf.reduce_mean(inputs**2))
+        return inputs
+
+
+class Subclassed(keras.Model):
+    """Neither functional nor sequential."""
+
+    def __init__(self, units=5, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        self.hidden = keras.layers.Dense(units, activation="tanh", name="hidden")
+        self.head = keras.layers.Dense(1, name="head")
+
+    def call(self, inputs):
+        return self.head(self.hidden(inputs))
+
+    def get_config(self):
+        return {"units": self.units, "name": self.name}
+
+
+def make_sequential():
+    layers = [
+        keras.layers.InputLayer([4]),
+        keras.layers.Dense(6, activation="relu", name="first"),
+        keras.layers.BatchNormalization(name="norm"),
+        keras.layers.Dense(1, activation="sigmoid", kernel_regularizer="l2", name="last"),
+    ]
+    model = keras.Sequential(layers, name="line")
+    metrics = ["accuracy", keras.metrics.AUC(name="auc")]
+    optimizer = keras.optimizers.SGD(0.1, momentum=0.9, name="sgd")
+    model.compile(optimizer, "binary_crossentropy", metrics=metrics)
+    return model
+
+
+def make_functional():
+    a, b = keras.Input([2], name="a"), keras.Input([2], name="b")
+    parts = [keras.layers.Dense(3, name=f"from_{x.name}")(x) for x in (a, b)]
+    joined = AddsLoss(name="adds")(keras.layers.Concatenate(name="joined")(parts))
+    p = keras.layers.Dense(1, activation="sigmoid", name="p")(joined)
+    q = keras.layers.Dense(1, name="q")(joined)
+    model = keras.Model([a, b], [p, q], name="two")
+    rates = keras.optimizers.schedules.ExponentialDecay(0.05, 3, 0.5)
+    optimizer = keras.optimizers.AdamW(rates, clipnorm=0.5, name="adamw")
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    model.compile(
+        optimizer,
+        loss=["binary_crossentropy", "mae"],
+        loss_weights=[1.0, 0.3],
+        metrics=[["accuracy"], ["mae"]],
+    )
+    return model
+
+
+def make_subclassed():
+    model = Subclassed(name="own")
+    model(X[:1])
+    weighted = [keras.metrics.MeanSquaredError(name="weighted")]
+    optimizer = keras.optimizers.legacy.Adam(0.02, name="adam")
+    model.compile(optimizer, "mse", metrics=["mae"], weighted_metrics=weighted)
+    return model
+
+
+TWO = {"a": X[:, :2], "b": X[:, 2:]}, {"p": Y, "q": X[:, :1]}
+# What makes the model, its data, the weights of examples, a strategy of two replicas.
+CASES = [
+    (make_sequential, (X, Y), None, None, 4),
+    (make_functional, TWO, None, None, 1),
+    (make_functional, TWO, None, "mirrored", 4),
+    (make_subclassed, (X, Y), WEIGHTS, "central_storage", 4),
+]
+
+
+def assert_metrics(results, expected):
+    results = {name: float(value) for name, value in results.items() if name != "global_step"}
+    assert results == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize(("make", "data", "weights", "strategy", "loop_steps"), CASES)
+def test_training_gives_the_weights_and_metrics_of_fit(
+    make, data, weights, strategy, loop_steps, tmp_path
+):
+    keras.utils.set_random_seed(3)
+    fitted = make()
+    model = make()
+    model.set_weights(fitted.get_weights())
+    given = data if weights is None else (*data, weights)
+    batches = tf.data.Dataset.from_tensor_slices(given).batch(BATCH_SIZE)
+    start = fitted.evaluate(batches, verbose=0, return_dict=True)
+    fitted.fit(batches, epochs=1, shuffle=False, verbose=0)
+    end = fitted.evaluate(batches, verbose=0, return_dict=True)
+
+    num_replicas = 1 if strategy is None else 2
+    config = est.RunConfig(iterations_per_loop=loop_steps)
+    if strategy is not None:
+        config = config.replace(strategy=strategy, num_replicas=num_replicas)
+    features, labels = data
+    if weights is not None:
+        features = {"features": features, "sample_weights": weights}
+
+    def read(batch_size):
+        return lambda: tf.data.Dataset.from_tensor_slices((features, labels)).batch(batch_size)
+
+    with model_to_estimator(model, model_dir=str(tmp_path), config=config) as trained:
+        assert_metrics(trained.evaluate(read(BATCH_SIZE)), start)
+        trained.train(read(BATCH_SIZE // num_replicas), max_steps=6)
+        trained.train(read(BATCH_SIZE // num_replicas), max_steps=NUM_STEPS)
+        assert_metrics(trained.evaluate(read(BATCH_SIZE)), end)
+        predicted = next(iter(trained.predict(read(BATCH_SIZE))))
+    load_weights(model, str(tmp_path))
+    for ours, theirs in zip(model.get_weights(), fitted.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    # The model that was made eagerly still works eagerly.
+    outputs = model.predict(batches, verbose=0)
+    outputs = outputs if isinstance(outputs, list) else [outputs]
+    for ours, theirs in zip(predicted.values(), outputs, strict=True):
+        np.testing.assert_allclose(ours, theirs[0], rtol=1e-4, atol=1e-6)
+
+
+class AddsMetric(keras.layers.Layer):
+    def call(self, inputs):
+        self.add_metric(tf.reduce_mean(inputs), name="mean")
+        return inputs
+
+
+class OwnLoss(keras.Model):
+    def compute_loss(self, *args, **kwargs):
+        return super().compute_loss(*args, **kwargs)
+
+
+def with_op(inputs):
+    return keras.Model(inputs, keras.layers.Dense(1)(inputs) + 1.0, name="ops")
+
+
+def with_metric(inputs):
+    return keras.Model(inputs, AddsMetric(name="adds")(keras.layers.Dense(1)(inputs)), name="old")
+
+
+def with_own_loss(inputs):
+    return OwnLoss(inputs, keras.layers.Dense(1)(inputs), name="old")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (with_op, "'ops'.*applies an op of TensorFlow.*Lambda layer"),
+        (with_metric, "'adds'.*adds metrics.*Pass them to `compile`"),
+        (with_own_loss, "`compute_loss` of its own.*Write a `model_fn`"),
+    ],
+)
+def test_what_cannot_be_copied_is_refused(make, words):
+    model = make(keras.Input([2]))
+    model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match=words):
+        model_to_estimator(model)
+
+
+def test_an_optimizer_that_scales_the_loss_is_refused():
+    model = keras.Sequential([keras.layers.InputLayer([2]), keras.layers.Dense(1)], name="old")
+    model.compile(keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD()), "mse")
+    with pytest.raises(ValueError, match="'old'.*scales the loss.*mixed_bfloat16"):
+        model_to_estimator(model)
