@@ -54,12 +54,14 @@ NAMES = {
     "canned.dnn": f"{_DNN} dnn_logit_fn_builder "
     "dnn_logit_fn_builder_v2=experimental.dnn_logit_fn_builder",
     "canned.dnn_linear_combined": _COMBINED,
-    "canned.head": "MetricKeys",
+    "canned.head": "MetricKeys _binary_logistic_head_with_sigmoid_cross_entropy_loss "
+    "_multi_class_head_with_softmax_cross_entropy_loss _regression_head "
+    "_regression_head_with_mean_squared_error_loss",
     "canned.kmeans": "KMeansClustering=experimental.KMeans",
     "canned.linear": f"{_LINEAR} LinearSDCA linear_logit_fn_builder "
     "linear_logit_fn_builder_v2=experimental.linear_logit_fn_builder",
     "canned.metric_keys": "MetricKeys",
-    "canned.optimizers": "",
+    "canned.optimizers": "get_optimizer_instance",
     "canned.parsing_utils": f"{_SPECS} "
     "classifier_parse_example_spec_v2=classifier_parse_example_spec "
     "regressor_parse_example_spec_v2=regressor_parse_example_spec",
@@ -110,7 +112,6 @@ NAMES = {
 
 GONE = {
     "canned.head": "Use the heads: estimator.BinaryClassHead, MultiClassHead, RegressionHead etc.",
-    "canned.optimizers": "Pass a name or an optimizer as `optimizer` to a ready-made model.",
     "canned.timeseries": "Use a `model_fn`.",
     "gc": "BestExporter and LatestExporter delete old exports: see their `exports_to_keep`.",
     "head.sequential_head": "Write a subclass of estimator.Head.",

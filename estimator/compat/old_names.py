@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
+from estimator.compat.contrib import contrib_estimator
+from estimator.compat.contrib.contrib_optimize_loss import make_optimizer
 from estimator.config.checks import parameters_of
 from estimator.estimators.arguments import check_overrides
 
@@ -61,6 +64,33 @@ class PredictionKeys:
     LOGITS = "logits"
     PREDICTIONS = "predictions"
     PROBABILITIES = "probabilities"
+
+
+# The heads of tf.compat.v1's ready-made models; their losses are sums over the batch.
+_SUM = tf.compat.v1.losses.Reduction.SUM
+_binary_logistic_head_with_sigmoid_cross_entropy_loss = functools.partial(
+    contrib_estimator.binary_classification_head, loss_reduction=_SUM
+)
+_multi_class_head_with_softmax_cross_entropy_loss = functools.partial(
+    contrib_estimator.multi_class_head, loss_reduction=_SUM
+)
+_regression_head = functools.partial(contrib_estimator.regression_head, loss_reduction=_SUM)
+_regression_head_with_mean_squared_error_loss = _regression_head
+
+
+def get_optimizer_instance(opt: Any, learning_rate: float | None = None) -> Any:
+    """Returns an optimizer of tf.compat.v1.train, given one, its name, or a function that makes it.
+
+    Args:
+      opt: "Adagrad", "Adam", "Ftrl", "RMSProp" or "SGD"; an optimizer; or a function of nothing.
+      learning_rate: for a name.
+
+    Raises:
+      ValueError: the name is unknown, or there is no learning rate for it.
+    """
+    if isinstance(opt, str) and learning_rate is None:
+        raise ValueError(f"`learning_rate` must be given if `opt` ({opt!r}) is a name.")
+    return make_optimizer(opt, learning_rate)
 
 
 def fn_args(fn: Callable) -> tuple[str, ...]:

@@ -123,6 +123,28 @@ def test_ready_made_models_are_there_in_both_forms(name):
 
 
 @pytest.mark.usefixtures("installed")
+def test_heads_and_optimizers_of_ready_made_models_are_made():
+    from tensorflow.python.estimator.canned import head as head_lib
+    from tensorflow.python.estimator.canned import optimizers
+
+    head = head_lib._multi_class_head_with_softmax_cross_entropy_loss(3, name="h")
+    labels, logits = [[0], [2]], [[9.0, 0.0, 0.0], [9.0, 0.0, 0.0]]
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        made = optimizers.get_optimizer_instance("Ftrl", learning_rate=0.1)
+        assert isinstance(made, tf.compat.v1.train.FtrlOptimizer)
+        assert optimizers.get_optimizer_instance(lambda: made) is made
+        assert optimizers.get_optimizer_instance(made) is made
+        loss = head.create_estimator_spec({}, est.ModeKeys.EVAL, logits, labels).loss
+        assert session.run(loss) == pytest.approx(9, abs=0.01)  # The sum, not the mean.
+    assert head_lib._regression_head(label_dimension=2).logits_dimension == 2
+    assert head_lib._binary_logistic_head_with_sigmoid_cross_entropy_loss().logits_dimension == 1
+    with pytest.raises(ValueError, match="`optimizer` .'Sgd'. is unknown. Use one of Adagrad"):
+        optimizers.get_optimizer_instance("Sgd", 0.1)
+    with pytest.raises(ValueError, match="`learning_rate` must be given if `opt` .'SGD'. is a nam"):
+        optimizers.get_optimizer_instance("SGD")
+
+
+@pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
     ("code", "message"),
     [

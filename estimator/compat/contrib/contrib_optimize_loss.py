@@ -68,7 +68,7 @@ def optimize_loss(
         if learning_rate is not None and learning_rate_decay_fn is not None:
             learning_rate = learning_rate_decay_fn(learning_rate, step)
         _write(summaries or ("learning_rate", "loss"), learning_rate, loss)
-        made = _made(optimizer, learning_rate)
+        made = make_optimizer(optimizer, learning_rate)
         pairs = made.compute_gradients(loss, variables or _V1.trainable_variables())
         pairs = _clipped(_multiplied(pairs, gradient_multipliers or {}), clip_gradients)
         train_op = made.apply_gradients(pairs, step if increment_global_step else None, "train")
@@ -76,8 +76,12 @@ def optimize_loss(
             return tf.identity(loss)
 
 
-def _made(optimizer: Any, learning_rate: Any) -> Any:
-    """Returns the optimizer with the learning rate."""
+def make_optimizer(optimizer: Any, learning_rate: Any) -> Any:
+    """Returns an optimizer, given one, its name, its class, or a function of the learning rate.
+
+    Raises:
+      ValueError: the name is unknown.
+    """
     if isinstance(optimizer, str):
         if optimizer not in OPTIMIZERS:
             raise ValueError(
