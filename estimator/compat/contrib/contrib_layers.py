@@ -21,6 +21,8 @@ from estimator.compat.contrib.contrib_columns import (
     sparse_column_with_vocabulary_file,
     weighted_sparse_column,
 )
+from estimator.compat.contrib.contrib_layer_parts import as_pair, finished, make_variables
+from estimator.compat.contrib.contrib_normalization import batch_norm, layer_norm
 from estimator.compat.contrib.contrib_optimize_loss import optimize_loss
 from estimator.compat.contrib.contrib_regularizers import (
     apply_regularization,
@@ -36,39 +38,6 @@ from estimator.compat.contrib.contrib_regularizers import (
 _V1 = tf.compat.v1
 _ZEROS = _V1.zeros_initializer()
 _Function = Callable[..., Any]
-
-
-def layer_norm(
-    inputs: tf.Tensor,
-    center: bool = True,
-    scale: bool = True,
-    activation_fn: _Function | None = None,
-    reuse: Any = None,
-    variables_collections: Any = None,
-    outputs_collections: Any = None,
-    trainable: bool = True,
-    begin_norm_axis: int = 1,
-    begin_params_axis: int = -1,
-    scope: Any = None,
-) -> tf.Tensor:
-    """Normalizes each example over the axes from `begin_norm_axis` on.
-
-    The variables `beta` and `gamma`, in the scope "LayerNorm", have the shape of the axes from
-    `begin_params_axis` on.
-    """
-    inputs = tf.convert_to_tensor(inputs)
-    rank = inputs.shape.rank
-    shape = inputs.shape.as_list()[begin_params_axis % rank :]
-    with _V1.variable_scope(scope, "LayerNorm", [inputs], reuse=reuse):
-        make = _variables(inputs.dtype, variables_collections, trainable)
-        beta = make("beta", shape, _V1.zeros_initializer()) if center else None
-        gamma = make("gamma", shape, _V1.ones_initializer()) if scale else None
-        axes = list(range(begin_norm_axis % rank, rank))
-        mean, variance = tf.nn.moments(inputs, axes, keepdims=True)
-        epsilon = 1e-3 if inputs.dtype == tf.float16 else 1e-12
-        normal = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
-        normal = tf.ensure_shape(normal, inputs.shape)
-        return _finished(normal, activation_fn, outputs_collections)
 
 
 def fully_connected(
@@ -90,7 +59,7 @@ def fully_connected(
     """Multiplies the last axis by `weights`, then normalizes or adds `biases`, then activates."""
     inputs = tf.convert_to_tensor(inputs)
     with _V1.variable_scope(scope, "fully_connected", [inputs], reuse=reuse):
-        make = _variables(inputs.dtype, variables_collections, trainable)
+        make = make_variables(inputs.dtype, variables_collections, trainable)
         shape = [inputs.shape.as_list()[-1], num_outputs]
         init = weights_initializer or xavier_initializer()
         weights = make("weights", shape, init, weights_regularizer)
@@ -100,7 +69,7 @@ def fully_connected(
             outputs = normalizer_fn(outputs, **(normalizer_params or {}))
         elif biases_initializer is not None:
             outputs += make("biases", [num_outputs], biases_initializer, biases_regularizer)
-        return _finished(outputs, activation_fn, outputs_collections)
+        return finished(outputs, activation_fn, outputs_collections)
 
 
 def conv2d(
@@ -129,106 +98,24 @@ def conv2d(
     data_format = data_format or "NHWC"
     channels = inputs.shape.as_list()[-1 if data_format == "NHWC" else 1]
     with _V1.variable_scope(scope, "Conv", [inputs], reuse=reuse):
-        make = _variables(inputs.dtype, variables_collections, trainable)
+        make = make_variables(inputs.dtype, variables_collections, trainable)
         init = weights_initializer or xavier_initializer()
-        shape = [*_pair(kernel_size), channels, num_outputs]
+        shape = [*as_pair(kernel_size), channels, num_outputs]
         weights = make("weights", shape, init, weights_regularizer)
         outputs = tf.nn.conv2d(
             inputs,
             weights,
-            strides=_pair(stride),
+            strides=as_pair(stride),
             padding=padding.upper(),
             data_format=data_format,
-            dilations=_pair(rate),
+            dilations=as_pair(rate),
         )
         if normalizer_fn is not None:
             outputs = normalizer_fn(outputs, **(normalizer_params or {}))
         elif biases_initializer is not None:
             biases = make("biases", [num_outputs], biases_initializer, biases_regularizer)
             outputs = tf.nn.bias_add(outputs, biases, data_format)
-        return _finished(outputs, activation_fn, outputs_collections)
-
-
-def batch_norm(
-    inputs: tf.Tensor,
-    decay: float = 0.999,
-    center: bool = True,
-    scale: bool = False,
-    epsilon: float = 0.001,
-    activation_fn: _Function | None = None,
-    param_initializers: Mapping[str, Any] | None = None,
-    param_regularizers: Mapping[str, Any] | None = None,
-    updates_collections: str | None = _V1.GraphKeys.UPDATE_OPS,
-    is_training: bool = True,
-    reuse: Any = None,
-    variables_collections: Any = None,
-    outputs_collections: Any = None,
-    trainable: bool = True,
-    batch_weights: None = None,
-    fused: bool | None = None,
-    data_format: str = "NHWC",
-    zero_debias_moving_mean: bool = False,
-    scope: Any = None,
-) -> tf.Tensor:
-    """Normalizes over all axes but that of the channels; see `tf.layers.batch_normalization`.
-
-    Args:
-      updates_collections: None updates the moving statistics in place; else the ops that do are in
-        this collection.
-      is_training: a Python bool.
-      batch_weights: must be None.
-      fused: no effect.
-      zero_debias_moving_mean: must be false.
-
-    Raises:
-      NotImplementedError: `batch_weights`, `zero_debias_moving_mean`, or a tensor `is_training`.
-    """
-    del fused
-    if batch_weights is not None or zero_debias_moving_mean or tf.is_tensor(is_training):
-        raise NotImplementedError(
-            "tf.contrib.layers.batch_norm takes no `batch_weights`, no `zero_debias_moving_mean` "
-            "and no tensor as `is_training` here. Use tf.layers.batch_normalization."
-        )
-    inputs = tf.convert_to_tensor(inputs)
-    rank = inputs.shape.rank
-    axis = rank - 1 if data_format == "NHWC" else 1
-    channels = inputs.shape.as_list()[axis]
-    wide = [channels if i == axis else 1 for i in range(rank)]
-    init = {"beta": _V1.zeros_initializer(), "gamma": _V1.ones_initializer()}
-    init |= {"moving_mean": init["beta"], "moving_variance": init["gamma"]}
-    init |= param_initializers or {}
-    rules = param_regularizers or {}
-    with _V1.variable_scope(scope, "BatchNorm", [inputs], reuse=reuse):
-        make = _variables(tf.float32, variables_collections, trainable)
-        beta = make("beta", [channels], init["beta"], rules.get("beta")) if center else None
-        gamma = make("gamma", [channels], init["gamma"], rules.get("gamma")) if scale else None
-        keep = _variables(tf.float32, variables_collections, trainable=False)
-        moving = {name: keep(name, [channels], init[name]) for name in _MOVING}
-        if is_training:
-            axes = [i for i in range(rank) if i != axis]
-            mean, variance = tf.nn.moments(tf.cast(inputs, tf.float32), axes)
-            update = _moved(moving, dict(zip(_MOVING, (mean, variance), strict=True)), decay)
-            if updates_collections is None:
-                with tf.control_dependencies(update):
-                    mean, variance = tf.identity(mean), tf.identity(variance)
-            else:
-                for op in update:
-                    _V1.add_to_collection(updates_collections, op)
-        else:
-            mean, variance = moving["moving_mean"], moving["moving_variance"]
-        parts = [None if v is None else tf.reshape(v, wide) for v in (mean, variance, beta, gamma)]
-        normal = tf.nn.batch_normalization(tf.cast(inputs, tf.float32), *parts, epsilon)
-        return _finished(tf.cast(normal, inputs.dtype), activation_fn, outputs_collections)
-
-
-_MOVING = ("moving_mean", "moving_variance")
-
-
-def _moved(moving: Mapping[str, Any], now: Mapping[str, Any], decay: float) -> list[Any]:
-    """Moves the statistics towards those of the batch."""
-    return [
-        _V1.assign_sub(moving[name], (moving[name] - now[name]) * (1 - decay)) for name in _MOVING
-    ]
+        return finished(outputs, activation_fn, outputs_collections)
 
 
 def flatten(inputs: tf.Tensor, outputs_collections: Any = None, scope: Any = None) -> tf.Tensor:
@@ -244,7 +131,7 @@ def flatten(inputs: tf.Tensor, outputs_collections: Any = None, scope: Any = Non
                 size *= one
             outputs = tf.reshape(inputs, [-1, size])
             outputs.set_shape([inputs.shape.as_list()[0], size])
-        return _finished(outputs, None, outputs_collections)
+        return finished(outputs, None, outputs_collections)
 
 
 def dropout(
@@ -260,7 +147,7 @@ def dropout(
     with _V1.name_scope(scope, "Dropout", [inputs]):
         rate = 1 - keep_prob
         outputs = tf.nn.dropout(inputs, rate, noise_shape, seed) if is_training else inputs
-        return _finished(tf.identity(outputs), None, outputs_collections)
+        return finished(tf.identity(outputs), None, outputs_collections)
 
 
 def max_pool2d(
@@ -274,9 +161,9 @@ def max_pool2d(
 ) -> tf.Tensor:
     """Takes the maximum of each window."""
     with _V1.name_scope(scope, "MaxPool2D", [inputs]):
-        sizes = _pair(kernel_size), _pair(stride)
+        sizes = as_pair(kernel_size), as_pair(stride)
         outputs = tf.nn.max_pool2d(inputs, *sizes, padding.upper(), data_format)
-        return _finished(outputs, None, outputs_collections)
+        return finished(outputs, None, outputs_collections)
 
 
 def avg_pool2d(
@@ -290,9 +177,9 @@ def avg_pool2d(
 ) -> tf.Tensor:
     """Takes the mean of each window."""
     with _V1.name_scope(scope, "AvgPool2D", [inputs]):
-        sizes = _pair(kernel_size), _pair(stride)
+        sizes = as_pair(kernel_size), as_pair(stride)
         outputs = tf.nn.avg_pool2d(inputs, *sizes, padding.upper(), data_format)
-        return _finished(outputs, None, outputs_collections)
+        return finished(outputs, None, outputs_collections)
 
 
 def embed_sequence(
@@ -313,7 +200,7 @@ def embed_sequence(
     """
     del unique
     with _V1.variable_scope(scope, "EmbedSequence", [ids], reuse=reuse):
-        make = _variables(tf.float32, None, trainable)
+        make = make_variables(tf.float32, None, trainable)
         table = make("embeddings", [vocab_size, embed_dim], initializer, regularizer)
         return tf.nn.embedding_lookup(table, ids)
 
@@ -329,7 +216,7 @@ def one_hot_encoding(
     """Makes class numbers into rows with a single 1."""
     with _V1.name_scope(scope, "OneHotEncoding", [labels]):
         outputs = tf.one_hot(tf.cast(labels, tf.int64), num_classes, on_value, off_value)
-        return _finished(outputs, None, outputs_collections)
+        return finished(outputs, None, outputs_collections)
 
 
 def stack(inputs: Any, layer: _Function, stack_args: Sequence, **kwargs: Any) -> Any:
@@ -349,38 +236,6 @@ def linear(inputs: tf.Tensor, num_outputs: int, **kwargs: Any) -> tf.Tensor:
 
 relu = fully_connected
 convolution2d = conv2d
-
-
-def _variables(dtype: Any, collections: Any, trainable: bool) -> _Function:
-    """Returns a function that makes variables, which are in these collections, too."""
-    names = collections or ()
-    names = [names] if isinstance(names, str) else list(names)
-
-    def make(name: str, shape: Any, initializer: Any, regularizer: Any = None) -> Any:
-        return _V1.get_variable(
-            name,
-            shape,
-            dtype,
-            initializer,
-            regularizer,
-            trainable=trainable,
-            collections=[_V1.GraphKeys.GLOBAL_VARIABLES, *names] if names else None,
-        )
-
-    return make
-
-
-def _finished(outputs: tf.Tensor, activation_fn: Any, collections: Any) -> tf.Tensor:
-    """Applies the activation, and adds the result to the collections."""
-    if activation_fn is not None:
-        outputs = activation_fn(outputs)
-    if collections:
-        _V1.add_to_collections(collections, outputs)
-    return outputs
-
-
-def _pair(value: Any) -> list[int]:
-    return list(value) if isinstance(value, list | tuple) else [value, value]
 
 
 __all__ = [
