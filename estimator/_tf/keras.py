@@ -107,8 +107,15 @@ def compile_arguments(model: Any) -> dict[str, Any]:
     """Returns the arguments that a model was compiled with, as they were given.
 
     `get_compile_config` serializes them, which a user's own loss function does not survive.
-    Keras 3.12 to 3.15.
+    Keras 3.12 to 3.15; tf-keras 2.16 to 2.21, also a model that it made in a v1 graph.
     """
+    if not hasattr(model, "_compile_config"):
+        return {
+            "loss": model.loss,
+            "loss_weights": model.loss_weights,
+            "metrics": model._compile_metrics,
+            "weighted_metrics": model._compile_weighted_metrics,
+        }
     return dict(model._compile_config.config)
 
 

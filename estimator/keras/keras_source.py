@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.checks import WrongTypeError
@@ -61,7 +62,9 @@ class KerasSource:
         self.takes_dict = is_functional and isinstance(getattr(model, "input", None), dict)
         tensors = model.inputs if is_functional else []
         self.input_names = list(model.input) if self.takes_dict else [t.name for t in tensors]
-        self._template = self._copied(model, {})
+        # A graph of its own, if TensorFlow runs as version 1.
+        with contextlib.nullcontext() if tf.executing_eagerly() else tf.Graph().as_default():
+            self._template = self._copied(model, {})
 
     def build(self) -> Any:
         """Returns a new model of the same structure, in the default graph."""

@@ -4,6 +4,7 @@ Those in `programs/` are for this repository. Each runs in a process of its own,
 behavior and tf-keras are for a whole process.
 """
 
+import json
 import os
 import pathlib
 import subprocess
@@ -198,3 +199,10 @@ def test_a_master_a_worker_and_a_parameter_server(tmp_path):
     shapes = dict(tf.train.list_variables(str(tmp_path)))
     assert shapes["net/fully_connected/weights"] == [3, 6]
     assert "OptimizeLoss/net/fully_connected/weights/part_0/Adagrad" not in shapes
+
+
+def test_a_keras_model_starts_as_it_is_and_learns(tmp_path):
+    results = json.loads(run("keras_model.py", f"--model_dir={tmp_path}").splitlines()[-1])
+    assert results["before"] == pytest.approx(results["keras"], rel=1e-5)
+    assert results["after"][0] < results["before"][0]
+    assert results["steps"] == 20
