@@ -137,7 +137,7 @@ CASES = {
         weight_column=FC.numeric_column("weight", normalizer_fn=lambda x: x * 30),
     ),
     "gru": _rnn("five", sequence_columns, units=[4, 3], cell_type="gru", n_classes=5),
-    "gru_fused": _rnn("two", sequence_columns, units=4, cell_type="gru", optimizer="RMSProp"),
+    "gru_fused": _rnn("two", sequence_columns, units=4, cell_type="gru"),
     "steps": _rnn(
         "two_steps",
         sequence_columns,
