@@ -43,7 +43,8 @@ def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
     del is_quick  # every call is short
     work = WORKLOADS[workload]
     with tempfile.TemporaryDirectory() as directory:
-        calls = {**make_our_calls(work, directory), **_make_bare_calls(work)}
+        calls = {**make_our_calls(work, directory), **_make_predictor_calls(work, directory)}
+        calls |= _make_bare_calls(work)
         contenders = {name: functools.partial(time_call, call) for name, call in calls.items()}
         rounds = measure_rounds(contenders, num_rounds)
     return {"rounds": rounds, "rows": as_dicts(make_rows(workload, rounds))}
@@ -76,10 +77,7 @@ def make_our_calls(work: Workload, model_dir: str) -> dict[str, Callable[[], obj
         return lambda: collections.deque(trained.predict(inputs[name], **options), maxlen=0)
 
     evaluated = make_estimator(work, model_dir, Setup())
-    images, _ = next(iter(inputs["predict"]()))
-    predictor = _make_predictor(trained, images.numpy())
     return {
-        **predictor,
         "predict": make_predict("predict", True),
         "evaluate": lambda: evaluated.evaluate(inputs["evaluate"], steps=_NUM_EVALUATED_BATCHES),
         "stream of examples": make_predict("stream", True),
@@ -87,8 +85,11 @@ def make_our_calls(work: Workload, model_dir: str) -> dict[str, Callable[[], obj
     }
 
 
-def _make_predictor(trained: est.Estimator, images: np.ndarray) -> dict[str, Callable[[], object]]:
+def _make_predictor_calls(work: Workload, model_dir: str) -> dict[str, Callable[[], object]]:
     """Calls of a predictor on one example, and its session calls alone."""
+    trained = make_estimator(work, model_dir, Setup())
+    batch, _ = next(iter(_make_inputs(work)["predict"]()))
+    images: np.ndarray = batch.numpy()
     spec = tf.TensorSpec([None, *images.shape[1:]], images.dtype, "images")
 
     def receive() -> est.export.TensorServingInputReceiver:
