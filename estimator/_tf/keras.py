@@ -120,9 +120,9 @@ def compile_arguments(model: Any) -> dict[str, Any]:
 
 
 def names_without_weight_decay(optimizer: Any) -> list[str]:
-    """Returns what `exclude_from_weight_decay(var_names=...)` was given: one pattern, or none.
+    """Returns patterns for what `exclude_from_weight_decay(var_names=...)` was given.
 
-    Keras 3.12 to 3.15.
+    Keras 3.12 to 3.15; tf-keras 2.16 to 2.21.
 
     Raises:
       ValueError: variables were excluded themselves, which copies of the model do not have.
@@ -148,7 +148,10 @@ def keras_loss(model: Any, batch: dict[str, Any], is_training: bool) -> Any:
 
 
 def keras_layers(model: Any) -> list[Any]:
-    """Returns all layers of a model of Keras 3, those inside layers too: 3.12 to 3.15."""
+    """Returns all layers of a model, those inside layers too.
+
+    Keras 3.12 to 3.15; tf-keras 2.16 to 2.21.
+    """
     return list(model._flatten_layers(include_self=False))
 
 

@@ -44,7 +44,7 @@ class CompiledModel(abc.ABC):
 
     @abc.abstractmethod
     def metrics_so_far(self) -> list[Any]:
-        """Returns all metrics that exist, those that `build_loss` makes included."""
+        """Returns the metrics that exist after `build_loss`, which makes some."""
 
     def build_scaled(self, loss: Any) -> Any:
         """Scales the loss if the optimizer divides gradients by a scale."""

@@ -21,6 +21,7 @@ _log = logging.getLogger("estimator")
 # Methods that an Estimator does not call, or calls with arguments of its own.
 _NOT_CALLED = ("compile", "train_step", "test_step", "predict_step")
 _NOT_CALLED_OF_TF_KERAS = (*_NOT_CALLED, "compute_loss", "compute_metrics")
+_OWN_LOSS = "Override `compute_loss`, or write a `model_fn`"
 # What `compile` takes and an Estimator does not use: the default, and what to set instead.
 _UNUSED = {
     "jit_compile": ("auto", "Set `jit_compile` of the RunConfig."),
@@ -82,8 +83,9 @@ class KerasSource:
             if self._undecayed:
                 inner = getattr(optimizer, "inner_optimizer", optimizer)
                 inner.exclude_from_weight_decay(var_names=self._undecayed)
-            is_old = self._library.__name__ == "tf_keras"
-            return (CompiledTfKeras if is_old else CompiledKeras3)(model, optimizer, arguments)
+            is_tf_keras = self._library.__name__ == "tf_keras"
+            compiled = CompiledTfKeras if is_tf_keras else CompiledKeras3
+            return compiled(model, optimizer, arguments)
 
     def _copied(self, model: Any, copies: dict[int, Any]) -> Any:
         """Returns a model of the same structure with new variables, not compiled.
@@ -162,16 +164,16 @@ def _check_model(model: Any, library: Any) -> None:
             f"`keras_model` ({model.name!r}) is not built: its weights do not exist. Give it an "
             "Input, or call it on a batch."
         )
-    is_old = library.__name__ == "tf_keras"
-    for name in _NOT_CALLED_OF_TF_KERAS if is_old else _NOT_CALLED:
+    is_tf_keras = library.__name__ == "tf_keras"
+    for name in _NOT_CALLED_OF_TF_KERAS if is_tf_keras else _NOT_CALLED:
         if not getattr(type(model), name).__module__.startswith(f"{library.__name__}."):
-            way_out = "W" if is_old else "Override `compute_loss`, or w"
+            way_out = "Write a `model_fn`" if is_tf_keras else _OWN_LOSS
             raise ValueError(
                 f"`keras_model` ({model.name!r}) has a `{name}` of its own, which an Estimator "
-                f"does not call. {way_out}rite a `model_fn`."
+                f"does not call. {way_out}."
             )
-    if is_old:
-        _check_tf_keras(model)
+    if is_tf_keras:
+        _check_tf_keras(model, library)
     if not model.trainable_weights:
         raise ValueError(
             f"`keras_model` ({model.name!r}) has no weights to train. Set `trainable` of a layer."
@@ -184,7 +186,7 @@ def _check_model(model: Any, library: Any) -> None:
             )
 
 
-def _check_tf_keras(model: Any) -> None:
+def _check_tf_keras(model: Any, library: Any) -> None:
     """Refuses what a model of tf-keras can do eagerly only."""
     if hasattr(model.optimizer, "get_scaled_loss"):
         raise ValueError(
@@ -197,7 +199,7 @@ def _check_tf_keras(model: Any) -> None:
                 f"`keras_model` ({model.name!r}) applies an op of TensorFlow to the output of a "
                 f"layer ({layer.name!r}), which cannot be copied. Call the op in a Lambda layer."
             )
-        if getattr(layer, "_metrics", None) and layer.metrics:
+        if layer.metrics and not isinstance(layer, library.Model):
             raise ValueError(
                 f"The layer {layer.name!r} of `keras_model` ({model.name!r}) adds metrics, which "
                 "is not supported. Pass them to `compile`."

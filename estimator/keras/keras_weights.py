@@ -34,7 +34,7 @@ class InitialWeights:
         digest = hashlib.sha256()
         for value in values:
             digest.update(f"{value.dtype}{value.shape}".encode())
-            digest.update(np.ascontiguousarray(value).tobytes())
+            digest.update(np.ascontiguousarray(value).view(np.uint8))  # Copies nothing.
         self._name = f"initial-{digest.hexdigest()[:16]}.ckpt"
         self._lock = threading.Lock()
 

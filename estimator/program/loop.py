@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable
 
@@ -41,10 +40,10 @@ def build_loop(
 
     def build_body(step: tf.Tensor, *_: tf.Tensor) -> tuple[tf.Tensor, ...]:
         next_step = step + 1
-        with _on_host():
+        with tf.device("/cpu:0"):
             is_last = tf.equal(next_step, num_steps)
         loss, has_more = build_step(is_last)
-        with _on_host():
+        with tf.device("/cpu:0"):
             conditions = [has_more] if can_end else []
             conditions += [tf.math.is_finite(loss)] if stop_on_nan else []
             goes_on = functools.reduce(tf.logical_and, conditions, tf.constant(True))
@@ -62,9 +61,5 @@ def build_loop(
         name="train_loop",
         return_same_structure=True,
     )
-    with _on_host():
+    with tf.device("/cpu:0"):
         return num_run, loss, tf.cast(more[0], tf.bool) if can_end else None
-
-
-def _on_host() -> contextlib.AbstractContextManager[None]:
-    return tf.device("/cpu:0")

@@ -40,7 +40,8 @@ class StepPlan:
       model: the model of each replica.
       source: the input, or how a loop's iterations take batches from it.
       counters: the counters of steps.
-      is_recording: scalar, int32: 1 if the last step's summaries are wanted, else 0; see `loop.py`.
+      is_recording: scalar, int32: 1 if the last step's summaries are wanted, else 0. As a bool, it
+        would be copied to a GPU and back in every step of a loop.
       consensus: the collective by which several workers agree; None for one worker.
       reverts_bad_steps: whether to revert a step that leaves a loss or weight that is not finite.
       host_call_steps: the number of steps between `host_call`s.
@@ -77,7 +78,7 @@ class StepStart:
       batches: one batch per replica.
       has_more: scalar, bool: whether this worker has batches for another step; None if unknown.
       is_last: scalar, bool: whether no other step follows in this session call.
-      is_recorded: scalar, bool: whether it is the last, and its summaries are wanted.
+      is_recorded: scalar, bool: whether this is the last step, and its summaries are wanted.
       summaries_before: the `id`s of summaries that were made before `model_fn` was called.
     """
 

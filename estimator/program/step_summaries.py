@@ -87,7 +87,7 @@ def build_step_summaries(
       hooks: the model's training hooks.
       summaries_before: what `summaries_so_far` returned before `model_fn` was called.
       is_last: scalar, bool: this is the last step of the loop; None outside of a loop.
-      is_recorded: scalar, bool: it is, and the host wants its summaries.
+      is_recorded: scalar, bool: this is the last step, and the host wants its summaries.
 
     Returns:
       The summaries, and the ops that the step must run.
