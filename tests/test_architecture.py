@@ -136,6 +136,8 @@ MAY_ASK = {
     "cluster/consensus.py": {"workers.count"},
     # Variables have at most as many parts as there are ps tasks.
     "canned/parts.py": {"num_ps_replicas"},
+    # Refuses every kind of cluster for models that only one process can train.
+    "canned/one_trainer.py": {"num_worker_replicas"},
     # A file's name says which worker wrote it, and how many copies of a variable there are.
     "checkpoint/input_position.py": {"workers.count"},
 }

@@ -42,7 +42,7 @@ class Clustering:
       num_clusters: the number of clusters.
       initial: "random", "kmeans_plus_plus", a function, or an array of centers.
       is_cosine: whether distances are cosine distances; points have length 1 then.
-      seed: of what is random, or None.
+      seed: of what is random; None for that of the graph, or chance.
       num_steps: the number of mini-batches in an iteration; 0 for full batches.
       num_retries: of k-means++.
     """
@@ -96,13 +96,26 @@ class Clustering:
 
     # --- Choosing ---------------------------------------------------------------------------------
 
-    def build_choice(self, points: tf.Tensor, state: ClusteringState, seed: int) -> tf.Operation:
+    def build_check(self, state: ClusteringState) -> tf.Operation:
+        """Returns an op that fails unless all centers are chosen."""
+        message = (
+            f"Training has not chosen the {self.num_clusters} centers of KMeans yet, because it "
+            "saw too few points. Train with more, or with a smaller `num_clusters`."
+        )
+        return tf.raw_ops.Assert(condition=state.is_chosen.read_value(), data=[message])
+
+    def build_choice(self, points: tf.Tensor, state: ClusteringState) -> tf.Operation:
         """Returns an op that chooses centers from a batch, until all are chosen."""
+        if isinstance(self.initial, np.ndarray) and self.initial.shape[1] != points.shape[1]:
+            raise ValueError(
+                f"`initial_clusters` has shape {self.initial.shape}, but the points have "
+                f"{points.shape[1]} values each; it must be [number of clusters, "
+                f"{points.shape[1]}]. Pass centers of this size, or other features."
+            )
 
         def choose() -> tf.Tensor:
             done = state.num_chosen.read_value()
-            new = tf.cast(self._choose(points, self.num_clusters - done, seed), tf.float32)
-            new = tf.ensure_shape(new, [None, points.shape[1]])
+            new = self._choose(points, self.num_clusters - done)
             if self.is_cosine:
                 new = tf.math.l2_normalize(new, 1)
             num_chosen = done + tf.shape(new)[0]
@@ -119,30 +132,52 @@ class Clustering:
 
         return tf.cond(state.is_chosen, lambda: tf.constant(True), choose).op
 
-    def _choose(self, points: tf.Tensor, num_missing: tf.Tensor, seed: int) -> Any:
+    def _choose(self, points: tf.Tensor, num_missing: tf.Tensor) -> tf.Tensor:
         """Returns up to `num_missing` centers."""
         if isinstance(self.initial, np.ndarray):
             return tf.constant(self.initial)
         if callable(self.initial):
-            return self.initial([points], num_missing)
+            return self._checked_centers(self.initial([points], num_missing), points, num_missing)
         num_points = tf.shape(points)[0]
         if self.initial == RANDOM:
 
             def draw() -> tf.Tensor:
                 limit = tf.cast(num_points, tf.int64)
-                drawn = tf.random.uniform([num_missing], 0, limit, tf.int64, seed)
+                drawn = tf.random.uniform([num_missing], 0, limit, tf.int64, self.seed)
                 return tf.gather(points, drawn)
 
             return tf.cond(num_points <= num_missing, lambda: tf.identity(points), draw)
         message = "k-means++ chooses all centers from one batch, which must have as many points."
         check = V1.debugging.assert_greater_equal(num_points, num_missing, message=message)
+        seed = self.seed
+        if seed is None:  # The op itself would always draw the same.
+            seed = tf.random.uniform([], maxval=2**62, dtype=tf.int64)
         with tf.control_dependencies([check]):
             return tf.raw_ops.KmeansPlusPlusInitialization(
                 points=points,
                 num_to_sample=tf.cast(num_missing, tf.int64),
-                seed=tf.constant(seed, tf.int64),
+                seed=tf.cast(seed, tf.int64),
                 num_retries_per_sample=tf.constant(self.num_retries, tf.int64),
             )
+
+    def _checked_centers(
+        self, centers: Any, points: tf.Tensor, num_missing: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns what the function returned as floats, which fail if they are too many."""
+        what = f"`initial_clusters` ({self.initial!r}) returned"
+        centers = tf.cast(centers, tf.float32)
+        if not centers.shape.is_compatible_with([None, points.shape[1]]):
+            raise ValueError(
+                f"{what} centers of shape {centers.shape}; it must be [up to the number of missing "
+                f"centers, {points.shape[1]}], of the size of the points."
+            )
+        message = (
+            f"{what} more centers than are missing, its second argument. Return at most as many, "
+            "as in centers[:num_missing]."
+        )
+        check = V1.debugging.assert_less_equal(tf.shape(centers)[0], num_missing, message=message)
+        with tf.control_dependencies([check]):
+            return tf.ensure_shape(centers, [None, points.shape[1]])
 
     # --- Moving -----------------------------------------------------------------------------------
 

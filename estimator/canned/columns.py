@@ -152,9 +152,13 @@ def build_linear_logits(
 
 
 def build_linear_values(columns: Sequence[Any], features: Any) -> list[Any]:
-    """Returns what a linear model weighs: dense values, or (ids, weights or None) of categories."""
+    """Returns what a linear model weighs: dense values, or (ids, weights or None) of categories.
+
+    An embedding is that of `build_linear_logits` in the same variable scope.
+    """
     column_input = _input_of(columns, features)
-    return [column_input.linear_values(column) for column in columns]
+    with V1.variable_scope("linear_model", reuse=V1.AUTO_REUSE):
+        return [column_input.linear_values(column) for column in columns]
 
 
 def _input_of(

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator.canned.clustering import PLUS_PLUS, RANDOM, Clustering
+from estimator.canned.clustering import PLUS_PLUS, RANDOM, Clustering, ClusteringState
 from estimator.canned.columns import build_dense_input, checked_columns
+from estimator.canned.one_trainer import check_one_trainer
 from estimator.config.checks import (
     WrongTypeError,
     check_bool,
@@ -25,7 +26,6 @@ from estimator.spec.outputs import PredictOutput
 
 V1 = tf.compat.v1
 _EUCLIDEAN, _COSINE = "squared_euclidean", "cosine"
-_DEFAULT_SEED = 87654321  # TensorFlow's, of an op without a seed.
 
 
 class KMeans(Estimator):
@@ -69,16 +69,18 @@ class KMeans(Estimator):
             function: takes a list with the batch of points, and how many centers are missing;
             returns up to as many.
           distance_metric: SQUARED_EUCLIDEAN_DISTANCE or COSINE_DISTANCE.
-          seed: of what is random.
+          seed: of the choice of the first centers. None for `RunConfig.tf_random_seed`; without
+            either, each run chooses others.
           use_mini_batch: if false, a step moves each center to the mean of the batch's points that
             are nearest to it: the batch must be all data. If true, to the mean of all such points
             that it has seen.
           mini_batch_steps_per_iteration: with mini-batches, the number of steps after which centers
             move, to the mean of the points in these steps.
-          kmeans_plus_plus_num_retries: of how many more points k-means++ chooses the best for each
-            center; if negative, of O(log(num_clusters)).
-          relative_tolerance: training stops when the loss of two steps, or of the last steps of two
-            loops, differs by less than this part of 1 + loss.
+          kmeans_plus_plus_num_retries: the number of additional candidates that k-means++ samples
+            for each center, of which it keeps the best; negative for O(log(num_clusters)).
+          relative_tolerance: training stops when, between two session calls, the loss changes by
+            less than `relative_tolerance * (1 + |previous loss|)`; in a loop, the loss is that of
+            its last step.
           config: see `Estimator`. Training and evaluation need one replica.
           feature_columns: dense columns of `tf.feature_column`; None for all features.
 
@@ -160,46 +162,33 @@ def _checked_initial(initial: Any) -> Any:
 
 def _make_model_fn(algorithm: Clustering, columns: Any, tolerance: float | None) -> Callable:
     def model_fn(features: Any, mode: str, config: RunConfig) -> EstimatorSpec:
-        num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        if mode != ModeKeys.PREDICT and num_replicas > 1:
-            raise ValueError(
-                f"KMeans cannot run on {num_replicas} replicas, because each would move the "
-                "centers on its own. Leave the strategy out of its RunConfig."
-            )
-        points = _points_of(features, columns)
-        if algorithm.is_cosine:
-            points = tf.math.l2_normalize(points, 1)
+        if mode != ModeKeys.PREDICT:
+            check_one_trainer("KMeans", "move the centers on its own", mode, config)
+        is_training = mode == ModeKeys.TRAIN
+        points = _points_of(features, columns, algorithm.is_cosine)
         state = algorithm.make_state(points.shape[1])
-        train_op = None
-        if mode == ModeKeys.TRAIN:
-            seed = algorithm.seed if algorithm.seed is not None else config.tf_random_seed
-            chosen = algorithm.build_choice(points, state, _DEFAULT_SEED if seed is None else seed)
-            with tf.control_dependencies([chosen]):
-                centers = algorithm.read_centers(state)
+        if is_training:
+            ready = algorithm.build_choice(points, state)
         else:
+            ready = algorithm.build_check(state)
+        with tf.control_dependencies([ready]):
             centers = algorithm.read_centers(state)
         nearest, distances = algorithm.build_nearest(points, centers)
         loss = tf.reduce_sum(distances)
         V1.summary.scalar("loss/raw", loss)
-        if mode == ModeKeys.TRAIN:
-            with tf.control_dependencies([loss]):
-                moved = algorithm.build_move(points, nearest, state)
-            with tf.control_dependencies([moved]):
-                train_op = V1.train.get_or_create_global_step().assign_add(1).op
         predictions = {
             KMeans.ALL_DISTANCES: algorithm.build_distances(points, centers),
             KMeans.CLUSTER_INDEX: nearest,
         }
         outputs = {key: PredictOutput(value) for key, value in predictions.items()}
         outputs["serving_default"] = PredictOutput(nearest)
+        is_evaluation = mode == ModeKeys.EVAL
         return EstimatorSpec(
             mode,
             predictions,
             loss,
-            train_op,
-            eval_metric_ops={KMeans.SCORE: V1.metrics.mean(loss)}
-            if mode == ModeKeys.EVAL
-            else None,
+            _build_step(algorithm, points, nearest, loss, state) if is_training else None,
+            eval_metric_ops={KMeans.SCORE: V1.metrics.mean(loss)} if is_evaluation else None,
             export_outputs=outputs,
             training_hooks=[] if tolerance is None else [_ToleranceHook(loss, tolerance)],
         )
@@ -207,24 +196,50 @@ def _make_model_fn(algorithm: Clustering, columns: Any, tolerance: float | None)
     return model_fn
 
 
-def _points_of(features: Any, columns: Any) -> tf.Tensor:
-    """Returns the points: [batch size, size]."""
+def _build_step(
+    algorithm: Clustering,
+    points: tf.Tensor,
+    nearest: tf.Tensor,
+    loss: tf.Tensor,
+    state: ClusteringState,
+) -> tf.Operation:
+    """Returns an op that moves the centers once `loss`, that of the centers before, is known."""
+    with tf.control_dependencies([loss]):
+        moved = algorithm.build_move(points, nearest, state)
+    with tf.control_dependencies([moved]):
+        return V1.train.get_or_create_global_step().assign_add(1).op
+
+
+def _points_of(features: Any, columns: Any, is_cosine: bool) -> tf.Tensor:
+    """Returns the points, [batch size, size]; of length 1 for cosine distances."""
     if columns is not None:
         points = build_dense_input(columns, features, scope="input_layer")
     elif isinstance(features, Mapping):
-        points = tf.concat([tf.cast(features[key], tf.float32) for key in sorted(features)], 1)
+        parts = [_checked_rows(f"The feature {key!r}", features[key]) for key in sorted(features)]
+        points = tf.concat(parts, 1)
     else:
-        points = tf.cast(features, tf.float32)
-    if points.shape.rank != 2 or points.shape[1] is None:
-        raise ValueError(
-            f"`features` have shape {points.shape}; it must be [batch size, size] with a known "
-            "size. Set it with `set_shape` in `input_fn`."
+        points = _checked_rows("`features`", features)
+    return tf.math.l2_normalize(points, 1) if is_cosine else points
+
+
+def _checked_rows(what: str, values: Any) -> tf.Tensor:
+    """Returns a feature as floats, [batch size, size]; raises an error if it has another shape."""
+    if isinstance(values, tf.SparseTensor | tf.RaggedTensor):
+        raise WrongTypeError(
+            f"{what} must be a dense tensor, not a {type(values).__name__}. Use `feature_columns`, "
+            "or convert it in `input_fn`."
         )
-    return points
+    values = tf.cast(values, tf.float32)
+    if values.shape.rank != 2 or values.shape[1] is None:
+        raise ValueError(
+            f"{what} has shape {values.shape}; it must be [batch size, size] with a known size. "
+            "Reshape it in `input_fn`, or set its shape with `set_shape`."
+        )
+    return values
 
 
 class _ToleranceHook(SessionRunHook):
-    """Stops when the loss changes less than a part of it."""
+    """Stops training when the relative change of the loss is below the tolerance."""
 
     def __init__(self, loss: tf.Tensor, tolerance: float) -> None:
         self._loss = loss

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.canned.columns import build_linear_logits, build_linear_values
+from estimator.canned.one_trainer import check_one_trainer
 from estimator.config.checks import (
     WrongTypeError,
     check_bool,
@@ -16,6 +17,7 @@ from estimator.config.checks import (
     check_number,
     check_positive,
 )
+from estimator.config.run_config import RunConfig
 from estimator.heads.binary_class import BinaryClassHead
 from estimator.heads.head import Head
 from estimator.heads.regression import RegressionHead
@@ -94,10 +96,17 @@ class LinearSDCA:
           ValueError: the head or the combiner cannot be used.
         """
         loss_type = _LOSSES.get(type(head))
-        if loss_type is None or not isinstance(head, SingleHead) or head.logits_dimension != 1:
+        if loss_type is None or head.logits_dimension != 1:
             raise ValueError(
                 f"LinearSDCA cannot train {type(head).__name__} with {head.logits_dimension} "
                 "logits: only models of two classes, or of one number. Use another `optimizer`."
+            )
+        assert isinstance(head, SingleHead)  # For mypy.
+        if head.loss_fn is not None:
+            raise ValueError(
+                f"The `loss_fn` ({head.loss_fn!r}) of the head cannot be used with LinearSDCA, "
+                f"which trains with the {loss_type.replace('_', ' ')} alone. Leave it out, or use "
+                "another `optimizer`."
             )
         if combiner != "sum":
             raise ValueError(
@@ -105,7 +114,15 @@ class LinearSDCA:
                 "`optimizer`."
             )
 
-        def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        def model_fn(features: Any, labels: Any, mode: str, config: RunConfig) -> EstimatorSpec:
+            if mode == ModeKeys.TRAIN:
+                check_one_trainer(
+                    "LinearSDCA",
+                    "remember other examples",
+                    mode,
+                    config,
+                    alternative=", or use another `optimizer`",
+                )
             with V1.variable_scope("linear", reuse=V1.AUTO_REUSE):
                 logits = build_linear_logits(columns, features, 1, "sum", None)
 
@@ -133,15 +150,10 @@ class LinearSDCA:
         loss_type: str,
         slot_name: str,
     ) -> tf.Operation:
-        num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        if num_replicas > 1:
-            raise ValueError(
-                f"LinearSDCA cannot train on {num_replicas} replicas: each would remember other "
-                "examples. Leave the strategy out of the RunConfig, or use another `optimizer`."
-            )
         keys = tf.raw_ops.SdcaFprint(input=self._ids(features))
         memory = _Memory(self._num_shards)
-        examples = build_linear_values(columns, features)
+        with V1.variable_scope("linear", reuse=V1.AUTO_REUSE):
+            examples = build_linear_values(columns, features)
         dense, sparse = _build_inputs(columns, examples, tf.shape(keys)[0], slot_name)
         labels, weights = targets
         state, for_sparse, for_dense = tf.raw_ops.SdcaOptimizerV2(

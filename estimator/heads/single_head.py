@@ -74,6 +74,11 @@ class SingleHead(Head):
         """How a batch's loss is made of its examples' losses."""
         return self._loss_reduction
 
+    @property
+    def loss_fn(self) -> Callable | None:
+        """The function of examples' losses that was given to the head; None for its own."""
+        return self._loss_fn
+
     def loss(
         self,
         labels: Any,

@@ -1,5 +1,7 @@
 """KMeans moves centers as that of tf.estimator 2.15, and chooses them as documented."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -30,7 +32,8 @@ def normalized(points):
 def means_of_batches(num_steps, size, steps_per_iteration, is_cosine):
     """The centers after some steps, and those that they move to next.
 
-    In 2.15 a batch's points were counted before or after they were added, as threads had it.
+    In 2.15 a batch's points were counted before or after they were added, depending on
+    thread timing.
     """
     points = normalized(POINTS) if is_cosine else POINTS
     centers = following = points[:3].astype(np.float64)
@@ -135,6 +138,28 @@ def test_centers_are_chosen_among_the_points(initial, size, num_steps, tmp_path)
             np.testing.assert_array_equal(model.cluster_centers(), chosen)
 
 
+def chosen_centers(model_dir, initial, *, seed=None, graph_seed=None):
+    config = est.RunConfig(tf_random_seed=graph_seed, save_summary_steps=None)
+    model = KMeans(6, str(model_dir), initial, seed=seed, config=config, **STAYS)
+    with model:
+        model.train(points_input_fn(), steps=1)
+        return as_rows(model.cluster_centers())
+
+
+@pytest.mark.parametrize("initial", [KMeans.RANDOM_INIT, KMeans.KMEANS_PLUS_PLUS_INIT])
+def test_a_seed_decides_which_points_are_the_first_centers(initial, tmp_path):
+    seeds = [{}, {}, {"seed": 5}, {"seed": 5}, {"graph_seed": 3}, {"graph_seed": 3}]
+    runs = [
+        chosen_centers(tmp_path / str(number), initial, **seeds)
+        for number, seeds in enumerate(seeds)
+    ]
+    # By chance, two runs choose the same 6 of 40 points once in millions.
+    assert runs[0] != runs[1]
+    assert runs[2] == runs[3]
+    assert runs[4] == runs[5]
+    assert runs[4] != runs[2]
+
+
 def test_clusters_are_found_scored_and_exported(tmp_path):
     centers = np.float32([[-9, 0], [0, 9], [9, 0]])
     points = (centers[:, np.newaxis] + np.float32([[0, 1], [0, -1]])).reshape(-1, 2)
@@ -209,6 +234,45 @@ def test_features_must_be_rows_of_one_size(tmp_path):
         model.train(input_fn)
 
 
+@pytest.mark.parametrize(
+    ("features", "settings", "message"),
+    [
+        ({"x": POINTS, "y": POINTS[:, 0]}, {}, r"The feature 'y' has shape \(None,\); it must be"),
+        (
+            POINTS,
+            {"initial_clusters": np.zeros([3, 5])},
+            r"`initial_clusters` has shape \(3, 5\), but the points have 2 values each",
+        ),
+        (
+            POINTS,
+            {"initial_clusters": lambda batches, n: batches[0][:, :1]},
+            r"`initial_clusters` \(<function .* returned centers of shape \(None, 1\); it must be",
+        ),
+        (
+            POINTS,
+            {"initial_clusters": lambda batches, n: batches[0][: n + 1]},
+            r"`initial_clusters` \(<function .* returned more centers than are missing",
+        ),
+    ],
+    ids=["rank 1", "size of an array", "size of a function's", "too many"],
+)
+def test_training_names_the_feature_or_the_argument(features, settings, message, tmp_path):
+    def input_fn():
+        return tf.data.Dataset.from_tensor_slices(features).batch(8)
+
+    errors = (ValueError, tf.errors.InvalidArgumentError)
+    with make(tmp_path, **settings) as model, pytest.raises(errors, match=message):
+        model.train(input_fn)
+
+
+def test_a_model_without_all_centers_neither_evaluates_nor_predicts(tmp_path):
+    with make(tmp_path / "model", loop=2) as model:
+        model.train(points_input_fn(2), steps=2)
+        for run in (model.evaluate, lambda input_fn: next(model.predict(input_fn))):
+            with pytest.raises(tf.errors.InvalidArgumentError, match="has not chosen the 6 cent"):
+                run(points_input_fn())
+
+
 def test_plus_plus_needs_a_batch_with_as_many_points(tmp_path):
     with (
         make(tmp_path, initial_clusters=KMeans.KMEANS_PLUS_PLUS_INIT) as model,
@@ -224,3 +288,24 @@ def test_several_replicas_are_refused(tmp_path):
         pytest.raises(ValueError, match="KMeans cannot run on 2 replicas"),
     ):
         model.train(points_input_fn(8))
+
+
+CLUSTER = {
+    "cluster": {"worker": ["localhost:1", "localhost:2"], "ps": ["localhost:3"]},
+    "task": {"type": "worker", "index": 0},
+}
+
+
+@pytest.mark.parametrize("title", ["KMeans", "LinearSDCA"])
+def test_several_workers_are_refused(title, tmp_path, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", json.dumps(CLUSTER))
+    config = est.RunConfig()
+    column, sdca = tf.feature_column.numeric_column("x"), est.experimental.LinearSDCA("key")
+    with (
+        KMeans(3, str(tmp_path), config=config)
+        if title == "KMeans"
+        else est.LinearRegressor([column], str(tmp_path), optimizer=sdca, config=config)
+    ) as model:
+        features, more = {"x": tf.zeros([2, 1])}, {} if title == "KMeans" else {"labels": None}
+        with pytest.raises(ValueError, match=f"{title} cannot train with 2 workers"):
+            model.model_fn(features, **{"labels": None, **more}, mode="train", config=config)

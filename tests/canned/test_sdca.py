@@ -80,6 +80,26 @@ def test_words_are_labels_and_a_head_of_ones_own_is_trained(tmp_path):
         assert model.evaluate(input_fn)["accuracy"] > 0.75
 
 
+def test_an_embedding_keeps_its_values_and_only_its_weights_are_trained(tmp_path):
+    words = tf.feature_column.categorical_column_with_vocabulary_list("word", model_cases.WORDS)
+    column = tf.feature_column.embedding_column(words, 3)
+    features = {"word": np.take(model_cases.WORDS, range(40), mode="wrap")[:, np.newaxis]}
+    sdca = LinearSDCA("key")
+    with est.LinearClassifier([column], model_dir=str(tmp_path), optimizer=sdca) as model:
+        table = "linear/linear_model/word_embedding/embedding_weights"
+        runs = []
+        for _ in range(2):
+            model.train(batch(**features), steps=2)
+            runs.append({name: model.get_variable_value(name) for name in (table, WEIGHTS)})
+        names = [name for name in model.get_variable_names() if "Table" not in name]
+    assert all(name.startswith("linear/") for name in names if name != "global_step"), names
+    np.testing.assert_array_equal(runs[0][table], runs[1][table])
+    assert np.abs(runs[1][WEIGHTS]).min() > 0
+
+
+WEIGHTS = "linear/linear_model/word_embedding/weights"
+
+
 def linear(optimizer=None, **settings):
     return est.LinearClassifier([X], optimizer=optimizer or LinearSDCA("key"), **settings)
 
@@ -109,6 +129,14 @@ BAD = {
         lambda: est.LinearEstimator(est.PoissonRegressionHead(), [X], optimizer=LinearSDCA("key")),
         "LinearSDCA cannot train PoissonRegressionHead",
     ),
+    "losses": (
+        lambda: est.LinearEstimator(
+            est.RegressionHead(loss_fn=lambda labels, logits: abs(labels - logits)),
+            [X],
+            optimizer=LinearSDCA("key"),
+        ),
+        "of the head cannot be used with LinearSDCA, which trains with the squared loss alone",
+    ),
     "combiner": (
         lambda: linear(sparse_combiner="mean"),
         "`sparse_combiner` ('mean') must be 'sum'",
@@ -136,7 +164,11 @@ def test_an_error_names_the_argument_and_the_rule(name):
     ("input_fn", "config", "message"),
     [
         (batch(key=np.arange(40)), {}, "feature 'key', must be a dense tensor of strings"),
-        (batch(), {"strategy": "mirrored", "num_replicas": 2}, "cannot train on 2 replicas"),
+        (
+            batch(),
+            {"strategy": "mirrored", "num_replicas": 2},
+            "LinearSDCA cannot run on 2 replicas",
+        ),
     ],
     ids=["numbers", "replicas"],
 )
