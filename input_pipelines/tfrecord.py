@@ -6,8 +6,6 @@ such files:
     python -m input_pipelines.tfrecord --dataset=mnist_5k --split=train --output=train.tfrecord
 """
 
-import glob
-import itertools
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,7 +15,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from absl import app, flags
 
-from input_pipelines import mnist
+from input_pipelines import mnist, record_files
 
 # Files read at the same time; one record of each in turn.
 _FILES_AT_ONCE = 8
@@ -39,12 +37,7 @@ def make_input_fn(
     Raises:
       ValueError: no file matches.
     """
-    paths = sorted(glob.glob(os.path.expanduser(file_pattern)))
-    if not paths:
-        raise ValueError(
-            f"`file_pattern` ({file_pattern!r}) must match at least one file. "
-            "`python -m input_pipelines.tfrecord` writes such files."
-        )
+    paths = record_files.find_files(file_pattern, "input_pipelines.tfrecord")
 
     def input_fn(
         params: dict[str, Any], input_context: tf.distribute.InputContext | None = None
@@ -102,14 +95,7 @@ def write_examples(
       The paths of the files.
     """
     paths = _output_paths(output_path, num_files)
-    temporary_paths = [f"{path}.incomplete-{os.getpid()}" for path in paths]
-    try:
-        _write_records(map(_make_record, examples), temporary_paths)
-        for temporary_path, path in zip(temporary_paths, paths, strict=True):
-            os.replace(temporary_path, path)
-    finally:
-        for temporary_path in filter(os.path.exists, temporary_paths):
-            os.remove(temporary_path)
+    record_files.write_files(map(_make_record, examples), paths)
     return paths
 
 
@@ -118,16 +104,6 @@ def _output_paths(output_path: str, num_files: int) -> list[str]:
     if num_files == 1:
         return [path]
     return [f"{path}-{number:05d}-of-{num_files:05d}" for number in range(num_files)]
-
-
-def _write_records(records: Iterable[bytes], paths: Sequence[str]) -> None:
-    writers = [tf.io.TFRecordWriter(path) for path in paths]
-    try:
-        for record, writer in zip(records, itertools.cycle(writers), strict=False):
-            writer.write(record)
-    finally:
-        for writer in writers:
-            writer.close()
 
 
 def _make_record(example: tuple[np.ndarray, int]) -> bytes:

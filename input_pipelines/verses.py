@@ -7,7 +7,6 @@ Where the text comes from is in `verses_data/README.md`. To write such files:
 
 import collections
 import functools
-import glob
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +16,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
+
+from input_pipelines import record_files
 
 SPLITS = ("train", "test")
 BOOKS = ("Genesis", "Proverbs", "Isaiah", "Luke")  # A label is a place in this list.
@@ -66,12 +67,7 @@ def make_tfrecord_input_fn(
     Raises:
       ValueError: no file matches.
     """
-    paths = sorted(glob.glob(os.path.expanduser(file_pattern)))
-    if not paths:
-        raise ValueError(
-            f"`file_pattern` ({file_pattern!r}) must match at least one file. "
-            "`python -m input_pipelines.verses` writes such files."
-        )
+    paths = record_files.find_files(file_pattern, "input_pipelines.verses")
 
     def input_fn(
         params: dict[str, Any], input_context: tf.distribute.InputContext | None = None
@@ -168,15 +164,20 @@ def parse_record(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def write_examples(examples: Iterable[Example], path: str) -> None:
-    """Writes a file of `tf.train.Example`s with "tokens", without padding, and "label"."""
-    with tf.io.TFRecordWriter(os.path.expanduser(path)) as writer:
-        for tokens, label in examples:
-            feature = {
-                "tokens": tf.train.Feature(int64_list=tf.train.Int64List(value=tokens)),
-                "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
-            }
-            example = tf.train.Example(features=tf.train.Features(feature=feature))
-            writer.write(example.SerializeToString())
+    """Writes a file of `tf.train.Example`s with "tokens", without padding, and "label".
+
+    The file is whole or absent.
+    """
+    record_files.write_files(map(_make_record, examples), [os.path.expanduser(path)])
+
+
+def _make_record(example: Example) -> bytes:
+    tokens, label = example
+    feature = {
+        "tokens": tf.train.Feature(int64_list=tf.train.Int64List(value=tokens)),
+        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
 
 
 def main(argv: Sequence[str]) -> None:

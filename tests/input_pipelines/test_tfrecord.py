@@ -49,18 +49,6 @@ def test_several_files_are_numbered(tmp_path):
     assert paths == [str(tmp_path / f"digits-0000{i}-of-00002") for i in range(2)]
 
 
-def test_a_failed_write_leaves_nothing_and_keeps_what_was_there(tmp_path):
-    def failing():
-        yield from make_examples(2)
-        raise OSError("the disk is gone")
-
-    (tmp_path / "digits").write_text("as it was")
-    with pytest.raises(OSError, match="the disk is gone"):
-        tfrecord.write_examples(failing(), str(tmp_path / "digits"))
-    assert os.listdir(tmp_path) == ["digits"]
-    assert (tmp_path / "digits").read_text() == "as it was"
-
-
 def test_batches_are_those_of_the_other_pipeline(tmp_path, data_dir):
     builder = mnist.prepare("mnist_5k", data_dir)
     examples = tfds.as_numpy(mnist.read_examples(builder, "test"))
@@ -98,12 +86,6 @@ def test_workers_share_the_examples_of_one_file(tmp_path):
         for worker in range(2)
     ]
     assert shares == [[0, 2, 4, 6, 8, 10], [1, 3, 5, 7, 9]]
-
-
-def test_a_pattern_without_files_is_refused(tmp_path):
-    pattern = str(tmp_path / "absent-*")
-    with pytest.raises(ValueError, match=r"`file_pattern` \('.*absent-\*'\) must match"):
-        tfrecord.make_input_fn(pattern)
 
 
 def test_the_command_writes_a_split(tmp_path, data_dir):

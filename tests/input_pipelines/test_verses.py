@@ -79,5 +79,3 @@ def test_the_command_writes_a_split(tmp_path):
 def test_what_is_not_there_is_refused():
     with pytest.raises(ValueError, match=r"`split` \('dev'\) must be one of train, test"):
         verses.make_input_fn("dev")
-    with pytest.raises(ValueError, match=r"`file_pattern` \('absent-\*'\) must match"):
-        verses.make_tfrecord_input_fn("absent-*")
