@@ -12,7 +12,9 @@ import quiet_tensorflow  # noqa: F401  Comes first, to hide what TensorFlow logs
 
 # isort: split
 import dataclasses
+import functools
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -93,12 +95,12 @@ def predict_with_export(export_dir: str, features: Mapping[str, np.ndarray]) -> 
       The probability that each flight is late, float32 [number of flights].
     """
     model = tf.saved_model.load(export_dir)
-    examples = [make_example(flight) for flight in iterate_flights(features)]
+    examples = [make_example(flight) for flight in make_rows(features)]
     outputs = model.signatures["predict"](examples=tf.constant(examples))
     return outputs["probabilities"].numpy()[:, 1]
 
 
-def iterate_flights(features: Mapping[str, np.ndarray]) -> list[dict[str, object]]:
+def make_rows(features: Mapping[str, np.ndarray]) -> list[dict[str, object]]:
     """Turns columns into one dict for each flight."""
     rows = zip(*(column.tolist() for column in features.values()), strict=True)
     return [dict(zip(features, row, strict=True)) for row in rows]
@@ -155,18 +157,29 @@ def main(argv: Sequence[str]) -> None:
         print(f"{name:<20} {value}")
 
 
-def define_flags() -> None:
+def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines the flags; not on import, for `run_mnist.py` has flags of the same names."""
     default = Training()
-    flags.DEFINE_string("model_dir", default.model_dir, "For checkpoints, events and exports.")
-    flags.DEFINE_integer("train_steps", default.train_steps, "Train at most until this step.", 1)
-    flags.DEFINE_integer("batch_size", default.batch_size, "Flights a step.", 1)
-    flags.DEFINE_float("learning_rate", default.learning_rate, "Of the deep half.", 0.0)
-    flags.DEFINE_integer("eval_every_steps", default.eval_every_steps, "Steps between checks.", 1)
-    flags.DEFINE_integer(
-        "patience_steps", default.patience_steps, "Stop after so many without a better loss.", 1
+    define = functools.partial(flags.DEFINE_integer, lower_bound=1, flag_values=values)
+    flags.DEFINE_string(
+        "model_dir", default.model_dir, "For checkpoints, events and exports.", flag_values=values
     )
-    flags.DEFINE_integer("seed", default.seed, "Seed of weights, dropout and order.")
+    define("train_steps", default.train_steps, "Train at most until this step.")
+    define("batch_size", default.batch_size, "Flights a step.")
+    flags.DEFINE_float(
+        "learning_rate", default.learning_rate, "Of the deep half.", flag_values=values
+    )
+    flags.register_validator(
+        "learning_rate",
+        lambda rate: 0 < rate < math.inf,
+        "--learning_rate must be finite and greater than 0.",
+        flag_values=values,
+    )
+    define("eval_every_steps", default.eval_every_steps, "Steps between checks.")
+    define("patience_steps", default.patience_steps, "Stop after so many without a better loss.")
+    flags.DEFINE_integer(
+        "seed", default.seed, "Seed of weights, dropout and order.", flag_values=values
+    )
 
 
 if __name__ == "__main__":

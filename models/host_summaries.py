@@ -7,13 +7,18 @@ import tensorflow as tf
 
 
 def make_host_call(
-    folder: str, step: tf.Tensor, every_steps: int, **scalars: tf.Tensor
-) -> tuple[Callable[..., Any], dict[str, tf.Tensor]]:
+    folder: str | None, step: tf.Tensor, every_steps: int, **scalars: tf.Tensor
+) -> tuple[Callable[..., Any], dict[str, tf.Tensor]] | None:
     """Makes a `host_call` that writes scalars to `folder`, every so many steps.
 
     The host gets the tensors of all replicas concatenated, so each needs a first dimension. What is
-    written is their mean.
+    written is their mean. Call it before the update is built, which changes the step.
+
+    Returns:
+      What a `TPUEstimatorSpec` takes as `host_call`; None without a folder.
     """
+    if not folder:
+        return None
 
     def host_fn(step: tf.Tensor, **scalars: tf.Tensor) -> Any:
         writer = tf.summary.create_file_writer(folder)

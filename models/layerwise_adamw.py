@@ -7,7 +7,7 @@ import tensorflow as tf
 
 
 class LayerwiseAdamW(tf.compat.v1.train.AdamOptimizer):
-    """Adam with decoupled weight decay (Loshchilov and Hutter, 2017) and a factor a variable.
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2017), a factor for each variable.
 
     Matrices decay; vectors (biases, and the scales of normalizations) do not. What a weight loses
     in a step is its rate times `weight_decay`, so the decay follows the schedule and the factors.
@@ -48,5 +48,6 @@ class LayerwiseAdamW(tf.compat.v1.train.AdamOptimizer):
         self, grad: tf.Tensor, handle: Any, indices: tf.Tensor
     ) -> tf.Operation:
         """Updates all rows of an embedding, also those that no example had: all of them decay."""
-        dense = tf.scatter_nd(indices[:, tf.newaxis], grad, tf.shape(handle, tf.int32))
+        shape = tf.shape(handle, indices.dtype)
+        dense = tf.scatter_nd(indices[:, tf.newaxis], grad, shape)
         return self._resource_apply_dense(dense, handle)

@@ -44,6 +44,9 @@ def model_fn(
 
     Returns:
       The spec; see `classification.build_spec` for its predictions and metrics.
+
+    Raises:
+      ValueError: "depth" is not a key of `BLOCKS`.
     """
     params = {**DEFAULTS, **params}
     logits = build_logits(features["image"], params, is_training=mode == est.ModeKeys.TRAIN)
@@ -57,11 +60,9 @@ def model_fn(
         warmup_steps=params["warmup_steps"],
         train_steps=params["train_steps"],
     )
-    host_call = None  # Its tensors come before the update, which changes the step.
-    if params["summary_dir"]:
-        host_call = host_summaries.make_host_call(
-            params["summary_dir"], step, params["summary_steps"], learning_rate=learning_rate
-        )
+    host_call = host_summaries.make_host_call(
+        params["summary_dir"], step, params["summary_steps"], learning_rate=learning_rate
+    )
     loss = classification.build_smoothed_loss(labels, logits) + _build_penalty(params)
     optimizer = tf.compat.v1.train.MomentumOptimizer(
         learning_rate, params["momentum"], use_nesterov=True
@@ -74,6 +75,11 @@ def model_fn(
 
 def build_logits(images: tf.Tensor, params: dict[str, Any], is_training: bool) -> tf.Tensor:
     """Maps images [batch, height, width, channels] to logits [batch, classes]."""
+    if params["depth"] not in BLOCKS:
+        raise ValueError(
+            f'`params["depth"]` ({params["depth"]}) must be {" or ".join(map(str, BLOCKS))}. '
+            "For another depth, add its number of blocks in each stage to `resnet.BLOCKS`."
+        )
     norm = Norm(params["norm_momentum"], is_training)
     build_block = _build_bottleneck if params["depth"] >= 50 else _build_basic_block
     outputs = _build_stem(images, params["width"], norm)

@@ -1,4 +1,4 @@
-"""Learning rates that warm up, because fresh weights bear no high rate, and then fall to 0."""
+"""Learning rates that warm up, because a high rate makes fresh weights diverge, then fall to 0."""
 
 import math
 

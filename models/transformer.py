@@ -39,15 +39,19 @@ def model_fn(
     """Classifies texts.
 
     Args:
-      features: "tokens", int32 [batch, length], at least 0 and less than "num_tokens".
+      features: "tokens", int32 [batch, length], at least 0 and less than "num_tokens"; the length
+        is at most `MAX_LENGTH`.
       labels: int32 [batch]; None in prediction.
       mode: an `est.ModeKeys`.
-      params: any of `DEFAULTS`: "size" is that of a token's vector, "learning_rate" the last
-        layer's highest, which each layer below multiplies by "layer_decay", and "summary_dir" a
-        folder for a `host_call`.
+      params: any of `DEFAULTS`: "size" is that of a token's vector, which "num_heads" divides,
+        "learning_rate" the last layer's highest, which each layer below multiplies by
+        "layer_decay", and "summary_dir" a folder for a `host_call`.
 
     Returns:
       The spec; see `classification.build_spec` for its predictions and metrics.
+
+    Raises:
+      ValueError: "num_heads" does not divide "size", or the texts are too long.
     """
     params = {**DEFAULTS, **params}
     logits = build_logits(features["tokens"], params, is_training=mode == est.ModeKeys.TRAIN)
@@ -61,11 +65,9 @@ def model_fn(
         warmup_steps=params["warmup_steps"],
         train_steps=params["train_steps"],
     )
-    host_call = None  # Its tensors come before the update, which changes the step.
-    if params["summary_dir"]:
-        host_call = host_summaries.make_host_call(
-            params["summary_dir"], step, params["summary_steps"], learning_rate=learning_rate
-        )
+    host_call = host_summaries.make_host_call(
+        params["summary_dir"], step, params["summary_steps"], learning_rate=learning_rate
+    )
     loss = classification.build_smoothed_loss(labels, logits)
     adamw = LayerwiseAdamW(
         learning_rate, params["weight_decay"], lambda name: find_rate_factor(name, params)
@@ -77,6 +79,7 @@ def model_fn(
 
 def build_logits(tokens: tf.Tensor, params: dict[str, Any], is_training: bool) -> tf.Tensor:
     """Maps tokens [batch, length] to logits [batch, classes]."""
+    _check_sizes(tokens.shape[1], params)
     dropout = params["dropout"] if is_training else 0.0
     is_word = tf.cast(tf.not_equal(tokens, PADDING), tf.float32)
     outputs = _drop(_build_embedding(tokens, params), dropout)
@@ -107,6 +110,21 @@ def build_dense(name: str, inputs: tf.Tensor, units: int) -> tf.Tensor:
         kernel = tf.compat.v1.get_variable("kernel", [inputs.shape[-1], units])
         bias = tf.compat.v1.get_variable("bias", [units], initializer=tf.zeros_initializer())
     return tf.einsum("bln,nu->blu", inputs, kernel) + bias
+
+
+def _check_sizes(length: int | None, params: dict[str, Any]) -> None:
+    size, num_heads = params["size"], params["num_heads"]
+    divisors = [number for number in range(1, size + 1) if size % number == 0]
+    if num_heads not in divisors:
+        raise ValueError(
+            f'`params["num_heads"]` ({num_heads}) must divide `params["size"]` ({size}), since '
+            f"each head takes an equal part of it. Choose from {divisors}."
+        )
+    if length is None or length > MAX_LENGTH:
+        raise ValueError(
+            f'The length of `features["tokens"]` ({length}) must be known and at most '
+            f"{MAX_LENGTH}. Cut longer texts, or raise `transformer.MAX_LENGTH`."
+        )
 
 
 def _build_embedding(tokens: tf.Tensor, params: dict[str, Any]) -> tf.Tensor:

@@ -35,14 +35,13 @@ columns = tf.feature_column
 
 
 def make_classifier(
-    config: est.RunConfig, *, learning_rate: float = 0.05, dropout: float = 0.3
+    config: est.RunConfig, *, learning_rate: float = 0.05
 ) -> est.DNNLinearCombinedClassifier:
     """Makes the classifier, whose class 1 is "late".
 
     Args:
       config: where and how to train.
       learning_rate: of the deep half.
-      dropout: the share of the deep half's units that a training step leaves out.
     """
     return est.DNNLinearCombinedClassifier(
         linear_feature_columns=make_wide_columns(),
@@ -50,7 +49,7 @@ def make_classifier(
         dnn_feature_columns=make_deep_columns(),
         dnn_optimizer=tf.compat.v1.train.AdagradOptimizer(learning_rate),
         dnn_hidden_units=[64, 32],
-        dnn_dropout=dropout,
+        dnn_dropout=0.3,
         config=config,
     )
 

@@ -73,6 +73,15 @@ def events(directory):
     return found
 
 
+def scalars(directory, tag):
+    """The value of a scalar summary at each step, as `tf.summary.scalar` writes it."""
+    return {
+        step: float(tf.make_ndarray(value.tensor))
+        for step, found, value in events(directory)
+        if found == tag
+    }
+
+
 def ids_model_fn(features, labels, mode):
     """Remembers its input: `ids[i]` is the feature of step i, a scalar batch of at most 999."""
     step = tf.compat.v1.train.get_global_step()

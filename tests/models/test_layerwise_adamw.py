@@ -35,14 +35,25 @@ def dense_loss(weights):
     return tf.reduce_sum(weights * GRADIENT)
 
 
-def sparse_loss(weights):
+def make_sparse_loss(index_dtype):
     """The same gradient, in the form that an embedding has, with one row twice."""
-    rows = tf.gather(weights, [0, 2, 2])
-    halves = [GRADIENT[0], GRADIENT[2] / 2, GRADIENT[2] / 2]
-    return tf.reduce_sum(rows * tf.stack(halves))
+
+    def sparse_loss(weights):
+        rows = tf.gather(weights, tf.constant([0, 2, 2], index_dtype))
+        halves = [GRADIENT[0], GRADIENT[2] / 2, GRADIENT[2] / 2]
+        return tf.reduce_sum(rows * tf.stack(halves))
+
+    return sparse_loss
 
 
-@pytest.mark.parametrize("loss", [dense_loss, sparse_loss])
+LOSSES = {
+    "dense": dense_loss,
+    "int32": make_sparse_loss("int32"),
+    "int64": make_sparse_loss("int64"),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_matrices_and_embeddings_follow_the_paper(loss):
     expected = adamw(START, GRADIENT, 3, rate=0.1, decay=0.2)
     np.testing.assert_allclose(train(loss, START, 3, weight_decay=0.2), expected, rtol=1e-5)

@@ -1,5 +1,3 @@
-import glob
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,6 +6,7 @@ import tensorflow_datasets as tfds
 import estimator as est
 from input_pipelines import mnist, tfrecord
 from models import resnet
+from tests.toy import scalars
 
 V1 = tf.compat.v1
 SMALL = {"width": 8, "learning_rate": 0.2, "warmup_steps": 40, "train_steps": 200}
@@ -18,16 +17,6 @@ LOWEST_ACCURACY = 0.93
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
     return str(tmp_path_factory.mktemp("datasets"))
-
-
-def read_scalars(folder, tag):
-    return {
-        event.step: float(tf.make_ndarray(value.tensor))
-        for path in glob.glob(f"{folder}/events*")
-        for event in V1.train.summary_iterator(path)
-        for value in event.summary.value
-        if value.tag == tag
-    }
 
 
 def make_classifier(model_dir, params, loop_steps, **options):
@@ -52,7 +41,7 @@ def test_200_steps_from_tfrecords_learn_the_digits(tmp_path, data_dir):
         classifier.train(tfrecord.make_input_fn(path, training=True, seed=1), max_steps=200)
         metrics = classifier.evaluate(mnist.make_input_fn("mnist_5k", "test", data_dir=data_dir))
     assert metrics["accuracy"] > LOWEST_ACCURACY
-    rates = read_scalars(tmp_path / "host", "learning_rate")
+    rates = scalars(tmp_path / "host", "learning_rate")
     fallen = 0.2 * 0.5 * (1 + np.cos(np.pi * (100 - 40) / (200 - 40)))
     assert rates == pytest.approx({0: 0.2 / 40, 100: fallen})
 
@@ -84,6 +73,12 @@ def test_it_has_as_many_parameters_as_the_usual_ones_for_imagenet(depth, count):
     assert sum(sizes) == count
     assert logits.shape == [1, 1000]
     assert images.shape[1:3] == [7, 7]
+
+
+def test_a_depth_without_blocks_is_refused():
+    message = r"`params\[\"depth\"\]` \(34\) must be 18 or 50\. .* `resnet\.BLOCKS`"
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=message):
+        resnet.model_fn({"image": tf.zeros([1, 8, 8, 1])}, None, "infer", {"depth": 34})
 
 
 def test_the_3x3_convolution_of_a_bottleneck_halves_the_image():
