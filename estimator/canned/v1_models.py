@@ -19,7 +19,7 @@ from estimator.canned import baseline, combined, dnn, linear
 from estimator.canned.parts import Form
 
 _train = tf.compat.v1.train
-_OPTIMIZERS = {
+OPTIMIZERS = {
     "Adagrad": _train.AdagradOptimizer,
     "Adam": _train.AdamOptimizer,
     "Ftrl": _train.FtrlOptimizer,
@@ -30,7 +30,7 @@ _OPTIMIZERS = {
 
 def _make_optimizer(name: str, learning_rate: float, *, counts_itself: bool) -> Any:
     del counts_itself  # None of them counts.
-    return _OPTIMIZERS[name](learning_rate)
+    return OPTIMIZERS[name](learning_rate)
 
 
 _FORM = Form(

@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator.canned.v1_models import OPTIMIZERS
 from estimator.compat.contrib import contrib_estimator
-from estimator.compat.contrib.contrib_optimize_loss import make_optimizer
-from estimator.config.checks import parameters_of
+from estimator.config.checks import WrongTypeError, check_choice, parameters_of
 from estimator.estimators.arguments import check_overrides
 
 LOSS_METRIC_KEY = "loss"
@@ -83,14 +83,24 @@ def get_optimizer_instance(opt: Any, learning_rate: float | None = None) -> Any:
 
     Args:
       opt: "Adagrad", "Adam", "Ftrl", "RMSProp" or "SGD"; an optimizer; or a function of nothing.
-      learning_rate: for a name.
+      learning_rate: for a name; otherwise it has no effect.
 
     Raises:
       ValueError: the name is unknown, or there is no learning rate for it.
+      TypeError: it is not an optimizer, or the function returns none.
     """
-    if isinstance(opt, str) and learning_rate is None:
-        raise ValueError(f"`learning_rate` must be given if `opt` ({opt!r}) is a name.")
-    return make_optimizer(opt, learning_rate)
+    if isinstance(opt, str):
+        check_choice("opt", opt, OPTIMIZERS)
+        if learning_rate is None:
+            raise ValueError(f"`learning_rate` must be given if `opt` ({opt!r}) is a name.")
+        return OPTIMIZERS[opt](learning_rate)
+    made = opt() if callable(opt) else opt
+    if not hasattr(made, "apply_gradients"):
+        raise WrongTypeError(
+            f"`opt` ({opt!r}) must be an optimizer, a function that makes one, or its name: "
+            f"{', '.join(OPTIMIZERS)}."
+        )
+    return made
 
 
 def fn_args(fn: Callable) -> tuple[str, ...]:

@@ -10,40 +10,20 @@ import tensorflow as tf
 import estimator as est
 from estimator.compat.contrib import contrib
 from estimator.compat.contrib.packages import PACKAGES
+from tests.compat.in_session import run
 from tests.toy import Model, numbers
 
 V1 = tf.compat.v1
-RANDOM = np.random.default_rng(0)
-
-
-def run(*tensors):
-    """Runs tensors of the default graph in a new session."""
-    with V1.Session() as session:
-        session.run([V1.global_variables_initializer(), V1.local_variables_initializer()])
-        session.run(V1.tables_initializer())
-        return session.run(list(tensors))
-
-
-@pytest.fixture(autouse=True)
-def _graph():
-    with tf.Graph().as_default():
-        V1.set_random_seed(1)
-        yield
-
-
-def names():
-    return [variable.op.name for variable in V1.global_variables()]
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def test_each_name_of_each_package_has_a_value():
     for package in PACKAGES:
         module = getattr(contrib, package)
-        missing = [n for n in module.__all__ if n not in dir(module)]
-        assert missing == []
         # The cells of tf.contrib.rnn need tf-keras as tf.keras, as the runner has it.
-        skipped = package == "rnn"
-        values = [n for n in module.__all__ if not skipped and getattr(module, n) is None]
-        assert values == []
+        names = [n for n in module.__all__ if package != "rnn" or n.islower()]
+        assert [n for n in names if getattr(module, n) is None] == []
+        assert names
 
 
 @pytest.mark.parametrize(
@@ -63,130 +43,6 @@ def test_what_is_not_provided_says_what_replaces_it(path, message):
         functools.reduce(getattr, path.split("."), contrib)
 
 
-# --- Layers --------------------------------------------------------------------------------------
-
-
-def test_layer_norm_is_that_of_numpy_under_its_old_names():
-    x = RANDOM.normal(size=[3, 4, 5]).astype("float32")
-    last = contrib.layers.layer_norm(x, begin_norm_axis=-1, begin_params_axis=-1)
-    rest = contrib.layers.layer_norm(x, center=False, activation_fn=tf.nn.relu, scope="other")
-    found, relu = run(last, rest)
-    np.testing.assert_allclose(
-        found, (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True), rtol=1e-4, atol=1e-5
-    )
-    by_example = x.reshape(3, -1)
-    normal = (by_example - by_example.mean(1)[:, None]) / by_example.std(1)[:, None]
-    np.testing.assert_allclose(relu.reshape(3, -1), np.maximum(normal, 0), rtol=1e-4, atol=1e-5)
-    assert names() == ["LayerNorm/beta", "LayerNorm/gamma", "other/gamma"]
-
-
-def test_fully_connected_and_conv2d_are_the_ops_of_tf_nn():
-    x = RANDOM.normal(size=[2, 6, 6, 3]).astype("float32")
-    y = contrib.layers.conv2d(
-        x, 4, 3, stride=2, weights_regularizer=contrib.layers.l2_regularizer(0.5)
-    )
-    z = contrib.layers.fully_connected(
-        contrib.layers.flatten(y), 5, biases_initializer=V1.ones_initializer()
-    )
-    weights = V1.global_variables()
-    assert names() == [
-        *("Conv/weights", "Conv/biases"),
-        *("fully_connected/weights", "fully_connected/biases"),
-    ]
-    again = tf.nn.relu(tf.nn.conv2d(x, weights[0], 2, "SAME"))
-    lines = tf.nn.relu(tf.reshape(again, [2, -1]) @ weights[2] + 1)
-    loss = V1.losses.get_regularization_loss()
-    found = run(y, again, z, lines, loss, tf.reduce_sum(weights[0] ** 2) / 4)
-    for one, other in zip(found[::2], found[1::2], strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("in_place", [True, False])
-def test_batch_norm_normalizes_and_moves_its_statistics(in_place):
-    x = RANDOM.normal(2, 3, size=[50, 4]).astype("float32")
-    given = {"updates_collections": None} if in_place else {}
-    trained = contrib.layers.batch_norm(x, decay=0.75, scale=True, scope="bn", **given)
-    tested = contrib.layers.batch_norm(x, is_training=False, scale=True, scope="bn", reuse=True)
-    updates = V1.get_collection(V1.GraphKeys.UPDATE_OPS)
-    assert len(updates) == (0 if in_place else 2)
-    assert names() == ["bn/beta", "bn/gamma", "bn/moving_mean", "bn/moving_variance"]
-    assert [v.op.name for v in V1.trainable_variables()] == ["bn/beta", "bn/gamma"]
-    with V1.Session() as session:
-        session.run(V1.global_variables_initializer())
-        found = session.run(trained)
-        session.run(updates)
-        mean, variance = session.run(V1.global_variables()[2:])
-        served = session.run(tested)
-    np.testing.assert_allclose(found, (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-3), rtol=1e-3)
-    np.testing.assert_allclose(mean, x.mean(0) / 4, rtol=1e-4)
-    np.testing.assert_allclose(variance, 0.75 + x.var(0) / 4, rtol=1e-4)
-    np.testing.assert_allclose(served, (x - mean) / np.sqrt(variance + 1e-3), rtol=1e-3, atol=1e-5)
-
-
-def test_regularizers_initializers_and_small_layers():
-    layers = contrib.layers
-    weights = [tf.constant([1.0, -2.0]), tf.constant([[3.0]])]
-    total = layers.apply_regularization(layers.l1_l2_regularizer(0.5, 0.25), weights)
-    assert len(V1.get_collection(V1.GraphKeys.REGULARIZATION_LOSSES)) == 2
-    embedded = layers.embed_sequence([[1, 2]], vocab_size=5, embed_dim=3)
-    uniform = layers.xavier_initializer()([100, 200])
-    normal = layers.variance_scaling_initializer()([50, 400])
-    stacked = layers.stack(tf.ones([2, 3]), layers.fully_connected, [4, 5], scope="s")
-    one_hot = layers.one_hot_encoding([2, 0], 3)
-    pooled = layers.max_pool2d(tf.reshape(tf.range(16.0), [1, 4, 4, 1]), 2)
-    found = run(total, embedded, uniform, normal, stacked, one_hot, pooled)
-    assert found[0] == 0.5 * (3 + 3) + 0.125 * (5 + 9)
-    assert found[1].shape == (1, 2, 3)
-    assert np.abs(found[2]).max() == pytest.approx(np.sqrt(6 / 300), rel=0.01)
-    assert found[3].std() == pytest.approx(np.sqrt(2 / 50), rel=0.03)
-    assert found[4].shape == (2, 5)
-    assert found[5].tolist() == [[0, 0, 1], [1, 0, 0]]
-    assert found[6].flat[:].tolist() == [5, 7, 13, 15]
-    assert "s/fully_connected_2/weights" in names()
-    with pytest.raises(ValueError, match=r"`scale` \(1\) must be a float"):
-        layers.l2_regularizer(1)
-
-
-def test_optimize_loss_clips_multiplies_and_counts():
-    w = V1.get_variable("w", [2], initializer=V1.zeros_initializer())
-    step = V1.train.create_global_step()
-    loss = contrib.layers.optimize_loss(
-        tf.reduce_sum(w * [30.0, 40.0]),
-        None,
-        learning_rate=1.0,
-        optimizer="SGD",
-        clip_gradients=5.0,
-        gradient_multipliers={"w": 2.0},
-        learning_rate_decay_fn=lambda rate, step: rate / 2,
-    )
-    with V1.Session() as session:
-        session.run(V1.global_variables_initializer())
-        session.run(loss)
-        np.testing.assert_allclose(session.run(w), [-1.5, -2.0], rtol=1e-6)
-        assert session.run(step) == 1
-    with pytest.raises(ValueError, match=r"`optimizer` \('Sgd'\) is unknown. Use one of Adagrad"):
-        contrib.layers.optimize_loss(loss, None, 0.1, "Sgd")
-
-
-def test_feature_columns_are_those_that_became_core():
-    layers = contrib.layers
-    keys = layers.sparse_column_with_keys("k", ["a", "b"])
-    bucket = layers.sparse_column_with_hash_bucket("h", 10)
-    number = layers.real_valued_column("n", dimension=2)
-    columns = [layers.one_hot_column(keys), number, layers.embedding_column(bucket, 3)]
-    inputs = layers.input_from_feature_columns(
-        {"k": [["b"], ["c"]], "n": [[1.0, 2.0], [3.0, 4.0]], "h": [["x"], ["y"]]}, columns
-    )
-    (found,) = run(inputs)
-    assert found.shape == (2, 3 + 2 + 2)
-    assert set(layers.create_feature_spec_for_parsing(columns)) == {"k", "h", "n"}
-    crossed = layers.crossed_column([keys, bucket], 20)
-    buckets = layers.bucketized_column(layers.real_valued_column("m"), [0.0])
-    assert crossed.hash_bucket_size == 20
-    assert crossed.keys == (keys, "h")
-    assert buckets.boundaries == (0.0,)
-
-
 # --- Conditional random fields: against all sequences of tags ------------------------------------
 
 
@@ -200,10 +56,10 @@ def all_scores(scores, transitions, length):
 
 
 def test_a_crf_agrees_with_the_enumeration_of_all_tags():
-    crf = contrib.crf
-    scores = RANDOM.normal(size=[4, 5, 3]).astype("float32")
-    transitions = RANDOM.normal(size=[3, 3]).astype("float32")
-    tags = RANDOM.integers(0, 3, size=[4, 5])
+    crf, random = contrib.crf, np.random.default_rng(0)
+    scores = random.normal(size=[4, 5, 3]).astype("float32")
+    transitions = random.normal(size=[3, 3]).astype("float32")
+    tags = random.integers(0, 3, size=[4, 5])
     lengths = np.array([5, 3, 1, 2])
     likelihood, _ = crf.crf_log_likelihood(tf.constant(scores), tags, lengths, transitions)
     decoded = crf.crf_decode(tf.constant(scores), transitions, lengths)
@@ -222,15 +78,21 @@ def test_a_crf_agrees_with_the_enumeration_of_all_tags():
 # --- Optimizers, lookups, metrics ----------------------------------------------------------------
 
 
-def trained(optimizer, loss_of, num_steps=3):
-    """The variable [1, 2, 3] after some steps."""
+def trained(optimizer, *losses_of, num_steps=3):
+    """The variable [1, 2, 3] after some steps on each loss."""
     with tf.Graph().as_default(), V1.Session() as session:
         w = V1.get_variable("w", initializer=tf.constant([1.0, 2.0, 3.0]))
-        step = optimizer.minimize(loss_of(w))
+        steps = [optimizer.minimize(loss_of(w)) for loss_of in losses_of]
         session.run(V1.global_variables_initializer())
-        for _ in range(num_steps):
-            session.run(step)
+        for step in steps:
+            for _ in range(num_steps):
+                session.run(step)
         return session.run(w)
+
+
+def of_rows(*rows):
+    """A loss with a sparse gradient."""
+    return lambda w: tf.reduce_sum(tf.gather(w, rows) ** 2)
 
 
 def test_adamw_decays_beside_adam():
@@ -245,16 +107,36 @@ def test_adamw_decays_beside_adam():
     np.testing.assert_allclose(found, w, rtol=1e-5)
 
 
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_weight_decay_of_a_sparse_gradient_is_that_of_its_rows(use_resource):
+    optimizer = contrib.opt.extend_with_decoupled_weight_decay(V1.train.GradientDescentOptimizer)
+    was = V1.resource_variables_enabled()
+    (V1.enable_resource_variables if use_resource else V1.disable_resource_variables)()
+    try:
+        found = trained(optimizer(0.5, 0.0), of_rows(0, 2, 2), num_steps=1)
+    finally:
+        (V1.enable_resource_variables if was else V1.disable_resource_variables)()
+    assert found.tolist() == [0.5, 2, 1.5]
+
+
 def test_lazy_adam_leaves_the_moments_of_other_rows():
     def dense(w):
         return tf.reduce_sum(w**2)
 
-    def sparse(w):
-        return tf.reduce_sum(tf.gather(w, [0, 2]) ** 2)
+    optimizer = contrib.opt.LazyAdamOptimizer(0.1)
+    # Plain Adam would go on moving row 1, whose first moment is not 0.
+    lazy = trained(optimizer, of_rows(0, 1), of_rows(0, 2), num_steps=1)
+    once = trained(V1.train.AdamOptimizer(0.1), dense, num_steps=1)
+    twice = trained(V1.train.AdamOptimizer(0.1), dense, num_steps=2)
+    np.testing.assert_allclose(lazy[:2], [twice[0], once[1]], rtol=1e-5)
 
-    lazy = trained(contrib.opt.LazyAdamOptimizer(0.1), sparse)
-    full = trained(V1.train.AdamOptimizer(0.1), dense)
-    np.testing.assert_allclose(lazy, [full[0], 2, full[2]], rtol=1e-5)
+
+def test_a_moving_average_is_that_of_variables_with_a_gradient():
+    w, unused = V1.get_variable("w", []), V1.get_variable("unused", [])
+    optimizer = contrib.opt.MovingAverageOptimizer(V1.train.GradientDescentOptimizer(0.25))
+    optimizer.apply_gradients([(tf.constant(1.0), w), (None, unused)])
+    averages = [v.op.name for v in V1.global_variables() if "Average" in v.op.name]
+    assert averages == ["w/ExponentialMovingAverage"]
 
 
 def test_a_moving_averages_saver_swaps_names(tmp_path):

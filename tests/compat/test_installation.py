@@ -134,12 +134,17 @@ def test_heads_and_optimizers_of_ready_made_models_are_made():
         assert isinstance(made, tf.compat.v1.train.FtrlOptimizer)
         assert optimizers.get_optimizer_instance(lambda: made) is made
         assert optimizers.get_optimizer_instance(made) is made
+        assert optimizers.get_optimizer_instance(lambda: made, 0.05) is made
         loss = head.create_estimator_spec({}, est.ModeKeys.EVAL, logits, labels).loss
         assert session.run(loss) == pytest.approx(9, abs=0.01)  # The sum, not the mean.
     assert head_lib._regression_head(label_dimension=2).logits_dimension == 2
     assert head_lib._binary_logistic_head_with_sigmoid_cross_entropy_loss().logits_dimension == 1
-    with pytest.raises(ValueError, match="`optimizer` .'Sgd'. is unknown. Use one of Adagrad"):
+    with pytest.raises(ValueError, match="`opt` .'Sgd'. is unknown. Use one of .Adagrad"):
         optimizers.get_optimizer_instance("Sgd", 0.1)
+    with pytest.raises(ValueError, match="`opt` .'Momentum'. is unknown."):
+        optimizers.get_optimizer_instance("Momentum", 0.1)
+    with pytest.raises(TypeError, match="`opt` .7. must be an optimizer, a function that makes"):
+        optimizers.get_optimizer_instance(7)
     with pytest.raises(ValueError, match="`learning_rate` must be given if `opt` .'SGD'. is a nam"):
         optimizers.get_optimizer_instance("SGD")
 

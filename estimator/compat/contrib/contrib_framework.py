@@ -38,7 +38,9 @@ def get_trainable_variables(scope: Any = None, suffix: str | None = None) -> lis
     return get_variables(scope, suffix, _V1.GraphKeys.TRAINABLE_VARIABLES)
 
 
-get_model_variables = get_trainable_variables
+def get_model_variables(scope: Any = None, suffix: str | None = None) -> list[Any]:
+    """Returns the variables of layers, moving statistics included; as `get_variables` does."""
+    return get_variables(scope, suffix, _V1.GraphKeys.MODEL_VARIABLES)
 
 
 def get_variables_to_restore(

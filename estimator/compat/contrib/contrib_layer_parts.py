@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -11,11 +11,15 @@ _V1 = tf.compat.v1
 
 
 def make_variables(dtype: Any, collections: Any, trainable: bool) -> Callable[..., Any]:
-    """Returns a function that makes variables, which are in these collections, too."""
-    names = collections or ()
-    names = [names] if isinstance(names, str) else list(names)
+    """Returns a `get_variable` that also adds each variable to these collections.
+
+    They are a name, a list of names, or a dict from the variable's name to either.
+    """
 
     def make(name: str, shape: Any, initializer: Any, regularizer: Any = None) -> Any:
+        names = collections.get(name) if isinstance(collections, Mapping) else collections
+        names = [names] if isinstance(names, str) else list(names or ())
+        keys = _V1.GraphKeys
         return _V1.get_variable(
             name,
             shape,
@@ -23,13 +27,13 @@ def make_variables(dtype: Any, collections: Any, trainable: bool) -> Callable[..
             initializer,
             regularizer,
             trainable=trainable,
-            collections=[_V1.GraphKeys.GLOBAL_VARIABLES, *names] if names else None,
+            collections=[keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES, *names],
         )
 
     return make
 
 
-def finished(outputs: tf.Tensor, activation_fn: Any, collections: Any) -> tf.Tensor:
+def activate_and_collect(outputs: tf.Tensor, activation_fn: Any, collections: Any) -> tf.Tensor:
     """Applies the activation, and adds the result to the collections."""
     if activation_fn is not None:
         outputs = activation_fn(outputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,11 @@ from estimator.compat.contrib.contrib_columns import (
     sparse_column_with_vocabulary_file,
     weighted_sparse_column,
 )
-from estimator.compat.contrib.contrib_layer_parts import as_pair, finished, make_variables
+from estimator.compat.contrib.contrib_layer_parts import (
+    activate_and_collect,
+    as_pair,
+    make_variables,
+)
 from estimator.compat.contrib.contrib_normalization import batch_norm, layer_norm
 from estimator.compat.contrib.contrib_optimize_loss import optimize_loss
 from estimator.compat.contrib.contrib_regularizers import (
@@ -69,10 +74,10 @@ def fully_connected(
             outputs = normalizer_fn(outputs, **(normalizer_params or {}))
         elif biases_initializer is not None:
             outputs += make("biases", [num_outputs], biases_initializer, biases_regularizer)
-        return finished(outputs, activation_fn, outputs_collections)
+        return activate_and_collect(outputs, activation_fn, outputs_collections)
 
 
-def conv2d(
+def convolution2d(
     inputs: tf.Tensor,
     num_outputs: int,
     kernel_size: Any,
@@ -115,7 +120,7 @@ def conv2d(
         elif biases_initializer is not None:
             biases = make("biases", [num_outputs], biases_initializer, biases_regularizer)
             outputs = tf.nn.bias_add(outputs, biases, data_format)
-        return finished(outputs, activation_fn, outputs_collections)
+        return activate_and_collect(outputs, activation_fn, outputs_collections)
 
 
 def flatten(inputs: tf.Tensor, outputs_collections: Any = None, scope: Any = None) -> tf.Tensor:
@@ -126,12 +131,10 @@ def flatten(inputs: tf.Tensor, outputs_collections: Any = None, scope: Any = Non
         if None in sizes:
             outputs = tf.reshape(inputs, [tf.shape(inputs)[0], -1])
         else:
-            size = 1
-            for one in sizes:
-                size *= one
+            size = math.prod(sizes)
             outputs = tf.reshape(inputs, [-1, size])
             outputs.set_shape([inputs.shape.as_list()[0], size])
-        return finished(outputs, None, outputs_collections)
+        return activate_and_collect(outputs, None, outputs_collections)
 
 
 def dropout(
@@ -147,7 +150,7 @@ def dropout(
     with _V1.name_scope(scope, "Dropout", [inputs]):
         rate = 1 - keep_prob
         outputs = tf.nn.dropout(inputs, rate, noise_shape, seed) if is_training else inputs
-        return finished(tf.identity(outputs), None, outputs_collections)
+        return activate_and_collect(tf.identity(outputs), None, outputs_collections)
 
 
 def max_pool2d(
@@ -161,9 +164,8 @@ def max_pool2d(
 ) -> tf.Tensor:
     """Takes the maximum of each window."""
     with _V1.name_scope(scope, "MaxPool2D", [inputs]):
-        sizes = as_pair(kernel_size), as_pair(stride)
-        outputs = tf.nn.max_pool2d(inputs, *sizes, padding.upper(), data_format)
-        return finished(outputs, None, outputs_collections)
+        pooled = _pooled(tf.nn.max_pool2d, inputs, kernel_size, stride, padding, data_format)
+        return activate_and_collect(pooled, None, outputs_collections)
 
 
 def avg_pool2d(
@@ -177,9 +179,14 @@ def avg_pool2d(
 ) -> tf.Tensor:
     """Takes the mean of each window."""
     with _V1.name_scope(scope, "AvgPool2D", [inputs]):
-        sizes = as_pair(kernel_size), as_pair(stride)
-        outputs = tf.nn.avg_pool2d(inputs, *sizes, padding.upper(), data_format)
-        return finished(outputs, None, outputs_collections)
+        pooled = _pooled(tf.nn.avg_pool2d, inputs, kernel_size, stride, padding, data_format)
+        return activate_and_collect(pooled, None, outputs_collections)
+
+
+def _pooled(
+    pool: _Function, inputs: Any, size: Any, stride: Any, padding: str, data_format: str
+) -> tf.Tensor:
+    return pool(inputs, as_pair(size), as_pair(stride), padding.upper(), data_format)
 
 
 def embed_sequence(
@@ -216,26 +223,30 @@ def one_hot_encoding(
     """Makes class numbers into rows with a single 1."""
     with _V1.name_scope(scope, "OneHotEncoding", [labels]):
         outputs = tf.one_hot(tf.cast(labels, tf.int64), num_classes, on_value, off_value)
-        return finished(outputs, None, outputs_collections)
+        return activate_and_collect(outputs, None, outputs_collections)
 
 
 def stack(inputs: Any, layer: _Function, stack_args: Sequence, **kwargs: Any) -> Any:
-    """Applies a layer once for each of the arguments, in a scope each."""
-    scope = kwargs.pop("scope", None)
-    with _V1.variable_scope(scope, "Stack", [inputs]):
+    """Applies a layer once for each of the arguments, in the scopes "<scope>/<scope>_1" and so on.
+
+    Without a `scope`, they are "Stack/<layer's name>_1" and so on.
+    """
+    scope, reuse = kwargs.pop("scope", None), kwargs.pop("reuse", None)
+    inner = layer.__name__ if scope is None else getattr(scope, "name", scope)
+    with _V1.variable_scope(scope, "Stack", [inputs], reuse=reuse):
         for i, given in enumerate(stack_args):
             args = given if isinstance(given, list | tuple) else [given]
-            inputs = layer(inputs, *args, scope=f"{layer.__name__}_{i + 1}", **kwargs)
+            inputs = layer(inputs, *args, scope=f"{inner}_{i + 1}", **kwargs)
     return inputs
 
 
 def linear(inputs: tf.Tensor, num_outputs: int, **kwargs: Any) -> tf.Tensor:
-    """Is `fully_connected` without activation."""
+    """Calls `fully_connected` without an activation."""
     return fully_connected(inputs, num_outputs, None, **kwargs)
 
 
 relu = fully_connected
-convolution2d = conv2d
+conv2d = convolution2d
 
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.compat.contrib.contrib_layer_parts import finished, make_variables
+from estimator.compat.contrib.contrib_layer_parts import activate_and_collect, make_variables
 
 _V1 = tf.compat.v1
 _Function = Callable[..., Any]
@@ -43,7 +43,7 @@ def layer_norm(
         epsilon = 1e-3 if inputs.dtype == tf.float16 else 1e-12
         normal = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
         normal = tf.ensure_shape(normal, inputs.shape)
-        return finished(normal, activation_fn, outputs_collections)
+        return activate_and_collect(normal, activation_fn, outputs_collections)
 
 
 def batch_norm(
@@ -104,7 +104,9 @@ def batch_norm(
         if is_training:
             axes = [i for i in range(rank) if i != axis]
             mean, variance = tf.nn.moments(tf.cast(inputs, tf.float32), axes)
-            update = _moved(moving, dict(zip(_MOVING, (mean, variance), strict=True)), decay)
+            update = _build_moving_updates(
+                moving, dict(zip(_MOVING, (mean, variance), strict=True)), decay
+            )
             if updates_collections is None:
                 with tf.control_dependencies(update):
                     mean, variance = tf.identity(mean), tf.identity(variance)
@@ -115,13 +117,17 @@ def batch_norm(
             mean, variance = moving["moving_mean"], moving["moving_variance"]
         parts = [None if v is None else tf.reshape(v, wide) for v in (mean, variance, beta, gamma)]
         normal = tf.nn.batch_normalization(tf.cast(inputs, tf.float32), *parts, epsilon)
-        return finished(tf.cast(normal, inputs.dtype), activation_fn, outputs_collections)
+        return activate_and_collect(
+            tf.cast(normal, inputs.dtype), activation_fn, outputs_collections
+        )
 
 
 _MOVING = ("moving_mean", "moving_variance")
 
 
-def _moved(moving: Mapping[str, Any], now: Mapping[str, Any], decay: float) -> list[Any]:
+def _build_moving_updates(
+    moving: Mapping[str, Any], now: Mapping[str, Any], decay: float
+) -> list[Any]:
     """Moves the statistics towards those of the batch."""
     return [
         _V1.assign_sub(moving[name], (moving[name] - now[name]) * (1 - decay)) for name in _MOVING

@@ -16,6 +16,8 @@ _Optimizer: Any = _V1.train.Optimizer
 class DecoupledWeightDecayExtension:
     """Shrinks variables by `weight_decay` times their value before each step.
 
+    Of a variable with a sparse gradient, only the rows in the gradient shrink.
+
     As in Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
     """
 
@@ -47,7 +49,7 @@ class DecoupledWeightDecayExtension:
         # The gradients are those of the values before the decay.
         with tf.control_dependencies(tf.nest.flatten(gradients, expand_composites=True)):
             decays = [
-                _V1.assign_sub(v, tf.cast(_value(self._weight_decay), v.dtype.base_dtype) * v)
+                _decay(v, gradient, _value(self._weight_decay))
                 for gradient, v in pairs
                 if gradient is not None and self._decays(v)
             ]
@@ -153,9 +155,9 @@ class MovingAverageOptimizer(_Optimizer):
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
     ) -> Any:
-        """Applies gradients, then updates the averages."""
+        """Applies gradients, then updates the averages of the variables that have one."""
         pairs = list(grads_and_vars)
-        variables = [v for _, v in pairs]
+        variables = [v for gradient, v in pairs if gradient is not None]
         step = self._optimizer.apply_gradients(pairs, global_step, name)
         with tf.control_dependencies([step]):
             update = self._ema.apply(variables)
@@ -180,6 +182,15 @@ class MovingAverageOptimizer(_Optimizer):
             if own in variables and average.op.name in variables:
                 swapped[own], swapped[average.op.name] = average, variables[own]
         return _V1.train.Saver(swapped, name=name, **kwargs)
+
+
+def _decay(variable: Any, gradient: Any, rate: Any) -> Any:
+    """Shrinks a variable; if the gradient is sparse, only the rows that it has, once each."""
+    rate = tf.cast(rate, variable.dtype.base_dtype)
+    if isinstance(gradient, tf.IndexedSlices):
+        rows = tf.unique(gradient.indices)[0]
+        return _V1.scatter_sub(variable, rows, rate * tf.gather(variable, rows))
+    return _V1.assign_sub(variable, rate * variable)
 
 
 def _value(decay: Any | Callable[[], Any]) -> Any:

@@ -7,14 +7,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator import _tf
+from estimator.canned.v1_models import OPTIMIZERS
+from estimator.config.checks import check_choice
+
 _V1 = tf.compat.v1
-OPTIMIZERS = {
-    "Adagrad": _V1.train.AdagradOptimizer,
-    "Adam": _V1.train.AdamOptimizer,
-    "Ftrl": _V1.train.FtrlOptimizer,
+_OPTIMIZERS = {
+    **OPTIMIZERS,
     "Momentum": lambda learning_rate: _V1.train.MomentumOptimizer(learning_rate, momentum=0.9),
-    "RMSProp": _V1.train.RMSPropOptimizer,
-    "SGD": _V1.train.GradientDescentOptimizer,
 }
 
 
@@ -59,7 +59,10 @@ def optimize_loss(
     """
     del colocate_gradients_with_ops
     if gradient_noise_scale is not None:
-        raise NotImplementedError("optimize_loss takes no `gradient_noise_scale` here.")
+        raise NotImplementedError(
+            f"`gradient_noise_scale` ({gradient_noise_scale}) must be None. Add the noise in "
+            "`clip_gradients`, which may be a function of the (gradient, variable) pairs."
+        )
     step = _V1.train.get_or_create_global_step() if global_step is None else global_step
     with _V1.variable_scope(name, "OptimizeLoss", [loss]):
         updates = _V1.get_collection(_V1.GraphKeys.UPDATE_OPS) if update_ops is None else update_ops
@@ -67,27 +70,25 @@ def optimize_loss(
             loss = tf.identity(loss)
         if learning_rate is not None and learning_rate_decay_fn is not None:
             learning_rate = learning_rate_decay_fn(learning_rate, step)
-        _write(summaries or ("learning_rate", "loss"), learning_rate, loss)
-        made = make_optimizer(optimizer, learning_rate)
-        pairs = made.compute_gradients(loss, variables or _V1.trainable_variables())
+        _write(("learning_rate", "loss") if summaries is None else summaries, learning_rate, loss)
+        made = _make_optimizer(optimizer, learning_rate)
+        chosen = _V1.trainable_variables() if variables is None else variables
+        pairs = made.compute_gradients(loss, chosen)
         pairs = _clipped(_multiplied(pairs, gradient_multipliers or {}), clip_gradients)
         train_op = made.apply_gradients(pairs, step if increment_global_step else None, "train")
         with tf.control_dependencies([train_op]):
             return tf.identity(loss)
 
 
-def make_optimizer(optimizer: Any, learning_rate: Any) -> Any:
+def _make_optimizer(optimizer: Any, learning_rate: Any) -> Any:
     """Returns an optimizer, given one, its name, its class, or a function of the learning rate.
 
     Raises:
       ValueError: the name is unknown.
     """
     if isinstance(optimizer, str):
-        if optimizer not in OPTIMIZERS:
-            raise ValueError(
-                f"`optimizer` ({optimizer!r}) is unknown. Use one of {', '.join(OPTIMIZERS)}."
-            )
-        return OPTIMIZERS[optimizer](learning_rate=learning_rate)
+        check_choice("optimizer", optimizer, _OPTIMIZERS)
+        return _OPTIMIZERS[optimizer](learning_rate=learning_rate)
     if isinstance(optimizer, type):
         return optimizer(learning_rate=learning_rate)
     if callable(optimizer) and not hasattr(optimizer, "apply_gradients"):
@@ -101,7 +102,7 @@ def _multiplied(pairs: list, multipliers: Any) -> list:
     names = {variable.name: variable.name.removesuffix(":0") for _, variable in pairs}
     factors = {full: by_name.get(full, by_name.get(short)) for full, short in names.items()}
     return [
-        (gradient if gradient is None or factors[v.name] is None else gradient * factors[v.name], v)
+        (gradient if factors[v.name] is None else _tf.scaled(gradient, factors[v.name]), v)
         for gradient, v in pairs
     ]
 
