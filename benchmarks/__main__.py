@@ -24,9 +24,9 @@ _WORKLOADS = {
     "wide_deep": ("columns",),
     "examples": ("resnet", "transformer"),
 }
+_MODELS = tuple(dict.fromkeys(model for models in _WORKLOADS.values() for model in models))
 # The scheduler places the threads of a process once and for long, well or badly: on two cores a
 # small model's step takes 50 us or 90 us. So the rounds of these come from several processes.
-_MODELS = tuple(dict.fromkeys(model for models in _WORKLOADS.values() for model in models))
 _NUM_PROCESSES = {"loop": 3, "mirrored": 3, "multi_worker": 3, "parameter_server": 3}
 _NUM_ROUNDS = 12
 _NUM_QUICK_ROUNDS = 3
@@ -65,6 +65,10 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         parser.error(f"--only: {sorted(unknown)} unknown; choose from {list(_WORKLOADS)}")
     if unknown := set(options.models) - set(_MODELS):
         parser.error(f"--models: {sorted(unknown)} unknown; choose from {list(_MODELS)}")
+    measured = {model for name in options.only for model in _WORKLOADS[name]}
+    if not measured & set(options.models):
+        choice = f"choose from {sorted(measured)}"
+        parser.error(f"--models: {options.only} measure none of {options.models}; {choice}")
     options.rounds = options.rounds or (_NUM_QUICK_ROUNDS if options.quick else _NUM_ROUNDS)
     return options
 

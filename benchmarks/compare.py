@@ -20,6 +20,7 @@ from pathlib import Path
 from benchmarks.processes import run_in_process
 from benchmarks.timing import ROUND_STEPS, Rounds, compute_quartiles, divide, measure_rounds
 from benchmarks.turns import TaskGroup
+from benchmarks.workloads import WORKLOADS
 from estimator_launch.tasks import Task, make_tasks
 
 _REPOSITORY = Path(__file__).parents[1]
@@ -78,8 +79,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     add("--rounds", type=int, default=_NUM_ROUNDS, metavar="N", help="rounds (default: 9)")
     options = parser.parse_args(arguments)
     options.models = options.models.split(",")
-    if unknown := set(options.models) - set(ROUND_STEPS):
-        parser.error(f"--models: {sorted(unknown)} unknown; choose from {list(ROUND_STEPS)}")
+    if unknown := set(options.models) - set(WORKLOADS):
+        parser.error(f"--models: {sorted(unknown)} unknown; choose from {list(WORKLOADS)}")
     wanted = options.only or [""]
     options.cases = [name for name in _CASES if any(name.startswith(start) for start in wanted)]
     if not options.cases:

@@ -4,6 +4,7 @@ By hand is a `tf.function` loop around the same logits, loss and optimizer.
 """
 
 import dataclasses
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -22,21 +23,19 @@ _TRAIN_STEPS = 10**6
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A model of `models/`, and how to train it without this library.
+    """A model of `models/`, with its default settings, and how to train it without this library.
 
-    `build_loss(features, labels)` gives the loss to differentiate, `make_optimizer(step)` the
-    optimizer. `clip_norm` is 0 for gradients as they are.
+    `make_feature(random, count)` gives the values of the model's one feature, and
+    `make_optimizer(step)` the optimizer. `weight_decay` is that of the loss, `clip_norm` 0 for
+    gradients as they are.
     """
 
-    model_fn: Callable[..., Any]
-    params: dict[str, Any]
+    model: types.ModuleType
     loop_steps: int
     batch_size: int
-    make_features: Callable[[np.random.Generator, int], dict[str, np.ndarray]]
-    build_logits: Callable[..., tf.Tensor]
-    make_optimizer: Callable[[tf.Variable], tf.compat.v1.train.Optimizer]
     feature: str
-    num_classes: int
+    make_feature: Callable[[np.random.Generator, int], np.ndarray]
+    make_optimizer: Callable[[tf.Variable], tf.compat.v1.train.Optimizer]
     weight_decay: float = 0.0
     clip_norm: float = 0.0
 
@@ -44,8 +43,10 @@ class Example:
 def make_training_input(example: Example) -> tf.data.Dataset:
     """Endless batches from memory."""
     random, count = np.random.default_rng(0), 10 * example.batch_size
-    labels = random.integers(0, example.num_classes, size=count, dtype=np.int32)
-    data = tf.data.Dataset.from_tensor_slices((example.make_features(random, count), labels))
+    num_classes = example.model.DEFAULTS["num_classes"]
+    labels = random.integers(0, num_classes, size=count, dtype=np.int32)
+    features = {example.feature: example.make_feature(random, count)}
+    data = tf.data.Dataset.from_tensor_slices((features, labels))
     return data.batch(example.batch_size, drop_remainder=True).cache().repeat().prefetch(4)
 
 
@@ -60,9 +61,9 @@ def train_ours(example: Example, model_dir: str, report: Report) -> None:
         tpu_config=est.tpu.TPUConfig(iterations_per_loop=example.loop_steps),
     )
     est.tpu.TPUEstimator(
-        example.model_fn,
+        example.model.model_fn,
         config=config,
-        params={**example.params, "train_steps": _TRAIN_STEPS},
+        params={"train_steps": _TRAIN_STEPS},
         train_batch_size=example.batch_size,
     ).train(
         lambda params: make_training_input(example),
@@ -100,12 +101,13 @@ def train_by_hand(example: Example, report: Report) -> None:
     """Trains until `report(steps of the last call)` returns False."""
     made = _Variables()
     step = tf.Variable(0, dtype=tf.int64, trainable=False)
-    optimizer = []  # Made inside, where its rate is computed from the step.
+    optimizer = example.make_optimizer(step)
 
     def run_step(features: dict[str, tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             with tf.compat.v1.variable_scope("", custom_getter=made):
-                logits = example.build_logits(features[example.feature], example.params, True)
+                inputs = features[example.feature]
+                logits = example.model.build_logits(inputs, example.model.DEFAULTS, True)
             loss = classification.build_smoothed_loss(labels, logits)
             if example.weight_decay:
                 penalties = [tf.nn.l2_loss(kernel) for kernel in made.find_kernels()]
@@ -114,8 +116,7 @@ def train_by_hand(example: Example, report: Report) -> None:
         gradients = tape.gradient(loss, variables)
         if example.clip_norm:
             gradients, _ = tf.clip_by_global_norm(gradients, example.clip_norm)
-        optimizer[:] = optimizer or [example.make_optimizer(step)]
-        optimizer[0].apply_gradients(zip(gradients, variables, strict=True))
+        optimizer.apply_gradients(zip(gradients, variables, strict=True))
         step.assign_add(1)
         return loss
 
@@ -154,39 +155,33 @@ def _make_adamw(step: tf.Variable) -> tf.compat.v1.train.Optimizer:
     )
 
 
-def _make_images(random: np.random.Generator, count: int) -> dict[str, np.ndarray]:
-    return {"image": random.normal(size=[count, 32, 32, 3]).astype(np.float32)}
+def _make_images(random: np.random.Generator, count: int) -> np.ndarray:
+    return random.normal(size=[count, 32, 32, 3]).astype(np.float32)
 
 
-def _make_texts(random: np.random.Generator, count: int) -> dict[str, np.ndarray]:
+def _make_texts(random: np.random.Generator, count: int) -> np.ndarray:
     tokens = random.integers(1, transformer.DEFAULTS["num_tokens"], [count, 48], np.int32)
     lengths = random.integers(10, 49, [count, 1])
-    return {"tokens": np.where(np.arange(48) < lengths, tokens, 0).astype(np.int32)}
+    return np.where(np.arange(48) < lengths, tokens, 0).astype(np.int32)
 
 
 EXAMPLES = {
     "resnet": Example(
-        resnet.model_fn,
-        resnet.DEFAULTS,
+        resnet,
         loop_steps=10,
         batch_size=8,
-        make_features=_make_images,
-        build_logits=resnet.build_logits,
-        make_optimizer=_make_momentum,
         feature="image",
-        num_classes=10,
+        make_feature=_make_images,
+        make_optimizer=_make_momentum,
         weight_decay=resnet.DEFAULTS["weight_decay"],
     ),
     "transformer": Example(
-        transformer.model_fn,
-        transformer.DEFAULTS,
+        transformer,
         loop_steps=100,
         batch_size=32,
-        make_features=_make_texts,
-        build_logits=transformer.build_logits,
-        make_optimizer=_make_adamw,
         feature="tokens",
-        num_classes=4,
+        make_feature=_make_texts,
+        make_optimizer=_make_adamw,
         clip_norm=transformer.DEFAULTS["clip_norm"],
     ),
 }

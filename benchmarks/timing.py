@@ -18,8 +18,8 @@ Trainer = Callable[[Callable[[int], bool]], object]
 # Contender -> one measurement per round.
 Rounds = dict[str, list[float]]
 
-# How many steps of a model a contender runs in a round: a multiple of 100, of the order of half a
-# second or more.
+# How many steps of a model a contender runs in a round: a multiple of its longest loop, and of the
+# order of half a second or more.
 ROUND_STEPS = {
     "logistic": 3000,
     "mlp": 1000,

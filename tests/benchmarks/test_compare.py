@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from benchmarks.compare import format_row, made_checkouts
+from benchmarks.compare import format_row, made_checkouts, parse_arguments
 from benchmarks.processes import run_in_process
 
 _BASE = [1.0, 1.0, 1.0, 1.0]
@@ -27,6 +27,13 @@ def test_a_commit_that_is_not_there_ends_the_program_with_a_line():
     told = pytest.raises(SystemExit, match="no library in the commit 'nonsense'")
     with told, made_checkouts("nonsense"):
         pass
+
+
+def test_models_that_its_cases_cannot_run_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        parse_arguments(["HEAD", "--models=mlp,resnet"])
+    told = "--models: ['resnet'] unknown; choose from ['logistic', 'mlp', 'cnn']"
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
