@@ -51,7 +51,7 @@ def test_a_worker_that_finds_the_last_step_needs_no_answer(tmp_path):
     leave(tmp_path, False, "max_steps")
 
 
-def test_without_a_loss_there_is_no_checkpoint_to_find(tmp_path):
+def test_after_a_nan_loss_a_worker_needs_no_answer_and_no_checkpoint(tmp_path):
     leave(tmp_path, False, "nan loss")
 
 
