@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.config.checks import WrongTypeError
+from estimator.config.checks import WrongTypeError, checked_list
 
 V1 = tf.compat.v1
 
@@ -32,11 +32,9 @@ def checked_columns(
     """
     if _tf.is_column(columns):
         columns = [columns]
-    if not isinstance(columns, Iterable) or isinstance(columns, Mapping | str):
-        raise WrongTypeError(f"`{argument}` ({columns!r}) must be a list of feature columns.")
-    columns = list(columns)
+    given, columns = columns, list(checked_list(argument, columns))
     if not columns:
-        raise ValueError(f"`{argument}` ([]) must have at least one feature column.")
+        raise ValueError(f"`{argument}` ({given!r}) must have at least one feature column.")
     for column in columns:
         _check_column(argument, column, only_dense, sequences)
     names = [column.name for column in columns]
@@ -181,9 +179,10 @@ def _input_of(
 
 
 def _build_checks(column_input: _tf.ColumnInput, column: Any) -> list[tf.Operation]:
-    """Adds what raises an error if an id is no row of the column's variable; negative ones may be.
+    """Returns ops that fail if an id is outside the column's variable.
 
-    TensorFlow's error names neither the column nor the feature, and a GPU has none.
+    Negative ids are allowed: TensorFlow drops them. TensorFlow's own error names neither column nor
+    feature, and on a GPU there is none.
     """
     ids_column = _tf.identity_column(column)
     if ids_column is None:

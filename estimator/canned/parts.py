@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.canned.columns import build_dense_input, build_linear_logits, checked_columns
-from estimator.canned.layers import HiddenLayers
+from estimator.canned.layers import HiddenLayers, checked_units
 from estimator.canned.named_optimizers import NAMED, make_named
 from estimator.config.checks import (
     WrongTypeError,
@@ -249,7 +249,9 @@ def dnn_part(
     optimizer = checked_optimizer(argument, optimizer)
     activation, dropout, batch_norm = layers
     hidden = HiddenLayers(
-        _checked_units(f"{prefix}hidden_units", units),
+        checked_units(
+            f"{prefix}hidden_units", units, "a list of integers, one for each hidden layer"
+        ),
         _checked_activation(f"{prefix}activation_fn", activation),
         _checked_dropout(f"{prefix}dropout", dropout),
         batch_norm,
@@ -279,16 +281,6 @@ def baseline_part(optimizer: Any, form: Form) -> Part:
         return tf.ones([size, 1]) * bias, ()
 
     return Part("baseline", build, optimizer, "optimizer", 0.3, form)
-
-
-def _checked_units(argument: str, units: Any) -> tuple[int, ...]:
-    if not isinstance(units, list | tuple):
-        raise WrongTypeError(
-            f"`{argument}` ({units!r}) must be a list of integers, one for each hidden layer."
-        )
-    for number in units:
-        check_int(argument, number)
-    return tuple(map(int, units))
 
 
 def _checked_activation(argument: str, activation: Any) -> Callable[[tf.Tensor], tf.Tensor]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from estimator.config.checks import WrongTypeError, check_choice, check_int, check_takes_nothing
+from estimator.canned.layers import checked_units
+from estimator.config.checks import WrongTypeError, check_choice, check_takes_nothing
 
 V1 = tf.compat.v1
-DEFAULT_CELL = "simple_rnn"
 
 # Takes the state, whose first tensor is the output, and an input; returns the next state.
 _Step = Callable[[Sequence[tf.Tensor], tf.Tensor], list[tf.Tensor]]
@@ -27,10 +28,14 @@ def make_recurrent(
     masked step has the output of the step before.
     """
     if rnn_cell_fn is None:
-        sizes = _checked_units(units)
+        is_list = not isinstance(units, numbers.Integral)
+        rule = "a list of integers, one for each recurrent layer; or pass `rnn_cell_fn`"
+        sizes = checked_units("units", units if is_list else [units], rule)
+        if not sizes:
+            raise ValueError(f"`units` ({units!r}) must have at least one layer.")
         if isinstance(cell_type, str):
             check_choice("cell_type", cell_type, _CELLS)
-            layers = _name_layers(cell_type, len(sizes), is_list=not isinstance(units, int))
+            layers = _name_layers(cell_type, len(sizes), is_list=is_list)
             return lambda inputs, mask, _: _build_layers(cell_type, layers, sizes, inputs, mask)
         if not callable(cell_type):
             raise WrongTypeError(
@@ -49,24 +54,15 @@ def make_recurrent(
     return lambda *inputs: _build_keras("rnn_cell_fn", rnn_cell_fn(), *inputs)
 
 
-def _checked_units(units: Any) -> list[int]:
-    sizes = [units] if isinstance(units, int) else units
-    if not isinstance(sizes, list | tuple):
-        raise WrongTypeError(
-            f"`units` ({units!r}) must be a list of integers, one for each recurrent layer; or "
-            "pass `rnn_cell_fn`."
-        )
-    if not sizes:
-        raise ValueError(f"`units` ({units!r}) must have at least one layer.")
-    for size in sizes:
-        check_int("units", size)
-    return [int(size) for size in sizes]
-
-
 def _build_keras(
     argument: str, cells: Any, inputs: tf.Tensor, mask: tf.Tensor, is_training: bool
 ) -> tf.Tensor:
     cells = cells if isinstance(cells, list | tuple) else [cells]
+    if not cells:
+        raise ValueError(
+            f"`{argument}` gave {cells!r}; it must give at least one RNN cell, such as "
+            "tf.keras.layers.LSTMCell(units)."
+        )
     for cell in cells:
         if not (hasattr(cell, "call") and hasattr(cell, "state_size")):
             raise WrongTypeError(
@@ -81,7 +77,7 @@ def _build_keras(
 def _name_layers(cell: str, num_layers: int, *, is_list: bool) -> list[str]:
     """Returns the variable scopes of layers."""
     if not is_list:
-        return [f"{cell}/{cell.removesuffix('_cell')}_cell"]
+        return [f"{cell}/{cell}_cell"]
     if num_layers == 1:
         return [f"rnn/{cell}_cell"]
     counts = ["", *(f"_{i}" for i in range(1, num_layers))]

@@ -129,9 +129,9 @@ class RNNClassifier(RNNEstimator):
           label_vocabulary: see `MultiClassHead`.
           optimizer: see `RNNEstimator`.
           loss_reduction: see `MultiClassHead`.
-          sequence_mask: with `return_sequences`, the feature that says which steps count in the
-            loss and in metrics, [batch size, time]. If it is not among the features, all but
-            padding do. It is also a prediction.
+          sequence_mask: with `return_sequences`, the feature, [batch size, time], that is True for
+            steps that count in the loss and the metrics. Without it, all steps but padding count.
+            Predictions contain it under the same key.
           config: see `Estimator`.
         """
         head = make_classifier_head(n_classes, weight_column, label_vocabulary, loss_reduction)
@@ -201,7 +201,7 @@ def _make_model_fn(head: Head, build_logits: Callable, optimizer: Any) -> Callab
             mode=mode,
             logits=logits,
             labels=labels,
-            train_op_fn=_step_of(optimizer, head) if is_training else None,
+            train_op_fn=_make_train_op_fn(optimizer, head) if is_training else None,
         )
         if mode != ModeKeys.PREDICT or not isinstance(head, SequenceHead):
             return spec
@@ -211,7 +211,7 @@ def _make_model_fn(head: Head, build_logits: Callable, optimizer: Any) -> Callab
     return model_fn
 
 
-def _step_of(optimizer: Any, head: Head) -> Callable[[tf.Tensor], tf.Operation]:
+def _make_train_op_fn(optimizer: Any, head: Head) -> Callable[[tf.Tensor], tf.Operation]:
     """Returns the `train_op_fn` that takes a step of the optimizer."""
 
     def build(loss: tf.Tensor) -> tf.Operation:

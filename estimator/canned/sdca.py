@@ -32,8 +32,8 @@ class LinearSDCA:
     """An `optimizer` of linear models with two classes or one number: it needs no learning rate.
 
     Shalev-Shwartz and Zhang, https://www.jmlr.org/papers/v14/shalev-shwartz13a.html. It remembers
-    each example, and so needs to know it again. Its steps depend on threads; what they converge to
-    does not.
+    each example, so each example needs the same id in every epoch. Individual steps depend on
+    thread timing; the result does not.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class LinearSDCA:
 
         Args:
           example_id_column: the feature with the id of each example, a string: [batch size].
-          num_loss_partitions: the number of train steps that run at the same time, which is that of
-            the workers; more converges slower.
+          num_loss_partitions: the number of train steps that run concurrently, i.e. of workers;
+            with more, convergence is slower. Training here has one worker.
           num_table_shards: into how many tables the memory of examples is divided; None for one.
           symmetric_l1_regularization: the weight of the L1 norm of the weights.
           symmetric_l2_regularization: the weight of their L2 norm; best above 1.
@@ -225,18 +225,24 @@ class _Memory:
 
     def look_up(self, keys: tf.Tensor) -> tf.Tensor:
         """Returns the state of each example: [batch size, 4]."""
-        parts, places = self._divided(keys, keys), self._divided(tf.range(tf.shape(keys)[0]), keys)
+        parts, places = (
+            self._split_by_shard(keys, keys),
+            self._split_by_shard(tf.range(tf.shape(keys)[0]), keys),
+        )
         found = [table.lookup(part) for table, part in zip(self._shards, parts, strict=True)]
         return tf.dynamic_stitch(places, found)
 
     def insert(self, keys: tf.Tensor, states: tf.Tensor) -> list[tf.Operation]:
         """Returns ops that remember new states."""
         parts = zip(
-            self._shards, self._divided(keys, keys), self._divided(states, keys), strict=True
+            self._shards,
+            self._split_by_shard(keys, keys),
+            self._split_by_shard(states, keys),
+            strict=True,
         )
         return [table.insert(*part) for table, *part in parts]
 
-    def _divided(self, values: tf.Tensor, keys: tf.Tensor) -> list[tf.Tensor]:
+    def _split_by_shard(self, values: tf.Tensor, keys: tf.Tensor) -> list[tf.Tensor]:
         num_shards = len(self._shards)
         shards = tf.cast(tf.math.floormod(tf.abs(keys[:, 0]), num_shards), tf.int32)
         return tf.dynamic_partition(values, shards, num_shards)

@@ -81,7 +81,9 @@ def checked_list(argument: str, value: Any) -> tuple[Any, ...]:
     if value is None:
         return ()
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-        raise WrongTypeError(f"`{argument}` ({value!r}) must be a list.")
+        raise WrongTypeError(
+            f"`{argument}` ({value!r}) must be a list. Put a single value in brackets."
+        )
     return tuple(value)
 
 

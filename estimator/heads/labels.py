@@ -145,9 +145,9 @@ def build_weights(
       ValueError: the feature is missing, is sparse or has another shape. Computing the weights
         raises an error if one is negative or not a number.
     """
-    if column is None:
+    key = weight_key(column)
+    if key is None:
         return None
-    key = column if isinstance(column, str) else column.key
     if not isinstance(features, Mapping) or key not in features:
         there = sorted(features) if isinstance(features, Mapping) else "no dict"
         raise ValueError(
@@ -167,6 +167,11 @@ def build_weights(
     weights = _with_rank_of(weights, logits, dimensions, key, title)
     rule = f"{title}: weights, feature {key!r}, must not be negative; the first that is:"
     return build_required(weights, weights >= 0, rule)
+
+
+def weight_key(column: Any) -> str | None:
+    """Returns the feature that a `weight_column` names; None without one."""
+    return getattr(column, "key", column)
 
 
 def check_weight_column(column: Any) -> None:

@@ -9,14 +9,18 @@ import tensorflow as tf
 
 from estimator.config.checks import WrongTypeError
 from estimator.heads.head import Head
+from estimator.heads.multi_label import MultiLabelHead
 from estimator.heads.single_head import SingleHead
+
+_NOT_DENSE = tf.SparseTensor | tf.RaggedTensor
 
 
 class SequenceHead(Head):
     """Gives another head each step of each sequence as an example of its own.
 
     Logits have shape [batch size, time, logits_dimension]. Steps that are padding do not count in
-    the loss and in metrics. Predictions have the shape of sequences.
+    the loss and in metrics. Predictions have the shape of sequences. A `loss_fn` gets the labels
+    and logits of all steps that count, [number of steps, ...], and features as they are.
     """
 
     def __init__(self, head: Head, mask_key: str) -> None:
@@ -93,37 +97,56 @@ class SequenceHead(Head):
 
     def _steps(self, features: Mapping[str, Any], logits: Any, labels: Any) -> dict[str, Any]:
         """Returns logits, labels and weights of all steps but padding, as of a batch."""
-        mask = tf.cast(features[self.mask_key], tf.bool)
+        mask = self._checked_mask(features[self.mask_key])
+        if isinstance(self._head, MultiLabelHead) and isinstance(labels, _NOT_DENSE):
+            raise WrongTypeError(
+                f"The labels of a MultiLabelHead are a {type(labels).__name__}; with "
+                "`return_sequences` they must be dense, [batch size, time, number of classes], of "
+                "0 and 1. Convert them in `input_fn`."
+            )
+        key = self._head.weight_key
+        if key is not None and key in features:
+            features = {**features, key: self._without_padding(key, features[key], mask)}
+        return {
+            "labels": self._without_padding("labels", labels, mask),
+            "logits": tf.boolean_mask(logits, mask),
+            "features": features,
+        }
+
+    def _checked_mask(self, mask: Any) -> tf.Tensor:
+        if isinstance(mask, _NOT_DENSE):
+            raise WrongTypeError(
+                f"The mask, feature {self.mask_key!r}, is a {type(mask).__name__}; it must be a "
+                "dense tensor, [batch size, time]. Convert it with tf.sparse.to_dense or to_tensor."
+            )
+        mask = tf.cast(mask, tf.bool)
         if mask.shape.rank != 2:
             raise ValueError(
                 f"The mask, feature {self.mask_key!r}, has shape {mask.shape}; it must be [batch "
                 "size, time]."
             )
-        column = self._head._weight_column  # noqa: SLF001 - both are of this room
-        key = getattr(column, "key", column)
-        weights = {key: features[key]} if key in features else {}
-        return {
-            "labels": _without_padding("labels", labels, mask),
-            "logits": tf.boolean_mask(logits, mask),
-            "features": {name: _without_padding(name, weights[name], mask) for name in weights},
-        }
+        return mask
 
-
-def _without_padding(name: str, values: Any, mask: tf.Tensor) -> Any:
-    """Returns one value for each True of the mask: [number of steps, ...]."""
-    if values is None:
-        return None
-    rank = values.shape.rank
-    if rank is not None and rank < 2:
-        raise ValueError(
-            f"{name} have shape {values.shape}; with `return_sequences` it must be [batch size, "
-            "time], with one for each step."
-        )
-    if isinstance(values, tf.SparseTensor):
+    def _without_padding(self, name: str, values: Any, mask: tf.Tensor) -> Any:
+        """Returns one value for each True of the mask: [number of steps, ...]."""
+        if values is None:
+            return None
+        rank = values.shape.rank
+        if rank is not None and rank < 2:
+            raise ValueError(
+                f"{name} have shape {values.shape}; with `return_sequences` it must be [batch "
+                "size, time], with one for each step."
+            )
+        if isinstance(values, tf.RaggedTensor):
+            values = values.to_sparse()
+        if not isinstance(values, tf.SparseTensor):
+            return tf.boolean_mask(values, mask)
         values = tf.sparse.reorder(values).values
-        message = f"{name} must have as many values as the sequences have steps."
+        message = (
+            f"{name}, which are sparse, must have one value for each step that the mask has as "
+            f"True. Without a feature {self.mask_key!r}, the mask has all steps of the sequences."
+        )
         count = tf.reduce_sum(tf.cast(mask, tf.int32))
         check = tf.debugging.assert_equal(tf.shape(values)[0], count, message=message)
-        with tf.control_dependencies(None if tf.executing_eagerly() else [check]):
+        with tf.control_dependencies([check]):
             return tf.identity(values)
-    return tf.boolean_mask(values, mask)

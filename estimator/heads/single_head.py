@@ -22,7 +22,7 @@ from estimator.config.checks import (
 from estimator.heads import head_metrics
 from estimator.heads.head import Head, with_losses, with_suffix
 from estimator.heads.head_metrics import Evaluated, MetricRow, mean_row
-from estimator.heads.labels import build_weights, check_weight_column
+from estimator.heads.labels import build_weights, check_weight_column, weight_key
 
 V1 = tf.compat.v1
 _V1_REDUCTION = V1.losses.Reduction
@@ -73,6 +73,11 @@ class SingleHead(Head):
     def loss_reduction(self) -> str:
         """How a batch's loss is made of its examples' losses."""
         return self._loss_reduction
+
+    @property
+    def weight_key(self) -> str | None:
+        """The feature that has the weights; None without a `weight_column`."""
+        return weight_key(self._weight_column)
 
     @property
     def loss_fn(self) -> Callable | None:

@@ -1,5 +1,7 @@
 """What ready-made models say to arguments and features that they cannot use."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -44,7 +46,7 @@ CASES = {
     "columns are a dict": (
         lambda: est.LinearClassifier({"x": X}),
         "`feature_columns` ({'x': NumericColumn(",
-        "must be a list of feature columns",
+        "must be a list. Put a single value in brackets",
     ),
     "a column is a string": (
         lambda: est.LinearRegressor(["x"]),
@@ -144,6 +146,10 @@ CASES = {
     ),
     "units": (lambda: RNN([VALUES]), "`units` (None) must be a list of integers"),
     "a unit": (lambda: RNN([VALUES], units=[3, "4"]), "`units` ('4') must be an integer"),
+    "units of numpy": (
+        lambda: RNN([VALUES], units=np.int64(0)),
+        "`units` (0) must be at least 1",
+    ),
     "no units": (lambda: RNN([VALUES], units=[]), "`units` ([]) must have at least one layer"),
     "cell type": (
         lambda: RNN([VALUES], units=[3], cell_type="ltsm"),
@@ -274,6 +280,10 @@ def sequence(*values):
 SPARSE = sequence(1, 2)
 
 
+def steps_of(head):
+    return functools.partial(est.experimental.RNNEstimator, head)
+
+
 @pytest.mark.parametrize(
     ("features", "label", "settings", "message"),
     [
@@ -292,16 +302,48 @@ SPARSE = sequence(1, 2)
             {"units": None, "rnn_cell_fn": lambda: 3},
             "`rnn_cell_fn` gave 3, which is not an RNN cell",
         ),
+        (
+            {"values": SPARSE},
+            [[1]],
+            {"units": None, "rnn_cell_fn": list},
+            r"`rnn_cell_fn` gave \[\]; it must give at least one RNN cell",
+        ),
+        (
+            {"values": SPARSE, "sequence_mask": SPARSE},
+            [[1, 0]],
+            {"return_sequences": True},
+            "The mask, feature 'sequence_mask', is a SparseTensor; it must be a dense tensor",
+        ),
+        (
+            {"values": SPARSE, "sequence_mask": [[True, False]]},
+            SPARSE,
+            {"return_sequences": True},
+            "one value for each step that the mask has as True",
+        ),
+        (
+            {"values": SPARSE},
+            [[1, 0]],
+            {"return_sequences": True, "weight_column": "weight"},
+            r"\('weight'\) is not among the features \(\['sequence_mask', 'values', 'x'",
+        ),
+        (
+            {"values": SPARSE},
+            SPARSE,
+            {"return_sequences": True, "make": steps_of(est.MultiLabelHead(3))},
+            "of a MultiLabelHead are a SparseTensor; with `return_sequences` they must be",
+        ),
     ],
 )
 def test_an_rnn_names_the_feature_or_the_argument(features, label, settings, message, tmp_path):
     def input_fn():
-        return tf.data.Dataset.from_tensors(({"x": [1.0], **features}, np.int64(label)))
+        data = tf.data.Dataset.from_tensors(({"x": [1.0], **features}, label))
+        return data.map(lambda x, y: (x, tf.cast(y, tf.int64)))
 
-    settings = {"units": [3], **settings}
+    settings = {"make": RNN, "units": [3], **settings}
+    errors = (ValueError, tf.errors.InvalidArgumentError)
     with (
-        RNN([VALUES], model_dir=str(tmp_path), **settings) as model,
-        pytest.raises(ValueError, match=message),
+        settings.pop("make")([VALUES], model_dir=str(tmp_path), **settings) as model,
+        pytest.raises(errors, match=message),
     ):
         model.train(input_fn, steps=1)
 

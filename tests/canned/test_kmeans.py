@@ -306,6 +306,6 @@ def test_several_workers_are_refused(title, tmp_path, monkeypatch):
         if title == "KMeans"
         else est.LinearRegressor([column], str(tmp_path), optimizer=sdca, config=config)
     ) as model:
-        features, more = {"x": tf.zeros([2, 1])}, {} if title == "KMeans" else {"labels": None}
+        features = {"x": tf.zeros([2, 1])}
         with pytest.raises(ValueError, match=f"{title} cannot train with 2 workers"):
-            model.model_fn(features, **{"labels": None, **more}, mode="train", config=config)
+            model.model_fn(features, None, "train", config)

@@ -1,4 +1,4 @@
-"""Recurrent models beside the reference: cells of one's own, steps, masks, empty sequences."""
+"""Recurrent models beside the reference: user-defined cells, steps, masks, empty sequences."""
 
 import numpy as np
 import pytest
@@ -39,8 +39,10 @@ def cells():
     ],
     ids=["function", "class"],
 )
-def test_cells_of_ones_own_train_on_two_replicas(settings, tmp_path):
-    config = est.RunConfig(strategy="mirrored", num_replicas=2, iterations_per_loop=4)
+def test_user_defined_cells_train_on_two_replicas(settings, tmp_path):
+    config = est.RunConfig(
+        strategy="mirrored", num_replicas=2, iterations_per_loop=4, tf_random_seed=1
+    )
     train, evaluate = (cases.sequence_input_fn("two", repeats=r) for r in (True, False))
     with trained(tmp_path, train, config=config, optimizer="Adam", **settings) as model:
         before = model.evaluate(evaluate)["average_loss"]
@@ -77,10 +79,25 @@ def test_only_steps_that_are_no_padding_count(tmp_path):
     assert result["label/mean"] == pytest.approx(LABELS["two_steps"][is_step].mean())
     np.testing.assert_array_equal([row["sequence_mask"] for row in rows], is_step)
     assert rows[0]["logits"].shape == (5, 1)
-    for change in (to_sparse, masked_by_hand, padding_changed):
+    for change in (to_sparse, to_ragged, masked_by_hand, padding_changed):
         with trained(tmp_path / change.__name__, changed("two_steps", change), **settings) as model:
             found = model.get_variable_value("rnn_model/logits/kernel")
         np.testing.assert_allclose(found, expected, rtol=1e-5, err_msg=change.__name__)
+
+
+def test_the_loss_fn_of_a_step_gets_all_features(tmp_path):
+    shapes = []
+
+    def loss_fn(labels, logits, features):
+        shapes.append({key: value.shape.rank for key, value in features.items()})
+        return tf.square(tf.cast(labels, tf.float32) - logits)
+
+    def make(**settings):
+        head = est.BinaryClassHead(loss_fn=loss_fn)
+        return est.experimental.RNNEstimator(head, return_sequences=True, **settings)
+
+    with trained(tmp_path, cases.sequence_input_fn("two_steps", repeats=True), make):
+        assert shapes[0].items() >= {"sequence_mask": 2, "x": 2, "step_weight": 2}.items()
 
 
 def first_step_only(features, labels):
@@ -88,7 +105,7 @@ def first_step_only(features, labels):
     return {**features, "mine": mask}, labels
 
 
-def test_a_mask_of_ones_own_says_which_steps_count(tmp_path):
+def test_a_user_defined_mask_says_which_steps_count(tmp_path):
     settings = {"return_sequences": True, "sequence_mask": "mine", "loop": 1}
     with trained(tmp_path, changed("two_steps", first_step_only), **settings) as model:
         result = model.evaluate(changed("two_steps", first_step_only, repeats=False))
@@ -105,6 +122,26 @@ def without_steps(features, labels):
         "words": empty(features["words"]),
         "values": empty(features["values"]),
     }, labels
+
+
+def without_labels(features, labels):
+    features, labels = without_steps(features, labels)
+    return features, labels[:, :1]
+
+
+def test_a_batch_of_empty_sequences_changes_no_weight(tmp_path):
+    settings = {"return_sequences": True, "optimizer": "SGD"}
+    with trained(tmp_path, changed("two_steps", without_labels), **settings) as model:
+        before = {name: model.get_variable_value(name) for name in model.get_variable_names()}
+        model.train(changed("two_steps", without_labels), steps=2)
+        for name in set(before) - {"global_step"}:
+            np.testing.assert_array_equal(model.get_variable_value(name), before[name], name)
+        rows = list(model.predict(changed("two_steps", without_labels, repeats=False)))
+    assert not any(row["sequence_mask"].any() for row in rows)
+
+
+def to_ragged(features, labels):
+    return features, tf.RaggedTensor.from_sparse(to_sparse(features, labels)[1])
 
 
 def test_any_head_predicts_from_empty_sequences(tmp_path):

@@ -67,7 +67,7 @@ def test_the_v1_form_has_the_variables_of_2_15(tmp_path):
         }
 
 
-def test_words_are_labels_and_a_head_of_ones_own_is_trained(tmp_path):
+def test_words_are_labels_and_a_user_defined_head_is_trained(tmp_path):
     words = np.array(["no", "yes"])[model_cases.LABELS["two"]]
     features = {"x": model_cases.FEATURES["x"], "key": cases.KEYS}
 
