@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import estimator as est
 from estimator.keras import load_weights, model_to_estimator
+from tests.keras.sequential import make_sequential
 
 _RANDOM = np.random.default_rng(0)
 X = _RANDOM.normal(size=(80, 4)).astype(np.float32)
@@ -52,22 +53,6 @@ def mean_distance(y_true, y_pred):
     return tf.reduce_mean(tf.abs(y_true - y_pred), -1)
 
 
-def make_sequential():
-    model = keras.Sequential(
-        [
-            keras.Input([4]),
-            keras.layers.Dense(6, activation="relu", name="first"),
-            keras.layers.BatchNormalization(name="norm"),
-            keras.layers.Dense(1, activation="sigmoid", kernel_regularizer="l2", name="last"),
-        ],
-        name="line",
-    )
-    optimizer = keras.optimizers.SGD(0.1, momentum=0.9, name="sgd")
-    metrics = ["accuracy", keras.metrics.AUC(name="auc")]
-    model.compile(optimizer, "binary_crossentropy", metrics=metrics)
-    return model
-
-
 def make_functional():
     a, b = keras.Input([2], name="a"), keras.Input([2], name="b")
     parts = [keras.layers.Dense(3, name=f"from_{x.name}")(x) for x in (a, b)]
@@ -103,7 +88,7 @@ def two_of(x, y):
 
 # Model: what makes it, its data, and the weights of examples.
 MODELS = {
-    "sequential": (make_sequential, lambda: (X, Y), None),
+    "sequential": (functools.partial(make_sequential, keras), lambda: (X, Y), None),
     "functional": (make_functional, lambda: two_of(X, Y), None),
     "subclassed": (make_subclassed, lambda: (X, Y), WEIGHTS),
 }

@@ -1,5 +1,7 @@
 """`model_to_estimator` with models of tf-keras, against their own `fit` and `evaluate`."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,6 +9,7 @@ import tf_keras as keras
 
 import estimator as est
 from estimator.keras import load_weights, model_to_estimator
+from tests.keras.sequential import make_sequential
 
 _RANDOM = np.random.default_rng(0)
 X = _RANDOM.normal(size=(80, 4)).astype(np.float32)
@@ -35,20 +38,6 @@ class Subclassed(keras.Model):
 
     def get_config(self):
         return {"units": self.units, "name": self.name}
-
-
-def make_sequential():
-    layers = [
-        keras.layers.InputLayer([4]),
-        keras.layers.Dense(6, activation="relu", name="first"),
-        keras.layers.BatchNormalization(name="norm"),
-        keras.layers.Dense(1, activation="sigmoid", kernel_regularizer="l2", name="last"),
-    ]
-    model = keras.Sequential(layers, name="line")
-    metrics = ["accuracy", keras.metrics.AUC(name="auc")]
-    optimizer = keras.optimizers.SGD(0.1, momentum=0.9, name="sgd")
-    model.compile(optimizer, "binary_crossentropy", metrics=metrics)
-    return model
 
 
 def make_functional():
@@ -82,7 +71,7 @@ def make_subclassed():
 TWO = {"a": X[:, :2], "b": X[:, 2:]}, {"p": Y, "q": X[:, :1]}
 # What makes the model, its data, the weights of examples, a strategy of two replicas.
 CASES = [
-    (make_sequential, (X, Y), None, None, 4),
+    (functools.partial(make_sequential, keras), (X, Y), None, None, 4),
     (make_functional, TWO, None, None, 1),
     (make_functional, TWO, None, "mirrored", 4),
     (make_subclassed, (X, Y), WEIGHTS, "central_storage", 4),
