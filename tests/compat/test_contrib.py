@@ -11,7 +11,7 @@ import estimator as est
 from estimator.compat.contrib import contrib
 from estimator.compat.contrib.packages import PACKAGES
 from tests.compat.in_session import run
-from tests.toy import Model, numbers
+from tests.toy import Model
 
 V1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("graph")
@@ -34,6 +34,8 @@ def test_each_name_of_each_package_has_a_value():
         ("layers.conv2", "tf.contrib.layers.conv2 is not provided .* Did you mean 'conv2d'"),
         ("layers.bow_encoder", "Use `embed_sequence`, then tf.reduce_mean."),
         ("learn.DNNClassifier", "Use tf.estimator.DNNClassifier."),
+        ("lookup.IdTableWithHashBuckets", "Use tf.lookup.StaticVocabularyTable, of an init"),
+        ("metrics.streaming_percentage_below", "Did you mean 'streaming_percentage_less'"),
         ("learn.python.learn.estimators.estimator.x", "estimator is not provided"),
         ("rnn.LSTMCell", "tf.contrib.rnn.LSTMCell needs tf-keras as tf.keras: pip install"),
     ],
@@ -55,21 +57,27 @@ def all_scores(scores, transitions, length):
     }
 
 
-def test_a_crf_agrees_with_the_enumeration_of_all_tags():
+@pytest.mark.parametrize("lengths", [[5, 3, 0, 2], [1, 1, 0, 1]])
+def test_a_crf_agrees_with_the_enumeration_of_all_tags(lengths):
     crf, random = contrib.crf, np.random.default_rng(0)
-    scores = random.normal(size=[4, 5, 3]).astype("float32")
+    shape = [4, max(lengths), 3]
+    scores = random.normal(size=shape).astype("float32")
     transitions = random.normal(size=[3, 3]).astype("float32")
-    tags = random.integers(0, 3, size=[4, 5])
-    lengths = np.array([5, 3, 1, 2])
-    likelihood, _ = crf.crf_log_likelihood(tf.constant(scores), tags, lengths, transitions)
-    decoded = crf.crf_decode(tf.constant(scores), transitions, lengths)
+    tags = random.integers(0, 3, size=shape[:2])
+    inputs = V1.placeholder_with_default(scores, [None, None, 3])
+    likelihood, _ = crf.crf_log_likelihood(inputs, tags, lengths, transitions)
+    decoded = crf.crf_decode(inputs, transitions, lengths)
     found, best_tags, best = run(likelihood, *decoded)
     for i, length in enumerate(lengths):
         listed = all_scores(scores[i], transitions, length)
         norm = np.log(np.sum(np.exp(list(listed.values()))))
         assert found[i] == pytest.approx(listed[tuple(tags[i, :length])] - norm, abs=1e-4)
         expected = max(listed, key=listed.get)
-        assert tuple(best_tags[i]) == expected + (0,) * (5 - length)
+        assert tuple(best_tags[i]) == expected + (0,) * (shape[1] - length)
+        if length == 0:
+            assert found[i] == 0
+            assert best[i] == scores[i, 0].max()
+            continue
         assert best[i] == pytest.approx(listed[expected], abs=1e-4)
         viterbi, score = crf.viterbi_decode(scores[i, :length], transitions)
         assert (tuple(viterbi), score) == (expected, pytest.approx(best[i], abs=1e-4))
@@ -150,6 +158,9 @@ def test_a_moving_averages_saver_swaps_names(tmp_path):
         path = saver.save(session, str(tmp_path / "model"))
     assert contrib.framework.load_variable(path, "w") == 3
     assert contrib.framework.load_variable(path, "w/ExponentialMovingAverage") == 2
+    assert optimizer.swapping_saver([V1.train.get_or_create_global_step()]) is not None
+    with pytest.raises(ValueError, match="`var_list` has 'w', but lacks 'w/Exp.*', with which it"):
+        optimizer.swapping_saver([w])
 
 
 def test_lookups_are_both_ways_and_have_buckets(tmp_path):
@@ -166,63 +177,47 @@ def test_lookups_are_both_ways_and_have_buckets(tmp_path):
 
 
 def test_metrics_take_predictions_first():
-    _, update = contrib.metrics.streaming_accuracy([1, 0, 1], [1, 1, 1], weights=[1, 1, 2])
-    _, f1 = contrib.metrics.f1_score([1, 1, 0, 0], [0.9, 0.1, 0.8, 0.3])
-    weighted = contrib.metrics.accuracy([1, 0], [1, 1], weights=[3.0, 1.0])
-    _, mean = contrib.metrics.streaming_mean([1.0, 3.0])
-    assert run(update, f1, weighted, mean) == [0.75, 0.5, 0.75, 2]
+    metrics = contrib.metrics
+    _, update = metrics.streaming_accuracy([1, 0, 1], [1, 1, 1], weights=[1, 1, 2])
+    weighted = metrics.accuracy([1, 0], [1, 1], weights=[3.0, 1.0])
+    _, mean = metrics.streaming_mean([1.0, 3.0])
+    _, less = metrics.streaming_percentage_less([1.0, 2.0, 3.0, 4.0], 3.5)
+    predictions = tf.constant([0.9, 0.1, 0.8])
+    _, recalls = metrics.streaming_recall_at_thresholds(predictions, [1, 1, 0], [0.0, 0.5])
+    found = run(update, weighted, mean, less, recalls)
+    assert found[:4] == [0.75, 0.75, 2, 0.75]
+    np.testing.assert_allclose(found[4], [1, 0.5], rtol=1e-5)
+
+
+def test_the_f1_score_is_the_best_of_all_thresholds():
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 2, size=[2, 50])
+    weights = random.uniform(size=[2, 50])
+    predictions = 0.2 * labels + 0.28 * random.uniform(size=[2, 50])
+    batch = V1.placeholder(tf.int32, [])
+    value, update = contrib.metrics.f1_score(
+        *(tf.gather(tf.constant(a, tf.float32), batch) for a in (labels, predictions, weights)),
+        updates_collections="updates",
+    )
+    assert V1.get_collection("updates") == [update]
+    with V1.Session() as session:
+        session.run(V1.local_variables_initializer())
+        updated = [session.run(update, {batch: i}) for i in range(2)][-1]
+        found = session.run(value, {batch: 0})
+    scores = []
+    for threshold in np.linspace(0, 1, 200):
+        is_hit = predictions > threshold
+        hits = (weights * is_hit * labels).sum()
+        wrong = (weights * (is_hit != labels)).sum()
+        scores.append(2 * hits / (2 * hits + wrong))
+    # At 0.5, all are below the threshold.
+    assert scores[100] == 0
+    assert found == updated == pytest.approx(max(scores), abs=1e-5)
+    with pytest.raises(ValueError, match=r"`num_thresholds` \(1\)"):
+        contrib.metrics.f1_score([1], [0.5], num_thresholds=1)
 
 
 # --- Programs ------------------------------------------------------------------------------------
-
-
-def test_hparams_are_parsed_as_their_own_types():
-    hparams = contrib.training.HParams(rate=0.1, units=[8, 4], name="x", is_on=False)
-    assert hparams.parse("rate=1,units=[2,3,5],is_on=true,units[1]=7") is hparams
-    assert hparams.values() == {"rate": 1.0, "units": [2, 7, 5], "name": "x", "is_on": True}
-    assert hparams.parse_json('{"name": "y"}').get("name") == "y"
-    assert "rate" in hparams
-    assert hparams.get("nothing", 3) == 3
-    assert hparams.to_json(sort_keys=True).startswith('{"is_on": true, "name": "y"')
-    assert repr(hparams).startswith("HParams(is_on=True, name='y', rate=1.0")
-    hparams.del_hparam("rate")
-    for wrong, error in [
-        (lambda: hparams.parse("unit=3"), "`name` .'unit'. is unknown. Did you mean 'units'"),
-        (lambda: hparams.parse("units=3"), "`value` .'3'. of 'units' must be a list"),
-        (lambda: hparams.parse("units=[x]"), "`value` .'x'. of 'units' must be of type int"),
-        (lambda: hparams.parse("a b"), "`values` .'a b'. must be like 'a=1,b=.2,3.'"),
-        (lambda: hparams.add_hparam("units", 3), "`name` .'units'. is taken"),
-        (lambda: hparams.set_hparam("is_on", 3), "`value` .3. of 'is_on' must be of type bool"),
-    ]:
-        with pytest.raises(ValueError, match=error):
-            wrong()
-
-
-def test_an_experiment_trains_evaluates_and_exports(tmp_path):
-    def experiment_fn(run_config, hparams):
-        return contrib.learn.Experiment(
-            est.Estimator(Model(), config=run_config),
-            numbers(),
-            numbers(2),
-            train_steps=hparams.steps,
-            eval_steps=None,
-            eval_delay_secs=0,
-        )
-
-    config = contrib.learn.RunConfig(model_dir=str(tmp_path))
-    hparams = contrib.training.HParams(steps=3)
-    runner = contrib.learn.python.learn.learn_runner
-    results, _ = runner.run(experiment_fn, run_config=config, hparams=hparams)
-    assert (results["global_step"], results["mean"]) == (3, 0.5)
-    experiment = experiment_fn(config, hparams)
-    assert experiment.evaluate(name="again")["global_step"] == 3
-    assert experiment.test()["global_step"] == 4
-    with pytest.raises(ValueError, match="`schedule` .'fly'."):
-        runner.run(experiment_fn, run_config=config, schedule="fly", hparams=hparams)
-    with pytest.raises(ValueError, match="Pass `run_config`"):
-        runner.run(experiment_fn)
-    with pytest.raises(ValueError, match="`eval_metrics` must be None"):
-        contrib.learn.Experiment(experiment.estimator, numbers(), numbers(), eval_metrics={})
 
 
 def test_forward_features_predicts_them_too(tmp_path):

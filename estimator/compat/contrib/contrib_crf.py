@@ -48,14 +48,18 @@ def crf_binary_score(tag_indices: Any, sequence_lengths: Any, transition_params:
 
 
 def crf_log_norm(inputs: tf.Tensor, sequence_lengths: Any, transition_params: Any) -> tf.Tensor:
-    """Returns the logarithm of the sum of all tag sequences' exponential scores, [batch]."""
+    """Returns the logarithm of the sum of all tag sequences' exponential scores, [batch].
+
+    Of length 0 there is one sequence, whose score is 0.
+    """
     transitions = tf.convert_to_tensor(transition_params)[tf.newaxis]
 
     def step(alpha: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
         return scores + tf.reduce_logsumexp(alpha[:, :, tf.newaxis] + transitions, 1)
 
     alphas = _scanned(step, inputs)
-    return tf.reduce_logsumexp(_last(alphas, sequence_lengths), 1)
+    norm = tf.reduce_logsumexp(_last(alphas, sequence_lengths), 1)
+    return tf.where(tf.less_equal(sequence_lengths, 0), tf.zeros_like(norm), norm)
 
 
 def crf_log_likelihood(
@@ -79,7 +83,10 @@ def crf_log_likelihood(
 def crf_decode(
     potentials: tf.Tensor, transition_params: Any, sequence_length: Any
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the best tags, [batch, length], int32, with 0 after the end; and their scores."""
+    """Returns the best tags, [batch, length], int32, with 0 after the end; and their scores.
+
+    The score of a sequence of length 0 is that of its first position, as in TensorFlow 1.15.
+    """
     transitions = tf.convert_to_tensor(transition_params)[tf.newaxis]
     lengths = tf.cast(sequence_length, tf.int32)
 
@@ -120,8 +127,14 @@ def viterbi_decode(score: np.ndarray, transition_params: np.ndarray) -> tuple[li
 def _scanned(step: Any, inputs: tf.Tensor) -> tf.Tensor:
     """Returns the states of all positions, [length, batch, tags]; the first is the input's own."""
     by_position = tf.transpose(inputs, [1, 0, 2])
-    rest = tf.scan(step, by_position[1:], by_position[0])
-    return tf.concat([by_position[:1], rest], 0)
+
+    def step_or_start(state: tf.Tensor, item: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        scores, position = item
+        return tf.where(tf.equal(position, 0), scores, step(state, scores))
+
+    # A scan from position 1 on would fail for inputs that have only one.
+    positions = tf.range(tf.shape(by_position)[0])
+    return tf.scan(step_or_start, (by_position, positions), tf.zeros_like(by_position[0]))
 
 
 def _last(states: tf.Tensor, lengths: Any) -> tf.Tensor:

@@ -20,15 +20,27 @@ def MirroredStrategy(  # noqa: N802  (a class, once)
     num_gpus: int | None = None,
     num_gpus_per_worker: int | None = None,
     cross_device_ops: Any = None,
-    **others: Any,
+    auto_shard_dataset: bool = False,
+    cross_tower_ops: Any = None,
+    prefetch_on_device: bool | None = None,
 ) -> tf.distribute.MirroredStrategy:
-    """Makes a MirroredStrategy over the devices, or over so many GPUs."""
-    del others  # `auto_shard_dataset`, `cross_tower_ops` and `prefetch_on_device`.
+    """Makes a MirroredStrategy over the devices, or over so many GPUs.
+
+    Args:
+      devices: their names.
+      num_gpus: how many, instead of `devices`; 0 for the CPU.
+      num_gpus_per_worker: the same.
+      cross_device_ops: how the replicas' values are reduced.
+      auto_shard_dataset: no effect: the Estimator decides how the input is split.
+      cross_tower_ops: an older name of `cross_device_ops`.
+      prefetch_on_device: no effect.
+    """
+    del auto_shard_dataset, prefetch_on_device
     number = num_gpus if num_gpus is not None else num_gpus_per_worker
     if devices is None and number is not None:
         check_int("num_gpus", number, minimum=0)
         devices = [f"/gpu:{i}" for i in range(number)] or ["/cpu:0"]
-    return tf.distribute.MirroredStrategy(devices, cross_device_ops)
+    return tf.distribute.MirroredStrategy(devices, cross_device_ops or cross_tower_ops)
 
 
 def OneDeviceStrategy(device: str) -> Any:  # noqa: N802

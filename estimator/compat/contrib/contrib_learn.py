@@ -9,7 +9,6 @@ from typing import Any
 from estimator.config.checks import check_choice
 from estimator.config.run_config import RunConfig
 from estimator.export.exporters import FinalExporter
-from estimator.hooks.stock_hooks import StopAtStepHook
 from estimator.roles.train_and_evaluate import train_and_evaluate
 from estimator.roles.train_eval_specs import EvalSpec, TrainSpec
 from estimator.spec import ModeKeys
@@ -28,13 +27,16 @@ class Experiment:
         eval_steps: int | None = 100,
         train_monitors: Sequence | None = None,
         eval_hooks: Sequence | None = None,
+        local_eval_frequency: int | None = None,
         eval_delay_secs: float = 120,
         continuous_eval_throttle_secs: float = 60,
         min_eval_frequency: int | None = None,
+        delay_workers_by_global_step: bool = False,
         export_strategies: Any = None,
         train_steps_per_iteration: int | None = None,
         checkpoint_and_export: bool = False,
         saving_listeners: Sequence | None = None,
+        check_interval_secs: float = 5,
     ) -> None:
         """Takes the parts; builds nothing.
 
@@ -49,16 +51,20 @@ class Experiment:
           eval_hooks: hooks of the evaluations.
           eval_delay_secs: as `start_delay_secs` of an EvalSpec.
           continuous_eval_throttle_secs: as `throttle_secs` of an EvalSpec.
+          local_eval_frequency: no effect, as that of `min_eval_frequency`.
           min_eval_frequency: no effect: each checkpoint is evaluated.
+          delay_workers_by_global_step: no effect: workers start when the chief has.
           export_strategies: exporters, or functions that make a ServingInputReceiver.
-          train_steps_per_iteration: no effect.
-          checkpoint_and_export: no effect.
+          train_steps_per_iteration: no effect: RunConfig says how often checkpoints are saved.
+          checkpoint_and_export: no effect: exporters decide when they export.
           saving_listeners: called around saves.
+          check_interval_secs: no effect.
 
         Raises:
           ValueError: `eval_metrics` are given.
         """
-        del min_eval_frequency, train_steps_per_iteration, checkpoint_and_export
+        del local_eval_frequency, min_eval_frequency, delay_workers_by_global_step
+        del train_steps_per_iteration, checkpoint_and_export, check_interval_secs
         if eval_metrics is not None:
             raise ValueError(
                 "`eval_metrics` must be None: return the metrics as `eval_metric_ops` of the "
@@ -75,7 +81,7 @@ class Experiment:
         self._listeners = saving_listeners
 
     def train(self, delay_secs: float | None = None) -> Any:
-        """Trains to `train_steps`."""
+        """Trains to `train_steps`; at once, whatever `delay_secs` is."""
         del delay_secs
         return self.estimator.train(
             self._inputs[0],
@@ -85,7 +91,7 @@ class Experiment:
         )
 
     def evaluate(self, delay_secs: float | None = None, name: str | None = None) -> dict[str, Any]:
-        """Evaluates the newest checkpoint."""
+        """Evaluates the newest checkpoint; at once, whatever `delay_secs` is."""
         del delay_secs
         return self.estimator.evaluate(
             self._inputs[1], steps=self.eval_steps, hooks=self._hooks[1], name=name
@@ -93,7 +99,7 @@ class Experiment:
 
     def train_and_evaluate(self) -> Any:
         """Trains, and evaluates and exports checkpoints, as `estimator.train_and_evaluate` does."""
-        train_spec = TrainSpec(self._inputs[0], self.train_steps, self._hooks[0])
+        train_spec = TrainSpec(self._inputs[0], self.train_steps, self._hooks[0], self._listeners)
         delay, throttle = self._delays
         eval_spec = EvalSpec(
             self._inputs[1],
@@ -109,8 +115,9 @@ class Experiment:
 
     def test(self) -> Any:
         """Trains one step and evaluates one batch."""
-        hooks = [*self._hooks[0], StopAtStepHook(num_steps=1)]
-        self.estimator.train(self._inputs[0], hooks=hooks, steps=1)
+        self.estimator.train(
+            self._inputs[0], hooks=self._hooks[0], steps=1, saving_listeners=self._listeners
+        )
         return self.estimator.evaluate(self._inputs[1], steps=1, hooks=self._hooks[1])
 
 
@@ -131,14 +138,19 @@ def run(
       output_dir: the only argument of `experiment_fn`; excludes `run_config`.
       schedule: by default, "train_and_evaluate", in which each task of a cluster does its part.
       run_config: has a `model_dir`.
-      hparams: passed on.
+      hparams: passed on; excludes `output_dir`.
 
     Raises:
-      ValueError: neither or both of `output_dir` and `run_config` are given, or the schedule is
-        unknown.
+      ValueError: neither or both of `output_dir` and `run_config` are given, or `hparams` without
+        `run_config`, or the schedule is unknown.
     """
     if (output_dir is None) == (run_config is None):
         raise ValueError("Pass `run_config`, with a `model_dir`, or `output_dir`, and not both.")
+    if run_config is None and hparams is not None:
+        raise ValueError(
+            f"`hparams` ({hparams!r}) are passed on together with `run_config`, which is missing. "
+            "Pass RunConfig(model_dir=...) instead of `output_dir`."
+        )
     experiment = (
         experiment_fn(output_dir)
         if run_config is None
@@ -159,10 +171,19 @@ def make_export_strategy(
     assets_extra: Mapping[str, str] | None = None,
     as_text: bool = False,
     exports_to_keep: int | None = 5,
-    **others: Any,
+    strip_default_attrs: bool | None = None,
 ) -> FinalExporter:
-    """Makes a FinalExporter: the model is exported when training has ended."""
-    del default_output_alternative_key, exports_to_keep, others
+    """Makes a FinalExporter: the model is exported when training has ended.
+
+    Args:
+      serving_input_fn: makes a ServingInputReceiver.
+      default_output_alternative_key: no effect: the key of "serving_default" is the default.
+      assets_extra: by the path in assets.extra, the file to copy.
+      as_text: whether the SavedModel is a text proto.
+      exports_to_keep: no effect: there is one export.
+      strip_default_attrs: no effect: they are always stripped.
+    """
+    del default_output_alternative_key, exports_to_keep, strip_default_attrs
     return FinalExporter("Servo", serving_input_fn, assets_extra, as_text)
 
 

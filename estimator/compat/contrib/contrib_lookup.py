@@ -11,7 +11,6 @@ _V1 = tf.compat.v1
 _lookup = _V1.lookup
 
 HashTable = _lookup.StaticHashTable
-IdTableWithHashBuckets = _lookup.StaticVocabularyTable
 KeyValueTensorInitializer = _lookup.KeyValueTensorInitializer
 MutableHashTable = _lookup.experimental.MutableHashTable
 TextFileInitializer = _lookup.TextFileInitializer
@@ -102,7 +101,6 @@ def _table(initializer: Any, num_oov_buckets: int, default_value: int, name: str
 
 __all__ = [
     "HashTable",
-    "IdTableWithHashBuckets",
     "KeyValueTensorInitializer",
     "MutableHashTable",
     "TextFileIndex",

@@ -7,29 +7,40 @@ from typing import Any
 
 import tensorflow as tf
 
-_metrics = tf.compat.v1.metrics
+from estimator.config.checks import check_int
+
+_V1 = tf.compat.v1
+_metrics = _V1.metrics
+# So small that only a division by 0 changes.
+_EPSILON = 1e-7
+# Those that took the predictions before the labels.
 _STREAMING = """
-accuracy auc false_negatives false_positives mean mean_absolute_error mean_cosine_distance mean_iou
-mean_relative_error mean_squared_error mean_tensor percentage_below precision recall
+accuracy auc false_negatives false_negatives_at_thresholds false_positives
+false_positives_at_thresholds mean_absolute_error mean_cosine_distance mean_iou mean_relative_error
+mean_squared_error precision precision_at_thresholds recall recall_at_thresholds
 root_mean_squared_error sensitivity_at_specificity specificity_at_sensitivity true_negatives
-true_positives
+true_negatives_at_thresholds true_positives true_positives_at_thresholds
 """
-_OF_LABELS = set(_STREAMING.split()) - {"mean", "mean_tensor", "percentage_below"}
 
 
-def _streaming(name: str) -> Any:
-    metric = getattr(_metrics, name)
-    if name not in _OF_LABELS:
-        return metric
+def _predictions_first(metric: Any) -> Any:
+    """Returns a function of tf.metrics with its first two arguments exchanged."""
 
     def streaming(predictions: Any, labels: Any, *args: Any, **kwargs: Any) -> Any:
-        """Is the function of tf.metrics; that has the labels first."""
         return metric(labels, predictions, *args, **kwargs)
 
     return streaming
 
 
-globals().update({f"streaming_{name}": _streaming(name) for name in _STREAMING.split()})
+streaming_mean = _metrics.mean
+streaming_mean_tensor = _metrics.mean_tensor
+streaming_percentage_less = _metrics.percentage_below
+globals().update(
+    {
+        f"streaming_{name}": _predictions_first(getattr(_metrics, name))
+        for name in _STREAMING.split()
+    }
+)
 
 
 def accuracy(predictions: Any, labels: Any, weights: Any = None, name: str | None = None) -> Any:
@@ -42,20 +53,50 @@ def accuracy(predictions: Any, labels: Any, weights: Any = None, name: str | Non
         return tf.reduce_sum(hits * weights) / tf.reduce_sum(weights)
 
 
-def f1_score(labels: Any, predictions: Any, weights: Any = None, **others: Any) -> tuple[Any, Any]:
-    """Returns the F1 score of predictions rounded to 0 or 1, and its update op.
+def f1_score(
+    labels: Any,
+    predictions: Any,
+    weights: Any = None,
+    num_thresholds: int = 200,
+    metrics_collections: Any = None,
+    updates_collections: Any = None,
+    name: str | None = None,
+) -> tuple[Any, Any]:
+    """Returns the F1 score at the threshold at which it is highest, and its update op.
 
-    tf.contrib's looked for the best of 200 thresholds; this one's is 0.5.
+    Args:
+      labels: bool, or 0 and 1.
+      predictions: probabilities, of the same shape.
+      weights: of the examples.
+      num_thresholds: at least 2; they are evenly spaced from just below 0 to just above 1.
+      metrics_collections: to add the score to.
+      updates_collections: to add the update op to.
+      name: the scope's name.
     """
-    del others
-    predictions = tf.cast(tf.cast(predictions, tf.float32) > 0.5, tf.int32)
-    precision, update_precision = _metrics.precision(labels, predictions, weights)
-    recall, update_recall = _metrics.recall(labels, predictions, weights)
+    check_int("num_thresholds", num_thresholds, minimum=2)
+    inner = [i / (num_thresholds - 1) for i in range(1, num_thresholds - 1)]
+    thresholds = [-_EPSILON, *inner, 1 + _EPSILON]
+    labels, predictions = tf.convert_to_tensor(labels), tf.convert_to_tensor(predictions)
+    with _V1.variable_scope(name, "f1", [labels, predictions]):
+        counts = [
+            count(labels, predictions, thresholds, weights)
+            for count in (
+                _metrics.true_positives_at_thresholds,
+                _metrics.false_positives_at_thresholds,
+                _metrics.false_negatives_at_thresholds,
+            )
+        ]
+        value, update = (_best_f1(*one) for one in zip(*counts, strict=True))
+    _V1.add_to_collections(metrics_collections or (), value)
+    _V1.add_to_collections(updates_collections or (), update)
+    return value, update
 
-    def f1(p: Any, r: Any) -> Any:
-        return tf.math.divide_no_nan(2 * p * r, p + r)
 
-    return f1(precision, recall), f1(update_precision, update_recall)
+def _best_f1(hits: Any, false_positives: Any, false_negatives: Any) -> Any:
+    """Returns the highest F1 score, given the counts at each threshold."""
+    precision = hits / (hits + false_positives + _EPSILON)
+    recall = hits / (hits + false_negatives + _EPSILON)
+    return tf.reduce_max(2 * precision * recall / (precision + recall + _EPSILON))
 
 
 def aggregate_metric_map(names_to_tuples: Mapping[str, tuple]) -> tuple[dict, dict]:
@@ -68,5 +109,8 @@ __all__ = [
     "accuracy",
     "aggregate_metric_map",
     "f1_score",
+    "streaming_mean",
+    "streaming_mean_tensor",
+    "streaming_percentage_less",
     *(f"streaming_{name}" for name in _STREAMING.split()),
 ]

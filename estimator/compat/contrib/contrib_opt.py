@@ -171,6 +171,7 @@ class MovingAverageOptimizer(_Optimizer):
 
         Raises:
           RuntimeError: before `apply_gradients` or `minimize`.
+          ValueError: `var_list` has a variable without its average, or the reverse.
         """
         if self._averages is None:
             raise RuntimeError("Call `minimize` or `apply_gradients` before `swapping_saver`.")
@@ -179,8 +180,15 @@ class MovingAverageOptimizer(_Optimizer):
             variables = {v.op.name: v for v in variables}
         swapped = dict(variables)
         for own, average in self._averages.items():
-            if own in variables and average.op.name in variables:
-                swapped[own], swapped[average.op.name] = average, variables[own]
+            pair = own, average.op.name
+            missing = [one for one in pair if one not in variables]
+            if len(missing) == 1:
+                raise ValueError(
+                    f"`var_list` has {pair[1 - pair.index(missing[0])]!r}, but lacks "
+                    f"{missing[0]!r}, with which it is swapped. Add it, or leave out both."
+                )
+            if not missing:
+                swapped[pair[0]], swapped[pair[1]] = average, variables[own]
         return _V1.train.Saver(swapped, name=name, **kwargs)
 
 

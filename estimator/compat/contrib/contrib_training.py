@@ -60,7 +60,8 @@ class HParams:
         """Changes values by a string like "rate=0.1,units=[8,4],name=x"; returns itself.
 
         Raises:
-          ValueError: the string has another form, or an unknown name.
+          ValueError: the string has another form, an unknown name, or an index that the list lacks.
+          TypeError: a value is of another type.
         """
         position = 0
         while position < len(values):
@@ -71,15 +72,31 @@ class HParams:
                     f"{values[position:]!r} on."
                 )
             name, index, listed, single = match.group("name", "index", "list", "value")
-            if index is not None:
-                changed = list(getattr(self, name))
-                changed[int(index)] = single
-                self.set_hparam(name, changed)
-            else:
-                new = single if listed is None else [s.strip() for s in listed.split(",") if s]
-                self.set_hparam(name, new)
+            new = single if listed is None else [s.strip() for s in listed.split(",") if s]
+            self.set_hparam(name, new if index is None else self._with(name, int(index), new))
             position = match.end()
         return self
+
+    def _with(self, name: str, index: int, new: Any) -> list[Any]:
+        """Returns a list of values with another one at an index.
+
+        Raises:
+          ValueError: there is no list of this name, or it is too short, or `new` is a list.
+        """
+        old = self.get(name)
+        if name not in self._types:
+            raise ValueError(f"`name` ({name!r}) is unknown. {did_you_mean(name, self._types)}")
+        if not isinstance(old, list) or isinstance(new, list):
+            raise ValueError(
+                f"`{name}[{index}]` is given, but `{name}` ({old!r}) must be a list for that, and "
+                f"the value ({new!r}) none."
+            )
+        if index >= len(old):
+            raise ValueError(
+                f"`{name}[{index}]` is given, but `{name}` ({old!r}) has {len(old)} values. Give "
+                f"the whole list: {name}=[...]."
+            )
+        return [*old[:index], new, *old[index + 1 :]]
 
     def parse_json(self, values_json: str) -> HParams:
         """Changes values by a JSON object; returns itself."""
@@ -99,11 +116,15 @@ class HParams:
         """Returns a value, or the default."""
         return getattr(self, key) if key in self._types else default
 
-    def to_json(self, indent: int | None = None, sort_keys: bool = False, **others: Any) -> str:
-        """Returns the values as JSON, without functions."""
-        del others
+    def to_json(
+        self,
+        indent: int | None = None,
+        separators: tuple[str, str] | None = None,
+        sort_keys: bool = False,
+    ) -> str:
+        """Returns the values as JSON, without functions; see `json.dumps`."""
         plain = {name: value for name, value in self.values().items() if not callable(value)}
-        return json.dumps(plain, indent=indent, sort_keys=sort_keys)
+        return json.dumps(plain, indent=indent, separators=separators, sort_keys=sort_keys)
 
     def __contains__(self, key: str) -> bool:
         """Returns whether there is such a value."""

@@ -64,6 +64,7 @@ GONE = {
     "learn.LinearClassifier": "Use tf.estimator.LinearClassifier.",
     "learn.LinearRegressor": "Use tf.estimator.LinearRegressor.",
     "legacy_seq2seq": "Use a `model_fn` with tf.keras.layers, or Keras's attention layers.",
+    "lookup.IdTableWithHashBuckets": "Use tf.lookup.StaticVocabularyTable, of an initializer.",
     "mixed_precision": "Use RunConfig(compute_dtype='bfloat16').",
     "model_pruning": "Install tensorflow-model-optimization.",
     "nccl": "Use RunConfig(strategy='mirrored').",

@@ -1,0 +1,85 @@
+"""tf.contrib's hyperparameters, and its Experiment for an Estimator of tf.estimator."""
+
+import pytest
+
+import estimator as est
+from estimator.compat.contrib import contrib
+from tests.toy import Model, numbers
+
+
+def test_hparams_are_parsed_as_their_own_types():
+    hparams = contrib.training.HParams(rate=0.1, units=[8, 4], name="x", is_on=False)
+    assert hparams.parse("rate=1,units=[2,3,5],is_on=true,units[1]=7") is hparams
+    assert hparams.values() == {"rate": 1.0, "units": [2, 7, 5], "name": "x", "is_on": True}
+    assert hparams.parse_json('{"name": "y"}').get("name") == "y"
+    assert "rate" in hparams
+    assert hparams.get("nothing", 3) == 3
+    assert hparams.to_json(sort_keys=True).startswith('{"is_on": true, "name": "y"')
+    assert repr(hparams).startswith("HParams(is_on=True, name='y', rate=1.0")
+    hparams.del_hparam("rate")
+    assert "rate" not in hparams
+    assert hparams.to_json(separators=(",", ":")) == '{"units":[2,7,5],"name":"y","is_on":true}'
+
+
+def test_what_an_hparam_cannot_be_is_named():
+    hparams = contrib.training.HParams(rate=0.1, units=[8, 4], name="x", is_on=False)
+    for wrong, error in [
+        (lambda: hparams.parse("unit[0]=3"), "`name` .'unit'. is unknown. Did you mean 'units'"),
+        (lambda: hparams.parse("units[2]=3"), "`units.2.` is given, but `units` .* has 2 values. "),
+        (lambda: hparams.parse("units[0]=[3]"), "the value ...3... none."),
+        (lambda: hparams.parse("rate[0]=3"), "`rate.0.` is given, but `rate` .0.1. must be a list"),
+        (lambda: hparams.parse("rate="), "`value` .''. of 'rate' must be of type float"),
+        (lambda: hparams.parse("unit=3"), "`name` .'unit'. is unknown. Did you mean 'units'"),
+        (lambda: hparams.parse("units=3"), "`value` .'3'. of 'units' must be a list"),
+        (lambda: hparams.parse("units=[x]"), "`value` .'x'. of 'units' must be of type int"),
+        (lambda: hparams.parse("a b"), "`values` .'a b'. must be like 'a=1,b=.2,3.'"),
+        (lambda: hparams.add_hparam("units", 3), "`name` .'units'. is taken"),
+        (lambda: hparams.set_hparam("is_on", 3), "`value` .3. of 'is_on' must be of type bool"),
+    ]:
+        with pytest.raises(ValueError, match=error):
+            wrong()
+    assert hparams.values() == {"rate": 0.1, "units": [8, 4], "name": "x", "is_on": False}
+
+
+class Saves(est.CheckpointSaverListener):
+    """Records the steps that are saved."""
+
+    def __init__(self):
+        self.steps = []
+
+    def after_save(self, session, global_step_value):
+        self.steps.append(int(global_step_value))
+
+
+def test_an_experiment_trains_evaluates_and_exports(tmp_path):
+    saves = Saves()
+
+    def experiment_fn(run_config, hparams):
+        return contrib.learn.Experiment(
+            est.Estimator(Model(), config=run_config),
+            numbers(),
+            numbers(2),
+            train_steps=hparams.steps,
+            eval_steps=None,
+            eval_delay_secs=0,
+            saving_listeners=[saves],
+        )
+
+    config = contrib.learn.RunConfig(model_dir=str(tmp_path))
+    hparams = contrib.training.HParams(steps=3)
+    runner = contrib.learn.python.learn.learn_runner
+    results, _ = runner.run(experiment_fn, run_config=config, hparams=hparams)
+    assert (results["global_step"], results["mean"]) == (3, 0.5)
+    assert saves.steps == [0, 3]
+    experiment = experiment_fn(config, hparams)
+    assert experiment.evaluate(name="again")["global_step"] == 3
+    assert experiment.test()["global_step"] == 4
+    assert saves.steps[-1] == 4
+    with pytest.raises(ValueError, match="`schedule` .'fly'."):
+        runner.run(experiment_fn, run_config=config, schedule="fly", hparams=hparams)
+    with pytest.raises(ValueError, match="Pass `run_config`"):
+        runner.run(experiment_fn)
+    with pytest.raises(ValueError, match="`hparams` .* are passed on together with `run_config`"):
+        runner.run(lambda output_dir: experiment, str(tmp_path), hparams=hparams)
+    with pytest.raises(ValueError, match="`eval_metrics` must be None"):
+        contrib.learn.Experiment(experiment.estimator, numbers(), numbers(), eval_metrics={})
