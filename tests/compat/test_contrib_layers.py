@@ -1,5 +1,7 @@
 """The layers of tf.contrib.layers, and its `optimize_loss`."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -55,10 +57,19 @@ def test_fully_connected_and_conv2d_are_the_ops_of_tf_nn(random):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("size", "fused", "correction"),
+    [
+        ([50, 4], None, 50 / 49),
+        ([50, 4], False, 1),
+        ([5, 2, 5, 4], True, 50 / 49),
+        ([5, 10, 4], 1, 1),
+    ],
+)
 @pytest.mark.parametrize("in_place", [True, False])
-def test_batch_norm_normalizes_and_moves_its_statistics(in_place, random):
-    x = random.normal(2, 3, size=[50, 4]).astype("float32")
-    given = {"updates_collections": None} if in_place else {}
+def test_batch_norm_normalizes_and_moves_its_statistics(size, fused, correction, in_place, random):
+    x = random.normal(2, 3, size=size)
+    given = {"fused": fused} | ({"updates_collections": None} if in_place else {})
     trained = contrib.layers.batch_norm(x, decay=0.75, scale=True, scope="bn", **given)
     tested = contrib.layers.batch_norm(x, is_training=False, scale=True, scope="bn", reuse=True)
     updates = V1.get_collection(V1.GraphKeys.UPDATE_OPS)
@@ -71,10 +82,13 @@ def test_batch_norm_normalizes_and_moves_its_statistics(in_place, random):
         session.run(updates)
         mean, variance = session.run(V1.global_variables()[2:])
         served = session.run(tested)
-    np.testing.assert_allclose(found, (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-3), atol=1e-5)
-    np.testing.assert_allclose(mean, x.mean(0) / 4, rtol=1e-4)
-    np.testing.assert_allclose(variance, 0.75 + x.var(0) / 4, rtol=1e-4)
-    np.testing.assert_allclose(served, (x - mean) / np.sqrt(variance + 1e-3), rtol=1e-3, atol=1e-5)
+    flat = x.reshape(50, 4)
+    normal = (x - flat.mean(0)) / np.sqrt(flat.var(0) + 1e-3)
+    np.testing.assert_allclose(found, normal, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(mean, flat.mean(0) / 4, rtol=1e-12)
+    np.testing.assert_allclose(variance, 0.75 + flat.var(0) * correction / 4, rtol=1e-12)
+    served_normal = (x - mean) / np.sqrt(variance + 1e-3)
+    np.testing.assert_allclose(served, served_normal, rtol=1e-12, atol=1e-12)
 
 
 def test_regularizers_initializers_and_small_layers():
@@ -99,6 +113,29 @@ def test_regularizers_initializers_and_small_layers():
     assert "s/s_2/weights" in names()
     with pytest.raises(ValueError, match=r"`scale` \(1\) must be a float"):
         layers.l2_regularizer(1)
+    with pytest.raises(ValueError, match=r"`scale_l2` \(-0.5\) must be a float"):
+        layers.l1_l2_regularizer(0.5, -0.5)
+
+
+def test_a_regularizers_scale_may_be_a_tensor_or_0():
+    half = V1.placeholder_with_default(0.5, [])
+    scaled = contrib.layers.l1_regularizer(half)(tf.constant([1.0, -3.0]))
+    assert run(scaled) == [2]
+    assert contrib.layers.l1_l2_regularizer(0.0, 0.0)(tf.constant([1.0])) is None
+
+
+def test_dropout_pooling_and_linear_layers():
+    layers, ones = contrib.layers, tf.ones([100, 100])
+    dropped = layers.dropout(ones, keep_prob=0.25)
+    kept = layers.dropout(ones, keep_prob=0.25, is_training=False)
+    pooled = layers.avg_pool2d(tf.reshape(tf.range(16.0), [1, 4, 4, 1]), [2, 2], padding="SAME")
+    line = layers.linear(-ones, 2, weights_initializer=V1.ones_initializer())
+    found = run(dropped, kept, pooled, line)
+    assert set(found[0].flat) == {0, 4}
+    assert found[0].mean() == pytest.approx(1, abs=0.1)  # 6 standard deviations.
+    assert set(found[1].flat) == {1}
+    assert found[2].flat[:].tolist() == [2.5, 4.5, 10.5, 12.5]
+    assert set(found[3].flat) == {-100}
 
 
 def test_optimize_loss_clips_multiplies_and_counts():
@@ -128,6 +165,8 @@ def test_variables_of_layers_are_in_the_collections_that_are_given():
     outputs = layers.fully_connected(tf.ones([2, 3]), 4, variables_collections=lists)
     layers.batch_norm(outputs, variables_collections="all")
     V1.get_variable("other", [])
+    named = contrib.framework.get_variables
+    assert [v.op.name for v in named("fully", "s:0")] == names()[:2]
     kernel, bias, beta, mean, variance, _ = V1.global_variables()
     assert V1.get_collection("w") == [kernel]
     assert V1.get_collection("b") == [bias]
@@ -143,9 +182,12 @@ def test_a_stack_names_its_scopes_and_is_used_again():
     layers.stack(images, layers.conv2d, [(2, 3), (3, 3)], biases_initializer=None)
     layers.stack(tf.ones([2, 3]), layers.fully_connected, [4], scope="s")
     layers.stack(tf.ones([2, 3]), layers.fully_connected, [4], scope="s", reuse=True)
+    thin = functools.partial(layers.fully_connected, biases_initializer=None)
+    layers.stack(tf.ones([2, 3]), thin, [4])
     assert names() == [
         *("Stack/convolution2d_1/weights", "Stack/convolution2d_2/weights"),
         *("s/s_1/weights", "s/s_1/biases"),
+        "Stack_1/fully_connected_1/weights",
     ]
 
 
@@ -157,10 +199,42 @@ def test_optimize_loss_writes_the_summaries_that_are_asked_for():
     assert V1.get_collection(V1.GraphKeys.SUMMARIES) == []
     with pytest.raises(ValueError, match="No variables"):
         contrib.layers.optimize_loss(loss, None, 0.1, "SGD", summaries=[], variables=[])
-    contrib.layers.optimize_loss(loss, None, 0.1, "SGD", name="o", variables=[w])
-    assert len(V1.get_collection(V1.GraphKeys.SUMMARIES)) == 2
+    given = {"variables": [w], "clip_gradients": 1.0}
+    contrib.layers.optimize_loss(loss, None, 0.1, "SGD", name="o", **given)
+    everything = ["gradients", "gradient_norm", "global_gradient_norm"]
+    contrib.layers.optimize_loss(loss, None, 0.1, "SGD", name="p", summaries=everything)
+    values = {}
+    for text in run(*V1.get_collection(V1.GraphKeys.SUMMARIES)):
+        for value in V1.Summary.FromString(text).value:
+            values[value.tag] = value.simple_value
+    assert values == {
+        "o/learning_rate": pytest.approx(0.1),
+        "o/loss": 0,
+        "o/global_norm/gradient_norm": pytest.approx(2**0.5),
+        "o/global_norm/clipped_gradient_norm": pytest.approx(1),
+        **dict.fromkeys(["p/gradients/w_0", "p/gradients/other_0"], 0),
+        "p/gradient_norm/w_0": pytest.approx(2**0.5),
+        "p/gradient_norm/other_0": 1,
+        "p/global_norm/gradient_norm": pytest.approx(3**0.5),
+    }
     with pytest.raises(NotImplementedError, match=r"`gradient_noise_scale` \(0.5\) must be None"):
         contrib.layers.optimize_loss(loss, None, 0.1, "SGD", gradient_noise_scale=0.5)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ((None, "SGD"), ValueError, "`learning_rate` must be given if `optimizer` .'SGD'. is a n"),
+        ((None, V1.train.AdamOptimizer), ValueError, "`learning_rate` must be given if `optimiz"),
+        ((0.1, 7), TypeError, "`optimizer` .7. must be an optimizer, its class, a function of"),
+        ((0.1, lambda rate: None), TypeError, "`optimizer` .None. must be an optimizer, its cl"),
+        ((0.1, "SGD", None, None, None, None, None, None, None, ["los"]), ValueError, "`summar"),
+    ],
+)
+def test_optimize_loss_names_what_it_cannot_use(given, error, message):
+    w = V1.get_variable("w", [])
+    with pytest.raises(error, match=message):
+        contrib.layers.optimize_loss(w, None, *given)
 
 
 def test_optimize_loss_multiplies_a_sparse_gradient():

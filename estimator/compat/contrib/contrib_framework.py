@@ -27,10 +27,14 @@ argsort = tf.argsort
 def get_variables(
     scope: Any = None, suffix: str | None = None, collection: str = _V1.GraphKeys.GLOBAL_VARIABLES
 ) -> list[Any]:
-    """Returns the variables of a collection, those of a scope and with a suffix."""
+    """Returns the variables of a collection, those of a scope and with a suffix.
+
+    Both are regular expressions, of the beginning and of the end of the variables' names.
+    """
     name = getattr(scope, "name", scope)
-    found = _V1.get_collection(collection, name)
-    return [v for v in found if suffix is None or v.name.removesuffix(":0").endswith(suffix)]
+    if suffix is not None:
+        name = f"{name or ''}.*{suffix}{'' if ':' in suffix else ':'}"
+    return _V1.get_collection(collection, name)
 
 
 def get_trainable_variables(scope: Any = None, suffix: str | None = None) -> list[Any]:
@@ -54,7 +58,10 @@ def get_variables_to_restore(
 
 
 def assign_from_checkpoint_fn(
-    model_path: str, var_list: Any, ignore_missing_vars: bool = False, **others: Any
+    model_path: str,
+    var_list: Any,
+    ignore_missing_vars: bool = False,
+    reshape_variables: bool = False,
 ) -> Callable[[Any], None]:
     """Returns a function of a session that loads variables, as for a Scaffold's `init_fn`.
 
@@ -62,9 +69,8 @@ def assign_from_checkpoint_fn(
       model_path: a checkpoint.
       var_list: the variables, or a dict from names in the checkpoint to them.
       ignore_missing_vars: whether to leave out those that the checkpoint lacks.
-      **others: no effect.
+      reshape_variables: whether a value may have another shape of the same size.
     """
-    del others
     by_name = (
         dict(var_list)
         if isinstance(var_list, Mapping)
@@ -73,7 +79,7 @@ def assign_from_checkpoint_fn(
     if ignore_missing_vars:
         there = {name for name, _ in tf.train.list_variables(model_path)}
         by_name = {name: v for name, v in by_name.items() if name in there}
-    saver = _V1.train.Saver(by_name) if by_name else None
+    saver = _V1.train.Saver(by_name, reshape=reshape_variables) if by_name else None
 
     def load(session: Any) -> None:
         if saver is not None:

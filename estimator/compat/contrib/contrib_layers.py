@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -232,7 +233,8 @@ def stack(inputs: Any, layer: _Function, stack_args: Sequence, **kwargs: Any) ->
     Without a `scope`, they are "Stack/<layer's name>_1" and so on.
     """
     scope, reuse = kwargs.pop("scope", None), kwargs.pop("reuse", None)
-    inner = layer.__name__ if scope is None else getattr(scope, "name", scope)
+    function = layer.func if isinstance(layer, functools.partial) else layer
+    inner = function.__name__ if scope is None else getattr(scope, "name", scope)
     with _V1.variable_scope(scope, "Stack", [inputs], reuse=reuse):
         for i, given in enumerate(stack_args):
             args = given if isinstance(given, list | tuple) else [given]

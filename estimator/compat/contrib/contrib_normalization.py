@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -74,13 +74,13 @@ def batch_norm(
         this collection.
       is_training: a Python bool.
       batch_weights: must be None.
-      fused: no effect.
+      fused: unless it is false, the moving variance of inputs of 2 or 4 dimensions is that of
+        n / (n - 1) times the variance of the n values, as the fused op computed it.
       zero_debias_moving_mean: must be false.
 
     Raises:
       NotImplementedError: `batch_weights`, `zero_debias_moving_mean`, or a tensor `is_training`.
     """
-    del fused
     if batch_weights is not None or zero_debias_moving_mean or tf.is_tensor(is_training):
         raise NotImplementedError(
             "tf.contrib.layers.batch_norm takes no `batch_weights`, no `zero_debias_moving_mean` "
@@ -89,46 +89,62 @@ def batch_norm(
     inputs = tf.convert_to_tensor(inputs)
     rank = inputs.shape.rank
     axis = rank - 1 if data_format == "NHWC" else 1
-    channels = inputs.shape.as_list()[axis]
-    wide = [channels if i == axis else 1 for i in range(rank)]
-    init = {"beta": _V1.zeros_initializer(), "gamma": _V1.ones_initializer()}
-    init |= {"moving_mean": init["beta"], "moving_variance": init["gamma"]}
-    init |= param_initializers or {}
-    rules = param_regularizers or {}
     with _V1.variable_scope(scope, "BatchNorm", [inputs], reuse=reuse):
-        make = make_variables(tf.float32, variables_collections, trainable)
-        beta = make("beta", [channels], init["beta"], rules.get("beta")) if center else None
-        gamma = make("gamma", [channels], init["gamma"], rules.get("gamma")) if scale else None
-        keep = make_variables(tf.float32, variables_collections, trainable=False)
-        moving = {name: keep(name, [channels], init[name]) for name in _MOVING}
+        wide = inputs if inputs.dtype.size > 2 else tf.cast(inputs, tf.float32)
+        make = _parameter_maker(wide, axis, param_initializers, param_regularizers)
+        beta = make("beta", variables_collections, trainable) if center else None
+        gamma = make("gamma", variables_collections, trainable) if scale else None
+        moving = [make(name, variables_collections, False) for name in _MOVING]
+        mean, variance = moving
         if is_training:
-            axes = [i for i in range(rank) if i != axis]
-            mean, variance = tf.nn.moments(tf.cast(inputs, tf.float32), axes)
-            update = _build_moving_updates(
-                moving, dict(zip(_MOVING, (mean, variance), strict=True)), decay
-            )
+            mean, variance = tf.nn.moments(wide, [i for i in range(rank) if i != axis])
+            is_fused = fused is not False and rank in (2, 4)
+            target = variance * _bessels_correction(wide, axis) if is_fused else variance
+            updates = _build_moving_updates(moving, (mean, target), decay)
             if updates_collections is None:
-                with tf.control_dependencies(update):
+                with tf.control_dependencies(updates):
                     mean, variance = tf.identity(mean), tf.identity(variance)
-            else:
-                for op in update:
-                    _V1.add_to_collection(updates_collections, op)
-        else:
-            mean, variance = moving["moving_mean"], moving["moving_variance"]
-        parts = [None if v is None else tf.reshape(v, wide) for v in (mean, variance, beta, gamma)]
-        normal = tf.nn.batch_normalization(tf.cast(inputs, tf.float32), *parts, epsilon)
-        return activate_and_collect(
-            tf.cast(normal, inputs.dtype), activation_fn, outputs_collections
-        )
+            for op in updates if updates_collections is not None else ():
+                _V1.add_to_collections(updates_collections, op)
+        shape = [-1 if i == axis else 1 for i in range(rank)]
+        parts = [None if v is None else tf.reshape(v, shape) for v in (mean, variance, beta, gamma)]
+        normal = tf.cast(tf.nn.batch_normalization(wide, *parts, epsilon), inputs.dtype)
+        return activate_and_collect(normal, activation_fn, outputs_collections)
 
 
 _MOVING = ("moving_mean", "moving_variance")
 
 
-def _build_moving_updates(
-    moving: Mapping[str, Any], now: Mapping[str, Any], decay: float
-) -> list[Any]:
-    """Moves the statistics towards those of the batch."""
+def _parameter_maker(
+    inputs: tf.Tensor,
+    axis: int,
+    initializers: Mapping[str, Any] | None,
+    regularizers: Mapping[str, Any] | None,
+) -> _Function:
+    """Returns a function that makes one of the variables, of the size of an axis."""
+    zeros, ones = _V1.zeros_initializer(), _V1.ones_initializer()
+    init = {"beta": zeros, "gamma": ones, "moving_mean": zeros, "moving_variance": ones}
+    init |= initializers or {}
+    rules = regularizers or {}
+
+    def make(name: str, collections: Any, trainable: bool) -> Any:
+        make_one = make_variables(inputs.dtype, collections, trainable)
+        rule = None if name in _MOVING else rules.get(name)
+        return make_one(name, [inputs.shape.as_list()[axis]], init[name], rule)
+
+    return make
+
+
+def _bessels_correction(inputs: tf.Tensor, axis: int) -> tf.Tensor:
+    """Returns n / (n - 1) for the number of values of a channel."""
+    sizes = tf.shape(inputs, tf.int64)
+    number = tf.cast(tf.size(inputs, tf.int64) // sizes[axis], inputs.dtype)
+    return number / tf.maximum(number - 1, 1)
+
+
+def _build_moving_updates(moving: Sequence, now: Sequence, decay: float) -> list[Any]:
+    """Builds ops that move the statistics towards those of the batch."""
     return [
-        _V1.assign_sub(moving[name], (moving[name] - now[name]) * (1 - decay)) for name in _MOVING
+        _V1.assign_sub(variable, (variable - value) * (1 - decay))
+        for variable, value in zip(moving, now, strict=True)
     ]

@@ -9,13 +9,15 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.canned.v1_models import OPTIMIZERS
-from estimator.config.checks import check_choice
+from estimator.config.checks import WrongTypeError, check_choice
 
 _V1 = tf.compat.v1
 _OPTIMIZERS = {
     **OPTIMIZERS,
     "Momentum": lambda learning_rate: _V1.train.MomentumOptimizer(learning_rate, momentum=0.9),
 }
+_DEFAULT_SUMMARIES = ("learning_rate", "loss", "global_gradient_norm")
+_SUMMARIES = (*_DEFAULT_SUMMARIES, "gradients", "gradient_norm")
 
 
 def optimize_loss(
@@ -49,12 +51,15 @@ def optimize_loss(
       update_ops: run before the step; by default, all in the collection UPDATE_OPS.
       variables: by default, all trainable ones.
       name: the scope's name.
-      summaries: has "learning_rate" or "loss" if these are to be written.
+      summaries: of "learning_rate", "loss", "gradients", "gradient_norm" and
+        "global_gradient_norm", those to write; by default, "loss", "learning_rate" and
+        "global_gradient_norm".
       colocate_gradients_with_ops: no effect.
       increment_global_step: whether the step counts.
 
     Raises:
-      ValueError: the optimizer's name is unknown.
+      ValueError: the optimizer's name or a summary's is unknown, or the optimizer needs a rate.
+      TypeError: it is not an optimizer, or the function returns none.
       NotImplementedError: a `gradient_noise_scale` is given.
     """
     del colocate_gradients_with_ops
@@ -63,6 +68,9 @@ def optimize_loss(
             f"`gradient_noise_scale` ({gradient_noise_scale}) must be None. Add the noise in "
             "`clip_gradients`, which may be a function of the (gradient, variable) pairs."
         )
+    summaries = _DEFAULT_SUMMARIES if summaries is None else summaries
+    for one in summaries:
+        check_choice("summaries", one, _SUMMARIES)
     step = _V1.train.get_or_create_global_step() if global_step is None else global_step
     with _V1.variable_scope(name, "OptimizeLoss", [loss]):
         updates = _V1.get_collection(_V1.GraphKeys.UPDATE_OPS) if update_ops is None else update_ops
@@ -70,11 +78,13 @@ def optimize_loss(
             loss = tf.identity(loss)
         if learning_rate is not None and learning_rate_decay_fn is not None:
             learning_rate = learning_rate_decay_fn(learning_rate, step)
-        _write(("learning_rate", "loss") if summaries is None else summaries, learning_rate, loss)
         made = _make_optimizer(optimizer, learning_rate)
         chosen = _V1.trainable_variables() if variables is None else variables
         pairs = made.compute_gradients(loss, chosen)
-        pairs = _clipped(_multiplied(pairs, gradient_multipliers or {}), clip_gradients)
+        given = _multiplied(pairs, gradient_multipliers or {})
+        pairs = _clipped(given, clip_gradients)
+        _write_numbers(summaries, learning_rate, loss)
+        _write_gradients(summaries, given, pairs if clip_gradients is not None else None)
         train_op = made.apply_gradients(pairs, step if increment_global_step else None, "train")
         with tf.control_dependencies([train_op]):
             return tf.identity(loss)
@@ -84,15 +94,25 @@ def _make_optimizer(optimizer: Any, learning_rate: Any) -> Any:
     """Returns an optimizer, given one, its name, its class, or a function of the learning rate.
 
     Raises:
-      ValueError: the name is unknown.
+      ValueError: the name is unknown, or there is no learning rate for it or for the class.
+      TypeError: it is not an optimizer, or the function returns none.
     """
+    if learning_rate is None and isinstance(optimizer, str | type):
+        raise ValueError(
+            f"`learning_rate` must be given if `optimizer` ({optimizer!r}) is a name or a class."
+        )
     if isinstance(optimizer, str):
         check_choice("optimizer", optimizer, _OPTIMIZERS)
         return _OPTIMIZERS[optimizer](learning_rate=learning_rate)
     if isinstance(optimizer, type):
         return optimizer(learning_rate=learning_rate)
     if callable(optimizer) and not hasattr(optimizer, "apply_gradients"):
-        return optimizer() if learning_rate is None else optimizer(learning_rate)
+        optimizer = optimizer() if learning_rate is None else optimizer(learning_rate)
+    if not hasattr(optimizer, "apply_gradients"):
+        raise WrongTypeError(
+            f"`optimizer` ({optimizer!r}) must be an optimizer, its class, a function of the "
+            f"learning rate, or a name: {', '.join(_OPTIMIZERS)}."
+        )
     return optimizer
 
 
@@ -116,8 +136,29 @@ def _clipped(pairs: list, clip: Any) -> list:
     return list(zip(tf.clip_by_global_norm(gradients, clip)[0], variables, strict=True))
 
 
-def _write(summaries: Sequence[str], learning_rate: Any, loss: tf.Tensor) -> None:
+def _write_numbers(summaries: Sequence[str], learning_rate: Any, loss: tf.Tensor) -> None:
     if "learning_rate" in summaries and learning_rate is not None:
         _V1.summary.scalar("learning_rate", learning_rate)
     if "loss" in summaries:
         _V1.summary.scalar("loss", loss)
+
+
+def _write_gradients(summaries: Sequence[str], pairs: list, clipped: list | None) -> None:
+    """Writes norms and histograms of the gradients, and the norm after they were clipped, if so."""
+    for gradient, variable in pairs:
+        if gradient is None:
+            continue
+        name = variable.name.replace(":", "_")
+        values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+        if "gradients" in summaries:
+            _V1.summary.histogram(f"gradients/{name}", values)
+        if "gradient_norm" in summaries:
+            _V1.summary.scalar(f"gradient_norm/{name}", tf.linalg.global_norm([values]))
+    if "global_gradient_norm" in summaries:
+        _V1.summary.scalar("global_norm/gradient_norm", _norm(pairs))
+        if clipped is not None:
+            _V1.summary.scalar("global_norm/clipped_gradient_norm", _norm(clipped))
+
+
+def _norm(pairs: list) -> tf.Tensor:
+    return tf.linalg.global_norm([gradient for gradient, _ in pairs])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ def variance_scaling_initializer(
 
 def l1_regularizer(scale: float, scope: str | None = None) -> Regularizer:
     """Returns the function scale * sum(|weights|)."""
-    return _scaled("scale", scale, lambda w: tf.reduce_sum(tf.abs(w)), scope or "l1_regularizer")
+    return _scaled("scale", scale, _l1_norm, scope or "l1_regularizer")
 
 
 def l2_regularizer(scale: float, scope: str | None = None) -> Regularizer:
@@ -49,8 +50,9 @@ def l1_l2_regularizer(
     scale_l1: float = 1.0, scale_l2: float = 1.0, scope: str | None = None
 ) -> Regularizer:
     """Returns the sum of both."""
-    scope = scope or "l1_l2_regularizer"
-    return sum_regularizer([l1_regularizer(scale_l1), l2_regularizer(scale_l2)], scope)
+    l1 = _scaled("scale_l1", scale_l1, _l1_norm, "l1_regularizer")
+    l2 = _scaled("scale_l2", scale_l2, tf.nn.l2_loss, "l2_regularizer")
+    return sum_regularizer([l1, l2], scope or "l1_l2_regularizer")
 
 
 def sum_regularizer(regularizers: Sequence[Regularizer], scope: str | None = None) -> Regularizer:
@@ -81,13 +83,25 @@ def apply_regularization(regularizer: Regularizer, weights_list: Any = None) -> 
     return tf.add_n(losses) if losses else tf.constant(0.0)
 
 
-def _scaled(argument: str, scale: float, norm: Regularizer, scope: str) -> Regularizer:
-    if isinstance(scale, bool | int) or scale < 0:
-        raise ValueError(f"`{argument}` ({scale!r}) must be a float that is not negative.")
+def _l1_norm(weights: Any) -> Any:
+    return tf.reduce_sum(tf.abs(weights))
+
+
+def _scaled(argument: str, scale: Any, norm: Regularizer, scope: str) -> Regularizer:
+    """Returns the function scale * norm(weights); of None if the scale is 0.
+
+    Raises:
+      ValueError: the scale is a number, but no float, or negative.
+    """
+    is_number = not tf.is_tensor(scale)
+    if is_number and (isinstance(scale, numbers.Integral) or scale < 0):
+        raise ValueError(
+            f"`{argument}` ({scale!r}) must be a float that is not negative, or a tensor."
+        )
 
     def regularizer(weights: Any) -> Any:
         with tf.name_scope(scope):
             value = norm(weights)
             return tf.multiply(tf.cast(scale, value.dtype), value)
 
-    return (lambda weights: None) if scale == 0 else regularizer
+    return (lambda weights: None) if is_number and scale == 0 else regularizer
