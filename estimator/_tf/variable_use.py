@@ -49,11 +49,17 @@ def written_handles(op: tf.Operation) -> list[tf.Tensor]:
 @functools.cache
 def _may_write(op_type: str) -> bool:
     """Returns whether ops of this type may write to a variable; a cheap first check."""
-    definition = _op_defs.get(op_type)
-    if definition is None:  # A function that is called by its name.
-        return True
     reads = _control_deps.RESOURCE_READ_OPS | _NO_WRITES
-    return definition.is_stateful and op_type not in reads
+    return is_stateful(op_type) and op_type not in reads
+
+
+def is_stateful(op_type: str) -> bool:
+    """Returns whether ops of this type have state or effects; True for a function's name.
+
+    The registry of op definitions has no public name. 2.16 to 2.21.
+    """
+    definition = _op_defs.get(op_type)
+    return definition is None or definition.is_stateful
 
 
 @functools.cache

@@ -554,7 +554,7 @@ class Estimator(OldMethods):
         """Returns the mode's session, which can restore `weights`, and this call's input."""
         runtime = make_runtime(self._config, mode)
         called_fn = self._with_called_input_fn(input_fn)
-        host_input = make_host_input(called_fn, runtime, self._batches)
+        host_input = make_host_input(called_fn, runtime, self._batches, self._warm.inputs)
         model = self._model_with(self._batches.model_params(runtime))
         return self._warm.take(model, runtime, host_input, weights), host_input
 

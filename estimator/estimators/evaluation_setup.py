@@ -14,6 +14,7 @@ from estimator.config.warm_start_settings import WarmStartSettings
 from estimator.estimators import smoke
 from estimator.estimators.model_inputs import Batches
 from estimator.evaluation.host_input import HostInput
+from estimator.evaluation.input_sessions import InputSessions
 from estimator.evaluation.warm_session import WarmSession, Weights
 from estimator.model.replicas import Model
 from estimator.model.summable_metrics import NotSummableError
@@ -31,11 +32,16 @@ _MAX_KEPT = 4
 
 
 class WarmSessions:
-    """The sessions that are kept open between calls: for each mode, for a few kinds of input."""
+    """The sessions that are kept open between calls: for each mode, for a few kinds of input.
+
+    Attributes:
+      inputs: the sessions of the inputs themselves.
+    """
 
     def __init__(self) -> None:
         """Opens no session yet."""
         self._kept: dict[str, dict[tuple, WarmSession]] = {}
+        self.inputs = InputSessions()
         self._has_sums = True  # False once a metric is found that several replicas cannot sum.
 
     def take(
@@ -92,6 +98,7 @@ class WarmSessions:
         for warm in self.all():
             warm.close()
         self._kept.clear()
+        self.inputs.close()
 
     def all(self) -> list[WarmSession]:
         """Returns the open sessions."""
@@ -104,11 +111,14 @@ def _let_go(warm: WarmSession) -> None:
         warm.close()
 
 
-def make_host_input(input_fn: Callable, runtime: Runtime, batches: Batches) -> HostInput:
+def make_host_input(
+    input_fn: Callable, runtime: Runtime, batches: Batches, sessions: InputSessions
+) -> HostInput:
     """Makes the input of one call of `evaluate` or `predict`."""
     mode, num_replicas = runtime.mode, runtime.num_replicas
     return HostInput(
         lambda: batches.build_input(input_fn, runtime),
+        sessions,
         batches.config.tf_random_seed,
         has_labels=mode == ModeKeys.EVAL,
         batches_per_step=num_replicas,

@@ -15,14 +15,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator import _tf
+from estimator.evaluation.input_sessions import InputGraph, InputSession, InputSessions
 from estimator.input.input_calls import Input, batch_tensors
 from estimator.input.pipelines import cut, make_axes, make_sliced_element
-
-# An input's graph is a few ops around a dataset, and runs once, so optimizing it costs more than it
-# saves. (tf.data optimizes the dataset itself.)
-_CONFIG = tf.compat.v1.ConfigProto()
-_CONFIG.graph_options.rewrite_options.disable_meta_optimizer = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +72,7 @@ class HostInput:
     def __init__(
         self,
         build: Callable[[], Input],
+        sessions: InputSessions,
         seed: int | None,
         has_labels: bool,
         batches_per_step: int = 1,
@@ -88,6 +84,7 @@ class HostInput:
 
         Args:
           build: builds the input in the default graph.
+          sessions: keeps its session for a later call with an equal input.
           seed: the graph's seed.
           has_labels: whether labels are needed; if not, they are never computed.
           batches_per_step: the number of batches in a global batch, one for each replica.
@@ -98,17 +95,20 @@ class HostInput:
         """
         self.batches_per_step = batches_per_step
         self._max_batches = max_batches
-        self._graph = tf.Graph()
-        with self._graph.as_default():
-            tf.compat.v1.set_random_seed(seed)
+        self._sessions = sessions
+        v1 = tf.compat.v1
+        with tf.Graph().as_default() as graph:
+            v1.set_random_seed(seed)
             source = build()
             features, labels = source.build_batch()
             batch = (features, labels if has_labels else None)
-            v1 = tf.compat.v1
-            self._tensors = batch_tensors(batch)
-            self._initializers = _initializers()
-            self._start = source.initializer
-            self._build_cardinality = source.build_cardinality
+            self._source = InputGraph(
+                graph,
+                batch_tensors(batch),
+                _initializers(),
+                source.initializer,
+                source.build_cardinality,
+            )
             self._has_queues = bool(v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS))
             self.element = tf.nest.map_structure(_type_spec, batch)
             self._num_slices = num_slices
@@ -124,52 +124,42 @@ class HostInput:
         return str(tf.nest.map_structure(_kind, self.element)), shapes
 
     @contextlib.contextmanager
-    def opened(self, must_end: bool = False) -> Iterator[OpenInput]:
-        """Opens a session on the input, closed when the block ends.
+    def opened(self, must_end: bool = False, has_hooks: bool = False) -> Iterator[OpenInput]:
+        """Opens the input, closed when the block ends.
 
         Args:
           must_end: whether to raise ValueError if the dataset is infinite.
+          has_hooks: whether hooks may run ops of the input's graph, which then needs a session of
+            its own.
         """
+        sessions = InputSessions(0) if has_hooks else self._sessions
         with contextlib.ExitStack() as stack:
-            # Not entered, because it would remain the caller's default session between two batches.
-            session = tf.compat.v1.Session(graph=self._graph, config=_CONFIG)
-            stack.callback(session.close)
-            if self._initializers:
-                session.run(self._initializers)
-            if must_end and self._max_batches is None:
-                self._check_end(session)
-            yield OpenInput(session, self._batches(session, stack))
+            source = stack.enter_context(sessions.opened(self._source))
+            if must_end and self._max_batches is None and source.never_ends:
+                raise ValueError(
+                    "The dataset of `input_fn` never ends, so `evaluate` would not either. Pass "
+                    "`steps`, or leave out `repeat()`."
+                )
+            yield OpenInput(source.session, self._batches(source, stack))
 
     def _batches(
-        self, session: tf.compat.v1.Session, stack: contextlib.ExitStack
+        self, source: InputSession, stack: contextlib.ExitStack
     ) -> Iterator[list[np.ndarray]]:
         """Starts the input at the first batch, after hooks have used the session."""
-        if self._start is not None:
-            session.run(self._start)
+        source.start()
         if self._has_queues:
             coordinator = tf.train.Coordinator()
-            with self._graph.as_default():
-                threads = tf.compat.v1.train.start_queue_runners(session, coordinator)
+            with self._source.graph.as_default():
+                threads = tf.compat.v1.train.start_queue_runners(source.session, coordinator)
             stack.callback(coordinator.join, threads, stop_grace_period_secs=5)
             stack.callback(coordinator.request_stop)
-        yield from self._split(_taken(_tf.make_callable(session, self._tensors, [])))
+        yield from self._split(source.batches())
 
     def _split(self, batches: Iterator[list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
         """Yields the parts of the batches, up to `max_batches`."""
         if self._num_slices > 1:
             batches = (part for b in batches for part in cut(b, self._axes, self._num_slices))
         return itertools.islice(batches, self._max_batches)
-
-    def _check_end(self, session: tf.compat.v1.Session) -> None:
-        if self._build_cardinality is None:
-            return
-        with self._graph.as_default():
-            cardinality = self._build_cardinality()
-        if session.run(cardinality) == tf.data.INFINITE_CARDINALITY:
-            raise ValueError(
-                "The dataset of `input_fn` never ends, so `evaluate` would not either. Pass "
-                "`steps`, or leave out `repeat()`."
-            )
 
 
 def _has(graph: tf.Graph, name: str) -> bool:
@@ -178,13 +168,6 @@ def _has(graph: tf.Graph, name: str) -> bool:
     except (KeyError, ValueError):
         return False
     return True
-
-
-def _taken(take: Callable[[], list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
-    """Yields batches until the input ends."""
-    with contextlib.suppress(tf.errors.OutOfRangeError):
-        while True:
-            yield take()
 
 
 def _initializers() -> list[tf.Operation]:

@@ -258,7 +258,10 @@ def run_evaluation(
     warm.reset_metrics()
     must_end = steps is None and not hooks
     total, weight = 0.0, 0.0
-    with program.runtime.restarting_after_failure(), host_input.opened(must_end) as source:
+    with (
+        program.runtime.restarting_after_failure(),
+        host_input.opened(must_end, bool(hooks)) as source,
+    ):
         session = warm.hooked(hooks, source)
         for group in _groups(limited(source.batches, steps, host_input.batches_per_step), program):
             fetches, feeds, values = _eval_call(program, group)
@@ -296,7 +299,10 @@ def run_prediction(
     program = warm.program
     assert isinstance(program, PredictProgram)
     wanted = [_only(predictions, keys) for predictions in program.predictions]
-    with program.runtime.restarting_after_failure(), host_input.opened() as source:
+    with (
+        program.runtime.restarting_after_failure(),
+        host_input.opened(has_hooks=bool(hooks)) as source,
+    ):
         session = warm.hooked(hooks, source)
         for group in _groups(source.batches, program):
             used = range(len(group))

@@ -238,6 +238,13 @@ def a_handle_in_a_body_leads_to_the_variable():
         assert sources[0] is variable.handle
 
 
+@checks("is_stateful")
+def a_random_op_is_stateful_and_a_sum_is_not():
+    assert _tf.is_stateful("RandomUniform")
+    assert _tf.is_stateful("the name of a function")
+    assert not _tf.is_stateful("AddV2")
+
+
 @checks("runs_a_function")
 def a_loop_runs_a_function_and_a_sum_does_not():
     _, graph = in_loop(lambda count: None)

@@ -311,6 +311,7 @@ INTERNALS = {
         "tensorflow.python.framework.auto_control_deps_utils:get_read_write_resource_inputs",
     ),
     "variable_source": ("tensorflow.python.framework.func_graph:FuncGraph.captures",),
+    "is_stateful": ("tensorflow.python.framework.op_def_registry:get",),
     "runs_a_function": ("tensorflow.python.framework.op_def_registry:get",),
     "branches_noted": (
         "tensorflow.python.framework.func_graph:func_graph_from_py_func",

@@ -1,0 +1,223 @@
+"""Sessions on the graphs of inputs, kept for later calls whose `input_fn` builds an equal graph.
+
+To open a session and to run each op for the first time takes longer than to read a few batches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator import _tf
+
+# An input's graph is a few ops around a dataset, and runs few times, so optimizing it costs more
+# than it saves. (tf.data optimizes the dataset itself.)
+_CONFIG = tf.compat.v1.ConfigProto()
+_CONFIG.graph_options.rewrite_options.disable_meta_optimizer = True
+
+# A session is kept only if everything starts anew with the iterator. A stateful op may keep
+# something, such as the rows of a table; the ops of these types do not, or are the iterator.
+_START_ANEW = {
+    *("IteratorV2", "IteratorToStringHandle", "MakeIterator", "IteratorGetNext"),
+    *("TensorDataset", "TensorSliceDataset", "RangeDataset", "ZipDataset", "ConcatenateDataset"),
+    *("TextLineDataset", "TFRecordDataset", "TFRecordDatasetV2", "FixedLengthRecordDatasetV2"),
+    *("Assert", "PartitionedCall", "StatefulPartitionedCall", "If", "While", "Case"),
+}
+# A session may run ops of constants only once, and files change.
+_READ_FILES = {"ReadFile", "MatchingFiles"}
+
+# The constants of a kept graph take twice their size.
+_MAX_BYTES = 32 * 2**20
+
+# The names of the tensors of a batch, and the graph.
+Fingerprint = tuple[list[str], bytes]
+
+_NUMBER = re.compile(r"\d+$")
+
+
+@dataclasses.dataclass(frozen=True)
+class InputGraph:
+    """An input that was built in a graph of its own.
+
+    Attributes:
+      graph: the graph.
+      tensors: the component tensors of a batch.
+      initializers: initialize variables and tables.
+      start: starts the iterator at its beginning; None for an input without one.
+      build_cardinality: as of `Input`.
+    """
+
+    graph: tf.Graph
+    tensors: list[tf.Tensor]
+    initializers: list[tf.Operation]
+    start: tf.Operation | None
+    build_cardinality: Callable[[], tf.Tensor] | None
+
+    @functools.cached_property
+    def fingerprint(self) -> Fingerprint | None:
+        """Returns what is equal for graphs that yield the same batches; None to keep no session.
+
+        None is kept if the graph is large, or may keep something from one reading to the next.
+        TensorFlow numbers the functions of a process, so they are numbered anew here.
+        """
+        if self.start is None or _num_bytes(self.graph) > _MAX_BYTES:
+            return None
+        graph_def = self.graph.as_graph_def()
+        if not all(map(_starts_anew, _op_types(graph_def))):
+            return None
+        functions = sorted(graph_def.library.function, key=_number_of_function)
+        del graph_def.library.function[:]
+        graph_def.library.function.extend(functions)
+        serialized = _renumbered(
+            graph_def.SerializeToString(deterministic=True),
+            [function.signature.name for function in functions],
+        )
+        return [tensor.name for tensor in self.tensors], serialized
+
+
+class InputSession:
+    """A session on an input.
+
+    Attributes:
+      session: the session, with initialized tables.
+      has_ended: whether the input has been read to its end.
+    """
+
+    def __init__(self, source: InputGraph) -> None:
+        """Opens the session."""
+        self._source = source
+        self.has_ended = False
+        self.session = tf.compat.v1.Session(graph=source.graph, config=_CONFIG)
+        if source.initializers:
+            self.session.run(source.initializers)
+        if source.start is not None:
+            self._start = _tf.make_callable(self.session, [source.start], [])
+        self._take = _tf.make_callable(self.session, source.tensors, [])
+
+    def start(self) -> None:
+        """Starts the iterator at its beginning, if the input has one."""
+        self.has_ended = False
+        if self._source.start is not None:
+            self._start()
+
+    def batches(self) -> Iterator[list[np.ndarray]]:
+        """Yields batches until the input ends."""
+        with contextlib.suppress(tf.errors.OutOfRangeError):
+            while True:
+                yield self._take()
+        self.has_ended = True
+
+    @functools.cached_property
+    def never_ends(self) -> bool:
+        """Whether the dataset is infinite; False if that is not known."""
+        if self._source.build_cardinality is None:
+            return False
+        with self._source.graph.as_default():
+            cardinality = self._source.build_cardinality()
+        return self.session.run(cardinality) == tf.data.INFINITE_CARDINALITY
+
+    def close(self) -> None:
+        """Closes the session."""
+        self.session.close()
+
+
+class InputSessions:
+    """Idle sessions on inputs, for use by several threads."""
+
+    def __init__(self, max_kept: int = 4) -> None:
+        """Keeps no session yet.
+
+        Args:
+          max_kept: how many to keep. Inputs of training and evaluation data may alternate, and
+            several threads of a server may predict.
+        """
+        self._max_kept = max_kept
+        self._idle: list[tuple[Fingerprint, InputSession]] = []  # Ordered by last use.
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def opened(self, source: InputGraph) -> Iterator[InputSession]:
+        """Takes a session on an equal graph, or opens one; keeps it if the block does not raise."""
+        fingerprint = source.fingerprint
+        session = self._taken(fingerprint) or InputSession(source)
+        is_whole = False
+        try:
+            yield session
+            is_whole = True
+        finally:
+            if is_whole and fingerprint is not None:
+                if not session.has_ended:
+                    session.start()  # Frees what the iterator has buffered.
+                self._keep(fingerprint, session)
+            else:
+                session.close()
+
+    def _taken(self, fingerprint: Fingerprint | None) -> InputSession | None:
+        with self._lock:
+            for index, (kept, _) in enumerate(self._idle):
+                if kept == fingerprint:
+                    return self._idle.pop(index)[1]
+        return None
+
+    def _keep(self, fingerprint: Fingerprint, session: InputSession) -> None:
+        with self._lock:
+            self._idle.append((fingerprint, session))
+            num_surplus = max(0, len(self._idle) - self._max_kept)
+            surplus, self._idle = self._idle[:num_surplus], self._idle[num_surplus:]
+        for _, old in surplus:
+            old.close()
+
+    def close(self) -> None:
+        """Closes the idle sessions."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, session in idle:
+            session.close()
+
+
+def _num_bytes(graph: tf.Graph) -> int:
+    """Returns the number of bytes of a graph's constants, without the contents of strings."""
+    constants = [op.outputs[0] for op in graph.get_operations() if op.type == "Const"]
+    return sum((t.shape.num_elements() or 0) * t.dtype.size for t in constants)
+
+
+def _op_types(graph_def: Any) -> set[str]:
+    """Returns the types of the ops of a graph and of its functions; a call's may be a function."""
+    functions = graph_def.library.function
+    nodes = [graph_def.node, *(function.node_def for function in functions)]
+    named = {function.signature.name for function in functions}
+    return {node.op for part in nodes for node in part} - named
+
+
+@functools.cache
+def _starts_anew(op_type: str) -> bool:
+    if op_type in _START_ANEW:
+        return True
+    return not _tf.is_stateful(op_type) and op_type not in _READ_FILES
+
+
+def _number_of_function(function: Any) -> int:
+    number = _NUMBER.search(function.signature.name)
+    return int(number[0]) if number else -1
+
+
+def _renumbered(serialized: bytes, functions: list[str]) -> bytes:
+    """Replaces the numbers that the names of functions end in by those of their order.
+
+    The lengths stay, as a serialized string is preceded by its own. A longer name may begin with a
+    shorter one.
+    """
+    numbered = {name: index for index, name in enumerate(functions) if _NUMBER.search(name)}
+    for name in sorted(numbered, key=len, reverse=True):
+        stem = _NUMBER.sub("", name)
+        new = stem + str(numbered[name]).rjust(len(name) - len(stem), "#")
+        serialized = serialized.replace(name.encode(), new.encode())
+    return serialized
