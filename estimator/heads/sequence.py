@@ -106,10 +106,13 @@ class SequenceHead(Head):
             )
         key = self._head.weight_key
         if key is not None and key in features:
-            features = {**features, key: self._without_padding(key, features[key], mask)}
+            name = f"The weights, feature `{key}`,"
+            features = {**features, key: self._without_padding(name, features[key], mask)}
+        if labels is not None:
+            labels = self._without_padding("The labels", labels, mask)
         return {
-            "labels": self._without_padding("labels", labels, mask),
-            "logits": tf.boolean_mask(logits, mask),
+            "labels": labels,
+            "logits": self._without_padding("The sequences", logits, mask),
             "features": features,
         }
 
@@ -127,26 +130,52 @@ class SequenceHead(Head):
             )
         return mask
 
-    def _without_padding(self, name: str, values: Any, mask: tf.Tensor) -> Any:
+    def _without_padding(self, name: str, values: Any, mask: tf.Tensor) -> tf.Tensor:
         """Returns one value for each True of the mask: [number of steps, ...]."""
-        if values is None:
-            return None
+        if not isinstance(values, _NOT_DENSE):
+            values = tf.convert_to_tensor(values)
         rank = values.shape.rank
         if rank is not None and rank < 2:
             raise ValueError(
-                f"{name} have shape {values.shape}; with `return_sequences` it must be [batch "
-                "size, time], with one for each step."
+                f"{name} have shape {values.shape}; with `return_sequences` they must have one "
+                "value for each step: [batch size, time]."
             )
-        if isinstance(values, tf.RaggedTensor):
-            values = values.to_sparse()
-        if not isinstance(values, tf.SparseTensor):
-            return tf.boolean_mask(values, mask)
-        values = tf.sparse.reorder(values).values
-        message = (
-            f"{name}, which are sparse, must have one value for each step that the mask has as "
-            f"True. Without a feature {self.mask_key!r}, the mask has all steps of the sequences."
+        if not isinstance(values, _NOT_DENSE):
+            return self._of_dense(name, values, mask)
+        if isinstance(values, tf.RaggedTensor) and values.ragged_rank == 1:
+            flat, lengths = values.values, values.row_lengths()
+        else:
+            sparse = values.to_sparse() if isinstance(values, tf.RaggedTensor) else values
+            flat = tf.sparse.reorder(sparse).values
+            rows = tf.cast(sparse.indices[:, 0], tf.int32)
+            lengths = tf.math.bincount(rows, minlength=tf.shape(mask)[0])
+        message = (  # The Assert op escapes quotes.
+            f"{name} are not dense, so each sequence must have one value for each step that is "
+            f"True in the mask, feature `{self.mask_key}`; without this feature, for each step. "
+            "The numbers of values, and of steps: "
         )
-        count = tf.reduce_sum(tf.cast(mask, tf.int32))
-        check = tf.debugging.assert_equal(tf.shape(values)[0], count, message=message)
-        with tf.control_dependencies([check]):
-            return tf.identity(values)
+        expected = tf.reduce_sum(tf.cast(mask, tf.int32), 1)
+        return _build_checked(flat, message, tf.cast(lengths, tf.int32), expected)
+
+    def _of_dense(self, name: str, values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        rule = (
+            f"{name} must begin with the shape of the mask, feature `{self.mask_key}`, [batch "
+            "size, time]; without this feature, time is that of the longest sequence in the batch."
+        )
+        if not values.shape[:2].is_compatible_with(mask.shape):
+            raise ValueError(f"{rule} Their shape is {values.shape}, the mask's {mask.shape}.")
+        # Where no step counts, as in a batch of empty sequences, shapes may differ.
+        expected = tf.shape(mask)
+        given = tf.where(tf.reduce_any(mask), tf.shape(values)[:2], expected)
+        values = _build_checked(values, f"{rule} Their shape, and the mask's: ", given, expected)
+        return tf.boolean_mask(values, mask)
+
+
+def _build_checked(
+    values: tf.Tensor, message: str, given: tf.Tensor, expected: tf.Tensor
+) -> tf.Tensor:
+    """Returns `values`, which fail with the message if a number is not as expected."""
+    is_right = tf.reduce_all(tf.equal(given, expected))
+    check = tf.raw_ops.Assert(condition=is_right, data=[message, given, expected], summarize=8)
+    with tf.control_dependencies([check]):
+        return tf.identity(values)

@@ -318,7 +318,7 @@ def steps_of(head):
             {"values": SPARSE, "sequence_mask": [[True, False]]},
             SPARSE,
             {"return_sequences": True},
-            "one value for each step that the mask has as True",
+            "one value for each step that is True in the mask, feature `sequence_mask`",
         ),
         (
             {"values": SPARSE},
