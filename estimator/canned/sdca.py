@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -51,7 +52,8 @@ class LinearSDCA:
           example_id_column: the feature with the id of each example, a string: [batch size].
           num_loss_partitions: the number of train steps that run concurrently, i.e. of workers;
             with more, convergence is slower. Training here has one worker.
-          num_table_shards: into how many tables the memory of examples is divided; None for one.
+          num_table_shards: the number of hash tables that the memory of examples is divided into;
+            None for one.
           symmetric_l1_regularization: the weight of the L1 norm of the weights.
           symmetric_l2_regularization: the weight of their L2 norm; best above 1.
           adaptive: whether examples with a large error are used more often.
@@ -90,7 +92,8 @@ class LinearSDCA:
           head: the head.
           columns: the checked feature columns.
           combiner: how the weights of several categories of an example are combined.
-          slot_name: the name of the variable that belongs to {name}.
+          slot_name: the name of the weights before regularization; {name} stands for the name of
+            those after it.
 
         Raises:
           ValueError: the head or the combiner cannot be used.
@@ -164,21 +167,19 @@ class LinearSDCA:
             example_weights=weights,
             example_labels=labels,
             sparse_indices=[one.rows for one in sparse],
-            sparse_weights=[tf.gather(one.slot, one.rows)[:, 0] for one in sparse],
-            dense_weights=[tf.reshape(one.slot, [-1]) for one in dense],
+            sparse_weights=[tf.gather(one.weights.slot, one.rows)[:, 0] for one in sparse],
+            dense_weights=[tf.reshape(one.weights.slot, [-1]) for one in dense],
             example_state_data=memory.look_up(keys),
             loss_type=loss_type,
             **self._settings,
         )
-        with tf.control_dependencies([state, *for_sparse, *for_dense]):
-            changes = [*memory.insert(keys, state)]
-            for one, change in zip(sparse, for_sparse, strict=True):
-                rows = tf.IndexedSlices(change[:, tf.newaxis], one.rows)
-                changes.append(one.slot.scatter_add(rows))
-            for one, change in zip(dense, for_dense, strict=True):
-                changes.append(one.slot.assign_add(tf.reshape(change, one.slot.shape)))
+        inputs: list[_Dense | _Sparse] = [*sparse, *dense]
+        moves = [*for_sparse, *for_dense]
+        with tf.control_dependencies([state, *moves]):
+            changes = memory.insert(keys, state)
+            changes += [one.build_move(move) for one, move in zip(inputs, moves, strict=True)]
         with tf.control_dependencies(changes):
-            shrunk = [self._build_shrunk(one) for one in (*sparse, *dense)]
+            shrunk = [one.build_shrunk(self._l1 / self._l2) for one in inputs]
         with tf.control_dependencies(shrunk):
             return V1.train.get_or_create_global_step().assign_add(1).op
 
@@ -196,14 +197,6 @@ class LinearSDCA:
                 "them with tf.strings.as_string."
             )
         return tf.reshape(ids, [-1])
-
-    def _build_shrunk(self, one: _Input) -> tf.Tensor:
-        """Returns what assigns the weights of the model: those of the algorithm, nearer to 0."""
-        weights = one.slot.read_value()
-        shrinkage = self._l1 / self._l2
-        if shrinkage:
-            weights = tf.sign(weights) * tf.maximum(0.0, tf.abs(weights) - shrinkage)
-        return one.weights.assign(weights)
 
 
 class _Memory:
@@ -248,56 +241,114 @@ class _Memory:
         return tf.dynamic_partition(values, shards, num_shards)
 
 
-class _Input:
-    """The values of a column, and its weights.
+@dataclasses.dataclass(frozen=True)
+class _Weights:
+    """The weights of a column, [size, 1], or of the bias, [1].
 
     Attributes:
-      weights: the weights of the model.
+      model: the weights of the model.
       slot: the weights before L1 regularization.
-      values: dense, [batch size, size]; or of each category of each example.
-      examples: if they are of categories, the example of each value.
-      ids: its category.
-      rows: the categories that there are.
     """
 
-    def __init__(self, name: str, slot_name: str, values: Any, num_buckets: int) -> None:
-        scope = V1.VariableScope(reuse=V1.AUTO_REUSE, name="")
-        with V1.variable_scope(scope, auxiliary_name_scope=False):
-            shape = [1] if values is None else [num_buckets or values.shape[1], 1]
-            zeros = V1.zeros_initializer()
-            self.weights = V1.get_variable(name, shape, initializer=zeros)
-            self.slot = V1.get_variable(
-                slot_name.format(name=name), shape, initializer=zeros, trainable=False
-            )
-        self.values = values
-        if num_buckets:
-            ids, weights = values
-            self._read(ids, weights, num_buckets)
+    model: tf.Variable
+    slot: tf.Variable
 
-    def _read(self, ids: tf.SparseTensor, weights: Any, num_buckets: int) -> None:
-        """Adds up the values of a category that an example has several times."""
-        values = tf.ones_like(ids.values, tf.float32) if weights is None else weights.values
-        flat = ids.indices[:, 0] * num_buckets + tf.cast(ids.values, tf.int64)
-        is_category = ids.values >= 0
-        flat, places = tf.unique(tf.boolean_mask(flat, is_category))
-        values = tf.boolean_mask(values, is_category)
-        self.values = tf.math.unsorted_segment_sum(values, places, tf.size(flat))
-        self.examples, self.ids = flat // num_buckets, flat % num_buckets
-        self.rows = tf.unique(self.ids).y
+
+@dataclasses.dataclass(frozen=True)
+class _Dense:
+    """A column of numbers, or the bias.
+
+    Attributes:
+      weights: the weights.
+      values: [batch size, size].
+    """
+
+    weights: _Weights
+    values: tf.Tensor
+
+    def build_move(self, change: tf.Tensor) -> tf.Tensor:
+        """Returns what adds a change to the weights before regularization."""
+        slot = self.weights.slot
+        return slot.assign_add(tf.reshape(change, slot.shape))
+
+    def build_shrunk(self, shrinkage: float) -> tf.Tensor:
+        """Returns what assigns the weights of the model."""
+        return self.weights.model.assign(_shrunk(self.weights.slot.read_value(), shrinkage))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sparse:
+    """A column of categories.
+
+    Attributes:
+      weights: the weights.
+      values: the value of each category of each example: [number of values].
+      examples: the example that each value belongs to.
+      ids: its category.
+      rows: the categories in this batch; no step reads or writes the weights of others.
+    """
+
+    weights: _Weights
+    values: tf.Tensor
+    examples: tf.Tensor
+    ids: tf.Tensor
+    rows: tf.Tensor
+
+    def build_move(self, change: tf.Tensor) -> tf.Tensor:
+        """Returns what adds a change to the weights before regularization."""
+        return self.weights.slot.scatter_add(tf.IndexedSlices(change[:, tf.newaxis], self.rows))
+
+    def build_shrunk(self, shrinkage: float) -> tf.Tensor:
+        """Returns what assigns the weights of the model."""
+        weights = _shrunk(tf.gather(self.weights.slot, self.rows), shrinkage)
+        return self.weights.model.scatter_update(tf.IndexedSlices(weights, self.rows))
+
+
+def _shrunk(weights: tf.Tensor, shrinkage: float) -> tf.Tensor:
+    """Returns weights that are nearer to 0 by L1 regularization."""
+    if not shrinkage:
+        return weights
+    return tf.sign(weights) * tf.maximum(0.0, tf.abs(weights) - shrinkage)
 
 
 def _build_inputs(
     columns: Sequence[Any], examples: Sequence[Any], batch_size: tf.Tensor, slot_name: str
-) -> tuple[list[_Input], list[_Input]]:
+) -> tuple[list[_Dense], list[_Sparse]]:
     """Returns the inputs that are dense, with that of the bias, and those of categories."""
-    dense: list[_Input] = []
-    sparse: list[_Input] = []
+    dense: list[_Dense] = []
+    sparse: list[_Sparse] = []
     for column, values in zip(columns, examples, strict=True):
         name = f"linear/linear_model/{_tf.scope_name(column)}/weights"
-        is_categorical = isinstance(values, tuple)
-        num_buckets = column.num_buckets if is_categorical else 0
-        one = _Input(name, slot_name, values, num_buckets)
-        (sparse if is_categorical else dense).append(one)
-    bias = _Input("linear/linear_model/bias_weights", slot_name, None, 0)
-    bias.values = tf.ones([batch_size, 1])
-    return [*dense, bias], sparse
+        if isinstance(values, tuple):
+            ids, of_ids = values
+            weights = _make_weights(name, slot_name, [column.num_buckets, 1])
+            sparse.append(_build_sparse(weights, ids, of_ids, column.num_buckets))
+        else:
+            dense.append(_Dense(_make_weights(name, slot_name, [values.shape[1], 1]), values))
+    weights = _make_weights("linear/linear_model/bias_weights", slot_name, [1])
+    return [*dense, _Dense(weights, tf.ones([batch_size, 1]))], sparse
+
+
+def _make_weights(name: str, slot_name: str, shape: Sequence[int]) -> _Weights:
+    """Returns the weights of the model, which may exist, and makes those before regularization."""
+    zeros = V1.zeros_initializer()
+    scope = V1.VariableScope(reuse=V1.AUTO_REUSE, name="")
+    with V1.variable_scope(scope, auxiliary_name_scope=False):
+        model = V1.get_variable(name, shape, initializer=zeros)
+        slot_name = slot_name.format(name=name)
+        slot = V1.get_variable(slot_name, shape, initializer=zeros, trainable=False)
+    return _Weights(model, slot)
+
+
+def _build_sparse(
+    weights: _Weights, ids: tf.SparseTensor, of_ids: tf.SparseTensor | None, num_buckets: int
+) -> _Sparse:
+    """Returns categories; the values of one that an example has several times are added up."""
+    values = tf.ones_like(ids.values, tf.float32) if of_ids is None else of_ids.values
+    is_category = ids.values >= 0
+    flat = ids.indices[:, 0] * num_buckets + tf.cast(ids.values, tf.int64)
+    flat, places = tf.unique(tf.boolean_mask(flat, is_category))
+    values = tf.boolean_mask(values, is_category)
+    values = tf.math.unsorted_segment_sum(values, places, tf.size(flat))
+    examples, categories = flat // num_buckets, flat % num_buckets
+    return _Sparse(weights, values, examples, categories, tf.unique(categories).y)

@@ -100,6 +100,30 @@ def test_an_embedding_keeps_its_values_and_only_its_weights_are_trained(tmp_path
 WEIGHTS = "linear/linear_model/word_embedding/weights"
 
 
+def test_a_step_changes_the_weights_of_its_categories_alone(tmp_path):
+    ids = tf.feature_column.categorical_column_with_identity("id", 4)
+    weights = "linear/linear_model/id/weights"
+
+    def train(model_dir, num_ids):
+        """Takes a step; each example has one of the first ids. Returns all variables."""
+        sdca = LinearSDCA("key", symmetric_l1_regularization=0.1)
+        with est.LinearClassifier([ids], model_dir=str(model_dir), optimizer=sdca) as model:
+            model.train(batch(id=np.arange(40)[:, np.newaxis] % num_ids), steps=1)
+            step = model.train_result.global_step
+        return model_cases.read_variables(str(model_dir), step)
+
+    values = train(tmp_path / "first", 4)
+    values[weights][2:] = [[5], [6]]
+    reference_data.write_checkpoint(values, tmp_path / "second", 1)
+    found = train(tmp_path / "second", 2)
+    np.testing.assert_array_equal(found[weights][2:], [[5], [6]])
+    slot = found[f"{weights}_unshrunk"]
+    np.testing.assert_array_equal(slot[2:], values[f"{weights}_unshrunk"][2:])
+    assert (slot[:2] != values[f"{weights}_unshrunk"][:2]).all()
+    shrunk = np.sign(slot) * np.maximum(np.abs(slot) - 0.1, 0)
+    np.testing.assert_allclose(found[weights][:2], shrunk[:2], rtol=1e-5)
+
+
 def linear(optimizer=None, **settings):
     return est.LinearClassifier([X], optimizer=optimizer or LinearSDCA("key"), **settings)
 
