@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -106,8 +106,8 @@ def build_dense_input(
     column_input = _input_of(columns, features, keeps_slashes=keeps_slashes)
     with V1.variable_scope(scope, reuse=V1.AUTO_REUSE, partitioner=partitioner):
         values = []
-        for column in columns:
-            with tf.control_dependencies(_build_checks(column_input, column)):
+        for column, checks in _build_checks(column_input, columns):
+            with tf.control_dependencies(checks):
                 values.append(column_input.dense(column))
         return tf.concat(values, -1)
 
@@ -116,7 +116,7 @@ def build_sequence_input(columns: Sequence[Any], features: Any) -> tuple[tf.Tens
     """Returns the values of columns of sequences, [batch size, time, values], and the lengths."""
     column_input = _input_of(columns, features)
     sequences = []
-    for column in columns:
+    for column, checks in _build_checks(column_input, columns):
         takes_numbers = not hasattr(column, "categorical_column")
         if takes_numbers and not isinstance(features[column.key], tf.SparseTensor):
             raise WrongTypeError(
@@ -125,7 +125,7 @@ def build_sequence_input(columns: Sequence[Any], features: Any) -> tuple[tf.Tens
                 "Convert it with tf.sparse.from_dense, or RaggedTensor.to_sparse."
             )
         in_scope = V1.variable_scope("sequence_features", reuse=V1.AUTO_REUSE)
-        with in_scope, tf.control_dependencies(_build_checks(column_input, column)):
+        with in_scope, tf.control_dependencies(checks):
             sequences.append(column_input.sequence(column))
     values, lengths = zip(*sequences, strict=True)
     message = "The sequences of an example must have the same length in all columns."
@@ -141,8 +141,8 @@ def build_linear_logits(
     column_input = _input_of(columns, features)
     with V1.variable_scope("linear_model", reuse=V1.AUTO_REUSE, partitioner=partitioner):
         sums = []
-        for column in columns:
-            with tf.control_dependencies(_build_checks(column_input, column)):
+        for column, checks in _build_checks(column_input, columns):
+            with tf.control_dependencies(checks):
                 sums.append(column_input.weighted_sum(column, units, combiner))
         zeros = V1.zeros_initializer()
         bias = V1.get_variable("bias_weights", [units], initializer=zeros)
@@ -178,21 +178,33 @@ def _input_of(
     return _tf.ColumnInput(features, keeps_slashes=keeps_slashes)
 
 
-def _build_checks(column_input: _tf.ColumnInput, column: Any) -> list[tf.Operation]:
-    """Returns ops that fail if an id is outside the column's variable.
+def _build_checks(
+    column_input: _tf.ColumnInput, columns: Sequence[Any]
+) -> Iterator[tuple[Any, list[tf.Operation]]]:
+    """Yields each column with ops that fail if an id is outside the column's variable.
 
-    Negative ids are allowed: TensorFlow drops them. TensorFlow's own error names neither column nor
-    feature, and on a GPU there is none.
+    Columns of the same ids share an op, which names the first of them. Negative ids are allowed:
+    TensorFlow drops them. TensorFlow's own error names neither column nor feature, and on a GPU
+    there is none.
     """
-    ids_column = _tf.identity_column(column)
-    if ids_column is None:
-        return []
+    built: dict[Any, tf.Operation] = {}
+    for column in columns:
+        ids_column = _tf.identity_column(column)
+        if ids_column is None:
+            yield column, []
+            continue
+        if ids_column not in built:
+            built[ids_column] = _build_check(column_input, ids_column, column.name)
+        yield column, [built[ids_column]]
+
+
+def _build_check(column_input: _tf.ColumnInput, ids_column: Any, name: str) -> tf.Operation:
     largest, size = tf.reduce_max(column_input.ids(ids_column)), ids_column.num_buckets
     message = (  # The Assert op escapes quotes.
-        f"The feature `{ids_column.key}`, which the column `{column.name}` needs, must be below "
-        f"its `num_buckets` ({size}). Raise it, or set `default_value`. The largest is: "
+        f"The feature `{ids_column.key}`, which the column `{name}` needs, must be below its "
+        f"`num_buckets` ({size}). Raise it, or set `default_value`. The largest is: "
     )
-    return [tf.raw_ops.Assert(condition=largest < size, data=[message, largest])]
+    return tf.raw_ops.Assert(condition=largest < size, data=[message, largest])
 
 
 def _check_type(column: str, key: str, feature: Any, dtype: tf.DType) -> None:

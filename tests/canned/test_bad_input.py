@@ -265,6 +265,16 @@ def test_an_id_that_is_no_row_of_a_variable_is_told_with_its_column(name):
     assert logits_of(WITH_IDS[name](), [[5], [-3]]).shape == (2, 1)
 
 
+def test_columns_of_the_same_ids_share_a_check():
+    weighted = FC.embedding_column(FC.weighted_categorical_column(IDS, "w"), 2)
+    columns = [embedding("id"), weighted, FC.indicator_column(IDS)]
+    with tf.Graph().as_default() as graph, est.DNNClassifier([3], columns) as model:
+        features = {"id": tf.zeros([2, 1], tf.int64), "w": tf.ones([2, 1])}
+        model.model_fn(features, None, "infer", model.config)
+    checks = [op for op in graph.get_operations() if op.type == "Assert"]
+    assert [op.inputs[0].op.type for op in checks] == ["Less"]
+
+
 def test_ids_that_a_column_replaces_or_ignores_are_no_error():
     columns = [embedding("id", default_value=0), FC.indicator_column(IDS)]
     logits = logits_of(est.DNNClassifier([3], columns), [[9], [6]])
