@@ -20,10 +20,10 @@ class ClusteringState:
     Attributes:
       centers: the centers.
       is_chosen: whether all of them are chosen.
-      num_chosen: how many are; it is not saved.
-      counts: how many points each center is the mean of; None for full batches.
-      next_centers: the centers after this iteration; `centers` if each step is one.
-      steps_left: the number of steps before the centers move; None likewise.
+      num_chosen: the number of centers that are chosen; it is not saved.
+      counts: the number of points that each center is the mean of; None for full batches.
+      next_centers: the centers after this iteration; `centers` if an iteration has one step.
+      steps_left: the number of steps before the centers move; None if an iteration has one step.
     """
 
     centers: tf.Variable
@@ -42,9 +42,9 @@ class Clustering:
       num_clusters: the number of clusters.
       initial: "random", "kmeans_plus_plus", a function, or an array of centers.
       is_cosine: whether distances are cosine distances; points have length 1 then.
-      seed: of what is random; None for that of the graph, or chance.
+      seed: the seed of random choices; None for that of the graph, if it has one.
       num_steps: the number of mini-batches in an iteration; 0 for full batches.
-      num_retries: of k-means++.
+      num_retries: the `kmeans_plus_plus_num_retries` of `KMeans`.
     """
 
     num_clusters: int
@@ -147,7 +147,11 @@ class Clustering:
                 return tf.gather(points, drawn)
 
             return tf.cond(num_points <= num_missing, lambda: tf.identity(points), draw)
-        message = "k-means++ chooses all centers from one batch, which must have as many points."
+        message = (
+            f"k-means++ chooses all {self.num_clusters} centers from one batch, which must have at "
+            "least as many points. Use larger batches, a smaller `num_clusters`, or "
+            "`initial_clusters=KMeans.RANDOM_INIT`, which takes several batches."
+        )
         check = V1.debugging.assert_greater_equal(num_points, num_missing, message=message)
         seed = self.seed
         if seed is None:  # The op itself would always draw the same.
@@ -163,7 +167,7 @@ class Clustering:
     def _checked_centers(
         self, centers: Any, points: tf.Tensor, num_missing: tf.Tensor
     ) -> tf.Tensor:
-        """Returns what the function returned as floats, which fail if they are too many."""
+        """Returns the function's centers as floats; computing them fails if they are too many."""
         what = f"`initial_clusters` ({self.initial!r}) returned"
         centers = tf.cast(centers, tf.float32)
         if not centers.shape.is_compatible_with([None, points.shape[1]]):
@@ -202,7 +206,7 @@ class Clustering:
         return tf.cond(state.is_chosen, move, lambda: tf.constant(False)).op
 
     def _build_iteration(self, state: ClusteringState) -> list[tf.Operation]:
-        """Returns ops that begin an iteration with new centers, if the last one is over."""
+        """Returns ops that start an iteration with new centers if the previous one has ended."""
         if state.steps_left is None or state.counts is None:
             return []
         counts, steps_left = state.counts, state.steps_left
@@ -218,11 +222,11 @@ class Clustering:
             with tf.control_dependencies(assigned):
                 return tf.constant(True)
 
-        def go_on() -> tf.Tensor:
+        def count_down() -> tf.Tensor:
             with tf.control_dependencies([steps_left.assign_sub(1)]):
                 return tf.constant(False)
 
-        return [tf.cond(steps_left <= 0, begin, go_on).op]
+        return [tf.cond(steps_left <= 0, begin, count_down).op]
 
 
 def _build_means(sums: tf.Tensor, counts: tf.Tensor, state: ClusteringState) -> list[tf.Operation]:

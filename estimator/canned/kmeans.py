@@ -31,8 +31,9 @@ _EUCLIDEAN, _COSINE = "squared_euclidean", "cosine"
 class KMeans(Estimator):
     """Divides points into clusters, each around its center.
 
-    A point is a row of a feature. Features may be one tensor, or a dict: of its tensors, side by
-    side in the order of their keys, or of what the `feature_columns` need. Labels are not used.
+    A point is a row of a feature. Features may be one tensor, or a dict. Of a dict, the tensors are
+    concatenated in the order of their keys, or the `feature_columns` are applied. Labels are not
+    used.
     """
 
     SQUARED_EUCLIDEAN_DISTANCE = _EUCLIDEAN
@@ -61,19 +62,19 @@ class KMeans(Estimator):
         """Checks the arguments; builds nothing.
 
         Args:
-          num_clusters: the number of clusters; with an array of `initial_clusters`, theirs counts.
+          num_clusters: the number of clusters; ignored if `initial_clusters` is an array.
           model_dir: see `Estimator`.
           initial_clusters: the first centers, which are chosen in the first steps. RANDOM_INIT:
-            points of the batch; if it has fewer, all of them, and the others from the next batches.
-            KMEANS_PLUS_PLUS_INIT: k-means++ on one batch. An array [num_clusters, size]. Or a
-            function: takes a list with the batch of points, and how many centers are missing;
-            returns up to as many.
+            random points of the first batch; a batch with fewer points gives all of them, and the
+            next batches give the other centers. KMEANS_PLUS_PLUS_INIT: k-means++ on one batch. An
+            array [num_clusters, size]. Or a function that takes a list with the batch of points,
+            and the number of missing centers, and returns at most as many.
           distance_metric: SQUARED_EUCLIDEAN_DISTANCE or COSINE_DISTANCE.
           seed: of the choice of the first centers. None for `RunConfig.tf_random_seed`; without
             either, each run chooses others.
-          use_mini_batch: if false, a step moves each center to the mean of the batch's points that
-            are nearest to it: the batch must be all data. If true, to the mean of all such points
-            that it has seen.
+          use_mini_batch: if False, a step moves each center to the mean of the batch's points that
+            are nearest to it, so the batch must have all data. If True, to the mean of all such
+            points so far.
           mini_batch_steps_per_iteration: with mini-batches, the number of steps after which centers
             move, to the mean of the points in these steps.
           kmeans_plus_plus_num_retries: the number of additional candidates that k-means++ samples
