@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.checks import WrongTypeError, did_you_mean
+from estimator.export.directory import numbered_dirs
 
 _V1 = tf.compat.v1
 _DEFAULT = _V1.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
@@ -105,7 +106,6 @@ class Predictor:
         found = signatures[signature]
         self.feed_tensors = self._tensors(found.inputs)
         self.fetch_tensors = self._tensors(found.outputs)
-        self._names = tuple(self.feed_tensors)
         self._run = _tf.make_callable(
             self.session, list(self.fetch_tensors.values()), list(self.feed_tensors.values())
         )
@@ -125,7 +125,7 @@ class Predictor:
             raise RuntimeError("This predictor is closed. Make another one.")
         if not isinstance(inputs, Mapping) or inputs.keys() != self.feed_tensors.keys():
             self._explain_keys(inputs)
-        arrays = [_fitting(name, inputs[name], self.feed_tensors[name]) for name in self._names]
+        arrays = [_fitting(name, inputs[name], one) for name, one in self.feed_tensors.items()]
         return dict(zip(self.fetch_tensors, self._run(*arrays), strict=True))
 
     def close(self) -> None:
@@ -161,14 +161,13 @@ class Predictor:
     def _explain_keys(self, inputs: Any) -> None:
         """Raises an error for inputs with other names than the signature's."""
         if not isinstance(inputs, Mapping):
-            raise WrongTypeError(
-                f"`inputs` ({inputs!r}) must be a dict: {{{', '.join(map(repr, self._names))}}}."
-            )
+            names = ", ".join(map(repr, self.feed_tensors))
+            raise WrongTypeError(f"`inputs` ({inputs!r}) must be a dict: {{{names}}}.")
         unknown = [name for name in inputs if name not in self.feed_tensors]
         if unknown:
-            way_out = did_you_mean(unknown[0], self._names)
+            way_out = did_you_mean(unknown[0], self.feed_tensors)
             raise ValueError(f"`inputs` has {unknown[0]!r}, which is no input. {way_out}")
-        missing = [name for name in self._names if name not in inputs]
+        missing = [name for name in self.feed_tensors if name not in inputs]
         raise ValueError(f"`inputs` lacks {', '.join(map(repr, missing))}.")
 
 
@@ -177,7 +176,7 @@ def _fitting(name: str, value: Any, tensor: tf.Tensor) -> np.ndarray:
 
     Raises:
       TypeError: its dtype cannot be converted without loss of meaning.
-      ValueError: its shape does not fit.
+      ValueError: its shape does not fit, or an integer is out of the dtype's range.
     """
     wanted = tensor.dtype.as_numpy_dtype
     array = np.asarray(value)
@@ -185,6 +184,9 @@ def _fitting(name: str, value: Any, tensor: tf.Tensor) -> np.ndarray:
         is_text = array.dtype.kind in "USO"
         if tensor.dtype == tf.string:
             fits = is_text
+        elif tensor.dtype.is_integer and array.dtype.kind in "iu":
+            _check_range(name, array, tensor.dtype)
+            fits = True
         else:
             fits = not is_text and np.can_cast(array.dtype, wanted, "same_kind")
         if not fits:
@@ -199,16 +201,24 @@ def _fitting(name: str, value: Any, tensor: tf.Tensor) -> np.ndarray:
     return array
 
 
+def _check_range(name: str, array: np.ndarray, dtype: tf.DType) -> None:
+    """Raises a ValueError for the first integer that is out of a dtype's range."""
+    low, high = int(dtype.min), int(dtype.max)
+    for number in (int(array.min()), int(array.max())) if array.size else ():
+        if not low <= number <= high:
+            raise ValueError(
+                f"`inputs[{name!r}]` has the value {number}, which is not in the range of "
+                f"{dtype.name}: {low} to {high}."
+            )
+
+
 def _model_directory(path: str) -> str:
     """Returns the SavedModel's directory: this one, or the newest export in it."""
     if tf.saved_model.contains_saved_model(path):
         return path
-    children = tf.io.gfile.listdir(path) if tf.io.gfile.isdir(path) else []
-    names = [child.rstrip("/") for child in children]
-    numbers = sorted((name for name in names if name.isdecimal()), key=int)
-    for name in reversed(numbers):
-        if tf.saved_model.contains_saved_model(os.path.join(path, name)):
-            return os.path.join(path, name)
+    for export in reversed(numbered_dirs(path)):
+        if tf.saved_model.contains_saved_model(export):
+            return export
     raise ValueError(
         f"`source` ({path!r}) has no SavedModel: no saved_model.pb, and no directory of an export. "
         "Pass what `export_saved_model` returned."

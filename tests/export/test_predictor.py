@@ -128,6 +128,39 @@ def test_what_does_not_fit_the_signature_is_named(predictor, inputs, error, mess
     assert str(caught.value).startswith(message)
 
 
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory):
+    """A predictor of inputs of 8 bits, which it returns as numbers of 64."""
+    path = str(tmp_path_factory.mktemp("narrow") / "model")
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        inputs = {t.name: tf.compat.v1.placeholder(t, [None]) for t in (tf.int8, tf.uint8)}
+        outputs = {name: tf.cast(x, tf.int64) for name, x in inputs.items()}
+        tf.compat.v1.saved_model.simple_save(session, path, inputs, outputs)
+    with est.make_predictor(path) as predictor:
+        yield predictor
+
+
+def test_integers_of_other_types_are_converted_if_they_fit(narrow):
+    for uint8 in ([0, 255], np.array([0, 255], "uint64"), np.array([], "int16")):
+        found = narrow({"int8": [-128, 127], "uint8": uint8})
+        assert (found["int8"].tolist(), found["uint8"].tolist()) == ([-128, 127], list(uint8))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wrong", "rule"),
+    [
+        ("int8", [0, 128], 128, "int8: -128 to 127."),
+        ("int8", [-129, 0], -129, "int8: -128 to 127."),
+        ("uint8", [-1], -1, "uint8: 0 to 255."),
+        ("uint8", np.array([2**64 - 1], "uint64"), 2**64 - 1, "uint8: 0 to 255."),
+    ],
+)
+def test_an_integer_out_of_range_is_named(narrow, name, value, wrong, rule):
+    message = f"`inputs.'{name}'.` has the value {wrong}, which is not in the range of {rule}"
+    with pytest.raises(ValueError, match=message):
+        narrow({"int8": [1], "uint8": [1], name: value})
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
