@@ -276,7 +276,9 @@ def test_a_model_without_all_centers_neither_evaluates_nor_predicts(tmp_path):
 def test_plus_plus_needs_a_batch_with_as_many_points(tmp_path):
     with (
         make(tmp_path, initial_clusters=KMeans.KMEANS_PLUS_PLUS_INIT) as model,
-        pytest.raises(tf.errors.InvalidArgumentError, match="all 6 centers from one batch, which must have"),
+        pytest.raises(
+            tf.errors.InvalidArgumentError, match="all 6 centers from one batch, which must have"
+        ),
     ):
         model.train(points_input_fn(4))
 
