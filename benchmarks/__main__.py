@@ -1,16 +1,20 @@
-"""`python -m benchmarks`: runs the benchmarks, prints the table, writes the JSON."""
+"""`python -m benchmarks`: runs the benchmarks, prints and writes each row as it is known.
+
+A whole run writes the measured part of `docs/speed.md`, and what README.md quotes of it.
+"""
 
 import argparse
 import json
 import math
 import os
-import platform
 import sys
-from importlib import metadata
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.processes import run_in_process
-from benchmarks.report import Row, format_table
+from benchmarks.processes import end_on_signals, run_in_process
+from benchmarks.report import Row, count_targets, format_rows
+from benchmarks.speed_page import describe_commit, describe_machine, write_speed_page
 
 _WORKLOADS = {
     "loop": ("logistic", "mlp", "cnn"),
@@ -18,7 +22,7 @@ _WORKLOADS = {
     "warm": ("mlp", "cnn"),
     "start": ("mlp", "cnn"),
     "memory": ("cnn",),
-    "multi_worker": ("mlp", "cnn"),
+    "multi_worker": ("mlp",),
     "parameter_server": ("mlp",),
     "launch": ("mlp",),
     "wide_deep": ("columns",),
@@ -27,8 +31,12 @@ _WORKLOADS = {
 _MODELS = tuple(dict.fromkeys(model for models in _WORKLOADS.values() for model in models))
 # The scheduler places the threads of a process once and for long, well or badly: on two cores a
 # small model's step takes 50 us or 90 us. So the rounds of these come from several processes.
-_NUM_PROCESSES = {"loop": 3, "mirrored": 3, "multi_worker": 3, "parameter_server": 3}
-_NUM_ROUNDS = 12
+_NUM_PROCESSES = {"loop": 3, "mirrored": 3, "multi_worker": 2, "parameter_server": 2}
+# A round of these starts processes, or takes long, so that there are fewer of them: all benchmarks
+# take 20 minutes together.
+_NUM_ROUNDS = {"start": 7, "memory": 3, "launch": 4, "multi_worker": 6, "parameter_server": 6}
+_NUM_ROUNDS |= {"wide_deep": 6, "examples": 4}
+_MOST_ROUNDS = 12
 _NUM_QUICK_ROUNDS = 3
 _DEFAULT_PATH = Path(__file__).parent / "results" / "latest.json"
 
@@ -41,7 +49,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--only", default=",".join(_WORKLOADS), metavar="NAME,NAME", help=text)
     text = "models to run them on, where they have them (default: all)"
     add("--models", default=",".join(_MODELS), metavar="NAME,NAME", help=text)
-    text = f"rounds after warm-up (default: {_NUM_ROUNDS})"
+    text = f"rounds after warm-up (default: {_MOST_ROUNDS}, fewer where a round takes long)"
     add("--rounds", type=int, metavar="N", help=text)
     text = f"{_NUM_QUICK_ROUNDS} short rounds: does it run at all?"
     add("--quick", action="store_true", help=text)
@@ -59,8 +67,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     """Reads the command line; an unknown name ends the program with a message."""
     parser = make_parser()
     options = parser.parse_args(arguments)
-    options.only = options.only.split(",")
-    options.models = options.models.split(",")
+    options.only, options.models = options.only.split(","), options.models.split(",")
     if unknown := set(options.only) - set(_WORKLOADS):
         parser.error(f"--only: {sorted(unknown)} unknown; choose from {list(_WORKLOADS)}")
     if unknown := set(options.models) - set(_MODELS):
@@ -69,36 +76,39 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     if not measured & set(options.models):
         choice = f"choose from {sorted(measured)}"
         parser.error(f"--models: {options.only} measure none of {options.models}; {choice}")
-    options.rounds = options.rounds or (_NUM_QUICK_ROUNDS if options.quick else _NUM_ROUNDS)
+    # Of a part, or of short rounds, docs/speed.md says nothing.
+    options.is_whole = {*arguments} <= {f"--output={options.output}"}
+    if options.quick:
+        options.rounds = options.rounds or _NUM_QUICK_ROUNDS
     return options
 
 
-def run_benchmarks(options: argparse.Namespace) -> list[dict]:
+def run_benchmarks(options: argparse.Namespace) -> Iterator[dict]:
     """Each benchmark on each model; a failure is noted and the rest goes on."""
-    results = []
     for name in options.only:
         for workload in (model for model in _WORKLOADS[name] if model in options.models):
-            print(f"running {name} {workload} ...", file=sys.stderr, flush=True)
+            start = time.perf_counter()
             result = {"benchmark": name, "workload": workload, "load_before": os.getloadavg()}
             try:
                 result |= _run_benchmark(name, workload, options)
             except RuntimeError as error:
                 print(error, file=sys.stderr)
                 result |= {"error": str(error).splitlines()[-1]}
-            results.append(result)
-    return results
+            yield {**result, "seconds": time.perf_counter() - start}
 
 
 def _run_benchmark(name: str, workload: str, options: argparse.Namespace) -> dict:
     """The rounds and the rows, from one process or, put together, from several."""
     num_processes = 1 if options.quick else _NUM_PROCESSES.get(name, 1)
+    num_rounds = options.rounds or _NUM_ROUNDS.get(name, _MOST_ROUNDS)
     arguments = {
         "workload": workload,
-        "num_rounds": math.ceil(options.rounds / num_processes),
+        "num_rounds": math.ceil(num_rounds / num_processes),
         "is_quick": options.quick,
     }
     result, *others = (
-        run_in_process(f"benchmarks.{name}", **arguments) for _ in range(num_processes)
+        run_in_process(f"benchmarks.{name}", ends_all=True, **arguments)
+        for _ in range(num_processes)
     )
     for other in others:
         for contender, values in other["rounds"].items():
@@ -108,28 +118,38 @@ def _run_benchmark(name: str, workload: str, options: argparse.Namespace) -> dic
     return {"rounds": result["rounds"], "rows": [Row(**row) for row in result["rows"]]}
 
 
-def describe_machine() -> dict:
-    """What the figures depend on."""
-    versions = {name: metadata.version(name) for name in ("tensorflow", "keras", "numpy")}
-    return {"cpus": len(os.sched_getaffinity(0)), "python": platform.python_version(), **versions}
-
-
 def main() -> int:
-    """Returns 1 if a benchmark could not be run. A target that is not met is no error."""
+    """Prints and writes rows as they are known.
+
+    Returns 1 if a benchmark could not be run. A target that is not met is no error.
+    """
     options = parse_arguments(sys.argv[1:])
+    end_on_signals()
     if options.cpus:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.cpus :])
-    results = run_benchmarks(options)
-    print(format_table([row for result in results for row in result.get("rows", ())]))
     document = {
+        "commit": describe_commit(),
         "machine": describe_machine(),
-        "num_rounds": options.rounds,
         "is_quick": options.quick,
-        "results": results,
+        "results": [],
     }
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(document, indent=1, default=Row.as_dict) + "\n")
-    return int(any("error" in result for result in results))
+    rows: list[Row] = []
+    start = time.perf_counter()
+    for result in run_benchmarks(options):
+        known = result.get("rows", [])
+        if known:
+            print(format_rows(known, has_header=not rows), flush=True)
+        rows += known
+        document["results"].append(result)
+        options.output.write_text(json.dumps(document, indent=1, default=Row.as_dict) + "\n")
+    minutes = (time.perf_counter() - start) / 60
+    print(f"\n{count_targets(rows)} {minutes:.1f} minutes.")
+    has_failed = any("error" in result for result in document["results"])
+    if options.is_whole and not has_failed:
+        load = max(result["load_before"][0] for result in document["results"])
+        write_speed_page(rows, minutes, load)
+    return int(has_failed)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,14 @@ from benchmarks.workloads import WORKLOADS
 
 _LOOPS = (1, 10, 100)
 
-# (what, numerator, denominator, target)
+# (numerator, denominator, target, those of single workloads)
 _RATIOS = (
-    ("ours 100 / by hand 100", "ours 100", "by hand 100", 1.05),
-    ("ours 100 / keras 100", "ours 100", "keras 100", 1.0),
-    ("ours 1 / keras 1", "ours 1", "keras 1", 1.0),
-    ("ours 10 / by hand 100", "ours 10", "by hand 100", None),
-    ("ours 1 / by hand 100", "ours 1", "by hand 100", None),
-    ("keras 100 / by hand 100", "keras 100", "by hand 100", None),
+    ("ours 100", "by hand 100", 1.0, {}),
+    ("ours 100", "keras 100", 0.97, {"logistic": 0.95}),
+    ("ours 1", "keras 1", 1.0, {}),
+    ("ours 10", "by hand 100", None, {"logistic": 1.1}),
+    ("ours 1", "by hand 100", None, {}),
+    ("keras 100", "by hand 100", None, {}),
 )
 
 
@@ -45,8 +45,14 @@ def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
 def make_rows(workload: str, rounds: Rounds) -> list[Row]:
     """The ratios, and the limit itself in microseconds."""
     rows = [
-        Row("loop", workload, what, divide(rounds[a], rounds[b]), target=target)
-        for what, a, b, target in _RATIOS
+        Row(
+            "loop",
+            workload,
+            f"{a} / {b}",
+            divide(rounds[a], rounds[b]),
+            target=special.get(workload, target),
+        )
+        for a, b, target, special in _RATIOS
     ]
     by_hand = [seconds * 1e6 for seconds in rounds["by hand 100"]]
     return [*rows, Row("loop", workload, "a step by hand", by_hand, unit="us")]

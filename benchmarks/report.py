@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from benchmarks.timing import compute_quartiles
 
 _HEADER = ("benchmark", "model", "what", "median", "quartiles", "target", "")
+_WIDTHS = (16, 11, 53, 9, 18, 9, 7)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,22 +26,27 @@ class Row:
     at_least: bool = False
 
     @property
+    def quartiles(self) -> tuple[float, float, float]:
+        """The lower quartile, the median and the upper quartile."""
+        return compute_quartiles(self.values)
+
+    @property
     def is_met(self) -> bool | None:
         """Whether the target is met; None without a target."""
         if self.target is None:
             return None
-        median = compute_quartiles(self.values)[1]
+        median = self.quartiles[1]
         return median >= self.target if self.at_least else median <= self.target
 
     def as_dict(self) -> dict:
         """For JSON: the fields, the statistics and the verdict."""
-        low, median, high = compute_quartiles(self.values)
+        low, median, high = self.quartiles
         statistics = {"median": median, "lower_quartile": low, "upper_quartile": high}
         return {**dataclasses.asdict(self), **statistics, "is_met": self.is_met}
 
     def as_cells(self) -> tuple[str, ...]:
         """For the table."""
-        low, median, high = (self._format(value) for value in compute_quartiles(self.values))
+        low, median, high = (self._format(value) for value in self.quartiles)
         target = "" if self.target is None else self._format(self.target)
         if target:
             target = (">= " if self.at_least else "<= ") + target
@@ -58,15 +64,17 @@ def as_dicts(rows: Sequence[Row]) -> list[dict]:
     return [dataclasses.asdict(row) for row in rows]
 
 
-def format_table(rows: Sequence[Row]) -> str:
-    """All rows in aligned columns, and the count of targets met."""
-    lines = [_HEADER, *(row.as_cells() for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEADER))]
-    texts = [
-        "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip()
+def format_rows(rows: Sequence[Row], has_header: bool) -> str:
+    """Rows in columns; the same columns for each call."""
+    lines = [_HEADER] if has_header else []
+    lines += [row.as_cells() for row in rows]
+    return "\n".join(
+        "  ".join(cell.ljust(w) for cell, w in zip(line, _WIDTHS, strict=True)).rstrip()
         for line in lines
-    ]
-    texts.insert(1, "  ".join("-" * width for width in widths))
+    )
+
+
+def count_targets(rows: Sequence[Row]) -> str:
+    """How many targets are met."""
     verdicts = [row.is_met for row in rows if row.is_met is not None]
-    texts.append(f"\n{sum(verdicts)} of {len(verdicts)} targets met.")
-    return "\n".join(texts)
+    return f"{sum(verdicts)} of {len(verdicts)} targets met."

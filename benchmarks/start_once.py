@@ -27,15 +27,14 @@ def measure(workload: str, contender: str) -> dict:
     if contender.startswith("keras"):
         return {"seconds": _start_keras(workload, with_model="model" in contender)}
     loop_steps = 100 if "loop" in contender else 1
-    writes_checkpoints = "no checkpoint" not in contender
-    return {"seconds": _start_ours(workload, loop_steps, writes_checkpoints)}
+    return {"seconds": _start_ours(workload, loop_steps)}
 
 
-def _start_ours(workload: str, loop_steps: int, writes_checkpoints: bool) -> float:
+def _start_ours(workload: str, loop_steps: int) -> float:
     from benchmarks.ours import ReportHook, Setup, make_estimator
 
     work = WORKLOADS[workload]
-    setup = Setup(loop_steps, writes_checkpoints=writes_checkpoints)
+    setup = Setup(loop_steps, writes_checkpoints=True)
     with tempfile.TemporaryDirectory() as directory:
         trained = make_estimator(work, directory, setup)
         stopwatch = Stopwatch()

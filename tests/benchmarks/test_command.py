@@ -1,5 +1,12 @@
-"""`python -m benchmarks`: what it refuses to measure."""
+"""`python -m benchmarks`: what it refuses to measure, and what is left when it is stopped."""
 
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
 import pytest
 
 from benchmarks.__main__ import parse_arguments
@@ -15,3 +22,39 @@ def test_models_that_no_chosen_benchmark_has_are_refused(capsys):
 def test_a_benchmark_without_any_of_the_models_may_stand_beside_one_that_has_some():
     options = parse_arguments(["--only=loop,memory", "--models=mlp"])
     assert (options.only, options.models) == (["loop", "memory"], ["mlp"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_whole"),
+    [
+        ([], True),
+        (["--output=there.json"], True),
+        (["--quick"], False),
+        (["--only=loop"], False),
+        (["--cpus=1"], False),
+    ],
+)
+def test_only_a_whole_run_is_published(arguments, is_whole):
+    assert parse_arguments(arguments).is_whole == is_whole
+
+
+@pytest.mark.timeout(180)
+def test_a_run_that_is_stopped_keeps_its_rows_and_ends_its_processes(tmp_path):
+    results = tmp_path / "results.json"
+    command = [sys.executable, "-m", "benchmarks", "--only=warm,launch", "--models=mlp", "--quick"]
+    run = subprocess.Popen([*command, f"--output={results}"], stdout=subprocess.PIPE, text=True)
+    try:
+        printed = [run.stdout.readline() for _ in range(3)]
+        started = []
+        while len(started) < 3:  # The benchmark of launches, and what it launches.
+            started = psutil.Process(run.pid).children(recursive=True)
+            time.sleep(0.05)
+        run.terminate()
+        assert run.wait() == 128 + signal.SIGTERM
+    finally:
+        run.kill()
+        run.communicate()
+    assert printed[1].startswith("warm")
+    assert not psutil.wait_procs(started, timeout=60)[1]
+    (result,) = json.loads(results.read_text())["results"]
+    assert [row["benchmark"] for row in result["rows"]] == ["warm"] * 7
