@@ -201,7 +201,7 @@ def _describe_run(minutes: float, load: float) -> str:
         f"Measured on {today}, commit `{describe_commit()}`, in {minutes:.0f} minutes: "
         f"{machine['cpus']} CPUs ({machine['cpu']}), Python {machine['python']}, TensorFlow "
         f"{machine['tensorflow']}, Keras {machine['keras']}, NumPy {machine['numpy']}. The load "
-        f"before a benchmark began was {load:.1f} at most. In brackets: the quartiles of the rounds."
+        f"before a benchmark began was {load:.1f} at most. In brackets: quartiles of the rounds."
     )
     return textwrap.fill(text, width=100)
 
