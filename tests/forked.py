@@ -5,7 +5,8 @@ thread. The child runs a file as `python FILE ARGUMENTS` would, with its own env
 and TensorFlow devices. It can be killed and sent signals, and its exit status is reported. Two
 servers take turns, so the tasks of a cluster have different hash seeds and order sets differently.
 
-Do not use it for a program that sets something up before it imports TensorFlow.
+Do not use it for a program that sets something up before it imports TensorFlow. `OldProgram` runs
+one of TensorFlow 1, by a server that has imported TensorFlow with tf-keras.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import atexit
 import contextlib
 import functools
 import gc
+import importlib
 import itertools
 import json
 import os
@@ -31,6 +33,7 @@ NUM_SERVERS = 2
 LIMIT_SECS = 120
 # What TensorFlow reads when it is imported, or soon after.
 ENVIRONMENT = {"PYTHONPATH": ROOT, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+WITH_TF_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 
 
 class Program:
@@ -91,6 +94,18 @@ class Program:
             return again.read()
 
 
+class OldProgram(Program):
+    """A program that `python -m estimator.compat ARGUMENTS` runs."""
+
+    def __init__(self, *arguments, **environment):
+        main = os.path.join(ROOT, "estimator", "compat", "__main__.py")
+        super().__init__(main, *arguments, **environment)
+
+    def _start(self, command, environment):
+        server = _old_programs_server()
+        return server.start(command, environment, self._out.fileno(), self._err.fileno())
+
+
 def run_text(text, *arguments, **environment):
     """Runs a program, given as its text, to its end; returns what it has written to stdout."""
     with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
@@ -107,15 +122,20 @@ def _servers():
     return itertools.cycle([_Server() for _ in range(NUM_SERVERS)])
 
 
+@functools.cache
+def _old_programs_server():
+    return _Server(**WITH_TF_KERAS)
+
+
 class _Server:
     """A fork server; it exits when this process does."""
 
-    def __init__(self):
+    def __init__(self, **environment):
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno())],
-                env={**os.environ, **ENVIRONMENT, "OPENBLAS_NUM_THREADS": "1"},
+                env={**os.environ, **ENVIRONMENT, "OPENBLAS_NUM_THREADS": "1", **environment},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
@@ -167,9 +187,7 @@ class _Process:
 
 def _serve(connection):
     """Forks for each request until the connection closes; returns the request in the child."""
-    import estimator as est
-
-    assert est.Estimator  # The public names are imported on first use, and TensorFlow with them.
+    _import_all()
     # A child that looks for garbage would write to, and so copy, each object's header.
     gc.collect()
     gc.freeze()
@@ -204,6 +222,16 @@ def _serve(connection):
         for fd in fds:
             os.close(fd)
         _tell(told[pid], pid)
+
+
+def _import_all():
+    """Imports what the programs need; the library's names import TensorFlow on first use."""
+    import estimator as est
+
+    assert est.Estimator
+    if WITH_TF_KERAS.items() <= os.environ.items():
+        for name in ("tf_keras", "estimator.compat.installation", "estimator.compat.v1_imports"):
+            importlib.import_module(name)
 
 
 def _end_all(pids):

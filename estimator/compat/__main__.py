@@ -12,6 +12,33 @@ docs/migrating.md says more."""
 
 def main(argv: Sequence[str]) -> None:
     """Runs what the command line says; the exit code is the program's own."""
+    parser = _make_parser()
+    own = _own(argv)
+    options = parser.parse_args(own)
+    target = options.module or options.script
+    if target is None and options.check is None:
+        parser.error("there is no SCRIPT.py to run")
+    from estimator.compat.runner import Settings, run
+    from estimator.compat.script import ScriptError
+
+    try:
+        if options.check is not None:
+            sys.exit(_check(options.check))
+        settings = Settings(
+            target=target,
+            argv=argv[len(own) :],
+            is_module=options.module is not None,
+            is_v1=not options.no_v1_behavior,
+            old_numpy=options.old_numpy,
+            v1_packages=options.v1_package,
+        )
+        run(settings)
+    except ScriptError as error:
+        parser.exit(2, f"estimator.compat: {error}\n")
+
+
+def _make_parser() -> argparse.ArgumentParser:
+    """Returns the parser of the arguments up to the script."""
     parser = argparse.ArgumentParser(
         prog="python -m estimator.compat",
         description="Runs a program that was written for TensorFlow 1 and tf.estimator as it is.",
@@ -40,31 +67,7 @@ def main(argv: Sequence[str]) -> None:
         "--check", metavar="PATH", help="say what would work and what not; run nothing"
     )
     parser.add_argument("script", nargs="?", metavar="SCRIPT.py")
-    own = _own(argv)
-    options = parser.parse_args(own)
-    from estimator.compat.runner import Settings, run
-    from estimator.compat.script import ScriptError
-
-    try:
-        if options.check is not None:
-            sys.exit(_check(options.check))
-    except ScriptError as error:
-        parser.exit(2, f"estimator.compat: {error}\n")
-    target = options.module or options.script
-    if target is None:
-        parser.error("there is no SCRIPT.py to run")
-    settings = Settings(
-        target=target,
-        argv=argv[len(own) :],
-        is_module=options.module is not None,
-        is_v1=not options.no_v1_behavior,
-        old_numpy=options.old_numpy,
-        v1_packages=options.v1_package,
-    )
-    try:
-        run(settings)
-    except ScriptError as error:
-        parser.exit(2, f"estimator.compat: {error}\n")
+    return parser
 
 
 def _check(path: str) -> int:

@@ -6,23 +6,23 @@ import ast
 import collections
 import dataclasses
 import importlib
-import importlib.util
 import pathlib
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from estimator.compat.script import ScriptError, compile_script
-from estimator.config.cluster import use_legacy_keras
+from estimator.compat.script import Python2Error, ScriptError, parse
+from estimator.compat.tensorflow_import import import_tensorflow
 
-AS_IS, INSTALL, RUNNER, OLD_NUMPY, MISSING = (
+AS_IS, V2, INSTALL, RUNNER, OLD_NUMPY, MISSING = (
     "works as it is",
+    "works as it is, and with the runner only by --no-v1-behavior",
     "works after estimator.install(), or with the runner",
     "needs the runner",
     "needs the runner with --old-numpy",
     "is not there",
 )
-_VERDICTS = (AS_IS, INSTALL, RUNNER, OLD_NUMPY, MISSING)
+_VERDICTS = (AS_IS, V2, INSTALL, RUNNER, OLD_NUMPY, MISSING)
 # Packages whose names are looked up.
 _ROOTS = ("tensorflow", "tensorflow_estimator", "numpy", "collections", "time", "inspect")
 
@@ -68,18 +68,17 @@ def check(path: str) -> list[Finding]:
     found = []
     for file in files:
         try:
-            compile_script(str(file))
-        except ScriptError as error:
-            line = int(str(error).removeprefix(f"{file}:").split(":")[0])
-            remark = str(error).partition(": ")[2]
-            found.append(Finding(str(file), (line,), "This file", MISSING, remark))
+            tree = parse(str(file))
+            compile(tree, str(file), "exec", dont_inherit=True)
+        except Python2Error as error:
+            found.append(Finding(str(file), (error.line,), "This file", MISSING, error.reason))
             continue
         except SyntaxError as error:
             remark = f"it is no Python: {error.msg}"
             found.append(Finding(str(file), (error.lineno or 1,), "This file", MISSING, remark))
             continue
         lines = collections.defaultdict(set)
-        for name, line in uses_in(ast.parse(file.read_bytes())):
+        for name, line in uses_in(tree):
             lines[name].add(line)
         for name, places in sorted(lines.items(), key=lambda item: (min(item[1]), item[0])):
             verdict = judge.verdict(name)
@@ -95,12 +94,24 @@ def report(findings: Sequence[Finding], path: str) -> str:
     counts = collections.Counter(one.verdict for one in findings)
     lines += ["", *(f"{v}: {counts[v]}" for v in _VERDICTS if counts[v])]
     if not counts[MISSING]:
-        flag = " --old-numpy" if counts[OLD_NUMPY] else ""
-        is_plain = not counts[RUNNER] and not counts[OLD_NUMPY]
-        runner = f"python -m estimator.compat{flag} {path}"
-        call = "Call estimator.install() first, or run it by" if is_plain else "Run it by"
-        lines.append("It runs as it is." if set(counts) <= {AS_IS} else f"{call}: {runner}")
+        lines.append(_way_to_run({verdict for verdict in _VERDICTS if counts[verdict]}, path))
     return "\n".join(lines).lstrip("\n")
+
+
+def _way_to_run(verdicts: Collection[str], path: str) -> str:
+    """Returns how to run a program whose names have these verdicts."""
+    if {AS_IS, V2}.issuperset(verdicts):
+        return "It runs as it is."
+    if {V2, RUNNER}.issubset(verdicts):
+        return "It has names of TensorFlow 1 alone and of TensorFlow 2 alone: change either."
+    flags = "" if RUNNER in verdicts else " --no-v1-behavior"
+    flags += " --old-numpy" if OLD_NUMPY in verdicts else ""
+    script = pathlib.Path(path)
+    if script.is_dir() and not (script / "__main__.py").exists():
+        script /= "SCRIPT.py"
+    needs_runner = {RUNNER, OLD_NUMPY}.intersection(verdicts)
+    call = "Run it by" if needs_runner else "Call estimator.install() first, or run it by"
+    return f"{call}: python -m estimator.compat{flags} {script}"
 
 
 def uses_in(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -148,12 +159,11 @@ class _Judge:
 
     def __init__(self) -> None:
         """Prepares the modules that a program gets."""
-        if importlib.util.find_spec("tf_keras") is not None:
-            use_legacy_keras()
+        import_tensorflow()
         import tensorflow as tf
 
-        from estimator._tf.old_aliases import aliases
         from estimator.compat.installation import install
+        from estimator.compat.old_aliases import aliases
         from estimator.compat.v1_api import make_v1_api
 
         install()
@@ -175,15 +185,15 @@ class _Judge:
         if not rest:
             return AS_IS, ""
         error = _missing(self._api, rest)
+        is_there = _missing(self._tf.compat.v1 if is_v1 else self._tf, rest) is None
         if error is not None:
-            return MISSING, error
+            return (V2, "") if is_there else (MISSING, error)
         if rest[0] == "estimator" or rest[:2] == ["keras", "estimator"]:
             return INSTALL, ""
         if rest[0] == "layers" or rest[:2] == ["nn", "rnn_cell"]:
             return RUNNER, "with tf-keras"
         if rest[0] == "contrib":
             return RUNNER, ""
-        is_there = _missing(self._tf.compat.v1 if is_v1 else self._tf, rest) is None
         return (AS_IS if is_there else RUNNER), ""
 
 

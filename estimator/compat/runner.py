@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 import os
 import sys
 import types
 from collections.abc import Sequence
 
 from estimator.compat import script
-from estimator.config.cluster import use_legacy_keras
+from estimator.compat.tensorflow_import import import_tensorflow
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,11 +40,14 @@ def run(settings: Settings) -> None:
     Raises:
       ScriptError: it is not there, or is Python 2.
     """
-    folder = "" if settings.is_module else os.path.dirname(os.path.abspath(settings.target))
-    sys.path[0] = folder or os.getcwd()
+    sys.path[0] = os.getcwd()
     path, package = script.find_script(settings.target, settings.is_module)
-    code = script.compile_script(path)
-    sys.argv = [path, *settings.argv]
+    code = compile(script.parse(path), path, "exec", dont_inherit=True)
+    if settings.is_module:
+        sys.argv = [path, *settings.argv]
+    else:
+        sys.path[0] = os.path.dirname(os.path.abspath(path))
+        sys.argv = [settings.target, *settings.argv]
     with contextlib.ExitStack() as stack:
         own_builtins = _prepare(settings, stack)
         main = script.make_main(path, package, own_builtins)
@@ -58,10 +60,9 @@ def run(settings: Settings) -> None:
 
 def _prepare(settings: Settings, stack: contextlib.ExitStack) -> dict | None:
     """Sets TensorFlow up; returns the builtins for the program's modules, None for Python's."""
-    if importlib.util.find_spec("tf_keras") is not None:
-        use_legacy_keras()
+    import_tensorflow()
     if settings.old_numpy:
-        from estimator._tf.old_aliases import old_aliases
+        from estimator.compat.old_aliases import old_aliases
 
         stack.enter_context(old_aliases())
     from estimator.compat.installation import install
@@ -73,8 +74,10 @@ def _prepare(settings: Settings, stack: contextlib.ExitStack) -> dict | None:
 
     from estimator.compat.v1_api import make_v1_api
     from estimator.compat.v1_imports import ProgramFinder, V1Imports, finding
+    from estimator.console import no_internal_deprecations
 
-    tf.compat.v1.disable_v2_behavior()
+    with no_internal_deprecations():
+        tf.compat.v1.disable_v2_behavior()
     imports = V1Imports(make_v1_api())
     stack.enter_context(finding(ProgramFinder(imports, settings.v1_packages)))
     return imports.builtins

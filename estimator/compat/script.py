@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import re
@@ -28,7 +29,17 @@ class ScriptError(Exception):
 
 
 class Python2Error(ScriptError, SyntaxError):
-    """A file of Python 2."""
+    """A file of Python 2.
+
+    Attributes:
+      line: the number of the first line that Python 3 does not take.
+      reason: what is in it, and what to do.
+    """
+
+    def __init__(self, path: str, line: int, reason: str) -> None:
+        """Makes the message of the parts."""
+        super().__init__(f"{path}:{line}: {reason}")
+        self.line, self.reason = line, reason
 
 
 def find_script(name: str, is_module: bool) -> tuple[str, str | None]:
@@ -39,7 +50,7 @@ def find_script(name: str, is_module: bool) -> tuple[str, str | None]:
     """
     if not is_module:
         if os.path.isdir(name) and os.path.isfile(os.path.join(name, "__main__.py")):
-            return os.path.join(name, "__main__.py"), None
+            return os.path.join(name, "__main__.py"), ""
         if not os.path.isfile(name):
             raise ScriptError(f"There is no script {name!r} in {os.getcwd()}.")
         return name, None
@@ -54,8 +65,8 @@ def find_script(name: str, is_module: bool) -> tuple[str, str | None]:
     return spec.origin, spec.parent
 
 
-def compile_script(path: str) -> types.CodeType:
-    """Compiles a script.
+def parse(path: str) -> ast.Module:
+    """Parses a script.
 
     Raises:
       Python2Error: it is Python 2.
@@ -64,7 +75,7 @@ def compile_script(path: str) -> types.CodeType:
     with open(path, "rb") as file:
         source = file.read()
     try:
-        return compile(source, path, "exec", dont_inherit=True)
+        return ast.parse(source, path)
     except SyntaxError as error:
         check_is_python_3(source, path, error)
         raise
@@ -76,22 +87,18 @@ def check_is_python_3(source: bytes, path: str, error: SyntaxError) -> None:
     Raises:
       Python2Error: it is.
     """
-    what = _python_2_in(source.decode("utf-8", "replace"), error.lineno)
+    lines = source.decode("utf-8", "replace").splitlines()
+    if error.lineno is None or not 0 < error.lineno <= len(lines):
+        return
+    line = lines[error.lineno - 1]
+    what = next((what for pattern, what in _PYTHON_2 if pattern.search(line)), None)
     if what is not None:
         raise Python2Error(
-            f"{path}:{error.lineno}: this is Python 2 ({what}): "
-            f"{(error.text or '').strip()!r}. Convert the program to Python 3 first, for example "
-            "with `2to3 -w` of Python 3.12 or older, or with python-modernize."
+            path,
+            error.lineno,
+            f"this is Python 2 ({what}): {line.strip()!r}. Convert the program to Python 3 first, "
+            "for example with `2to3 -w` of Python 3.12 or older, or with python-modernize.",
         ) from None
-
-
-def _python_2_in(source: str, line_number: int | None) -> str | None:
-    """Returns what of Python 2 is in a line that Python 3 does not take; None if nothing is."""
-    lines = source.splitlines()
-    if line_number is None or not 0 < line_number <= len(lines):
-        return None
-    line = lines[line_number - 1]
-    return next((what for pattern, what in _PYTHON_2 if pattern.search(line)), None)
 
 
 def make_main(path: str, package: str | None, own_builtins: Any) -> types.ModuleType:

@@ -20,7 +20,7 @@ REAL = ("core", "compiler", "dtensor", "lite", "python", "tools", "tsl")
 _OF_KERAS = ("keras", "layers", "rnn_cell")
 
 
-class Layer(types.ModuleType):
+class ModuleOverlay(types.ModuleType):
     """A module with some names of its own, and all others of another module."""
 
     def __init__(self, name: str, own: Mapping[str, Any], below: Any) -> None:
@@ -60,14 +60,18 @@ class Layer(types.ModuleType):
         return sorted({*vars(self), *dir(self._below)})
 
 
-def make_v1_api() -> Layer:
+def make_v1_api() -> ModuleOverlay:
     """Makes the module `tensorflow`, as of version 1."""
     api = tf.compat.v1
     own: dict[str, Any] = {"contrib": contrib, "estimator": v1}
-    own["nn"] = Layer("tensorflow.nn", {}, api.nn)
-    own["tpu"] = Layer("tensorflow.tpu", {"CrossShardOptimizer": CrossShardOptimizer}, api.tpu)
-    module = Layer("tensorflow", own, api)
-    vars(module)["compat"] = Layer("tensorflow.compat", {"v1": module, "v2": tf}, api.compat)
+    own["nn"] = ModuleOverlay("tensorflow.nn", {}, api.nn)
+    own["tpu"] = ModuleOverlay(
+        "tensorflow.tpu", {"CrossShardOptimizer": CrossShardOptimizer}, api.tpu
+    )
+    module = ModuleOverlay("tensorflow", own, api)
+    vars(module)["compat"] = ModuleOverlay(
+        "tensorflow.compat", {"v1": module, "v2": tf}, api.compat
+    )
     return module
 
 

@@ -15,7 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from estimator.compat.script import check_is_python_3
-from estimator.compat.v1_api import REAL, Layer
+from estimator.compat.v1_api import REAL, ModuleOverlay
+
+_REAL_NAMES = tuple(f"tensorflow.{name}" for name in REAL)
 
 
 class V1Imports:
@@ -25,7 +27,7 @@ class V1Imports:
     decided for each module that imports, and `sys.modules` stays as it is.
     """
 
-    def __init__(self, api: Layer) -> None:
+    def __init__(self, api: ModuleOverlay) -> None:
         """Prepares the builtins of the program's modules."""
         self._api = api
         self.builtins = {**vars(builtins), "__import__": self._import}
@@ -74,9 +76,10 @@ def _check_has(module: Any, name: str, wanted: str) -> None:
     try:
         getattr(module, wanted)
     except AttributeError as error:
-        if isinstance(module, types.ModuleType) and name.split(".")[1:2] and "python" in name:
+        real = getattr(module, "__name__", "")
+        if real.startswith(_REAL_NAMES):
             with contextlib.suppress(ImportError):
-                importlib.import_module(f"{name}.{wanted}")
+                importlib.import_module(f"{real}.{wanted}")
                 return
         raise ImportError(str(error)) from None
 

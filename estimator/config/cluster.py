@@ -211,6 +211,14 @@ def use_legacy_keras() -> None:
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 
+def choose_cpp_log_level(level: str) -> str:
+    """Has TensorFlow's C++ code log from this level on, if the environment chooses none.
+
+    To be called before TensorFlow is imported. Returns the level that holds.
+    """
+    return os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", level)
+
+
 def environment_with(**variables: str) -> dict[str, str]:
     """Returns this process's environment with other variables, for a process to be started."""
     return {**os.environ, **variables}

@@ -158,9 +158,9 @@ def test_each_patch_has_a_row_in_this_table_and_in_the_docs():
         for node in ast.walk(function)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "patched"
     }
-    # One is part of mean_gradients, one returns before its caller goes on, and the last two are for
+    # One is part of mean_gradients, one returns before its caller goes on, and the last one is for
     # old programs, with tests in tests/compat.
-    others = {"_copies_apart", "make_multi_worker_mirrored", "old_aliases", "supplied"}
+    others = {"_copies_apart", "make_multi_worker_mirrored", "supplied"}
     assert found == {*PATCHES, *others}
     page = (folder.parents[1] / "docs" / "decisions" / "patches.md").read_text()
     assert [name for name in found if f"`{name}`" not in page] == []

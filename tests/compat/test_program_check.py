@@ -1,9 +1,6 @@
 """`python -m estimator.compat --check PATH` says what works, by file and line, and runs nothing."""
 
 import ast
-import pathlib
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -11,8 +8,8 @@ import pytest
 from estimator.compat.__main__ import _check
 from estimator.compat.program_check import uses_in
 from estimator.compat.script import ScriptError
+from tests.forked import OldProgram
 
-ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = """
     import collections
     import numpy as np
@@ -43,6 +40,7 @@ program.py:15: tf.layers.dense needs the runner: with tf-keras
 program.py:20: tf.flags.FLAGS.type needs the runner
 program.py:18: collections.Mapping needs the runner with --old-numpy
 program.py:18: numpy.float needs the runner with --old-numpy
+broken.py:2: This file is not there: it is no Python: 'return' outside function
 old.py:2: This file is not there: this is Python 2 (a print statement): "print 'x'". Convert the \
 program to Python 3 first, for example with `2to3 -w` of Python 3.12 or older, or with \
 python-modernize.
@@ -60,35 +58,70 @@ works as it is: 6
 works after estimator.install(), or with the runner: 1
 needs the runner: 5
 needs the runner with --old-numpy: 2
-is not there: 6
+is not there: 7
 """
 
 
 def check(path):
-    return subprocess.run(
-        [sys.executable, "-m", "estimator.compat", "--check", str(path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    """Returns the exit code and the report on a program."""
+    with OldProgram("--check", path) as program:
+        return program.status(), program.out
+
+
+def last_line_on(tmp_path, source):
+    (tmp_path / "program.py").write_text(source)
+    code, printed = check(tmp_path)
+    assert code == 0
+    return printed.replace(f"{tmp_path}/", "").splitlines()[-1]
 
 
 def test_each_name_has_its_verdict_and_its_line(tmp_path):
     (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
     (tmp_path / "old.py").write_text("x = 1\nprint 'x'\n")
-    done = check(tmp_path)
-    assert done.returncode == 1
-    assert done.stdout.replace(f"{tmp_path}/", "").strip() == EXPECTED.strip()
+    (tmp_path / "broken.py").write_text("x = 1\nreturn x\n")
+    code, printed = check(tmp_path)
+    assert code == 1
+    assert printed.replace(f"{tmp_path}/", "").strip() == EXPECTED.strip()
 
 
 def test_the_programs_of_the_tests_have_all_that_they_need():
-    done = check("tests/compat/programs")
-    assert done.returncode == 0
-    assert "is not there" not in done.stdout
-    last = done.stdout.splitlines()[-1]
-    assert last == "Run it by: python -m estimator.compat tests/compat/programs"
+    code, printed = check("tests/compat/programs")
+    assert code == 0
+    assert "is not there" not in printed
+    last = printed.splitlines()[-1]
+    assert last == "Run it by: python -m estimator.compat tests/compat/programs/SCRIPT.py"
+
+
+@pytest.mark.parametrize(
+    ("source", "advice"),
+    [
+        ("tf.reduce_mean; tf.optimizers.Adam", "It runs as it is."),
+        (
+            "tf.estimator.Estimator; tf.optimizers.Adam",
+            "Call estimator.install() first, or run it by: python -m estimator.compat "
+            "--no-v1-behavior SCRIPT.py",
+        ),
+        (
+            "import numpy as np; np.float; tf.optimizers.Adam",
+            "Run it by: python -m estimator.compat --no-v1-behavior --old-numpy SCRIPT.py",
+        ),
+        (
+            "import numpy as np; np.float; tf.placeholder",
+            "Run it by: python -m estimator.compat --old-numpy SCRIPT.py",
+        ),
+        (
+            "tf.placeholder; tf.optimizers.Adam",
+            "It has names of TensorFlow 1 alone and of TensorFlow 2 alone: change either.",
+        ),
+    ],
+)
+def test_the_last_line_says_how_to_run_the_program(tmp_path, source, advice):
+    assert last_line_on(tmp_path, f"import tensorflow as tf; {source}") == advice
+
+
+def test_a_directory_with_a_main_module_is_run_as_it_is(tmp_path):
+    (tmp_path / "__main__.py").touch()
+    assert last_line_on(tmp_path, "import tensorflow as tf; tf.placeholder").endswith(str(tmp_path))
 
 
 def test_a_path_without_programs_is_an_error(tmp_path):

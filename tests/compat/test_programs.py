@@ -1,20 +1,18 @@
 """Programs as they were written for TensorFlow 1.15 run as they are: `python -m estimator.compat`.
 
-Those in `programs/` are for this repository. Each runs in a process of its own, since flags, the v1
-behavior and tf-keras are for a whole process.
+Those in `programs/` are for this repository. Each runs in a process of its own, since flags and the
+v1 behavior are for a whole process.
 """
 
+import contextlib
 import json
-import os
 import pathlib
-import subprocess
-import sys
-import tempfile
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.forked import OldProgram
 from tests.integration.cluster import make_addresses, tf_config
 
 pytestmark = pytest.mark.slow
@@ -22,33 +20,15 @@ PROGRAMS = pathlib.Path(__file__).with_name("programs")
 DIGITS = "input_pipelines/mnist_5k/mnist_5k.npz"
 
 
-def start(name, *flags, **variables):
-    """Starts a program; returns its process, and the file of what it prints to stderr."""
-    errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (`end` closes it)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "estimator.compat", PROGRAMS / name, *flags],
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", **variables},
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        text=True,
-    )
-    return process, errors
-
-
-def end(process, errors):
-    """Waits for the end of a program; returns what it printed to stdout."""
-    with errors:
-        try:
-            printed, _ = process.communicate(timeout=280)
-        finally:
-            process.kill()
-        errors.seek(0)
-        assert process.returncode == 0, errors.read()[-4000:]
-    return printed
-
-
 def run(name, *flags):
-    return end(*start(name, *flags))
+    """Runs a program to its end; returns what it printed to stdout."""
+    with OldProgram(PROGRAMS / name, *flags) as program:
+        return end(program)
+
+
+def end(program):
+    assert program.status(280) == 0, program.err[-4000:]
+    return program.out
 
 
 def scalars(folder):
@@ -182,15 +162,13 @@ def test_a_tagger_with_a_crf_tables_averages_and_a_predictor(tmp_path):
 def test_a_master_a_worker_and_a_parameter_server(tmp_path):
     addresses = make_addresses(master=1, worker=1, ps=1)
     flags = f"--job_dir={tmp_path}", "--hparams=learning_rate=0.3,hidden_units=6"
-    tasks = {
-        role: start("parameter_server.py", *flags, TF_CONFIG=tf_config(addresses, role, 0))
-        for role in addresses
-    }
-    try:
-        printed = {role: end(*task) for role, task in tasks.items()}
-    finally:
-        for process, _ in tasks.values():
-            process.kill()
+    with contextlib.ExitStack() as stack:
+        tasks = {}
+        for role in addresses:
+            config = tf_config(addresses, role, 0)
+            program = OldProgram(PROGRAMS / "parameter_server.py", *flags, TF_CONFIG=config)
+            tasks[role] = stack.enter_context(program)
+        printed = {role: end(program) for role, program in tasks.items()}
     assert printed["worker"] == "worker done\n"
     assert printed["ps"] == "ps done\n"
     result = printed["master"].split()

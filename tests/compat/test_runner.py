@@ -2,36 +2,29 @@
 
 import functools
 import importlib
+import inspect
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from estimator.compat import script
 from estimator.compat.__main__ import _own
+from estimator.compat.old_aliases import aliases, old_aliases
 from estimator.compat.v1_api import make_v1_api
 from estimator.compat.v1_imports import ProgramFinder, V1Imports, finding
+from tests.forked import OldProgram
 
-ROOT = pathlib.Path(__file__).parents[2]
 
-
-def run(*arguments, cwd=ROOT, **variables):
-    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT), **variables}
-    env.pop("TF_USE_LEGACY_KERAS", None)
-    return subprocess.run(
-        [sys.executable, "-m", "estimator.compat", *map(str, arguments)],
-        env=env,
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+def run(*arguments, **variables):
+    """Runs the runner; returns its exit code and what it wrote to stderr."""
+    with OldProgram(*arguments, **variables) as program:
+        return program.status(), program.err
 
 
 FACTS = """
@@ -84,25 +77,37 @@ FACTS = """
 
 @pytest.fixture(scope="module")
 def facts(tmp_path_factory):
+    """The script's folder, what it found, and what a process of its own wrote to stderr."""
     folder = tmp_path_factory.mktemp("script")
     (folder / "facts.py").write_text(textwrap.dedent(FACTS))
     (folder / "neighbour.py").write_text(
         "import tensorflow as tf\nfrom tensorflow import *\nSession\n"
     )
-    done = run("--old-numpy", folder / "facts.py", "7", "--steps=3", "-m", "x")
+    chosen = ("TF_USE_LEGACY_KERAS", "TF_CPP_MIN_LOG_LEVEL")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "estimator.compat", "--old-numpy", folder / "facts.py"),
+            *("7", "--steps=3", "-m", "x"),
+        ],
+        env={name: value for name, value in os.environ.items() if name not in chosen},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert done.returncode == 7, done.stderr
-    return folder, json.loads(done.stdout.splitlines()[-1])
+    return folder, json.loads(done.stdout.splitlines()[-1]), done.stderr
 
 
 def test_arguments_paths_and_the_exit_code_are_the_scripts_own(facts):
-    folder, found = facts
+    folder, found, _ = facts
     assert found["argv"] == [str(folder / "facts.py"), "7", "--steps=3", "-m", "x"]
     assert found["file"] == str(folder / "facts.py")
     assert found["path"] == str(folder)
 
 
 def test_tensorflow_is_version_1_in_the_script_and_in_its_modules(facts):
-    _, found = facts
+    _, found, _ = facts
     assert found["is_v1"]
     assert found["old_dimension"] == 3
     assert found["session"] == 7
@@ -121,6 +126,10 @@ def test_removed_names_of_numpy_and_python_are_supplied_on_demand(facts):
     assert facts[1]["aliases"] == [True, True, True]
 
 
+def test_tensorflows_c_log_is_not_shown(facts):
+    assert facts[2] == ""
+
+
 def test_a_name_that_is_not_provided_is_an_error_with_the_way_out(facts):
     expected = [
         "AttributeError: tf.contrib.slim is not provided by estimator.compat. Install tf-slim, ",
@@ -137,7 +146,7 @@ def test_a_name_that_is_not_provided_is_an_error_with_the_way_out(facts):
         assert found.startswith(start)
 
 
-def test_a_failing_module_of_tensorflow_2_ends_as_in_python(tmp_path):
+def test_a_failing_module_of_tensorflow_2_ends_as_in_python(tmp_path, monkeypatch):
     (tmp_path / "program.py").write_text(
         textwrap.dedent("""
             import tensorflow as tf
@@ -152,22 +161,23 @@ def test_a_failing_module_of_tensorflow_2_ends_as_in_python(tmp_path):
                 fail()
         """)
     )
-    done = run("--no-v1-behavior", "-m", "program", cwd=tmp_path)
-    assert done.returncode == 1
-    lines = done.stderr[done.stderr.index("Traceback") :].splitlines()
+    monkeypatch.chdir(tmp_path)
+    code, errors = run("--no-v1-behavior", "-m", "program")
+    assert code == 1
+    lines = errors[errors.index("Traceback") :].splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[1] == f'  File "{tmp_path / "program.py"}", line 11, in <module>'
     assert lines[-1] == "KeyError: (True, True)"
-    assert "runner.py" not in done.stderr
+    assert "runner.py" not in errors
 
 
 def test_an_error_in_a_module_of_the_script_shows_their_lines_alone(tmp_path):
     (tmp_path / "program.py").write_text("import broken\n")
     (tmp_path / "broken.py").write_text("import old\n")
     (tmp_path / "old.py").write_text("x = 1\nprint 'x'\n")
-    done = run(tmp_path / "program.py")
-    assert done.returncode == 1
-    lines = done.stderr[done.stderr.index("Traceback") :].splitlines()
+    code, errors = run(tmp_path / "program.py")
+    assert code == 1
+    lines = errors[errors.index("Traceback") :].splitlines()
     assert lines[:-1] == [
         "Traceback (most recent call last):",
         f'  File "{tmp_path / "program.py"}", line 1, in <module>',
@@ -177,6 +187,18 @@ def test_an_error_in_a_module_of_the_script_shows_their_lines_alone(tmp_path):
     ]
     message = f"estimator.compat.script.Python2Error: {tmp_path / 'old.py'}:2: this is Python 2 ("
     assert lines[-1].startswith(message)
+
+
+def test_a_directory_is_run_by_its_main_module_and_imports_what_is_in_it(tmp_path):
+    (tmp_path / "program").mkdir()
+    (tmp_path / "program" / "__main__.py").write_text(
+        "import sys, neighbour\nprint(sys.argv, sys.path[0], repr(__package__))\n"
+    )
+    (tmp_path / "program" / "neighbour.py").touch()
+    folder = str(tmp_path / "program")
+    with OldProgram(folder, "--x") as program:
+        assert program.status() == 0, program.err
+        assert program.out == f"{[folder, '--x']} {folder} ''\n"
 
 
 @pytest.mark.parametrize(
@@ -197,22 +219,21 @@ def test_python_2_is_named_with_its_line(tmp_path, source, message):
     path = tmp_path / "program.py"
     path.write_text(source)
     with pytest.raises(script.ScriptError) as caught:
-        script.compile_script(str(path))
+        script.parse(str(path))
     assert message in str(caught.value)
 
 
 def test_another_syntax_error_stays_one(tmp_path):
     (tmp_path / "program.py").write_text("def f(:\n")
     with pytest.raises(SyntaxError):
-        script.compile_script(str(tmp_path / "program.py"))
+        script.parse(str(tmp_path / "program.py"))
 
 
-def test_what_is_not_there_is_said_without_a_traceback(tmp_path):
-    done = run("no_such_script.py", cwd=tmp_path)
-    assert done.returncode == 2
-    assert (
-        done.stderr == f"estimator.compat: There is no script 'no_such_script.py' in {tmp_path}.\n"
-    )
+def test_what_is_not_there_is_said_without_a_traceback(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, errors = run("no_such_script.py")
+    assert code == 2
+    assert errors == f"estimator.compat: There is no script 'no_such_script.py' in {tmp_path}.\n"
     with pytest.raises(script.ScriptError, match="no module 'no_such_module' of Python code"):
         script.find_script("no_such_module", is_module=True)
     with pytest.raises(script.ScriptError, match="no module 'sys' of Python code"):
@@ -248,7 +269,7 @@ def test_a_package_is_run_by_its_main_module(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     path, package = script.find_script("some_program", is_module=True)
     assert (path, package) == (str(tmp_path / "some_program" / "__main__.py"), "some_program")
-    assert script.find_script(str(tmp_path / "some_program"), is_module=False)[0] == path
+    assert script.find_script(str(tmp_path / "some_program"), is_module=False) == (path, "")
 
 
 def test_without_tf_keras_its_names_say_what_to_install(api, monkeypatch):
@@ -282,3 +303,71 @@ def test_installed_packages_import_the_real_tensorflow_unless_listed(tmp_path, m
     assert found["old_package"].tf is found["own_module"].tf is api
     assert found["new_package"].tf is tf
     assert not any(isinstance(finder, ProgramFinder) for finder in sys.meta_path)
+
+
+def test_modules_inside_tensorflow_are_imported_from_their_packages(api):
+    name = "tensorflow.core.example.example_parser_configuration_pb2"
+    assert name not in sys.modules  # Otherwise the package has it already.
+    package, _, last = name.rpartition(".")
+    found = {"__builtins__": V1Imports(api).builtins}
+    exec(f"from {package} import {last}", found)
+    assert found[last] is sys.modules.pop(name)
+    with pytest.raises(ImportError, match="no_such_pb2"):
+        exec(f"from {package} import no_such_pb2", found)
+
+
+def test_functions_that_were_removed_do_what_they_did():
+    def function(a, b=2, *rest, **others):
+        pass
+
+    with old_aliases():
+        spec = inspect.getargspec(function)
+    assert (spec.args, spec.varargs, spec.keywords, spec.defaults) == (
+        ["a", "b"],
+        "rest",
+        "others",
+        (2,),
+    )
+    in1d = {name: value for _, name, value in aliases()}["in1d"]
+    assert in1d([[1, 2], [3, 4]], [2, 3]).tolist() == [False, True, True, False]
+    assert in1d(np.arange(3), 1, invert=True).tolist() == [True, False, True]
+
+
+# --- What TensorFlow logs during its import ------------------------------------------------------
+
+
+IMPORTS = """
+import importlib.abc, importlib.machinery, os, sys
+from estimator.compat.tensorflow_import import import_tensorflow
+
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == "tensorflow":
+            os.write(2, b"logged\\n")
+            {reaction}
+
+sys.meta_path.insert(0, Finder())
+import_tensorflow()
+"""
+MODULE = "return importlib.machinery.ModuleSpec(name, None, is_package=True)"
+
+
+@pytest.mark.parametrize(
+    ("level", "reaction", "shown"),
+    [
+        ("2", MODULE, ""),
+        ("1", MODULE, "logged\n"),
+        ("3", "raise ImportError('broken')", "logged\nTraceback"),
+    ],
+)
+def test_what_is_logged_in_an_import_is_shown_if_it_fails_or_on_demand(level, reaction, shown):
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS.format(reaction=reaction)],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": level},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.stderr.startswith(shown)
+    assert bool(done.stderr) == bool(shown)

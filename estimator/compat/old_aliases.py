@@ -12,12 +12,12 @@ import contextlib
 import inspect
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from estimator._tf.patches import patched
+from estimator._tf.api_modules import supplied
 
 _TYPES = {"bool": bool, "complex": complex, "float": float, "int": int, "long": int}
 _TYPES |= {"object": object, "str": str, "unicode": str}
@@ -32,7 +32,6 @@ _RENAMED = {
     "complex_": "complex128",
     "cumproduct": "cumprod",
     "float_": "float64",
-    "in1d": "isin",
     "infty": "inf",
     "product": "prod",
     "row_stack": "vstack",
@@ -47,6 +46,10 @@ MutableMapping MutableSequence MutableSet Sequence Set Sized ValuesView
 """
 
 
+# What `inspect.getargspec` returned.
+ArgSpec = collections.namedtuple("ArgSpec", "args varargs keywords defaults")
+
+
 @contextlib.contextmanager
 def old_aliases() -> Iterator[None]:
     """Supplies the removed names inside the block; those that exist stay as they are."""
@@ -57,8 +60,7 @@ def old_aliases() -> Iterator[None]:
             for owner, name, value in aliases():
                 # NumPy 2 has `np.bool` and `np.long` again, as its own types, which do, too.
                 if name not in vars(owner):
-                    make = _always(value)
-                    stack.enter_context(patched(owner, name, make, may_be_missing=True))
+                    stack.enter_context(supplied(owner, name, value))
         yield
 
 
@@ -69,11 +71,13 @@ def aliases() -> Iterator[tuple[Any, str, Any]]:
     for name, new in _RENAMED.items():
         yield np, name, -np.inf if name == "NINF" else getattr(np, new, None)
     yield np, "asscalar", lambda array: array.item()
+    yield np, "in1d", _in1d
     for name in _ABSTRACT.split():
         yield collections, name, getattr(collections.abc, name)
     yield time, "clock", time.perf_counter
-    yield inspect, "getargspec", lambda function: inspect.getfullargspec(function)[:4]
+    yield inspect, "getargspec", lambda function: ArgSpec(*inspect.getfullargspec(function)[:4])
 
 
-def _always(value: Any) -> Callable[[Any], Any]:
-    return lambda original: value
+def _in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> np.ndarray:
+    """Returns, for each element of the flattened first array, whether the second has it."""
+    return np.isin(np.ravel(ar1), ar2, assume_unique=assume_unique, invert=invert)
