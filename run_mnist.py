@@ -295,7 +295,9 @@ flags.DEFINE_string("tpu", None, "Name or address of the TPU.")
 flags.DEFINE_string("master", None, "Address of the TensorFlow server to run on.")
 
 flags.register_validator(
-    "learning_rate", lambda rate: rate > 0, "--learning_rate must be greater than 0."
+    "learning_rate",
+    lambda rate: 0 < rate < float("inf"),
+    "--learning_rate must be finite and greater than 0.",
 )
 flags.register_multi_flags_validator(
     ["tpu", "use_tpu", "master"],

@@ -173,7 +173,8 @@ def test_tfrecord_files_train_and_evaluate_the_other_model(runs, tmp_path):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--learning_rate=0"], "--learning_rate must be greater than 0"),
+        (["--learning_rate=0"], "--learning_rate must be finite and greater than 0"),
+        (["--learning_rate=inf"], "--learning_rate must be finite and greater than 0"),
         (["--train_steps=0"], "train_steps"),
         (["--iterations=-1"], "iterations"),
         (["--model=mnist_rnn"], "should be one of <mnist_cnn|mnist_mlp>"),

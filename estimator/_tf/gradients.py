@@ -88,14 +88,21 @@ def mean_gradients(strategy: tf.distribute.Strategy) -> Iterator[None]:
         patch(_ops, "_op_to_colocate_with", _beside_first_copy)
         stack.enter_context(_replicas_apart(strategy))
         stack.enter_context(assignments_in_branches_explained())
-        was_imported = _TF_KERAS in sys.modules
+        stack.enter_context(_refusing_late_import())
         yield
-        if _TF_KERAS in sys.modules and not was_imported:
-            raise ValueError(
-                "`model_fn` or `input_fn` imports tf_keras for the first time, when its optimizers "
-                "can no longer be prepared for graphs and replicas. Import it at the top of the "
-                "program, or set TF_USE_LEGACY_KERAS=1."
-            )
+
+
+@contextlib.contextmanager
+def _refusing_late_import() -> Iterator[None]:
+    """Raises ValueError if tf-keras is imported inside, and was not before."""
+    was_imported = _TF_KERAS in sys.modules
+    yield
+    if _TF_KERAS in sys.modules and not was_imported:
+        raise ValueError(
+            "`model_fn` or `input_fn` imports tf_keras for the first time, when its optimizers "
+            "can no longer be prepared for graphs and replicas. Import it at the top of the "
+            "program, or set TF_USE_LEGACY_KERAS=1."
+        )
 
 
 def _replicas_apart(
