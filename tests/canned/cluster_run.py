@@ -1,6 +1,7 @@
 """What the tasks of a test's cluster run; each result is a line of JSON on stdout.
 
-python cluster_run.py SCENARIO MODEL_DIR
+python cluster_run.py together MODEL_DIR CASE LOOP
+python cluster_run.py partitioned MODEL_DIR
 """
 
 import json
@@ -13,20 +14,19 @@ from estimator.roles.ps_task import serve_parameters
 from tests.canned import model_cases, reference_data
 
 V1 = tf.compat.v1
-# The cases that workers train together, and the sizes of their loops.
-TOGETHER = {"both_2": 1, "dnn_5": 100}
+# The trainings on a ps task, by size of the loop: at which step each stops. A second one resumes.
+PARTITIONED = {1: [30], 100: [30, 60]}
 
 
 def say(**values):
     print(json.dumps(values), flush=True)
 
 
-def together(model_dir):
+def together(model_dir, name, loop):
     """Two workers take the steps of one."""
-    for name, loop in TOGETHER.items():
-        config = {"strategy": "multi_worker_mirrored", "iterations_per_loop": loop}
-        with reference_data.make(name, f"{model_dir}/{name}", **config) as model:
-            model.train(reference_data.input_fn(name), max_steps=model_cases.NUM_STEPS)
+    config = {"strategy": "multi_worker_mirrored", "iterations_per_loop": int(loop)}
+    with reference_data.make(name, model_dir, **config) as model:
+        model.train(reference_data.input_fn(name), max_steps=model_cases.NUM_STEPS)
 
 
 def make_partitioned(model_dir, **config):
@@ -44,9 +44,9 @@ def partitioned(model_dir):
     """Workers train at their own pace; a ps task has the parts of embeddings."""
     if est.RunConfig().task_type == "ps":
         sys.exit(serve_parameters(est.RunConfig()))
-    for loop in (1, 100):
+    for loop, trainings in PARTITIONED.items():
         with make_partitioned(f"{model_dir}/loop{loop}", iterations_per_loop=loop) as model:
-            for steps in (100, 200):  # The second training resumes the first.
+            for steps in trainings:
                 model.train(model_cases.input_fn("two"), hooks=[Placed()], max_steps=steps)
                 result = model.train_result
                 say(case=f"loop {loop}", step=result.global_step, reason=result.reason)
