@@ -17,11 +17,11 @@ from tests.canned.reference_data import (
     write_checkpoint,
 )
 
-# The default run takes as many as show each model, optimizer, column and form once.
+# The default run takes as many as show each model, optimizer, column and form once, with those of
+# DEFAULT_ON_REPLICAS.
 DEFAULT = (
-    *("linear_5", "dnn_head", "both_2", "both_5"),
-    *model_cases.V1_CASES,
-    *("simple_context", "lstm_clipped", "gru", "steps"),
+    *("dnn_head", "both_5", "v1_linear", "v1_dnn", "v1_both"),
+    *("lstm_clipped", "gru", "steps"),
 )
 # A KMeans of 2.15 has no centers in its first checkpoint, and threads decide on the steps of SDCA:
 # tests/canned/test_kmeans.py and test_sdca.py.
@@ -57,7 +57,7 @@ DEFAULT_ON_REPLICAS = (
     ("dnn_5", "central_storage", 100),
     ("linear_5", "central_storage", 1),
     ("v1_dnn", "mirrored", 100),
-    ("simple_context", "central_storage", 100),
+    ("simple_context", "mirrored", 1),
 )
 
 
@@ -86,7 +86,8 @@ def test_two_replicas_take_the_same_steps(name, strategy, loop, tmp_path):
     with make(name, tmp_path, **config) as model:
         model.train(input_fn(name), max_steps=model_cases.NUM_STEPS)
         check_variables(model_cases.read_variables(str(tmp_path), model_cases.NUM_STEPS), after)
-        check_results(name, model)
+        if loop == 1:  # Evaluation and prediction do not depend on it.
+            check_results(name, model)
 
 
 @pytest.mark.parametrize("name", ["both_5", "dnn_dropout"])
