@@ -240,24 +240,65 @@ def test_forward_features_predicts_them_too(tmp_path):
         list(contrib.estimator.forward_features(model, "name").predict(input_fn))
 
 
-def test_heads_are_made_by_functions_and_optimizers_are_clipped():
+def loss_fn(labels, logits):
+    return (labels - logits) ** 2
+
+
+SUM = V1.losses.Reduction.SUM
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "make_head"),
+    [
+        ("binary_classification_head", [[0.3], ["a", "b"], SUM, loss_fn, "n"], est.BinaryClassHead),
+        ("logistic_regression_head", [SUM, "n"], est.LogisticRegressionHead),
+        (
+            "poisson_regression_head",
+            [2, SUM, False, "n"],
+            lambda weights, dim, *rest: est.PoissonRegressionHead(dim, weights, *rest),
+        ),
+        (
+            "regression_head",
+            [2, SUM, loss_fn, tf.exp, "n"],
+            lambda weights, dim, *rest: est.RegressionHead(dim, weights, *rest),
+        ),
+        (
+            "multi_class_head",
+            [["a", "b", "c"], SUM, loss_fn, "n"],
+            lambda *given: est.MultiClassHead(3, *given),
+        ),
+        (
+            "multi_label_head",
+            [[0.3], ["a", "b", "c"], SUM, loss_fn, ["b"], "n"],
+            lambda *given: est.MultiLabelHead(3, *given),
+        ),
+    ],
+)
+def test_functions_make_heads_of_all_arguments(function, given, make_head):
+    first = [3] if "multi" in function else []
+    made = getattr(contrib.estimator, function)(*first, "w", *given)
+    head = make_head("w", *given)
+    assert type(made) is type(head)
+    assert plain(made) == plain(head)
+
+
+def plain(head):
+    """The head's attributes; of those that are functions of its own, the names."""
+    return {
+        name: value.__qualname__ if callable(value) else value for name, value in vars(head).items()
+    }
+
+
+def test_heads_are_joined_and_gradients_are_clipped():
     heads = contrib.estimator
-    made = [
-        heads.binary_classification_head(),
-        heads.logistic_regression_head(),
-        heads.multi_class_head(3, name="a"),
-        heads.multi_label_head(3, name="b"),
-        heads.poisson_regression_head(),
-        heads.regression_head(label_dimension=2),
-    ]
-    assert [head.logits_dimension for head in made] == [1, 1, 3, 3, 1, 2]
-    assert heads.multi_head(made[2:4]).logits_dimension == 6
+    made = [heads.multi_class_head(3, name="a"), heads.multi_label_head(3, name="b")]
+    assert heads.multi_head(made).logits_dimension == 6
     clipped = heads.clip_gradients_by_norm(V1.train.GradientDescentOptimizer(1.0), 5.0)
     found = trained(clipped, lambda w: tf.reduce_sum(w * [0.0, 30.0, 40.0]), num_steps=1)
     np.testing.assert_allclose(found, [1, 2 - 3, 3 - 4], rtol=1e-6)
 
 
-def test_datasets_strategies_and_checkpoints():
+def test_datasets_and_strategies():
     data = contrib.data
     batches = tf.data.Dataset.range(5).apply(data.batch_and_drop_remainder(2))
     assert batches.element_spec.shape == [2]
@@ -265,9 +306,10 @@ def test_datasets_strategies_and_checkpoints():
     padded = padded.apply(data.padded_batch_and_drop_remainder(2, [None]))
     assert padded.element_spec.shape.as_list() == [2, None]
     assert contrib.data.python.ops.batching.map_and_batch is V1.data.experimental.map_and_batch
-    strategy = contrib.distribute.MirroredStrategy(num_gpus=0)
-    assert strategy.num_replicas_in_sync == 1
-    assert contrib.distribute.OneDeviceStrategy("/cpu:0").num_replicas_in_sync == 1
-    w = V1.get_variable("scope/w", [])
-    assert contrib.framework.get_variables("scope") == [w]
-    assert contrib.framework.get_variables_to_restore(exclude=["scope"]) == []
+    with pytest.raises(ValueError, match=r"`num_gpus` \(-1\)"):
+        contrib.distribute.MirroredStrategy(num_gpus=-1)
+    mirrored = contrib.distribute.MirroredStrategy(num_gpus=0)
+    single = contrib.distribute.OneDeviceStrategy("/cpu:0")
+    for strategy in (mirrored, single):
+        (device,) = strategy.extended.worker_devices
+        assert device.lower().endswith("cpu:0")

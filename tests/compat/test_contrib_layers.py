@@ -264,3 +264,18 @@ def test_feature_columns_are_those_that_became_core():
     assert crossed.hash_bucket_size == 20
     assert crossed.keys == (keys, "h")
     assert buckets.boundaries == (0.0,)
+
+
+def test_sparse_columns_become_categorical_ones(tmp_path):
+    layers, columns = contrib.layers, V1.feature_column
+    path = str(tmp_path / "words")
+    (tmp_path / "words").write_text("a\nb\nc\n")
+    by_file = columns.categorical_column_with_vocabulary_file
+    ids = layers.sparse_column_with_integerized_feature("i", 5)
+    assert ids == columns.categorical_column_with_identity("i", 5)
+    with_default = layers.sparse_column_with_vocabulary_file("f", path, 0, 2, 1)
+    assert with_default == by_file("f", path, 2, default_value=1)
+    with_buckets = layers.sparse_column_with_vocabulary_file("f", path, num_oov_buckets=2)
+    assert with_buckets == by_file("f", path, None, num_oov_buckets=2)
+    weighted = layers.weighted_sparse_column(ids, "w")
+    assert weighted == columns.weighted_categorical_column(ids, "w")

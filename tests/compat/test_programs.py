@@ -15,7 +15,6 @@ import tensorflow as tf
 from tests.forked import OldProgram
 from tests.integration.cluster import make_addresses, tf_config
 
-pytestmark = pytest.mark.slow
 PROGRAMS = pathlib.Path(__file__).with_name("programs")
 DIGITS = "input_pipelines/mnist_5k/mnist_5k.npz"
 

@@ -43,9 +43,15 @@ def stack_bidirectional_dynamic_rnn(
     initial_states_bw: Sequence | None = None,
     dtype: Any = None,
     sequence_length: Any = None,
+    parallel_iterations: int | None = None,
+    time_major: bool = False,
     scope: Any = None,
+    swap_memory: bool = False,
 ) -> tuple[tf.Tensor, tuple, tuple]:
-    """Runs layers of cells in both directions, each on the outputs of the one below."""
+    """Runs layers of cells in both directions, each on the outputs of the one below.
+
+    Returns the last layer's outputs, and all layers' last states forwards and backwards.
+    """
     states: tuple[list, list] = ([], [])
     with _V1.variable_scope(scope or "stack_bidirectional_rnn"):
         for i, (forward, backward) in enumerate(zip(cells_fw, cells_bw, strict=True)):
@@ -58,6 +64,9 @@ def stack_bidirectional_dynamic_rnn(
                     initial_states_fw[i] if initial_states_fw else None,
                     initial_states_bw[i] if initial_states_bw else None,
                     dtype,
+                    parallel_iterations,
+                    swap_memory,
+                    time_major,
                 )
             inputs = tf.concat(outputs, 2)
             for kept, end in zip(states, ends, strict=True):
