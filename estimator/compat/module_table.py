@@ -37,7 +37,7 @@ _KEYS = "DEFAULT_SERVING_KEY LOSS_METRIC_KEY AVERAGE_LOSS_METRIC_KEY"
 
 
 def _both(*names: str) -> str:
-    """Names in two forms: that of `tf.compat.v1.estimator`, and with V2 that of tf.estimator."""
+    """Lists names in two forms: of `tf.compat.v1.estimator`, and with V2 of tf.estimator."""
     return " ".join(f"{name} {name}V2={name}" for name in names)
 
 

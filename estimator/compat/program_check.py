@@ -55,7 +55,7 @@ class Finding:
 
 
 def check(path: str) -> list[Finding]:
-    """Returns what becomes of the names that a program uses.
+    """Looks up each name that a program uses.
 
     Args:
       path: a Python file, or a directory of them.
@@ -171,7 +171,7 @@ class _Judge:
         self._old = {f"{o.__name__}.{name}" for o, name, _ in aliases() if name not in vars(o)}
 
     def verdict(self, name: str) -> tuple[str, str] | None:
-        """Returns a verdict and a remark; None for what is no concern of the library."""
+        """Returns a verdict and a remark; None for a name of another package."""
         root, *parts = name.split(".")
         if root not in ("tensorflow", "tensorflow_estimator"):
             is_old = ".".join([root, *parts[:1]]) in self._old

@@ -35,7 +35,7 @@ class Settings:
 
 
 def run(settings: Settings) -> None:
-    """Runs the program to its end; its exceptions are those that it raised.
+    """Runs the program to its end, and exits with 1 if it raises an exception, which is shown.
 
     Raises:
       ScriptError: it is not there, or is Python 2.

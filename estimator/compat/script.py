@@ -37,7 +37,7 @@ class Python2Error(ScriptError, SyntaxError):
     """
 
     def __init__(self, path: str, line: int, reason: str) -> None:
-        """Makes the message of the parts."""
+        """Composes the message from its parts."""
         super().__init__(f"{path}:{line}: {reason}")
         self.line, self.reason = line, reason
 

@@ -88,7 +88,7 @@ class ProgramFinder(importlib.abc.MetaPathFinder):
     """Finds the modules of the program itself, so that they get its builtins."""
 
     def __init__(self, imports: V1Imports, packages: Sequence[str] = ()) -> None:
-        """Installed packages count as parts of the program if they are listed."""
+        """Takes the names of the installed packages that are parts of the program, too."""
         self._builtins = imports.builtins
         self._packages = set(packages)
         paths = sysconfig.get_paths()

@@ -20,14 +20,14 @@ def real_valued_column(
     dtype: Any = tf.float32,
     normalizer: Callable | None = None,
 ) -> Any:
-    """Makes a numeric_column."""
+    """Returns a column of `tf.feature_column.numeric_column`."""
     return _columns.numeric_column(column_name, (dimension,), default_value, dtype, normalizer)
 
 
 def sparse_column_with_hash_bucket(
     column_name: str, hash_bucket_size: int, combiner: str = "sum", dtype: Any = tf.string
 ) -> Any:
-    """Makes a categorical_column_with_hash_bucket."""
+    """Returns a column of `tf.feature_column.categorical_column_with_hash_bucket`."""
     del combiner  # That of the column that is made of it counts.
     return _columns.categorical_column_with_hash_bucket(column_name, hash_bucket_size, dtype)
 
@@ -39,7 +39,7 @@ def sparse_column_with_keys(
     combiner: str = "sum",
     dtype: Any = tf.string,
 ) -> Any:
-    """Makes a categorical_column_with_vocabulary_list."""
+    """Returns a column of `tf.feature_column.categorical_column_with_vocabulary_list`."""
     del combiner
     return _columns.categorical_column_with_vocabulary_list(column_name, keys, dtype, default_value)
 
@@ -53,7 +53,7 @@ def sparse_column_with_vocabulary_file(
     combiner: str = "sum",
     dtype: Any = tf.string,
 ) -> Any:
-    """Makes a categorical_column_with_vocabulary_file."""
+    """Returns a column of `tf.feature_column.categorical_column_with_vocabulary_file`."""
     del combiner
     return _columns.categorical_column_with_vocabulary_file(
         column_name,
@@ -68,7 +68,7 @@ def sparse_column_with_vocabulary_file(
 def sparse_column_with_integerized_feature(
     column_name: str, bucket_size: int, combiner: str = "sum", dtype: Any = tf.int64
 ) -> Any:
-    """Makes a categorical_column_with_identity."""
+    """Returns a column of `tf.feature_column.categorical_column_with_identity`."""
     del combiner, dtype
     return _columns.categorical_column_with_identity(column_name, bucket_size)
 
@@ -76,12 +76,12 @@ def sparse_column_with_integerized_feature(
 def weighted_sparse_column(
     sparse_id_column: Any, weight_column_name: str, dtype: Any = tf.float32
 ) -> Any:
-    """Makes a weighted_categorical_column."""
+    """Returns a column of `tf.feature_column.weighted_categorical_column`."""
     return _columns.weighted_categorical_column(sparse_id_column, weight_column_name, dtype)
 
 
 def one_hot_column(sparse_id_column: Any) -> Any:
-    """Makes an indicator_column."""
+    """Returns a column of `tf.feature_column.indicator_column`."""
     return _columns.indicator_column(sparse_id_column)
 
 
@@ -95,7 +95,7 @@ def embedding_column(
     max_norm: float | None = None,
     trainable: bool = True,
 ) -> Any:
-    """Makes an embedding_column."""
+    """Returns a column of `tf.feature_column.embedding_column`."""
     return _columns.embedding_column(
         sparse_id_column,
         dimension,
@@ -109,7 +109,7 @@ def embedding_column(
 
 
 def crossed_column(columns: Sequence, hash_bucket_size: int, combiner: str = "sum") -> Any:
-    """Makes a crossed_column; of a column with a hash, the feature itself is crossed."""
+    """Returns a column of `tf.feature_column.crossed_column`; hash columns give their features."""
     del combiner
     hashed = type(sparse_column_with_hash_bucket("any", 2))
     keys = [column.key if isinstance(column, hashed) else column for column in columns]
@@ -123,7 +123,7 @@ def input_from_feature_columns(
     trainable: bool = True,
     scope: Any = None,
 ) -> tf.Tensor:
-    """Makes an input_layer."""
+    """Returns the features as one tensor, as `tf.feature_column.input_layer` does."""
     with tf.compat.v1.variable_scope(scope, "input_from_feature_columns"):
         return _columns.input_layer(
             columns_to_tensors, list(feature_columns), weight_collections, trainable

@@ -125,7 +125,7 @@ def convolution2d(
 
 
 def flatten(inputs: tf.Tensor, outputs_collections: Any = None, scope: Any = None) -> tf.Tensor:
-    """Makes all axes but the first into one."""
+    """Flattens all axes but the first."""
     inputs = tf.convert_to_tensor(inputs)
     with _V1.name_scope(scope, "Flatten", [inputs]):
         sizes = inputs.shape.as_list()[1:]
@@ -221,7 +221,7 @@ def one_hot_encoding(
     outputs_collections: Any = None,
     scope: Any = None,
 ) -> tf.Tensor:
-    """Makes class numbers into rows with a single 1."""
+    """Encodes class numbers as one-hot rows."""
     with _V1.name_scope(scope, "OneHotEncoding", [labels]):
         outputs = tf.one_hot(tf.cast(labels, tf.int64), num_classes, on_value, off_value)
         return activate_and_collect(outputs, None, outputs_collections)

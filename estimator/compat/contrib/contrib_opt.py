@@ -103,7 +103,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
 
 
 class LazyAdamOptimizer(_Adam):
-    """Adam that, for a sparse gradient, changes only the moments of the rows that it has."""
+    """Adam that, for a sparse gradient, changes only the rows that it has, and their moments."""
 
     def _apply_sparse(self, grad: Any, var: Any) -> Any:
         return self._apply_to_rows(var, grad.values, grad.indices)
@@ -155,7 +155,7 @@ class MovingAverageOptimizer(_Optimizer):
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
     ) -> Any:
-        """Applies gradients, then updates the averages of the variables that have one."""
+        """Applies gradients, then updates the averages of the variables with a gradient."""
         pairs = list(grads_and_vars)
         variables = [v for gradient, v in pairs if gradient is not None]
         step = self._optimizer.apply_gradients(pairs, global_step, name)

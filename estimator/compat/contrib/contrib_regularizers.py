@@ -31,7 +31,7 @@ def variance_scaling_initializer(
     seed: int | None = None,
     dtype: Any = tf.float32,
 ) -> Any:
-    """Makes an initializer; by default, He's for rectified units."""
+    """Makes an initializer that scales by the number of inputs; by default, He's."""
     kind = "uniform" if uniform else "truncated_normal"
     return _V1.variance_scaling_initializer(factor, mode.lower(), kind, seed, dtype)
 
@@ -49,7 +49,7 @@ def l2_regularizer(scale: float, scope: str | None = None) -> Regularizer:
 def l1_l2_regularizer(
     scale_l1: float = 1.0, scale_l2: float = 1.0, scope: str | None = None
 ) -> Regularizer:
-    """Returns the sum of both."""
+    """Returns the sum of an `l1_regularizer` and an `l2_regularizer`."""
     l1 = _scaled("scale_l1", scale_l1, _l1_norm, "l1_regularizer")
     l2 = _scaled("scale_l2", scale_l2, tf.nn.l2_loss, "l2_regularizer")
     return sum_regularizer([l1, l2], scope or "l1_l2_regularizer")
@@ -88,7 +88,7 @@ def _l1_norm(weights: Any) -> Any:
 
 
 def _scaled(argument: str, scale: Any, norm: Regularizer, scope: str) -> Regularizer:
-    """Returns the function scale * norm(weights); of None if the scale is 0.
+    """Returns the function scale * norm(weights), or one that returns None if the scale is 0.
 
     Raises:
       ValueError: the scale is a number, but no float, or negative.
