@@ -21,6 +21,7 @@ _WORKLOADS = {
     "mirrored": ("mlp", "cnn"),
     "warm": ("mlp", "cnn"),
     "start": ("mlp", "cnn"),
+    "large_start": ("small_bert", "bert"),
     "memory": ("cnn",),
     "multi_worker": ("mlp",),
     "parameter_server": ("mlp",),
@@ -34,7 +35,14 @@ _MODELS = tuple(dict.fromkeys(model for models in _WORKLOADS.values() for model 
 _NUM_PROCESSES = {"loop": 3, "mirrored": 3, "multi_worker": 2, "parameter_server": 2}
 # A round of these starts processes, or takes long, so that there are fewer of them: all benchmarks
 # take 20 minutes together.
-_NUM_ROUNDS = {"start": 7, "memory": 3, "launch": 4, "multi_worker": 6, "parameter_server": 6}
+_NUM_ROUNDS = {
+    "start": 7,
+    "large_start": 3,
+    "memory": 3,
+    "launch": 4,
+    "multi_worker": 6,
+    "parameter_server": 6,
+}
 _NUM_ROUNDS |= {"wide_deep": 6, "examples": 4}
 _MOST_ROUNDS = 12
 _NUM_QUICK_ROUNDS = 3
