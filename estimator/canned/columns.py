@@ -21,10 +21,10 @@ def checked_columns(
     keeps_slashes: bool = False,
     sequences: bool = False,
 ) -> list[Any]:
-    """Returns the columns by name; raises an error unless a model can use them.
+    """Returns the columns in the order of their names; raises an error unless a model can use them.
 
     Args:
-      argument: what the model calls them.
+      argument: the name of the argument, for errors.
       columns: the columns.
       only_dense: whether they must give numbers; a linear model also takes categories.
       keeps_slashes: see `build_dense_input`.
@@ -94,12 +94,12 @@ def build_dense_input(
     partitioner: Any = None,
     scope: str = "input_from_feature_columns/input_layer",
 ) -> tf.Tensor:
-    """Returns the values of dense columns, side by side: [batch size, number of values].
+    """Returns the concatenated values of dense columns: [batch size, number of values].
 
     Args:
       columns: the columns.
       features: a dict of the features.
-      keeps_slashes: whether a slash in a column's name is also one in those of its variables.
+      keeps_slashes: whether the names of variables keep the slashes in the names of columns.
       partitioner: of the columns' variables; None for that of the current variable scope.
       scope: the variable scope.
     """
@@ -150,9 +150,9 @@ def build_linear_logits(
 
 
 def build_linear_values(columns: Sequence[Any], features: Any) -> list[Any]:
-    """Returns what a linear model weighs: dense values, or (ids, weights or None) of categories.
+    """Returns the inputs of a linear model: dense values, or (ids, weights or None) of categories.
 
-    An embedding is that of `build_linear_logits` in the same variable scope.
+    Embeddings are those that `build_linear_logits` made in the same variable scope.
     """
     column_input = _input_of(columns, features)
     with V1.variable_scope("linear_model", reuse=V1.AUTO_REUSE):

@@ -253,7 +253,7 @@ class _ToleranceHook(SessionRunHook):
         return SessionRunArgs(self._loss)
 
     def after_run(self, run_context: SessionRunContext, run_values: Any) -> None:
-        """Compares it with that of the last call."""
+        """Compares it with that of the previous call, and may ask to stop."""
         loss, before = run_values.results, self._before
         if before is not None and abs(loss - before) / (1 + abs(before)) < self._tolerance:
             run_context.request_stop()

@@ -42,7 +42,7 @@ class Form:
       dnn_rate: the learning rate of a deep model's optimizer that is given by name.
       keeps_slashes: see `build_dense_input`.
       partitions: whether variables are partitioned over ps tasks.
-      partitioner: how those of columns are partitioned; None for the default.
+      partitioner: how the variables of columns are partitioned; None for the default.
       scopes_slots: whether an optimizer's slots are made in the variable scope of its part, from
         which their names in checkpoints derive.
     """
@@ -55,7 +55,7 @@ class Form:
     scopes_slots: bool = False
 
     def partitioners(self, config: Any) -> tuple[Any, Any]:
-        """Returns those of layers and of columns; None for both under a strategy, as in 2.15."""
+        """Returns the partitioners of layers and of columns: None under a strategy, as in 2.15."""
         if not self.partitions or tf.distribute.has_strategy():
             return None, None
         num_partitions = max(1, config.num_ps_replicas)
@@ -73,8 +73,8 @@ class Part:
       build_logits: takes (features, number of logits, whether it trains, partitioner of columns);
         returns the logits and the ops that update statistics.
       optimizer: a name, or a class or function that returns an optimizer.
-      argument: what the model calls the optimizer.
-      learning_rate: that of an optimizer that is given by name.
+      argument: the name of the optimizer's argument, for errors.
+      learning_rate: the learning rate of an optimizer that is given by name.
       form: the form of the model.
     """
 
@@ -141,7 +141,7 @@ def _build_steps(parts: Sequence[Part]) -> Callable[[tf.Tensor], tf.Operation]:
 
 @contextlib.contextmanager
 def _slots_scope(name: str) -> Iterator[None]:
-    """Inside, an optimizer names its variables as if the head were in the part's scope."""
+    """Has an optimizer name its variables as if the head were in the part's scope."""
     in_part = V1.variable_scope(name, reuse=V1.AUTO_REUSE, auxiliary_name_scope=False)
     with in_part, V1.name_scope(f"{name}/{V1.get_default_graph().get_name_scope()}/"):
         yield
@@ -171,7 +171,7 @@ def _is_optimizer(value: Any) -> bool:
 
 
 def checked_optimizer(argument: str, optimizer: Any) -> str | Callable[[], Any]:
-    """Returns the name, or what returns the optimizer in each graph; raises an error for others."""
+    """Returns the name, or a function that returns the optimizer in each graph."""
     if isinstance(optimizer, str):
         check_choice(argument, optimizer, NAMED)
         return optimizer

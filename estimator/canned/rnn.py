@@ -167,7 +167,7 @@ def _checked_recurrent(units: Any, cell_type: Any, rnn_cell_fn: Any) -> Callable
 
 
 def _make_logits_fn(columns: list[Any], context: list[Any], recurrent: Callable) -> Callable:
-    """Returns a function that builds logits, and the mask of the steps that are no padding."""
+    """Returns a function that builds logits, and the mask of the steps that are not padding."""
 
     def build(features: Any, head: Head, is_training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         inputs, lengths = build_sequence_input(columns, features)

@@ -52,8 +52,8 @@ class LinearSDCA:
           example_id_column: the feature with the id of each example, a string: [batch size].
           num_loss_partitions: the number of train steps that run concurrently, i.e. of workers;
             with more, convergence is slower. Training here has one worker.
-          num_table_shards: the number of hash tables that the memory of examples is divided into;
-            None for one.
+          num_table_shards: the number of hash tables that store the state of examples; None for
+            one.
           symmetric_l1_regularization: the weight of the L1 norm of the weights.
           symmetric_l2_regularization: the weight of their L2 norm; best above 1.
           adaptive: whether examples with a large error are used more often.
@@ -200,7 +200,7 @@ class LinearSDCA:
 
 
 class _Memory:
-    """What SDCA remembers of examples: tables with the names of 2.15 in checkpoints."""
+    """The state of each example, in tables that have 2.15's names in checkpoints."""
 
     def __init__(self, num_shards: int) -> None:
         with tf.init_scope():  # Outside of a loop's body.
@@ -226,7 +226,7 @@ class _Memory:
         return tf.dynamic_stitch(places, found)
 
     def insert(self, keys: tf.Tensor, states: tf.Tensor) -> list[tf.Operation]:
-        """Returns ops that remember new states."""
+        """Returns ops that store new states."""
         parts = zip(
             self._shards,
             self._split_by_shard(keys, keys),

@@ -57,5 +57,5 @@ def _names(ids: tf.Tensor, vocabulary: Sequence[str] | None) -> tf.Tensor:
 
 
 def _for_each(values: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Repeats one value a class for each example: [batch size, classes]."""
+    """Repeats the values of all classes for each example: [batch size, classes]."""
     return tf.tile(values[tf.newaxis], [tf.shape(logits)[0], 1])

@@ -18,9 +18,9 @@ DEFAULT_OUTPUT = V1.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
 
 class Head(abc.ABC):
-    """What is on top of a model: knows the loss of logits, and how to report on them.
+    """The top of a model: turns logits into a loss, predictions and metrics.
 
-    Subclass it for a head of your own: `create_estimator_spec` calls the other methods. Logits have
+    Subclass it to define another head: `create_estimator_spec` calls the other methods. Logits have
     shape [D0, ..., DN, logits_dimension], usually [batch size, logits_dimension].
     """
 

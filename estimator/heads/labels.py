@@ -15,7 +15,7 @@ _NAME_CLASSES = (
 
 
 def build_required(values: tf.Tensor, is_right: tf.Tensor, rule: str) -> tf.Tensor:
-    """Returns `values`, which raise an error when they are computed if one is not right.
+    """Returns `values`; computing them raises an error if one of them is wrong.
 
     Args:
       values: a tensor.
@@ -44,7 +44,7 @@ def build_required(values: tf.Tensor, is_right: tf.Tensor, rule: str) -> tf.Tens
 
 
 def check_label_vocabulary(vocabulary: Any, num_classes: int) -> None:
-    """Raises an error unless it is None or a list of as many different strings."""
+    """Raises an error unless it is None or a list of `num_classes` different strings."""
     if vocabulary is None:
         return
     is_list = isinstance(vocabulary, list | tuple)
@@ -93,7 +93,7 @@ def build_class_ids(
 
 
 def build_ids_of_words(words: tf.Tensor, vocabulary: Sequence[str], title: str) -> tf.Tensor:
-    """Returns each word's position in the vocabulary; computing it raises an error without one."""
+    """Returns the words' places in the vocabulary; computing them fails for an unknown word."""
     if words.dtype != tf.string:
         raise WrongTypeError(
             f"{title}: labels are {words.dtype.name}; with a `label_vocabulary` they must be "

@@ -1,4 +1,4 @@
-"""A head that is on top of each step of a sequence."""
+"""A head that is applied to each step of a sequence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOT_DENSE = tf.SparseTensor | tf.RaggedTensor
 
 
 class SequenceHead(Head):
-    """Gives another head each step of each sequence as an example of its own.
+    """Applies another head to each step of each sequence, as if the step were an example.
 
     Logits have shape [batch size, time, logits_dimension]. Steps that are padding do not count in
     the loss and in metrics. Predictions have the shape of sequences. A `loss_fn` gets the labels

@@ -36,7 +36,7 @@ _REDUCTIONS = {
 
 
 class SingleHead(Head):
-    """A head with one kind of labels; a subclass says what is particular to them."""
+    """A head with one kind of labels, which a subclass defines."""
 
     _loss_dimension = 1  # The size of the last dimension of examples' losses.
 
@@ -154,7 +154,7 @@ class SingleHead(Head):
                 metric.update_state(tf.add_n(regularization_losses))
         return eval_metrics
 
-    # --- What a subclass says ---------------------------------------------------------------------
+    # --- Defined by subclasses --------------------------------------------------------------------
 
     @abc.abstractmethod
     def _build_labels(self, labels: Any, logits: tf.Tensor) -> tf.Tensor:
@@ -176,7 +176,7 @@ class SingleHead(Head):
 
     @property
     def _title(self) -> str:
-        """The head in errors."""
+        """How errors name the head."""
         return type(self).__name__ + (f" {self._name!r}" if self._name else "")
 
     def _rows(self) -> list[MetricRow]:

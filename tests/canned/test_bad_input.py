@@ -257,7 +257,7 @@ def logits_of(model, ids):
 
 
 @pytest.mark.parametrize("name", WITH_IDS)
-def test_an_id_that_is_no_row_of_a_variable_is_told_with_its_column(name):
+def test_an_id_outside_of_a_variable_is_an_error_that_names_its_column(name):
     message = r"feature `id`, which the column `id.*` needs, must be below its `num_buckets` \(6\)"
     with pytest.raises(tf.errors.InvalidArgumentError, match=rf"(?s){message}.*\[9\]"):
         logits_of(WITH_IDS[name](), [[1], [9]])

@@ -1,4 +1,4 @@
-"""Ready-made models beside the reference: baselines, optimizers of the user's own, export."""
+"""Ready-made models beside the reference: baselines, user-defined optimizers, export."""
 
 import inspect
 
