@@ -23,6 +23,7 @@ _WORKLOADS = {
     "start": ("mlp", "cnn"),
     "large_start": ("small_bert", "bert"),
     "memory": ("cnn",),
+    "saves": ("cnn", "dense", "embedding"),
     "multi_worker": ("mlp",),
     "parameter_server": ("mlp",),
     "launch": ("mlp",),

@@ -98,6 +98,7 @@ from estimator._tf.random import (
     swap_seed_counter,
 )
 from estimator._tf.session import (
+    FeedingSession,
     InterruptibleSession,
     make_callable,
     open_session,

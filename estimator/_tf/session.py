@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2 as _config_pb2
+from tensorflow.python.client import session as _session
 
 
 def make_callable(
@@ -46,6 +47,45 @@ def make_callable(
         return [None if place is None else results[place] for place in places]
 
     return call
+
+
+class FeedingSession(_session.SessionInterface):
+    """A session in whose calls some tensors have given values.
+
+    `Saver.save` accepts only a SessionInterface, and has no argument for feeds. 2.16 to 2.21.
+    """
+
+    def __init__(
+        self,
+        session: tf.compat.v1.Session,
+        feeds: dict[str, Any],
+        options: tf.compat.v1.RunOptions | None = None,
+    ) -> None:
+        """Keeps its arguments.
+
+        Args:
+          session: runs the calls.
+          feeds: what to feed in each call, by the names of tensors.
+          options: the options of each call.
+        """
+        self._of, self._feeds, self._options = session, feeds, options
+
+    @property
+    def graph(self) -> tf.Graph:
+        """The session's graph."""
+        return self._of.graph
+
+    @property
+    def sess_str(self) -> str:
+        """The session's target."""
+        return self._of.sess_str
+
+    def run(
+        self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
+    ) -> Any:
+        """Runs `fetches` with both feeds."""
+        feeds = {**self._feeds, **(feed_dict or {})}
+        return self._of.run(fetches, feeds, options or self._options, run_metadata)
 
 
 class InterruptibleSession(tf.compat.v1.Session):

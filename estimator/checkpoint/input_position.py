@@ -13,18 +13,22 @@ chief may not have completed the newest checkpoint.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.checkpoint.background import IN_THIS_THREAD
 from estimator.checkpoint.files import restore_error
+from estimator.checkpoint.saver_ops import last_save_op
 from estimator.cluster.collectives import ONE_WORKER, Workers
 from estimator.console import no_internal_deprecations
+from estimator.rewrite.graph_walk import ops_of_type
 
 _FOLDER = "input-position"
 _NAME = "input-position"
@@ -61,6 +65,46 @@ class ReplicaCopies:
         return True
 
 
+class PositionCopy:
+    """Copies what a saver of iterators saves inside the session, to be written later.
+
+    The state of an iterator is a variant, which a session call cannot return. What it holds is not
+    copied: the iterator replaces its elements, and does not change them.
+    """
+
+    def __init__(self, saver: tf.compat.v1.train.Saver) -> None:
+        """Adds the ops to the default graph."""
+        graph = tf.compat.v1.get_default_graph()
+        (save,) = ops_of_type(last_save_op(graph, saver), "SaveV2")
+        tensors = list(save.inputs[3:])
+        device = tf.DeviceSpec.from_string(tensors[0].device)
+        place = {
+            "dtypes": [tensor.dtype for tensor in tensors],
+            "shared_name": f"{_GRAPH_NAME}_copy",
+        }
+        with (
+            tf.name_scope(f"{_GRAPH_NAME}_copy"),
+            tf.device(device.replace(device_type="CPU", device_index=0).to_string()),
+        ):
+            with tf.control_dependencies([tf.raw_ops.StageClear(**place)]):
+                self._copy = tf.raw_ops.Stage(values=tensors, shared_name=place["shared_name"])
+            self._write = tf.raw_ops.SaveV2(
+                prefix=save.inputs[0],
+                tensor_names=save.inputs[1],
+                shape_and_slices=save.inputs[2],
+                tensors=tf.raw_ops.Unstage(**place),
+            )
+        self._path = saver.saver_def.filename_tensor_name
+
+    def copy(self, session: tf.compat.v1.Session) -> None:
+        """Copies the present values, in place of earlier ones."""
+        session.run(self._copy)
+
+    def write(self, session: tf.compat.v1.Session, path: str) -> None:
+        """Writes the last copy, in any thread; each copy can be written once."""
+        session.run(self._write, {self._path: path}, IN_THIS_THREAD)
+
+
 class InputPosition:
     """Saves and restores the iterators' positions and the replicas' own copies."""
 
@@ -70,6 +114,8 @@ class InputPosition:
         initializer: tf.Operation,
         workers: Workers,
         copies: ReplicaCopies | None = None,
+        *,
+        is_copied: bool = False,
     ) -> None:
         """Wraps the savers that `build_input_position` made, and the iterator's initializer.
 
@@ -78,12 +124,15 @@ class InputPosition:
           initializer: starts the iterators at their beginning.
           workers: the workers that train together.
           copies: the variables that each replica updates alone; None if there are none.
+          is_copied: whether `copy` and `write_copy` are used in place of `save`.
         """
         self._copies = copies
         self._workers = workers
         self._num_kept = min(workers.count, 2)
         self._saver: tf.compat.v1.train.Saver | None = saver
         self._initializer = initializer
+        self._whole_saver = saver if copies is None else copies.with_input
+        self._copy = PositionCopy(self._whole_saver) if is_copied else None
 
     @property
     def has_copies(self) -> bool:
@@ -94,16 +143,44 @@ class InputPosition:
         """Saves the position at `step`; if the pipeline cannot be saved, warns and stops trying."""
         if self._saver is None:
             return
-        folder = os.path.join(model_dir, _FOLDER)
-        tf.io.gfile.makedirs(folder)
-        try:
-            (self._saver if self._copies is None else self._copies.with_input).save(
+        path = self._make_path(model_dir)
+        with self._warning_of_failure():
+            self._whole_saver.save(
                 session,
-                os.path.join(folder, _NAME + _whose(self._workers)),
+                path,
                 global_step=step,
                 write_meta_graph=False,
                 write_state=False,
             )
+
+    def copy(self, session: tf.compat.v1.Session) -> bool:
+        """Copies the position, for `write_copy`; returns False if it must be saved at once."""
+        if self._copy is None:
+            return False
+        if self._saver is not None:
+            with self._warning_of_failure():
+                self._copy.copy(session)
+        return True
+
+    def write_copy(self, session: tf.compat.v1.Session, model_dir: str, step: int) -> None:
+        """Does what `save` would have done when `copy` was called; another thread may call it."""
+        if self._saver is None or self._copy is None:
+            return
+        path = f"{self._make_path(model_dir)}-{step}"
+        with self._warning_of_failure():
+            self._copy.write(session, path)
+
+    def _make_path(self, model_dir: str) -> str:
+        """Returns the path of a position, without its step; makes the folder."""
+        folder = os.path.join(model_dir, _FOLDER)
+        tf.io.gfile.makedirs(folder)
+        return os.path.join(folder, _NAME + _whose(self._workers))
+
+    @contextlib.contextmanager
+    def _warning_of_failure(self) -> Iterator[None]:
+        """Warns if a position cannot be saved inside the block, and ends all attempts."""
+        try:
+            yield
         except tf.errors.OpError as error:
             self._saver = None
             _log.warning(
@@ -213,6 +290,8 @@ def build_input_position(
     initializer: tf.Operation,
     workers: Workers = ONE_WORKER,
     variables: Iterable[tf.Variable] = (),
+    *,
+    is_copied: bool = False,
 ) -> InputPosition:
     """Adds the ops that save and restore the iterators' positions to the default graph.
 
@@ -222,6 +301,7 @@ def build_input_position(
       workers: the workers that train together, each with its own input.
       variables: the model's variables; the copies of those that each replica updates alone are
         saved.
+      is_copied: whether positions are copied first and written in another thread.
     """
     with no_internal_deprecations():
         saveables = [
@@ -231,7 +311,7 @@ def build_input_position(
     saver = tf.compat.v1.train.Saver(saveables, max_to_keep=1, name=_GRAPH_NAME)
     copies = _copies(variables, workers)
     own = ReplicaCopies(copies, saveables) if copies else None
-    return InputPosition(saver, initializer, workers, own)
+    return InputPosition(saver, initializer, workers, own, is_copied=is_copied)
 
 
 def _copies(variables: Iterable[tf.Variable], workers: Workers) -> dict[str, tf.Variable]:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from estimator.rewrite.graph_walk import ops_of_type
 
 # The name in a checkpoint, and the slice of a partitioned variable or b"".
 Key = tuple[bytes, bytes]
+
+
+def has_stock_methods(saver: Any) -> bool:
+    """Returns whether a saver saves and exports its graph as `tf.compat.v1.train.Saver` does."""
+    if not isinstance(saver, tf.compat.v1.train.Saver):
+        return False
+    methods = [type(saver).save, type(saver).export_meta_graph]
+    return all(m.__module__.startswith(("tensorflow.", "estimator.")) for m in methods)
 
 
 def last_save_op(graph: tf.Graph, saver: tf.compat.v1.train.Saver) -> tf.Operation:
@@ -28,6 +38,12 @@ def saved_names(graph: tf.Graph, saver: tf.compat.v1.train.Saver) -> set[str]:
 def restored_names(graph: tf.Graph, saver: tf.compat.v1.train.Saver) -> set[str]:
     """Returns the names that the saver restores."""
     return _names(ops_of_type(last_restore_op(graph, saver), "RestoreV2"))
+
+
+def saved_tensors(graph: tf.Graph, saver: tf.compat.v1.train.Saver) -> list[tf.Tensor]:
+    """Returns the tensors that the saver writes, in the order of `keys_of` its SaveV2 ops."""
+    ops = ops_of_type(last_save_op(graph, saver), "SaveV2")
+    return [tensor for op in ops for tensor in op.inputs[3:]]
 
 
 def keys_of(op: tf.Operation) -> list[Key]:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
+from estimator.checkpoint.background import BackgroundCall, PendingSave, copied_session
 from estimator.checkpoint.input_position import InputPosition
+from estimator.checkpoint.meta_graph import MetaGraph, write_file
+from estimator.checkpoint.saver_ops import has_stock_methods
 from estimator.console import no_internal_deprecations, note
 from estimator.rewrite.collections import only_top_of_graph
+
+_log = logging.getLogger("estimator")
 
 
 class LastSaveListener(tf.compat.v1.train.CheckpointSaverListener):
@@ -27,7 +34,12 @@ class LastSaveListener(tf.compat.v1.train.CheckpointSaverListener):
 
 
 class CheckpointWriter:
-    """Saves a session's variables as `model.ckpt-N`, each step at most once."""
+    """Saves a session's variables as `model.ckpt-N`, each step at most once.
+
+    With `is_async`, `save` copies the values to memory, and a thread writes them. At most one
+    checkpoint is being written. It is complete, and the listeners' `after_save` is called in the
+    thread of training, when `finish` is: by the next `save`, by `end`, or before.
+    """
 
     def __init__(
         self,
@@ -38,6 +50,7 @@ class CheckpointWriter:
         listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener] = (),
         save_graph_def: bool = True,
         save_on: Callable[[tf.compat.v1.Session], bool] = lambda session: True,
+        is_async: bool = False,
     ) -> None:
         """Makes the writer; writes nothing.
 
@@ -47,7 +60,10 @@ class CheckpointWriter:
           position: the input's position; None if it is not saved.
           listeners: called before and after each save; their `begin` has been called elsewhere.
           save_graph_def: whether to write a `.meta` file too.
-          save_on: called after the position is saved; returns whether this worker saves the rest.
+          save_on: called after the position is saved or copied; returns whether this worker saves
+            the rest.
+          is_async: whether saves during training are written in a thread; the first and the last
+            are not.
         """
         self._model_dir = model_dir
         self._saver = saver
@@ -55,6 +71,9 @@ class CheckpointWriter:
         self._listeners = listeners
         self._save_graph_def = save_graph_def
         self._save_on = save_on
+        self._is_async = is_async
+        self._meta_graph = MetaGraph(saver) if save_graph_def and has_stock_methods(saver) else None
+        self._pending: PendingSave | None = None
         self._last_step: int | None = None
 
     def resume_from(self, step: int, restored: str | None, paths: Sequence[str]) -> None:
@@ -89,12 +108,18 @@ class CheckpointWriter:
         return [path for path in paths if files.is_inside(self._model_dir, path)]
 
     def save(self, session: tf.compat.v1.Session, step: int) -> bool:
-        """Saves, unless this step has been saved already.
+        """Saves, unless this step has been saved already; first waits for the save before it.
 
         Returns:
           Whether a listener asks to stop training.
+
+        Raises:
+          Exception: this save failed, or the save before it, which was written in a thread.
         """
-        return step != self._last_step and self._save(session, step, self._position)
+        if step == self._last_step:
+            return False
+        is_asked_to_stop = self.finish(session)
+        return self._save(session, step, self._position, self._is_async) or is_asked_to_stop
 
     def save_start(self, session: tf.compat.v1.Session, step: int) -> None:
         """Saves the initial state before the first step, when nobody can ask to stop yet.
@@ -106,33 +131,95 @@ class CheckpointWriter:
         self._last_step = None
 
     def _save(
-        self, session: tf.compat.v1.Session, step: int, position: InputPosition | None
+        self,
+        session: tf.compat.v1.Session,
+        step: int,
+        position: InputPosition | None,
+        is_async: bool = False,
     ) -> bool:
         for listener in self._listeners:
             listener.before_save(session, step)
-        if position is not None:
+        is_copied = is_async and position is not None and position.copy(session)
+        if position is not None and not is_copied:
             # Saves the position first, so that no checkpoint lacks its position.
             position.save(session, self._model_dir, step)
+        before = self._last_step
         if not self._save_on(session):
-            self._note_saved(step)
+            self._remove_old_positions(before, step)
+            self._last_step = step
             return False
-        with no_internal_deprecations(), only_top_of_graph(session.graph):
-            self._saver.save(
-                session,
-                os.path.join(self._model_dir, files.PREFIX),
-                global_step=step,
-                write_meta_graph=self._save_graph_def,
-            )
-        self._note_saved(step)
+        meta = None if self._meta_graph is None else self._meta_graph.content(session.graph)
+        source = copied_session(session, self._saver) if is_async else session
+
+        def write() -> None:
+            if position is not None and is_copied:
+                position.write_copy(session, self._model_dir, step)
+            self._write(source, step, meta)
+            self._remove_old_positions(before, step)
+
+        if is_async:
+            self._pending = PendingSave(step, BackgroundCall(write))
+        else:
+            write()
+        self._last_step = step
+        return False if is_async else self._tell_saved(session, step)
+
+    def _write(self, source: Any, step: int, meta: bytes | None) -> None:
+        """Writes a checkpoint from a session; may be called in any thread if values are fed."""
+        path = os.path.join(self._model_dir, files.PREFIX)
+        is_meta_left = self._save_graph_def and meta is None
+        whole_graph = only_top_of_graph if is_meta_left else contextlib.nullcontext
+        with no_internal_deprecations(), source.graph.as_default(), whole_graph(source.graph):
+            self._saver.save(source, path, global_step=step, write_meta_graph=is_meta_left)
+        if meta is not None:
+            write_file(f"{path}-{step}.meta", meta)
+
+    def _tell_saved(self, session: tf.compat.v1.Session, step: int) -> bool:
+        """Calls the listeners' `after_save`; returns whether any asks to stop training."""
         note("Saved the checkpoint of step %d in %s", step, self._model_dir)
         # Every listener is called, even after one has asked to stop.
         requests = [listener.after_save(session, step) for listener in self._listeners]
         return any(requests)
 
-    def _note_saved(self, step: int) -> None:
+    @property
+    def is_finished(self) -> bool:
+        """Whether a checkpoint that a thread has written waits for `finish`."""
+        return self._pending is not None and self._pending.call.is_done
+
+    def finish(self, session: tf.compat.v1.Session) -> bool:
+        """Waits for the checkpoint that is being written, if any, and tells the listeners.
+
+        Returns:
+          Whether a listener asks to stop training.
+
+        Raises:
+          Exception: the checkpoint could not be written.
+        """
+        if self._pending is None:
+            return False
+        pending, error = self._pending, self._pending.call.error()
+        self._pending = None
+        if error is not None:
+            self._last_step = None
+            _log_failure(pending.step, error)
+            raise error
+        return self._tell_saved(session, pending.step)
+
+    @contextlib.contextmanager
+    def finishing(self) -> Iterator[None]:
+        """Waits at the end of the block for a checkpoint that an error has left unfinished.
+
+        If it could not be written, that is logged: the error that ends the block is raised.
+        """
+        try:
+            yield
+        finally:
+            if self._pending is not None and (error := self._pending.call.error()) is not None:
+                _log_failure(self._pending.step, error)
+
+    def _remove_old_positions(self, before: int | None, step: int) -> None:
         if self._position is not None:
-            self._position.keep_only(self._model_dir, self._last_step, step)
-        self._last_step = step
+            self._position.keep_only(self._model_dir, before, step)
 
     def note_change(self) -> None:
         """Records that the state has changed since the last save, although the step has not."""
@@ -140,19 +227,36 @@ class CheckpointWriter:
 
     def forget_position(self) -> None:
         """Removes the position of an input that has ended: the next run starts at the beginning."""
+        if self._pending is not None:
+            self._pending.call.error()  # Waits, as it writes a position; `finish` raises the error.
         if self._position is not None:
             self._position.remove(self._model_dir)
         self._position = None
 
     def end(self, session: tf.compat.v1.Session, step: int, is_saved: bool = True) -> None:
-        """Saves the last step, if it `is_saved`, and calls the listeners' `end`."""
+        """Saves the last step, if it `is_saved`, and calls the listeners' `end`.
+
+        Raises:
+          Exception: a checkpoint could not be written. Even if that is the one before, the last
+            step is saved.
+        """
+        try:
+            self.finish(session)
+        finally:
+            self._end(session, step, is_saved)
+
+    def _end(self, session: tf.compat.v1.Session, step: int, is_saved: bool) -> None:
         for listener in self._listeners:
             if isinstance(listener, LastSaveListener):
                 listener.before_last_save()
-        if is_saved:
-            self.save(session, step)
+        if is_saved and step != self._last_step:
+            self._save(session, step, self._position)
         for listener in self._listeners:
             listener.end(session, step)
+
+
+def _log_failure(step: int, error: BaseException) -> None:
+    _log.error("The checkpoint of step %d could not be written: %s", step, error)
 
 
 class _PortableSaver(tf.compat.v1.train.Saver):

@@ -24,11 +24,7 @@ from estimator.config.cluster import CHIEF, MASTER, Cluster, read_cluster
 from estimator.config.device_filters import default_session_config
 from estimator.config.frozen import FrozenFields, check_fields, short_repr, write_fields
 from estimator.config.loop_length import checked_loop_length
-from estimator.config.strategy_names import (
-    STRATEGY_TYPES,
-    check_is_for_graphs,
-    check_strategy_name,
-)
+from estimator.config.strategy_names import check_strategies
 from estimator.spec import ModeKeys
 
 DEFAULT_SAVE_CHECKPOINTS_SECS: Final = 600
@@ -39,6 +35,7 @@ PROTOCOLS: Final = ("grpc", "grpc+verbs")
 
 # 0 and None mean never; for `keep_checkpoint_max` they mean that none is ever deleted.
 _STEPS = ("save_summary_steps", "save_checkpoints_steps", "log_step_count_steps")
+_BOOLS = ("resume_input", "checkpoint_save_graph_def", "jit_compile", "smoke", "async_checkpoints")
 _NEVER_IF_ZERO = (*_STEPS, "save_checkpoints_secs", "keep_checkpoint_max")
 
 # The default of the two checkpoint intervals, for which None (never) differs from unset.
@@ -105,6 +102,9 @@ class RunConfig(FrozenFields):
       smoke: runs at most 2 steps of every method, and writes to a temporary directory instead of
         `model_dir` (or `export_dir_base`), which is deleted with the Estimator.
       cluster: the cluster, and this process's task in it, from TF_CONFIG.
+      async_checkpoints: whether checkpoints are copied in memory and written by a thread while
+        training goes on. `after_save` of listeners, and with it an evaluation, comes when the
+        checkpoint is whole: at the end of a later loop. Not available with ps tasks.
 
     Raises:
       TypeError, ValueError: a field is wrong, or two fields exclude each other.
@@ -142,6 +142,7 @@ class RunConfig(FrozenFields):
     ps_placement: str = "round_robin"
     communication_options: tf.distribute.experimental.CommunicationOptions | None = None
     peer_timeout_secs: float = 60
+    async_checkpoints: bool = False
 
     def __post_init__(self) -> None:
         """Normalizes the fields, then checks them."""
@@ -310,7 +311,7 @@ class RunConfig(FrozenFields):
             )
         self._check_numbers()
         self._check_checkpoints()
-        self._check_strategy()
+        check_strategies(self)
         check_type("session_config", self.session_config, tf.compat.v1.ConfigProto, "a ConfigProto")
         self._check_device_fn()
         check_type("protocol", self.protocol, str, 'a name such as "grpc"')
@@ -327,7 +328,7 @@ class RunConfig(FrozenFields):
         check_choice("nan_policy", self.nan_policy, NAN_POLICIES)
         write_fields(self, profile_steps=checked_window("profile_steps", self.profile_steps))
         self._check_compute_dtype()
-        for name in ("resume_input", "checkpoint_save_graph_def", "jit_compile", "smoke"):
+        for name in _BOOLS:
             check_bool(name, getattr(self, name))
 
     def _check_numbers(self) -> None:
@@ -368,37 +369,8 @@ class RunConfig(FrozenFields):
                 f"`save_checkpoints_secs` ({self.save_checkpoints_secs}) exclude each other. Pass "
                 "one of them."
             )
-
-    def _check_strategy(self) -> None:
-        rule = 'a tf.distribute strategy; a name goes into `strategy`, as in strategy="mirrored"'
-        check_type("train_distribute", self.train_distribute, STRATEGY_TYPES, rule)
-        check_type("eval_distribute", self.eval_distribute, STRATEGY_TYPES, rule)
-        check_type("strategy", self.strategy, (str, *STRATEGY_TYPES), "a name or a strategy object")
-        if isinstance(self.strategy, str):
-            check_strategy_name(self.strategy)
-        for name in ("strategy", "train_distribute", "eval_distribute"):
-            check_is_for_graphs(name, getattr(self, name))
-        for name in ("train_distribute", "eval_distribute"):
-            if self.strategy is not None and getattr(self, name) is not None:
-                raise ValueError(
-                    f"`strategy` ({self.strategy!r}) and `{name}` ({getattr(self, name)!r}) "
-                    "exclude each other: `strategy` holds for every mode. Pass one of them."
-                )
-        self._check_num_replicas()
-
-    def _check_num_replicas(self) -> None:
-        if self.num_replicas is None:
-            return
-        given = f"`num_replicas` ({self.num_replicas})"
-        if isinstance(
-            self.strategy or self.train_distribute or self.eval_distribute, STRATEGY_TYPES
-        ):
+        if self.async_checkpoints and self.cluster.num_ps_replicas:
             raise ValueError(
-                f"{given} cannot change a strategy object, which has its own devices. Leave it "
-                "out, or pass the strategy by name."
-            )
-        if self.num_replicas > 1 and self.strategy in (None, "one_device"):
-            raise ValueError(
-                f"{given} must be 1 under `strategy` ({self.strategy!r}). For several replicas "
-                'pass strategy="mirrored".'
+                "`async_checkpoints` (True) copies variables in memory, and here ps tasks hold "
+                "them. Leave it out."
             )

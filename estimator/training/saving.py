@@ -54,18 +54,26 @@ class Saving:
     def save_if_due(self, before: int, step: int) -> str | None:
         """Saves if a checkpoint is due between the steps `before` and `step`.
 
+        Finishes the save before it, if that was written in a thread and is whole by now.
+
         Returns:
           "listener" if a listener asks to stop; else None.
 
         Raises:
           BadWeightsError: some weights are not finite; nothing is saved.
         """
-        if self._checkpoints is None or not self._is_due(before, step):
+        checkpoints = self._checkpoints
+        if checkpoints is None:
             return None
-        self.check_weights(step)
-        if not self._worker_group.has_more:
-            self._checkpoints.forget_position()  # The input has ended; nothing is left to resume.
-        is_asked_to_stop = self._checkpoints.save(self._session.session, step)
+        is_due, session = self._is_due(before, step), self._session.session
+        if not is_due and not checkpoints.is_finished:
+            return None
+        is_asked_to_stop = checkpoints.is_finished and checkpoints.finish(session)
+        if is_due:
+            self.check_weights(step)
+            if not self._worker_group.has_more:
+                checkpoints.forget_position()  # The input has ended; nothing is left to resume.
+            is_asked_to_stop = checkpoints.save(session, step) or is_asked_to_stop
         self._session.ask_to_stop(step)
         if is_asked_to_stop and not self._worker_group.decides_alone:
             self._worker_group.request("listener")

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
+from estimator.checkpoint.background import check_can_copy
 from estimator.checkpoint.input_position import (
     InputPosition,
     PositionListener,
@@ -93,6 +94,8 @@ def run_train(
         opening = _opened(setup, paths, request, worker_group, tasks.needed, stop)
         session, path = stack.enter_context(opening)
         stack.enter_context(guarded(tasks.needed, worker_group, session, stop, request))
+        if checkpoints is not None:
+            stack.enter_context(checkpoints.finishing())
         is_resumed = start_or_resume(session, program, request, worker_group, savers, path, paths)
         stack.enter_context(graph_written(program, config, savers.checkpoints, worker_group))
         hooked.start(session, stack.enter_context(_coordinated(session)))
@@ -206,6 +209,8 @@ def _build_position(
             program.input.initializer,
             worker_group.workers,
             tf.compat.v1.global_variables(),
+            # The chief saves when all workers have written their positions.
+            is_copied=request.config.async_checkpoints and worker_group.decides_alone,
         )
 
 
@@ -236,6 +241,9 @@ def _make_checkpoint_writer(
 ) -> CheckpointWriter | None:
     """Makes the object that writes checkpoints; returns None if a hook saves them."""
     collectives = worker_group.ops_of_save(setup.saver)
+    is_async = request.config.async_checkpoints
+    if is_async:
+        _check_async(request, setup)
     if saver_hooks(request.hooks):
         if collectives:
             raise ValueError(
@@ -259,7 +267,23 @@ def _make_checkpoint_writer(
         listeners=[*request.listeners, SavesInEvents(events)] if worker_group.is_chief else (),
         save_graph_def=request.config.checkpoint_save_graph_def,
         save_on=save_on,
+        is_async=is_async,
     )
+
+
+def _check_async(request: TrainRequest, setup: Setup) -> None:
+    """Raises ValueError if checkpoints cannot be copied in this process."""
+    if saver_hooks(request.hooks):
+        raise ValueError(
+            "`async_checkpoints` (True) has no effect on a CheckpointSaverHook, which saves by "
+            "itself. Leave the hook out, and set `save_checkpoints_steps` of the RunConfig."
+        )
+    if request.connection.is_elsewhere:
+        raise ValueError(
+            f"`async_checkpoints` (True) copies variables in this process, and training runs in "
+            f"another one, the server {request.connection.target}. Leave it out."
+        )
+    check_can_copy(setup.graph, setup.saver)
 
 
 def _watch_saver_hooks(

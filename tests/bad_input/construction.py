@@ -352,6 +352,11 @@ CONFIG = {
         "`save_checkpoints_steps` (10) and `save_checkpoints_secs` (60) exclude each other. Pass "
         "one of them",
     ),
+    "async_checkpoints is a word": (
+        lambda s: s.configured(async_checkpoints="yes"),
+        TypeError,
+        "`async_checkpoints` ('yes') must be True or False",
+    ),
     "keep_checkpoint_max is a float": (
         lambda s: s.configured(keep_checkpoint_max=2.0),
         TypeError,

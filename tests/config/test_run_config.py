@@ -452,3 +452,11 @@ def test_a_cluster_may_be_passed_instead_of_tf_config():
     assert config.tpu_cluster_resolver is None
     # A session elsewhere, as for servers that run already.
     assert TPURunConfig(cluster=cluster, master="grpc://d:1").master == "grpc://d:1"
+
+
+def test_asynchronous_checkpoints_are_refused_with_ps_tasks():
+    tasks = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
+    for task_type in ("chief", "worker", "ps"):
+        text = json.dumps({"cluster": tasks, "task": {"type": task_type, "index": 0}})
+        with pytest.raises(ValueError, match=r"`async_checkpoints` .* ps tasks .* Leave it out"):
+            RunConfig(cluster=parse_tf_config(text), async_checkpoints=True)

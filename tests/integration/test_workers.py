@@ -250,10 +250,14 @@ def unbroken(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.each_value
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_killed_worker_is_named_and_a_restart_of_all_goes_on_exactly(tmp_path, unbroken, victim):
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_killed_worker_is_named_and_a_restart_of_all_goes_on_exactly(
+    tmp_path, unbroken, victim, is_async
+):
     broken, survivor = tmp_path / "broken", 1 - victim
-    with Cluster(PROGRAM, "resume", broken, victim, 13, worker=2) as cluster:
+    with Cluster(PROGRAM, "resume", broken, victim, 13, is_async, worker=2) as cluster:
         assert cluster["worker", victim].status() == -signal.SIGKILL
         died = time.monotonic()
         assert cluster["worker", survivor].status() == 1
@@ -263,8 +267,9 @@ def test_a_killed_worker_is_named_and_a_restart_of_all_goes_on_exactly(tmp_path,
             f"UnavailableError: Worker {victim} ({address}) is gone"
             in cluster["worker", survivor].err
         )
-        assert checkpoint_steps(broken)[-1] in (10, 15)
-        with Cluster(PROGRAM, "resume", broken, 9, 0, worker=2) as again:
+        # A checkpoint that a thread was writing may be absent.
+        assert checkpoint_steps(broken)[-1] in (10, 15, *([5] if is_async else []))
+        with Cluster(PROGRAM, "resume", broken, 9, 0, is_async, worker=2) as again:
             again.check_all_succeed()
     ours, expected = values_of(broken), unbroken
     assert expected["global_step"] == 25

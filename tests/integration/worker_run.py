@@ -156,9 +156,10 @@ def verbs(model_dir, loops):
             say(case="more result", reason=line.train_result.reason)
 
 
-def resume(model_dir, worker_to_kill, step):
+def resume(model_dir, worker_to_kill, step, is_async="False"):
     """Shuffled input, dropout, batch norm; one worker kills itself in the call of a step."""
-    with make_model(model_dir, {"dropout": True, "norm": True}, iterations_per_loop=3) as line:
+    how = {"iterations_per_loop": 3, "async_checkpoints": is_async == "True"}
+    with make_model(model_dir, {"dropout": True, "norm": True}, **how) as line:
         is_victim = line.config.task_id == int(worker_to_kill)
         hooks = [KillAtStep(int(step))] if is_victim else []
         line.train(make_input_fn(None, seed=4), hooks=hooks, max_steps=25)

@@ -1,0 +1,97 @@
+"""Writes a checkpoint in a thread, from values that were copied to memory.
+
+A saver's graph ends in SaveV2 ops. Fetching their inputs copies the values of one step, and feeding
+these copies has the same ops write the same bytes later, while training changes the variables.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from estimator import _tf
+from estimator.checkpoint.saver_ops import has_stock_methods, saved_tensors
+
+# TensorFlow's pool of threads may be as small as the number of cores: a write in the calling thread
+# takes none away from the steps.
+IN_THIS_THREAD = tf.compat.v1.RunOptions(inter_op_thread_pool=-1)
+
+
+class BackgroundCall:
+    """A call that a thread of its own makes. The process does not exit before the thread ends."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        """Starts the thread."""
+        self._outcome: concurrent.futures.Future[None] = concurrent.futures.Future()
+        threading.Thread(target=self._call, args=[function], name="checkpoint").start()
+
+    def _call(self, function: Callable[[], None]) -> None:
+        try:
+            function()
+        except BaseException as error:
+            self._outcome.set_exception(error)
+        else:
+            self._outcome.set_result(None)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the call has returned or raised an error."""
+        return self._outcome.done()
+
+    def error(self) -> BaseException | None:
+        """Waits for the call; returns the error that it raised."""
+        return self._outcome.exception()
+
+
+@dataclasses.dataclass(frozen=True)
+class PendingSave:
+    """A checkpoint that is being written.
+
+    Attributes:
+      step: its step.
+      call: writes it.
+    """
+
+    step: int
+    call: BackgroundCall
+
+
+def copied_session(
+    session: tf.compat.v1.Session, saver: tf.compat.v1.train.Saver
+) -> _tf.FeedingSession:
+    """Copies what `saver` would write now to memory.
+
+    Returns:
+      A session from which the saver writes these copies, in any thread.
+    """
+    names = [tensor.name for tensor in saved_tensors(session.graph, saver)]
+    return _tf.FeedingSession(session, session.run({n: n for n in names}), IN_THIS_THREAD)
+
+
+def check_can_copy(graph: tf.Graph, saver: Any) -> None:
+    """Raises ValueError if what `saver` writes cannot be copied to memory."""
+    way_out = (
+        "Leave `async_checkpoints` out, or have the Scaffold name a tf.compat.v1.train.Saver or a "
+        "tf.train.Checkpoint of variables."
+    )
+    if not has_stock_methods(saver):
+        raise ValueError(
+            "`async_checkpoints` (True) needs a saver that saves as TensorFlow's does, and the "
+            f"Scaffold's ({saver!r}) has a `save` or an `export_meta_graph` of its own. {way_out}"
+        )
+    if saver.saver_def.version != tf.compat.v1.train.SaverDef.V2:
+        raise ValueError(
+            "`async_checkpoints` (True) needs a saver of TensorFlow's present format, and the "
+            f"Scaffold's writes version {saver.saver_def.version}. Leave out its `write_version`."
+        )
+    for tensor in saved_tensors(graph, saver):
+        if tensor.dtype.base_dtype in (tf.variant, tf.resource):
+            raise ValueError(
+                f"`async_checkpoints` (True) copies what is saved, and {tensor.name} is a "
+                f"{tensor.dtype.base_dtype.name}, which cannot be copied. {way_out}"
+            )
