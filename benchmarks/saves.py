@@ -70,6 +70,9 @@ def _large_model_fn(
         zeros = v1.zeros_initializer()
         table = v1.get_variable("table", [_NUM_IDS, _NUM_COLUMNS], initializer=zeros)
         hidden = tf.nn.embedding_lookup(table, features)
+        for index in range(5):  # As much work as the CNN's.
+            shape = [hidden.shape[-1], 512]
+            hidden = tf.nn.relu(hidden @ v1.get_variable(f"hidden_{index}", shape))
     else:
         inputs = tf.one_hot(features % _NUM_UNITS, _NUM_UNITS)
         hidden = inputs @ v1.get_variable("kernel", [_NUM_UNITS, _NUM_UNITS])

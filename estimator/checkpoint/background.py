@@ -22,6 +22,11 @@ from estimator.checkpoint.saver_ops import has_stock_methods, saved_tensors
 IN_THIS_THREAD = tf.compat.v1.RunOptions(inter_op_thread_pool=-1)
 
 
+# Below this, a copy takes less time than one more op.
+_MANY_ELEMENTS = 100_000
+_DEEP_COPIED = (tf.float32, tf.float64, tf.half, tf.bfloat16, tf.int32, tf.int64)
+
+
 class BackgroundCall:
     """A call that a thread of its own makes. The process does not exit before the thread ends."""
 
@@ -61,16 +66,35 @@ class PendingSave:
     call: BackgroundCall
 
 
-def copied_session(
-    session: tf.compat.v1.Session, saver: tf.compat.v1.train.Saver
-) -> _tf.FeedingSession:
-    """Copies what `saver` would write now to memory.
+class CheckpointCopy:
+    """Copies what a saver writes to memory."""
 
-    Returns:
-      A session from which the saver writes these copies, in any thread.
-    """
-    names = [tensor.name for tensor in saved_tensors(session.graph, saver)]
-    return _tf.FeedingSession(session, session.run({n: n for n in names}), IN_THIS_THREAD)
+    def __init__(self, graph: tf.Graph, saver: tf.compat.v1.train.Saver) -> None:
+        """Adds the ops that copy large tensors to the graph.
+
+        A session copies what it returns only if something else holds the buffer, as a variable
+        does: into memory that is new to the process, in Python's lock. DeepCopy does it in
+        TensorFlow's own memory and threads, and the session returns that as it is.
+        """
+        self._saver = saver
+        with graph.as_default(), tf.name_scope("copy_checkpoint"):
+            self._copies = {t.name: _build_copy(t) for t in saved_tensors(graph, saver)}
+
+    def take(self, session: tf.compat.v1.Session) -> _tf.FeedingSession:
+        """Copies the present values.
+
+        Returns:
+          A session from which the saver writes these values, in any thread.
+        """
+        return _tf.FeedingSession(session, session.run(self._copies), IN_THIS_THREAD)
+
+
+def _build_copy(tensor: tf.Tensor) -> tf.Tensor:
+    size = tensor.shape.num_elements()
+    if size is None or size < _MANY_ELEMENTS or tensor.dtype.base_dtype not in _DEEP_COPIED:
+        return tensor
+    with tf.device(tensor.device or "/device:CPU:0"):
+        return tf.raw_ops.DeepCopy(x=tensor)
 
 
 def check_can_copy(graph: tf.Graph, saver: Any) -> None:

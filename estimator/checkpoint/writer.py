@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
-from estimator.checkpoint.background import BackgroundCall, PendingSave, copied_session
+from estimator.checkpoint.background import BackgroundCall, CheckpointCopy, PendingSave
 from estimator.checkpoint.input_position import InputPosition
 from estimator.checkpoint.meta_graph import MetaGraph, write_file
 from estimator.checkpoint.saver_ops import has_stock_methods
@@ -36,7 +36,7 @@ class LastSaveListener(tf.compat.v1.train.CheckpointSaverListener):
 class CheckpointWriter:
     """Saves a session's variables as `model.ckpt-N`, each step at most once.
 
-    With `is_async`, `save` copies the values to memory, and a thread writes them. At most one
+    With a `copy`, `save` copies the values to memory, and a thread writes them. At most one
     checkpoint is being written. It is complete, and the listeners' `after_save` is called in the
     thread of training, when `finish` is: by the next `save`, by `end`, or before.
     """
@@ -50,7 +50,7 @@ class CheckpointWriter:
         listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener] = (),
         save_graph_def: bool = True,
         save_on: Callable[[tf.compat.v1.Session], bool] = lambda session: True,
-        is_async: bool = False,
+        copy: CheckpointCopy | None = None,
     ) -> None:
         """Makes the writer; writes nothing.
 
@@ -62,8 +62,8 @@ class CheckpointWriter:
           save_graph_def: whether to write a `.meta` file too.
           save_on: called after the position is saved or copied; returns whether this worker saves
             the rest.
-          is_async: whether saves during training are written in a thread; the first and the last
-            are not.
+          copy: copies what is saved during training, to be written in a thread, except for the
+            first and the last step; None writes at once.
         """
         self._model_dir = model_dir
         self._saver = saver
@@ -71,7 +71,7 @@ class CheckpointWriter:
         self._listeners = listeners
         self._save_graph_def = save_graph_def
         self._save_on = save_on
-        self._is_async = is_async
+        self._copy = copy
         self._meta_graph = MetaGraph(saver) if save_graph_def and has_stock_methods(saver) else None
         self._pending: PendingSave | None = None
         self._last_step: int | None = None
@@ -119,7 +119,7 @@ class CheckpointWriter:
         if step == self._last_step:
             return False
         is_asked_to_stop = self.finish(session)
-        return self._save(session, step, self._position, self._is_async) or is_asked_to_stop
+        return self._save(session, step, self._position, self._copy) or is_asked_to_stop
 
     def save_start(self, session: tf.compat.v1.Session, step: int) -> None:
         """Saves the initial state before the first step, when nobody can ask to stop yet.
@@ -135,11 +135,11 @@ class CheckpointWriter:
         session: tf.compat.v1.Session,
         step: int,
         position: InputPosition | None,
-        is_async: bool = False,
+        copy: CheckpointCopy | None = None,
     ) -> bool:
         for listener in self._listeners:
             listener.before_save(session, step)
-        is_copied = is_async and position is not None and position.copy(session)
+        is_copied = copy is not None and position is not None and position.copy(session)
         if position is not None and not is_copied:
             # Saves the position first, so that no checkpoint lacks its position.
             position.save(session, self._model_dir, step)
@@ -149,7 +149,7 @@ class CheckpointWriter:
             self._last_step = step
             return False
         meta = None if self._meta_graph is None else self._meta_graph.content(session.graph)
-        source = copied_session(session, self._saver) if is_async else session
+        source = session if copy is None else copy.take(session)
 
         def write() -> None:
             if position is not None and is_copied:
@@ -157,12 +157,12 @@ class CheckpointWriter:
             self._write(source, step, meta)
             self._remove_old_positions(before, step)
 
-        if is_async:
-            self._pending = PendingSave(step, BackgroundCall(write))
-        else:
+        if copy is None:
             write()
+        else:
+            self._pending = PendingSave(step, BackgroundCall(write))
         self._last_step = step
-        return False if is_async else self._tell_saved(session, step)
+        return copy is None and self._tell_saved(session, step)
 
     def _write(self, source: Any, step: int, meta: bytes | None) -> None:
         """Writes a checkpoint from a session; may be called in any thread if values are fed."""

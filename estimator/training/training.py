@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
-from estimator.checkpoint.background import check_can_copy
+from estimator.checkpoint.background import CheckpointCopy, check_can_copy
 from estimator.checkpoint.input_position import (
     InputPosition,
     PositionListener,
@@ -241,9 +241,7 @@ def _make_checkpoint_writer(
 ) -> CheckpointWriter | None:
     """Makes the object that writes checkpoints; returns None if a hook saves them."""
     collectives = worker_group.ops_of_save(setup.saver)
-    is_async = request.config.async_checkpoints
-    if is_async:
-        _check_async(request, setup)
+    copy = _build_copy(request, setup) if request.config.async_checkpoints else None
     if saver_hooks(request.hooks):
         if collectives:
             raise ValueError(
@@ -267,12 +265,12 @@ def _make_checkpoint_writer(
         listeners=[*request.listeners, SavesInEvents(events)] if worker_group.is_chief else (),
         save_graph_def=request.config.checkpoint_save_graph_def,
         save_on=save_on,
-        is_async=is_async,
+        copy=copy,
     )
 
 
-def _check_async(request: TrainRequest, setup: Setup) -> None:
-    """Raises ValueError if checkpoints cannot be copied in this process."""
+def _build_copy(request: TrainRequest, setup: Setup) -> CheckpointCopy:
+    """Builds what copies checkpoints; raises ValueError if that cannot be done in this process."""
     if saver_hooks(request.hooks):
         raise ValueError(
             "`async_checkpoints` (True) has no effect on a CheckpointSaverHook, which saves by "
@@ -284,6 +282,7 @@ def _check_async(request: TrainRequest, setup: Setup) -> None:
             f"another one, the server {request.connection.target}. Leave it out."
         )
     check_can_copy(setup.graph, setup.saver)
+    return CheckpointCopy(setup.graph, setup.saver)
 
 
 def _watch_saver_hooks(

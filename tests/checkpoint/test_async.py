@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
-from estimator.checkpoint.background import copied_session
+from estimator.checkpoint.background import CheckpointCopy
 from estimator.checkpoint.input_position import build_input_position
 from estimator.checkpoint.meta_graph import MetaGraph
 from estimator.checkpoint.writer import CheckpointWriter, build_saver
@@ -171,22 +171,27 @@ def test_the_files_are_those_of_a_synchronous_save(tmp_path, loop, strategy, res
         assert session.run("global_step/Read/ReadVariableOp:0") == 6
 
 
+@pytest.mark.parametrize("size", [4, 200_000])
 @pytest.mark.parametrize("kind", ["dense", "sparse", "ref", "table"])
-def test_a_copy_holds_the_values_of_its_step_whatever_changes_them(tmp_path, kind):
+def test_a_copy_holds_the_values_of_its_step_whatever_changes_them(tmp_path, kind, size):
     with tf.Graph().as_default() as graph:
-        w = v1.get_variable("w", [4], initializer=v1.ones_initializer(), use_resource=kind != "ref")
-        change = w.assign_add([1.0] * 4)
+        is_resource = kind != "ref"
+        w = v1.get_variable(
+            "w", [size], initializer=v1.ones_initializer(), use_resource=is_resource
+        )
+        change = w.assign_add(tf.ones([size]))
         if kind == "sparse":
             change = w.scatter_add(tf.IndexedSlices([1.0, 1.0], [0, 2]))
         if kind == "table":
             table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, -1.0)
             fill, change = table.insert([1], [10.0]), table.insert([1, 2], [11.0, 12.0])
         saver = v1.train.Saver()
+        copy = CheckpointCopy(graph, saver)
         with v1.Session(graph=graph) as session:
             session.run([v1.global_variables_initializer(), *([fill] if kind == "table" else [])])
             session.run(change if kind == "sparse" else [])  # Its reads are copies from then on.
             saver.save(session, str(tmp_path / "now"), write_meta_graph=False)
-            copied = copied_session(session, saver)
+            copied = copy.take(session)
             session.run(change)
             saver.save(copied, str(tmp_path / "copied"), write_meta_graph=False)
             saver.save(session, str(tmp_path / "later"), write_meta_graph=False)
@@ -349,9 +354,9 @@ def test_the_last_step_is_saved_although_the_save_before_it_failed(tmp_path):
     with tf.Graph().as_default() as graph, v1.Session(graph=graph) as session:
         w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
         session.run(w.initializer)
-        writer = CheckpointWriter(
-            str(tmp_path), build_saver(), listeners=[Block(tmp_path)], is_async=True
-        )
+        saver = build_saver()
+        copy = CheckpointCopy(graph, saver)
+        writer = CheckpointWriter(str(tmp_path), saver, listeners=[Block(tmp_path)], copy=copy)
         assert not writer.save(session, 2)
         with pytest.raises(tf.errors.OpError, match=r"model\.ckpt-2"):
             writer.end(session, 3)
