@@ -98,24 +98,7 @@ class LinearSDCA:
         Raises:
           ValueError: the head or the combiner cannot be used.
         """
-        loss_type = _LOSSES.get(type(head))
-        if loss_type is None or head.logits_dimension != 1:
-            raise ValueError(
-                f"LinearSDCA cannot train {type(head).__name__} with {head.logits_dimension} "
-                "logits: only models of two classes, or of one number. Use another `optimizer`."
-            )
-        assert isinstance(head, SingleHead)  # For mypy.
-        if head.loss_fn is not None:
-            raise ValueError(
-                f"The `loss_fn` ({head.loss_fn!r}) of the head cannot be used with LinearSDCA, "
-                f"which trains with the {loss_type.replace('_', ' ')} alone. Leave it out, or use "
-                "another `optimizer`."
-            )
-        if combiner != "sum":
-            raise ValueError(
-                f"`sparse_combiner` ({combiner!r}) must be 'sum' with LinearSDCA. Use another "
-                "`optimizer`."
-            )
+        single, loss_type = _checked(head, combiner)
 
         def model_fn(features: Any, labels: Any, mode: str, config: RunConfig) -> EstimatorSpec:
             if mode == ModeKeys.TRAIN:
@@ -132,7 +115,7 @@ class LinearSDCA:
             def build(loss: tf.Tensor) -> tf.Operation:
                 # The loss is that of the weights before the step.
                 with tf.control_dependencies([loss]):
-                    targets = head.build_targets(features, logits, labels)
+                    targets = single.build_targets(features, logits, labels)
                     return self._build_step(columns, features, targets, loss_type, slot_name)
 
             return head.create_estimator_spec(
@@ -302,6 +285,33 @@ class _Sparse:
         """Returns what assigns the weights of the model."""
         weights = _shrunk(tf.gather(self.weights.slot, self.rows), shrinkage)
         return self.weights.model.scatter_update(tf.IndexedSlices(weights, self.rows))
+
+
+def _checked(head: Head, combiner: str) -> tuple[SingleHead, str]:
+    """Returns the head and TensorFlow's name of its loss.
+
+    Raises:
+      ValueError: the head or the combiner cannot be used.
+    """
+    loss_type = _LOSSES.get(type(head))
+    if loss_type is None or head.logits_dimension != 1:
+        raise ValueError(
+            f"LinearSDCA cannot train {type(head).__name__} with {head.logits_dimension} "
+            "logits: only models of two classes, or of one number. Use another `optimizer`."
+        )
+    assert isinstance(head, SingleHead)  # For mypy.
+    if head.loss_fn is not None:
+        raise ValueError(
+            f"The `loss_fn` ({head.loss_fn!r}) of the head cannot be used with LinearSDCA, "
+            f"which trains with the {loss_type.replace('_', ' ')} alone. Leave it out, or use "
+            "another `optimizer`."
+        )
+    if combiner != "sum":
+        raise ValueError(
+            f"`sparse_combiner` ({combiner!r}) must be 'sum' with LinearSDCA. Use another "
+            "`optimizer`."
+        )
+    return head, loss_type
 
 
 def _shrunk(weights: tf.Tensor, shrinkage: float) -> tf.Tensor:
