@@ -3,10 +3,8 @@
 import glob
 import logging
 import os
-import signal
 import threading
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -14,61 +12,12 @@ import estimator as est
 from estimator.checkpoint.background import CheckpointCopy
 from estimator.checkpoint.input_position import build_input_position
 from estimator.checkpoint.meta_graph import MetaGraph
-from estimator.checkpoint.writer import CheckpointWriter, build_saver
-from tests.checkpoint import async_run
-from tests.conformance import cases
-from tests.forked import Program
-from tests.toy import Model, checkpoint_steps, ids_model_fn, ids_of, numbers, weight_after
+from estimator.checkpoint.writer import build_saver
+from tests.checkpoint.async_training import AtStep, Calls, contents, make, model_with_saver
+from tests.toy import checkpoint_steps, numbers
 
 v1 = tf.compat.v1
 SLOW_SECS = 120  # How long a thread of a test waits for another one before the test fails.
-
-
-def make(model_dir, model_fn=None, *, strategy="no_strategy", loop=1, is_async=True, **config):
-    config = {"save_checkpoints_steps": 2, "resume_input": True, **config}
-    run_config = cases.make_config(
-        **cases.STRATEGIES[strategy],
-        iterations_per_loop=loop,
-        async_checkpoints=is_async,
-        **config,
-    )
-    return est.Estimator(model_fn or Model(), str(model_dir), run_config)
-
-
-class Calls(est.CheckpointSaverListener):
-    """Notes the calls, in which thread they come, and which checkpoints are there then."""
-
-    def __init__(self, model_dir):
-        self.model_dir = str(model_dir)
-        self.calls, self.threads, self.newest = [], set(), {}
-
-    def before_save(self, session, global_step_value):
-        self._note("before", global_step_value)
-
-    def after_save(self, session, global_step_value):
-        self._note("after", global_step_value)
-        self.newest[int(global_step_value)] = tf.train.latest_checkpoint(self.model_dir)
-
-    def end(self, session, global_step_value):
-        self._note("end", global_step_value)
-
-    def _note(self, what, step):
-        self.calls.append((what, int(step)))
-        self.threads.add(threading.current_thread())
-
-
-class AtStep(v1.train.SessionRunHook):
-    """Calls a function in the session call that reaches a step."""
-
-    def __init__(self, step, function):
-        self._at, self._function = step, function
-
-    def begin(self):
-        self._step = v1.train.get_global_step().read_value()
-
-    def after_run(self, run_context, run_values):
-        if run_context.session.run(self._step) == self._at:
-            self._function()
 
 
 class WaitingSaver(v1.train.Saver):
@@ -83,18 +32,6 @@ class WaitingSaver(v1.train.Saver):
         if len(super().last_checkpoints) == 2:
             self.has_gone_on.append(self.may_go_on.wait(SLOW_SECS))
         return super().last_checkpoints
-
-
-def model_with_saver(make_saver):
-    """A model_fn of one weight, and the list of the savers that it makes."""
-    savers = []
-
-    def model_fn(features, labels, mode):
-        spec = Model()(features, labels, mode)
-        savers.append(make_saver())
-        return spec.replace(scaffold=v1.train.Scaffold(saver=savers[-1]))
-
-    return model_fn, savers
 
 
 def normalized_model_fn(features, labels, mode):
@@ -112,32 +49,6 @@ def normalized_model_fn(features, labels, mode):
 
 def shuffled():
     return tf.data.Dataset.range(40).shuffle(10, seed=5).repeat().batch(4, drop_remainder=True)
-
-
-def contents(model_dir):
-    """The files of checkpoints and of positions, but for the graphs, by name."""
-    names = [*glob.glob(f"{model_dir}/model.ckpt-*"), *glob.glob(f"{model_dir}/input-position/*")]
-    files = {}
-    for name in names:
-        if not name.endswith(".meta"):
-            with open(name, "rb") as file:
-                files[os.path.relpath(name, model_dir)] = file.read()
-    return files
-
-
-class Block(est.CheckpointSaverListener):
-    """Makes the save of step 2 fail: its index cannot take the place of a folder."""
-
-    def __init__(self, model_dir):
-        self._folder = os.path.join(model_dir, "model.ckpt-2.index")
-
-    def before_save(self, session, global_step_value):
-        if global_step_value == 2:
-            os.makedirs(os.path.join(self._folder, "inside"), exist_ok=True)
-
-    def remove(self):
-        os.rmdir(os.path.join(self._folder, "inside"))
-        os.rmdir(self._folder)
 
 
 # What is written.
@@ -319,149 +230,14 @@ def test_the_position_of_an_input_that_has_ended_is_not_left(tmp_path):
 
 def test_an_input_whose_position_cannot_be_saved_gives_a_warning(tmp_path, caplog):
     def input_fn():
-        return numbers()().map(lambda x: tf.numpy_function(lambda x: x, [x], tf.int64))
+        def generate():
+            yield from range(100)
+
+        spec = tf.TensorSpec([], tf.int64)
+        return tf.data.Dataset.from_generator(generate, output_signature=spec).batch(1)
 
     with caplog.at_level(logging.WARNING, "estimator"):
         make(tmp_path).train(input_fn, steps=4)
-    assert len([r for r in caplog.records if "cannot be saved" in r.getMessage()]) <= 1
+    assert len([r for r in caplog.records if "cannot be saved" in r.getMessage()]) == 1
     assert checkpoint_steps(str(tmp_path)) == [0, 2, 4]
-
-
-# What goes wrong.
-
-
-def test_a_failed_save_is_told_by_the_next_one_at_the_latest(tmp_path, caplog):
-    block, listener = Block(tmp_path), Calls(tmp_path)
-    with pytest.raises(tf.errors.OpError, match=r"model\.ckpt-2"):
-        make(tmp_path).train(numbers(), steps=9, saving_listeners=[block, listener])
-    assert "The checkpoint of step 2 could not be written" in caplog.text
-    assert listener.calls == [("before", 0), ("after", 0), ("before", 2)]
-    block.remove()
-    assert checkpoint_steps(str(tmp_path)) == [0]
-    with make(tmp_path) as model:
-        model.train(numbers(), max_steps=9)
-        assert model.get_variable_value("w") == weight_after(range(9))
-
-
-@pytest.mark.parametrize("steps", [2, 3])
-def test_a_failed_save_is_told_at_the_end_of_training(tmp_path, steps):
-    with pytest.raises(tf.errors.OpError, match=r"model\.ckpt-2"):
-        make(tmp_path).train(numbers(), steps=steps, saving_listeners=[Block(tmp_path)])
-
-
-def test_the_last_step_is_saved_although_the_save_before_it_failed(tmp_path):
-    """The hook stops training in the call after the save, before anything asks how that went."""
-    with tf.Graph().as_default() as graph, v1.Session(graph=graph) as session:
-        w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
-        session.run(w.initializer)
-        saver = build_saver()
-        copy = CheckpointCopy(graph, saver)
-        writer = CheckpointWriter(str(tmp_path), saver, listeners=[Block(tmp_path)], copy=copy)
-        assert not writer.save(session, 2)
-        with pytest.raises(tf.errors.OpError, match=r"model\.ckpt-2"):
-            writer.end(session, 3)
-    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-3")
-
-
-@pytest.mark.parametrize("is_blocked", [False, True])
-def test_an_error_of_training_is_raised_and_the_checkpoint_before_it_completed(
-    tmp_path, caplog, is_blocked
-):
-    def fail():
-        raise KeyError("of a hook")
-
-    listeners = [Block(tmp_path)] if is_blocked else []
-    with pytest.raises(KeyError, match="of a hook"):
-        make(tmp_path).train(numbers(), [AtStep(3, fail)], steps=9, saving_listeners=listeners)
-    assert ("step 2 could not be written" in caplog.text) == is_blocked
-    newest = tf.train.latest_checkpoint(str(tmp_path))
-    assert newest == str(tmp_path / ("model.ckpt-0" if is_blocked else "model.ckpt-2"))
-
-
-def test_a_signal_ends_training_with_its_last_step_saved(tmp_path):
-    hook = AtStep(3, lambda: signal.raise_signal(signal.SIGTERM))
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
-        with pytest.raises(SystemExit) as ended:
-            make(tmp_path).train(numbers(), [hook], steps=9)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert ended.value.code == 143
-    assert checkpoint_steps(str(tmp_path)) == [0, 2, 3]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kill_at", ["data", "state"])
-def test_a_kill_during_a_write_leaves_the_checkpoint_whole_or_absent(tmp_path, kill_at):
-    killed, unbroken = str(tmp_path / "killed"), str(tmp_path / "unbroken")
-    with Program(async_run.__file__, killed, kill_at) as program:
-        assert program.status() == -signal.SIGKILL, program.err[-3000:]
-    steps = checkpoint_steps(killed)
-    assert steps in ([0], [0, 2])
-    for step in steps:
-        reader = tf.train.load_checkpoint(os.path.join(killed, f"model.ckpt-{step}"))
-        assert reader.get_tensor("global_step") == step
-        assert np.count_nonzero(reader.get_tensor("table")) <= step * 2 * async_run.NUM_COLUMNS
-    with Program(async_run.__file__, killed, "never") as program:
-        assert program.status() == 0, program.err[-3000:]
-    async_run.run(unbroken, "never", is_async=False)
-    ours, expected = contents(killed), contents(unbroken)
-    last = [name for name in expected if name.startswith(f"model.ckpt-{async_run.MAX_STEPS}.")]
-    assert len(last) == 2
-    assert all(ours[name] == expected[name] for name in last)
-
-
-def test_a_run_resumes_with_the_next_element(tmp_path):
-    with make(tmp_path / "broken", ids_model_fn) as model:
-        model.train(shuffled_ids, steps=5)
-        model.train(shuffled_ids, steps=5)
-        ours = ids_of(model)
-    with make(tmp_path / "unbroken", ids_model_fn, is_async=False) as model:
-        model.train(shuffled_ids, steps=10)
-        assert ours == ids_of(model)
-
-
-def shuffled_ids():
-    return tf.data.Dataset.range(40).shuffle(10, seed=5).repeat().batch(1)
-
-
-# What it cannot do.
-
-
-class OwnSave(v1.train.Saver):
-    def save(self, *args, **kwargs):
-        return super().save(*args, **kwargs)
-
-
-@pytest.mark.parametrize(
-    ("make_saver", "message"),
-    [
-        (OwnSave, r"`async_checkpoints` \(True\) needs a saver .* has a `save`"),
-        (
-            lambda: v1.train.Saver(write_version=v1.train.SaverDef.V1),
-            r"`async_checkpoints` \(True\) .* version 1\. Leave out its `write_version`",
-        ),
-    ],
-)
-def test_a_saver_that_cannot_be_copied_is_refused(tmp_path, make_saver, message):
-    with pytest.raises(ValueError, match=message):
-        make(tmp_path, model_with_saver(make_saver)[0]).train(numbers(), steps=4)
-
-
-def test_a_checkpoint_of_objects_is_saved(tmp_path):
-    def model_fn(features, labels, mode):
-        spec = Model()(features, labels, mode)
-        saver = tf.train.Checkpoint(w=v1.global_variables()[1], step=v1.train.get_global_step())
-        return spec.replace(scaffold=v1.train.Scaffold(saver=saver))
-
-    for name in ("sync", "async"):
-        make(tmp_path / name, model_fn, is_async=name == "async").train(numbers(), steps=5)
-    expected, ours = contents(tmp_path / "sync"), contents(tmp_path / "async")
-    assert len(ours) >= 8
-    assert ours == expected
-
-
-def test_a_hook_that_saves_is_refused(tmp_path):
-    hook = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=2)
-    with pytest.raises(ValueError, match=r"`async_checkpoints` .* Leave the hook out"):
-        make(tmp_path).train(numbers(), [hook], steps=4)
+    assert glob.glob(f"{tmp_path}/input-position/*") == []
