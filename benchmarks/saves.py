@@ -18,7 +18,7 @@ _SAVE_STEPS = 100
 _TARGET = 1.03
 _NUM_IDS, _NUM_COLUMNS = 1_000_000, 100
 _NUM_UNITS = 10_000
-_BATCH_SIZES = {"embedding": 512, "dense": 8}
+_BATCH_SIZES = {"embedding": 512, "dense": 32}
 
 # (contender, changes to a config that saves)
 _CONTENDERS = {
