@@ -40,6 +40,7 @@ _NUM_ROUNDS = {
     "start": 7,
     "large_start": 3,
     "memory": 3,
+    "saves": 6,
     "launch": 4,
     "multi_worker": 6,
     "parameter_server": 6,
