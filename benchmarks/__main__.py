@@ -157,8 +157,7 @@ def main() -> int:
     print(f"\n{count_targets(rows)} {minutes:.1f} minutes.")
     has_failed = any("error" in result for result in document["results"])
     if options.is_whole and not has_failed:
-        load = max(result["load_before"][0] for result in document["results"])
-        write_speed_page(rows, minutes, load)
+        write_speed_page(rows, minutes, load=document["results"][0]["load_before"][0])
     return int(has_failed)
 
 

@@ -197,7 +197,7 @@ def write_speed_page(
     Args:
       rows: all rows of a whole run.
       minutes: how long it took.
-      load: the load before the busiest benchmark began.
+      load: the load when it began.
       folder: the repository.
     """
     page = folder / _PAGE
@@ -217,7 +217,7 @@ def _describe_run(minutes: float, load: float) -> str:
         f"Measured on {today}, commit `{describe_commit()}`, in {minutes:.0f} minutes: "
         f"{machine['cpus']} CPUs ({machine['cpu']}), Python {machine['python']}, TensorFlow "
         f"{machine['tensorflow']}, Keras {machine['keras']}, NumPy {machine['numpy']}. The load "
-        f"before a benchmark began was {load:.1f} at most. In brackets: quartiles of the rounds."
+        f"when it began was {load:.1f}. In brackets: quartiles of the rounds."
     )
     return textwrap.fill(text, width=100)
 
@@ -230,7 +230,9 @@ def format_tables(rows: Sequence[Row]) -> str:
 
 def update_rows(text: str, tables: str) -> str:
     """Returns a text with its rows of tables as they are in `tables`, found by their labels."""
-    new = {_label(line): line for line in tables.splitlines() if line.startswith("|")}
+    new: dict[str, str] = {}
+    for line in tables.splitlines():
+        new.setdefault(_label(line), line)  # README has rows of the first table.
     return "".join(
         f"{new[_label(line)]}\n" if line.startswith("| a step") and _label(line) in new else line
         for line in text.splitlines(keepends=True)

@@ -14,6 +14,7 @@ import tensorflow as tf
 _NAME = "graph.pbtxt"
 # Larger constants are formatted separately: protobuf takes 50 ms per megabyte.
 _SMALL_BYTES = 256
+_HEAD_START_SECS = 1.0
 _log = logging.getLogger("estimator")
 
 
@@ -21,14 +22,23 @@ _log = logging.getLogger("estimator")
 def writing_graph(graph: tf.Graph, model_dir: str) -> Iterator[None]:
     """Writes the graph as text while the block runs; the complete file exists when it ends.
 
-    A thread writes it, because data that `input_fn` has put into the graph takes long to format.
+    A thread writes it, because data that `input_fn` has put into the graph takes long to format. It
+    begins a second later, or when the block ends: until then it would take Python's lock from what
+    comes before the first step.
     """
     graph_def = graph.as_graph_def(add_shapes=True)
-    thread = threading.Thread(target=_write, args=(graph_def, model_dir), daemon=True)
+    is_over = threading.Event()
+
+    def write() -> None:
+        is_over.wait(_HEAD_START_SECS)
+        _write(graph_def, model_dir)
+
+    thread = threading.Thread(target=write, daemon=True)
     thread.start()
     try:
         yield
     finally:
+        is_over.set()
         thread.join()
 
 
