@@ -61,31 +61,31 @@ class FeedingSession(_session.SessionInterface):
         feeds: dict[str, Any],
         options: tf.compat.v1.RunOptions | None = None,
     ) -> None:
-        """Keeps its arguments.
+        """Wraps a session.
 
         Args:
           session: runs the calls.
           feeds: what to feed in each call, by the names of tensors.
           options: the options of each call.
         """
-        self._of, self._feeds, self._options = session, feeds, options
+        self._session, self._feeds, self._options = session, feeds, options
 
     @property
     def graph(self) -> tf.Graph:
         """The session's graph."""
-        return self._of.graph
+        return self._session.graph
 
     @property
     def sess_str(self) -> str:
         """The session's target."""
-        return self._of.sess_str
+        return self._session.sess_str
 
     def run(
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
     ) -> Any:
         """Runs `fetches` with both feeds."""
         feeds = {**self._feeds, **(feed_dict or {})}
-        return self._of.run(fetches, feeds, options or self._options, run_metadata)
+        return self._session.run(fetches, feeds, options or self._options, run_metadata)
 
 
 class InterruptibleSession(tf.compat.v1.Session):

@@ -20,7 +20,7 @@ def import_tensorflow() -> None:
     if importlib.util.find_spec("tf_keras") is not None:
         use_legacy_keras()
     level = choose_cpp_log_level("2" if _has_cuda_driver() else "3")
-    with contextlib.nullcontext() if level in ("0", "1") else _stderr_held():
+    with contextlib.nullcontext() if level in ("0", "1") else stderr_held():
         import tensorflow  # noqa: F401
 
 
@@ -34,7 +34,7 @@ def _has_cuda_driver() -> bool:
 
 
 @contextlib.contextmanager
-def _stderr_held() -> Iterator[None]:
+def stderr_held() -> Iterator[None]:
     """Hides what is written to stderr inside the block, unless that raises an error.
 
     TensorFlow logs some lines during its import whatever the environment says.

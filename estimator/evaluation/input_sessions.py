@@ -23,9 +23,10 @@ from estimator import _tf
 _CONFIG = tf.compat.v1.ConfigProto()
 _CONFIG.graph_options.rewrite_options.disable_meta_optimizer = True
 
-# A session is kept only if everything starts anew with the iterator. A stateful op may keep
-# something, such as the rows of a table; the ops of these types do not, or are the iterator.
-_START_ANEW = {
+# A session is kept only if restarting the iterator restarts everything. A stateful op may keep
+# state, such as the rows of a table. Ops of these types count as stateful, but keep none, or are
+# the iterator itself.
+_RESTARTED = {
     *("IteratorV2", "IteratorToStringHandle", "MakeIterator", "IteratorGetNext"),
     *("TensorDataset", "TensorSliceDataset", "RangeDataset", "ZipDataset", "ConcatenateDataset"),
     *("TextLineDataset", "TFRecordDataset", "TFRecordDatasetV2", "FixedLengthRecordDatasetV2"),
@@ -52,7 +53,8 @@ class InputGraph:
       tensors: the component tensors of a batch.
       initializers: initialize variables and tables.
       start: starts the iterator at its beginning; None for an input without one.
-      build_cardinality: as of `Input`.
+      build_cardinality: adds a scalar, int64: the number of batches, or a constant of
+        tf.data.experimental; None for an input without an iterator.
     """
 
     graph: tf.Graph
@@ -63,15 +65,15 @@ class InputGraph:
 
     @functools.cached_property
     def fingerprint(self) -> Fingerprint | None:
-        """Returns what is equal for graphs that yield the same batches; None to keep no session.
+        """Returns a key that is equal for equal graphs; None if its session cannot be reused.
 
-        None is kept if the graph is large, or may keep something from one reading to the next.
-        TensorFlow numbers the functions of a process, so they are numbered anew here.
+        That is so if the graph is large, or may keep state from one reading to the next. TensorFlow
+        numbers the functions of a process, so they are renumbered here.
         """
         if self.start is None or _num_bytes(self.graph) > _MAX_BYTES:
             return None
         graph_def = self.graph.as_graph_def()
-        if not all(map(_starts_anew, _op_types(graph_def))):
+        if not all(map(_restarts, _op_types(graph_def))):
             return None
         functions = sorted(graph_def.library.function, key=_number_of_function)
         del graph_def.library.function[:]
@@ -198,8 +200,8 @@ def _op_types(graph_def: Any) -> set[str]:
 
 
 @functools.cache
-def _starts_anew(op_type: str) -> bool:
-    if op_type in _START_ANEW:
+def _restarts(op_type: str) -> bool:
+    if op_type in _RESTARTED:
         return True
     return not _tf.is_stateful(op_type) and op_type not in _READ_FILES
 
