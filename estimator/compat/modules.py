@@ -7,7 +7,7 @@ import importlib.abc
 import importlib.machinery
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from estimator.compat.module_table import GONE, NAMES, SPACES
@@ -23,12 +23,26 @@ _ROOTS = ("tensorflow_estimator", "tensorflow.python.estimator")
 class TableModule(types.ModuleType):
     """A module whose names get their values when they are used."""
 
-    def __init__(self, name: str, sources: Sources) -> None:
-        """Makes a package without values."""
+    def __init__(
+        self,
+        name: str,
+        sources: Sources,
+        explain: Callable[[str], str],
+        names: Iterable[str] | None = None,
+    ) -> None:
+        """Makes a package without values.
+
+        Args:
+          name: its name.
+          sources: how to get its values.
+          explain: takes the path of a name that is not provided; says what replaces it.
+          names: those of the names that `__all__` lists; None for all.
+        """
         super().__init__(name, "The names of an old package, provided by `estimator`.")
         self.__path__: list[str] = []
-        self.__all__ = sorted(sources)
+        self.__all__ = sorted(sources if names is None else names)
         self._sources = sources
+        self._explain = explain
 
     def __getattr__(self, name: str) -> Any:
         """Gets the value of a name.
@@ -39,7 +53,7 @@ class TableModule(types.ModuleType):
         if name.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         if name not in self._sources:
-            raise AttributeError(_not_provided(f"{self.__name__}.{name}"))
+            raise AttributeError(self._explain(f"{self.__name__}.{name}"))
         value = vars(self)[name] = self._sources[name]()
         return value
 
@@ -70,7 +84,7 @@ class TableFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Makes a module of the table."""
         sources = _sources(spec.name)
         assert sources is not None
-        return TableModule(spec.name, sources)
+        return TableModule(spec.name, sources, _not_provided)
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Does nothing: the module is complete."""

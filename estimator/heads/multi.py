@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from estimator.config.checks import WrongTypeError, check_number, checked_list
 from estimator.heads.head import DEFAULT_OUTPUT, Head, with_losses, with_suffix
+from estimator.heads.single_head import REDUCTIONS
 from estimator.spec import ModeKeys
 from estimator.spec.outputs import PredictOutput
 
@@ -194,7 +195,7 @@ def _checked_heads(heads: Any) -> Sequence[Head]:
     if len(set(names)) < len(names):
         raise ValueError(f"`heads` have the names {names}, which must all differ.")
     reductions = {head.loss_reduction for head in heads}
-    if len(reductions) > 1:
+    if len({REDUCTIONS.get(one, one) for one in reductions}) > 1:
         raise ValueError(
             f"`heads` have the loss reductions {sorted(reductions)}; they must be the same."
         )

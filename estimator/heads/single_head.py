@@ -27,7 +27,7 @@ from estimator.heads.labels import build_weights, check_weight_column, weight_ke
 V1 = tf.compat.v1
 _V1_REDUCTION = V1.losses.Reduction
 # The names of `tf.losses.Reduction`, and those of `tf.compat.v1.losses.Reduction`.
-_REDUCTIONS = {
+REDUCTIONS = {
     "auto": _V1_REDUCTION.SUM_OVER_BATCH_SIZE,
     "sum": _V1_REDUCTION.SUM,
     "sum_over_batch_size": _V1_REDUCTION.SUM_OVER_BATCH_SIZE,
@@ -51,7 +51,7 @@ class SingleHead(Head):
         """Checks the arguments that all heads have."""
         check_weight_column(weight_column)
         _check_name(name)
-        check_choice("loss_reduction", loss_reduction, _REDUCTIONS)
+        check_choice("loss_reduction", loss_reduction, REDUCTIONS)
         _check_loss_fn(loss_fn)
         self._logits_dimension = logits_dimension
         self._weight_column = weight_column
@@ -103,7 +103,7 @@ class SingleHead(Head):
                 losses,
                 1.0 if weights is None else weights,
                 loss_collection=None,
-                reduction=_REDUCTIONS[self._loss_reduction],
+                reduction=REDUCTIONS[self._loss_reduction],
             )
             return with_losses(loss, regularization_losses)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 _columns = tf.compat.v1.feature_column
-
-bucketized_column = _columns.bucketized_column
-create_feature_spec_for_parsing = _columns.make_parse_example_spec
 
 
 def real_valued_column(
@@ -73,39 +71,25 @@ def sparse_column_with_integerized_feature(
     return _columns.categorical_column_with_identity(column_name, bucket_size)
 
 
-def weighted_sparse_column(
-    sparse_id_column: Any, weight_column_name: str, dtype: Any = tf.float32
-) -> Any:
-    """Returns a column of `tf.feature_column.weighted_categorical_column`."""
-    return _columns.weighted_categorical_column(sparse_id_column, weight_column_name, dtype)
+def _under_old_names(function: Callable, **old_names: str) -> Callable:
+    """Returns a function of tf.feature_column that takes arguments by their old names, too."""
+
+    @functools.wraps(function)
+    def make_column(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **{old_names.get(name, name): kwargs[name] for name in kwargs})
+
+    return make_column
 
 
-def one_hot_column(sparse_id_column: Any) -> Any:
-    """Returns a column of `tf.feature_column.indicator_column`."""
-    return _columns.indicator_column(sparse_id_column)
-
-
-def embedding_column(
-    sparse_id_column: Any,
-    dimension: int,
-    combiner: str = "mean",
-    initializer: Any = None,
-    ckpt_to_load_from: str | None = None,
-    tensor_name_in_ckpt: str | None = None,
-    max_norm: float | None = None,
-    trainable: bool = True,
-) -> Any:
-    """Returns a column of `tf.feature_column.embedding_column`."""
-    return _columns.embedding_column(
-        sparse_id_column,
-        dimension,
-        combiner,
-        initializer,
-        ckpt_to_load_from,
-        tensor_name_in_ckpt,
-        max_norm,
-        trainable,
-    )
+embedding_column = _under_old_names(
+    _columns.embedding_column, sparse_id_column="categorical_column"
+)
+one_hot_column = _under_old_names(_columns.indicator_column, sparse_id_column="categorical_column")
+weighted_sparse_column = _under_old_names(
+    _columns.weighted_categorical_column,
+    sparse_id_column="categorical_column",
+    weight_column_name="weight_feature_key",
+)
 
 
 def crossed_column(columns: Sequence, hash_bucket_size: int, combiner: str = "sum") -> Any:

@@ -7,8 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-_data = tf.compat.v1.data
-_experimental = _data.experimental
+_experimental = tf.compat.v1.data.experimental
 
 # Those that are in this TensorFlow, of tf.data.experimental.
 _NAMES = """
@@ -22,12 +21,6 @@ shuffle_and_repeat unbatch unique
 globals().update(
     {name: getattr(_experimental, name) for name in _NAMES.split() if hasattr(_experimental, name)}
 )
-
-Dataset = _data.Dataset
-FixedLengthRecordDataset = _data.FixedLengthRecordDataset
-Iterator = _data.Iterator
-TFRecordDataset = _data.TFRecordDataset
-TextLineDataset = _data.TextLineDataset
 
 
 def batch_and_drop_remainder(batch_size: Any) -> Callable[[Any], Any]:
@@ -45,11 +38,6 @@ def padded_batch_and_drop_remainder(
 
 
 __all__ = [
-    "Dataset",
-    "FixedLengthRecordDataset",
-    "Iterator",
-    "TFRecordDataset",
-    "TextLineDataset",
     "batch_and_drop_remainder",
     "padded_batch_and_drop_remainder",
     *(name for name in _NAMES.split() if name in globals()),

@@ -8,12 +8,6 @@ import tensorflow as tf
 
 from estimator.config.checks import check_int
 
-_experimental = tf.compat.v1.distribute.experimental
-
-CollectiveAllReduceStrategy = tf.distribute.MultiWorkerMirroredStrategy
-ParameterServerStrategy = _experimental.ParameterServerStrategy
-TPUStrategy = _experimental.TPUStrategy
-
 
 def MirroredStrategy(  # noqa: N802  (a class, once)
     devices: Any = None,
@@ -43,15 +37,4 @@ def MirroredStrategy(  # noqa: N802  (a class, once)
     return tf.distribute.MirroredStrategy(devices, cross_device_ops or cross_tower_ops)
 
 
-def OneDeviceStrategy(device: str) -> Any:  # noqa: N802
-    """Makes a OneDeviceStrategy."""
-    return tf.compat.v1.distribute.OneDeviceStrategy(device)
-
-
-__all__ = [
-    "CollectiveAllReduceStrategy",
-    "MirroredStrategy",
-    "OneDeviceStrategy",
-    "ParameterServerStrategy",
-    "TPUStrategy",
-]
+__all__ = ["MirroredStrategy"]

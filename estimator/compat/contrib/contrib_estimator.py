@@ -7,111 +7,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.compat.v1 import (
-    BaselineEstimator,
-    DNNEstimator,
-    DNNLinearCombinedEstimator,
-    Estimator,
-    LinearEstimator,
-    add_metrics,
-)
-from estimator.experimental import (
-    InMemoryEvaluatorHook,
-    RNNClassifier,
-    RNNEstimator,
-    call_logit_fn,
-    dnn_logit_fn_builder,
-    linear_logit_fn_builder,
-    make_early_stopping_hook,
-    make_stop_at_checkpoint_step_hook,
-    stop_if_higher_hook,
-    stop_if_lower_hook,
-    stop_if_no_decrease_hook,
-    stop_if_no_increase_hook,
-)
+from estimator.estimators.estimator import Estimator
 from estimator.export import PredictOutput
-from estimator.heads import (
-    BinaryClassHead,
-    Head,
-    LogisticRegressionHead,
-    MultiClassHead,
-    MultiHead,
-    MultiLabelHead,
-    PoissonRegressionHead,
-    RegressionHead,
-)
+from estimator.heads import Head, PoissonRegressionHead, RegressionHead
 from estimator.optimizer.cross_shard import CrossShardOptimizer
 from estimator.spec import ModeKeys
-
-_V1 = tf.compat.v1
-_MEAN = _V1.losses.Reduction.SUM_OVER_BATCH_SIZE
-
-
-def binary_classification_head(
-    weight_column: Any = None,
-    thresholds: Sequence[float] | None = None,
-    label_vocabulary: Sequence[str] | None = None,
-    loss_reduction: str = _MEAN,
-    loss_fn: Callable | None = None,
-    name: str | None = None,
-) -> Head:
-    """Makes a BinaryClassHead."""
-    return BinaryClassHead(
-        weight_column, thresholds, label_vocabulary, loss_reduction, loss_fn, name
-    )
-
-
-def logistic_regression_head(
-    weight_column: Any = None, loss_reduction: str = _MEAN, name: str | None = None
-) -> Head:
-    """Makes a LogisticRegressionHead."""
-    return LogisticRegressionHead(weight_column, loss_reduction, name)
-
-
-def multi_class_head(
-    n_classes: int,
-    weight_column: Any = None,
-    label_vocabulary: Sequence[str] | None = None,
-    loss_reduction: str = _MEAN,
-    loss_fn: Callable | None = None,
-    name: str | None = None,
-) -> Head:
-    """Makes a MultiClassHead."""
-    return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction, loss_fn, name)
-
-
-def multi_head(heads: Sequence[Head], head_weights: Sequence[float] | None = None) -> MultiHead:
-    """Makes a MultiHead."""
-    return MultiHead(heads, head_weights)
-
-
-def multi_label_head(
-    n_classes: int,
-    weight_column: Any = None,
-    thresholds: Sequence[float] | None = None,
-    label_vocabulary: Sequence[str] | None = None,
-    loss_reduction: str = _MEAN,
-    loss_fn: Callable | None = None,
-    classes_for_class_based_metrics: Any = None,
-    name: str | None = None,
-) -> Head:
-    """Makes a MultiLabelHead."""
-    return MultiLabelHead(
-        n_classes,
-        weight_column,
-        thresholds,
-        label_vocabulary,
-        loss_reduction,
-        loss_fn,
-        classes_for_class_based_metrics,
-        name,
-    )
 
 
 def poisson_regression_head(
     weight_column: Any = None,
     label_dimension: int = 1,
-    loss_reduction: str = _MEAN,
+    loss_reduction: str = "sum_over_batch_size",
     compute_full_loss: bool = True,
     name: str | None = None,
 ) -> Head:
@@ -124,7 +30,7 @@ def poisson_regression_head(
 def regression_head(
     weight_column: Any = None,
     label_dimension: int = 1,
-    loss_reduction: str = _MEAN,
+    loss_reduction: str = "sum_over_batch_size",
     loss_fn: Callable | None = None,
     inverse_link_fn: Callable | None = None,
     name: str | None = None,
@@ -191,30 +97,8 @@ def _checked_features(
 
 
 __all__ = [
-    "BaselineEstimator",
-    "DNNEstimator",
-    "DNNLinearCombinedEstimator",
-    "InMemoryEvaluatorHook",
-    "LinearEstimator",
-    "RNNClassifier",
-    "RNNEstimator",
-    "add_metrics",
-    "binary_classification_head",
-    "call_logit_fn",
     "clip_gradients_by_norm",
-    "dnn_logit_fn_builder",
     "forward_features",
-    "linear_logit_fn_builder",
-    "logistic_regression_head",
-    "make_early_stopping_hook",
-    "make_stop_at_checkpoint_step_hook",
-    "multi_class_head",
-    "multi_head",
-    "multi_label_head",
     "poisson_regression_head",
     "regression_head",
-    "stop_if_higher_hook",
-    "stop_if_lower_hook",
-    "stop_if_no_decrease_hook",
-    "stop_if_no_increase_hook",
 ]

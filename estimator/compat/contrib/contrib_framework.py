@@ -9,20 +9,6 @@ import tensorflow as tf
 
 _V1 = tf.compat.v1
 
-nest = _V1.nest
-assert_global_step = _V1.train.assert_global_step
-assert_scalar = _V1.assert_scalar
-create_global_step = _V1.train.create_global_step
-get_global_step = _V1.train.get_global_step
-get_or_create_global_step = _V1.train.get_or_create_global_step
-init_from_checkpoint = _V1.train.init_from_checkpoint
-is_tensor = tf.is_tensor
-list_variables = tf.train.list_variables
-load_checkpoint = tf.train.load_checkpoint
-load_variable = tf.train.load_variable
-sort = tf.sort
-argsort = tf.argsort
-
 
 def get_variables(
     scope: Any = None, suffix: str | None = None, collection: str = _V1.GraphKeys.GLOBAL_VARIABLES
@@ -89,22 +75,9 @@ def assign_from_checkpoint_fn(
 
 
 __all__ = [
-    "argsort",
-    "assert_global_step",
-    "assert_scalar",
     "assign_from_checkpoint_fn",
-    "create_global_step",
-    "get_global_step",
     "get_model_variables",
-    "get_or_create_global_step",
     "get_trainable_variables",
     "get_variables",
     "get_variables_to_restore",
-    "init_from_checkpoint",
-    "is_tensor",
-    "list_variables",
-    "load_checkpoint",
-    "load_variable",
-    "nest",
-    "sort",
 ]

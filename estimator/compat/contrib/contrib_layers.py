@@ -9,37 +9,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.compat.contrib.contrib_columns import (
-    bucketized_column,
-    create_feature_spec_for_parsing,
-    crossed_column,
-    embedding_column,
-    input_from_feature_columns,
-    one_hot_column,
-    real_valued_column,
-    sparse_column_with_hash_bucket,
-    sparse_column_with_integerized_feature,
-    sparse_column_with_keys,
-    sparse_column_with_vocabulary_file,
-    weighted_sparse_column,
-)
 from estimator.compat.contrib.contrib_layer_parts import (
     activate_and_collect,
     as_pair,
     make_variables,
 )
-from estimator.compat.contrib.contrib_normalization import batch_norm, layer_norm
-from estimator.compat.contrib.contrib_optimize_loss import optimize_loss
-from estimator.compat.contrib.contrib_regularizers import (
-    apply_regularization,
-    l1_l2_regularizer,
-    l1_regularizer,
-    l2_regularizer,
-    sum_regularizer,
-    variance_scaling_initializer,
-    xavier_initializer,
-    xavier_initializer_conv2d,
-)
+from estimator.compat.contrib.contrib_regularizers import xavier_initializer
 
 _V1 = tf.compat.v1
 _ZEROS = _V1.zeros_initializer()
@@ -252,39 +227,16 @@ conv2d = convolution2d
 
 
 __all__ = [
-    "apply_regularization",
     "avg_pool2d",
-    "batch_norm",
-    "bucketized_column",
     "conv2d",
     "convolution2d",
-    "create_feature_spec_for_parsing",
-    "crossed_column",
     "dropout",
     "embed_sequence",
-    "embedding_column",
     "flatten",
     "fully_connected",
-    "input_from_feature_columns",
-    "l1_l2_regularizer",
-    "l1_regularizer",
-    "l2_regularizer",
-    "layer_norm",
     "linear",
     "max_pool2d",
-    "one_hot_column",
     "one_hot_encoding",
-    "optimize_loss",
-    "real_valued_column",
     "relu",
-    "sparse_column_with_hash_bucket",
-    "sparse_column_with_integerized_feature",
-    "sparse_column_with_keys",
-    "sparse_column_with_vocabulary_file",
     "stack",
-    "sum_regularizer",
-    "variance_scaling_initializer",
-    "weighted_sparse_column",
-    "xavier_initializer",
-    "xavier_initializer_conv2d",
 ]

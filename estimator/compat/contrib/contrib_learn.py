@@ -11,7 +11,6 @@ from estimator.config.run_config import RunConfig
 from estimator.export.exporters import FinalExporter
 from estimator.roles.train_and_evaluate import train_and_evaluate
 from estimator.roles.train_eval_specs import EvalSpec, TrainSpec
-from estimator.spec import ModeKeys
 
 
 class Experiment:
@@ -193,4 +192,4 @@ def _as_exporter(index: int, given: Any) -> Any:
     return FinalExporter(f"export_{index}", given)
 
 
-__all__ = ["Experiment", "ModeKeys", "RunConfig", "learn_runner", "make_export_strategy", "run"]
+__all__ = ["Experiment", "learn_runner", "make_export_strategy", "run"]

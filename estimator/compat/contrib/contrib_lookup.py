@@ -7,14 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-_V1 = tf.compat.v1
-_lookup = _V1.lookup
-
-HashTable = _lookup.StaticHashTable
-KeyValueTensorInitializer = _lookup.KeyValueTensorInitializer
-MutableHashTable = _lookup.experimental.MutableHashTable
-TextFileInitializer = _lookup.TextFileInitializer
-TextFileIndex = _lookup.TextFileIndex
+_lookup = tf.compat.v1.lookup
 
 
 def index_table_from_tensor(
@@ -100,11 +93,6 @@ def _table(initializer: Any, num_oov_buckets: int, default_value: int, name: str
 
 
 __all__ = [
-    "HashTable",
-    "KeyValueTensorInitializer",
-    "MutableHashTable",
-    "TextFileIndex",
-    "TextFileInitializer",
     "index_table_from_file",
     "index_table_from_tensor",
     "index_to_string_table_from_file",

@@ -32,9 +32,6 @@ def _predictions_first(metric: Any) -> Any:
     return streaming
 
 
-streaming_mean = _metrics.mean
-streaming_mean_tensor = _metrics.mean_tensor
-streaming_percentage_less = _metrics.percentage_below
 globals().update(
     {
         f"streaming_{name}": _predictions_first(getattr(_metrics, name))
@@ -109,8 +106,5 @@ __all__ = [
     "accuracy",
     "aggregate_metric_map",
     "f1_score",
-    "streaming_mean",
-    "streaming_mean_tensor",
-    "streaming_percentage_less",
     *(f"streaming_{name}" for name in _STREAMING.split()),
 ]

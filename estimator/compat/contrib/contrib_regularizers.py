@@ -21,9 +21,6 @@ def xavier_initializer(
     )
 
 
-xavier_initializer_conv2d = xavier_initializer
-
-
 def variance_scaling_initializer(
     factor: float = 2.0,
     mode: str = "FAN_IN",

@@ -31,10 +31,6 @@ def __getattr__(name: str) -> Any:
         ) from error
 
 
-static_bidirectional_rnn = _V1.nn.static_bidirectional_rnn
-static_rnn = _V1.nn.static_rnn
-
-
 def stack_bidirectional_dynamic_rnn(
     cells_fw: Sequence,
     cells_bw: Sequence,
@@ -76,7 +72,5 @@ def stack_bidirectional_dynamic_rnn(
 
 __all__ = [
     "stack_bidirectional_dynamic_rnn",
-    "static_bidirectional_rnn",
-    "static_rnn",
     *_NAMES.split(),
 ]

@@ -9,9 +9,6 @@ import tensorflow as tf
 
 _V1 = tf.compat.v1
 
-all_summary_ops = _V1.summary.all_v2_summary_ops
-flush = tf.summary.flush
-
 
 def create_file_writer(
     logdir: Any,
@@ -84,12 +81,10 @@ def _step(step: Any) -> tf.Tensor:
 
 
 __all__ = [
-    "all_summary_ops",
     "always_record_summaries",
     "audio",
     "create_file_writer",
     "create_summary_file_writer",
-    "flush",
     "histogram",
     "image",
     "never_record_summaries",

@@ -1,45 +1,98 @@
 """The packages of `tf.contrib` that are provided, and what replaces the others."""
 
-# The file that has a package's names.
+# The packages, each with the modules that were inside it and have all its names, too.
 PACKAGES = {
-    "cluster_resolver": "contrib_cluster_resolver",
-    "crf": "contrib_crf",
-    "data": "contrib_data",
-    "distribute": "contrib_distribute",
-    "estimator": "contrib_estimator",
-    "framework": "contrib_framework",
-    "layers": "contrib_layers",
-    "learn": "contrib_learn",
-    "lookup": "contrib_lookup",
-    "metrics": "contrib_metrics",
-    "opt": "contrib_opt",
-    "predictor": "contrib_predictor",
-    "rnn": "contrib_rnn",
-    "summary": "contrib_summary",
-    "tpu": "contrib_tpu",
-    "training": "contrib_training",
+    "cluster_resolver": "training tpu_cluster_resolver",
+    "crf": "ops crf",
+    "data": "ops batching interleave_ops shuffle_ops readers grouping prefetching_ops",
+    "distribute": "mirrored_strategy parameter_server_strategy one_device_strategy",
+    "estimator": "estimator extenders head multi_head hooks early_stopping",
+    "framework": "ops variables framework checkpoint_utils checkpoint_ops",
+    "layers": "layers ops feature_column feature_column_ops initializers optimizers "
+    "regularizers normalization encoders utils embedding_ops",
+    "learn": "learn estimators model_fn run_config learn_runner experiment utils",
+    "lookup": "ops lookup_ops",
+    "metrics": "ops metric_ops",
+    "opt": "training weight_decay_optimizers lazy_adam_optimizer moving_average_optimizer",
+    "predictor": "predictor_factories predictor saved_model_predictor",
+    "rnn": "ops rnn rnn_cell core_rnn_cell core_rnn_cell_impl",
+    "summary": "summary summary_ops",
+    "tpu": "tpu ops tpu_config tpu_context tpu_estimator tpu_optimizer bfloat16",
+    "training": "training hparam",
 }
 
-# The modules inside the old packages, by file: each has all names of its package.
-INNER = {
-    "contrib_cluster_resolver": "training tpu_cluster_resolver",
-    "contrib_crf": "ops crf",
-    "contrib_data": "ops batching interleave_ops shuffle_ops readers grouping prefetching_ops",
-    "contrib_distribute": "mirrored_strategy parameter_server_strategy one_device_strategy",
-    "contrib_estimator": "estimator extenders head multi_head hooks early_stopping",
-    "contrib_framework": "ops variables framework checkpoint_utils checkpoint_ops",
-    "contrib_layers": "layers ops feature_column feature_column_ops initializers optimizers "
-    "regularizers normalization encoders utils embedding_ops",
-    "contrib_learn": "learn estimators model_fn run_config learn_runner experiment utils",
-    "contrib_lookup": "ops lookup_ops",
-    "contrib_metrics": "ops metric_ops",
-    "contrib_opt": "training weight_decay_optimizers lazy_adam_optimizer moving_average_optimizer",
-    "contrib_predictor": "predictor_factories predictor saved_model_predictor",
-    "contrib_rnn": "ops rnn rnn_cell core_rnn_cell core_rnn_cell_impl",
-    "contrib_summary": "summary summary_ops",
-    "contrib_tpu": "tpu ops tpu_config tpu_context tpu_estimator tpu_optimizer bfloat16",
-    "contrib_training": "training hparam",
+# Names of packages that are those of another module; "old=new" where the name has changed.
+SAME = {
+    "cluster_resolver": {
+        "tf.distribute.cluster_resolver": "ClusterResolver GCEClusterResolver "
+        "KubernetesClusterResolver SimpleClusterResolver SlurmClusterResolver "
+        "TFConfigClusterResolver UnionClusterResolver=UnionResolver",
+        "tf.compat.v1.distribute.cluster_resolver": "TPUClusterResolver",
+    },
+    "data": {
+        "tf.compat.v1.data": "Dataset FixedLengthRecordDataset Iterator TFRecordDataset "
+        "TextLineDataset",
+    },
+    "distribute": {
+        "tf.distribute": "CollectiveAllReduceStrategy=MultiWorkerMirroredStrategy",
+        "tf.compat.v1.distribute": "OneDeviceStrategy",
+        "tf.compat.v1.distribute.experimental": "ParameterServerStrategy TPUStrategy",
+    },
+    "estimator": {
+        "estimator.compat.v1": "BaselineEstimator DNNEstimator DNNLinearCombinedEstimator "
+        "LinearEstimator add_metrics",
+        "estimator.experimental": "InMemoryEvaluatorHook RNNClassifier RNNEstimator call_logit_fn "
+        "dnn_logit_fn_builder linear_logit_fn_builder make_early_stopping_hook "
+        "make_stop_at_checkpoint_step_hook stop_if_higher_hook stop_if_lower_hook "
+        "stop_if_no_decrease_hook stop_if_no_increase_hook",
+        "estimator.heads": "binary_classification_head=BinaryClassHead "
+        "logistic_regression_head=LogisticRegressionHead multi_class_head=MultiClassHead "
+        "multi_head=MultiHead multi_label_head=MultiLabelHead",
+    },
+    "framework": {
+        "tf": "argsort is_tensor sort",
+        "tf.compat.v1": "assert_scalar nest",
+        "tf.compat.v1.train": "assert_global_step create_global_step get_global_step "
+        "get_or_create_global_step init_from_checkpoint",
+        "tf.train": "list_variables load_checkpoint load_variable",
+    },
+    "layers": {
+        "estimator.compat.contrib.contrib_columns": "crossed_column embedding_column "
+        "input_from_feature_columns one_hot_column real_valued_column "
+        "sparse_column_with_hash_bucket sparse_column_with_integerized_feature "
+        "sparse_column_with_keys sparse_column_with_vocabulary_file weighted_sparse_column",
+        "estimator.compat.contrib.contrib_normalization": "batch_norm layer_norm",
+        "estimator.compat.contrib.contrib_optimize_loss": "optimize_loss",
+        "estimator.compat.contrib.contrib_regularizers": "apply_regularization l1_l2_regularizer "
+        "l1_regularizer l2_regularizer sum_regularizer variance_scaling_initializer "
+        "xavier_initializer xavier_initializer_conv2d=xavier_initializer",
+        "tf.compat.v1.feature_column": "bucketized_column "
+        "create_feature_spec_for_parsing=make_parse_example_spec",
+    },
+    "learn": {"estimator": "ModeKeys RunConfig"},
+    "lookup": {
+        "tf.compat.v1.lookup": "HashTable=StaticHashTable KeyValueTensorInitializer TextFileIndex "
+        "TextFileInitializer",
+        "tf.compat.v1.lookup.experimental": "MutableHashTable",
+    },
+    "metrics": {
+        "tf.compat.v1.metrics": "streaming_mean=mean streaming_mean_tensor=mean_tensor "
+        "streaming_percentage_less=percentage_below",
+    },
+    "rnn": {"tf.compat.v1.nn": "static_bidirectional_rnn static_rnn"},
+    "summary": {
+        "tf.compat.v1.summary": "all_summary_ops=all_v2_summary_ops",
+        "tf.summary": "flush",
+    },
+    "tpu": {
+        "estimator.config.tpu_context": "TPUContext",
+        "estimator.tpu": "CrossShardOptimizer InputPipelineConfig RunConfig TPUConfig TPUEstimator "
+        "TPUEstimatorSpec",
+        "tf.compat.v1.tpu": "bfloat16_scope cross_replica_sum outside_compilation",
+    },
 }
+# Packages of such names alone, which have no file.
+ALL_SAME = ("cluster_resolver", "tpu")
 
 # What replaces a package, or a name of one.
 GONE = {
