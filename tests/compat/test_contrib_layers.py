@@ -277,5 +277,5 @@ def test_sparse_columns_become_categorical_ones(tmp_path):
     assert with_default == by_file("f", path, 2, default_value=1)
     with_buckets = layers.sparse_column_with_vocabulary_file("f", path, num_oov_buckets=2)
     assert with_buckets == by_file("f", path, None, num_oov_buckets=2)
-    weighted = layers.weighted_sparse_column(ids, "w")
+    weighted = layers.weighted_sparse_column(sparse_id_column=ids, weight_column_name="w")
     assert weighted == columns.weighted_categorical_column(ids, "w")
