@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.config.checks import WrongTypeError, check_int
+from estimator.config.checks import check_instance, check_int
 
 V1 = tf.compat.v1
 _MOMENTUM, _EPSILON = 0.999, 1e-3  # Of batch normalization, as in 2.15.
@@ -16,8 +16,7 @@ _MOMENTUM, _EPSILON = 0.999, 1e-3  # Of batch normalization, as in 2.15.
 
 def checked_units(argument: str, units: Any, rule: str) -> tuple[int, ...]:
     """Returns the sizes of layers; `rule` says in errors what the argument must be."""
-    if not isinstance(units, list | tuple):
-        raise WrongTypeError(f"`{argument}` ({units!r}) must be {rule}.")
+    check_instance(argument, units, list | tuple, rule)
     for number in units:
         check_int(argument, number)
     return tuple(map(int, units))

@@ -17,6 +17,7 @@ from estimator.config.checks import (
     WrongTypeError,
     check_bool,
     check_choice,
+    check_instance,
     check_int,
     check_number,
     check_takes_nothing,
@@ -293,10 +294,7 @@ def _checked_activation(argument: str, activation: Any) -> Callable[[tf.Tensor],
                 f"`{argument}` ({activation!r}) is not in tf.nn. {did_you_mean(activation, known)}"
             )
         return getattr(tf.nn, activation)
-    if not callable(activation):
-        raise WrongTypeError(
-            f"`{argument}` ({activation!r}) must be a function such as tf.nn.relu."
-        )
+    check_instance(argument, activation, Callable, "a function such as tf.nn.relu")
     return activation
 
 
@@ -332,7 +330,4 @@ def make_classifier_head(
 
 def check_head(head: Any) -> None:
     """Raises an error unless `head` is one."""
-    if not isinstance(head, Head):
-        raise WrongTypeError(
-            f"`head` ({head!r}) must be an estimator.Head, such as BinaryClassHead()."
-        )
+    check_instance("head", head, Head, "an estimator.Head, such as BinaryClassHead()")

@@ -14,6 +14,7 @@ from estimator.canned.one_trainer import check_one_trainer
 from estimator.config.checks import (
     WrongTypeError,
     check_bool,
+    check_instance,
     check_int,
     check_number,
     check_positive,
@@ -61,10 +62,7 @@ class LinearSDCA:
         Raises:
           TypeError, ValueError: an argument is invalid.
         """
-        if not isinstance(example_id_column, str):
-            raise WrongTypeError(
-                f"`example_id_column` ({example_id_column!r}) must be the name of a feature."
-            )
+        check_instance("example_id_column", example_id_column, str, "the name of a feature")
         check_int("num_loss_partitions", num_loss_partitions)
         if num_table_shards is not None:
             check_int("num_table_shards", num_table_shards)

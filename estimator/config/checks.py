@@ -64,10 +64,16 @@ def check_bool(argument: str, value: Any) -> None:
         raise WrongTypeError(f"`{argument}` ({value!r}) must be True or False.")
 
 
+def check_instance(argument: str, value: Any, types: Any, rule: str) -> None:
+    """Raises an error unless `value` is one of `types`; `rule` says what it must be."""
+    if not isinstance(value, types):
+        raise WrongTypeError(f"`{argument}` ({value!r}) must be {rule}.")
+
+
 def check_type(argument: str, value: Any, types: Any, rule: str) -> None:
     """Raises an error unless `value` is None or one of `types`; `rule` says what it must be."""
-    if value is not None and not isinstance(value, types):
-        raise WrongTypeError(f"`{argument}` ({value!r}) must be {rule}.")
+    if value is not None:
+        check_instance(argument, value, types, rule)
 
 
 def check_callable(argument: str, value: Any) -> None:
@@ -185,9 +191,8 @@ def check_no_pattern(argument: str, path: str) -> None:
 
 def check_name(name: Any) -> None:
     """Raises an error unless `name` can be the name of an evaluation directory in `model_dir`."""
+    check_type("name", name, str, "a string, or None")
     if name is None:
         return
-    if not isinstance(name, str):
-        raise WrongTypeError(f"`name` ({name!r}) must be a string, or None.")
     if os.path.isabs(name) or ".." in name.replace("\\", "/").split("/"):
         raise ValueError(f"`name` ({name!r}) must not lead out of `model_dir`.")

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.config.checks import did_you_mean
+from estimator.config.checks import WrongTypeError, did_you_mean
 
 _LINE_LENGTH = 100
 
@@ -57,6 +57,13 @@ class TupleFields:
 
     _fields = _Fields()
 
+    def replace(self, **changes: Any) -> Any:
+        """Returns a checked copy with other values of some fields."""
+        check_fields(self, changes)
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+    _replace = replace
+
     def _asdict(self) -> dict[str, Any]:
         """Returns the fields by name."""
         return {name: getattr(self, name) for name in self._fields}
@@ -79,7 +86,7 @@ def check_fields(config: Any, names: Iterable[str]) -> None:
     known = [field.name for field in dataclasses.fields(config)]
     for name in names:
         if name not in known:
-            raise ValueError(
+            raise WrongTypeError(
                 f"`{name}` is not a field of {_shown_name(config)}. {did_you_mean(name, known)}"
             )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from estimator.config.checks import (
     WrongTypeError,
@@ -14,7 +13,7 @@ from estimator.config.checks import (
     check_positive,
     check_type,
 )
-from estimator.config.frozen import TupleFields, check_fields, short_repr, write_fields
+from estimator.config.frozen import TupleFields, short_repr, write_fields
 from estimator.config.loop_length import checked_loop_length
 
 _CORES_PER_REPLICA = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -101,13 +100,6 @@ class TPUConfig(TupleFields):
             check_int("num_shards", self.num_shards)
         if self.initial_infeed_sleep_secs:
             check_positive("initial_infeed_sleep_secs", self.initial_infeed_sleep_secs)
-
-    def replace(self, **changes: Any) -> TPUConfig:
-        """Returns a checked copy with other values of some fields."""
-        check_fields(self, changes)
-        return dataclasses.replace(self, **changes)
-
-    _replace = replace
 
     def __repr__(self) -> str:
         """Shows only the fields that differ from their defaults."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from estimator.config.checks import WrongTypeError
+from estimator.config.checks import check_instance
 from estimator.config.cluster import EVALUATOR, Cluster
 from estimator.config.frozen import write_fields
 from estimator.config.run_config import RunConfig
@@ -68,8 +68,7 @@ class TPURunConfig(RunConfig):
 
     def __post_init__(self) -> None:
         """Takes the loop's length from the `tpu_config`, then checks every field."""
-        if not isinstance(self.tpu_config, TPUConfig):
-            raise WrongTypeError(f"`tpu_config` ({self.tpu_config!r}) must be a TPUConfig.")
+        check_instance("tpu_config", self.tpu_config, TPUConfig, "a TPUConfig")
         write_fields(self, iterations_per_loop=self.tpu_config.iterations_per_loop)
         super().__post_init__()
 

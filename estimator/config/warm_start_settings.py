@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +10,8 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from estimator.config.checks import WrongTypeError, check_int
-from estimator.config.frozen import TupleFields, check_fields, short_repr, write_fields
+from estimator.config.checks import WrongTypeError, check_instance, check_int, check_type
+from estimator.config.frozen import TupleFields, short_repr, write_fields
 
 # The type of paths in both classes.
 _Path: TypeAlias = str | os.PathLike
@@ -72,13 +71,6 @@ class VocabInfo(TupleFields):
                 f"`axis` ({self.axis!r}) must be 0, if the rows of the variable follow the "
                 "vocabulary, or 1, if its columns do."
             )
-
-    def replace(self, **changes: Any) -> VocabInfo:
-        """Returns a checked copy with other values of some fields."""
-        check_fields(self, changes)
-        return dataclasses.replace(self, **changes)
-
-    _replace = replace
 
     def __repr__(self) -> str:
         """Shows only the fields that differ from their defaults."""
@@ -142,13 +134,6 @@ class WarmStartSettings(TupleFields):
             var_name_to_prev_var_name=old_names,
         )
 
-    def replace(self, **changes: Any) -> WarmStartSettings:
-        """Returns a checked copy with other values of some fields."""
-        check_fields(self, changes)
-        return dataclasses.replace(self, **changes)
-
-    _replace = replace
-
     def __repr__(self) -> str:
         """Shows only the fields that differ from their defaults."""
         return short_repr(self, var_name_to_vocab_info={}, var_name_to_prev_var_name={})
@@ -170,8 +155,7 @@ def checked_warm_start(warm_start_from: Any) -> WarmStartSettings | None:
 
 def checked_path(argument: str, path: Any, rule: str) -> str:
     """Returns the path as a string, even from bytes, which `export_saved_model` returns."""
-    if path is not None and not isinstance(path, str | bytes | os.PathLike):
-        raise WrongTypeError(f"`{argument}` ({path!r}) must be a path, {rule}.")
+    check_type(argument, path, str | bytes | os.PathLike, f"a path, {rule}")
     if not path:
         raise ValueError(f"`{argument}` ({path!r}) must not be empty: it must be a path, {rule}.")
     return os.fsdecode(path)
@@ -192,8 +176,7 @@ def _checked_vocabulary(name: str, info: Any) -> VocabInfo:
     """Returns a VocabInfo, converting TensorFlow's own class."""
     if isinstance(info, tf.compat.v1.train.VocabInfo):
         return VocabInfo(*info)
-    if not isinstance(info, VocabInfo):
-        raise WrongTypeError(f"`var_name_to_vocab_info[{name!r}]` ({info!r}) must be a VocabInfo.")
+    check_instance(f"var_name_to_vocab_info[{name!r}]", info, VocabInfo, "a VocabInfo")
     return info
 
 

@@ -10,8 +10,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from estimator.config.checks import WrongTypeError, check_bool, check_int, check_no_pattern
-from estimator.config.checks import check_name as check_name
+from estimator.config.checks import (
+    WrongTypeError,
+    check_bool,
+    check_instance,
+    check_int,
+    check_no_pattern,
+    check_type,
+)
 from estimator.config.run_config import RunConfig
 from estimator.config.tpu_config import TPUConfig
 from estimator.console import say
@@ -87,8 +93,7 @@ def checked_model_dir(model_dir: Any, config_model_dir: str | None) -> str | Non
       TypeError: it is not a path.
       ValueError: both name one and they differ, or it is a file or below one.
     """
-    if model_dir is not None and not isinstance(model_dir, str | os.PathLike):
-        raise WrongTypeError(f"`model_dir` ({model_dir!r}) must be a path, or None.")
+    check_type("model_dir", model_dir, str | os.PathLike, "a path, or None")
     path = os.fspath(model_dir) if model_dir is not None else None
     if path and config_model_dir and path.rstrip("/") != config_model_dir.rstrip("/"):
         raise ValueError(
@@ -138,10 +143,9 @@ def checked_listeners(listeners: Any) -> list[Listener]:
     """Returns the listeners as a list; raises an error if one is not a listener."""
     if listeners is None:
         return []
-    if not isinstance(listeners, list | tuple):
-        raise WrongTypeError(
-            f"`saving_listeners` ({listeners!r}) must be a list of CheckpointSaverListeners."
-        )
+    check_instance(
+        "saving_listeners", listeners, list | tuple, "a list of CheckpointSaverListeners"
+    )
     for listener in listeners:
         if not isinstance(listener, tf.compat.v1.train.CheckpointSaverListener):
             raise WrongTypeError(
@@ -198,11 +202,9 @@ def check_mode_to_export(argument: str, mode: Any) -> None:
 def checked_receiver_fns(receiver_fns: Any) -> dict[str, tuple[str, Any]]:
     """Returns, by mode, the receiver function and its name in errors."""
     name = _RECEIVER_FNS
-    if not isinstance(receiver_fns, Mapping):
-        raise WrongTypeError(
-            f"`{name}` ({receiver_fns!r}) must be a dict from ModeKeys to functions that return "
-            "input receivers."
-        )
+    check_instance(
+        name, receiver_fns, Mapping, "a dict from ModeKeys to functions that return input receivers"
+    )
     if not receiver_fns:
         raise ValueError(f"`{name}` ({{}}) must name at least one of ModeKeys.")
     for mode in receiver_fns:
@@ -217,8 +219,7 @@ def check_export(
     as_text: Any,
 ) -> None:
     """Raises an error if an argument of `export_saved_model` is wrong."""
-    if not isinstance(export_dir_base, str | bytes | os.PathLike):
-        raise WrongTypeError(f"`export_dir_base` ({export_dir_base!r}) must be a path.")
+    check_instance("export_dir_base", export_dir_base, str | bytes | os.PathLike, "a path")
     make_base_path(export_dir_base)
     make_extra_assets(assets_extra)
     check_bool("as_text", as_text)
@@ -234,10 +235,7 @@ def check_tpu_arguments(
     """Raises an error if an argument that only TPUEstimator has is wrong."""
     if use_tpu is not None:
         check_bool("use_tpu", use_tpu)
-    if params is not None and not isinstance(params, MutableMapping):
-        raise WrongTypeError(
-            f"`params` ({params!r}) must be a dict, or None: its batch size is filled in."
-        )
+    check_type("params", params, MutableMapping, "a dict, or None: its batch size is filled in")
     if isinstance(params, Mapping) and "batch_size" in params:
         raise ValueError(
             f'`params` must not hold "batch_size" ({params["batch_size"]!r}): it is filled in '
@@ -248,10 +246,7 @@ def check_tpu_arguments(
             f'`params` must not hold "context" ({params["context"]!r}): a TPUContext is filled in. '
             "Rename it."
         )
-    if batch_axis is not None and not isinstance(batch_axis, list | tuple):
-        raise WrongTypeError(
-            f"`batch_axis` ({batch_axis!r}) must be a list of dimensions, or None."
-        )
+    check_type("batch_axis", batch_axis, list | tuple, "a list of dimensions, or None")
     for place, axis in enumerate(batch_axis or ()):
         check_int(f"batch_axis[{place}]", axis, minimum=0)
     check_bool("export_to_cpu", export_to_cpu)

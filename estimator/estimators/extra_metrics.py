@@ -7,7 +7,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.config.checks import WrongTypeError, arguments_taken, check_needs_only
+from estimator.config.checks import (
+    WrongTypeError,
+    arguments_taken,
+    check_instance,
+    check_needs_only,
+)
 from estimator.estimators.estimator import Estimator
 from estimator.model.replicas import argument_names
 from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
@@ -33,8 +38,7 @@ def add_metrics(estimator: Estimator, metric_fn: Callable) -> Estimator:
         `metric_fn` does not return a dict.
       ValueError: `metric_fn` takes other arguments.
     """
-    if not isinstance(estimator, Estimator):
-        raise WrongTypeError(f"`estimator` ({estimator!r}) must be an Estimator.")
+    check_instance("estimator", estimator, Estimator, "an Estimator")
     names = _checked_arguments(metric_fn)
     original = estimator.model_fn
     original_names = argument_names(original)  # A subclass may define `model_fn` as a method.
@@ -55,10 +59,7 @@ def add_metrics(estimator: Estimator, metric_fn: Callable) -> Estimator:
 
 def _checked_arguments(metric_fn: Any) -> tuple[str, ...]:
     """Returns the arguments that `metric_fn` takes."""
-    if not callable(metric_fn):
-        raise WrongTypeError(
-            f"`metric_fn` ({metric_fn!r}) must be a function that returns a dict of metrics."
-        )
+    check_instance("metric_fn", metric_fn, Callable, "a function that returns a dict of metrics")
     check_needs_only("metric_fn", metric_fn, _ARGUMENTS)
     return arguments_taken("metric_fn", metric_fn, _ARGUMENTS)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.config.checks import check_no_pattern
+from estimator.config.checks import check_instance, check_no_pattern
 from estimator.export.unfinished import remove_abandoned_dirs, unfinished_dir, unfinished_path
 
 
@@ -101,10 +101,7 @@ def extra_asset_sources(assets_extra: Mapping[str, str] | None) -> dict[str, str
     """
     if assets_extra is None:
         return {}
-    if not isinstance(assets_extra, Mapping):
-        raise ValueError(
-            f"`assets_extra` ({assets_extra!r}) must be a dict: path in assets.extra -> file."
-        )
+    check_instance("assets_extra", assets_extra, Mapping, "a dict: path in assets.extra -> file")
     extra: dict[str, str] = {}
     for destination, source in assets_extra.items():
         relative = _make_relative(destination)

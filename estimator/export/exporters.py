@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from estimator.config.checks import WrongTypeError, check_no_pattern, parameters_of
+from estimator.config.checks import WrongTypeError, check_instance, check_no_pattern, parameters_of
 from estimator.export.directory import extra_asset_sources, numbered_dirs, remove_numbered_dir
 from estimator.export.receivers import check_receiver_fn
 from estimator.export.record import RECORD_NAME, read_record, scalars_of
@@ -70,8 +70,7 @@ class _SavedModelExporter(Exporter):
         as_text: bool,
         exports_to_keep: int | None,
     ) -> None:
-        if not isinstance(name, str):
-            raise WrongTypeError(f"`name` ({name!r}) must be a string.")
+        check_instance("name", name, str, "a string")
         check_exporter_name(name)
         check_receiver_fn(serving_input_receiver_fn)
         if RECORD_NAME in extra_asset_sources(assets_extra):

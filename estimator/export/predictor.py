@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.config.checks import WrongTypeError, did_you_mean
+from estimator.config.checks import WrongTypeError, check_instance, did_you_mean
 from estimator.export.directory import numbered_dirs
 
 _V1 = tf.compat.v1
@@ -58,10 +58,9 @@ def make_predictor(
                 folder, serving_input_receiver_fn, checkpoint_path=checkpoint_path
             )
             return Predictor(os.fsdecode(exported), signature, session_config)
-    if not isinstance(source, str | bytes | os.PathLike):
-        raise WrongTypeError(
-            f"`source` ({source!r}) must be the path of a SavedModel, or an Estimator."
-        )
+    check_instance(
+        "source", source, str | bytes | os.PathLike, "the path of a SavedModel, or an Estimator"
+    )
     if serving_input_receiver_fn is not None or checkpoint_path is not None:
         raise ValueError(
             "`serving_input_receiver_fn` and `checkpoint_path` are for an Estimator; a SavedModel "

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from estimator.config.checks import WrongTypeError, check_takes_nothing
+from estimator.config.checks import WrongTypeError, check_instance, check_takes_nothing
 from estimator.spec import ModeKeys
 from estimator.spec.named import check_tensor, is_tensor, make_named_tensors
 
@@ -248,10 +248,7 @@ def check_receiver_fn(
     kind: str = "ServingInputReceiver",
 ) -> None:
     """Raises TypeError unless it is a function that can be called without arguments."""
-    if not callable(receiver_fn):
-        raise WrongTypeError(
-            f"`{argument}` ({receiver_fn!r}) must be a function that returns a {kind}."
-        )
+    check_instance(argument, receiver_fn, Callable, f"a function that returns a {kind}")
     check_takes_nothing(argument, receiver_fn)
 
 
@@ -312,11 +309,9 @@ def _check_features(features: Any, argument: str) -> None:
 def _make_alternatives(alternatives: Any) -> dict[str, dict[str, Any]] | None:
     if alternatives is None:
         return None
-    if not isinstance(alternatives, Mapping):
-        raise ValueError(
-            f"`receiver_tensors_alternatives` ({alternatives!r}) must be a dict of name to "
-            "receiver tensors."
-        )
+    check_instance(
+        "receiver_tensors_alternatives", alternatives, Mapping, "a dict of name to receiver tensors"
+    )
     return {
         name: make_named_tensors(tensors, f"receiver_tensors_alternatives[{name!r}]", _INPUT)
         for name, tensors in alternatives.items()

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.config.checks import WrongTypeError
+from estimator.config.checks import WrongTypeError, check_instance
 from estimator.heads.head import Head
 from estimator.heads.multi_label import MultiLabelHead
 from estimator.heads.single_head import SingleHead
@@ -36,8 +36,7 @@ class SequenceHead(Head):
                 " does not say which features belong to a step. Use a head such as "
                 "BinaryClassHead()."
             )
-        if not isinstance(mask_key, str):
-            raise WrongTypeError(f"`sequence_mask` ({mask_key!r}) must be the name of a feature.")
+        check_instance("sequence_mask", mask_key, str, "the name of a feature")
         self._head = head
         self.mask_key = mask_key
 

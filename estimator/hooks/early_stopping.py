@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from estimator.config.checks import (
     WrongTypeError,
+    check_instance,
     check_int,
     check_number,
     check_takes_nothing,
@@ -237,8 +238,7 @@ class _Metric:
     ) -> None:
         """Checks the arguments; event files are read when a step is due."""
         self.is_read_here = config_of(estimator).is_chief
-        if not isinstance(metric_name, str):
-            raise WrongTypeError(f"`metric_name` ({metric_name!r}) must be the name of a metric.")
+        check_instance("metric_name", metric_name, str, "the name of a metric")
         check_type("eval_dir", eval_dir, (str, os.PathLike), "a path, or None")
         check_int("min_steps", min_steps, minimum=0)
         self.eval_dir = os.fspath(eval_dir) if eval_dir is not None else estimator.eval_dir()

@@ -12,7 +12,13 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.cluster.collectives import replica_id
-from estimator.config.checks import WrongTypeError, arguments_taken, check_needs_only, parameters_of
+from estimator.config.checks import (
+    WrongTypeError,
+    arguments_taken,
+    check_instance,
+    check_needs_only,
+    parameters_of,
+)
 from estimator.input.conversion import with_own_keys
 from estimator.model.failure_hints import explaining_batch_size, explaining_failure
 from estimator.model.precision import compiling, computing_in
@@ -139,10 +145,7 @@ def argument_names(model_fn: Callable) -> tuple[str, ...]:
 
 def check_model_fn(model_fn: Any) -> None:
     """Raises an error if `model_fn` cannot be called as a model function."""
-    if not callable(model_fn):
-        raise WrongTypeError(
-            f"`model_fn` ({model_fn!r}) must be a function that returns an EstimatorSpec."
-        )
+    check_instance("model_fn", model_fn, Callable, "a function that returns an EstimatorSpec")
     if "features" not in argument_names(model_fn):
         names = ", ".join(parameters_of("model_fn", model_fn))
         raise ValueError(f"`model_fn` must take an argument `features`; it takes ({names}).")

@@ -6,14 +6,20 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from estimator.checkpoint.files import checkpoint_step
 from estimator.checkpoint.writer import LastSaveListener
-from estimator.config.checks import WrongTypeError, check_int, check_number
+from estimator.config.checks import (
+    WrongTypeError,
+    check_instance,
+    check_int,
+    check_name,
+    check_number,
+)
 from estimator.config.frozen import TupleFields, write_fields
 from estimator.config.run_config import RunConfig
 from estimator.estimators import arguments
@@ -55,12 +61,6 @@ class TrainSpec(TupleFields):
         listeners = arguments.checked_listeners(self.saving_listeners)
         write_fields(self, saving_listeners=tuple(listeners))
 
-    def replace(self, **changes: Any) -> TrainSpec:
-        """Returns a checked copy with other values of some fields."""
-        return replace(self, **changes)
-
-    _replace = replace
-
 
 @dataclass(frozen=True)
 class EvalSpec(TupleFields):
@@ -100,19 +100,13 @@ class EvalSpec(TupleFields):
         """Checks every value."""
         check_input_fn(self.input_fn)
         arguments.check_limit("steps", self.steps)
-        arguments.check_name(self.name)
+        check_name(self.name)
         write_fields(self, hooks=tuple(check_hooks(self.hooks)))
         write_fields(self, exporters=_checked_exporters(self.exporters))
         check_number("start_delay_secs", self.start_delay_secs, minimum=0)
         check_number("throttle_secs", self.throttle_secs, minimum=0)
         if self.every_steps is not None:
             check_int("every_steps", self.every_steps)
-
-    def replace(self, **changes: Any) -> EvalSpec:
-        """Returns a checked copy with other values of some fields."""
-        return replace(self, **changes)
-
-    _replace = replace
 
 
 class _Pair(NamedTuple):
@@ -333,10 +327,8 @@ def _checked_exporters(exporters: Any) -> tuple[Exporter, ...]:
 
 def checked_specs(model: Any, train_spec: Any, eval_spec: Any) -> list[EvalSpec]:
     """Returns the EvalSpecs as a list; checks the arguments of `train_and_evaluate`."""
-    if not isinstance(model, Estimator):
-        raise WrongTypeError(f"`estimator` ({model!r}) must be an estimator.Estimator.")
-    if not isinstance(train_spec, TrainSpec):
-        raise WrongTypeError(f"`train_spec` ({train_spec!r}) must be an estimator.TrainSpec.")
+    check_instance("estimator", model, Estimator, "an estimator.Estimator")
+    check_instance("train_spec", train_spec, TrainSpec, "an estimator.TrainSpec")
     specs = list(eval_spec) if isinstance(eval_spec, list | tuple) else [eval_spec]
     if not specs or not all(isinstance(spec, EvalSpec) for spec in specs):
         raise WrongTypeError(

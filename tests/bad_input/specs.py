@@ -86,7 +86,7 @@ SPECS = {
     "a TrainSpec is replaced with an unknown name": (
         lambda s: _train_spec().replace(maximum=3),
         TypeError,
-        "unexpected keyword argument 'maximum'",
+        "`maximum` is not a field of TrainSpec. Use one of 'input_fn', 'max_steps'",
     ),
     "the input of an EvalSpec takes an unknown argument": (
         lambda s: _eval_spec(input_fn=lambda batch_size: None),
