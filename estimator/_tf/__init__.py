@@ -13,7 +13,7 @@ from estimator._tf.checkpoint import (
     savers_apart,
     slice_of,
 )
-from estimator._tf.data import map_in_line, ops_of_datasets_in
+from estimator._tf.data import components_replaced, map_in_line, ops_of_datasets_in
 from estimator._tf.distribute import (
     PiggybackSlot,
     copies,

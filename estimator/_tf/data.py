@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.data.ops import map_op as _map_op
+from tensorflow.python.data.util import nest as _nest
 
 from estimator._tf.callers import is_made_by_tf_data
 from estimator._tf.patches import patched
@@ -33,6 +35,30 @@ def ops_of_datasets_in(scope: str) -> Iterator[None]:
         return unique_name
 
     with patched(graph, "unique_name", make):
+        yield
+
+
+@contextlib.contextmanager
+def components_replaced(replace: Callable[[Any], Any]) -> Iterator[None]:
+    """Inside, `from_tensor_slices` and `from_tensors` take `replace(component)` in this graph.
+
+    That is each array or tensor of their argument, whose structure is tf.data's own: a list is a
+    tensor. The two functions are public, the walk through their argument is not. 2.16 to 2.21.
+    """
+    graph = tf.compat.v1.get_default_graph()
+
+    def make(original: Callable) -> Any:
+        def make_dataset(tensors: Any, *args: Any, **kwargs: Any) -> tf.data.Dataset:
+            if tf.compat.v1.get_default_graph() is graph and not tf.executing_eagerly():
+                tensors = _nest.map_structure(replace, tensors)
+            return original(tensors, *args, **kwargs)
+
+        return staticmethod(make_dataset)
+
+    with (
+        patched(tf.data.Dataset, "from_tensor_slices", make),
+        patched(tf.data.Dataset, "from_tensors", make),
+    ):
         yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ import tensorflow as tf
 
 from estimator.config.run_config import RunConfig
 from estimator.config.tpu_config import InputPipelineConfig
+from estimator.evaluation.input_sessions import MAX_KEPT_BYTES
+from estimator.input.array_datasets import LARGE_BYTES
 from estimator.input.input_calls import Input, build_input
 from estimator.input.pipelines import build_pipeline, num_batches_a_step
 from estimator.runtime.local import Runtime, make_plain_runtime
@@ -86,7 +89,16 @@ class Batches:
                 params=self.input_params(runtime, input_context),
                 config=self.config,
                 input_context=input_context,
+                min_array_bytes=_min_array_bytes(runtime),
                 lookahead=num_batches_a_step(kind, num_replicas) if runtime.looks_ahead else None,
             )
 
         return build_pipeline(build, kind, num_replicas, self.batch_axis)
+
+
+def _min_array_bytes(runtime: Runtime) -> float:
+    """Returns the size from which arrays of `input_fn` are kept out of the graph."""
+    if runtime.mode != ModeKeys.TRAIN:
+        # Smaller graphs are compared, arrays included, to reuse sessions, which are local.
+        return MAX_KEPT_BYTES
+    return LARGE_BYTES if runtime.runs_here else math.inf

@@ -32,11 +32,12 @@ _RESTARTED = {
     *("TextLineDataset", "TFRecordDataset", "TFRecordDatasetV2", "FixedLengthRecordDatasetV2"),
     *("Assert", "PartitionedCall", "StatefulPartitionedCall", "If", "While", "Case"),
 }
-# A session may run ops of constants only once, and files change.
-_READ_FILES = {"ReadFile", "MatchingFiles"}
+# A session may run ops of constants only once, and files change. Each Python function has a number
+# of its own, so no later graph equals one that calls any.
+_NEVER_KEPT = {"ReadFile", "MatchingFiles", "PyFuncStateless"}
 
 # The constants of a kept graph take twice their size.
-_MAX_BYTES = 32 * 2**20
+MAX_KEPT_BYTES = 32 * 2**20
 
 # The names of the tensors of a batch, and the graph.
 Fingerprint = tuple[list[str], bytes]
@@ -70,7 +71,7 @@ class InputGraph:
         That is so if the graph is large, or may keep state from one reading to the next. TensorFlow
         numbers the functions of a process, so they are renumbered here.
         """
-        if self.start is None or _num_bytes(self.graph) > _MAX_BYTES:
+        if self.start is None or _num_bytes(self.graph) > MAX_KEPT_BYTES:
             return None
         graph_def = self.graph.as_graph_def()
         if not all(map(_restarts, _op_types(graph_def))):
@@ -203,7 +204,7 @@ def _op_types(graph_def: Any) -> set[str]:
 def _restarts(op_type: str) -> bool:
     if op_type in _RESTARTED:
         return True
-    return not _tf.is_stateful(op_type) and op_type not in _READ_FILES
+    return not _tf.is_stateful(op_type) and op_type not in _NEVER_KEPT
 
 
 def _number_of_function(function: Any) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.checks import WrongTypeError, arguments_named, check_needs_only
+from estimator.input.array_datasets import arrays_outside_graph
 from estimator.input.conversion import with_arrays, with_sortable_keys
 from estimator.input.lookahead import Lookahead
 from estimator.rewrite.subgraph_copy import build_copy, runs_each_time
@@ -94,6 +96,7 @@ def build_input(
     config: Any,
     input_context: tf.distribute.InputContext,
     lookahead: int | None = None,
+    min_array_bytes: float = math.inf,
 ) -> Input:
     """Calls `input_fn` with only the arguments that it names.
 
@@ -105,6 +108,8 @@ def build_input(
       input_context: passed to `input_fn`.
       lookahead: the number of replicas of this worker if its batches must say whether more follow;
         else None.
+      min_array_bytes: the size from which arrays that become datasets are kept out of the graph,
+        which then runs in this process only.
 
     Raises:
       TypeError: it returned None, or neither a dataset nor tensors.
@@ -114,7 +119,7 @@ def build_input(
     given = {"params": params, "mode": mode, "config": config, "input_context": input_context}
     with tf.device("/cpu:0"):
         try:
-            with _tf.ops_of_datasets_in("input"):
+            with _tf.ops_of_datasets_in("input"), arrays_outside_graph(min_array_bytes):
                 result = call_input_fn(input_fn, given)
         except KeyError as error:
             if error.args != ("batch_size",) or not _lacks_batch_size(params):

@@ -74,6 +74,11 @@ class Runtime:
         """How many tasks call `input_fn` for one model, and the index of this one."""
         return self.workers.count, self.workers.index
 
+    @property
+    def runs_here(self) -> bool:
+        """Whether sessions run in this process, where their ops can call Python functions."""
+        return not self.config.named_master(self.mode)
+
     # To build.
 
     def check_trainable(self) -> None:

@@ -38,6 +38,11 @@ class TPURuntime(Runtime):
         return core.replace(device_type=None, device_index=None).to_string()
 
     @property
+    def runs_here(self) -> bool:
+        """Whether the TPU is in this machine: a session on another runs there."""
+        return not self._resolver.master()
+
+    @property
     def _resolver(self) -> Any:
         return _tf.tpu_resolver(self.strategy)
 

@@ -48,6 +48,12 @@ def ops_of_datasets_in_graph():
 
 
 @contextlib.contextmanager
+def components_replaced_in_graph():
+    with GRAPH.as_default(), _tf.components_replaced(unused):
+        yield
+
+
+@contextlib.contextmanager
 def after_disable_v2_behavior(patch):
     """With variables that are no resources, as after `tf.compat.v1.disable_v2_behavior()`."""
     tf.compat.v1.disable_resource_variables()
@@ -63,6 +69,7 @@ PATCHES = {
     "assignments_in_branches_explained": replica_updates.assignments_in_branches_explained,
     "branches_noted": lambda: _tf.branches_noted(unused),
     "checkpoint_initializers_outside_loops": _tf.checkpoint_initializers_outside_loops,
+    "components_replaced": components_replaced_in_graph,
     "first_replica_updates": lambda: replica_updates.first_replica_updates(central(), unused),
     "hashable_tensors": _tf.hashable_tensors,
     "keras_compares_values": _tf.keras_compares_values,

@@ -2,6 +2,7 @@
 
 import os
 
+import numpy as np
 import pytest
 
 from tests.contract.names import (
@@ -136,6 +137,26 @@ def test_event_files_of_training_have_the_graph_alone(evaluated):
     assert "graph_def" in what_events_hold(evaluated.model_dir)
     assert "meta_graph_def" not in what_events_hold(evaluated.model_dir)
     assert what_events_hold(evaluated.eval_dir()) == {"file_version", "summary"}
+
+
+def size_of_meta(tmp_path, rows):
+    """The bytes of the `.meta` file of a training on these rows, in a dataset of its input_fn."""
+    estimator = est.Estimator(mean_model_fn, os.fspath(tmp_path))
+    estimator.train(lambda: tf.data.Dataset.from_tensor_slices({"x": rows}).batch(2), steps=1)
+    return os.path.getsize(os.path.join(estimator.model_dir, "model.ckpt-1.meta"))
+
+
+ROWS = np.zeros([2**17, 1], np.float32)
+
+
+@pytest.mark.only_2_15("arrays in a dataset of input_fn")
+def test_the_graph_holds_the_arrays_of_datasets(tmp_path):
+    assert size_of_meta(tmp_path, ROWS) > ROWS.nbytes
+
+
+@pytest.mark.only_here("arrays in a dataset of input_fn")
+def test_large_arrays_of_datasets_stay_out_of_the_graph(tmp_path):
+    assert size_of_meta(tmp_path, ROWS) < ROWS.nbytes / 4
 
 
 def kind_of(estimator, tag):

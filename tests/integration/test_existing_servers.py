@@ -55,6 +55,8 @@ def test_every_verb_runs_on_a_server_that_runs_already_and_ends_when_it_does(tmp
             assert here.evaluate(numbers(4)) == there.evaluate(numbers(4))
             here.close()
 
+        large = np.zeros([2**15, 1], np.float32)
+        there.train(lambda: tf.data.Dataset.from_tensor_slices((large, large)).batch(4), steps=1)
         data = est.inputs.numpy_input_fn(np.zeros([4, 1], np.float32), shuffle=False)
         with pytest.raises(ValueError, match="calls Python functions .* without `tf.py_function`"):
             there.train(data, steps=1)

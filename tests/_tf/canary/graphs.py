@@ -334,6 +334,20 @@ def what_a_dataset_makes_is_in_the_scope_and_the_rest_is_not():
     assert [name for name in names if not name.startswith("input/")] == []
 
 
+@checks("components_replaced")
+def components_of_a_dataset_are_replaced_and_its_structure_stays():
+    with tf.Graph().as_default():
+        with _tf.components_replaced(lambda component: tf.constant(component) + 1):
+            dataset = V1.data.Dataset.from_tensor_slices({"a": ([1, 2], [3.0, 4.0])})
+            single = tf.data.Dataset.from_tensors([7, 8])
+        after = tf.data.Dataset.from_tensors([7, 8])
+        pairs = [V1.data.make_one_shot_iterator(d).get_next() for d in (dataset, single, after)]
+        with V1.Session() as session:
+            first, ours, plain = session.run(pairs)
+    assert first == {"a": (2, 4.0)}
+    assert (list(ours), list(plain)) == ([8, 9], [7, 8])
+
+
 @checks("map_in_line")
 def a_map_runs_on_the_thread_that_asks():
     with tf.Graph().as_default() as graph, V1.Session() as session:

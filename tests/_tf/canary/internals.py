@@ -30,6 +30,11 @@ INTERNALS = {
     ),
     # data.py
     "ops_of_datasets_in": ("tensorflow:Graph.unique_name", "tensorflow.python.data:Dataset"),
+    "components_replaced": (
+        "tensorflow.python.data.util.nest:map_structure",
+        "tensorflow:data.Dataset.from_tensor_slices",
+        "tensorflow:data.Dataset.from_tensors",
+    ),
     "map_in_line": ("tensorflow.python.data.ops.map_op:_MapDataset",),
     # distribute.py
     "copies": ("tensorflow.python.distribute.ps_values:AggregatingVariable#_v",),

@@ -1,0 +1,58 @@
+"""Keeps arrays that `input_fn` passes to a dataset out of the graph."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator import _tf
+
+# Arrays of at least this size stay out of a training graph; a smaller one costs it little.
+LARGE_BYTES = 2**16
+
+_NUMBERS = "biufc"  # Kinds of dtypes: bool, int, unsigned int, float, complex.
+# TensorFlow copies an array that does not begin at a multiple of this address.
+_ALIGNMENT = 64
+
+
+def arrays_outside_graph(min_bytes: float) -> contextlib.AbstractContextManager[None]:
+    """Inside, large arrays of numbers that become datasets are not copied into the default graph.
+
+    A constant of a graph is limited to 2 GB, and each new set of ops that a session runs copies all
+    constants. Instead, a Python function passes a copy of the array to the dataset when its
+    iterator is initialized, so such a graph runs in this process only.
+
+    Args:
+      min_bytes: the size of the smallest array that is kept out.
+    """
+
+    def replace(component: Any) -> Any:
+        if tf.is_tensor(component) or not hasattr(component, "__array__"):
+            return component
+        array = np.asarray(component)
+        is_number = array.dtype.kind in _NUMBERS and array.dtype.isnative
+        if not is_number or array.nbytes < min_bytes:
+            return component
+        return _build_tensor(_aligned_copy(array))
+
+    return _tf.components_replaced(replace)
+
+
+def _build_tensor(array: np.ndarray) -> tf.Tensor:
+    """Returns a tensor whose value is `array`, which must not change any more."""
+    dtype = tf.as_dtype(array.dtype)
+    # A one-shot iterator takes no stateful ops.
+    tensor = tf.numpy_function(lambda: array, [], dtype, stateful=False, name="input/array")
+    tensor.set_shape(array.shape)
+    return tensor
+
+
+def _aligned_copy(array: np.ndarray) -> np.ndarray:
+    buffer = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
+    start = -buffer.ctypes.data % _ALIGNMENT
+    copy = buffer[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
