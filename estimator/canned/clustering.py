@@ -76,8 +76,11 @@ class Clustering:
 
     def read_centers(self, state: ClusteringState) -> tf.Tensor:
         """Returns the centers; for cosine distances they have length 1."""
-        centers = state.centers.read_value()
-        return tf.math.l2_normalize(centers, 1) if self.is_cosine else centers
+        return self._normalized(state.centers.read_value())
+
+    def _normalized(self, points: tf.Tensor) -> tf.Tensor:
+        """Returns points of length 1 for cosine distances; else the points."""
+        return tf.math.l2_normalize(points, 1) if self.is_cosine else points
 
     def build_distances(self, points: tf.Tensor, centers: tf.Tensor) -> tf.Tensor:
         """Returns the distances between points and centers: [batch size, number of clusters]."""
@@ -115,9 +118,7 @@ class Clustering:
 
         def choose() -> tf.Tensor:
             done = state.num_chosen.read_value()
-            new = self._choose(points, self.num_clusters - done)
-            if self.is_cosine:
-                new = tf.math.l2_normalize(new, 1)
+            new = self._normalized(self._choose(points, self.num_clusters - done))
             num_chosen = done + tf.shape(new)[0]
             centers = state.centers.read_value()
             centers = tf.concat([centers[:done], new, centers[num_chosen:]], 0)
@@ -127,8 +128,7 @@ class Clustering:
                 state.next_centers.assign(centers),
                 state.is_chosen.assign(tf.equal(num_chosen, self.num_clusters)),
             ]
-            with tf.control_dependencies(assigned):
-                return tf.constant(True)
+            return _build_after(assigned)
 
         return tf.cond(state.is_chosen, lambda: tf.constant(True), choose).op
 
@@ -195,13 +195,11 @@ class Clustering:
             counts = tf.math.bincount(nearest, minlength=self.num_clusters)
             if state.counts is None:
                 means = sums / (tf.cast(counts, tf.float32)[:, tf.newaxis] + 1e-6)
-                means = tf.math.l2_normalize(means, 1) if self.is_cosine else means
-                moved = [state.centers.assign(means)]
+                moved = [state.centers.assign(self._normalized(means))]
             else:
                 with tf.control_dependencies(self._build_iteration(state)):
                     moved = _build_means(sums, tf.cast(counts, tf.int64), state)
-            with tf.control_dependencies(moved):
-                return tf.constant(True)
+            return _build_after(moved)
 
         return tf.cond(state.is_chosen, move, lambda: tf.constant(False)).op
 
@@ -212,21 +210,24 @@ class Clustering:
         counts, steps_left = state.counts, state.steps_left
 
         def begin() -> tf.Tensor:
-            centers = state.next_centers.read_value()
-            centers = tf.math.l2_normalize(centers, 1) if self.is_cosine else centers
+            centers = self._normalized(state.next_centers.read_value())
             assigned = [
                 state.centers.assign(centers),
                 counts.assign(tf.zeros_like(counts)),
                 steps_left.assign(self.num_steps - 1),
             ]
-            with tf.control_dependencies(assigned):
-                return tf.constant(True)
+            return _build_after(assigned)
 
         def count_down() -> tf.Tensor:
-            with tf.control_dependencies([steps_left.assign_sub(1)]):
-                return tf.constant(False)
+            return _build_after([steps_left.assign_sub(1)])
 
         return [tf.cond(steps_left <= 0, begin, count_down).op]
+
+
+def _build_after(ops: Sequence[Any]) -> tf.Tensor:
+    """Returns a tensor that waits for ops, as the branches of a tf.cond must return one."""
+    with tf.control_dependencies(ops):
+        return tf.constant(True)
 
 
 def _build_means(sums: tf.Tensor, counts: tf.Tensor, state: ClusteringState) -> list[tf.Operation]:

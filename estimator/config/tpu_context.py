@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -11,47 +12,29 @@ from estimator.config.checks import check_int
 _HOST = "/device:CPU:0"
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class TPUContext:
     """Describes where the functions of a TPUEstimator run; passed in `params["context"]`.
 
     It has the members of the class of the same name in `tf.compat.v1.estimator.tpu`, and describes
-    the replicas of any strategy.
+    the replicas of any strategy. Programs only read it.
+
+    Attributes:
+      num_replicas: the number of replicas over all hosts.
+      input_context: the context of an `input_fn` call; None for `model_fn`.
+      num_hosts: the number of workers that train together; 1 in evaluation and prediction.
+      host: the index of this task among them.
     """
 
-    def __init__(
-        self,
-        num_replicas: int,
-        input_context: tf.distribute.InputContext | None = None,
-        num_hosts: int = 1,
-        host: int = 0,
-    ) -> None:
-        """Creates the context; programs only read it.
-
-        Args:
-          num_replicas: the number of replicas over all hosts.
-          input_context: the context of an `input_fn` call; None for `model_fn`.
-          num_hosts: the number of tasks that call `input_fn` for one model.
-          host: the index of this task among them.
-        """
-        self._num_replicas = num_replicas
-        self._num_hosts = num_hosts
-        self._host = host
-        self._input_context = input_context
-
-    @property
-    def num_replicas(self) -> int:
-        """The number of replicas over all hosts."""
-        return self._num_replicas
-
-    @property
-    def num_hosts(self) -> int:
-        """The number of workers that train together; 1 in evaluation and prediction."""
-        return self._num_hosts
+    num_replicas: int
+    input_context: tf.distribute.InputContext | None = None
+    num_hosts: int = 1
+    host: int = 0
 
     @property
     def num_of_replicas_per_host(self) -> int:
         """The number of replicas of one host."""
-        return self._num_replicas // self.num_hosts
+        return self.num_replicas // self.num_hosts
 
     @property
     def current_host(self) -> int:
@@ -61,7 +44,7 @@ class TPUContext:
           RuntimeError: called in `model_fn`.
         """
         self._call_of_input_fn("current_host")
-        return self._host
+        return self.host
 
     @property
     def device_assignment(self) -> None:
@@ -70,7 +53,7 @@ class TPUContext:
         Raises:
           RuntimeError: called in `input_fn`.
         """
-        if self._input_context is not None:
+        if self.input_context is not None:
             raise RuntimeError(
                 '`params["context"].device_assignment` is for `model_fn`: `input_fn` runs on hosts.'
             )
@@ -97,24 +80,24 @@ class TPUContext:
         """
         call = self._call_of_input_fn("current_input_fn_deployment()")
         num_calls = call.num_input_pipelines
-        return _HOST, call.input_pipeline_id, num_calls, self._num_replicas // num_calls
+        return _HOST, call.input_pipeline_id, num_calls, self.num_replicas // num_calls
 
     def device_for_replica(self, replica_id: int) -> tuple[str, int]:
         """Returns the device of the replica's host, and the replica's index there."""
-        _check_index("replica_id", replica_id, self._num_replicas)
+        _check_index("replica_id", replica_id, self.num_replicas)
         return _HOST, replica_id % self.num_of_replicas_per_host
 
     def __repr__(self) -> str:
         """Shows the number of replicas, and of hosts if there are several."""
-        hosts = f", num_hosts={self._num_hosts}" if self._num_hosts > 1 else ""
-        return f"TPUContext(num_replicas={self._num_replicas}{hosts})"
+        hosts = f", num_hosts={self.num_hosts}" if self.num_hosts > 1 else ""
+        return f"TPUContext(num_replicas={self.num_replicas}{hosts})"
 
     def _call_of_input_fn(self, member: str) -> tf.distribute.InputContext:
-        if self._input_context is None:
+        if self.input_context is None:
             raise RuntimeError(
                 f'`params["context"].{member}` is for `input_fn`; `model_fn` runs on all replicas.'
             )
-        return self._input_context
+        return self.input_context
 
 
 def _check_index(argument: str, index: int, count: int) -> None:

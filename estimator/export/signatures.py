@@ -12,7 +12,9 @@ import tensorflow as tf
 from estimator.config.checks import WrongTypeError
 from estimator.console import no_internal_deprecations, note
 from estimator.rewrite.graph_walk import walk
-from estimator.spec.outputs import ExportOutput, PredictOutput, SupervisedOutput
+from estimator.spec import ModeKeys
+from estimator.spec.outputs import ExportOutput, SupervisedOutput
+from estimator.spec.rules import checked_export_outputs
 
 _log = logging.getLogger("estimator")
 _saved_model = tf.compat.v1.saved_model
@@ -40,7 +42,7 @@ def make_signatures(
         TypeError: `export_outputs` is not a dict of ExportOutputs.
         ValueError: there is no output, no default among several, or no signature can be made.
     """
-    outputs = _make_outputs(predictions, export_outputs)
+    outputs = _checked_outputs(predictions, export_outputs)
     inputs = {"": receiver.receiver_tensors}
     alternatives = getattr(receiver, "receiver_tensors_alternatives", None) or {}
     inputs.update({f"{name}:": tensors for name, tensors in alternatives.items()})
@@ -74,45 +76,18 @@ def make_supervised_signatures(receiver: Any, output: SupervisedOutput) -> dict[
     return {output.key: _make_signature(output, receiver.receiver_tensors)}
 
 
-def _make_outputs(predictions: Any, export_outputs: Any) -> dict[str, ExportOutput]:
-    if export_outputs is None:
-        if predictions is None:
-            raise ValueError(
-                "`predictions` and `export_outputs` are both None: there is nothing to export. "
-                "Return one of them from `model_fn` in mode PREDICT."
-            )
-        return {_DEFAULT: PredictOutput(predictions)}
-    _check_export_outputs(export_outputs)
-    outputs = dict(export_outputs)
-    if len(outputs) == 1:
-        outputs[_DEFAULT] = next(iter(outputs.values()))
-    if _DEFAULT not in outputs:
-        raise ValueError(
-            f"`export_outputs` has the keys {list(outputs)}; one of several must be {_DEFAULT!r}, "
-            "the signature that is served when a request names none. Rename or add one."
-        )
-    return outputs
-
-
-def _check_export_outputs(export_outputs: Any) -> None:
-    way_out = "Pass {name: PredictOutput(...)}."
-    if not isinstance(export_outputs, Mapping):
-        raise WrongTypeError(
-            f"`export_outputs` ({export_outputs!r}) must be a dict of name to ExportOutput. "
-            f"{way_out}"
-        )
-    if not export_outputs:
+def _checked_outputs(predictions: Any, export_outputs: Any) -> dict[str, ExportOutput]:
+    """Returns the outputs, of which one is the default."""
+    given = dict(export_outputs) if isinstance(export_outputs, Mapping) else export_outputs
+    outputs = checked_export_outputs(given, predictions, ModeKeys.PREDICT) or {}
+    if not outputs:
         raise ValueError(
             "`export_outputs` ({}) must have at least one output; None stands for the predictions."
         )
-    for key, output in export_outputs.items():
+    for key in outputs:
         if not isinstance(key, str) or not key:
             raise WrongTypeError(f"`export_outputs` has the key {key!r}: keys must be strings.")
-        if not isinstance(output, ExportOutput):
-            raise WrongTypeError(
-                f"`export_outputs[{key!r}]` ({output!r}) must be an ExportOutput, not a "
-                f"{type(output).__name__}. {way_out}"
-            )
+    return outputs
 
 
 def _make_servable(output: ExportOutput, receiver_tensors: Mapping[str, Any]) -> Any:

@@ -12,7 +12,7 @@ from estimator.heads.classes import (
     class_outputs,
     classification_output,
 )
-from estimator.heads.head import DEFAULT_OUTPUT
+from estimator.heads.head import with_default
 from estimator.heads.head_metrics import (
     MetricRow,
     baseline_row,
@@ -28,7 +28,7 @@ from estimator.heads.labels import (
     with_shape_of,
 )
 from estimator.heads.single_head import SingleHead
-from estimator.spec.outputs import PredictOutput, RegressionOutput
+from estimator.spec.outputs import RegressionOutput
 
 
 class BinaryClassHead(SingleHead):
@@ -73,12 +73,8 @@ class BinaryClassHead(SingleHead):
     def build_export_outputs(self, predictions: dict[Any, tf.Tensor]) -> dict[str, Any]:
         """Returns a classification, which is the default, the probability, and all predictions."""
         classification = classification_output(predictions, self._vocabulary)
-        return {
-            DEFAULT_OUTPUT: classification,
-            "classification": classification,
-            "regression": RegressionOutput(predictions["logistic"]),
-            "predict": PredictOutput(predictions),
-        }
+        regression = RegressionOutput(predictions["logistic"])
+        return with_default(predictions, classification=classification, regression=regression)
 
     def _build_labels(self, labels: Any, logits: tf.Tensor) -> tf.Tensor:
         title = self._title

@@ -11,6 +11,7 @@ import tensorflow as tf
 from estimator.config.checks import check_choice
 from estimator.heads.train_op import build_train_op
 from estimator.spec import EstimatorSpec, ModeKeys
+from estimator.spec.outputs import PredictOutput
 
 V1 = tf.compat.v1
 # The key of the output that an exported model serves by default.
@@ -148,6 +149,12 @@ class Head(abc.ABC):
 
 _MODES = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
 SUMS = ("sum", V1.losses.Reduction.SUM)
+
+
+def with_default(predictions: dict[Any, tf.Tensor], **outputs: Any) -> dict[str, Any]:
+    """Returns the `export_outputs`: these, of which the first is the default, and predictions."""
+    default = next(iter(outputs.values()))
+    return {DEFAULT_OUTPUT: default, **outputs, "predict": PredictOutput(predictions)}
 
 
 def with_suffix(key: str, name: str | None) -> str:

@@ -9,11 +9,10 @@ import tensorflow as tf
 
 from estimator.config.checks import check_int
 from estimator.heads.classes import class_outputs, classification_output
-from estimator.heads.head import DEFAULT_OUTPUT
+from estimator.heads.head import with_default
 from estimator.heads.head_metrics import MetricRow, compare_rows
 from estimator.heads.labels import build_class_ids, check_label_vocabulary, with_shape_of
 from estimator.heads.single_head import SingleHead
-from estimator.spec.outputs import PredictOutput
 
 
 class MultiClassHead(SingleHead):
@@ -58,11 +57,7 @@ class MultiClassHead(SingleHead):
     def build_export_outputs(self, predictions: dict[Any, tf.Tensor]) -> dict[str, Any]:
         """Returns a classification, which is the default, and all predictions."""
         classification = classification_output(predictions, self._vocabulary)
-        return {
-            DEFAULT_OUTPUT: classification,
-            "classification": classification,
-            "predict": PredictOutput(predictions),
-        }
+        return with_default(predictions, classification=classification)
 
     def _build_labels(self, labels: Any, logits: tf.Tensor) -> tf.Tensor:
         ids = build_class_ids(labels, self._logits_dimension, self._vocabulary, self._title)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from estimator.config.checks import WrongTypeError, check_int, checked_list, did_you_mean
 from estimator.heads.classes import checked_thresholds, classification_output
-from estimator.heads.head import DEFAULT_OUTPUT
+from estimator.heads.head import with_default
 from estimator.heads.head_metrics import (
     Evaluated,
     MetricRow,
@@ -25,7 +25,6 @@ from estimator.heads.labels import (
     with_shape_of,
 )
 from estimator.heads.single_head import SingleHead
-from estimator.spec.outputs import PredictOutput
 
 
 class MultiLabelHead(SingleHead):
@@ -79,11 +78,7 @@ class MultiLabelHead(SingleHead):
     def build_export_outputs(self, predictions: dict[Any, tf.Tensor]) -> dict[str, Any]:
         """Returns a classification, which is the default, and all predictions."""
         classification = classification_output(predictions, self._vocabulary)
-        return {
-            DEFAULT_OUTPUT: classification,
-            "classification": classification,
-            "predict": PredictOutput(predictions),
-        }
+        return with_default(predictions, classification=classification)
 
     def _build_labels(self, labels: Any, logits: tf.Tensor) -> tf.Tensor:
         if isinstance(labels, tf.RaggedTensor):

@@ -8,11 +8,11 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.config.checks import check_bool, check_callable, check_int
-from estimator.heads.head import DEFAULT_OUTPUT
+from estimator.heads.head import with_default
 from estimator.heads.head_metrics import MetricRow, mean_row
 from estimator.heads.labels import as_numbers, build_required, with_shape_of
 from estimator.heads.single_head import SingleHead
-from estimator.spec.outputs import PredictOutput, RegressionOutput
+from estimator.spec.outputs import RegressionOutput
 
 
 class RegressionHead(SingleHead):
@@ -55,11 +55,7 @@ class RegressionHead(SingleHead):
     def build_export_outputs(self, predictions: dict[Any, tf.Tensor]) -> dict[str, Any]:
         """Returns the predicted numbers, which are the default, and all predictions."""
         regression = RegressionOutput(predictions["predictions"])
-        return {
-            DEFAULT_OUTPUT: regression,
-            "regression": regression,
-            "predict": PredictOutput(predictions),
-        }
+        return with_default(predictions, regression=regression)
 
     def _build_labels(self, labels: Any, logits: tf.Tensor) -> tf.Tensor:
         numbers = tf.cast(as_numbers(labels, self._title), logits.dtype)

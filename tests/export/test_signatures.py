@@ -53,11 +53,11 @@ def test_of_several_outputs_one_must_be_the_default():
 @pytest.mark.parametrize(
     ("export_outputs", "error", "message"),
     [
-        (None, ValueError, "both None"),
+        (None, ValueError, r"`outputs` \(None\) must be a Tensor"),
         ({}, ValueError, "at least one output"),
         ([], TypeError, r"`export_outputs` \(\[\]\) must be a dict"),
         ({"a": 3}, TypeError, r"`export_outputs\['a'\]` \(3\) must be an ExportOutput"),
-        ({3: None}, TypeError, "key 3"),
+        ({3: export.EvalOutput()}, TypeError, "key 3"),
     ],
 )
 def test_wrong_export_outputs_are_named(export_outputs, error, message):
