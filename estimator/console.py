@@ -21,7 +21,7 @@ import tensorflow as tf
 from absl import flags
 from absl import logging as absl_logging
 
-_log = logging.getLogger("estimator")
+log = logging.getLogger("estimator")
 _tensorflow = logging.getLogger("tensorflow")
 
 
@@ -60,11 +60,11 @@ def note(message: str, *args: Any) -> None:
 def _log_info(way: str | None, message: str, args: tuple[Any, ...]) -> None:
     if _is_silenced():
         return
-    path, line, function, _ = _log.findCaller(stacklevel=3)
-    record = _log.makeRecord(_log.name, logging.INFO, path, line, message, args, None, function)
+    path, line, function, _ = log.findCaller(stacklevel=3)
+    record = log.makeRecord(log.name, logging.INFO, path, line, message, args, None, function)
     if way == "logging":
         # Ignores the loggers' levels, because `_way` has checked that INFO is wanted.
-        _log.handle(record)
+        log.handle(record)
     else:
         _tell_tensorflow(record)
 
@@ -116,15 +116,15 @@ def _way() -> str | None:
         is_asked = logging.NOTSET < _tensorflow.level <= logging.INFO or (
             level_of_absl is not None and level_of_absl >= absl_logging.INFO
         )
-        return "logging" if is_asked or _log.isEnabledFor(logging.INFO) else None
+        return "logging" if is_asked or log.isEnabledFor(logging.INFO) else None
     is_quiet = level_of_absl is not None and level_of_absl < absl_logging.INFO
-    return None if is_quiet and _log.level == logging.NOTSET else "stderr"
+    return None if is_quiet and log.level == logging.NOTSET else "stderr"
 
 
 def _is_silenced() -> bool:
     """Returns whether a program has silenced this library's logger, or all logging."""
-    is_off = _log.disabled or _log.manager.disable >= logging.INFO
-    return is_off or _log.level > logging.INFO
+    is_off = log.disabled or log.manager.disable >= logging.INFO
+    return is_off or log.level > logging.INFO
 
 
 def _is_set_up_by_program(handler: logging.Handler) -> bool:
@@ -136,7 +136,7 @@ def _is_set_up_by_program(handler: logging.Handler) -> bool:
 def _handlers() -> list[logging.Handler]:
     """Returns the handlers that a record of our logger reaches."""
     found: list[logging.Handler] = []
-    logger: logging.Logger | None = _log
+    logger: logging.Logger | None = log
     while logger is not None:
         found += logger.handlers
         logger = logger.parent if logger.propagate else None
@@ -180,7 +180,7 @@ class _WhileInUse:
 
 
 # A filter runs before all handlers, and leaves warnings without handlers to Python's default.
-_log.addFilter(_tell_tensorflow)
+log.addFilter(_tell_tensorflow)
 _clearing = _WhileInUse(_clear_lines_before, ["", "estimator", "tensorflow", "absl"])
 
 

@@ -171,7 +171,7 @@ MAY_CALL = {
     "signal.signal": {"session/signals.py", "job.py", "watchdog.py"},
     "signal.set_wakeup_fd": {"session/signals.py"},
     "logger.addFilter": {"console.py"},
-    "_log.addFilter": {"console.py"},
+    "log.addFilter": {"console.py"},
     "logger.removeFilter": {"console.py"},
     # Shows an exception of the program that the process is for.
     "sys.excepthook": {"compat/runner.py"},

@@ -7,9 +7,7 @@ from estimator.canned.combined import (
     DNNLinearCombinedRegressor,
 )
 from estimator.canned.dnn import DNNClassifier, DNNEstimator, DNNRegressor
-from estimator.canned.kmeans import KMeans
 from estimator.canned.linear import LinearClassifier, LinearEstimator, LinearRegressor
-from estimator.canned.rnn import RNNClassifier, RNNEstimator
 
 __all__ = [
     "BaselineClassifier",
@@ -21,10 +19,7 @@ __all__ = [
     "DNNLinearCombinedEstimator",
     "DNNLinearCombinedRegressor",
     "DNNRegressor",
-    "KMeans",
     "LinearClassifier",
     "LinearEstimator",
     "LinearRegressor",
-    "RNNClassifier",
-    "RNNEstimator",
 ]

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from estimator.config.checks import WrongTypeError
+
 CHIEF = "chief"
 WORKER = "worker"
 PS = "ps"
@@ -245,7 +247,7 @@ def _check_rest(config: dict[str, Any]) -> None:
     if model_dir is not None and (not isinstance(model_dir, str) or not model_dir):
         raise _error("model_dir", model_dir, "must be a path, not empty. Leave it out for none")
     if service is not None and not isinstance(service, dict):
-        raise _WrongTypeError(str(_error("service", service, "must be a dictionary")))
+        raise WrongTypeError(str(_error("service", service, "must be a dictionary")))
 
 
 def _parse_addresses(cluster: Any) -> dict[str, tuple[str, ...]]:
@@ -333,10 +335,6 @@ def _port(address: str) -> int:
 
 def _quote(names: Any) -> str:
     return ", ".join(f'"{name}"' for name in names)
-
-
-class _WrongTypeError(TypeError, ValueError):
-    """Like `checks.WrongTypeError`, but without importing TensorFlow."""
 
 
 def _error(place: str, value: Any, rule: str) -> ValueError:

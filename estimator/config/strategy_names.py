@@ -20,11 +20,6 @@ STRATEGY_NAMES = (
 )
 
 
-def check_strategy_name(name: str) -> None:
-    """Raises an error unless `name` is the name of a strategy."""
-    check_choice("strategy", name, STRATEGY_NAMES)
-
-
 def check_is_for_graphs(argument: str, strategy: Any) -> None:
     """Raises an error for TF 2's ParameterServerStrategy, which works only eagerly."""
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
@@ -44,7 +39,7 @@ def check_strategies(config: Any) -> None:
     check_type("eval_distribute", config.eval_distribute, STRATEGY_TYPES, rule)
     check_type("strategy", config.strategy, (str, *STRATEGY_TYPES), "a name or a strategy object")
     if isinstance(config.strategy, str):
-        check_strategy_name(config.strategy)
+        check_choice("strategy", config.strategy, STRATEGY_NAMES)
     for name in ("strategy", "train_distribute", "eval_distribute"):
         check_is_for_graphs(name, getattr(config, name))
     for name in ("train_distribute", "eval_distribute"):

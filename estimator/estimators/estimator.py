@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-import logging
 import os
 import reprlib
 import tempfile
@@ -23,7 +22,7 @@ from estimator.config.checks import check_bool, check_name, did_you_mean
 from estimator.config.frozen import call_in_words, show
 from estimator.config.run_config import RunConfig
 from estimator.config.warm_start_settings import WarmStartSettings, checked_warm_start
-from estimator.console import no_internal_deprecations
+from estimator.console import log, no_internal_deprecations
 from estimator.estimators import arguments, export_setup, smoke, train_setup
 from estimator.estimators.evaluation_setup import WarmSessions, make_host_input
 from estimator.estimators.explain import Facts, explain
@@ -36,6 +35,7 @@ from estimator.export.export_writer import run_export
 from estimator.input.input_calls import check_input_fn, is_same_input
 from estimator.model.replicas import Model, check_model_fn, check_takes_params
 from estimator.program.programs import PredictProgram
+from estimator.program.train_step import training_hooks
 from estimator.runtime.local import make_plain_runtime
 from estimator.runtime.strategy import check_task_trains, make_runtime, make_training_runtime
 from estimator.session.hooked_session import Hook, check_hooks
@@ -43,8 +43,6 @@ from estimator.spec import ModeKeys
 from estimator.summary.event_writer import close_event_files
 from estimator.training.request import TrainRequest, TrainResult, warn_of_no_steps
 from estimator.training.training import run_train
-
-_log = logging.getLogger("estimator")
 
 
 class Estimator(OldMethods):
@@ -106,7 +104,7 @@ class Estimator(OldMethods):
             self._config = smoke.make_config(self._config, self._model_dir)
         elif self._model_dir is None:
             self._model_dir = tempfile.mkdtemp()
-            _log.warning("No `model_dir` is given; using the temporary %s", self._model_dir)
+            log.warning("No `model_dir` is given; using the temporary %s", self._model_dir)
         # A smoke run uses the checkpoints of earlier training until it has one of its own.
         self._checkpoint_dirs = list(dict.fromkeys(filter(None, [self._model_dir, given])))
         cluster = dataclasses.replace(self._config.obeyed_cluster(), model_dir=None)
@@ -170,7 +168,8 @@ class Estimator(OldMethods):
         Raises:
           ValueError: there is no checkpoint.
         """
-        return [name for name, _ in tf.train.list_variables(self._existing_checkpoints(None)[0])]
+        newest = files.existing_checkpoints(self._checkpoint_dirs, None)[0]
+        return [name for name, _ in tf.train.list_variables(newest)]
 
     def get_variable_value(self, name: str) -> np.ndarray:
         """Returns the value of a variable in the newest checkpoint.
@@ -185,7 +184,8 @@ class Estimator(OldMethods):
         names = self.get_variable_names()
         if name not in names:
             raise CheckpointError(f"`name` ({name!r}) is unknown. {did_you_mean(name, names)}")
-        return tf.train.load_variable(self._existing_checkpoints(None)[0], name)
+        newest = files.existing_checkpoints(self._checkpoint_dirs, None)[0]
+        return tf.train.load_variable(newest, name)
 
     def explain(self, *, steps: int | None = None, max_steps: int | None = None) -> None:
         """Prints where and on which batches the methods will run, and what they write when.
@@ -271,7 +271,7 @@ class Estimator(OldMethods):
             config=self._config,
             steps=steps,
             max_steps=max_steps,
-            hooks=[*all_hooks, *train_setup.hooks_of_model(program, self._config)],
+            hooks=[*all_hooks, *training_hooks(program.spec, self._config.is_chief)],
             listeners=listeners,
             is_same_input=self._is_same_input(input_fn),
             old_model=old_model,
@@ -617,6 +617,3 @@ class Estimator(OldMethods):
         """Returns the weights to evaluate or predict with: a checkpoint, or the initial values."""
         paths = files.any_checkpoints(self._checkpoint_dirs, checkpoint_path)
         return Weights(paths, warm_start=None if paths else self._warm_start)
-
-    def _existing_checkpoints(self, checkpoint_path: str | None) -> list[str]:
-        return files.existing_checkpoints(self._checkpoint_dirs, checkpoint_path)

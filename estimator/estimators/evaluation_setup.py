@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from estimator.checkpoint.old_model import find_old_model
 from estimator.checkpoint.writer import build_saver
 from estimator.config.tpu_config import InputPipelineConfig
 from estimator.config.warm_start_settings import WarmStartSettings
+from estimator.console import log
 from estimator.estimators import smoke
 from estimator.estimators.model_inputs import Batches
 from estimator.evaluation.host_input import HostInput
@@ -23,8 +23,6 @@ from estimator.program.fixed_shape import build_padded_eval_program, build_padde
 from estimator.runtime.local import Runtime, make_plain_runtime
 from estimator.session.opening import build_setup, build_start
 from estimator.spec import ModeKeys
-
-_log = logging.getLogger("estimator")
 
 # Per mode. A model may depend on static shapes, and inputs of a few kinds, such as two batch sizes,
 # may alternate; each session has a copy of the weights.
@@ -83,7 +81,7 @@ class WarmSessions:
                 return _open(model, runtime, host_input, warm_start)
             except NotSummableError as error:
                 self._has_sums = False
-                _log.warning(
+                log.warning(
                     "Evaluating on 1 replica instead of %d: %s. Only metrics that add something "
                     "of each batch to variables, as those of tf.compat.v1.metrics and most of "
                     "Keras do, are exact on several.",

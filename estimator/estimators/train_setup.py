@@ -12,7 +12,6 @@ from estimator.console import say
 from estimator.estimators.model_inputs import Batches
 from estimator.model.replicas import Model
 from estimator.program.train_program import TrainProgram, build_train_program
-from estimator.program.train_step import training_hooks
 from estimator.runtime.local import Runtime
 
 
@@ -48,8 +47,3 @@ def build_program(
     if program.accumulation is not None:
         runtime.check_accumulation(program.accumulation.size)
     return program
-
-
-def hooks_of_model(program: TrainProgram, config: RunConfig) -> tuple:
-    """Returns the model's training hooks for this task."""
-    return training_hooks(program.spec, config.is_chief)

@@ -84,7 +84,7 @@ def make_extra_assets(assets_extra: Mapping[str, str] | None) -> dict[str, str]:
     """
     extra = extra_asset_sources(assets_extra)
     for destination, source in extra.items():
-        if not _is_file(source):
+        if not tf.io.gfile.exists(source) or tf.io.gfile.isdir(source):
             raise ValueError(
                 f"`assets_extra[{destination!r}]` ({source!r}) must be the path of a file that "
                 "exists."
@@ -150,7 +150,3 @@ def _make_relative(destination: Any) -> str:
             'assets.extra and stay inside it, such as "labels.txt".'
         )
     return relative
-
-
-def _is_file(path: str) -> bool:
-    return tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)

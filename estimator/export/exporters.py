@@ -9,7 +9,6 @@ from __future__ import annotations
 import abc
 import inspect
 import json
-import logging
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -18,11 +17,10 @@ from typing import Any
 import numpy as np
 
 from estimator.config.checks import WrongTypeError, check_instance, check_no_pattern, parameters_of
+from estimator.console import log
 from estimator.export.directory import extra_asset_sources, numbered_dirs, remove_numbered_dir
 from estimator.export.receivers import check_receiver_fn
 from estimator.export.record import RECORD_NAME, read_record, scalars_of
-
-_log = logging.getLogger("estimator")
 
 _COMPARE_ARGUMENTS = ("best_eval_result", "current_eval_result")
 
@@ -311,7 +309,7 @@ class BestExporter(_SavedModelExporter):
             )
             names = watched.names_read or set(current)
         if any(_is_nan(current.get(name)) for name in names):
-            _log.warning("An evaluation with NaN is not the best model: %s", dict(current))
+            log.warning("An evaluation with NaN is not the best model: %s", dict(current))
             return False
         return is_better
 

@@ -10,13 +10,12 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.config.checks import WrongTypeError
-from estimator.console import no_internal_deprecations, note
+from estimator.console import log, no_internal_deprecations, note
 from estimator.rewrite.graph_walk import walk
 from estimator.spec import ModeKeys
 from estimator.spec.outputs import ExportOutput, SupervisedOutput
 from estimator.spec.rules import checked_export_outputs
 
-_log = logging.getLogger("estimator")
 _saved_model = tf.compat.v1.saved_model
 _DEFAULT = _saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
@@ -148,4 +147,4 @@ def _log_signatures(signatures: Mapping[str, Any], reasons: Mapping[str, str]) -
     for name, reason in reasons.items():
         # Predefined heads offer every kind of output; only a missing default needs attention.
         level = logging.WARNING if name == _DEFAULT else logging.INFO
-        _log.log(level, "Signature %r not exported: %s", name, reason)
+        log.log(level, "Signature %r not exported: %s", name, reason)

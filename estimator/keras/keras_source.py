@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -13,10 +12,9 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.checks import WrongTypeError
+from estimator.console import log
 from estimator.keras.compiled import ARGUMENTS, CompiledKeras3, CompiledModel, CompiledTfKeras
 from estimator.spec import ModeKeys
-
-_log = logging.getLogger("estimator")
 
 # Methods that an Estimator does not call, or calls with arguments of its own.
 _NOT_CALLED = ("compile", "train_step", "test_step", "predict_step")
@@ -209,7 +207,7 @@ def _check_tf_keras(model: Any, library: Any) -> None:
 def _warn_of_unused(model: Any, arguments: Mapping[str, Any]) -> None:
     for name, (default, advice) in _UNUSED.items():
         if (value := arguments.get(name, default)) not in (default, None, False):
-            _log.warning(
+            log.warning(
                 "`%s=%r`, which the Keras model %r was compiled with, has no effect. %s",
                 name,
                 value,

@@ -64,7 +64,7 @@ def write_weight_names(variables: Sequence[Any], config: RunConfig) -> None:
         return
     names = [variable_of(v).name.partition(":")[0] for v in variables]
     checkpoint = files.latest_checkpoint(str(config.model_dir))
-    if checkpoint is not None and not set(names) <= set(_names_in(checkpoint)):
+    if checkpoint is not None and not set(names) <= set(dict(tf.train.list_variables(checkpoint))):
         return  # Another model's, so training will fail: its names stay.
     path = os.path.join(str(config.model_dir), _FOLDER, _NAMES)
     tf.io.gfile.makedirs(os.path.dirname(path))
@@ -90,10 +90,6 @@ def read_weights(model_dir: str) -> list[np.ndarray]:
         names = json.loads(file.read())
     reader = tf.train.load_checkpoint(checkpoint)
     return [reader.get_tensor(name) for name in names]
-
-
-def _names_in(checkpoint: str) -> list[str]:
-    return [name for name, _ in tf.train.list_variables(checkpoint)]
 
 
 def _write(path: str, values: Sequence[np.ndarray]) -> None:

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.model.replicas import Replicas
-from estimator.rewrite.graph_walk import ops_behind, walk
+from estimator.rewrite.graph_walk import functions_called, ops_behind, walk
 
 # Ops that take a resource without changing it, although TensorFlow does not mark them so.
 _READS = {
@@ -193,7 +193,7 @@ class _SumCheck:
         return None
 
     def _runs_python(self, op: tf.Operation) -> bool:
-        names = _functions_called(op.node_def)
+        names = functions_called(op.node_def)
         if not names or not op.op_def.is_stateful:
             return False
         if self._python_functions is None:
@@ -228,17 +228,10 @@ def _added(op: tf.Operation, handle: tf.Tensor) -> list[tf.Tensor] | None:
     return others if len(others) == len(terms) - 1 else None
 
 
-def _functions_called(node: Any) -> set[str]:
-    """Returns the names of the functions that a NodeDef calls."""
-    values = node.attr.values()
-    functions = [f for value in values for f in [value.func, *value.list.func]]
-    return {function.name for function in functions if function.name}
-
-
 def _python_functions(graph: tf.Graph) -> set[str]:
     """Returns the functions of a graph that call Python, directly or through other functions."""
     functions = graph.as_graph_def().library.function
-    calls = {f.signature.name: set().union(*map(_functions_called, f.node_def)) for f in functions}
+    calls = {f.signature.name: set().union(*map(functions_called, f.node_def)) for f in functions}
     found = {f.signature.name for f in functions if any(n.op in _PYTHON for n in f.node_def)}
     while more := {name for name in calls.keys() - found if calls[name] & found}:
         found |= more

@@ -211,14 +211,12 @@ def _reduced_on_tpu(
     factor = 1.0
     if reduction == "mean":
         factor /= tf.distribute.get_strategy().num_replicas_in_sync
-    return [
-        (None if grad is None else tf.compat.v1.tpu.cross_replica_sum(grad * factor), var)
-        for grad, var in ((_dense(grad), var) for grad, var in grads_and_vars)
-    ]
 
+    def reduced(grad: Any) -> Any:
+        dense = tf.convert_to_tensor(grad) * factor
+        return tf.compat.v1.tpu.cross_replica_sum(dense)
 
-def _dense(grad: Any) -> Any:
-    return None if grad is None else tf.convert_to_tensor(grad)
+    return [(None if grad is None else reduced(grad), var) for grad, var in grads_and_vars]
 
 
 def optimizer_maker(optimizer: Any) -> Callable[[], Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.cluster.consensus import REPORT_SIZE, Consensus
+from estimator.console import log
 from estimator.model.replicas import Model, Replicas, VariableWatch, build_replicas
 from estimator.optimizer.accumulated_step import counting_accumulation
 from estimator.optimizer.accumulation import Accumulation, collecting_accumulations
@@ -21,8 +21,6 @@ from estimator.program.step_plan import StepPlan, StepStart
 from estimator.randomness.random_ops import drawing_by_step
 from estimator.rewrite import updates
 from estimator.spec import EstimatorSpec, ModeKeys
-
-_log = logging.getLogger("estimator")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +125,7 @@ def warn_unless_steps_are_counted(
     """Warns if no op of `model_fn` assigns the global step; no error, as a hook may do it."""
     if accumulations or updates.writes_to(updates.assignments(new_ops), global_step):
         return
-    _log.warning(
+    log.warning(
         "`train_op` does not advance the global step. Unless a hook does, training ends only with "
         "its input. Pass `global_step=tf.compat.v1.train.get_global_step()` to "
         "`optimizer.minimize`, or add `tf.compat.v1.assign_add(global_step, 1)` to the `train_op`."

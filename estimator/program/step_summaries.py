@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.console import log
 from estimator.program.loop_output import LoopOutput, build_loop_output, build_write_if
 from estimator.rewrite.subgraph_copy import build_copy, runs_each_time
-
-_log = logging.getLogger("estimator")
 
 _SUMMARIES = tf.compat.v1.GraphKeys.SUMMARIES
 
@@ -131,7 +129,7 @@ def _warn_of_the_unreachable(every: list[tf.Tensor], reachable: list[tf.Tensor])
     reached = {id(s) for s in reachable}
     names = sorted({s.op.name for s in every if id(s) not in reached})
     if names:
-        _log.warning(
+        log.warning(
             "The summaries %s are made inside a loop, a branch or a function of the model, and "
             "cannot be recorded: only what is returned from there can be read outside. Return the "
             "value, and summarize it outside.",

@@ -103,3 +103,10 @@ def in_order(ops: Sequence[tf.Operation]) -> list[tf.Operation]:
 def closes_a_loop(op: tf.Operation) -> bool:
     """Returns whether `op` ends a turn of a `tf.while_loop` of v1 control flow."""
     return op.type == "NextIteration"
+
+
+def functions_called(node: tf.compat.v1.NodeDef) -> set[str]:
+    """Returns the names of the functions that a node calls."""
+    values = node.attr.values()
+    functions = [f for value in values for f in [value.func, *value.list.func]]
+    return {function.name for function in functions if function.name}

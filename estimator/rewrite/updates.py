@@ -58,11 +58,8 @@ def build_updates(
     assigning = assignments(new_ops)
     assigned = _of_keras(assigning, {handle.ref() for handle in keras_variables})
     made = set(new_ops)
-    wired = [
-        op
-        for op in map(_as_op, tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS))
-        if op in made
-    ]
+    collected = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+    wired = [op for op in (getattr(update, "op", update) for update in collected) if op in made]
     runs = made if counting is None else {*counting, *wired, *assigned, *conditional}
     counts = [op for op in writes_to(assigning, global_step) if op in runs]
     idle = {op for op in assigning if op not in runs}
@@ -237,7 +234,3 @@ def _is_restore(op: tf.Operation) -> bool:
     while source.type == "Identity":
         source = source.inputs[0].op
     return source.type == "RestoreV2"
-
-
-def _as_op(update: tf.Operation | tf.Tensor) -> tf.Operation:
-    return update if isinstance(update, tf.Operation) else update.op

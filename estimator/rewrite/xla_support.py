@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import collections
-import logging
 from collections.abc import Iterable, Iterator, Mapping
 
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.console import log
+from estimator.rewrite.graph_walk import functions_called
 
-_log = logging.getLogger("estimator")
 # TensorFlow removes these ops from a program before it is compiled.
 _NOT_COMPILED = ("TPU", "Placeholder", "CrossReplicaSum", "AllToAll", "CollectivePermute", "Xla")
 _OUTSIDE = "_xla_outside_compilation"
@@ -27,7 +27,7 @@ def warn_of_uncompilable_ops(graph: tf.Graph) -> None:
         return
     shown = [_describe(op, types) for op, types in list(found.items())[:_MAX_SHOWN]]
     more = f" and {len(found) - _MAX_SHOWN} more" if len(found) > _MAX_SHOWN else ""
-    _log.warning(
+    log.warning(
         "XLA, which compiles `model_fn` for a TPU, cannot compile these operations: %s%s. Compute "
         "them in `input_fn`, or in a `host_call` or a `metric_fn`, which run on the host; or wrap "
         "them in tf.compat.v1.tpu.outside_compilation(function, ...).",
@@ -43,7 +43,7 @@ def _uncompilable_ops(graph: tf.Graph) -> Iterator[tuple[tf.Operation, list[str]
         node = op.node_def
         if _tf.TPU_PROGRAM not in node.attr or _OUTSIDE in node.attr:
             continue
-        called = list(_called(node))
+        called = functions_called(node)
         if called and functions is None:
             library = graph.as_graph_def().library.function
             functions = {function.signature.name: function.node_def for function in library}
@@ -62,17 +62,10 @@ def _nodes_inside(
     while left:
         node = left.popleft()
         yield node
-        for name in _called(node):
+        for name in functions_called(node):
             if name not in seen:
                 seen.add(name)
                 left.extend(functions.get(name, ()))
-
-
-def _called(node: tf.compat.v1.NodeDef) -> Iterator[str]:
-    for attribute in node.attr.values():
-        if attribute.HasField("func"):
-            yield attribute.func.name
-        yield from (function.name for function in attribute.list.func)
 
 
 def _type(node: tf.compat.v1.NodeDef) -> str | None:

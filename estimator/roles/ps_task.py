@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from typing import Any
 
@@ -14,13 +13,12 @@ from estimator.cluster.kv_store import PsTaskStore
 from estimator.cluster.server import say_waiting, start_server, task_addresses, task_name
 from estimator.cluster.task_health import TaskHealth
 from estimator.config.run_config import RunConfig
-from estimator.console import say
+from estimator.console import log, say
 from estimator.roles.completion import CompletionWatch
 from estimator.session.signals import StopSignal, stop_signals
 
 _RETURN_SECS = 30.0
 _CALL_SECS = 10.0
-_log = logging.getLogger("estimator")
 
 
 def serve_parameters(config: RunConfig) -> int:
@@ -87,12 +85,12 @@ class _Service:
                     return _exit_status(end)
                 if silence is not None:
                     raise silence  # The task has already waited for it.
-                _log.warning(
+                log.warning(
                     "The chief has ended without reporting why: waiting for it to come back."
                 )
                 silence = self._wait_until_gone(min(self._timeout_secs, _RETURN_SECS))
             return told - 1
-        _log.error("The chief did not come back.")
+        log.error("The chief did not come back.")
         return 1
 
     def _wait_until_gone(self, timeout_secs: float) -> tf.errors.UnavailableError | None:

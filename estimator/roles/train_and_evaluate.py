@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ import tensorflow as tf
 from estimator.checkpoint.files import checkpoint_step, is_readable
 from estimator.cluster.stop_policies import STOP_POLICIES
 from estimator.config.cluster import CHIEF, EVALUATOR, MASTER, PS, WORKER
+from estimator.console import log
 from estimator.estimators.estimator import Estimator
 from estimator.roles.completion import (
     ChiefWatch,
@@ -36,7 +36,6 @@ from estimator.runtime.strategy import check_roles, check_task_trains, make_trai
 from estimator.summary.event_reader import read_evaluations
 from estimator.training.request import TrainResult
 
-_log = logging.getLogger("estimator")
 _POLL_SECS = 0.5
 
 
@@ -254,7 +253,7 @@ class _SpecEvaluations:
             self.evaluation.run(path)
         except (ValueError, tf.errors.NotFoundError):
             if not tf.io.gfile.exists(path + ".index"):
-                _log.warning("The checkpoint %s was removed before it could be evaluated.", path)
+                log.warning("The checkpoint %s was removed before it could be evaluated.", path)
             elif is_readable(path):
                 raise
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from estimator.config.checks import (
 )
 from estimator.config.frozen import TupleFields, write_fields
 from estimator.config.run_config import RunConfig
+from estimator.console import log
 from estimator.estimators import arguments
 from estimator.estimators.estimator import Estimator
 from estimator.export.exporters import Exporter, check_exporter_name
@@ -30,8 +30,6 @@ from estimator.input.input_calls import check_input_fn
 from estimator.session.hooked_session import Hook, check_hooks
 from estimator.session.schedule import Schedule
 from estimator.training.request import TrainResult
-
-_log = logging.getLogger("estimator")
 
 
 @dataclass(frozen=True)
@@ -178,7 +176,7 @@ def run_local(
     listener = _EvaluationListener(evaluations, start, train_spec.max_steps)
     train_result = run_training(model, train_spec, [*(train_spec.saving_listeners or ()), listener])
     if model.latest_checkpoint() is None:
-        _log.warning("Training stopped without a checkpoint, so nothing is evaluated.")
+        log.warning("Training stopped without a checkpoint, so nothing is evaluated.")
         return TrainAndEvaluateResult(
             {}, [None for e in evaluations for _ in e.exporters], train_result
         )
@@ -371,7 +369,7 @@ def _check_early_stopping(
     for hook in train_spec.hooks or ():
         read = hook.eval_dir if isinstance(hook, EarlyStoppingHook) else None
         if read is not None and os.path.normpath(read) not in written:
-            _log.warning(
+            log.warning(
                 "An early-stopping hook reads the evaluations in %s, but `eval_spec` writes to %s. "
                 "Pass the hook `eval_dir=estimator.eval_dir(name)` with the name of the EvalSpec.",
                 read,

@@ -28,7 +28,8 @@ def read_evaluations(pattern: str) -> dict[int, dict[str, float]]:
     # A file's name contains its creation time, so this sorts by time.
     for path in sorted(_paths(pattern), key=os.path.basename):
         for event in _events(path):
-            values = {v.tag: v.simple_value for v in event.summary.value if _is_scalar(v)}
+            scalars = [v for v in event.summary.value if v.HasField("simple_value")]
+            values = {v.tag: v.simple_value for v in scalars}
             if values:
                 found.setdefault(event.step, {}).update(values)
     return dict(sorted(found.items()))
@@ -50,7 +51,3 @@ def _events(path: str) -> Iterator[tf.compat.v1.Event]:
         yield from events
     except tf.errors.DataLossError:
         return  # A killed or still writing process may leave an incomplete event.
-
-
-def _is_scalar(value: tf.compat.v1.Summary.Value) -> bool:
-    return value.HasField("simple_value")
