@@ -12,7 +12,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,6 +57,16 @@ class Exporter(abc.ABC):
         """
 
 
+class _Evaluation(NamedTuple):
+    """The arguments of `Exporter.export`."""
+
+    estimator: Any
+    export_path: str
+    checkpoint_path: str
+    eval_result: dict[str, Any]
+    is_final: bool
+
+
 class _SavedModelExporter(Exporter):
     """Writes SavedModels for serving."""
 
@@ -94,30 +104,46 @@ class _SavedModelExporter(Exporter):
         """The directory in `<model_dir>/export`."""
         return self._name
 
-    def _write(
-        self, estimator: Any, export_path: str, checkpoint_path: str, eval_result: dict[str, Any]
-    ) -> bytes:
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: dict[str, Any],
+        is_the_final_export: bool,
+    ) -> bytes | None:
+        """Exports if the class's condition holds; see `Exporter`."""
+        _check_evaluated(checkpoint_path, eval_result)
+        return self._export_if_due(
+            _Evaluation(estimator, export_path, checkpoint_path, eval_result, is_the_final_export)
+        )
+
+    @abc.abstractmethod
+    def _export_if_due(self, done: _Evaluation) -> bytes | None:
+        """Exports if the class's condition holds."""
+
+    def _write(self, done: _Evaluation) -> bytes:
         """Writes an export with its record, then removes the oldest excess exports."""
         record = {
             "exporter": type(self).__name__,
-            "checkpoint": os.path.basename(checkpoint_path),
-            "metrics": scalars_of(eval_result),
+            "checkpoint": os.path.basename(done.checkpoint_path),
+            "metrics": scalars_of(done.eval_result),
         }
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, RECORD_NAME)
             with open(path, "w") as file:
                 json.dump(record, file, indent=2)
-            written = estimator.export_saved_model(
-                export_path,
+            written = done.estimator.export_saved_model(
+                done.export_path,
                 self._receiver_fn,
                 assets_extra={**self._assets_extra, RECORD_NAME: path},
                 as_text=self._as_text,
-                checkpoint_path=checkpoint_path,
+                checkpoint_path=done.checkpoint_path,
             )
         if self._exports_to_keep is not None:
-            own = self._exports(export_path)
+            own = self._exports(done.export_path)
             # Exports of other programs count too, because this exporter may continue their series.
-            counted = [p for p in numbered_dirs(export_path) if p in own or _is_time(p)]
+            counted = [p for p in numbered_dirs(done.export_path) if p in own or _is_time(p)]
             for old in counted[: -self._exports_to_keep]:
                 remove_numbered_dir(old)
         return written
@@ -158,20 +184,12 @@ class LatestExporter(_SavedModelExporter):
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
         self._last: tuple[str, bytes] | None = None
 
-    def export(
-        self,
-        estimator: Any,
-        export_path: str,
-        checkpoint_path: str,
-        eval_result: dict[str, Any],
-        is_the_final_export: bool,
-    ) -> bytes:
+    def _export_if_due(self, done: _Evaluation) -> bytes:
         """Exports, unless this is a second call for the same checkpoint."""
-        _check_evaluated(checkpoint_path, eval_result)
-        if is_the_final_export and self._last is not None and self._last[0] == checkpoint_path:
+        if done.is_final and self._last is not None and self._last[0] == done.checkpoint_path:
             return self._last[1]
-        written = self._write(estimator, export_path, checkpoint_path, eval_result)
-        self._last = checkpoint_path, written
+        written = self._write(done)
+        self._last = done.checkpoint_path, written
         return written
 
 
@@ -188,19 +206,9 @@ class FinalExporter(_SavedModelExporter):
         """Checks the arguments, which are those of LatestExporter; writes nothing."""
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, None)
 
-    def export(
-        self,
-        estimator: Any,
-        export_path: str,
-        checkpoint_path: str,
-        eval_result: dict[str, Any],
-        is_the_final_export: bool,
-    ) -> bytes | None:
+    def _export_if_due(self, done: _Evaluation) -> bytes | None:
         """Exports if training has ended."""
-        _check_evaluated(checkpoint_path, eval_result)
-        if not is_the_final_export:
-            return None
-        return self._write(estimator, export_path, checkpoint_path, eval_result)
+        return self._write(done) if done.is_final else None
 
 
 def loss_smaller(
@@ -266,24 +274,15 @@ class BestExporter(_SavedModelExporter):
         self._best: Mapping[str, Any] | None = None
         self._best_is_of: str | None = None
 
-    def export(
-        self,
-        estimator: Any,
-        export_path: str,
-        checkpoint_path: str,
-        eval_result: dict[str, Any],
-        is_the_final_export: bool,
-    ) -> bytes | None:
+    def _export_if_due(self, done: _Evaluation) -> bytes | None:
         """Exports if this evaluation is the best so far."""
-        del is_the_final_export
-        _check_evaluated(checkpoint_path, eval_result)
-        if self._best_is_of != export_path:
-            self._best = self._recorded_best(export_path, eval_result)
-            self._best_is_of = export_path
-        if not self._is_better(eval_result):
+        if self._best_is_of != done.export_path:
+            self._best = self._recorded_best(done.export_path, done.eval_result)
+            self._best_is_of = done.export_path
+        if not self._is_better(done.eval_result):
             return None
-        written = self._write(estimator, export_path, checkpoint_path, eval_result)
-        self._best = dict(eval_result)
+        written = self._write(done)
+        self._best = dict(done.eval_result)
         return written
 
     def _recorded_best(

@@ -36,7 +36,11 @@ REDUCTIONS = {
 
 
 class SingleHead(Head):
-    """A head with one kind of labels, which a subclass defines."""
+    """A head with one kind of labels, which a subclass defines.
+
+    Attributes:
+      loss_fn: the function of examples' losses that was given to the head; None for its own.
+    """
 
     _loss_dimension = 1  # The size of the last dimension of examples' losses.
 
@@ -57,7 +61,7 @@ class SingleHead(Head):
         self._weight_column = weight_column
         self._loss_reduction = loss_reduction
         self._name = name
-        self._loss_fn = loss_fn
+        self.loss_fn = loss_fn
 
     @property
     def name(self) -> str | None:
@@ -78,11 +82,6 @@ class SingleHead(Head):
     def weight_key(self) -> str | None:
         """The feature that has the weights; None without a `weight_column`."""
         return weight_key(self._weight_column)
-
-    @property
-    def loss_fn(self) -> Callable | None:
-        """The function of examples' losses that was given to the head; None for its own."""
-        return self._loss_fn
 
     def loss(
         self,
@@ -210,7 +209,7 @@ class SingleHead(Head):
         return build_weights(features, self._weight_column, logits, allowed, self._title)
 
     def _build_losses(self, labels: tf.Tensor, logits: tf.Tensor, features: Any) -> tf.Tensor:
-        if self._loss_fn is None:
+        if self.loss_fn is None:
             return self._build_default_losses(labels, logits)
         given = {
             "labels": labels,
@@ -218,12 +217,12 @@ class SingleHead(Head):
             "features": features,
             "loss_reduction": self._loss_reduction,
         }
-        taken = arguments_taken("loss_fn", self._loss_fn, list(given))
-        losses = tf.convert_to_tensor(self._loss_fn(**{name: given[name] for name in taken}))
+        taken = arguments_taken("loss_fn", self.loss_fn, list(given))
+        losses = tf.convert_to_tensor(self.loss_fn(**{name: given[name] for name in taken}))
         expected = logits.shape[:-1].concatenate([self._loss_dimension])
         if not losses.shape.is_compatible_with(expected):
             raise ValueError(
-                f"{self._title}: `loss_fn` ({self._loss_fn!r}) returned losses of shape "
+                f"{self._title}: `loss_fn` ({self.loss_fn!r}) returned losses of shape "
                 f"{losses.shape}; it must be {expected}: do not reduce them over the batch."
             )
         return losses

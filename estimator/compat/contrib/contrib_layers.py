@@ -129,7 +129,9 @@ def dropout(
         return activate_and_collect(tf.identity(outputs), None, outputs_collections)
 
 
-def max_pool2d(
+def _pool2d(
+    pool: _Function,
+    name: str,
     inputs: tf.Tensor,
     kernel_size: Any,
     stride: Any = 2,
@@ -138,31 +140,15 @@ def max_pool2d(
     outputs_collections: Any = None,
     scope: Any = None,
 ) -> tf.Tensor:
-    """Takes the maximum of each window."""
-    with _V1.name_scope(scope, "MaxPool2D", [inputs]):
-        pooled = _pooled(tf.nn.max_pool2d, inputs, kernel_size, stride, padding, data_format)
+    """Takes the maximum, or the mean, of each window."""
+    with _V1.name_scope(scope, name, [inputs]):
+        size, steps = as_pair(kernel_size), as_pair(stride)
+        pooled = pool(inputs, size, steps, padding.upper(), data_format)
         return activate_and_collect(pooled, None, outputs_collections)
 
 
-def avg_pool2d(
-    inputs: tf.Tensor,
-    kernel_size: Any,
-    stride: Any = 2,
-    padding: str = "VALID",
-    data_format: str = "NHWC",
-    outputs_collections: Any = None,
-    scope: Any = None,
-) -> tf.Tensor:
-    """Takes the mean of each window."""
-    with _V1.name_scope(scope, "AvgPool2D", [inputs]):
-        pooled = _pooled(tf.nn.avg_pool2d, inputs, kernel_size, stride, padding, data_format)
-        return activate_and_collect(pooled, None, outputs_collections)
-
-
-def _pooled(
-    pool: _Function, inputs: Any, size: Any, stride: Any, padding: str, data_format: str
-) -> tf.Tensor:
-    return pool(inputs, as_pair(size), as_pair(stride), padding.upper(), data_format)
+max_pool2d = functools.partial(_pool2d, tf.nn.max_pool2d, "MaxPool2D")
+avg_pool2d = functools.partial(_pool2d, tf.nn.avg_pool2d, "AvgPool2D")
 
 
 def embed_sequence(
