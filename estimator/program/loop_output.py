@@ -94,10 +94,8 @@ def _ops_that_serve_only(tensors: Sequence[tf.Tensor]) -> set[tf.Operation]:
     exclusive: set[tf.Operation] = set()
     for op in reversed(before):
         consumers = {c for output in op.outputs for c in output.consumers()}
-        is_read_elsewhere = not consumers <= exclusive or bool(
-            {c for c in _control_consumers(op) if c not in exclusive}
-        )
-        if not is_read_elsewhere and (consumers or op in targets):
+        serves_only = consumers.union(_tf.control_outputs(op)) <= exclusive
+        if serves_only and (consumers or op in targets):
             exclusive.add(op)
     return exclusive
 
@@ -105,7 +103,3 @@ def _ops_that_serve_only(tensors: Sequence[tf.Tensor]) -> set[tf.Operation]:
 def _may_move(op: tf.Operation) -> bool:
     """Returns whether an op may move: no side effects, no placeholder, no TPU output."""
     return not op.op_def.is_stateful and op.type not in ("Placeholder", "TPUReplicatedOutput")
-
-
-def _control_consumers(op: tf.Operation) -> Sequence[tf.Operation]:
-    return _tf.control_outputs(op)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -178,14 +178,15 @@ def _build_loop_report(
             places = {tag: build_loop_output(t.dtype, "last_logged") for tag, t in logged.items()}
             report.logged.append((hook, places))
             if logged:
-                ops.append(_build_write(is_last, logged.values(), places.values(), "logged"))
+                tensors, outputs = list(logged.values()), list(places.values())
+                ops.append(build_write_if(is_last, tensors, outputs, "logged"))
         elif isinstance(hook, tf.compat.v1.train.SummarySaverHook):
             saved = [hook_tensor(summary) for summary in _tf.summary_tensors(hook)]
             if all(_is_outside(summary) for summary in saved):
                 continue
             last = [build_loop_output(tf.string, "last_saved") for _ in saved]
             report.saved.append((hook, last))
-            ops.append(_build_write(is_last, saved, last, "saved"))
+            ops.append(build_write_if(is_last, saved, last, "saved"))
     return report, ops
 
 
@@ -218,12 +219,6 @@ def build_fetch_overrides(
     for hook, last in report.saved:
         _tf.set_summary_tensors(hook, [build_pair(place) for place in last])
     return pairs
-
-
-def _build_write(
-    is_last: tf.Tensor, tensors: Iterable[tf.Tensor], places: Iterable[LoopOutput], name: str
-) -> tf.Operation:
-    return build_write_if(is_last, list(tensors), list(places), name)
 
 
 def hook_tensor(tensor_or_name: Any) -> tf.Tensor:
