@@ -17,29 +17,22 @@ _HOOK = f"{_VERBS}: pass hooks or saving_listeners, or override `_call_model_fn`
 _INPUT = "override `_call_input_fn`, or wrap the `input_fn`"
 _EXPORT = "override `_call_model_fn`, or return other `export_outputs`"
 
-# What tf.estimator calls on the way and this library does not: what to do instead.
-NOT_CALLED = {
-    "_actual_eval": _HOOK,
-    "_actual_train_model_distributed": _HOOK,
-    "_add_meta_graph_for_mode": _EXPORT,
-    "_call_model_fn_eval": "override `_call_model_fn`, which is called in all modes",
-    "_convert_eval_steps_to_hooks": "pass `steps` or hooks to evaluate",
-    "_convert_train_steps_to_hooks": "pass `steps`, `max_steps` or hooks to train",
-    "_create_global_step": "the library creates the global step, int64, in each graph",
-    "_evaluate_build_graph": _HOOK,
-    "_evaluate_run": _HOOK,
-    "_export_all_saved_models": _EXPORT,
-    "_extract_keys": "pass `predict_keys` to predict",
-    "_get_features_from_input_fn": _INPUT,
-    "_get_iterator_from_input_fn": _INPUT,
-    "_maybe_warm_start": "pass `warm_start_from`",
-    "_train_model": _HOOK,
-    "_train_model_default": _HOOK,
-    "_train_model_distributed": _HOOK,
-    "_train_with_estimator_spec": _HOOK,
-    "_train_with_estimator_spec_distributed": _HOOK,
-    "_validate_features_in_predict_input": _INPUT,
+# What to do instead of methods that tf.estimator calls on the way and this library does not.
+_INSTEAD = {
+    _HOOK: "_actual_eval _actual_train_model_distributed _evaluate_build_graph _evaluate_run "
+    "_train_model _train_model_default _train_model_distributed _train_with_estimator_spec "
+    "_train_with_estimator_spec_distributed",
+    _EXPORT: "_add_meta_graph_for_mode _export_all_saved_models",
+    "override `_call_model_fn`, which is called in all modes": "_call_model_fn_eval",
+    "pass `steps` or hooks to evaluate": "_convert_eval_steps_to_hooks",
+    "pass `steps`, `max_steps` or hooks to train": "_convert_train_steps_to_hooks",
+    "the library creates the global step, int64, in each graph": "_create_global_step",
+    "pass `predict_keys` to predict": "_extract_keys",
+    _INPUT: "_get_features_from_input_fn _get_iterator_from_input_fn "
+    "_validate_features_in_predict_input",
+    "pass `warm_start_from`": "_maybe_warm_start",
 }
+NOT_CALLED = {name: way for way, names in _INSTEAD.items() for name in names.split()}
 # These can be called; what overrides them would not be.
 _ONLY_CALLED = {
     "_create_and_assert_global_step": "the library creates the global step, int64, in each graph",

@@ -45,22 +45,19 @@ def build_counter(step_key: tf.Tensor) -> tf.Tensor:
         return tf.bitcast(tf.stack([tf.zeros([], tf.int64), step_key]), tf.uint64)
 
 
-def _uniform(key: RngKey, shape: Any, dtype: Any, name: str) -> tf.Tensor:
-    return tf.raw_ops.StatelessRandomUniformV2(shape=shape, dtype=dtype, name=name, **key.philox)
+def _of_shape(op: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    """Returns the twin of an op that takes a shape and a dtype."""
+
+    def twin(key: RngKey, shape: Any, dtype: Any, name: str) -> tf.Tensor:
+        return op(shape=shape, dtype=dtype, name=name, **key.philox)
+
+    return twin
 
 
 def _uniform_int(key: RngKey, shape: Any, minval: Any, maxval: Any, name: str) -> tf.Tensor:
     return tf.raw_ops.StatelessRandomUniformIntV2(
         shape=shape, minval=minval, maxval=maxval, name=name, **key.philox
     )
-
-
-def _normal(key: RngKey, shape: Any, dtype: Any, name: str) -> tf.Tensor:
-    return tf.raw_ops.StatelessRandomNormalV2(shape=shape, dtype=dtype, name=name, **key.philox)
-
-
-def _truncated_normal(key: RngKey, shape: Any, dtype: Any, name: str) -> tf.Tensor:
-    return tf.raw_ops.StatelessTruncatedNormalV2(shape=shape, dtype=dtype, name=name, **key.philox)
 
 
 def _shuffle(key: RngKey, value: Any, name: str) -> tf.Tensor:
@@ -114,10 +111,10 @@ def _multinomial_of_short_seed(
 
 # Maps a function of `gen_random_ops` to its stateless counterpart.
 TWINS: dict[str, Callable[..., tf.Tensor]] = {
-    "random_uniform": _uniform,
+    "random_uniform": _of_shape(tf.raw_ops.StatelessRandomUniformV2),
     "random_uniform_int": _uniform_int,
-    "random_standard_normal": _normal,
-    "truncated_normal": _truncated_normal,
+    "random_standard_normal": _of_shape(tf.raw_ops.StatelessRandomNormalV2),
+    "truncated_normal": _of_shape(tf.raw_ops.StatelessTruncatedNormalV2),
     "random_shuffle": _shuffle,
     "multinomial": _multinomial,
     "random_gamma": _gamma,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,14 +24,11 @@ def get_variables(
     return _V1.get_collection(collection, name)
 
 
-def get_trainable_variables(scope: Any = None, suffix: str | None = None) -> list[Any]:
-    """Returns the trainable variables, those of a scope and with a suffix."""
-    return get_variables(scope, suffix, _V1.GraphKeys.TRAINABLE_VARIABLES)
-
-
-def get_model_variables(scope: Any = None, suffix: str | None = None) -> list[Any]:
-    """Returns the variables of layers, moving statistics included; as `get_variables` does."""
-    return get_variables(scope, suffix, _V1.GraphKeys.MODEL_VARIABLES)
+get_trainable_variables = functools.partial(
+    get_variables, collection=_V1.GraphKeys.TRAINABLE_VARIABLES
+)
+# The variables of layers, moving statistics included.
+get_model_variables = functools.partial(get_variables, collection=_V1.GraphKeys.MODEL_VARIABLES)
 
 
 def get_variables_to_restore(

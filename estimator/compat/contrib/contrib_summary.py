@@ -10,20 +10,6 @@ import tensorflow as tf
 _V1 = tf.compat.v1
 
 
-def create_file_writer(
-    logdir: Any,
-    max_queue: int | None = None,
-    flush_millis: int | None = None,
-    filename_suffix: str | None = None,
-    name: str | None = None,
-) -> tf.summary.SummaryWriter:
-    """Makes a writer of event files; its ops are part of the default graph."""
-    return tf.summary.create_file_writer(logdir, max_queue, flush_millis, filename_suffix, name)
-
-
-create_summary_file_writer = create_file_writer
-
-
 def always_record_summaries() -> contextlib.AbstractContextManager:
     """Records all summaries that are made inside the block."""
     return tf.summary.record_if(True)
@@ -83,8 +69,6 @@ def _step(step: Any) -> tf.Tensor:
 __all__ = [
     "always_record_summaries",
     "audio",
-    "create_file_writer",
-    "create_summary_file_writer",
     "histogram",
     "image",
     "never_record_summaries",

@@ -82,7 +82,7 @@ SAME = {
     "rnn": {"tf.compat.v1.nn": "static_bidirectional_rnn static_rnn"},
     "summary": {
         "tf.compat.v1.summary": "all_summary_ops=all_v2_summary_ops",
-        "tf.summary": "flush",
+        "tf.summary": "create_file_writer create_summary_file_writer=create_file_writer flush",
     },
     "tpu": {
         "estimator.config.tpu_context": "TPUContext",
