@@ -149,7 +149,6 @@ def _clear_lines() -> None:
 
 
 def _clear_lines_before(record: logging.LogRecord) -> bool:
-    del record
     _clear_lines()
     return True
 

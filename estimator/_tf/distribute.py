@@ -91,7 +91,6 @@ def make_multi_worker_mirrored(
     extended: Any = _multi_worker.CollectiveAllReduceExtended
 
     def local_devices(self: Any, cluster_resolver: Any, worker_device: str) -> tuple:
-        del self, cluster_resolver
         names = [f"{worker_device}/device:{device_type}:{i}" for i in range(num_devices)]
         return tuple(names), device_type
 

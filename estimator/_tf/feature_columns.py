@@ -191,7 +191,6 @@ class _Variables(_fc.StateManager):
         use_resource: bool = True,
         initializer: Any = None,
     ) -> tf.Variable:
-        del use_resource
         scope = scope_name(feature_column, keeps_slashes=self._keeps_slashes)
         variable = V1.get_variable(
             f"{scope}/{name}",

@@ -64,7 +64,6 @@ def _starting_at_weights(original: Callable) -> Callable:
                 first = copies(plain)[0]
 
                 def initializer(shape: Any, dtype: Any = None) -> tf.Tensor:
-                    del shape
                     return tf.cast(initialized_value(first), dtype or first.dtype)
 
             return add(reference, name=name, initializer=initializer)

@@ -249,7 +249,6 @@ class _ToleranceHook(SessionRunHook):
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
         """Asks for the loss."""
-        del run_context
         return SessionRunArgs(self._loss)
 
     def after_run(self, run_context: SessionRunContext, run_values: Any) -> None:

@@ -54,7 +54,6 @@ class _Named:
         super()._prepare()  # type: ignore[misc]
 
     def _zeros_slot(self, var: tf.Variable, slot_name: str, op_name: str) -> tf.Variable:
-        del op_name
         with V1.variable_scope(f"training/{self.keras_name}"):
             return super()._zeros_slot(var, slot_name, slot_name)  # type: ignore[misc]
 

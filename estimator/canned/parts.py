@@ -218,7 +218,6 @@ def linear_part(
     def build(
         features: Any, units: int, is_training: bool, partitioner: Any
     ) -> tuple[tf.Tensor, Sequence[Any]]:
-        del is_training
         return build_linear_logits(columns, features, units, combiner, partitioner), ()
 
     rate = min(max_rate, 1 / math.sqrt(len(columns)))
@@ -275,7 +274,6 @@ def baseline_part(optimizer: Any, form: Form) -> Part:
     def build(
         features: Any, units: int, is_training: bool, partitioner: Any
     ) -> tuple[tf.Tensor, Sequence[Any]]:
-        del is_training, partitioner
         bias = V1.get_variable("bias", [units], initializer=V1.zeros_initializer())
         first = tf.nest.flatten(features)[0]
         size = first.dense_shape[0] if isinstance(first, tf.SparseTensor) else tf.shape(first)[0]

@@ -100,7 +100,6 @@ class ProgramFinder(importlib.abc.MetaPathFinder):
         self, name: str, path: Any = None, target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Returns the spec of a module of the program; None for others."""
-        del target
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is None or not isinstance(spec.loader, importlib.machinery.SourceFileLoader):
             return None

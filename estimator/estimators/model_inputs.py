@@ -37,7 +37,6 @@ class Batches:
 
     def model_params(self, runtime: Runtime) -> Any:
         """Returns the `params` for `model_fn` in the runtime's mode."""
-        del runtime
         return copy.deepcopy(self.params)
 
     def export_params(self, mode: str) -> Any:
@@ -46,22 +45,18 @@ class Batches:
 
     def input_params(self, runtime: Runtime, input_context: tf.distribute.InputContext) -> Any:
         """Returns the `params` for an `input_fn` call."""
-        del input_context
         return self.model_params(runtime)
 
     def in_words(self, runtime: Runtime) -> str:
         """Describes the number of examples that the replicas take at a time; "" if unknown."""
-        del runtime
         return ""
 
     def batch_size(self, mode: str) -> int | None:
         """Returns the caller's global batch size; None if the input decides."""
-        del mode
         return None
 
     def pipeline(self, mode: str) -> int:
         """Returns the `InputPipelineConfig` kind for a mode."""
-        del mode
         return InputPipelineConfig.PER_HOST_V1
 
     @property

@@ -73,7 +73,6 @@ class Head(abc.ABC):
 
     def build_export_outputs(self, predictions: dict[Any, tf.Tensor]) -> dict[str, Any] | None:
         """Returns the `export_outputs` for these predictions; None exports them as they are."""
-        del predictions
         return None
 
     def build_summaries(self, loss: tf.Tensor, regularization_losses: Any) -> None:

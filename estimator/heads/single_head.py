@@ -92,7 +92,6 @@ class SingleHead(Head):
         regularization_losses: Sequence[tf.Tensor] | None = None,
     ) -> tf.Tensor:
         """Returns the loss of a batch; see `Head`."""
-        del mode
         logits = self._checked_logits(logits)
         with tf.name_scope("losses"):
             numbers = self._build_labels(labels, logits)
@@ -138,7 +137,6 @@ class SingleHead(Head):
         regularization_losses: Sequence[tf.Tensor] | None = None,
     ) -> dict[str, Any]:
         """Adds a batch to the metrics; see `Head`."""
-        del mode
         logits = self._checked_logits(logits)
         with tf.name_scope("metrics"):
             numbers = self._build_labels(labels, logits)

@@ -295,7 +295,6 @@ class _EvaluationListener(LastSaveListener):
 
     def after_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
         """Evaluates a checkpoint unless it is the initial one, which stock hooks also save."""
-        del session
         is_at_end = self._max_steps is not None and global_step_value >= self._max_steps
         if self._is_last or is_at_end or global_step_value == self._start:
             return

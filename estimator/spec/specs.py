@@ -212,7 +212,6 @@ class _RunningHook(tf.compat.v1.train.SessionRunHook):
         self._ops = ops
 
     def before_run(self, run_context: Any) -> Any:
-        del run_context
         return tf.compat.v1.train.SessionRunArgs(self._ops)
 
 

@@ -1,4 +1,7 @@
-"""The feature columns of `tf.contrib.layers`, made of those of tf.feature_column."""
+"""The feature columns of `tf.contrib.layers`, made of those of tf.feature_column.
+
+The `combiner` of a column of categories has no effect: that of the column made of it counts.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,6 @@ def sparse_column_with_hash_bucket(
     column_name: str, hash_bucket_size: int, combiner: str = "sum", dtype: Any = tf.string
 ) -> Any:
     """Returns a column of `tf.feature_column.categorical_column_with_hash_bucket`."""
-    del combiner  # That of the column that is made of it counts.
     return _columns.categorical_column_with_hash_bucket(column_name, hash_bucket_size, dtype)
 
 
@@ -38,7 +40,6 @@ def sparse_column_with_keys(
     dtype: Any = tf.string,
 ) -> Any:
     """Returns a column of `tf.feature_column.categorical_column_with_vocabulary_list`."""
-    del combiner
     return _columns.categorical_column_with_vocabulary_list(column_name, keys, dtype, default_value)
 
 
@@ -52,7 +53,6 @@ def sparse_column_with_vocabulary_file(
     dtype: Any = tf.string,
 ) -> Any:
     """Returns a column of `tf.feature_column.categorical_column_with_vocabulary_file`."""
-    del combiner
     return _columns.categorical_column_with_vocabulary_file(
         column_name,
         vocabulary_file,
@@ -67,7 +67,6 @@ def sparse_column_with_integerized_feature(
     column_name: str, bucket_size: int, combiner: str = "sum", dtype: Any = tf.int64
 ) -> Any:
     """Returns a column of `tf.feature_column.categorical_column_with_identity`."""
-    del combiner, dtype
     return _columns.categorical_column_with_identity(column_name, bucket_size)
 
 
@@ -94,7 +93,6 @@ weighted_sparse_column = _under_old_names(
 
 def crossed_column(columns: Sequence, hash_bucket_size: int, combiner: str = "sum") -> Any:
     """Returns a column of `tf.feature_column.crossed_column`; hash columns give their features."""
-    del combiner
     hashed = type(sparse_column_with_hash_bucket("any", 2))
     keys = [column.key if isinstance(column, hashed) else column for column in columns]
     return _columns.crossed_column(keys, hash_bucket_size)

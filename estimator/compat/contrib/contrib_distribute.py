@@ -29,7 +29,6 @@ def MirroredStrategy(  # noqa: N802  (a class, once)
       cross_tower_ops: an older name of `cross_device_ops`.
       prefetch_on_device: no effect.
     """
-    del auto_shard_dataset, prefetch_on_device
     number = num_gpus if num_gpus is not None else num_gpus_per_worker
     if devices is None and number is not None:
         check_int("num_gpus", number, minimum=0)

@@ -167,7 +167,6 @@ def embed_sequence(
     Args:
       unique: no effect.
     """
-    del unique
     with _V1.variable_scope(scope, "EmbedSequence", [ids], reuse=reuse):
         make = make_variables(tf.float32, None, trainable)
         table = make("embeddings", [vocab_size, embed_dim], initializer, regularizer)

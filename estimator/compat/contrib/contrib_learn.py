@@ -62,8 +62,6 @@ class Experiment:
         Raises:
           ValueError: `eval_metrics` are given.
         """
-        del local_eval_frequency, min_eval_frequency, delay_workers_by_global_step
-        del train_steps_per_iteration, checkpoint_and_export, check_interval_secs
         if eval_metrics is not None:
             raise ValueError(
                 "`eval_metrics` must be None: return the metrics as `eval_metric_ops` of the "
@@ -81,7 +79,6 @@ class Experiment:
 
     def train(self, delay_secs: float | None = None) -> Any:
         """Trains to `train_steps`; at once, whatever `delay_secs` is."""
-        del delay_secs
         return self.estimator.train(
             self._inputs[0],
             hooks=self._hooks[0],
@@ -91,7 +88,6 @@ class Experiment:
 
     def evaluate(self, delay_secs: float | None = None, name: str | None = None) -> dict[str, Any]:
         """Evaluates the newest checkpoint; at once, whatever `delay_secs` is."""
-        del delay_secs
         return self.estimator.evaluate(
             self._inputs[1], steps=self.eval_steps, hooks=self._hooks[1], name=name
         )
@@ -182,7 +178,6 @@ def make_export_strategy(
       exports_to_keep: no effect: there is one export.
       strip_default_attrs: no effect: they are always stripped.
     """
-    del default_output_alternative_key, exports_to_keep, strip_default_attrs
     return FinalExporter("Servo", serving_input_fn, assets_extra, as_text)
 
 

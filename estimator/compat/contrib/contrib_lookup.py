@@ -23,7 +23,6 @@ def index_table_from_tensor(
     Other words are `default_value`, or in one of the buckets after the last position. It is
     initialized by tf.tables_initializer, as all tables.
     """
-    del hasher_spec
     words = tf.convert_to_tensor(mapping, dtype)
     ids = tf.range(tf.size(words, tf.int64), dtype=tf.int64)
     return _table(
@@ -44,7 +43,6 @@ def index_table_from_file(
     delimiter: str = "\t",
 ) -> Any:
     """Makes a table from the words of a file, one a line, to the lines' numbers from 0."""
-    del hasher_spec
     initializer = _lookup.TextFileInitializer(
         vocabulary_file,
         key_dtype,

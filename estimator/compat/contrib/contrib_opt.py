@@ -142,7 +142,6 @@ class MovingAverageOptimizer(_Optimizer):
         sequential_update: bool = True,
     ) -> None:
         """Wraps an optimizer; averages are always taken after its step."""
-        del sequential_update
         super().__init__(False, "MovingAverageOptimizer")
         self._optimizer = opt
         self._ema = tf.train.ExponentialMovingAverage(average_decay, num_updates)

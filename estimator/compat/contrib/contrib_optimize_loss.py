@@ -62,7 +62,6 @@ def optimize_loss(
       TypeError: it is not an optimizer, or the function returns none.
       NotImplementedError: a `gradient_noise_scale` is given.
     """
-    del colocate_gradients_with_ops
     if gradient_noise_scale is not None:
         raise NotImplementedError(
             f"`gradient_noise_scale` ({gradient_noise_scale}) must be None. Add the noise in "
