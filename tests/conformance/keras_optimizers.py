@@ -57,7 +57,7 @@ LIBRARIES = {
     "tf_keras": tf_keras.optimizers,
     "legacy": tf_keras.optimizers.legacy,
 }
-NOT_AN_OPTIMIZER = {"Optimizer": "the base of all", "OptimizerMap": "a part of MultiOptimizer"}
+WITHOUT_ROW = {"Optimizer": "the base of all", "OptimizerMap": "a part of MultiOptimizer"}
 # What is common to many; a row is a rate, and what the optimizer needs besides.
 ROWS: dict[tuple[str, str], dict[str, Any]] = {
     ("keras", "Adadelta"): {"rate": 1.0},
@@ -97,10 +97,9 @@ ROWS: dict[tuple[str, str], dict[str, Any]] = {
     ("legacy", "SGD"): {"rate": 0.1, "momentum": 0.9},
 }
 
-# Keras for Python 3.10, which is 3.12, lacks them.
-for _row in (("keras", "MultiOptimizer"), ("keras", "ScheduleFreeAdamW")):
-    if not hasattr(keras.optimizers, _row[1]):
-        del ROWS[_row]
+if not hasattr(keras.optimizers, "ScheduleFreeAdamW"):  # Python 3.10 has Keras 3.12.
+    del ROWS["keras", "MultiOptimizer"], ROWS["keras", "ScheduleFreeAdamW"], ROWS["keras", "Muon"]
+    WITHOUT_ROW["Muon"] = "fails in an eager loop, which there is nothing else to compare with"
 
 # --- Options -------------------------------------------------------------------------------------
 

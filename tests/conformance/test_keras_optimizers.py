@@ -13,7 +13,7 @@ TWO = [("worker", 0), ("worker", 1)]
 def test_each_public_optimizer_has_a_row(library):
     rows = {name for row, name in table.ROWS if row == library}
     public = table.optimizers_in(table.LIBRARIES[library])
-    assert public.difference(table.NOT_AN_OPTIMIZER) == rows
+    assert public.difference(table.WITHOUT_ROW) == rows
 
 
 @pytest.mark.parametrize("library", table.LIBRARIES)
@@ -26,7 +26,8 @@ def test_the_selection_has_each_optimizer_once_and_each_option(library):
     assert sorted(case.name for case in cases) == sorted(
         name for row, name in table.ROWS if row == library
     )
-    assert {case.option for case in cases} == set(table.OPTIONS[library])
+    if library != "keras" or "Muon" not in table.WITHOUT_ROW:  # Else there are too few optimizers.
+        assert {case.option for case in cases} == set(table.OPTIONS[library])
     for found in of_settings.values():
         assert len(found) >= len(cases) // len(table.SETTINGS)
         assert {case.wrapper for case in found} == set(table.WRAPPERS)
