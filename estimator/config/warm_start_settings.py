@@ -188,11 +188,9 @@ def _checked_choice(choice: Any) -> Any:
     if isinstance(choice, str):
         _check_expression(choice, way_out)
         return choice
-    are_names = isinstance(choice, list | tuple) and all(isinstance(c, str) for c in choice)
-    are_variables = isinstance(choice, list | tuple) and all(
-        isinstance(c, tf.Variable) for c in choice
-    )
-    if not are_names and not are_variables:
+    is_list = isinstance(choice, list | tuple)
+    are_names = is_list and all(isinstance(one, str) for one in choice)
+    if not are_names and not (is_list and all(isinstance(one, tf.Variable) for one in choice)):
         raise WrongTypeError(
             f"`vars_to_warm_start` ({choice!r}) must be a regular expression, a list of them, a "
             f"list of tf.Variables, or None. {way_out}."

@@ -114,8 +114,4 @@ def _where_it_runs(facts: Facts, mode: str) -> str:
 
 
 def _every(steps: int | None) -> str:
-    return "" if steps is None else f"every {_count(steps, 'step')}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
+    return "" if steps is None else f"every {steps:,} step{'s' * (steps != 1)}"

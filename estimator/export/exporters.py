@@ -15,12 +15,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from estimator.config.checks import WrongTypeError, check_instance, check_no_pattern, parameters_of
 from estimator.console import log
 from estimator.export.directory import extra_asset_sources, numbered_dirs, remove_numbered_dir
 from estimator.export.receivers import check_receiver_fn
-from estimator.export.record import RECORD_NAME, read_record, scalars_of
+from estimator.export.record import RECORD_NAME, read_record
+from estimator.summary.metrics_log import scalars_of
 
 _COMPARE_ARGUMENTS = ("best_eval_result", "current_eval_result")
 
@@ -379,5 +381,5 @@ def _is_time(path: str) -> bool:
 
 
 def _is_nan(value: Any) -> bool:
-    is_float = np.asarray(value).dtype.kind == "f"
-    return is_float and bool(np.any(np.isnan(value)))
+    arrays = map(np.asarray, tf.nest.flatten(value))
+    return any(array.dtype.kind == "f" and np.isnan(array).any() for array in arrays)

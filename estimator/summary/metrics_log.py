@@ -161,14 +161,18 @@ def _plain(value: Any) -> Any:
     return None if isinstance(listed, float) and not math.isfinite(listed) else listed
 
 
+def scalars_of(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the metrics that are single numbers."""
+    single = {name: value for name, value in metrics.items() if not tf.nest.is_nested(value)}
+    return {
+        name: float(value)
+        for name, value in single.items()
+        if np.ndim(value) == 0 and np.asarray(value).dtype.kind in "fiub"
+    }
+
+
 def metrics_in_words(metrics: Mapping[str, Any]) -> str:
     """Formats the scalar metrics, step first: "global_step = 100, loss = 0.2"."""
-    numbers = {
-        name: value
-        for name, value in metrics.items()
-        if not tf.nest.is_nested(value)
-        and np.ndim(value) == 0
-        and np.asarray(value).dtype.kind in "fiub"
-    }
+    numbers = scalars_of(metrics)
     names = sorted(numbers, key=lambda name: (name != "global_step", name))
     return ", ".join(f"{name} = {numbers[name]:.6g}" for name in names)

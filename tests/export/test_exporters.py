@@ -257,6 +257,17 @@ def test_a_metric_that_is_nan_and_not_asked_for_does_not_matter(trained):
     assert export_by_hand(exporter, trained, score=0.6, auc=np.nan) is not None
 
 
+@pytest.mark.parametrize(
+    "make_exporter", [make_best, lambda: est.LatestExporter("latest", serving_fn)]
+)
+def test_a_metric_of_arrays_of_different_sizes_is_left_out_of_the_record(trained, make_exporter):
+    nested = {"a": [np.zeros(1), np.zeros(2)]}
+    exporter = make_exporter()
+    path = export_by_hand(exporter, trained, score=0.5, parts=nested["a"], named=nested)
+    record = json.loads(pathlib.Path(os.fsdecode(path), "assets.extra/exporter.json").read_text())
+    assert record["metrics"] == {"score": 0.5}
+
+
 def test_the_best_export_outlives_its_checkpoint(make):
     model = make([0, 0.9, 0.1, 0.1, 0.1], keep_checkpoint_max=1)
     run(model, 40, make_best())
