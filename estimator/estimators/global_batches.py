@@ -58,8 +58,7 @@ class GlobalBatches(Batches):
         """Returns the caller's params with `use_tpu`, `context` and `batch_size`."""
         params = super().model_params(runtime)
         params.update(runtime.params, context=_make_context(runtime))
-        batch_size = self._model_batch_size(runtime)
-        return _with_batch_size(params, batch_size)
+        return _with_batch_size(params, self._model_batch_size(runtime))
 
     def export_params(self, mode: str) -> dict[str, Any]:
         """Returns the params without `batch_size`, because exported models take any."""
@@ -75,8 +74,7 @@ class GlobalBatches(Batches):
         params["context"] = _make_context(runtime, input_context)
         # The actual value is passed only to `model_fn`.
         params["use_tpu"] = self.params.get("use_tpu", False)
-        batch_size = self._input_batch_size(runtime)
-        return _with_batch_size(params, batch_size)
+        return _with_batch_size(params, self._input_batch_size(runtime))
 
     def in_words(self, runtime: Runtime) -> str:
         """Describes the number of examples that the replicas take at a time; "" if unknown."""

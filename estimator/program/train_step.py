@@ -68,8 +68,7 @@ class BuiltStep:
 
 def training_hooks(spec: EstimatorSpec, is_chief: bool = True) -> tuple:
     """Returns all training hooks of a spec: `training_chief_hooks` on the chief only."""
-    chiefs_alone = spec.training_chief_hooks or () if is_chief else ()
-    return (*(spec.training_hooks or ()), *chiefs_alone)
+    return (*spec.training_hooks, *(spec.training_chief_hooks if is_chief else ()))
 
 
 def build_train_step(plan: StepPlan, is_last: tf.Tensor) -> BuiltStep:

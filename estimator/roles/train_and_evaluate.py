@@ -182,41 +182,30 @@ def run_evaluator(
         `session_creation_timeout_secs`.
     """
     with contextlib.closing(ChiefWatch(model.config, clock)) as watch:
-        return _evaluate_until_end(model, train_spec, specs, clock, sleep, watch)
-
-
-def _evaluate_until_end(
-    model: Estimator,
-    train_spec: TrainSpec,
-    specs: Sequence[EvalSpec],
-    clock: Callable[[], float],
-    sleep: Callable[[float], None],
-    watch: ChiefWatch,
-) -> TrainAndEvaluateResult:
-    started_at, ending = clock(), CompletionWatch(model.model_dir)
-    # After this time, an end older than this process must belong to this training.
-    old_secs = model.config.session_creation_timeout_secs
-    delay = min(spec.start_delay_secs for spec in specs)
-    followers = [_SpecEvaluations(model, spec, clock) for spec in specs]
-    while True:
-        # Reads the end before the checkpoints: no checkpoint is written after the end.
-        end = ending.read()
-        checkpoints = checkpoints_oldest_first(model.model_dir)
-        waited = clock() - started_at
-        is_at_max = (
-            train_spec.max_steps is not None
-            and bool(checkpoints)
-            and checkpoints[-1][0] >= train_spec.max_steps
-        )
-        is_old = not ending.is_new(end) and waited < max(delay, old_secs)
-        is_last = is_at_max or (end is not None and not is_old)
-        if waited >= delay or is_last:
-            for one in followers:
-                one.run(checkpoints, is_last)
-        if is_last:
-            break
-        watch.check((end, checkpoints[-1:]))
-        sleep(_POLL_SECS)
+        started_at, ending = clock(), CompletionWatch(model.model_dir)
+        # After this time, an end older than this process must belong to this training.
+        old_secs = model.config.session_creation_timeout_secs
+        delay = min(spec.start_delay_secs for spec in specs)
+        followers = [_SpecEvaluations(model, spec, clock) for spec in specs]
+        while True:
+            # Reads the end before the checkpoints: no checkpoint is written after the end.
+            end = ending.read()
+            checkpoints = checkpoints_oldest_first(model.model_dir)
+            waited = clock() - started_at
+            is_at_max = (
+                train_spec.max_steps is not None
+                and bool(checkpoints)
+                and checkpoints[-1][0] >= train_spec.max_steps
+            )
+            is_old = not ending.is_new(end) and waited < max(delay, old_secs)
+            is_last = is_at_max or (end is not None and not is_old)
+            if waited >= delay or is_last:
+                for one in followers:
+                    one.run(checkpoints, is_last)
+            if is_last:
+                break
+            watch.check((end, checkpoints[-1:]))
+            sleep(_POLL_SECS)
     if end is not None and end.get("exit_status"):
         raise SystemExit(end["exit_status"])
     return TrainAndEvaluateResult(
