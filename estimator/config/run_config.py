@@ -21,7 +21,6 @@ from estimator.config.checks import (
     parameters_of,
 )
 from estimator.config.cluster import CHIEF, MASTER, Cluster, read_cluster
-from estimator.config.device_filters import default_session_config
 from estimator.config.frozen import FrozenFields, check_fields, short_repr, write_fields
 from estimator.config.loop_length import checked_loop_length
 from estimator.config.strategy_names import check_strategies
@@ -162,7 +161,7 @@ class RunConfig(FrozenFields):
             if getattr(self, name) is None:
                 write_fields(self, **{name: getattr(self.experimental_distribute, name, None)})
         if self.session_config is None:
-            write_fields(self, session_config=default_session_config(self.cluster))
+            write_fields(self, session_config=_default_session_config(self.cluster))
         self._check()
 
     def replace(self, **changes: Any) -> Any:
@@ -180,7 +179,7 @@ class RunConfig(FrozenFields):
             changes.setdefault("save_checkpoints_steps", None)
         if "model_dir" in changes:  # Only a newly made config must agree with TF_CONFIG.
             changes.setdefault("cluster", dataclasses.replace(self.cluster, model_dir=None))
-        if "cluster" in changes and self.session_config == default_session_config(self.cluster):
+        if "cluster" in changes and self.session_config == _default_session_config(self.cluster):
             changes.setdefault("session_config", None)
         changed = copy.copy(self)
         write_fields(changed, **changes)
@@ -275,7 +274,7 @@ class RunConfig(FrozenFields):
             save_checkpoints_steps=None,
             save_checkpoints_secs=secs,
             cluster=Cluster(),
-            session_config=default_session_config(self.cluster),
+            session_config=_default_session_config(self.cluster),
         )
 
     def _is_overridden(self, name: str) -> bool:
@@ -374,3 +373,11 @@ class RunConfig(FrozenFields):
                 "`async_checkpoints` (True) copies variables in memory, and here ps tasks hold "
                 "them. Leave it out."
             )
+
+
+def _default_session_config(cluster: Any) -> tf.compat.v1.ConfigProto | None:
+    """Returns a config with the device filters of a cluster's task; None for a local process."""
+    filters = getattr(cluster, "default_device_filters", None)
+    if not filters:
+        return None
+    return tf.compat.v1.ConfigProto(allow_soft_placement=True, device_filters=filters)

@@ -21,9 +21,10 @@ from estimator.config.checks import WrongTypeError, check_instance, check_no_pat
 from estimator.console import log
 from estimator.export.directory import extra_asset_sources, numbered_dirs, remove_numbered_dir
 from estimator.export.receivers import check_receiver_fn
-from estimator.export.record import RECORD_NAME, read_record
 from estimator.summary.metrics_log import scalars_of
 
+# In `assets.extra` of an export.
+_RECORD_NAME = "exporter.json"
 _COMPARE_ARGUMENTS = ("best_eval_result", "current_eval_result")
 
 
@@ -83,10 +84,10 @@ class _SavedModelExporter(Exporter):
         check_instance("name", name, str, "a string")
         check_exporter_name(name)
         check_receiver_fn(serving_input_receiver_fn)
-        if RECORD_NAME in extra_asset_sources(assets_extra):
+        if _RECORD_NAME in extra_asset_sources(assets_extra):
             raise ValueError(
-                f"`assets_extra` has the destination {RECORD_NAME!r}, where the exporter keeps its "
-                "record. Rename it."
+                f"`assets_extra` has the destination {_RECORD_NAME!r}, where the exporter keeps "
+                "its record. Rename it."
             )
         if exports_to_keep is not None:
             if isinstance(exports_to_keep, bool) or not isinstance(exports_to_keep, int):
@@ -132,13 +133,13 @@ class _SavedModelExporter(Exporter):
             "metrics": scalars_of(done.eval_result),
         }
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, RECORD_NAME)
+            path = os.path.join(folder, _RECORD_NAME)
             with open(path, "w") as file:
                 json.dump(record, file, indent=2)
             written = done.estimator.export_saved_model(
                 done.export_path,
                 self._receiver_fn,
-                assets_extra={**self._assets_extra, RECORD_NAME: path},
+                assets_extra={**self._assets_extra, _RECORD_NAME: path},
                 as_text=self._as_text,
                 checkpoint_path=done.checkpoint_path,
             )
@@ -154,7 +155,7 @@ class _SavedModelExporter(Exporter):
         """Returns this exporter's exports of all runs, oldest first: path to metrics."""
         found = {}
         for path in numbered_dirs(export_path):
-            record = read_record(path)
+            record = _read_record(path)
             if record.get("exporter") == type(self).__name__:
                 found[path] = record["metrics"]
         return found
@@ -373,6 +374,15 @@ def _check_evaluated(checkpoint_path: Any, eval_result: Any) -> None:
             f"`eval_result` ({eval_result!r}) must be the metrics of the evaluation, a dict by "
             "name. Pass what `estimator.evaluate` returned."
         )
+
+
+def _read_record(directory: str) -> dict[str, Any]:
+    """Returns the record of an export; empty if no exporter has made it."""
+    path = os.path.join(directory, "assets.extra", _RECORD_NAME)
+    if not tf.io.gfile.exists(path):
+        return {}
+    with tf.io.gfile.GFile(path) as file:
+        return json.loads(file.read())
 
 
 def _is_time(path: str) -> bool:
