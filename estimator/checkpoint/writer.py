@@ -63,7 +63,7 @@ class CheckpointWriter:
           save_on: called after the position is saved or copied; returns whether this worker saves
             the rest.
           copy: copies what is saved during training, to be written in a thread, except for the
-            first and the last step; None writes at once.
+            last step; None writes at once.
         """
         self._model_dir = model_dir
         self._saver = saver
@@ -126,7 +126,7 @@ class CheckpointWriter:
 
         It has no input position, because the input starts at its beginning anyway.
         """
-        self._save(session, step, None)
+        self._save(session, step, None, self._copy)
         # Batches of an incomplete step change what must be saved at the end.
         self._last_step = None
 

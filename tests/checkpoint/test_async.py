@@ -23,13 +23,15 @@ SLOW_SECS = 120  # How long a thread of a test waits for another one before the 
 class WaitingSaver(v1.train.Saver):
     """Waits in its second save for an event, before it names the checkpoint as the newest."""
 
+    waits_in = 2
+
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.may_go_on, self.has_gone_on = threading.Event(), []
 
     @property
     def last_checkpoints(self):
-        if len(super().last_checkpoints) == 2:
+        if len(super().last_checkpoints) == self.waits_in:
             self.has_gone_on.append(self.may_go_on.wait(SLOW_SECS))
         return super().last_checkpoints
 
@@ -177,6 +179,26 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_save_waits(
     assert savers[0].has_gone_on[0]
     assert listener.calls[2:5] == [("before", 2), ("after", 2), ("before", 4)]
     assert checkpoint_steps(str(tmp_path)) == [0, 2, 4, 6]
+
+
+class WaitingAtStart(WaitingSaver):
+    waits_in = 1
+
+
+def test_the_first_step_does_not_wait_for_the_checkpoint_of_the_start(tmp_path):
+    model_fn, savers = model_with_saver(WaitingAtStart)
+    listener, newest = Calls(tmp_path), []
+
+    def let_go_on():
+        newest.append(tf.train.latest_checkpoint(str(tmp_path)))
+        savers[0].may_go_on.set()
+
+    hook = AtStep(1, let_go_on)
+    make(tmp_path, model_fn).train(numbers(), [hook], steps=3, saving_listeners=[listener])
+    assert newest == [None]
+    assert savers[0].has_gone_on[0]
+    assert listener.calls[:3] == [("before", 0), ("after", 0), ("before", 2)]
+    assert checkpoint_steps(str(tmp_path)) == [0, 2, 3]
 
 
 def test_train_returns_when_the_last_checkpoint_is_whole(tmp_path):
