@@ -51,8 +51,10 @@ from estimator._tf.graph import (
     is_loop_body,
     is_ref,
     lift_to_graph,
+    note_devices,
     noting_waits,
     outer_graphs,
+    set_device,
     set_input,
     while_loop,
 )

@@ -20,6 +20,35 @@ from estimator._tf.v1_branches import after_v1_branches
 while_loop = while_v2.while_loop
 
 
+def note_devices() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """Returns a context in which new ops get the devices that they would get now.
+
+    The body of a loop inherits the devices of the loop's own ops, and `tf.device(None)` drops the
+    device functions as well. `_device_function_stack` 2.16 to 2.21.
+    """
+    around = tf.compat.v1.get_default_graph()
+    noted = around._device_function_stack.copy()
+
+    @contextlib.contextmanager
+    def devices() -> Iterator[None]:
+        graphs = [around, tf.compat.v1.get_default_graph()]
+        before = [graph._device_function_stack for graph in graphs]
+        for graph in graphs:
+            graph._device_function_stack = noted.copy()
+        try:
+            yield
+        finally:
+            for graph, stack in zip(graphs, before, strict=True):
+                graph._device_function_stack = stack
+
+    return devices
+
+
+def set_device(op: tf.Operation, device: str) -> None:
+    """Moves the existing `op` to a device (2.16 to 2.21)."""
+    op._set_device(device)
+
+
 def cond(predicate: tf.Tensor, true_fn: Callable, false_fn: Callable, name: str) -> Any:
     """Builds a `tf.cond` as one functional op, even if v2 behavior is disabled (2.16 to 2.21)."""
     return cond_v2.cond_v2(predicate, true_fn, false_fn, name=name)

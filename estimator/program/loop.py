@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.program.train_step import BuiltStep
 
 
 def build_loop(
-    build_step: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor | None]],
+    build_step: Callable[[tf.Tensor], BuiltStep],
     num_steps: tf.Tensor,
+    *,
     stop_on_nan: bool,
-    can_end: bool = False,
+    returns_more: bool = False,
+    home: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-    """Runs a train step `num_steps` times, or until its loss is not finite.
+    """Runs a train step `num_steps` times, or until its loss is not finite or no other may follow.
 
-    A step starts after the previous one has ended on every device: with `parallel_iterations=1`,
-    and each loss depending on everything that its step does, two steps never touch the variables at
+    A step starts on a task after the previous one has ended there: with `parallel_iterations=1`,
+    and the loop depending on everything that a step does, two steps never touch the variables at
     the same time, and an input that ends leaves only whole steps.
 
     On a GPU, a bool is in the device's memory and an int32 in the host's. So whether to go on is an
@@ -27,39 +31,69 @@ def build_loop(
 
     Args:
       build_step: builds one step in the loop's body. It is called with whether this is the loop's
-        last step (scalar, bool). It returns the step's loss (scalar, float32), which depends on
-        everything that the step does, and whether another step may follow (scalar, bool).
+        last step (scalar, bool).
       num_steps: scalar, int32; fed, so that one graph runs loops of any length.
       stop_on_nan: whether to end the loop after a step whose loss is not finite.
-      can_end: whether to end the loop after a step that says that no other may follow.
+      returns_more: whether to return whether another step may follow.
+      home: the device that decides whether to go on, if a step's `is_before_end` is on another
+        task. The next step then starts with its reads there, without waiting for two more messages,
+        one that the step is done and one to go on. None decides on this task.
 
     Returns:
       The number of steps run (scalar, int32), the loss of the last one (scalar, float32), and
-      whether another may follow (scalar, bool; None unless `can_end`).
+      whether another may follow (scalar, bool; None unless `returns_more`).
     """
+    devices = _tf.note_devices()
+    rest = [tf.constant(0), tf.constant(0.0), *([tf.constant(1)] if returns_more else [])]
 
-    def build_body(step: tf.Tensor, *_: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        next_step = step + 1
-        with tf.device("/cpu:0"):
-            is_last = tf.equal(next_step, num_steps)
-        loss, has_more = build_step(is_last)
-        with tf.device("/cpu:0"):
-            conditions = [has_more] if can_end else []
-            conditions += [tf.math.is_finite(loss)] if stop_on_nan else []
-            goes_on = functools.reduce(tf.logical_and, conditions, tf.constant(True))
-            end = tf.where(goes_on, num_steps, next_step)
-            more = [tf.cast(has_more, tf.int32)] if can_end else []
-        return next_step, end, loss, *more
+    def build_body(goes_on: tf.Tensor, step: tf.Tensor, *_: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        with devices():
+            next_step = step + 1
+            with tf.device("/cpu:0"):
+                is_last = tf.equal(next_step, num_steps)
+            built = build_step(is_last)
+            with tf.device("/cpu:0"):
+                conditions = [tf.logical_not(is_last)]
+                conditions += [] if built.has_more is None else [built.has_more]
+                conditions += [tf.math.is_finite(built.loss)] if stop_on_nan else []
+                goes_on = tf.cast(functools.reduce(tf.logical_and, conditions), tf.int32)
+                more = [tf.cast(built.has_more, tf.int32)] if returns_more else []
+        if home is not None:
+            _place_unplaced(step.graph, rest[0].device)
+        if built.is_before_end is not None:
+            with tf.device("/cpu:0"):
+                goes_on *= tf.cast(built.is_before_end, tf.int32)
+        return goes_on, next_step, built.loss, *more
 
-    start = [tf.constant(0), num_steps, tf.constant(0.0), tf.constant(1)]
-    num_run, _, loss, *more = _tf.while_loop(
-        lambda step, end, *_: tf.less(step, end),
-        build_body,
-        start if can_end else start[:3],
-        parallel_iterations=1,
-        back_prop=False,
-        name="train_loop",
-        return_same_structure=True,
-    )
+    with _placing_at(home):
+        _, num_run, loss, *more = _tf.while_loop(
+            lambda goes_on, *_: tf.less(0, goes_on),
+            build_body,
+            [tf.cast(tf.less(0, num_steps), tf.int32), *rest],
+            parallel_iterations=1,
+            back_prop=False,
+            name="train_loop",
+            return_same_structure=True,
+        )
     with tf.device("/cpu:0"):
-        return num_run, loss, tf.cast(more[0], tf.bool) if can_end else None
+        return num_run, loss, tf.cast(more[0], tf.bool) if returns_more else None
+
+
+def _placing_at(home: str | None) -> contextlib.AbstractContextManager[None]:
+    """Inside, a loop's own ops are placed at `home`, but its results stay where they were made."""
+    if home is None:
+        return contextlib.nullcontext()
+
+    def place(op: tf.Operation) -> str:
+        return op.device if op.type in ("Identity", "StopGradient") else home
+
+    return tf.compat.v1.device(place)
+
+
+def _place_unplaced(body: tf.Graph, device: str) -> None:
+    """Places what `tf.device(None)` has left without a task, which would run on the loop's."""
+    own = tf.DeviceSpec.from_string(device)
+    for op in body.get_operations():
+        given = tf.DeviceSpec.from_string(op.device or "")
+        if given.job is None and op.type != "Placeholder":
+            _tf.set_device(op, given.make_merged_spec(own).to_string())

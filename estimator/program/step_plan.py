@@ -11,8 +11,10 @@ from estimator.cluster.collectives import Workers
 from estimator.cluster.consensus import Consensus
 from estimator.input.input_calls import Input
 from estimator.model.replicas import Model
+from estimator.program.graph_scope import primary
 from estimator.program.loop_batches import LoopInput
 from estimator.program.loop_output import LoopOutput
+from estimator.rewrite.packing import task_of
 from estimator.runtime.local import Runtime
 
 
@@ -62,10 +64,16 @@ class StepPlan:
         return self.runtime.workers
 
     @property
+    def home_of_loop(self) -> str | None:
+        """The device that ends a loop whose steps other workers count, too; None for others."""
+        if not self.runtime.shares_variables:
+            return None
+        return f"{task_of(primary(self.counters.global_step).handle.op)}/device:CPU:0"
+
+    @property
     def can_end(self) -> bool:
         """Whether a step can say that no other step may follow."""
-        is_told = self.consensus is not None or self.runtime.shares_variables
-        return is_told or isinstance(self.source, LoopInput)
+        return self.consensus is not None or isinstance(self.source, LoopInput)
 
 
 @dataclasses.dataclass(frozen=True)

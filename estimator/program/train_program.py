@@ -224,10 +224,9 @@ def _build_steps(plan: StepPlan, num_steps: tf.Tensor | None, *, stops_on_nan: b
         return _Steps(built, built.loss, built.has_more, num_run, is_loop=False)
     bodies: list[BuiltStep] = []
 
-    def build_body(is_last: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
-        body = build_train_step(plan, is_last)
-        bodies.append(body)
-        return body.loss, body.has_more
+    def build_body(is_last: tf.Tensor) -> BuiltStep:
+        bodies.append(build_train_step(plan, is_last))
+        return bodies[-1]
 
     before: list[tf.Tensor | tf.Operation] = [plan.counters.before]
     if isinstance(plan.source, LoopInput):
@@ -237,7 +236,8 @@ def _build_steps(plan: StepPlan, num_steps: tf.Tensor | None, *, stops_on_nan: b
             build_body,
             tf.identity(num_steps) if plan.consensus is None else plan.consensus.build_num_steps(),
             stop_on_nan=stops_on_nan,
-            can_end=plan.can_end,
+            returns_more=plan.consensus is not None,
+            home=plan.home_of_loop,
         )
     (built,) = bodies
     return _Steps(built, loss, has_more, num_run, is_loop=True)

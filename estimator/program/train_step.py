@@ -41,9 +41,12 @@ class BuiltStep:
     """A built train step.
 
     Attributes:
-      loss: scalar, float32; it depends on everything that the step does.
-      has_more: scalar, bool: whether another step may follow: all workers have input for it, or,
-        beside ps tasks, the last step is not reached yet. None if the step cannot tell.
+      loss: scalar, float32; it depends on everything that the step does, except what
+        `is_before_end` depends on.
+      has_more: scalar, bool: whether another step may follow: all workers have input for it. None
+        if the step cannot tell.
+      is_before_end: scalar, bool, on the global step's ps task: whether the global step is still
+        before `end`. It depends on all that the step does on that task. None for any other step.
       models: the models of the replicas, and how their optimizers accumulate gradients.
       summaries: the summaries of the step.
       requested: [len(REQUESTS)], int32: what any worker asks for; None for one worker.
@@ -54,6 +57,7 @@ class BuiltStep:
 
     loss: tf.Tensor
     has_more: tf.Tensor | None
+    is_before_end: tf.Tensor | None
     models: StepModels
     summaries: StepSummaries
     requested: tf.Tensor | None
@@ -93,16 +97,15 @@ def build_train_step(plan: StepPlan, is_last: tf.Tensor) -> BuiltStep:
     if plan.runtime.shares_variables:
         pack_messages(ops_run_for([*done, loss], models.new_ops))
     end: tf.Tensor | None = None
-    if plan.runtime.shares_variables and start.is_in_loop:
-        end = _build_end()
-        done, is_before_end = _build_is_before_end(plan, done, step_ops, end)
-        has_more = is_before_end if has_more is None else tf.logical_and(has_more, is_before_end)
+    is_before_end: tf.Tensor | None = None
+    if plan.home_of_loop is not None and start.is_in_loop:
+        end, is_before_end, done = _build_is_before_end(plan, done, step_ops, plan.home_of_loop)
     with tf.device("/cpu:0"), tf.control_dependencies([tf.group(*all_parts(done))]):
         loss = tf.identity(loss, "loss_of_step")
     last_loss: LoopOutput | None = None
     if start.is_in_loop and not plan.can_end:
         loss, last_loss = _build_stored_loss(loss)
-    return BuiltStep(loss, has_more, models, summaries, requested, end, last_loss)
+    return BuiltStep(loss, has_more, is_before_end, models, summaries, requested, end, last_loss)
 
 
 def _build_start(plan: StepPlan, is_last: tf.Tensor) -> StepStart:
@@ -215,34 +218,29 @@ def _build_revert(
     return build_revert(before, loss, all_parts(done), plan.counters.skipped, plan.workers)
 
 
-def _build_end() -> tf.Tensor:
-    """Builds the placeholder for the global step at which a loop ends; by default int64's max."""
-    with tf.init_scope():
-        return tf.compat.v1.placeholder_with_default(tf.int64.max, [], "training/end")
-
-
 def _build_is_before_end(
-    plan: StepPlan, done: list[Any], step_ops: Sequence[tf.Operation], end: tf.Tensor
-) -> tuple[list[Any], tf.Tensor]:
-    """Builds whether the global step, which all workers advance, is still before `end`.
+    plan: StepPlan, done: Sequence[Any], step_ops: Sequence[tf.Operation], home: str
+) -> tuple[tf.Tensor, tf.Tensor, list[Any]]:
+    """Builds whether the global step, which all workers advance, is still before an end.
 
-    The global step is read on its ps task after the step's ops there, so that one message both
-    carries it and says that these ops are done.
+    This is decided on the global step's task, `home`, after all that the step does there: a message
+    that it is done would be one more for the next step to wait for.
 
     Returns:
-      The ops and tensors to wait for, and the condition.
+      The placeholder for the end, by default int64's max; the condition, and what the step does
+      elsewhere.
     """
+    with tf.init_scope(), tf.device(home):
+        end = tf.compat.v1.placeholder_with_default(tf.int64.max, [], "training/end")
     global_step = plan.counters.global_step
-    counter = primary(global_step)
-    made, elsewhere = done, []
+    made, elsewhere = all_parts(done), []
     if not plan.reverts_bad_steps:
-        there = task_of(counter.handle.op)
-        made = [op for op in all_parts(done) if task_of(getattr(op, "op", op)) == there]
-        elsewhere = [op for op in all_parts(done) if op not in made]
+        there = task_of(primary(global_step).handle.op)
+        elsewhere = [op for op in made if task_of(getattr(op, "op", op)) != there]
+        made = [op for op in made if op not in elsewhere]
         made += updates.writes_to(updates.assignments(step_ops), global_step)
-    with tf.control_dependencies(all_parts(made)):
-        step = counter.read_value()
-    return [*elsewhere, step], step < end
+    with tf.device(home), tf.control_dependencies(made):
+        return end, tf.less(primary(global_step).read_value(), end), elsewhere
 
 
 def _build_stored_loss(loss: tf.Tensor) -> tuple[tf.Tensor, LoopOutput]:

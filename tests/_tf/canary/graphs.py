@@ -67,6 +67,35 @@ def a_variable_has_its_initial_value_before_it_is_initialized():
         assert session.run(value) == 2
 
 
+@checks("note_devices")
+def a_body_is_placed_as_what_is_around_the_loop():
+    with tf.Graph().as_default() as graph, V1.device(lambda op: op.device or "/job:a"):
+        devices = _tf.note_devices()
+        found = []
+
+        def body(count):
+            found.append(tf.constant(1).device)
+            with devices():
+                found.append(tf.constant(1).device)
+                with tf.init_scope():
+                    found.append(tf.constant(1).device)
+            return count + 1
+
+        with V1.device(lambda op: "/job:b"):
+            _tf.while_loop(lambda count: count < 1, body, [tf.constant(0)])
+            found.append(tf.constant(1).device)
+        assert found == ["/job:b", "/job:a", "/job:a", "/job:b"]
+        assert {op.device for op in graph.get_operations() if "While" in op.type} == {"/job:b"}
+
+
+@checks("set_device")
+def an_op_is_moved():
+    with tf.Graph().as_default():
+        op = tf.constant(1).op
+        _tf.set_device(op, "/device:CPU:0")
+        assert op.device == "/device:CPU:0"
+
+
 @checks("lift_to_graph")
 def a_tensor_is_rebuilt_around_the_loop():
     def lift(count):

@@ -138,6 +138,8 @@ INTERNALS = {
     ),
     "copy_op": ("tensorflow:Graph._create_op_internal",),
     "add_control_inputs": ("tensorflow:Operation._add_control_inputs",),
+    "note_devices": ("tensorflow:Graph._device_function_stack",),
+    "set_device": ("tensorflow:Operation._set_device",),
     "set_input": ("tensorflow:Operation._update_input",),
     "control_outputs": ("tensorflow:Operation._control_outputs",),
     "is_ref": ("tensorflow:DType._is_ref_dtype",),
