@@ -74,21 +74,15 @@ class RNNEstimator(Estimator):
         check_bool("return_sequences", return_sequences)
         if return_sequences and not isinstance(head, SequenceHead):
             head = SequenceHead(head, "sequence_mask")
-        model_fn = _make_model_fn(
-            head,
-            _make_logits_fn(
-                checked_columns(
-                    "sequence_feature_columns",
-                    sequence_feature_columns,
-                    only_dense=True,
-                    sequences=True,
-                ),
-                _checked_context(context_feature_columns),
-                _checked_recurrent(units, cell_type, rnn_cell_fn),
-            ),
-            checked_optimizer("optimizer", optimizer),
+        argument = "sequence_feature_columns"
+        columns = checked_columns(
+            argument, sequence_feature_columns, only_dense=True, sequences=True
         )
-        super().__init__(model_fn, model_dir, config)
+        context = _checked_context(context_feature_columns)
+        recurrent = _checked_recurrent(units, cell_type, rnn_cell_fn)
+        build_logits = _make_logits_fn(columns, context, recurrent)
+        optimizer = checked_optimizer("optimizer", optimizer)
+        super().__init__(_make_model_fn(head, build_logits, optimizer), model_dir, config)
 
 
 class RNNClassifier(RNNEstimator):
@@ -196,12 +190,9 @@ def _make_model_fn(head: Head, build_logits: Callable, optimizer: Any) -> Callab
         logits, mask = build_logits(features, head, is_training)
         if isinstance(head, SequenceHead):
             features = {head.mask_key: mask, **features}
+        train_op_fn = _make_train_op_fn(optimizer, head) if is_training else None
         spec = head.create_estimator_spec(
-            features=features,
-            mode=mode,
-            logits=logits,
-            labels=labels,
-            train_op_fn=_make_train_op_fn(optimizer, head) if is_training else None,
+            features=features, mode=mode, logits=logits, labels=labels, train_op_fn=train_op_fn
         )
         if mode != ModeKeys.PREDICT or not isinstance(head, SequenceHead):
             return spec

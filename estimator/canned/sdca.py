@@ -100,13 +100,8 @@ class LinearSDCA:
 
         def model_fn(features: Any, labels: Any, mode: str, config: RunConfig) -> EstimatorSpec:
             if mode == ModeKeys.TRAIN:
-                check_one_trainer(
-                    "LinearSDCA",
-                    "remember other examples",
-                    mode,
-                    config,
-                    alternative=", or use another `optimizer`",
-                )
+                reason, others = "remember other examples", ", or use another `optimizer`"
+                check_one_trainer("LinearSDCA", reason, mode, config, alternative=others)
             with V1.variable_scope("linear", reuse=V1.AUTO_REUSE):
                 logits = build_linear_logits(columns, features, 1, "sum", None)
 
@@ -116,12 +111,9 @@ class LinearSDCA:
                     targets = single.build_targets(features, logits, labels)
                     return self._build_step(columns, features, targets, loss_type, slot_name)
 
+            train_op_fn = build if mode == ModeKeys.TRAIN else None
             return head.create_estimator_spec(
-                features=features,
-                mode=mode,
-                logits=logits,
-                labels=labels,
-                train_op_fn=build if mode == ModeKeys.TRAIN else None,
+                features=features, mode=mode, logits=logits, labels=labels, train_op_fn=train_op_fn
             )
 
         return model_fn
@@ -199,21 +191,15 @@ class _Memory:
 
     def look_up(self, keys: tf.Tensor) -> tf.Tensor:
         """Returns the state of each example: [batch size, 4]."""
-        parts, places = (
-            self._split_by_shard(keys, keys),
-            self._split_by_shard(tf.range(tf.shape(keys)[0]), keys),
-        )
+        parts = self._split_by_shard(keys, keys)
+        places = self._split_by_shard(tf.range(tf.shape(keys)[0]), keys)
         found = [table.lookup(part) for table, part in zip(self._shards, parts, strict=True)]
         return tf.dynamic_stitch(places, found)
 
     def insert(self, keys: tf.Tensor, states: tf.Tensor) -> list[tf.Operation]:
         """Returns ops that store new states."""
-        parts = zip(
-            self._shards,
-            self._split_by_shard(keys, keys),
-            self._split_by_shard(states, keys),
-            strict=True,
-        )
+        own_keys, own_states = self._split_by_shard(keys, keys), self._split_by_shard(states, keys)
+        parts = zip(self._shards, own_keys, own_states, strict=True)
         return [table.insert(*part) for table, *part in parts]
 
     def _split_by_shard(self, values: tf.Tensor, keys: tf.Tensor) -> list[tf.Tensor]:

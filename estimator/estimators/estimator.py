@@ -419,13 +419,8 @@ class Estimator(OldMethods):
           TypeError, ValueError: there is no checkpoint, or an argument is invalid.
         """
         arguments.check_mode_to_export("experimental_mode", experimental_mode)
-        return self._export(
-            export_dir_base,
-            {experimental_mode: ("serving_input_receiver_fn", serving_input_receiver_fn)},
-            assets_extra,
-            as_text,
-            checkpoint_path,
-        )
+        receiver_fns = {experimental_mode: ("serving_input_receiver_fn", serving_input_receiver_fn)}
+        return self._export(export_dir_base, receiver_fns, assets_extra, as_text, checkpoint_path)
 
     def experimental_export_all_saved_models(
         self,
@@ -451,13 +446,8 @@ class Estimator(OldMethods):
           TypeError, ValueError: there is no checkpoint, an argument is invalid, or a mode has
             variables that the first of the modes (of TRAIN, EVAL and PREDICT, in order) lacks.
         """
-        return self._export(
-            export_dir_base,
-            arguments.checked_receiver_fns(input_receiver_fn_map),
-            assets_extra,
-            as_text,
-            checkpoint_path,
-        )
+        receiver_fns = arguments.checked_receiver_fns(input_receiver_fn_map)
+        return self._export(export_dir_base, receiver_fns, assets_extra, as_text, checkpoint_path)
 
     def export_savedmodel(
         self,
@@ -486,9 +476,10 @@ class Estimator(OldMethods):
           TypeError, ValueError: there is no checkpoint, or an argument is invalid.
         """
         check_bool("strip_default_attrs", strip_default_attrs)
+        receiver_fns = {ModeKeys.PREDICT: ("serving_input_receiver_fn", serving_input_receiver_fn)}
         return self._export(
             export_dir_base,
-            {ModeKeys.PREDICT: ("serving_input_receiver_fn", serving_input_receiver_fn)},
+            receiver_fns,
             assets_extra,
             as_text,
             checkpoint_path,
@@ -599,12 +590,13 @@ class Estimator(OldMethods):
         paths = export_setup.checkpoints_to_export(
             checkpoint_path, self._checkpoint_dirs, self._warm_start
         )
+        programs = export_setup.build_programs(
+            receiver_fns,
+            lambda mode: self._model_with(self._batches.export_params(mode)),
+            self._config.tf_random_seed,
+        )
         return run_export(
-            export_setup.build_programs(
-                receiver_fns,
-                lambda mode: self._model_with(self._batches.export_params(mode)),
-                self._config.tf_random_seed,
-            ),
+            programs,
             export_dir_base,
             paths,
             session_config=make_plain_runtime(self._config, ModeKeys.PREDICT).session_config(),

@@ -37,12 +37,10 @@ def build_programs(
       seed: the seed of each graph.
     """
     models = {mode: make_model(mode) for mode in arguments.MODES_TO_EXPORT if mode in receiver_fns}
-    return [
-        build_export_program(
-            model,
-            checked_receiver_fn(receiver_fns[mode][1], receiver_fns[mode][0], mode),
-            make_plain_runtime(model.config, mode),  # It runs wherever it is loaded.
-            seed,
-        )
-        for mode, model in models.items()
-    ]
+    programs = []
+    for mode, model in models.items():
+        argument, function = receiver_fns[mode]
+        receiver_fn = checked_receiver_fn(function, argument, mode)
+        runtime = make_plain_runtime(model.config, mode)  # It runs wherever it is loaded.
+        programs.append(build_export_program(model, receiver_fn, runtime, seed))
+    return programs

@@ -63,12 +63,9 @@ class ServingInputReceiver(_ServingFields):
         if is_tensor(features):
             features = {_FEATURE: features}
         _check_features(features, "features")
-        return super().__new__(
-            cls,
-            features,
-            make_named_tensors(receiver_tensors, "receiver_tensors", _INPUT),
-            _make_alternatives(receiver_tensors_alternatives),
-        )
+        named = make_named_tensors(receiver_tensors, "receiver_tensors", _INPUT)
+        alternatives = _make_alternatives(receiver_tensors_alternatives)
+        return super().__new__(cls, features, named, alternatives)
 
 
 class TensorServingInputReceiver(_ServingFields):
@@ -92,12 +89,9 @@ class TensorServingInputReceiver(_ServingFields):
                 f"`features` ({features!r}) must be a single tensor. "
                 "For a dict of features use ServingInputReceiver."
             )
-        return super().__new__(
-            cls,
-            features,
-            make_named_tensors(receiver_tensors, "receiver_tensors", _INPUT),
-            _make_alternatives(receiver_tensors_alternatives),
-        )
+        named = make_named_tensors(receiver_tensors, "receiver_tensors", _INPUT)
+        alternatives = _make_alternatives(receiver_tensors_alternatives)
+        return super().__new__(cls, features, named, alternatives)
 
 
 class _SupervisedFields(NamedTuple):

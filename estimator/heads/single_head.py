@@ -97,11 +97,10 @@ class SingleHead(Head):
             numbers = self._build_labels(labels, logits)
             losses = self._build_losses(numbers, logits, features)
             weights = self._weights(features, logits)
+            weights = 1.0 if weights is None else weights
+            reduction = REDUCTIONS[self._loss_reduction]
             loss = V1.losses.compute_weighted_loss(
-                losses,
-                1.0 if weights is None else weights,
-                loss_collection=None,
-                reduction=REDUCTIONS[self._loss_reduction],
+                losses, weights, loss_collection=None, reduction=reduction
             )
             return with_losses(loss, regularization_losses)
 

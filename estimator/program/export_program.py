@@ -94,10 +94,8 @@ def _build_train_op(
     replicas: Replicas, global_step: tf.Variable, accumulations: Sequence[accumulation.Accumulation]
 ) -> tf.Operation:
     spec = replicas.outputs[0].spec
+    conditional = [one.update for one in accumulations]
     others = updates.build_updates(
-        replicas.new_ops,
-        replicas.keras_variables,
-        global_step,
-        [one.update for one in accumulations],
+        replicas.new_ops, replicas.keras_variables, global_step, conditional
     )
     return tf.group(spec.train_op, *others)

@@ -94,12 +94,8 @@ class _Draws:
             step_key = step_key * _PRIME + tf.cast(turn, step_key.dtype)
         body = self._bodies.setdefault(tf.compat.v1.get_default_graph(), len(self._bodies))
         stream = (*seeds, body)
-        key = RngKey(
-            stream,
-            self._number_in(stream),
-            step_key,
-            build_counter(step_key) if turns else self._counter,
-        )
+        counter = build_counter(step_key) if turns else self._counter
+        key = RngKey(stream, self._number_in(stream), step_key, counter)
         rest = {key: value for key, value in kwargs.items() if key not in ("seed", "seed2")}
         # The default name is the op's type: "random_uniform" becomes "RandomUniform".
         rest["name"] = kwargs.get("name") or "".join(map(str.capitalize, name.split("_")))

@@ -53,13 +53,9 @@ def sparse_column_with_vocabulary_file(
     dtype: Any = tf.string,
 ) -> Any:
     """Returns a column of `tf.feature_column.categorical_column_with_vocabulary_file`."""
+    default = None if num_oov_buckets else default_value
     return _columns.categorical_column_with_vocabulary_file(
-        column_name,
-        vocabulary_file,
-        vocab_size,
-        num_oov_buckets,
-        None if num_oov_buckets else default_value,
-        dtype,
+        column_name, vocabulary_file, vocab_size, num_oov_buckets, default, dtype
     )
 
 

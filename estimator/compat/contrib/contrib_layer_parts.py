@@ -20,14 +20,9 @@ def make_variables(dtype: Any, collections: Any, trainable: bool) -> Callable[..
         names = collections.get(name) if isinstance(collections, Mapping) else collections
         names = [names] if isinstance(names, str) else list(names or ())
         keys = _V1.GraphKeys
+        all_names = [keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES, *names]
         return _V1.get_variable(
-            name,
-            shape,
-            dtype,
-            initializer,
-            regularizer,
-            trainable=trainable,
-            collections=[keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES, *names],
+            name, shape, dtype, initializer, regularizer, trainable, collections=all_names
         )
 
     return make

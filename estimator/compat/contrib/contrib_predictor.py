@@ -51,11 +51,9 @@ def from_estimator(
     """
     if graph is not None:
         raise NotImplementedError("from_estimator takes no `graph`: it makes one of its own.")
+    key = output_key or _DEFAULT
     return make_predictor(
-        estimator,
-        serving_input_receiver_fn,
-        signature=output_key or _DEFAULT,
-        session_config=config,
+        estimator, serving_input_receiver_fn, signature=key, session_config=config
     )
 
 
