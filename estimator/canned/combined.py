@@ -52,30 +52,19 @@ class DNNLinearCombinedEstimator(Estimator):
           TypeError, ValueError: an argument is invalid, or no part has columns.
         """
         check_head(head)
-        parts = []
+        parts, form = [], self._form
         if dnn_feature_columns:
             layers = dnn_activation_fn, dnn_dropout, batch_norm
-            parts.append(
-                dnn_part(
-                    dnn_feature_columns,
-                    dnn_optimizer,
-                    dnn_hidden_units,
-                    layers,
-                    self._form,
-                    prefix="dnn_",
-                )
+            deep = dnn_part(
+                dnn_feature_columns, dnn_optimizer, dnn_hidden_units, layers, form, prefix="dnn_"
             )
+            parts.append(deep)
         if linear_feature_columns:
-            parts.append(
-                linear_part(
-                    linear_feature_columns,
-                    linear_optimizer,
-                    linear_sparse_combiner,
-                    self._form,
-                    prefix="linear_",
-                    max_rate=0.005,
-                )
+            columns, combiner = linear_feature_columns, linear_sparse_combiner
+            wide = linear_part(
+                columns, linear_optimizer, combiner, form, prefix="linear_", max_rate=0.005
             )
+            parts.append(wide)
         if not parts:
             raise ValueError(
                 "`linear_feature_columns` and `dnn_feature_columns` are both empty. Give the model "

@@ -72,14 +72,9 @@ def index_to_string_table_from_file(
     name: str | None = None,
 ) -> Any:
     """Makes a table from the numbers of a file's lines, from 0, to their words."""
-    index = _lookup.TextFileIndex
+    number, word = _lookup.TextFileIndex.LINE_NUMBER, _lookup.TextFileIndex.WHOLE_LINE
     initializer = _lookup.TextFileInitializer(
-        vocabulary_file,
-        tf.int64,
-        index.LINE_NUMBER,
-        tf.string,
-        index.WHOLE_LINE,
-        vocab_size,
+        vocabulary_file, tf.int64, number, tf.string, word, vocab_size
     )
     return _lookup.StaticHashTable(initializer, default_value, name)
 
