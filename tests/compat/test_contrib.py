@@ -313,3 +313,13 @@ def test_datasets_and_strategies():
     for strategy in (mirrored, single):
         (device,) = strategy.extended.worker_devices
         assert device.lower().endswith("cpu:0")
+
+
+def test_heads_of_one_reduction_by_either_name_are_one_head():
+    heads, mean = contrib.estimator, V1.losses.Reduction.SUM_OVER_BATCH_SIZE
+    named = heads.binary_classification_head(loss_reduction=mean, name="a")
+    both = heads.multi_head([named, heads.regression_head(name="b")])
+    assert both.logits_dimension == 2
+    summed = heads.regression_head(loss_reduction=V1.losses.Reduction.SUM, name="b")
+    with pytest.raises(ValueError, match="loss reductions"):
+        heads.multi_head([named, summed])
