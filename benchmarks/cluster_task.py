@@ -2,6 +2,7 @@
 
 import functools
 import tempfile
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -60,13 +61,17 @@ def _call(verb: str, work: Workload, loop_steps: int, num_workers: int, report: 
 
 
 def _train_with_ps(work: Workload, loop_steps: int, num_workers: int, report: Report) -> None:
-    from benchmarks.classic import make_optimizer, serve_if_ps
-    from benchmarks.ours import Setup, train_ours
+    from benchmarks.classic import make_optimizer
+    from benchmarks.ours import Setup, make_config, train_ours
+    from estimator.roles.ps_task import serve_parameters
 
-    serve_if_ps()
     del num_workers  # Each has batches of its own, of the whole size.
     setup = Setup(loop_steps, strategy="parameter_server", make_optimizer=make_optimizer)
     with tempfile.TemporaryDirectory() as directory:
+        config = make_config(setup).replace(model_dir=directory)
+        if config.cluster.task_type == "ps":
+            serve_parameters(config)
+            threading.Event().wait()  # A ps that ends before its workers counts as a failure.
         train_ours(work, directory, setup, report)
 
 

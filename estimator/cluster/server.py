@@ -132,16 +132,13 @@ def start_server(
     address = cluster.cluster_spec[cluster.task_type][cluster.task_id]
     if address in _servers:
         return _servers[address]
-    config = tf.compat.v1.ConfigProto()
-    config.CopyFrom(session_config)
-    del config.device_filters[:]  # Sessions have their own filters; a server sees all tasks.
     try:
         _servers[address] = tf.distribute.Server(
             tf.train.ClusterSpec(cluster.cluster_spec),
             job_name=cluster.task_type,
             task_index=cluster.task_id,
             protocol=protocol or "grpc",
-            config=config,
+            config=make_server_config(session_config),
         )
     except tf.errors.OpError as error:
         raise ValueError(
@@ -150,6 +147,17 @@ def start_server(
             "the task another port in the TF_CONFIG of all tasks."
         ) from error
     return _servers[address]
+
+
+def make_server_config(session_config: tf.compat.v1.ConfigProto) -> tf.compat.v1.ConfigProto:
+    """Makes a server's config from that of its sessions, which have device filters of their own."""
+    config = tf.compat.v1.ConfigProto()
+    config.CopyFrom(session_config)
+    del config.device_filters[:]  # A server sees all tasks.
+    # A task waits for messages several times a step. Threads that spin in the meantime take the
+    # CPUs from those that bring the messages, and from the other tasks of the machine.
+    config.experimental.disable_thread_spinning = True
+    return config
 
 
 def task_addresses(cluster: Cluster, role: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import estimator as est
 from estimator import _tf
-from estimator.cluster.server import connect_to_existing
+from estimator.cluster.server import connect_to_existing, make_server_config
 from estimator.config.cluster import parse_tf_config
 from estimator.runtime.strategy import make_runtime
 from tests.integration.cluster import free_addresses, make_addresses
@@ -35,6 +35,15 @@ def test_to_connect_leaves_the_config_that_is_given_as_it_was():
     ):
         assert connection.session_config.isolate_session_state
         assert connection.session_config.allow_soft_placement
+    assert given.SerializeToString() == before
+
+
+def test_a_server_sees_all_tasks_and_its_idle_threads_sleep():
+    given = tf.compat.v1.ConfigProto(device_filters=["/job:ps"], intra_op_parallelism_threads=3)
+    before = given.SerializeToString()
+    made = make_server_config(given)
+    assert (list(made.device_filters), made.intra_op_parallelism_threads) == ([], 3)
+    assert made.experimental.disable_thread_spinning
     assert given.SerializeToString() == before
 
 
