@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.input.array_datasets import release_arrays
 
 # An input's graph is a few ops around a dataset, and runs few times, so optimizing it costs more
 # than it saves. (tf.data optimizes the dataset itself.)
@@ -130,6 +131,7 @@ class InputSession:
     def close(self) -> None:
         """Closes the session."""
         self.session.close()
+        release_arrays(self.session.graph)
 
 
 class InputSessions:

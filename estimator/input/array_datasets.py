@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ LARGE_BYTES = 2**16
 _NUMBERS = "biufc"  # Kinds of dtypes: bool, int, unsigned int, float, complex.
 # TensorFlow copies an array that does not begin at a multiple of this address.
 _ALIGNMENT = 64
+# By graph, the arrays that its datasets take, numbered.
+_arrays: weakref.WeakKeyDictionary[tf.Graph, dict[int, np.ndarray]] = weakref.WeakKeyDictionary()
 
 
 def arrays_outside_graph(min_bytes: float) -> contextlib.AbstractContextManager[None]:
@@ -41,11 +44,24 @@ def arrays_outside_graph(min_bytes: float) -> contextlib.AbstractContextManager[
     return _tf.components_replaced(replace)
 
 
+def release_arrays(graph: tf.Graph) -> None:
+    """Frees the arrays that were kept out of `graph`, whose iterators cannot start again.
+
+    A graph is freed only when Python looks for garbage, and has no size by which it would do so.
+    """
+    _arrays.get(graph, {}).clear()
+
+
 def _build_tensor(array: np.ndarray) -> tf.Tensor:
     """Returns a tensor whose value is `array`, which must not change any more."""
+    arrays = _arrays.setdefault(tf.compat.v1.get_default_graph(), {})
+    number = len(arrays)
+    arrays[number] = array
     dtype = tf.as_dtype(array.dtype)
     # A one-shot iterator takes no stateful ops.
-    tensor = tf.numpy_function(lambda: array, [], dtype, stateful=False, name="input/array")
+    tensor = tf.numpy_function(
+        lambda: arrays[number], [], dtype, stateful=False, name="input/array"
+    )
     tensor.set_shape(array.shape)
     return tensor
 

@@ -25,6 +25,7 @@ from estimator.cluster.task_health import TaskHealth
 from estimator.cluster.worker_group import WorkerGroup
 from estimator.config.loop_length import parse_loop_length
 from estimator.hooks.stock_hooks_in_loops import saver_hooks
+from estimator.input.array_datasets import release_arrays
 from estimator.program.graph_scope import extending
 from estimator.program.step_summaries import build_summary_with_new, summaries_so_far
 from estimator.program.train_program import TrainProgram
@@ -76,6 +77,7 @@ def run_train(
     weights = WeightsCheck(program.graph)
     _tell_loop_length(request)
     with contextlib.ExitStack() as stack:
+        stack.callback(release_arrays, program.graph)
         if worker_group.is_chief:
             patience_secs = min(_LOCK_PATIENCE_SECS, config.session_creation_timeout_secs)
             stack.enter_context(trainer_lock(model_dir, patience_secs))

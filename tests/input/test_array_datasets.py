@@ -1,6 +1,7 @@
 """Arrays that become datasets stay out of the graph, and the datasets hold the same elements."""
 
 import collections
+import gc
 import os
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
+from estimator.input import array_datasets
 from estimator.input.array_datasets import LARGE_BYTES, arrays_outside_graph
 from tests.toy import ids_model_fn, ids_of
 
@@ -163,6 +165,24 @@ def test_an_iterator_of_input_fn_itself_reads_them(tmp_path):
             steps=5,
         )
         assert ids_of(model) == [0, 1, 2, 3, 4]
+
+
+def test_arrays_are_freed_with_the_session_and_not_only_when_python_looks_for_garbage(tmp_path):
+    rows = np.zeros([2**23 + 1], np.float32)  # Larger than what an evaluation keeps in its graph.
+    graphs = []
+
+    def input_fn():
+        graphs.append(v1.get_default_graph())
+        return Dataset.from_tensor_slices(rows).batch(1)
+
+    gc.disable()
+    try:
+        with est.Estimator(ids_model_fn, str(tmp_path)) as model:
+            model.train(input_fn, steps=2)
+            model.evaluate(input_fn, steps=2)
+        assert [list(array_datasets._arrays[graph]) for graph in graphs] == [[], []]
+    finally:
+        gc.enable()
 
 
 def test_random_numbers_of_the_model_do_not_depend_on_the_size_of_the_arrays(tmp_path):
