@@ -19,6 +19,7 @@ import importlib
 import itertools
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -33,7 +34,14 @@ NUM_SERVERS = 2
 LIMIT_SECS = 120
 # What TensorFlow reads when it is imported, or soon after.
 ENVIRONMENT = {"PYTHONPATH": ROOT, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+# TensorFlow 2.18 logs all levels whatever the environment says.
+_CPP_LOG = re.compile(r"^(WARNING: All log messages before absl|[IW]\d{4} [\d:]+).*\n", re.M)
 WITH_TF_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
+
+
+def without_cpp_log(text):
+    """The text without what TensorFlow's C++ code has logged as information or warning."""
+    return _CPP_LOG.sub("", text)
 
 
 class Program:
@@ -55,7 +63,7 @@ class Program:
 
     @property
     def err(self):
-        return self._read(self._err)
+        return without_cpp_log(self._read(self._err))
 
     def wait_for(self, text, limit_secs=LIMIT_SECS):
         """Waits until the program has written `text` to stdout."""

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
+from tests.old_versions import writes_texts
 from tests.toy import Model, numbers
 
 
@@ -30,6 +31,7 @@ def test_its_names_are_those_of_the_library():
     }
 
 
+@writes_texts
 @pytest.mark.parametrize("strips", [False, True])
 def test_export_savedmodel_takes_the_arguments_that_it_took(tmp_path, strips):
     def model_fn(features, labels, mode):

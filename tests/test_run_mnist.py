@@ -19,6 +19,7 @@ import run_mnist
 from input_pipelines import mnist
 from models import mnist_cnn
 from tests.forked import Program
+from tests.old_versions import obeys_log_level
 
 TASK = ["--job_name=worker", "--task_index=0", "--worker_hosts=a:1,b:1", "--ps_hosts=c:1"]
 ROOT = pathlib.Path(run_mnist.__file__).parent
@@ -205,6 +206,7 @@ def test_the_grid_shows_the_digits_in_their_places(tmp_path):
     assert [int(tile.max()) for tile in tiles] == [255] * 10 + [0] * 54
 
 
+@obeys_log_level
 def test_nothing_but_the_librarys_lines_shows(runs):
     """TensorFlow says much while it is imported, and TFDS when it reads."""
     starts = [re.sub(r"[\d,]+", "N", line).split(":")[0] for line in runs.stderr.splitlines()]

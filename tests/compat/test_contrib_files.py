@@ -10,6 +10,7 @@ import tensorflow as tf
 import estimator as est
 from estimator.compat.contrib import contrib
 from tests.forked import OldProgram
+from tests.old_versions import writes_texts
 from tests.toy import Model, numbers
 
 V1 = tf.compat.v1
@@ -77,6 +78,7 @@ def receive():
     return est.export.TensorServingInputReceiver(x, {"x": x})
 
 
+@writes_texts
 def test_an_experiment_exports_and_predictors_read_that(tmp_path):
     config = est.RunConfig(model_dir=str(tmp_path))
     learn, predictor = contrib.learn, contrib.predictor

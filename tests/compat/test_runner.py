@@ -19,6 +19,7 @@ from estimator.compat.old_aliases import aliases, old_aliases
 from estimator.compat.v1_api import make_v1_api
 from estimator.compat.v1_imports import ProgramFinder, V1Imports, finding
 from tests.forked import OldProgram
+from tests.old_versions import obeys_log_level
 
 
 def run(*arguments, **variables):
@@ -126,6 +127,7 @@ def test_removed_names_of_numpy_and_python_are_supplied_on_demand(facts):
     assert facts[1]["aliases"] == [True, True, True]
 
 
+@obeys_log_level
 def test_tensorflows_c_log_is_not_shown(facts):
     assert facts[2] == ""
 

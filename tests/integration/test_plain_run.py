@@ -12,7 +12,7 @@ import termios
 
 import pytest
 
-from tests.forked import LIMIT_SECS, ROOT
+from tests.forked import LIMIT_SECS, ROOT, without_cpp_log
 
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plain_run.py")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": ROOT, "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -24,7 +24,7 @@ def command(model_dir, max_steps, kill_at_step=0):
 
 def after_import(text):
     """What was written after TensorFlow was imported."""
-    return text.partition("---")[2].lstrip("\r\n")
+    return without_cpp_log(text.partition("---")[2].lstrip("\r\n"))
 
 
 def read_metrics(model_dir):

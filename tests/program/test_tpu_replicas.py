@@ -18,6 +18,7 @@ from estimator.program.fixed_shape import build_padded_eval_program, build_padde
 from estimator.program.train_program import build_train_program
 from estimator.runtime.strategy import runtime_of
 from tests import described_tpu
+from tests.old_versions import has_tpu_bridge, writes_texts
 
 v1 = tf.compat.v1
 RNG = np.random.default_rng(0)
@@ -243,6 +244,8 @@ def test_nothing_outside_is_marked_as_part_of_the_program():
     assert marked == []
 
 
+@has_tpu_bridge
+@writes_texts
 @pytest.mark.parametrize("num_cores", [1, 2])
 def test_tensorflow_s_own_bridge_to_tpus_makes_one_cluster_of_the_program(num_cores):
     """The passes that find the program, check what it takes in, and cut it out for the compiler."""
