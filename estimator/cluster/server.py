@@ -138,7 +138,7 @@ def start_server(
             job_name=cluster.task_type,
             task_index=cluster.task_id,
             protocol=protocol or "grpc",
-            config=make_server_config(session_config),
+            config=make_server_config(cluster, session_config),
         )
     except tf.errors.OpError as error:
         raise ValueError(
@@ -149,15 +149,24 @@ def start_server(
     return _servers[address]
 
 
-def make_server_config(session_config: tf.compat.v1.ConfigProto) -> tf.compat.v1.ConfigProto:
+def make_server_config(
+    cluster: Cluster, session_config: tf.compat.v1.ConfigProto
+) -> tf.compat.v1.ConfigProto:
     """Makes a server's config from that of its sessions, which have device filters of their own."""
     config = tf.compat.v1.ConfigProto()
     config.CopyFrom(session_config)
     del config.device_filters[:]  # A server sees all tasks.
-    # A task waits for messages several times a step. Threads that spin in the meantime take the
-    # CPUs from those that bring the messages, and from the other tasks of the machine.
-    config.experimental.disable_thread_spinning = True
+    hosts = [_host(address) for listed in cluster.cluster_spec.values() for address in listed]
+    own = _host(cluster.cluster_spec[cluster.task_type][cluster.task_id])
+    if hosts.count(own) > 1:
+        # A task waits for messages several times a step. Threads that spin in the meantime take the
+        # CPUs from the other tasks of the machine.
+        config.experimental.disable_thread_spinning = True
     return config
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0]
 
 
 def task_addresses(cluster: Cluster, role: str) -> dict[str, str]:

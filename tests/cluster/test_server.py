@@ -38,12 +38,17 @@ def test_to_connect_leaves_the_config_that_is_given_as_it_was():
     assert given.SerializeToString() == before
 
 
-def test_a_server_sees_all_tasks_and_its_idle_threads_sleep():
+@pytest.mark.parametrize(("other", "spins"), [("a:2", False), ("b:1", True)])
+def test_a_server_sees_all_tasks_and_spins_only_if_it_has_its_machine_alone(other, spins):
+    addresses = {"chief": ["a:1"], "ps": [other], "worker": ["c:1", "c:2"]}
+    cluster = parse_tf_config(
+        json.dumps({"cluster": addresses, "task": {"type": "chief", "index": 0}})
+    )
     given = tf.compat.v1.ConfigProto(device_filters=["/job:ps"], intra_op_parallelism_threads=3)
     before = given.SerializeToString()
-    made = make_server_config(given)
+    made = make_server_config(cluster, given)
     assert (list(made.device_filters), made.intra_op_parallelism_threads) == ([], 3)
-    assert made.experimental.disable_thread_spinning
+    assert made.experimental.disable_thread_spinning != spins
     assert given.SerializeToString() == before
 
 
