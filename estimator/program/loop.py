@@ -69,7 +69,7 @@ def build_loop(
         _, num_run, loss, *more = _tf.while_loop(
             lambda goes_on, *_: tf.less(0, goes_on),
             build_body,
-            [tf.cast(tf.less(0, num_steps), tf.int32), *rest],
+            [tf.minimum(num_steps, 1), *rest],
             parallel_iterations=1,
             back_prop=False,
             name="train_loop",
