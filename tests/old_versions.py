@@ -22,5 +22,5 @@ writes_texts = pytest.mark.skipif(
 )
 
 has_tpu_bridge = pytest.mark.skipif(
-    _VERSION < (2, 17), reason="TensorFlow 2.16 has its bridge to TPUs under no name for tools"
+    _VERSION < (2, 17), reason="TensorFlow 2.16 does not register its bridge to TPUs as a pass"
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -14,6 +13,7 @@ import tensorflow as tf
 from estimator.checkpoint.errors import CheckpointError
 from estimator.checkpoint.variables import saved_variables
 from estimator.config.checks import WrongTypeError, check_no_pattern
+from estimator.console import log
 
 PREFIX = "model.ckpt"
 _ENDING = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
@@ -21,7 +21,6 @@ _DATA = re.compile(r"\.data-\d{5}-of-(\d{5})$")
 # The key of tf.train.Checkpoint's object graph in its files.
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _STEP = re.compile(re.escape(PREFIX) + r"-(\d+)\.index$")
-_log = logging.getLogger("estimator")
 
 
 def checkpoint_step(path: str) -> int | None:
@@ -265,13 +264,13 @@ def _named_latest(model_dir: str) -> str | None:
     try:
         state = tf.train.get_checkpoint_state(model_dir)
     except (tf.errors.OpError, ValueError) as error:
-        _log.warning("The file `checkpoint` in %s cannot be read: %s", model_dir, error)
+        log.warning("The file `checkpoint` in %s cannot be read: %s", model_dir, error)
         return None
     if state is None:
         return None
     path = _resolved(model_dir, state.model_checkpoint_path)
     if not tf.io.gfile.exists(path + ".index"):
-        _log.warning(
+        log.warning(
             "The newest checkpoint in %s should be %s, which is incomplete and is skipped.",
             model_dir,
             path,
@@ -289,6 +288,6 @@ def is_readable(path: str) -> bool:
     try:
         tf.train.load_checkpoint(path)
     except (tf.errors.OpError, ValueError) as error:
-        _log.warning("The checkpoint %s cannot be read and is skipped: %s", path, error)
+        log.warning("The checkpoint %s cannot be read and is skipped: %s", path, error)
         return False
     return True

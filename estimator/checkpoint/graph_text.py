@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import os
 import threading
 from collections.abc import Iterator
 
 import tensorflow as tf
 
+from estimator.console import log
+
 _NAME = "graph.pbtxt"
 # Larger constants are formatted separately: protobuf takes 50 ms per megabyte.
 _SMALL_BYTES = 256
 _HEAD_START_SECS = 1.0
-_log = logging.getLogger("estimator")
 
 
 @contextlib.contextmanager
@@ -49,7 +49,7 @@ def _write(graph_def: tf.compat.v1.GraphDef, model_dir: str) -> None:
             file.write(graph_as_text(graph_def))
         tf.io.gfile.rename(path + ".tmp", path, overwrite=True)
     except (tf.errors.OpError, OSError) as error:
-        _log.warning("%s could not be written: %s", path, error)
+        log.warning("%s could not be written: %s", path, error)
 
 
 def graph_as_text(graph_def: tf.compat.v1.GraphDef) -> str:

@@ -14,7 +14,6 @@ chief may not have completed the newest checkpoint.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from estimator.checkpoint.background import IN_THIS_THREAD
 from estimator.checkpoint.files import restore_error
 from estimator.checkpoint.saver_ops import last_save_op
 from estimator.cluster.collectives import ONE_WORKER, Workers
-from estimator.console import no_internal_deprecations
+from estimator.console import log, no_internal_deprecations
 from estimator.rewrite.graph_walk import ops_of_type
 
 _FOLDER = "input-position"
@@ -35,7 +34,6 @@ _NAME = "input-position"
 # The name of these savers' ops; programs expect those of the model's saver under "save/".
 _GRAPH_NAME = "save_input_position"
 _FILE = re.compile(re.escape(_NAME) + r"(-of-worker-\d+-of-\d+)?-(\d+)\.")
-_log = logging.getLogger("estimator")
 
 
 class ReplicaCopies:
@@ -183,7 +181,7 @@ class InputPosition:
             yield
         except tf.errors.OpError as error:
             self._saver = None
-            _log.warning(
+            log.warning(
                 "The position in the input cannot be saved, so a resumed run restarts its input "
                 "from the beginning: %s",
                 restore_error(error),
@@ -200,7 +198,7 @@ class InputPosition:
         try:
             self._saver.restore(session, path)
         except (tf.errors.OpError, ValueError) as error:
-            _log.warning(
+            log.warning(
                 "The saved position %s does not fit this input, which starts at its beginning: %s",
                 path,
                 restore_error(error),

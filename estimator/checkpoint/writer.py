@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -17,10 +16,8 @@ from estimator.checkpoint.background import BackgroundCall, CheckpointCopy, Pend
 from estimator.checkpoint.input_position import InputPosition
 from estimator.checkpoint.meta_graph import MetaGraph, write_file
 from estimator.checkpoint.saver_ops import has_stock_methods
-from estimator.console import no_internal_deprecations, note
+from estimator.console import log, no_internal_deprecations, note
 from estimator.rewrite.collections import only_top_of_graph
-
-_log = logging.getLogger("estimator")
 
 
 class LastSaveListener(tf.compat.v1.train.CheckpointSaverListener):
@@ -256,7 +253,7 @@ class CheckpointWriter:
 
 
 def _log_failure(step: int, error: BaseException) -> None:
-    _log.error("The checkpoint of step %d could not be written: %s", step, error)
+    log.error("The checkpoint of step %d could not be written: %s", step, error)
 
 
 class _PortableSaver(tf.compat.v1.train.Saver):

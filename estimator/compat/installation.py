@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-import logging
 import sys
 import threading
 import types
 
 from estimator.compat.modules import TableFinder, TableModule, old_modules_loaded
+from estimator.console import log
 
-_log = logging.getLogger("estimator")
 _lock = threading.RLock()
 # What `uninstall` has to undo; nothing as long as it is not installed.
 _installed: list[contextlib.ExitStack] = []
@@ -54,7 +53,7 @@ def _replace_modules(undo: contextlib.ExitStack) -> None:
     """Puts the modules of the old package, and ours as parts of TensorFlow, in their places."""
     real = importlib.util.find_spec("tensorflow_estimator")
     if real is not None:
-        _log.warning(
+        log.warning(
             "`install` hides the package tensorflow_estimator in %s. Call `uninstall` to get it "
             "back, or remove the package: without tf.estimator it has no use.",
             real.origin,

@@ -122,31 +122,31 @@ class _SavedModelExporter(Exporter):
         )
 
     @abc.abstractmethod
-    def _export_if_due(self, done: _Evaluation) -> bytes | None:
+    def _export_if_due(self, evaluation: _Evaluation) -> bytes | None:
         """Exports if the class's condition holds."""
 
-    def _write(self, done: _Evaluation) -> bytes:
+    def _write(self, evaluation: _Evaluation) -> bytes:
         """Writes an export with its record, then removes the oldest excess exports."""
         record = {
             "exporter": type(self).__name__,
-            "checkpoint": os.path.basename(done.checkpoint_path),
-            "metrics": scalars_of(done.eval_result),
+            "checkpoint": os.path.basename(evaluation.checkpoint_path),
+            "metrics": scalars_of(evaluation.eval_result),
         }
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, _RECORD_NAME)
             with open(path, "w") as file:
                 json.dump(record, file, indent=2)
-            written = done.estimator.export_saved_model(
-                done.export_path,
+            written = evaluation.estimator.export_saved_model(
+                evaluation.export_path,
                 self._receiver_fn,
                 assets_extra={**self._assets_extra, _RECORD_NAME: path},
                 as_text=self._as_text,
-                checkpoint_path=done.checkpoint_path,
+                checkpoint_path=evaluation.checkpoint_path,
             )
         if self._exports_to_keep is not None:
-            own = self._exports(done.export_path)
+            own = self._exports(evaluation.export_path)
             # Exports of other programs count too, because this exporter may continue their series.
-            counted = [p for p in numbered_dirs(done.export_path) if p in own or _is_time(p)]
+            counted = [p for p in numbered_dirs(evaluation.export_path) if p in own or _is_time(p)]
             for old in counted[: -self._exports_to_keep]:
                 remove_numbered_dir(old)
         return written
@@ -187,12 +187,13 @@ class LatestExporter(_SavedModelExporter):
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
         self._last: tuple[str, bytes] | None = None
 
-    def _export_if_due(self, done: _Evaluation) -> bytes:
+    def _export_if_due(self, evaluation: _Evaluation) -> bytes:
         """Exports, unless this is a second call for the same checkpoint."""
-        if done.is_final and self._last is not None and self._last[0] == done.checkpoint_path:
+        path = evaluation.checkpoint_path
+        if evaluation.is_final and self._last is not None and self._last[0] == path:
             return self._last[1]
-        written = self._write(done)
-        self._last = done.checkpoint_path, written
+        written = self._write(evaluation)
+        self._last = path, written
         return written
 
 
@@ -209,9 +210,9 @@ class FinalExporter(_SavedModelExporter):
         """Checks the arguments, which are those of LatestExporter; writes nothing."""
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, None)
 
-    def _export_if_due(self, done: _Evaluation) -> bytes | None:
+    def _export_if_due(self, evaluation: _Evaluation) -> bytes | None:
         """Exports if training has ended."""
-        return self._write(done) if done.is_final else None
+        return self._write(evaluation) if evaluation.is_final else None
 
 
 def loss_smaller(
@@ -277,15 +278,15 @@ class BestExporter(_SavedModelExporter):
         self._best: Mapping[str, Any] | None = None
         self._best_is_of: str | None = None
 
-    def _export_if_due(self, done: _Evaluation) -> bytes | None:
+    def _export_if_due(self, evaluation: _Evaluation) -> bytes | None:
         """Exports if this evaluation is the best so far."""
-        if self._best_is_of != done.export_path:
-            self._best = self._recorded_best(done.export_path, done.eval_result)
-            self._best_is_of = done.export_path
-        if not self._is_better(done.eval_result):
+        if self._best_is_of != evaluation.export_path:
+            self._best = self._recorded_best(evaluation.export_path, evaluation.eval_result)
+            self._best_is_of = evaluation.export_path
+        if not self._is_better(evaluation.eval_result):
             return None
-        written = self._write(done)
-        self._best = dict(done.eval_result)
+        written = self._write(evaluation)
+        self._best = dict(evaluation.eval_result)
         return written
 
     def _recorded_best(

@@ -15,9 +15,9 @@ from estimator import _tf
 LARGE_BYTES = 2**16
 
 _NUMBERS = "biufc"  # Kinds of dtypes: bool, int, unsigned int, float, complex.
-# TensorFlow copies an array that does not begin at a multiple of this address.
+# TensorFlow copies an array whose address is not a multiple of this.
 _ALIGNMENT = 64
-# By graph, the arrays that its datasets take, numbered.
+# The arrays that the datasets of a graph take, numbered.
 _arrays: weakref.WeakKeyDictionary[tf.Graph, dict[int, np.ndarray]] = weakref.WeakKeyDictionary()
 
 
@@ -45,9 +45,9 @@ def arrays_outside_graph(min_bytes: float) -> contextlib.AbstractContextManager[
 
 
 def release_arrays(graph: tf.Graph) -> None:
-    """Frees the arrays that were kept out of `graph`, whose iterators cannot start again.
+    """Frees the arrays that were kept out of `graph`; its iterators cannot be initialized again.
 
-    A graph is freed only when Python looks for garbage, and has no size by which it would do so.
+    The graph itself is freed by Python's garbage collector, which may run much later.
     """
     _arrays.get(graph, {}).clear()
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from estimator.console import log
 from estimator.input.input_calls import Input, input_arguments
-
-_log = logging.getLogger("estimator")
 
 # For each dataset op that batches: the index of its batch size input.
 _SIZE_INPUTS = {
@@ -65,7 +63,7 @@ def check_batch_size(
         return
     found = f"batches of {', '.join(map(str, sorted(sizes)))} examples"
     if "params" not in input_arguments(input_fn):
-        _log.warning(
+        log.warning(
             "`input_fn` takes no `params` and yields %s, not of %d, %s. Take `params`, and batch "
             'by params["batch_size"].',
             found,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -20,9 +19,8 @@ from estimator.checkpoint.old_model import OldModel
 from estimator.checkpoint.saver_ops import restored_names
 from estimator.checkpoint.warm_start import WarmStart, build_warm_start
 from estimator.cluster.worker_group import WorkerGroup
+from estimator.console import log
 from estimator.model.replicas import BUILD_LOCK
-
-_log = logging.getLogger("estimator")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -299,7 +297,7 @@ def restore_first(
         except (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError) as e:
             if isinstance(e, tf.errors.NotFoundError):
                 files.check_complete(path, e)
-            _log.warning(
+            log.warning(
                 "The checkpoint %s is damaged (%s); trying the one before.",
                 path,
                 files.restore_error(e),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import select
 import signal
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-_log = logging.getLogger("estimator")
+from estimator.console import log
 
 _PATIENCE_SECS = 3.0
 _DEFAULTS: dict[signal.Signals, Any] = {
@@ -184,7 +183,7 @@ class _Arrivals:
 
     def _act(self, kind: signal.Signals, count: int) -> None:
         if count == 1:
-            _log.warning(
+            log.warning(
                 "%s: training will save and stop after this loop. Send it again to stop at once.",
                 kind.name,
             )

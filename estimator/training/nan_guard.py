@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-
 import tensorflow as tf
 
 from estimator import _tf
-
-_log = logging.getLogger("estimator")
+from estimator.console import log
 
 
 class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
@@ -79,7 +76,7 @@ def stop_on_nan(what: str, nan_policy: str) -> str:
         f"{what}. The state after it is not saved: training resumes from the last checkpoint "
         "before it."
     )
-    _log.error(message)
+    log.error(message)
     if nan_policy == "stop":
         return "nan loss"
     raise NanLossError(message)

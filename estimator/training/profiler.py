@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterator
 from types import TracebackType
 
 import tensorflow as tf
 
 from estimator import console
+from estimator.console import log
 
-_log = logging.getLogger("estimator")
 _NOTHING = contextlib.nullcontext()
 
 
@@ -59,7 +58,7 @@ class ProfileWindow:
         try:
             tf.profiler.experimental.start(self._directory)
         except tf.errors.AlreadyExistsError:
-            _log.warning(
+            log.warning(
                 "`profile_steps` (%s): there will be no profile, as another profiler is running.",
                 self._steps,
             )

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 
+from estimator.console import log
 from estimator.session.schedule import Schedule
 from estimator.summary.event_writer import EventWriter
 from estimator.training.open_training import OpenTraining
 from estimator.training.report import Span, TrainReport
 from estimator.training.request import TrainResult
 from estimator.training.step_runner import StepRunner
-
-_log = logging.getLogger("estimator")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +107,7 @@ class Recording:
         session = self._training.session.session
         count = int(session.run(self._training.program.state.skipped_steps))
         if count > self._num_skipped:
-            _log.warning(
+            log.warning(
                 "%d of the steps %d to %d were skipped: the loss or a weight was not finite.",
                 count,
                 self._first_step + 1,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import time
 from collections.abc import Callable, Sequence
 
@@ -12,9 +11,8 @@ import tensorflow as tf
 from estimator.checkpoint.old_model import OldModel
 from estimator.cluster.server import Connection
 from estimator.config.run_config import RunConfig
+from estimator.console import log
 from estimator.session.hooked_session import Hook
-
-_log = logging.getLogger("estimator")
 
 _WRITERS = (
     tf.compat.v1.train.CheckpointSaverHook,
@@ -88,4 +86,4 @@ class TrainRequest:
 
 def warn_of_no_steps(step: int, max_steps: int) -> None:
     """Warns that a call of `train` runs no step."""
-    _log.warning("Nothing to train: the global step is %d, and `max_steps` is %d.", step, max_steps)
+    log.warning("Nothing to train: the global step is %d, and `max_steps` is %d.", step, max_steps)

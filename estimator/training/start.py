@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -14,12 +13,11 @@ from estimator.checkpoint.input_position import InputPosition, remove_positions
 from estimator.checkpoint.writer import CheckpointWriter
 from estimator.cluster.worker_group import WorkerGroup
 from estimator.config.run_config import RunConfig
+from estimator.console import log
 from estimator.program.train_program import TrainProgram
 from estimator.training.nan_guard import BadWeightsError, WeightsCheck
 from estimator.training.request import TrainRequest
 from estimator.training.saving import Savers
-
-_log = logging.getLogger("estimator")
 
 
 def start_or_resume(
@@ -94,7 +92,7 @@ def _start_input(
     if is_restored:
         session.run(program.input.initializer)
     if position is not None and not worker_group.decides_alone:
-        _log.warning(
+        log.warning(
             "The position in the input of %s at step %d is missing: the inputs of all workers "
             "start at their beginning.",
             worker_group.workers.names[number],
@@ -118,7 +116,7 @@ def _restore_copies(
         position.restore_copies(session, model_dir, saved_step)
         return
     whose = "" if worker_group.decides_alone else f" of {worker_group.workers.names[number]}"
-    _log.warning(
+    log.warning(
         "The values that each replica%s had of its own at step %d, such as moving statistics, are "
         "missing, or were saved by another number of replicas. All replicas begin with the mean, "
         "which the checkpoint has, so the run may differ from an unbroken one in the last digits.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from typing import Any
 
@@ -10,11 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from estimator.config.loop_length import parse_loop_length
+from estimator.console import log
 from estimator.hooks.stock_hooks_in_loops import StockHookSchedule
 from estimator.training.loop_autotuner import LoopAutotuner
 from estimator.training.open_training import OpenTraining
-
-_log = logging.getLogger("estimator")
 
 # Steps that do not advance the global step are no error before both limits are reached: a hook, or
 # a branch that is taken now and then, may still advance it.
@@ -165,7 +163,7 @@ class StepRunner:
         """Completes the last step at the end of the input, with the batches accumulated so far."""
         accumulation, num_taken = self._program.accumulation, self._read_num_taken()
         if accumulation is not None and num_taken and accumulation.flushes is None:
-            _log.warning(
+            log.warning(
                 "The input ends with %d batches of a step of %d. The optimizer needs a batch to "
                 "run, as a learning rate does that is computed from one: they wait for more.",
                 num_taken,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import logging
 from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
@@ -24,6 +23,7 @@ from estimator.cluster.server import check_runs_there
 from estimator.cluster.task_health import TaskHealth
 from estimator.cluster.worker_group import WorkerGroup
 from estimator.config.loop_length import parse_loop_length
+from estimator.console import log
 from estimator.hooks.stock_hooks_in_loops import saver_hooks
 from estimator.input.array_datasets import release_arrays
 from estimator.program.graph_scope import extending
@@ -41,8 +41,6 @@ from estimator.training.request import TrainRequest, TrainResult
 from estimator.training.saving import Savers
 from estimator.training.start import graph_written, start_or_resume
 from estimator.training.training_loop import TrainRun
-
-_log = logging.getLogger("estimator")
 
 # How long to wait for another trainer's lock: that job may have been told to end and still be
 # saving. On NFS, the lock of a machine that is gone stays for about 90 seconds.
@@ -199,7 +197,7 @@ def _build_position(
     if not worker_group.is_in_lockstep:
         return None  # No position matches the checkpoint.
     if not worker_group.decides_alone and saver_hooks(request.hooks):
-        _log.warning(
+        log.warning(
             "A CheckpointSaverHook saves when the chief says so, which the other workers do not "
             "hear of: the position in the input is not saved. Leave the hook out, and set the "
             "intervals of the RunConfig."
