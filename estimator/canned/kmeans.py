@@ -20,7 +20,6 @@ from estimator.config.checks import (
 )
 from estimator.config.run_config import RunConfig
 from estimator.estimators.estimator import Estimator
-from estimator.hooks.stock_hooks import SessionRunArgs, SessionRunContext, SessionRunHook
 from estimator.spec import EstimatorSpec, ModeKeys
 from estimator.spec.outputs import PredictOutput
 
@@ -239,7 +238,7 @@ def _checked_rows(what: str, values: Any) -> tf.Tensor:
     return values
 
 
-class _ToleranceHook(SessionRunHook):
+class _ToleranceHook(tf.compat.v1.train.SessionRunHook):
     """Stops training when the relative change of the loss is below the tolerance."""
 
     def __init__(self, loss: tf.Tensor, tolerance: float) -> None:
@@ -247,11 +246,11 @@ class _ToleranceHook(SessionRunHook):
         self._tolerance = tolerance
         self._before: float | None = None
 
-    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+    def before_run(self, run_context: Any) -> Any:
         """Asks for the loss."""
-        return SessionRunArgs(self._loss)
+        return V1.train.SessionRunArgs(self._loss)
 
-    def after_run(self, run_context: SessionRunContext, run_values: Any) -> None:
+    def after_run(self, run_context: Any, run_values: Any) -> None:
         """Compares it with that of the previous call, and may ask to stop."""
         loss, before = run_values.results, self._before
         if before is not None and abs(loss - before) / (1 + abs(before)) < self._tolerance:

@@ -12,7 +12,8 @@ from estimator.canned.v1_models import OPTIMIZERS
 from estimator.compat.contrib.contrib_estimator import regression_head
 from estimator.config.checks import WrongTypeError, check_choice, parameters_of
 from estimator.estimators.arguments import check_overrides
-from estimator.heads import BinaryClassHead, MultiClassHead
+from estimator.heads.binary_class import BinaryClassHead
+from estimator.heads.multi_class import MultiClassHead
 
 LOSS_METRIC_KEY = "loss"
 AVERAGE_LOSS_METRIC_KEY = "average_loss"

@@ -1,121 +1,24 @@
-"""The names of `tf.compat.v1.estimator`.
+"""The names of `tf.compat.v1.estimator`: those of `estimator`, but for the ready-made models.
 
 The Estimator is the same as elsewhere, and has `export_savedmodel`, too.
 """
 
-from estimator import experimental, export, inputs, tpu
-from estimator.canned.v1_models import (
-    BaselineClassifier,
-    BaselineEstimator,
-    BaselineRegressor,
-    DNNClassifier,
-    DNNEstimator,
-    DNNLinearCombinedClassifier,
-    DNNLinearCombinedEstimator,
-    DNNLinearCombinedRegressor,
-    DNNRegressor,
-    LinearClassifier,
-    LinearEstimator,
-    LinearRegressor,
-)
-from estimator.config.run_config import RunConfig
-from estimator.config.warm_start_settings import VocabInfo, WarmStartSettings
-from estimator.estimators.estimator import Estimator
-from estimator.estimators.extra_metrics import add_metrics
-from estimator.export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
-from estimator.heads import (
-    BinaryClassHead,
-    Head,
-    LogisticRegressionHead,
-    MultiClassHead,
-    MultiHead,
-    MultiLabelHead,
-    PoissonRegressionHead,
-    RegressionHead,
-)
-from estimator.hooks.stock_hooks import (
-    CheckpointSaverHook,
-    CheckpointSaverListener,
-    FeedFnHook,
-    FinalOpsHook,
-    GlobalStepWaiterHook,
-    LoggingTensorHook,
-    NanLossDuringTrainingError,
-    NanTensorHook,
-    ProfilerHook,
-    SecondOrStepTimer,
-    SessionRunArgs,
-    SessionRunContext,
-    SessionRunHook,
-    SessionRunValues,
-    StepCounterHook,
-    StopAtStepHook,
-    SummarySaverHook,
-)
-from estimator.input.example_specs import (
-    classifier_parse_example_spec,
-    regressor_parse_example_spec,
-)
-from estimator.roles.train_and_evaluate import train_and_evaluate
-from estimator.roles.train_eval_specs import EvalSpec, TrainSpec
-from estimator.spec import EstimatorSpec, ModeKeys
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "BaselineClassifier",
-    "BaselineEstimator",
-    "BaselineRegressor",
-    "BestExporter",
-    "BinaryClassHead",
-    "CheckpointSaverHook",
-    "CheckpointSaverListener",
-    "DNNClassifier",
-    "DNNEstimator",
-    "DNNLinearCombinedClassifier",
-    "DNNLinearCombinedEstimator",
-    "DNNLinearCombinedRegressor",
-    "DNNRegressor",
-    "Estimator",
-    "EstimatorSpec",
-    "EvalSpec",
-    "Exporter",
-    "FeedFnHook",
-    "FinalExporter",
-    "FinalOpsHook",
-    "GlobalStepWaiterHook",
-    "Head",
-    "LatestExporter",
-    "LinearClassifier",
-    "LinearEstimator",
-    "LinearRegressor",
-    "LoggingTensorHook",
-    "LogisticRegressionHead",
-    "ModeKeys",
-    "MultiClassHead",
-    "MultiHead",
-    "MultiLabelHead",
-    "NanLossDuringTrainingError",
-    "NanTensorHook",
-    "PoissonRegressionHead",
-    "ProfilerHook",
-    "RegressionHead",
-    "RunConfig",
-    "SecondOrStepTimer",
-    "SessionRunArgs",
-    "SessionRunContext",
-    "SessionRunHook",
-    "SessionRunValues",
-    "StepCounterHook",
-    "StopAtStepHook",
-    "SummarySaverHook",
-    "TrainSpec",
-    "VocabInfo",
-    "WarmStartSettings",
-    "add_metrics",
-    "classifier_parse_example_spec",
-    "experimental",
-    "export",
-    "inputs",
-    "regressor_parse_example_spec",
-    "tpu",
-    "train_and_evaluate",
-]
+import estimator
+from estimator.canned import v1_models
+
+_NOT_OF_V1 = (
+    "Cluster CrossShardOptimizer TrainResult compat install keras make_predictor parse_tf_config "
+    "uninstall"
+)
+
+if TYPE_CHECKING:
+    from estimator import *  # noqa: F403
+    from estimator.canned.v1_models import *  # noqa: F403
+else:
+    __all__ = sorted(set(estimator.__all__).difference(_NOT_OF_V1.split()))
+    _models = vars(v1_models)
+    globals().update(
+        {name: _models[name] if name in _models else getattr(estimator, name) for name in __all__}
+    )

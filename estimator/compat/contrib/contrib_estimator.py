@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from estimator.estimators.estimator import Estimator
 from estimator.export import PredictOutput
-from estimator.heads import Head, PoissonRegressionHead, RegressionHead
+from estimator.heads.head import Head
+from estimator.heads.regression import PoissonRegressionHead, RegressionHead
 from estimator.optimizer.cross_shard import CrossShardOptimizer
 from estimator.spec import ModeKeys
 

@@ -45,7 +45,7 @@ SAME = {
         "dnn_logit_fn_builder linear_logit_fn_builder make_early_stopping_hook "
         "make_stop_at_checkpoint_step_hook stop_if_higher_hook stop_if_lower_hook "
         "stop_if_no_decrease_hook stop_if_no_increase_hook",
-        "estimator.heads": "binary_classification_head=BinaryClassHead "
+        "estimator": "binary_classification_head=BinaryClassHead "
         "logistic_regression_head=LogisticRegressionHead multi_class_head=MultiClassHead "
         "multi_head=MultiHead multi_label_head=MultiLabelHead",
     },
