@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
-from absl import flags, logging as absl_logging
+from absl import flags
+from absl import logging as absl_logging
 
 log = logging.getLogger("estimator")
 _tensorflow = logging.getLogger("tensorflow")

@@ -12,7 +12,8 @@ import termios
 
 import pytest
 import tensorflow as tf
-from absl import flags, logging as absl_logging
+from absl import flags
+from absl import logging as absl_logging
 
 from estimator import console
 from estimator.checkpoint.input_position import build_input_position

@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from tensorflow.python.distribute import (
-    collective_all_reduce_strategy as _multi_worker,
-    cross_device_utils as _cross_device,
-)
+from tensorflow.python.distribute import collective_all_reduce_strategy as _multi_worker
+from tensorflow.python.distribute import cross_device_utils as _cross_device
 
 from estimator._tf.graph import outer_graphs
 from estimator._tf.patches import patched

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.distribute import mirrored_strategy as _mirrored, values as _values
+from tensorflow.python.distribute import mirrored_strategy as _mirrored
+from tensorflow.python.distribute import values as _values
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.training import optimizer as _v1_optimizer
 

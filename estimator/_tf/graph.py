@@ -8,7 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import lift_to_graph as _lift_to_graph
-from tensorflow.python.ops import cond_v2, control_flow_util as _control_flow, while_v2
+from tensorflow.python.ops import cond_v2, while_v2
+from tensorflow.python.ops import control_flow_util as _control_flow
 
 from estimator._tf.patches import patched
 from estimator._tf.tpu import TPU_PROGRAM

@@ -9,12 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import random_seed as _random_seed
-from tensorflow.python.ops import (
-    control_flow_v2_func_graphs as _func_graphs,
-    gen_random_ops,
-    parallel_for as _parallel_for,
-    random_ops_util as _random_ops_util,
-)
+from tensorflow.python.ops import control_flow_v2_func_graphs as _func_graphs
+from tensorflow.python.ops import gen_random_ops
+from tensorflow.python.ops import parallel_for as _parallel_for
+from tensorflow.python.ops import random_ops_util as _random_ops_util
 
 from estimator._tf.callers import asks_keras, is_on_stack
 from estimator._tf.graph import outer_graphs

@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.distribute import (
-    parameter_server_strategy as _ps,
-    ps_values as _ps_values,
-    values as _values,
-)
+from tensorflow.python.distribute import parameter_server_strategy as _ps
+from tensorflow.python.distribute import ps_values as _ps_values
+from tensorflow.python.distribute import values as _values
 
 from estimator._tf.patches import patched
 from estimator._tf.v1_branches import is_in_v1_branch

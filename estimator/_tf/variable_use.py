@@ -8,15 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import (
-    auto_control_deps_utils as _control_deps,
-    func_graph as _func_graph,
-    op_def_registry as _op_defs,
-)
-from tensorflow.python.ops import (
-    control_flow_util as _control_flow,
-    control_flow_v2_func_graphs as _func_graphs,
-)
+from tensorflow.python.framework import auto_control_deps_utils as _control_deps
+from tensorflow.python.framework import func_graph as _func_graph
+from tensorflow.python.framework import op_def_registry as _op_defs
+from tensorflow.python.ops import control_flow_util as _control_flow
+from tensorflow.python.ops import control_flow_v2_func_graphs as _func_graphs
 
 from estimator._tf.callers import is_called_by_keras
 from estimator._tf.graph import capture_source

@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
-from tests.canned import experimental_cases as cases, model_cases, reference_data
+from tests.canned import experimental_cases as cases
+from tests.canned import model_cases, reference_data
 
 KMeans = est.compat.v1.experimental.KMeans
 POINTS = cases.POINTS

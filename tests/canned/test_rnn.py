@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
-from tests.canned import experimental_cases as cases, model_cases
+from tests.canned import experimental_cases as cases
+from tests.canned import model_cases
 
 LABELS = cases.SEQUENCE_LABELS
 Classifier = est.experimental.RNNClassifier

@@ -73,7 +73,8 @@ def test_each_name_of_the_table_has_a_value(package):
 @pytest.mark.usefixtures("installed")
 def test_the_modules_have_the_forms_of_both_versions():
     from tensorflow.python.estimator.tpu import tpu_config
-    from tensorflow_estimator.python.estimator import estimator as estimator_lib, run_config
+    from tensorflow_estimator.python.estimator import estimator as estimator_lib
+    from tensorflow_estimator.python.estimator import run_config
     from tensorflow_estimator.python.estimator.canned import dnn
     from tensorflow_estimator.python.estimator.canned.metric_keys import MetricKeys
 
@@ -123,7 +124,8 @@ def test_ready_made_models_are_there_in_both_forms(name):
 
 @pytest.mark.usefixtures("installed")
 def test_heads_and_optimizers_of_ready_made_models_are_made():
-    from tensorflow.python.estimator.canned import head as head_lib, optimizers
+    from tensorflow.python.estimator.canned import head as head_lib
+    from tensorflow.python.estimator.canned import optimizers
 
     head = head_lib._multi_class_head_with_softmax_cross_entropy_loss(3, name="h")
     labels, logits = [[0], [2]], [[9.0, 0.0, 0.0], [9.0, 0.0, 0.0]]

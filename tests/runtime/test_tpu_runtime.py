@@ -7,7 +7,8 @@ import tensorflow as tf
 import estimator as est
 from estimator import _tf
 from estimator.runtime.strategy import make_strategy, runtime_of
-from tests.described_tpu import DescribedTPU, make_strategy as make_described
+from tests.described_tpu import DescribedTPU
+from tests.described_tpu import make_strategy as make_described
 
 v1 = tf.compat.v1
 COMPILATION = tf.errors.InvalidArgumentError(None, None, "Compilation failure")

@@ -8,7 +8,8 @@ import tensorflow as tf
 import estimator as est
 from estimator.runtime.strategy import make_runtime, make_strategy, runtime_of
 from estimator.runtime.tpu_strategy import is_tpu
-from tests.described_tpu import DescribedTPU, make_strategy as make_described
+from tests.described_tpu import DescribedTPU
+from tests.described_tpu import make_strategy as make_described
 from tests.toy import Model, numbers
 
 NOBODY = "grpc://127.0.0.1:1"
