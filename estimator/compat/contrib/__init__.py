@@ -1,7 +1,7 @@
 """`tf.contrib`, as far as programs with Estimators use it: a file for each of its packages.
 
-A file defines what has no equal today; `packages.SAME` says where the other names are. `contrib`
-has each package as a module that answers to the old, longer paths too, such as
+A file defines what has no equal today; `packages.NAMES` says where all names are. `contrib` has
+each package as a module that answers to the old, longer paths too, such as
 `tf.contrib.tpu.python.tpu.tpu_config`, and says what replaces a name that is missing.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.compat.contrib.packages import ALL_SAME, GONE, PACKAGES, SAME
+from estimator.compat.contrib.packages import GONE, NAMES, PACKAGES
 from estimator.compat.modules import TableModule
 from estimator.config.checks import did_you_mean
 
@@ -22,13 +22,11 @@ from estimator.config.checks import did_you_mean
 def _package(package: str, path: str) -> TableModule:
     """Makes a package, or one of the modules inside it, which all have its names."""
     sources: dict[str, Callable[[], Any]] = {}
-    for place, entries in SAME.get(package, {}).items():
+    for place, entries in NAMES[package].items():
         for entry in entries.split():
             name, _, today = entry.partition("=")
-            sources[name] = functools.partial(_find, place, today or name)
-    if package not in ALL_SAME:
-        file = importlib.import_module(f"{__name__}.contrib_{package}")
-        sources |= {name: functools.partial(getattr, file, name) for name in file.__all__}
+            if not place.startswith("tf.") or hasattr(_module(place), today or name):
+                sources[name] = functools.partial(_find, place, today or name)
     inner = {
         name: functools.partial(_package, package, f"{path}.{name}")
         for name in ("python", *PACKAGES[package].split())
@@ -38,11 +36,15 @@ def _package(package: str, path: str) -> TableModule:
 
 
 def _find(place: str, name: str) -> Any:
-    """Returns a name of a module of this library, or of a part of TensorFlow, as in "tf.nn"."""
+    return getattr(_module(place), name)
+
+
+def _module(place: str) -> Any:
+    """Returns a part of TensorFlow, such as "tf.nn", a file of this package, or another module."""
     root, *parts = place.split(".")
     if root == "tf":
-        return functools.reduce(getattr, [*parts, name], tf)
-    return getattr(importlib.import_module(place), name)
+        return functools.reduce(getattr, parts, tf)
+    return importlib.import_module(place if parts or root == "estimator" else f"{__name__}.{root}")
 
 
 def _not_provided(path: str, known: Iterable[str]) -> str:

@@ -142,14 +142,3 @@ def _last(states: tf.Tensor, lengths: Any) -> tf.Tensor:
     lengths = tf.cast(lengths, tf.int32)
     places = tf.stack([tf.maximum(lengths - 1, 0), tf.range(tf.shape(lengths)[0])], 1)
     return tf.gather_nd(states, places)
-
-
-__all__ = [
-    "crf_binary_score",
-    "crf_decode",
-    "crf_log_likelihood",
-    "crf_log_norm",
-    "crf_sequence_score",
-    "crf_unary_score",
-    "viterbi_decode",
-]

@@ -34,6 +34,3 @@ def MirroredStrategy(  # noqa: N802  (a class, once)
         check_int("num_gpus", number, minimum=0)
         devices = [f"/gpu:{i}" for i in range(number)] or ["/cpu:0"]
     return tf.distribute.MirroredStrategy(devices, cross_device_ops or cross_tower_ops)
-
-
-__all__ = ["MirroredStrategy"]

@@ -95,11 +95,3 @@ def _checked_features(
             raise ValueError(f"`keys` has {name!r}, which is sparse. Make it dense in `input_fn`.")
         found[name] = tf.identity(features[name])
     return found
-
-
-__all__ = [
-    "clip_gradients_by_norm",
-    "forward_features",
-    "poisson_regression_head",
-    "regression_head",
-]

@@ -70,12 +70,3 @@ def assign_from_checkpoint_fn(
             saver.restore(session, model_path)
 
     return load
-
-
-__all__ = [
-    "assign_from_checkpoint_fn",
-    "get_model_variables",
-    "get_trainable_variables",
-    "get_variables",
-    "get_variables_to_restore",
-]

@@ -205,23 +205,3 @@ def stack(inputs: Any, layer: _Function, stack_args: Sequence, **kwargs: Any) ->
 def linear(inputs: tf.Tensor, num_outputs: int, **kwargs: Any) -> tf.Tensor:
     """Calls `fully_connected` without an activation."""
     return fully_connected(inputs, num_outputs, None, **kwargs)
-
-
-relu = fully_connected
-conv2d = convolution2d
-
-
-__all__ = [
-    "avg_pool2d",
-    "conv2d",
-    "convolution2d",
-    "dropout",
-    "embed_sequence",
-    "flatten",
-    "fully_connected",
-    "linear",
-    "max_pool2d",
-    "one_hot_encoding",
-    "relu",
-    "stack",
-]

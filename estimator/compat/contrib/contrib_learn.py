@@ -185,6 +185,3 @@ def _as_exporter(index: int, given: Any) -> Any:
     if hasattr(given, "export"):
         return given
     return FinalExporter(f"export_{index}", given)
-
-
-__all__ = ["Experiment", "learn_runner", "make_export_strategy", "run"]

@@ -83,11 +83,3 @@ def _table(initializer: Any, num_oov_buckets: int, default_value: int, name: str
     if num_oov_buckets:
         return _lookup.StaticVocabularyTable(initializer, num_oov_buckets, name=name)
     return _lookup.StaticHashTable(initializer, default_value, name)
-
-
-__all__ = [
-    "index_table_from_file",
-    "index_table_from_tensor",
-    "index_to_string_table_from_file",
-    "index_to_string_table_from_tensor",
-]

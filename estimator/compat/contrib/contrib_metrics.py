@@ -13,31 +13,18 @@ _V1 = tf.compat.v1
 _metrics = _V1.metrics
 # So small that only a division by 0 changes.
 _EPSILON = 1e-7
-# Those that took the predictions before the labels.
-_STREAMING = """
-accuracy auc false_negatives false_negatives_at_thresholds false_positives
-false_positives_at_thresholds mean_absolute_error mean_cosine_distance mean_iou mean_relative_error
-mean_squared_error precision precision_at_thresholds recall recall_at_thresholds
-root_mean_squared_error sensitivity_at_specificity specificity_at_sensitivity true_negatives
-true_negatives_at_thresholds true_positives true_positives_at_thresholds
-"""
 
 
-def _predictions_first(metric: Any) -> Any:
-    """Returns a function of tf.metrics with its first two arguments exchanged."""
+def __getattr__(name: str) -> Any:
+    """Returns `streaming_...`: a function of tf.metrics with its first two arguments exchanged."""
+    if not name.startswith("streaming_"):
+        raise AttributeError(name)
+    metric = getattr(_metrics, name.removeprefix("streaming_"))
 
     def streaming(predictions: Any, labels: Any, *args: Any, **kwargs: Any) -> Any:
         return metric(labels, predictions, *args, **kwargs)
 
     return streaming
-
-
-globals().update(
-    {
-        f"streaming_{name}": _predictions_first(getattr(_metrics, name))
-        for name in _STREAMING.split()
-    }
-)
 
 
 def accuracy(predictions: Any, labels: Any, weights: Any = None, name: str | None = None) -> Any:
@@ -100,11 +87,3 @@ def aggregate_metric_map(names_to_tuples: Mapping[str, tuple]) -> tuple[dict, di
     """Returns values and update ops by name."""
     pairs = names_to_tuples.items()
     return {name: value for name, (value, _) in pairs}, {name: op for name, (_, op) in pairs}
-
-
-__all__ = [
-    "accuracy",
-    "aggregate_metric_map",
-    "f1_score",
-    *(f"streaming_{name}" for name in _STREAMING.split()),
-]

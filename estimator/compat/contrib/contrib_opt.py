@@ -202,13 +202,3 @@ def _decay(variable: Any, gradient: Any, rate: Any) -> Any:
 
 def _value(decay: Any | Callable[[], Any]) -> Any:
     return decay() if callable(decay) else decay
-
-
-__all__ = [
-    "AdamWOptimizer",
-    "DecoupledWeightDecayExtension",
-    "LazyAdamOptimizer",
-    "MomentumWOptimizer",
-    "MovingAverageOptimizer",
-    "extend_with_decoupled_weight_decay",
-]

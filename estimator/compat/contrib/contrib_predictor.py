@@ -55,6 +55,3 @@ def from_estimator(
     return make_predictor(
         estimator, serving_input_receiver_fn, signature=key, session_config=config
     )
-
-
-__all__ = ["from_estimator", "from_saved_model"]

@@ -8,19 +8,15 @@ from typing import Any
 import tensorflow as tf
 
 _V1 = tf.compat.v1
-_NAMES = """
-BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper GRUCell LSTMCell LSTMStateTuple MultiRNNCell
-RNNCell ResidualWrapper
-"""
 
 
 def __getattr__(name: str) -> Any:
     """Returns a cell.
 
     Raises:
-      AttributeError: there is none of this name, or tf-keras is not used.
+      AttributeError: it is no cell, or tf-keras is not used.
     """
-    if name not in _NAMES.split():
+    if not name[0].isupper():
         raise AttributeError(name)
     try:
         return getattr(_V1.nn.rnn_cell, name)
@@ -68,9 +64,3 @@ def stack_bidirectional_dynamic_rnn(
             for kept, end in zip(states, ends, strict=True):
                 kept.append(end)
     return inputs, tuple(states[0]), tuple(states[1])
-
-
-__all__ = [
-    "stack_bidirectional_dynamic_rnn",
-    *_NAMES.split(),
-]

@@ -64,14 +64,3 @@ def _tag(name: str, family: str | None) -> str:
 def _step(step: Any) -> tf.Tensor:
     step = _V1.train.get_or_create_global_step() if step is None else step
     return tf.cast(tf.convert_to_tensor(step), tf.int64)
-
-
-__all__ = [
-    "always_record_summaries",
-    "audio",
-    "histogram",
-    "image",
-    "never_record_summaries",
-    "record_summaries_every_n_global_steps",
-    "scalar",
-]

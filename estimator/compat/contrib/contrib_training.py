@@ -164,6 +164,3 @@ def _cast(name: str, value: Any, kind: type) -> Any:
     elif kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     raise WrongTypeError(f"`value` ({value!r}) of {name!r} must be of type {kind.__name__}.")
-
-
-__all__ = ["HParams"]

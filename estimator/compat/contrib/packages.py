@@ -21,35 +21,53 @@ PACKAGES = {
     "training": "training hparam",
 }
 
-# Names of packages that are those of another module; "old=new" where the name has changed.
-SAME = {
+# Where the names of each package are: in a file beside this one, another module of the library, or
+# TensorFlow; "old=new" where the name has changed.
+NAMES = {
     "cluster_resolver": {
         "tf.distribute.cluster_resolver": "ClusterResolver GCEClusterResolver "
         "KubernetesClusterResolver SimpleClusterResolver SlurmClusterResolver "
         "TFConfigClusterResolver UnionClusterResolver=UnionResolver",
         "tf.compat.v1.distribute.cluster_resolver": "TPUClusterResolver",
     },
+    "crf": {
+        "contrib_crf": "crf_binary_score crf_decode crf_log_likelihood crf_log_norm "
+        "crf_sequence_score crf_unary_score viterbi_decode",
+    },
     "data": {
+        "contrib_data": "batch_and_drop_remainder padded_batch_and_drop_remainder",
         "tf.compat.v1.data": "Dataset FixedLengthRecordDataset Iterator TFRecordDataset "
         "TextLineDataset",
+        "tf.compat.v1.data.experimental": "AUTOTUNE CheckpointInputPipelineHook Counter CsvDataset "
+        "Optional RandomDataset SqlDataset bucket_by_sequence_length choose_from_datasets "
+        "copy_to_device dense_to_sparse_batch enumerate_dataset get_single_element "
+        "group_by_reducer group_by_window ignore_errors make_batched_features_dataset "
+        "make_csv_dataset make_saveable_from_iterator map_and_batch parallel_interleave "
+        "parse_example_dataset prefetch_to_device sample_from_datasets scan shuffle_and_repeat "
+        "unbatch unique",
     },
     "distribute": {
+        "contrib_distribute": "MirroredStrategy",
         "tf.distribute": "CollectiveAllReduceStrategy=MultiWorkerMirroredStrategy",
         "tf.compat.v1.distribute": "OneDeviceStrategy",
         "tf.compat.v1.distribute.experimental": "ParameterServerStrategy TPUStrategy",
     },
     "estimator": {
+        "contrib_estimator": "clip_gradients_by_norm forward_features poisson_regression_head "
+        "regression_head",
+        "estimator": "binary_classification_head=BinaryClassHead "
+        "logistic_regression_head=LogisticRegressionHead multi_class_head=MultiClassHead "
+        "multi_head=MultiHead multi_label_head=MultiLabelHead",
         "estimator.compat.v1": "BaselineEstimator DNNEstimator DNNLinearCombinedEstimator "
         "LinearEstimator add_metrics",
         "estimator.experimental": "InMemoryEvaluatorHook RNNClassifier RNNEstimator call_logit_fn "
         "dnn_logit_fn_builder linear_logit_fn_builder make_early_stopping_hook "
         "make_stop_at_checkpoint_step_hook stop_if_higher_hook stop_if_lower_hook "
         "stop_if_no_decrease_hook stop_if_no_increase_hook",
-        "estimator": "binary_classification_head=BinaryClassHead "
-        "logistic_regression_head=LogisticRegressionHead multi_class_head=MultiClassHead "
-        "multi_head=MultiHead multi_label_head=MultiLabelHead",
     },
     "framework": {
+        "contrib_framework": "assign_from_checkpoint_fn get_model_variables "
+        "get_trainable_variables get_variables get_variables_to_restore",
         "tf": "argsort is_tensor sort",
         "tf.compat.v1": "assert_scalar nest",
         "tf.compat.v1.train": "assert_global_step create_global_step get_global_step "
@@ -57,30 +75,58 @@ SAME = {
         "tf.train": "list_variables load_checkpoint load_variable",
     },
     "layers": {
-        "estimator.compat.contrib.contrib_columns": "crossed_column embedding_column "
-        "input_from_feature_columns one_hot_column real_valued_column "
-        "sparse_column_with_hash_bucket sparse_column_with_integerized_feature "
-        "sparse_column_with_keys sparse_column_with_vocabulary_file weighted_sparse_column",
-        "estimator.compat.contrib.contrib_normalization": "batch_norm layer_norm",
-        "estimator.compat.contrib.contrib_optimize_loss": "optimize_loss",
-        "estimator.compat.contrib.contrib_regularizers": "apply_regularization l1_l2_regularizer "
-        "l1_regularizer l2_regularizer sum_regularizer variance_scaling_initializer "
-        "xavier_initializer xavier_initializer_conv2d=xavier_initializer",
+        "contrib_columns": "crossed_column embedding_column input_from_feature_columns "
+        "one_hot_column real_valued_column sparse_column_with_hash_bucket "
+        "sparse_column_with_integerized_feature sparse_column_with_keys "
+        "sparse_column_with_vocabulary_file weighted_sparse_column",
+        "contrib_layers": "avg_pool2d conv2d=convolution2d convolution2d dropout embed_sequence "
+        "flatten fully_connected linear max_pool2d one_hot_encoding relu=fully_connected stack",
+        "contrib_normalization": "batch_norm layer_norm",
+        "contrib_optimize_loss": "optimize_loss",
+        "contrib_regularizers": "apply_regularization l1_l2_regularizer l1_regularizer "
+        "l2_regularizer sum_regularizer variance_scaling_initializer xavier_initializer "
+        "xavier_initializer_conv2d=xavier_initializer",
         "tf.compat.v1.feature_column": "bucketized_column "
         "create_feature_spec_for_parsing=make_parse_example_spec",
     },
-    "learn": {"estimator": "ModeKeys RunConfig"},
+    "learn": {
+        "contrib_learn": "Experiment learn_runner make_export_strategy run",
+        "estimator": "ModeKeys RunConfig",
+    },
     "lookup": {
+        "contrib_lookup": "index_table_from_file index_table_from_tensor "
+        "index_to_string_table_from_file index_to_string_table_from_tensor",
         "tf.compat.v1.lookup": "HashTable=StaticHashTable KeyValueTensorInitializer TextFileIndex "
         "TextFileInitializer",
         "tf.compat.v1.lookup.experimental": "MutableHashTable",
     },
     "metrics": {
+        "contrib_metrics": "accuracy aggregate_metric_map f1_score streaming_accuracy "
+        "streaming_auc streaming_false_negatives streaming_false_negatives_at_thresholds "
+        "streaming_false_positives streaming_false_positives_at_thresholds "
+        "streaming_mean_absolute_error streaming_mean_cosine_distance streaming_mean_iou "
+        "streaming_mean_relative_error streaming_mean_squared_error streaming_precision "
+        "streaming_precision_at_thresholds streaming_recall streaming_recall_at_thresholds "
+        "streaming_root_mean_squared_error streaming_sensitivity_at_specificity "
+        "streaming_specificity_at_sensitivity streaming_true_negatives "
+        "streaming_true_negatives_at_thresholds streaming_true_positives "
+        "streaming_true_positives_at_thresholds",
         "tf.compat.v1.metrics": "streaming_mean=mean streaming_mean_tensor=mean_tensor "
         "streaming_percentage_less=percentage_below",
     },
-    "rnn": {"tf.compat.v1.nn": "static_bidirectional_rnn static_rnn"},
+    "opt": {
+        "contrib_opt": "AdamWOptimizer DecoupledWeightDecayExtension LazyAdamOptimizer "
+        "MomentumWOptimizer MovingAverageOptimizer extend_with_decoupled_weight_decay",
+    },
+    "predictor": {"contrib_predictor": "from_estimator from_saved_model"},
+    "rnn": {
+        "contrib_rnn": "BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper GRUCell LSTMCell "
+        "LSTMStateTuple MultiRNNCell RNNCell ResidualWrapper stack_bidirectional_dynamic_rnn",
+        "tf.compat.v1.nn": "static_bidirectional_rnn static_rnn",
+    },
     "summary": {
+        "contrib_summary": "always_record_summaries audio histogram image never_record_summaries "
+        "record_summaries_every_n_global_steps scalar",
         "tf.compat.v1.summary": "all_summary_ops=all_v2_summary_ops",
         "tf.summary": "create_file_writer create_summary_file_writer=create_file_writer flush",
     },
@@ -90,9 +136,8 @@ SAME = {
         "TPUEstimatorSpec",
         "tf.compat.v1.tpu": "bfloat16_scope cross_replica_sum outside_compilation",
     },
+    "training": {"contrib_training": "HParams"},
 }
-# Packages of such names alone, which have no file.
-ALL_SAME = ("cluster_resolver", "tpu")
 
 # What replaces a package, or a name of one.
 GONE = {
