@@ -100,6 +100,7 @@ from estimator._tf.random import (
     swap_seed_counter,
 )
 from estimator._tf.session import (
+    AnnouncingSession,
     FeedingSession,
     InterruptibleSession,
     make_callable,

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from estimator.cluster.consensus import Agreement, Consensus, build_consensus
@@ -43,6 +45,19 @@ class TrainFeeds:
     is_recording: tf.Tensor
     end: tf.Tensor | None
 
+    def of_call(
+        self, num_batches: int | None, end: int | None, is_recording: bool
+    ) -> tuple[list[tf.Tensor], list[Any]]:
+        """Returns what a call feeds: the placeholders, and their values."""
+        fed: list[tuple[tf.Tensor, Any]] = []
+        if self.num_steps is not None:
+            fed.append((self.num_steps, np.int32(num_batches)))
+        if self.end is not None and end is not None:
+            fed.append((self.end, np.int64(end)))
+        if is_recording:
+            fed.append((self.is_recording, np.True_))
+        return [feed for feed, _ in fed], [value for _, value in fed]
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainFetches:
@@ -64,6 +79,12 @@ class TrainFetches:
     summary: tf.Tensor | None
     has_own_summary: bool
     fetch_overrides: list[tuple[tf.Tensor, tf.Tensor]]
+
+    def of_call(self, is_recording: bool) -> list[tf.Tensor]:
+        """Returns what a call fetches; the summary, if it does, comes last."""
+        summary = self.summary if is_recording else None
+        fetched = [self.loss, self.global_step, self.num_run, summary]
+        return [tensor for tensor in fetched if tensor is not None]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -100,6 +101,8 @@ class HookedSession:
         self._fetch_overrides = fetch_overrides
         self._step = step
         self._callables: dict[Any, Any] = {}
+        self._preparer = concurrent.futures.ThreadPoolExecutor(1, "prepare")
+        self._prepared: tuple[Any, concurrent.futures.Future] | None = None
         self._is_asked_to_stop = False
         self._coordinator = tf.train.Coordinator()
         with graph.as_default():
@@ -245,11 +248,35 @@ class HookedSession:
             self._coordinator.raise_requested_exception()
         return results["ours"]
 
+    def prepare(
+        self, session: tf.compat.v1.Session, fetches: list[Any], feeds: Sequence[tf.Tensor]
+    ) -> None:
+        """Begins to prepare the first call of `run` in another thread, unless it has begun to.
+
+        A hook that asks for tensors of its own makes the call another one, so nothing is prepared.
+        """
+        is_asked = any(type(hook).before_run is not Hook.before_run for hook in self._hooks)
+        if is_asked or self._prepared is not None:
+            return
+        future = self._preparer.submit(_tf.make_callable, session, fetches, feeds)
+        self._prepared = _key(fetches, feeds), future
+
+    def finish_preparing(self) -> None:
+        """Waits until no other thread uses the session."""
+        self._preparer.shutdown()
+
+    def _make_callable(self, key: Any, fetches: list[Any], feeds: Sequence[tf.Tensor]) -> Any:
+        if self._prepared is not None and self._prepared[0] == key:
+            future = self._prepared[1]
+            if future.exception() is None:
+                return future.result()
+        return _tf.make_callable(self.session, fetches, feeds)  # Raises the same error here.
+
     def _callable(self, fetches: list[Any], feeds: Sequence[tf.Tensor]) -> Any:
-        key = tuple(id(f) for f in fetches), tuple(id(f) for f in feeds)
+        key = _key(fetches, feeds)
         if key not in self._callables:
             # Keeps a reference to the fetches, because their ids are the key.
-            made = _tf.make_callable(self.session, fetches, feeds)
+            made = self._make_callable(key, fetches, feeds)
             self._callables[key] = made, fetches, feeds
         return self._callables[key][0]
 
@@ -288,6 +315,10 @@ class HookedSession:
             metadata,
         )
         return results, metadata, options
+
+
+def _key(fetches: Sequence[Any], feeds: Sequence[tf.Tensor]) -> Any:
+    return tuple(id(f) for f in fetches), tuple(id(f) for f in feeds)
 
 
 def _values_by_name(step: tf.Tensor | None) -> dict[str, Any]:

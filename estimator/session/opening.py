@@ -41,6 +41,8 @@ class Setup:
       has_warm_start: whether some initial values come from an old model.
       must_be_ready: whether all variables must have values; an export omits variables without
         values.
+      beside_init: called with the session, and whether a checkpoint is read, when the variables
+        begin to be initialized or restored; what it starts in another thread runs beside that.
     """
 
     graph: tf.Graph
@@ -54,6 +56,7 @@ class Setup:
     has_warm_start: bool = False
     must_be_ready: bool = True
     broadcast: tf.Operation | None = None
+    beside_init: Callable[[tf.compat.v1.Session, bool], None] | None = None
 
     def run_local_init(self, session: tf.compat.v1.Session) -> None:
         """Runs the local initialization that every session needs once its variables have values.
@@ -142,6 +145,7 @@ def build_setup(
     more_local_init: Sequence[tf.Operation] = (),
     is_evaluation: bool = False,
     may_lack: Sequence[tf.Variable] = (),
+    beside_init: Callable[[tf.compat.v1.Session, bool], None] | None = None,
 ) -> Setup:
     """Adds the initializers to a graph; those that the model's scaffold names take precedence.
 
@@ -151,11 +155,12 @@ def build_setup(
       more_local_init: ops to run with the local initializers.
       is_evaluation: whether metrics are reset to zero too, whatever the scaffold says.
       may_lack: variables that are initialized if a checkpoint does not hold them.
+      beside_init: see `Setup`.
     """
     v1 = tf.compat.v1
     graph, scaffold, saver = start.graph, start.scaffold, start.saver
     with graph.as_default():
-        initializers = _build_initializers(scaffold, start)
+        initializers = _build_initializers(scaffold, start, beside_init)
         local_init_ops = _build_local_init_ops(scaffold, is_evaluation, more_local_init)
         if isinstance(saver, v1.train.Saver):
             with BUILD_LOCK, _tf.savers_apart():
@@ -178,6 +183,7 @@ def build_setup(
             config=config,
             may_lack=may_lack,
             has_warm_start=start.warm_start is not None,
+            beside_init=beside_init,
         )
 
 
@@ -195,7 +201,9 @@ def _build_local_init_ops(
 
 
 def _build_initializers(
-    scaffold: tf.compat.v1.train.Scaffold, start: Start
+    scaffold: tf.compat.v1.train.Scaffold,
+    start: Start,
+    beside_init: Callable[[tf.compat.v1.Session, bool], None] | None,
 ) -> list[Callable[[tf.compat.v1.Session], Any]]:
     """Returns the functions that initialize the variables of the default graph, in order."""
     v1 = tf.compat.v1
@@ -218,6 +226,8 @@ def _build_initializers(
     def initialize(session: tf.compat.v1.Session) -> None:
         if choose is not None:
             session.run([*choose(session), *resources])
+        elif is_ours:
+            _announcing(session, beside_init, False).run(init_op)
         else:
             session.run(init_op, feed_dict=scaffold.init_feed_dict)
 
@@ -324,8 +334,19 @@ def _restore(setup: Setup, session: tf.compat.v1.Session, path: str) -> None:
             saver = tf.compat.v1.train.Saver(variables) if lacking else saver
         elif isinstance(saver, tf.compat.v1.train.Saver) and saver.saver_def is not None:
             files.check_names(path, restored_names(setup.graph, saver))
-        saver.restore(session, path)
+        saver.restore(_announcing(session, setup.beside_init, True), path)
         session.run([variable.initializer for variable in lacking])
+
+
+def _announcing(
+    session: tf.compat.v1.Session,
+    beside: Callable[[tf.compat.v1.Session, bool], None] | None,
+    is_restoring: bool,
+) -> tf.compat.v1.Session | _tf.AnnouncingSession:
+    """Returns the session, or one that calls `beside` as soon as its call is prepared."""
+    if beside is None:
+        return session
+    return _tf.AnnouncingSession(session, functools.partial(beside, session, is_restoring))
 
 
 def needs_values() -> list[tf.Variable | tf.Operation]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from estimator.config.loop_length import parse_loop_length
@@ -196,22 +195,8 @@ class StepRunner:
           end: the global step at which the loop ends, if other workers advance it, too.
         """
         program = self._program
-        fetches = [program.fetches.loss, program.fetches.global_step]
-        fetches += [] if program.fetches.num_run is None else [program.fetches.num_run]
-        num_fetches = len(fetches)
-        feeds: list[tf.Tensor] = []
-        values: list[Any] = []
-        if program.feeds.num_steps is not None:
-            feeds.append(program.feeds.num_steps)
-            values.append(np.int32(num_batches))
-        if program.feeds.end is not None and end is not None:
-            feeds.append(program.feeds.end)
-            values.append(np.int64(end))
-        if is_recording and num_steps:
-            feeds.append(program.feeds.is_recording)
-            values.append(np.True_)
-        if is_recording and program.fetches.summary is not None:
-            fetches.append(program.fetches.summary)
+        fetches = program.fetches.of_call(is_recording)
+        feeds, values = program.feeds.of_call(num_batches, end, is_recording and num_steps > 0)
         self.stock_hooks.expect(self.step, num_steps)
         hooks = self.stock_hooks.of_call(is_end_of_step=num_steps > 0)
         outcome, more_feeds, more_values = self._worker_group.consensus_ops()
@@ -225,8 +210,8 @@ class StepRunner:
         results = self._session.run(
             [*fetches, *outcome], [*feeds, *more_feeds], [*values, *more_values], hooks, take_in
         )
-        summary = results[num_fetches : len(results) - len(outcome)]
-        return summary[0] if summary and isinstance(summary[0], bytes) else None
+        summary = results[len(fetches) - 1]
+        return summary if isinstance(summary, bytes) else None
 
     def _take_in(
         self, results: list[Any], outcome: Any, num_batches: int | None, end: int | None

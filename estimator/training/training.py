@@ -84,7 +84,9 @@ def run_train(
         _watch_saver_hooks(request, position, weights, stack)
         # Before the setup, so that what hooks add to the graph is initialized, saved and recorded.
         hooked, program = _begin_hooks(program, request, worker_group)
-        setup = _build_setup(program, request, start, worker_group)
+        stack.callback(hooked.finish_preparing)
+        beside_init = _make_beside_init(program, request, hooked)
+        setup = _build_setup(program, request, start, worker_group, beside_init)
         events = EventWriter(model_dir, program.graph if config.checkpoint_save_graph_def else None)
         checkpoints = _make_checkpoint_writer(request, setup, position, worker_group, events)
         savers = Savers(checkpoints, position, weights)
@@ -115,8 +117,31 @@ def _build_start(program: TrainProgram, request: TrainRequest, worker_group: Wor
     return build_start(program.graph, scaffold, make_saver, request.old_model, worker_group)
 
 
+def _make_beside_init(
+    program: TrainProgram, request: TrainRequest, hooked: HookedSession
+) -> Callable[[tf.compat.v1.Session, bool], None] | None:
+    """Returns what prepares the first loop while variables are initialized or restored.
+
+    Optimizing a large model's graph takes as long as a few of its steps, on one CPU. A session on a
+    server cannot do it: None.
+    """
+    if request.connection.target:
+        return None
+
+    def prepare(session: tf.compat.v1.Session, is_restoring: bool) -> None:
+        is_recording = not is_restoring and request.config.save_summary_steps is not None
+        feeds, _ = program.feeds.of_call(0, None, is_recording)
+        hooked.prepare(session, program.fetches.of_call(is_recording), feeds)
+
+    return prepare
+
+
 def _build_setup(
-    program: TrainProgram, request: TrainRequest, start: Start, worker_group: WorkerGroup
+    program: TrainProgram,
+    request: TrainRequest,
+    start: Start,
+    worker_group: WorkerGroup,
+    beside_init: Callable[[tf.compat.v1.Session, bool], None] | None,
 ) -> Setup:
     """Builds what initializes or restores a session on the program."""
     setup = build_setup(
@@ -125,6 +150,7 @@ def _build_setup(
         program.state.initializers,
         # A resumed run may be the first to accumulate gradients.
         may_lack=program.accumulation.variables if program.accumulation is not None else (),
+        beside_init=beside_init,
     )
     return dataclasses.replace(setup, broadcast=worker_group.build_broadcast())
 

@@ -227,6 +227,25 @@ def a_session_is_opened():
             assert session.run(tf.constant(3)) == 3
 
 
+@checks("AnnouncingSession")
+def a_call_is_announced_between_its_preparation_and_itself():
+    with tf.Graph().as_default() as graph, V1.Session() as session:
+        w = V1.get_variable("w", [], initializer=V1.ones_initializer())
+        saver = V1.train.Saver([w])
+        is_set = []
+        read = V1.is_variable_initialized(w)
+        announcing = _tf.AnnouncingSession(session, lambda: is_set.append(bool(session.run(read))))
+        assert announcing.graph is graph
+        assert announcing.sess_str == session.sess_str
+        announcing.run(w.initializer)
+        with tempfile.TemporaryDirectory() as folder:
+            path = saver.save(session, f"{folder}/w", write_meta_graph=False)
+            session.run(w.assign(5.0))
+            saver.restore(announcing, path)
+        assert session.run(w) == 1
+        assert is_set == [False, True]
+
+
 @checks("FeedingSession")
 def a_saver_writes_what_is_fed():
     with tf.Graph().as_default() as graph, V1.Session() as session:

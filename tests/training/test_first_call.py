@@ -1,0 +1,121 @@
+"""The first loop's graph is optimized in another thread, beside what a session begins with."""
+
+import glob
+import threading
+import time
+
+import pytest
+import tensorflow as tf
+
+import estimator as est
+from tests.conformance.cases import STRATEGIES
+from tests.toy import Model, numbers, weight_after
+
+v1 = tf.compat.v1
+
+
+@pytest.fixture
+def callables(monkeypatch):
+    """What sessions prepared: the fetches, and whether another thread did it."""
+    made = []
+    make = v1.Session._make_callable_from_options
+
+    def note(session, options):
+        is_beside = threading.current_thread() is not threading.main_thread()
+        made.append(([*options.fetch, *options.target], is_beside))
+        return make(session, options)
+
+    monkeypatch.setattr(v1.Session, "_make_callable_from_options", note)
+    return made
+
+
+@pytest.mark.parametrize("saves_summaries", [False, True])
+@pytest.mark.parametrize(
+    ("strategy", "loop"),
+    [("no_strategy", 1), ("no_strategy", 10), ("one_device", 10), ("mirrored_x2", 10)],
+)
+def test_the_first_loop_is_prepared_beside_the_variables(
+    strategy, loop, saves_summaries, callables, tmp_path
+):
+    every = {"save_summary_steps": 100 if saves_summaries else None}
+    config = est.RunConfig(iterations_per_loop=loop, **every, **STRATEGIES[strategy])
+    with est.Estimator(Model(), str(tmp_path), config) as model:
+        model.train(numbers(), max_steps=10)
+        first = [is_beside for _, is_beside in callables]
+        callables.clear()
+        model.train(numbers(), max_steps=20)  # From a checkpoint.
+        second = [is_beside for _, is_beside in callables]
+    # The call that initializes or restores the variables, and the loop; the second call of many
+    # does not record.
+    is_other_call = saves_summaries and loop == 1
+    assert first == [False, True, *[False] * is_other_call]
+    assert second == [False, True]
+    assert tf.train.load_variable(str(tmp_path), "global_step") == 20
+
+
+def test_the_steps_are_those_of_a_loop_prepared_later(callables, tmp_path):
+    class Asks(est.SessionRunHook):
+        def before_run(self, run_context):
+            return None
+
+    with est.Estimator(Model(), str(tmp_path / "beside")) as model:
+        model.train(numbers(), max_steps=5)
+        beside = model.get_variable_value("w")
+    callables.clear()
+    with est.Estimator(Model(), str(tmp_path / "later")) as model:
+        model.train(numbers(), hooks=[Asks()], max_steps=5)
+        later = model.get_variable_value("w")
+    assert not any(is_beside for _, is_beside in callables)
+    assert beside == later == weight_after([[i] for i in range(5)])
+
+
+def model_with_bad_pattern(features, labels, mode):
+    """Only the train op needs the pattern, so only the first loop fails."""
+    spec = Model()(features, labels, mode)
+    with tf.control_dependencies([tf.strings.regex_replace("text", "(", "")]):
+        return spec.replace(train_op=tf.group(spec.train_op))
+
+
+@pytest.mark.parametrize("loop", [1, 10])
+def test_an_error_of_the_preparation_is_that_of_the_first_call(loop, callables, tmp_path):
+    config = est.RunConfig(iterations_per_loop=loop)
+    with (
+        est.Estimator(model_with_bad_pattern, str(tmp_path), config) as model,
+        pytest.raises(tf.errors.InvalidArgumentError, match="missing \\)"),
+    ):
+        model.train(numbers(), max_steps=5)
+    assert [is_beside for _, is_beside in callables] == [False, True, False]
+
+
+def test_a_training_that_fails_meanwhile_waits_for_the_thread(monkeypatch, tmp_path):
+    make = v1.Session._make_callable_from_options
+
+    def make_slowly(session, options):
+        if threading.current_thread() is not threading.main_thread():
+            time.sleep(0.5)
+        return make(session, options)
+
+    class Fails(est.SessionRunHook):
+        def after_create_session(self, session, coord):
+            raise KeyError("on purpose")
+
+    monkeypatch.setattr(v1.Session, "_make_callable_from_options", make_slowly)
+    with est.Estimator(Model(), str(tmp_path)) as model:
+        with pytest.raises(KeyError, match="on purpose"):
+            model.train(numbers(), hooks=[Fails()], max_steps=5)
+        assert not [t.name for t in threading.enumerate() if t.name.startswith("prepare")]
+        model.train(numbers(), max_steps=5)
+        assert model.get_variable_value("w") == weight_after([[i] for i in range(5)])
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(callables, tmp_path):
+    config = est.RunConfig(save_checkpoints_steps=2)
+    with est.Estimator(Model(), str(tmp_path), config) as model:
+        model.train(numbers(), max_steps=4)
+        (data,) = glob.glob(f"{tmp_path}/model.ckpt-4.data*")
+        with open(data, "r+b") as file:
+            file.write(b"\xff" * 8)
+        callables.clear()
+        model.train(numbers(), max_steps=5)
+        assert model.train_result.global_step == 5
+    assert [is_beside for _, is_beside in callables].count(True) == 1
