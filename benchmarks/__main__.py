@@ -29,7 +29,11 @@ _WORKLOADS = {
     "launch": ("mlp",),
     "wide_deep": ("columns",),
     "examples": ("resnet", "transformer"),
+    "ps_scaling": ("mlp", "cnn"),
 }
+# Not part of a whole run: its figures depend on the number of CPUs more than on the code.
+_ON_REQUEST = ("ps_scaling",)
+_USUAL = [name for name in _WORKLOADS if name not in _ON_REQUEST]
 _MODELS = tuple(dict.fromkeys(model for models in _WORKLOADS.values() for model in models))
 # The scheduler places the threads of a process once and for long, well or badly: on two cores a
 # small model's step takes 50 us or 90 us. So the rounds of these come from several processes.
@@ -44,6 +48,7 @@ _NUM_ROUNDS = {
     "launch": 4,
     "multi_worker": 6,
     "parameter_server": 6,
+    "ps_scaling": 5,
 }
 _NUM_ROUNDS |= {"wide_deep": 6, "examples": 4}
 _MOST_ROUNDS = 12
@@ -55,8 +60,9 @@ def make_parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     add = parser.add_argument
-    text = f"benchmarks to run, of {','.join(_WORKLOADS)} (default: all)"
-    add("--only", default=",".join(_WORKLOADS), metavar="NAME,NAME", help=text)
+    usual = f"all but {','.join(_ON_REQUEST)}"
+    text = f"benchmarks to run, of {','.join(_WORKLOADS)} (default: {usual})"
+    add("--only", default=",".join(_USUAL), metavar="NAME,NAME", help=text)
     text = "models to run them on, where they have them (default: all)"
     add("--models", default=",".join(_MODELS), metavar="NAME,NAME", help=text)
     text = f"rounds after warm-up (default: {_MOST_ROUNDS}, fewer where a round takes long)"

@@ -9,19 +9,19 @@ from benchmarks.turns import started_groups
 from estimator_launch.tasks import make_tasks
 
 _NUM_WORKERS = 2
-_LOOP_STEPS = 100
+LOOP_STEPS = 100
 _TARGET = 2.0
 
 
 def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
     """Both contenders on one workload; each worker runs as many steps as the other."""
     tasks = make_tasks(_NUM_WORKERS, num_ps=1, has_chief=False, has_evaluator=False)
-    shared = {"workload": workload, "loop_steps": _LOOP_STEPS, "num_workers": _NUM_WORKERS}
+    shared = {"workload": workload, "loop_steps": LOOP_STEPS, "num_workers": _NUM_WORKERS}
     contenders = {
         "ours": {"contender": "ours, with ps", **shared},
         "classic": {"contender": "classic", **shared},
     }
-    steps = _LOOP_STEPS if is_quick else ROUND_STEPS[workload]
+    steps = LOOP_STEPS if is_quick else ROUND_STEPS[workload]
     with started_groups(tasks, contenders) as groups:
         turns = {name: functools.partial(group.measure, steps) for name, group in groups.items()}
         rounds = measure_rounds(turns, num_rounds)
