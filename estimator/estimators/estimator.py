@@ -591,9 +591,7 @@ class Estimator(OldMethods):
             checkpoint_path, self._checkpoint_dirs, self._warm_start
         )
         programs = export_setup.build_programs(
-            receiver_fns,
-            lambda mode: self._model_with(self._batches.export_params(mode)),
-            self._config.tf_random_seed,
+            receiver_fns, lambda mode: self._model_with(self._batches.export_params(mode))
         )
         return run_export(
             programs,

@@ -136,7 +136,7 @@ def _open(
     old_model = None if warm_start is None else find_old_model(warm_start, is_for_part=True)
     connection = runtime.connect()
     build = _program_builder(runtime, _batch_size_of(model.params))
-    program = build(model, host_input.element, runtime, model.config.tf_random_seed)
+    program = build(model, host_input.element, runtime)
     with runtime.strategy.scope():
         setup = build_setup(
             build_start(program.graph, program.spec.scaffold, build_saver, old_model),

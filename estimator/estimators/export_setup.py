@@ -25,16 +25,13 @@ def checkpoints_to_export(
 
 
 def build_programs(
-    receiver_fns: Mapping[str, tuple[str, Callable]],
-    make_model: Callable[[str], Model],
-    seed: int | None,
+    receiver_fns: Mapping[str, tuple[str, Callable]], make_model: Callable[[str], Model]
 ) -> list[ExportProgram]:
     """Builds the model for each mode.
 
     Args:
       receiver_fns: by mode, the receiver function and its name in errors.
       make_model: makes the model for a mode.
-      seed: the seed of each graph.
     """
     models = {mode: make_model(mode) for mode in arguments.MODES_TO_EXPORT if mode in receiver_fns}
     programs = []
@@ -42,5 +39,5 @@ def build_programs(
         argument, function = receiver_fns[mode]
         receiver_fn = checked_receiver_fn(function, argument, mode)
         runtime = make_plain_runtime(model.config, mode)  # It runs wherever it is loaded.
-        programs.append(build_export_program(model, receiver_fn, runtime, seed))
+        programs.append(build_export_program(model, receiver_fn, runtime))
     return programs

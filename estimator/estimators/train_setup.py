@@ -42,7 +42,6 @@ def build_program(
         iterations_per_loop=parse_loop_length(config.iterations_per_loop).steps,
         nan_policy=config.nan_policy,
         host_call_steps=batches.host_call_steps,
-        seed=config.tf_random_seed,
     )
     if program.accumulation is not None:
         runtime.check_accumulation(program.accumulation.size)

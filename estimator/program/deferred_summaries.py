@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -41,11 +41,9 @@ class DeferredSummaries:
         """Starts without summaries."""
         self._ones: list[Deferred] = []
 
-    @contextlib.contextmanager
-    def deferring(self) -> Iterator[None]:
+    def deferring(self) -> contextlib.AbstractContextManager[None]:
         """Makes `tf.compat.v1.summary` defer its ops inside the block, in any thread."""
-        with _tf.summary_ops_replaced(self._defer):
-            yield
+        return _tf.summary_ops_replaced(self._defer)
 
     def tensors(self) -> list[tf.Tensor]:
         """Returns the tensors that the program must output, in the order that `build` expects."""

@@ -42,10 +42,7 @@ class ExportProgram:
 
 
 def build_export_program(
-    model: Model,
-    receiver_fn: Callable[[], Any],
-    runtime: Runtime,
-    seed: int | None = None,
+    model: Model, receiver_fn: Callable[[], Any], runtime: Runtime
 ) -> ExportProgram:
     """Builds `model` on the features of an input receiver, and on its labels if there are any.
 
@@ -53,10 +50,9 @@ def build_export_program(
       model: the model to export.
       receiver_fn: returns the receiver; its placeholders are the model's inputs.
       runtime: a runtime with one replica.
-      seed: the graph's seed.
     """
     mode = runtime.mode
-    with building(runtime, seed) as (graph, global_step):
+    with building(runtime) as (graph, global_step):
         receiver = receiver_fn()
         batch = (receiver.features, getattr(receiver, "labels", None))
         with accumulation.collecting_accumulations() as accumulations:
@@ -70,9 +66,7 @@ def build_export_program(
             spec=spec,
             receiver=receiver,
             # In evaluation, a model may return the loss of each example.
-            loss=spec.loss
-            if not has_loss or spec.loss.shape.rank == 0
-            else tf.reduce_mean(spec.loss),
+            loss=tf.reduce_mean(spec.loss) if has_loss and spec.loss.shape.rank != 0 else spec.loss,
             metrics=_build_metrics(replicas) if has_loss else {},
             train_op=_build_train_op(replicas, global_step, accumulations) if is_train else None,
         )

@@ -21,11 +21,7 @@ from estimator.input.padding import Padding
 from estimator.model.reduction import build_metrics, check_metric_names, keep_metrics_local
 from estimator.model.replicas import Model, Replica
 from estimator.program import host_call
-from estimator.program.graph_scope import (
-    build_step_before,
-    building,
-    create_resource,
-)
+from estimator.program.graph_scope import build_step_before, building, create_resource
 from estimator.program.programs import EvalProgram, PredictProgram, build_feeds
 from estimator.program.tpu_replicas import build_program, check_static
 from estimator.runtime.local import Runtime
@@ -46,12 +42,7 @@ class _Rows:
 
 
 def build_padded_eval_program(
-    model: Model,
-    element: Any,
-    runtime: Runtime,
-    seed: int | None = None,
-    *,
-    batch_size: int | None = None,
+    model: Model, element: Any, runtime: Runtime, *, batch_size: int | None = None
 ) -> EvalProgram:
     """Builds `model` in evaluation mode for a single batch size.
 
@@ -62,7 +53,6 @@ def build_padded_eval_program(
       model: the model to evaluate, which returns a TPUEstimatorSpec with `eval_metrics`.
       element: (features, labels) as type specs.
       runtime: where the replicas run.
-      seed: the graph's seed.
       batch_size: the rows of a replica's batch, if `element` does not determine it.
 
     Raises:
@@ -70,7 +60,7 @@ def build_padded_eval_program(
         per example.
     """
     fixed, padding = _fixed(element, batch_size, "eval_batch_size")
-    with building(runtime, seed, runtime.make_device_fn()) as (graph, global_step):
+    with building(runtime, runtime.make_device_fn()) as (graph, global_step):
         feeds, batches = build_feeds(fixed, runtime.num_replicas)
         replicas = build_program(runtime, model, batches, ModeKeys.EVAL).outputs
         rows = [_build_rows() for _ in feeds]
@@ -81,6 +71,7 @@ def build_padded_eval_program(
         # Outside the strategy, because these run on the host once for all replicas.
         metric_ops = _build_host_metrics(replicas, rows, padding.batch_size)
         metrics = build_metrics([metric_ops], graph.get_operations())
+        first, *others = _build_host_calls(replicas, rows, padding.batch_size)
         return EvalProgram(
             graph=graph,
             spec=replicas[0].spec,
@@ -90,14 +81,7 @@ def build_padded_eval_program(
                 _build_loss(one.spec.loss, row, padding.batch_size, is_sum)
                 for one, row in zip(replicas, rows, strict=True)
             ],
-            updates=[
-                [*metric_updates, *host_ops]
-                for metric_updates, host_ops in zip(
-                    [metrics.updates[0], *([] for _ in feeds[1:])],
-                    _build_host_calls(replicas, rows, padding.batch_size),
-                    strict=True,
-                )
-            ],
+            updates=[[*metrics.updates[0], *first], *others],
             reset=tf.group(tf.compat.v1.local_variables_initializer()),
             values=metrics.values,
             runtime=runtime,
@@ -106,16 +90,11 @@ def build_padded_eval_program(
 
 
 def build_padded_predict_program(
-    model: Model,
-    element: Any,
-    runtime: Runtime,
-    seed: int | None = None,
-    *,
-    batch_size: int | None = None,
+    model: Model, element: Any, runtime: Runtime, *, batch_size: int | None = None
 ) -> PredictProgram:
     """Builds `model` in prediction mode for a single batch size."""
     fixed, padding = _fixed(element, batch_size, "predict_batch_size")
-    with building(runtime, seed, runtime.make_device_fn()) as (graph, global_step):
+    with building(runtime, runtime.make_device_fn()) as (graph, global_step):
         feeds, batches = build_feeds(fixed, runtime.num_replicas)
         replicas = build_program(runtime, model, batches, ModeKeys.PREDICT).outputs
         rows = [_build_rows() for _ in feeds]

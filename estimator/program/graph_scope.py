@@ -16,9 +16,7 @@ from estimator.runtime.local import Runtime
 
 @contextlib.contextmanager
 def building(
-    runtime: Runtime,
-    seed: int | None,
-    device_fn: Callable[[tf.Operation], str] | None = None,
+    runtime: Runtime, device_fn: Callable[[tf.Operation], str] | None = None
 ) -> Iterator[tuple[tf.Graph, tf.Variable]]:
     """Makes a new graph the default, under a strategy, with a global step.
 
@@ -39,7 +37,7 @@ def building(
         _tf.keras_optimizers_in_graphs(),
         tf.variable_creator_scope(create_resource),
     ):
-        tf.compat.v1.set_random_seed(seed)
+        tf.compat.v1.set_random_seed(runtime.config.tf_random_seed)
         with _tf.checkpoint_initializers_outside_loops(), _tf.tf_keras_names_by_thread():
             yield graph, tf.compat.v1.train.get_or_create_global_step()
 

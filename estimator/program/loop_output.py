@@ -77,10 +77,7 @@ def build_write_if(
 
     def write() -> tf.Tensor:
         copies = build_copy(list(tensors), exclusive.__contains__)
-        writes = [
-            tf.raw_ops.AssignVariableOp(resource=place.handle, value=copy)
-            for place, copy in zip(places, copies, strict=True)
-        ]
+        writes = [place.build_write(copy) for place, copy in zip(places, copies, strict=True)]
         with tf.control_dependencies(writes):
             return tf.constant(1)
 

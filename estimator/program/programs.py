@@ -73,24 +73,18 @@ class PredictProgram(FedProgram):
     host_ops: list[list[Any]]
 
 
-def build_eval_program(
-    model: Model,
-    element: Any,
-    runtime: Runtime,
-    seed: int | None = None,
-) -> EvalProgram:
+def build_eval_program(model: Model, element: Any, runtime: Runtime) -> EvalProgram:
     """Builds `model` in evaluation mode, fed with batches shaped like `element`.
 
     Args:
       model: the model to evaluate.
       element: (features, labels) as type specs.
       runtime: where the replicas run.
-      seed: the graph's seed.
 
     Raises:
       NotSummableError: a metric may be wrong on several replicas.
     """
-    with building(runtime, seed, runtime.make_device_fn()) as (graph, global_step):
+    with building(runtime, runtime.make_device_fn()) as (graph, global_step):
         current_step = build_step_before(global_step)
         feeds, batches = build_feeds(element, runtime.num_replicas)
         replicas = build_replicas(runtime.strategy, model, batches, ModeKeys.EVAL)
@@ -121,21 +115,15 @@ def build_eval_program(
         )
 
 
-def build_predict_program(
-    model: Model,
-    element: Any,
-    runtime: Runtime,
-    seed: int | None = None,
-) -> PredictProgram:
+def build_predict_program(model: Model, element: Any, runtime: Runtime) -> PredictProgram:
     """Builds `model` in prediction mode, fed with batches shaped like `element`.
 
     Args:
       model: the model that predicts.
       element: (features, None) as type specs.
       runtime: where the replicas run.
-      seed: the graph's seed.
     """
-    with building(runtime, seed, runtime.make_device_fn()) as (graph, global_step):
+    with building(runtime, runtime.make_device_fn()) as (graph, global_step):
         current_step = build_step_before(global_step)
         feeds, batches = build_feeds(element, runtime.num_replicas)
         replicas = build_replicas(runtime.strategy, model, batches, ModeKeys.PREDICT)

@@ -167,7 +167,6 @@ def build_train_program(
     iterations_per_loop: int | None,
     nan_policy: str,
     host_call_steps: int = 1,
-    seed: int | None = None,
 ) -> TrainProgram:
     """Builds `model` in train mode.
 
@@ -181,10 +180,9 @@ def build_train_program(
       nan_policy: the RunConfig's. With "raise" and "stop", a loop ends after a step whose loss is
         not finite.
       host_call_steps: the number of steps between `host_call`s.
-      seed: the graph's seed.
     """
     place = runtime.make_device_fn()
-    with building(runtime, seed, place) as (graph, global_step):
+    with building(runtime, place) as (graph, global_step):
         source = make_input()
         if runtime.is_compiled:
             tpu_replicas.check_static(source.element)

@@ -10,7 +10,6 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 import tensorflow as tf
 
@@ -107,12 +106,7 @@ class TrainReport:
         self._began = self._told = self._clock(), span.first_step
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Removes the progress bar."""
         self._stack.close()
 
@@ -150,11 +144,8 @@ class TrainReport:
         if step > self._told[1] and reason != "nan loss":
             self._metrics.write_train(step, loss, self._speed_since(self._told, step))
         self._stack.close()
-        parts = [
-            made,
-            f"{_short(self._speed_since(self._began, step))} steps/s",
-            *_loss(loss),
-        ]
+        speed = _short(self._speed_since(self._began, step))
+        parts = [made, f"{speed} steps/s", *_loss(loss)]
         console.say(
             "Training stopped at step %s (%s): %s. Checkpoint: %s\nTensorBoard: %s",
             f"{step:,}",

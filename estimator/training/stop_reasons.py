@@ -36,7 +36,8 @@ class StopReasons:
             reasons.append(self._training.stop.received.name)
         if self._training.session.should_stop:
             reasons.append("hook")
-        if config.max_time_secs is not None and self._elapsed() >= config.max_time_secs:
+        limit = config.max_time_secs
+        if limit is not None and self._clock() - self._started_at >= limit:
             reasons.append("max_time")
         is_at_end = self.max_step is not None and step >= self.max_step
         if reasons and worker_group.decides_alone and not (is_at_end and reasons[0] == "max_time"):
@@ -53,9 +54,6 @@ class StopReasons:
             self._training.stop.received = signal.Signals[agreed]
             return "signal"
         return agreed
-
-    def _elapsed(self) -> float:
-        return self._clock() - self._started_at
 
 
 def _end_of(request: TrainRequest, first_step: int) -> tuple[int | None, str]:

@@ -253,7 +253,7 @@ def test_state_that_builds_change_is_restored_after_an_error_and_when_nested(blo
 
 def test_one_build_at_a_time_changes_the_process():
     answers = queue.SimpleQueue()
-    with building(make_runtime(est.RunConfig(), est.ModeKeys.TRAIN), seed=1):
+    with building(make_runtime(est.RunConfig(), est.ModeKeys.TRAIN)):
         assert not gc.isenabled()
         thread = threading.Thread(target=lambda: answers.put(BUILD_LOCK.acquire(blocking=False)))
         thread.start()

@@ -105,7 +105,6 @@ def built(model_fn, strategy, input_fn, iterations_per_loop=10, nan_policy="rais
         runtime_of(strategy, config, est.ModeKeys.TRAIN),
         iterations_per_loop=iterations_per_loop,
         nan_policy=nan_policy,
-        seed=seed,
     )
 
 
