@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -29,72 +30,61 @@ class ExportOutput(abc.ABC):
         """
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class PredictOutput(ExportOutput):
-    """Any named tensors, for any inputs: a Predict signature."""
+    """Any named tensors, for any inputs: a Predict signature.
 
-    def __init__(self, outputs: Any) -> None:
-        """Checks and names the outputs.
+    Attributes:
+        outputs: a dict from names to tensors; one tensor is given the name "output".
 
-        Args:
-            outputs: a dict from names to tensors, or one tensor, which is named "output".
+    Raises:
+        ValueError: a name is not a string, or a value is not a tensor.
+    """
 
-        Raises:
-            ValueError: a name is not a string, or a value is not a tensor.
-        """
-        self._outputs = make_named_tensors(outputs, "outputs", "output")
+    outputs: Any
 
-    @property
-    def outputs(self) -> dict[str, Any]:
-        """The outputs: a dict from names to tensors."""
-        return self._outputs
+    def __post_init__(self) -> None:
+        """Checks and names the outputs."""
+        vars(self)["outputs"] = make_named_tensors(self.outputs, "outputs", "output")
 
     def as_signature_def(self, receiver_tensors: dict[str, Any]) -> Any:
         """Returns a Predict signature with all inputs of the receiver."""
         return _saved_model.predict_signature_def(receiver_tensors, self.outputs)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class ClassificationOutput(ExportOutput):
     """Scores and labels of classes: a Classify signature.
 
     With both, `scores[i]` belongs to `classes[i]`. With scores alone, they are in the order of the
     class ids. With classes alone, they are the labels that the model chose, best first.
+
+    Attributes:
+        scores: a float tensor, usually [batch size, classes], or None.
+        classes: a string tensor of labels, of the same shape, or None. Labels, not class ids.
+
+    Raises:
+        ValueError: both are None, or one has another type.
     """
 
-    def __init__(self, scores: Any = None, classes: Any = None) -> None:
-        """Checks the scores and classes.
+    scores: Any = None
+    classes: Any = None
 
-        Args:
-            scores: a float tensor, usually [batch size, classes].
-            classes: a string tensor of labels, of the same shape. Labels, not class ids.
-
-        Raises:
-            ValueError: both are None, or one has another type.
-        """
-        if scores is None and classes is None:
+    def __post_init__(self) -> None:
+        """Checks the scores and classes."""
+        if self.scores is None and self.classes is None:
             raise ValueError(
                 "`scores` and `classes` are both None: a ClassificationOutput needs at least one."
             )
-        if scores is not None:
-            _check_floating(scores, "scores")
-        if classes is not None:
-            check_tensor(classes, "`classes`")
-            if classes.dtype != tf.string:
+        if self.scores is not None:
+            _check_floating(self.scores, "scores")
+        if self.classes is not None:
+            check_tensor(self.classes, "`classes`")
+            if self.classes.dtype != tf.string:
                 raise ValueError(
-                    f"`classes` ({classes!r}) must be a string tensor of labels. "
+                    f"`classes` ({self.classes!r}) must be a string tensor of labels. "
                     "Convert class ids with tf.strings.as_string."
                 )
-        self._scores = scores
-        self._classes = classes
-
-    @property
-    def scores(self) -> Any:
-        """The scores: a float tensor, or None."""
-        return self._scores
-
-    @property
-    def classes(self) -> Any:
-        """The classes: a string tensor, or None."""
-        return self._classes
 
     def as_signature_def(self, receiver_tensors: dict[str, Any]) -> Any:
         """Returns a Classify signature.
@@ -108,22 +98,22 @@ class ClassificationOutput(ExportOutput):
         return _saved_model.classification_signature_def(examples, self.classes, self.scores)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class RegressionOutput(ExportOutput):
-    """A number for each example: a Regress signature."""
+    """A number for each example: a Regress signature.
 
-    def __init__(self, value: Any) -> None:
-        """Checks `value`, a float tensor, usually [batch size].
+    Attributes:
+        value: a float tensor, usually [batch size].
 
-        Raises:
-            ValueError: it is anything else.
-        """
-        _check_floating(value, "value")
-        self._value = value
+    Raises:
+        ValueError: `value` is anything else.
+    """
 
-    @property
-    def value(self) -> Any:
-        """The value: a float tensor."""
-        return self._value
+    value: Any
+
+    def __post_init__(self) -> None:
+        """Checks the value."""
+        _check_floating(self.value, "value")
 
     def as_signature_def(self, receiver_tensors: dict[str, Any]) -> Any:
         """Returns a Regress signature.
@@ -137,44 +127,37 @@ class RegressionOutput(ExportOutput):
         return _saved_model.regression_signature_def(examples, self.value)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class SupervisedOutput(ExportOutput):
-    """Loss, predictions and metrics: the outputs of a model that is also fed labels."""
+    """Loss, predictions and metrics: the outputs of a model that is also fed labels.
 
-    method_name: str
-    key: str  # of the signature, and the tag of its graph
+    Each is None, or becomes a dict of tensors by their names in the signature.
 
-    def __init__(self, loss: Any = None, predictions: Any = None, metrics: Any = None) -> None:
-        """Checks the arguments and names their tensors for the signature.
+    Attributes:
+        loss: a tensor, or a dict of tensors: by the names `loss` or `loss/<name>`.
+        predictions: likewise, by the names `predictions` or `predictions/<name>`.
+        metrics: a dict from names to `(value, update_op)` pairs, a single pair, or tf-keras
+          metrics: by the names `metrics/<name>/value` and `metrics/<name>/update_op`. An
+          `update_op` that is not a tensor gets a tensor that waits for it.
 
-        Args:
-            loss: a tensor, or a dict of tensors.
-            predictions: a tensor, or a dict of tensors.
-            metrics: a dict from names to `(value, update_op)` pairs, a single pair, or tf-keras
-              metrics. An `update_op` that is not a tensor gets a tensor that waits for it.
+    Raises:
+        ValueError: a name is not a string, or a value is not a tensor.
+    """
 
-        Raises:
-            ValueError: a name is not a string, or a value is not a tensor.
-        """
-        self._loss = None if loss is None else _make_prefixed(loss, "loss")
-        self._predictions = (
-            None if predictions is None else _make_prefixed(predictions, "predictions")
-        )
-        self._metrics = None if metrics is None else _build_metrics(metrics)
+    loss: Any = None
+    predictions: Any = None
+    metrics: Any = None
 
-    @property
-    def loss(self) -> dict[str, Any] | None:
-        """Maps the names `loss` or `loss/<name>` to tensors; None if not given."""
-        return self._loss
+    method_name: ClassVar[str]
+    key: ClassVar[str]  # of the signature, and the tag of its graph
 
-    @property
-    def predictions(self) -> dict[str, Any] | None:
-        """Maps the names `predictions` or `predictions/<name>` to tensors; None if not given."""
-        return self._predictions
-
-    @property
-    def metrics(self) -> dict[str, Any] | None:
-        """Maps `metrics/<name>/value` and `metrics/<name>/update_op` to tensors, or None."""
-        return self._metrics
+    def __post_init__(self) -> None:
+        """Checks the fields and names their tensors for the signature."""
+        for name in ("loss", "predictions"):
+            if getattr(self, name) is not None:
+                vars(self)[name] = _make_prefixed(getattr(self, name), name)
+        if self.metrics is not None:
+            vars(self)["metrics"] = _build_metrics(self.metrics)
 
     def as_signature_def(self, receiver_tensors: dict[str, Any]) -> Any:
         """Returns a signature with this method, which serving systems do not offer.
