@@ -38,7 +38,8 @@ def checkpoints_newest_first(model_dir: str) -> list[str]:
     found = _saved_in(model_dir)
     named = _named_latest(model_dir)
     if named is not None:
-        newer = [path for path in found if (checkpoint_step(path) or 0) > _step_or_zero(named)]
+        step = checkpoint_step(named) or 0
+        newer = [path for path in found if (checkpoint_step(path) or 0) > step]
         found = [named, *(path for path in found if path != named and path not in newer), *newer]
     return list(itertools.dropwhile(lambda path: not is_readable(path), found))
 
@@ -107,8 +108,9 @@ def checkpoint_identity(path: str) -> tuple[str, bytes]:
         return path, b""
 
 
-def checked_checkpoint(path: Any, argument: str = "checkpoint_path") -> str:
-    """Returns the path as a string; raises an error if there is no checkpoint at it."""
+def checked_checkpoint(path: Any) -> str:
+    """Returns a `checkpoint_path` as a string; raises an error if there is no checkpoint at it."""
+    argument = "checkpoint_path"
     if not isinstance(path, str | os.PathLike):
         raise WrongTypeError(f"`{argument}` ({path!r}) must be a path, or None.")
     path = os.fspath(path)
@@ -144,19 +146,13 @@ def check_matches(path: str, variables: Iterable[tf.Variable]) -> None:
     """
     there = tf.train.load_checkpoint(path).get_variable_to_shape_map()
     model = saved_variables(variables)
-    missing, differing = [], []
-    for name, variable in model.items():
-        if name not in there:
-            missing.append(name)
-        elif not variable.shape.is_compatible_with(there[name]):
-            differing.append(f"{name}: {variable.shape} in the model, {there[name]} in the file")
-    if not missing and not differing:
-        return
-    unused = sorted(set(there) - set(model))
-    lines = [f"  not in the checkpoint: {', '.join(sorted(missing))}"] if missing else []
-    lines += [f"  other shape: {line}" for line in differing]
-    lines += [f"  only in the checkpoint: {', '.join(unused)}"] if unused else []
-    raise CheckpointError("\n".join([_of_another_model(path), *lines]))
+    differing = [
+        f"  other shape: {name}: {variable.shape} in the model, {there[name]} in the file"
+        for name, variable in model.items()
+        if name in there and not variable.shape.is_compatible_with(there[name])
+    ]
+    if differing or not set(model) <= set(there):
+        raise _of_another_model(path, model, there, differing)
 
 
 def check_names(path: str, names: Collection[str]) -> None:
@@ -168,13 +164,8 @@ def check_names(path: str, names: Collection[str]) -> None:
       ValueError: names are missing; the message lists them.
     """
     there = tf.train.load_checkpoint(path).get_variable_to_shape_map()
-    missing = sorted(set(names) - set(there))
-    if not missing or _OBJECT_GRAPH in there:
-        return
-    lines = [f"  not in the checkpoint: {', '.join(missing)}"]
-    if unused := sorted(set(there) - set(names)):
-        lines.append(f"  only in the checkpoint: {', '.join(unused)}")
-    raise CheckpointError("\n".join([_of_another_model(path), *lines]))
+    if not set(names) <= set(there) and _OBJECT_GRAPH not in there:
+        raise _of_another_model(path, names, there)
 
 
 def check_complete(path: str, error: tf.errors.NotFoundError) -> None:
@@ -186,14 +177,24 @@ def check_complete(path: str, error: tf.errors.NotFoundError) -> None:
     data = [match for name in _data_files(path) if (match := _DATA.search(name))]
     is_whole = data and len(data) == int(data[0].group(1))
     if is_whole and tf.io.gfile.exists(path + ".index"):
-        raise CheckpointError(f"{_of_another_model(path)}\n  {restore_error(error)}") from error
+        raise _of_another_model(path, (), (), [f"  {restore_error(error)}"]) from error
 
 
-def _of_another_model(path: str) -> str:
-    return (
-        f"The checkpoint {path} is another model's. Use another `model_dir`, or the model that "
-        "wrote it, with an `input_fn` that yields features of the same shapes."
+def _of_another_model(
+    path: str, model: Iterable[str], there: Iterable[str], lines: Sequence[str] = ()
+) -> CheckpointError:
+    """Returns an error that names what only the model has, and only the checkpoint; and lines."""
+    missing, unused = (
+        ", ".join(sorted(only)) for only in (set(model) - set(there), set(there) - set(model))
     )
+    parts = [
+        f"The checkpoint {path} is another model's. Use another `model_dir`, or the model that "
+        "wrote it, with an `input_fn` that yields features of the same shapes.",
+        f"  not in the checkpoint: {missing}" if missing else "",
+        *lines,
+        f"  only in the checkpoint: {unused}" if unused else "",
+    ]
+    return CheckpointError("\n".join(filter(None, parts)))
 
 
 def _data_files(path: str) -> list[str]:
@@ -277,10 +278,6 @@ def _named_latest(model_dir: str) -> str | None:
         )
         return None
     return path
-
-
-def _step_or_zero(path: str) -> int:
-    return checkpoint_step(path) or 0
 
 
 def is_readable(path: str) -> bool:

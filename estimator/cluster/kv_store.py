@@ -12,8 +12,11 @@ _REASONS = tuple(STOP_POLICIES)
 class _Shared:
     """A variable on a ps task, shared by every task that uses its name."""
 
-    def __init__(self, name: str, ps: int, dtype: tf.DType) -> None:
+    dtype: tf.DType
+
+    def __init__(self, name: str, ps: int) -> None:
         """Adds its ops to the default graph."""
+        dtype = self.dtype
         with tf.device(f"/job:ps/task:{ps}/cpu:0"):
             handle = tf.raw_ops.VarHandleOp(
                 dtype=dtype, shape=[], shared_name=f"estimator/{name}", name="shared"
@@ -35,9 +38,7 @@ class SharedNumber(_Shared):
       tensor: reads the number; valid only after it was written.
     """
 
-    def __init__(self, name: str, ps: int) -> None:
-        """Adds its ops to the default graph."""
-        super().__init__(name, ps, tf.int64)
+    dtype = tf.int64
 
     def read(self, session: tf.compat.v1.Session) -> int:
         """Returns the number that was written last."""
@@ -47,9 +48,7 @@ class SharedNumber(_Shared):
 class SharedText(_Shared):
     """Shared bytes; read them only after they are written."""
 
-    def __init__(self, name: str, ps: int) -> None:
-        """Adds its ops to the default graph."""
-        super().__init__(name, ps, tf.string)
+    dtype = tf.string
 
     def read(self, session: tf.compat.v1.Session) -> bytes:
         """Returns the bytes that were written last."""

@@ -76,18 +76,6 @@ class Estimator(OldMethods):
         Raises:
           TypeError, ValueError: an argument is invalid.
         """
-        self._take_arguments(model_fn, model_dir, config, params, warm_start_from, Batches)
-
-    def _take_arguments(
-        self,
-        model_fn: Callable,
-        model_dir: str | os.PathLike | None,
-        config: RunConfig | None,
-        params: Any,
-        warm_start_from: str | bytes | os.PathLike | WarmStartSettings | None,
-        make_batches: Callable[[RunConfig, Any], Batches],
-    ) -> None:
-        """Checks and stores the constructor's arguments, and makes the batches from them."""
         check: Callable[..., None] = self._assert_members_are_not_overridden
         if inspect.ismethod(check):
             check()
@@ -111,7 +99,7 @@ class Estimator(OldMethods):
         self._config = self._config.replace(model_dir=self._model_dir, cluster=cluster)
         self._model_fn = model_fn
         self._params = copy.deepcopy(params or {})
-        self._batches = make_batches(self._config, self._params)
+        self._batches = self._make_batches()
         self._warm = WarmSessions()
         self._event_dirs = {self.model_dir}
         weakref.finalize(self, close_event_files, self._event_dirs)
@@ -535,6 +523,10 @@ class Estimator(OldMethods):
         checkpoint = warm.checkpoint_path
         write_evaluation(results, what, name, self.eval_dir(name), self._config, checkpoint)
         return {**results, "global_step": np.int64(results["global_step"])}
+
+    def _make_batches(self) -> Batches:
+        """Makes the batches of the config and the params; called by the constructor."""
+        return Batches(self._config, self._params)
 
     def _model_with(self, params: Any) -> Model:
         return Model(self._with_called_model_fn(), params, self._config, self._trained_on)

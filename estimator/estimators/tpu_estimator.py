@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,8 +23,6 @@ class TPUEstimator(Estimator):
     any size, `model_fn` gets no batch size. `params["use_tpu"]` says whether the strategy is a TPU
     strategy, and `params["context"]` is a `TPUContext`.
     """
-
-    _batches: GlobalBatches
 
     def __init__(  # noqa: PLR0913  (the documented signature of TPUEstimator)
         self,
@@ -78,13 +75,13 @@ class TPUEstimator(Estimator):
         config = arguments.checked_config(TPURunConfig() if config is None else config)
         if use_tpu:
             config = on_tpu(config, eval_on_tpu=eval_on_tpu)
-        sizes = {
+        self._batch_axis = batch_axis
+        self._sizes = {
             ModeKeys.TRAIN: ("train_batch_size", train_batch_size),
             ModeKeys.EVAL: ("eval_batch_size", eval_batch_size),
             ModeKeys.PREDICT: ("predict_batch_size", predict_batch_size),
         }
-        make_batches = functools.partial(GlobalBatches, batch_axis=batch_axis, sizes=sizes)
-        self._take_arguments(model_fn, model_dir, config, params, warm_start_from, make_batches)
+        super().__init__(model_fn, model_dir, config, params, warm_start_from)
 
     def with_model_fn(self, model_fn: Callable) -> TPUEstimator:
         """Returns an estimator with another `model_fn` and otherwise equal arguments.
@@ -94,14 +91,17 @@ class TPUEstimator(Estimator):
         Args:
           model_fn: the model function of the new estimator.
         """
-        rest: dict[str, Any] = dict(self._batches.sizes.values())
-        rest["batch_axis"] = self._batches.batch_axis
+        rest: dict[str, Any] = dict(self._sizes.values())
+        rest["batch_axis"] = self._batch_axis
         rest["warm_start_from"] = self._warm_start
         return TPUEstimator(model_fn, self.model_dir, self._config, self._params, **rest)
+
+    def _make_batches(self) -> GlobalBatches:
+        return GlobalBatches(self._config, self._params, self._batch_axis, sizes=self._sizes)
 
     def _assert_members_are_not_overridden(self) -> None:
         arguments.check_overrides(type(self), TPUEstimator)
 
     def _shown(self) -> dict[str, str]:
-        sizes = {name: str(size) for name, size in self._batches.sizes.values() if size is not None}
+        sizes = {name: str(size) for name, size in self._sizes.values() if size is not None}
         return {**super()._shown(), **sizes}

@@ -189,19 +189,9 @@ def make_default_strategy() -> tf.distribute.Strategy:
         return tf.distribute.get_strategy()
 
 
-def _make_one_device(num_replicas: int | None) -> tf.distribute.Strategy:
-    return tf.distribute.OneDeviceStrategy(replica_devices(num_replicas or 1)[0])
-
-
 def make_mirrored(num_replicas: int | None) -> tf.distribute.Strategy:
     """Makes a strategy with a copy of the variables on each of the replicas' devices."""
     return tf.distribute.MirroredStrategy(replica_devices(num_replicas))
-
-
-def _make_central_storage(num_replicas: int | None) -> tf.distribute.Strategy:
-    return tf.distribute.experimental.CentralStorageStrategy(
-        replica_devices(num_replicas), parameter_device="/cpu:0"
-    )
 
 
 def replica_devices(num_replicas: int | None) -> list[str]:
@@ -228,7 +218,9 @@ def _num_cpus(strategy: tf.distribute.Strategy) -> int:
 
 # What makes a strategy of a number of replicas, by its name in the RunConfig.
 MAKERS: Mapping[str, Callable[[int | None], tf.distribute.Strategy]] = {
-    "one_device": _make_one_device,
+    "one_device": lambda n: tf.distribute.OneDeviceStrategy(replica_devices(n or 1)[0]),
     "mirrored": make_mirrored,
-    "central_storage": _make_central_storage,
+    "central_storage": lambda n: tf.distribute.experimental.CentralStorageStrategy(
+        replica_devices(n), parameter_device="/cpu:0"
+    ),
 }
