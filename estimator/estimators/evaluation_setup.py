@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from estimator.checkpoint.old_model import find_old_model
 from estimator.checkpoint.writer import build_saver
@@ -43,11 +42,7 @@ class WarmSessions:
         self._has_sums = True  # False once a metric is found that several replicas cannot sum.
 
     def take(
-        self,
-        model: Model,
-        runtime: Runtime,
-        host_input: HostInput,
-        weights: Weights,
+        self, model: Model, runtime: Runtime, host_input: HostInput, weights: Weights
     ) -> WarmSession:
         """Returns the session for the mode and kind of input, free to restore `weights`.
 
@@ -127,15 +122,14 @@ def make_host_input(
 
 
 def _open(
-    model: Model,
-    runtime: Runtime,
-    host_input: HostInput,
-    warm_start: WarmStartSettings | None,
+    model: Model, runtime: Runtime, host_input: HostInput, warm_start: WarmStartSettings | None
 ) -> WarmSession:
     # Fails before anything is built.
     old_model = None if warm_start is None else find_old_model(warm_start, is_for_part=True)
     connection = runtime.connect()
-    build = _program_builder(runtime, _batch_size_of(model.params))
+    # The params may be an object of any class.
+    batch_size = model.params.get("batch_size") if isinstance(model.params, Mapping) else None
+    build = _program_builder(runtime, batch_size)
     program = build(model, host_input.element, runtime)
     with runtime.strategy.scope():
         setup = build_setup(
@@ -156,8 +150,3 @@ def _program_builder(
         build = build_padded_eval_program if is_eval else build_padded_predict_program
         return functools.partial(build, batch_size=batch_size)
     return programs.build_eval_program if is_eval else programs.build_predict_program
-
-
-def _batch_size_of(params: Any) -> int | None:
-    """Returns the batch size in the params, which may be an object of any class."""
-    return params.get("batch_size") if isinstance(params, Mapping) else None

@@ -36,7 +36,7 @@ def build_batches(
     take = _make_take(arrays, batch_size, total, shuffle)
 
     def build_batch(seed: tf.Tensor, batch: tf.Tensor) -> Any:
-        dtypes = list(map(_dtype_of, arrays))
+        dtypes = [tf.as_dtype(array.dtype) for array in arrays]
         rows = tf.numpy_function(take, [seed, batch], dtypes, stateful=False)
         for tensor, array in zip(rows, arrays, strict=True):
             tensor.set_shape([batch_size if total is None else None, *array.shape[1:]])
@@ -61,10 +61,6 @@ def _build_numbers(batch_size: int, total: int | None) -> tf.data.Dataset:
     if total is None:
         return tf.data.Dataset.counter()
     return tf.data.Dataset.range(-(-total // batch_size))
-
-
-def _dtype_of(array: np.ndarray) -> tf.DType:
-    return tf.as_dtype(array.dtype)
 
 
 def _make_take(

@@ -10,10 +10,10 @@ import tensorflow as tf
 from estimator.config.checks import WrongTypeError, check_int
 
 
-def check_batching(
+def checked_batching(
     batch_size: Any, num_epochs: Any, shuffle: Any, queue_capacity: Any, num_threads: Any
-) -> None:
-    """Raises an error unless the arguments other than the data are valid."""
+) -> dict[str, Any]:
+    """Returns the arguments of `build_batches` other than the data; raises an error for others."""
     if not isinstance(shuffle, bool):
         raise ValueError(
             f"`shuffle` ({shuffle!r}) must be True or False. Say which: True to train, False to "
@@ -25,6 +25,12 @@ def check_batching(
     if queue_capacity is not None:
         check_int("queue_capacity", queue_capacity)
     check_int("num_threads", num_threads)
+    return {
+        "batch_size": int(batch_size),
+        "num_epochs": None if num_epochs is None else int(num_epochs),
+        "shuffle": shuffle,
+        "num_threads": int(num_threads),
+    }
 
 
 def check_rows(named: dict[str, np.ndarray]) -> None:

@@ -189,14 +189,14 @@ def take_in_turn(builds: Sequence[Callable[[], tuple[Any, Any]]]) -> list[tuple[
     return batches
 
 
-def check_input_fn(input_fn: Any, argument: str = "input_fn") -> None:
+def check_input_fn(input_fn: Any) -> None:
     """Raises an error if `input_fn` cannot be called as an input function."""
     if not callable(input_fn):
         raise WrongTypeError(
-            f"`{argument}` ({input_fn!r}) must be a function that returns a tf.data.Dataset or "
+            f"`input_fn` ({input_fn!r}) must be a function that returns a tf.data.Dataset or "
             "(features, labels). Wrap it in a function: lambda: make_dataset()."
         )
-    check_needs_only(argument, input_fn, INPUT_FN_ARGUMENTS)
+    check_needs_only("input_fn", input_fn, INPUT_FN_ARGUMENTS)
 
 
 def is_same_input(one: Any, other: Any, depth: int = 8) -> bool:

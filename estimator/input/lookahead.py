@@ -37,7 +37,7 @@ class Lookahead:
         # The group at the end holds at least one empty optional, and it is the last one.
         wrapped = _tf.map_in_line(dataset, self._wrap).concatenate(nothing)
         groups = wrapped.batch(num_replicas, drop_remainder=True)
-        doubled = _tf.map_in_line(groups, _double).unbatch()
+        doubled = _tf.map_in_line(groups, lambda group: tf.stack([group, group])).unbatch()
         pairs = nothing.batch(num_replicas).concatenate(doubled).batch(2, drop_remainder=True)
         # Prefetching makes the lookahead run during the previous step.
         self.dataset = _tf.map_in_line(pairs, self._tell_of_next).prefetch(1)
@@ -63,7 +63,3 @@ class Lookahead:
             )
             batches.append(tf.nest.pack_sequence_as(self._spec, flat, expand_composites=True))
         return batches
-
-
-def _double(group: tf.Tensor) -> tf.Tensor:
-    return tf.stack([group, group])

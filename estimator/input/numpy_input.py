@@ -9,7 +9,7 @@ import numpy as np
 
 from estimator.config.checks import WrongTypeError
 from estimator.input.in_memory_batches import build_batches
-from estimator.input.in_memory_checks import check_batching, check_rows
+from estimator.input.in_memory_checks import check_rows, checked_batching
 from estimator.input.input_calls import DatasetFn
 
 
@@ -42,7 +42,7 @@ def numpy_input_fn(
       ValueError: `shuffle` is not given, or the arrays are empty, have different numbers of rows,
         or share a name.
     """
-    check_batching(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
+    batching = checked_batching(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
     named = _named_arrays("x", x)
     if y is not None:
         _check_names(x, y)
@@ -53,10 +53,7 @@ def numpy_input_fn(
     return DatasetFn(
         build_batches,
         x if y is None else (x, y),
-        batch_size=int(batch_size),
-        num_epochs=num_epochs if num_epochs is None else int(num_epochs),
-        shuffle=bool(shuffle),
-        num_threads=int(num_threads),
+        **batching,
     )
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from estimator.config.checks import WrongTypeError
 from estimator.input.in_memory_batches import build_batches
-from estimator.input.in_memory_checks import check_batching, check_rows
+from estimator.input.in_memory_checks import check_rows, checked_batching
 from estimator.input.input_calls import DatasetFn
 
 
@@ -47,7 +47,7 @@ def pandas_input_fn(
       ValueError: `shuffle` is not given, `x` is empty, has a column `target_column` or a duplicate
         column, or the indexes differ.
     """
-    check_batching(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
+    batching = checked_batching(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
     if not isinstance(target_column, str):
         raise WrongTypeError(f"`target_column` ({target_column!r}) must be a string.")
     _check_frame("x", x, "DataFrame")
@@ -59,10 +59,7 @@ def pandas_input_fn(
         _build,
         x,
         y,
-        batch_size=int(batch_size),
-        num_epochs=num_epochs if num_epochs is None else int(num_epochs),
-        shuffle=bool(shuffle),
-        num_threads=int(num_threads),
+        **batching,
     )
 
 

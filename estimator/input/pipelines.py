@@ -108,7 +108,8 @@ def make_sliced_element(element: Any, axes: Sequence[int]) -> Any:
         if spec is None:
             return None
         axis = next(left)
-        if not isinstance(spec, tf.TensorSpec) or _rank(spec) <= axis:
+        is_dense = isinstance(spec, tf.TensorSpec)
+        if not is_dense or (spec.shape.rank is not None and spec.shape.rank <= axis):
             raise ValueError(
                 f"`input_fn` yields {spec}, and InputPipelineConfig.SLICED splits dense tensors "
                 f"along dimension {axis}. Use PER_HOST_V1, or yield one that has it."
@@ -165,10 +166,6 @@ def _build_shards_step(shards: Sequence[Input]) -> tuple[list[Any], tf.Tensor]:
 
 def _kind(spec: Any) -> Any:
     return None if spec is None else (type(spec), spec.dtype)
-
-
-def _rank(spec: tf.TensorSpec) -> float:
-    return float("inf") if spec.shape.rank is None else spec.shape.rank
 
 
 def _check_cuts(element: Any, axes: Sequence[int], num_parts: int) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 
 from estimator.config.cluster import Cluster
-from estimator.runtime.greedy_load_balancing import GreedyLoadBalancing
 
 _thread = threading.local()
 
@@ -43,7 +42,7 @@ def make_variable_placer(
     return tf.compat.v1.train.replica_device_setter(
         ps_tasks=num_ps,
         worker_device=own_device,
-        ps_strategy=GreedyLoadBalancing(num_ps) if placement == "by_size" else None,
+        ps_strategy=_GreedyLoadBalancing(num_ps) if placement == "by_size" else None,
     )
 
 
@@ -61,3 +60,24 @@ def make_device_fn(cluster: Cluster, placement: str) -> Callable[[tf.Operation],
         return to_ps(op)
 
     return place
+
+
+class _GreedyLoadBalancing:
+    """Chooses the ps task that holds the fewest bytes so far; the first one if several do."""
+
+    def __init__(self, num_ps: int) -> None:
+        self._bytes = [0] * num_ps
+
+    def __call__(self, op: tf.Operation) -> int:
+        """Returns the task for a variable, given the op that creates it."""
+        task = self._bytes.index(min(self._bytes))
+        self._bytes[task] += _num_bytes(op)
+        return task
+
+
+def _num_bytes(op: tf.Operation) -> int:
+    attributes = op.node_def.attr
+    shape = tf.TensorShape(attributes["shape"].shape) if "shape" in attributes else None
+    if shape is None or not shape.is_fully_defined() or "dtype" not in attributes:
+        return 1
+    return (shape.num_elements() or 1) * tf.as_dtype(attributes["dtype"].type).size

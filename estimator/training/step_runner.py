@@ -240,7 +240,4 @@ class StepRunner:
     def _read_num_taken(self) -> int:
         """Returns how many batches the current step has accumulated; 0 without accumulation."""
         accumulation = self._program.accumulation
-        return 0 if accumulation is None else self._read(accumulation.num_taken)
-
-    def _read(self, tensor: tf.Tensor) -> int:
-        return int(self._session.session.run(tensor))
+        return 0 if accumulation is None else int(self._session.session.run(accumulation.num_taken))
