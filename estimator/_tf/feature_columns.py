@@ -193,11 +193,7 @@ class _Variables(_fc.StateManager):
     ) -> tf.Variable:
         scope = scope_name(feature_column, keeps_slashes=self._keeps_slashes)
         variable = V1.get_variable(
-            f"{scope}/{name}",
-            shape,
-            dtype or tf.float32,
-            initializer,
-            trainable=trainable,
+            f"{scope}/{name}", shape, dtype or tf.float32, initializer, trainable=trainable
         )
         self._variables[feature_column, name] = variable
         return variable

@@ -105,9 +105,7 @@ def _refusing_late_import() -> Iterator[None]:
         )
 
 
-def _replicas_apart(
-    strategy: tf.distribute.Strategy,
-) -> contextlib.AbstractContextManager[None]:
+def _replicas_apart(strategy: tf.distribute.Strategy) -> contextlib.AbstractContextManager[None]:
     """Inside, after a Keras optimizer's gradients are reduced, replicas do not wait for others."""
     if isinstance(strategy.extended, _mirrored.MirroredExtended):
         return _copies_apart(strategy)

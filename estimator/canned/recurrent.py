@@ -168,8 +168,4 @@ def _build_gru(units: int, inputs: tf.Tensor) -> tuple[tf.Tensor, _Step]:
 
 
 # By name: the number of tensors in the state, and what builds the cell.
-_CELLS = {
-    "simple_rnn": (1, _build_simple),
-    "lstm": (2, _build_lstm),
-    "gru": (1, _build_gru),
-}
+_CELLS = {"simple_rnn": (1, _build_simple), "lstm": (2, _build_lstm), "gru": (1, _build_gru)}

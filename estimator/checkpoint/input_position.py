@@ -144,11 +144,7 @@ class InputPosition:
         path = self._make_path(model_dir)
         with self._warning_of_failure():
             self._whole_saver.save(
-                session,
-                path,
-                global_step=step,
-                write_meta_graph=False,
-                write_state=False,
+                session, path, global_step=step, write_meta_graph=False, write_state=False
             )
 
     def copy(self, session: tf.compat.v1.Session) -> bool:

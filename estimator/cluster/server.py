@@ -60,10 +60,7 @@ def connect_here(
 
 
 def connect_to_existing(
-    config: RunConfig,
-    mode: str,
-    session_config: tf.compat.v1.ConfigProto,
-    is_isolated: bool = True,
+    config: RunConfig, mode: str, session_config: tf.compat.v1.ConfigProto, is_isolated: bool = True
 ) -> Connection | None:
     """Returns the connection to the server that the config names for a mode; None if there is none.
 

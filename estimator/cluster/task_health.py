@@ -59,10 +59,7 @@ class TaskHealth:
     """The health of the other tasks, with a connection to each."""
 
     def __init__(
-        self,
-        addresses: Mapping[str, str],
-        timeout_secs: float,
-        consequence: str = _OF_TRAINING,
+        self, addresses: Mapping[str, str], timeout_secs: float, consequence: str = _OF_TRAINING
     ) -> None:
         """Creates the channels; they connect when they are first used.
 

@@ -74,9 +74,7 @@ class Batches:
 
         def build(index: int, num_calls: int) -> Input:
             input_context = tf.distribute.InputContext(
-                num_pipelines * num_calls,
-                pipeline * num_calls + index,
-                runtime.num_replicas,
+                num_pipelines * num_calls, pipeline * num_calls + index, runtime.num_replicas
             )
             return build_input(
                 input_fn,

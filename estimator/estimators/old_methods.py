@@ -69,10 +69,7 @@ class OldMethods:
         return Model(self._model_fn, params, config).call(features, labels, mode)
 
     def _call_input_fn(
-        self,
-        input_fn: Callable,
-        mode: str,
-        input_context: tf.distribute.InputContext | None = None,
+        self, input_fn: Callable, mode: str, input_context: tf.distribute.InputContext | None = None
     ) -> Any:
         """Calls `input_fn` in the default graph, with only the arguments that it takes."""
         context = input_context or tf.distribute.InputContext()

@@ -176,10 +176,7 @@ class WarmSession:
         return any(state != inspect.GEN_CLOSED for state in states)
 
     def predict(
-        self,
-        host_input: HostInput,
-        keys: Sequence[str] | None,
-        hooks: Sequence[Hook],
+        self, host_input: HostInput, keys: Sequence[str] | None, hooks: Sequence[Hook]
     ) -> Generator[Any, None, None]:
         """Starts `run_prediction`, and tracks it as an unfinished prediction."""
         prediction = run_prediction(self, host_input, keys, hooks)
@@ -234,10 +231,7 @@ def _end_session(session: tf.compat.v1.Session, health: TaskHealth) -> None:
 
 
 def run_evaluation(
-    warm: WarmSession,
-    host_input: HostInput,
-    steps: int | None,
-    hooks: Sequence[Hook],
+    warm: WarmSession, host_input: HostInput, steps: int | None, hooks: Sequence[Hook]
 ) -> dict[str, Any]:
     """Evaluates up to `steps` global batches, each example once.
 
@@ -290,10 +284,7 @@ def run_evaluation(
 
 
 def run_prediction(
-    warm: WarmSession,
-    host_input: HostInput,
-    keys: Sequence[str] | None,
-    hooks: Sequence[Hook],
+    warm: WarmSession, host_input: HostInput, keys: Sequence[str] | None, hooks: Sequence[Hook]
 ) -> Generator[Any, None, None]:
     """Yields the predictions of each batch, in order: an array or a dict of arrays."""
     program = warm.program

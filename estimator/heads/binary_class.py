@@ -7,11 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.heads.classes import (
-    checked_thresholds,
-    class_outputs,
-    classification_output,
-)
+from estimator.heads.classes import checked_thresholds, class_outputs, classification_output
 from estimator.heads.head import with_default
 from estimator.heads.head_metrics import (
     MetricRow,

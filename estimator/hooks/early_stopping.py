@@ -39,10 +39,7 @@ class EarlyStoppingHook(ScheduledHook):
     """
 
     def __init__(
-        self,
-        should_stop_fn: Callable[[int], bool],
-        schedule: Schedule,
-        eval_dir: str | None = None,
+        self, should_stop_fn: Callable[[int], bool], schedule: Schedule, eval_dir: str | None = None
     ) -> None:
         """Stores the arguments.
 
@@ -230,11 +227,7 @@ class _Metric:
     """
 
     def __init__(
-        self,
-        estimator: Any,
-        metric_name: str,
-        eval_dir: str | os.PathLike | None,
-        min_steps: int,
+        self, estimator: Any, metric_name: str, eval_dir: str | os.PathLike | None, min_steps: int
     ) -> None:
         """Checks the arguments; event files are read when a step is due."""
         self.is_read_here = config_of(estimator).is_chief

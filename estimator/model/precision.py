@@ -30,9 +30,7 @@ def computing_in(dtype: str) -> Iterator[None]:
         yield
         return
     scope = tf.compat.v1.variable_scope(
-        tf.compat.v1.get_variable_scope(),
-        custom_getter=_keep_float32,
-        auxiliary_name_scope=False,
+        tf.compat.v1.get_variable_scope(), custom_getter=_keep_float32, auxiliary_name_scope=False
     )
     with scope, _tf.keras_policy(f"mixed_{dtype}"):
         yield

@@ -177,10 +177,7 @@ def check_spec(spec: Any, mode: str) -> None:
 
 
 def build_replicas(
-    strategy: tf.distribute.Strategy,
-    model: Model,
-    batches: Sequence[tuple[Any, Any]],
-    mode: str,
+    strategy: tf.distribute.Strategy, model: Model, batches: Sequence[tuple[Any, Any]], mode: str
 ) -> Replicas:
     """Builds the model on each replica of `strategy`; replica i gets `batches[i]`.
 

@@ -22,12 +22,7 @@ from estimator.model.replicas import Replicas
 from estimator.rewrite.graph_walk import functions_called, ops_behind, walk
 
 # Ops that take a resource without changing it, although TensorFlow does not mark them so.
-_READS = {
-    "LookupTableExportV2",
-    "LookupTableFindV2",
-    "LookupTableSizeV2",
-    "VarIsInitializedOp",
-}
+_READS = {"LookupTableExportV2", "LookupTableFindV2", "LookupTableSizeV2", "VarIsInitializedOp"}
 # Resources that live for one session call, or that are only written to.
 _NO_STATE = {"StackV2", "SummaryWriter", "TensorArrayV3"}
 _ADDS = {

@@ -210,10 +210,7 @@ def _build_revert(
     done: Sequence[Any],
 ) -> tf.Operation:
     """Builds an op that runs the step, and reverts it if the loss or a weight is not finite."""
-    counters = [
-        plan.counters.global_step,
-        *(one.num_taken for one in models.accumulations),
-    ]
+    counters = [plan.counters.global_step, *(one.num_taken for one in models.accumulations)]
     before = build_snapshot(step_ops, counters)
     return build_revert(before, loss, all_parts(done), plan.counters.skipped, plan.workers)
 

@@ -13,8 +13,7 @@ def waits_of(op: tf.Operation) -> list[tf.Operation]:
 
 
 def walk(
-    ops: Iterable[tf.Operation],
-    behind: Callable[[tf.Operation], Iterable[tf.Operation]] = waits_of,
+    ops: Iterable[tf.Operation], behind: Callable[[tf.Operation], Iterable[tf.Operation]] = waits_of
 ) -> Iterator[tf.Operation]:
     """Yields `ops` and all ops behind them, each once, as soon as it is found.
 

@@ -63,10 +63,7 @@ def crf_log_norm(inputs: tf.Tensor, sequence_lengths: Any, transition_params: An
 
 
 def crf_log_likelihood(
-    inputs: tf.Tensor,
-    tag_indices: Any,
-    sequence_lengths: Any,
-    transition_params: Any = None,
+    inputs: tf.Tensor, tag_indices: Any, sequence_lengths: Any, transition_params: Any = None
 ) -> tuple[tf.Tensor, Any]:
     """Returns the log likelihood of each tag sequence, [batch], and the transition scores.
 
