@@ -101,7 +101,6 @@ class HookedSession:
         self._fetch_overrides = fetch_overrides
         self._step = step
         self._callables: dict[Any, Any] = {}
-        self._preparer = concurrent.futures.ThreadPoolExecutor(1, "prepare")
         self._prepared: tuple[Any, concurrent.futures.Future] | None = None
         self._is_asked_to_stop = False
         self._coordinator = tf.train.Coordinator()
@@ -249,21 +248,20 @@ class HookedSession:
         return results["ours"]
 
     def prepare(
-        self, session: tf.compat.v1.Session, fetches: list[Any], feeds: Sequence[tf.Tensor]
+        self,
+        session: tf.compat.v1.Session,
+        fetches: list[Any],
+        feeds: Sequence[tf.Tensor],
+        thread: concurrent.futures.Executor,
     ) -> None:
-        """Begins to prepare the first call of `run` in another thread, unless it has begun to.
+        """Has a thread prepare the first call of `run`, unless it does so already.
 
         A hook that asks for tensors of its own makes the call another one, so nothing is prepared.
         """
         is_asked = any(type(hook).before_run is not Hook.before_run for hook in self._hooks)
-        if is_asked or self._prepared is not None:
-            return
-        future = self._preparer.submit(_tf.make_callable, session, fetches, feeds)
-        self._prepared = _key(fetches, feeds), future
-
-    def finish_preparing(self) -> None:
-        """Waits until no other thread uses the session."""
-        self._preparer.shutdown()
+        if not is_asked and self._prepared is None:
+            future = thread.submit(_tf.make_callable, session, fetches, feeds)
+            self._prepared = _key(fetches, feeds), future
 
     def _make_callable(self, key: Any, fetches: list[Any], feeds: Sequence[tf.Tensor]) -> Any:
         if self._prepared is not None and self._prepared[0] == key:

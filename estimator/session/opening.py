@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -21,6 +21,16 @@ from estimator.checkpoint.warm_start import WarmStart, build_warm_start
 from estimator.cluster.worker_group import WorkerGroup
 from estimator.console import log
 from estimator.model.replicas import BUILD_LOCK
+
+
+class FirstCalls(Protocol):
+    """What runs in another thread while the variables of a new session are given values."""
+
+    def begin(self, session: tf.compat.v1.Session) -> None:
+        """Called when the session is open."""
+
+    def prepare_loop(self, session: tf.compat.v1.Session, is_restoring: bool) -> None:
+        """Called when the call that initializes or restores the variables is prepared."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +51,7 @@ class Setup:
       has_warm_start: whether some initial values come from an old model.
       must_be_ready: whether all variables must have values; an export omits variables without
         values.
-      beside_init: called with the session, and whether a checkpoint is read, when the variables
-        begin to be initialized or restored; what it starts in another thread runs beside that.
+      first_calls: what runs beside the initialization of the variables; None for nothing.
     """
 
     graph: tf.Graph
@@ -56,7 +65,7 @@ class Setup:
     has_warm_start: bool = False
     must_be_ready: bool = True
     broadcast: tf.Operation | None = None
-    beside_init: Callable[[tf.compat.v1.Session, bool], None] | None = None
+    first_calls: FirstCalls | None = None
 
     def run_local_init(self, session: tf.compat.v1.Session) -> None:
         """Runs the local initialization that every session needs once its variables have values.
@@ -145,7 +154,7 @@ def build_setup(
     more_local_init: Sequence[tf.Operation] = (),
     is_evaluation: bool = False,
     may_lack: Sequence[tf.Variable] = (),
-    beside_init: Callable[[tf.compat.v1.Session, bool], None] | None = None,
+    first_calls: FirstCalls | None = None,
 ) -> Setup:
     """Adds the initializers to a graph; those that the model's scaffold names take precedence.
 
@@ -155,12 +164,12 @@ def build_setup(
       more_local_init: ops to run with the local initializers.
       is_evaluation: whether metrics are reset to zero too, whatever the scaffold says.
       may_lack: variables that are initialized if a checkpoint does not hold them.
-      beside_init: see `Setup`.
+      first_calls: what runs beside the initialization of the variables.
     """
     v1 = tf.compat.v1
     graph, scaffold, saver = start.graph, start.scaffold, start.saver
     with graph.as_default():
-        initializers = _build_initializers(scaffold, start, beside_init)
+        initializers = _build_initializers(scaffold, start, first_calls)
         local_init_ops = _build_local_init_ops(scaffold, is_evaluation, more_local_init)
         if isinstance(saver, v1.train.Saver):
             with BUILD_LOCK, _tf.savers_apart():
@@ -183,7 +192,7 @@ def build_setup(
             config=config,
             may_lack=may_lack,
             has_warm_start=start.warm_start is not None,
-            beside_init=beside_init,
+            first_calls=first_calls,
         )
 
 
@@ -203,7 +212,7 @@ def _build_local_init_ops(
 def _build_initializers(
     scaffold: tf.compat.v1.train.Scaffold,
     start: Start,
-    beside_init: Callable[[tf.compat.v1.Session, bool], None] | None,
+    first_calls: FirstCalls | None,
 ) -> list[Callable[[tf.compat.v1.Session], Any]]:
     """Returns the functions that initialize the variables of the default graph, in order."""
     v1 = tf.compat.v1
@@ -227,7 +236,7 @@ def _build_initializers(
         if choose is not None:
             session.run([*choose(session), *resources])
         elif is_ours:
-            _announcing(session, beside_init, False).run(init_op)
+            _announcing(session, first_calls, is_restoring=False).run(init_op)
         else:
             session.run(init_op, feed_dict=scaffold.init_feed_dict)
 
@@ -266,6 +275,8 @@ def opened(
         setup.graph.as_default(),
         _tf.open_session(master, setup.graph, setup.config, wait) as session,
     ):
+        if setup.first_calls is not None:
+            setup.first_calls.begin(session)
         start = functools.partial(_start_variables, setup, session, checkpoint_paths, group)
         path = group.begin(session, start, timeout_secs)
         if setup.broadcast is not None:
@@ -334,19 +345,18 @@ def _restore(setup: Setup, session: tf.compat.v1.Session, path: str) -> None:
             saver = tf.compat.v1.train.Saver(variables) if lacking else saver
         elif isinstance(saver, tf.compat.v1.train.Saver) and saver.saver_def is not None:
             files.check_names(path, restored_names(setup.graph, saver))
-        saver.restore(_announcing(session, setup.beside_init, True), path)
+        saver.restore(_announcing(session, setup.first_calls, is_restoring=True), path)
         session.run([variable.initializer for variable in lacking])
 
 
 def _announcing(
-    session: tf.compat.v1.Session,
-    beside: Callable[[tf.compat.v1.Session, bool], None] | None,
-    is_restoring: bool,
+    session: tf.compat.v1.Session, first_calls: FirstCalls | None, is_restoring: bool
 ) -> tf.compat.v1.Session | _tf.AnnouncingSession:
-    """Returns the session, or one that calls `beside` as soon as its call is prepared."""
-    if beside is None:
+    """Returns the session, or one that calls `prepare_loop` as soon as its call is prepared."""
+    if first_calls is None:
         return session
-    return _tf.AnnouncingSession(session, functools.partial(beside, session, is_restoring))
+    prepare = functools.partial(first_calls.prepare_loop, session, is_restoring)
+    return _tf.AnnouncingSession(session, prepare)
 
 
 def needs_values() -> list[tf.Variable | tf.Operation]:

@@ -15,6 +15,7 @@ from estimator.cluster.worker_group import WorkerGroup
 from estimator.config.run_config import RunConfig
 from estimator.console import log
 from estimator.program.train_program import TrainProgram
+from estimator.training.first_calls import FirstCalls
 from estimator.training.nan_guard import BadWeightsError, WeightsCheck
 from estimator.training.request import TrainRequest
 from estimator.training.saving import Savers
@@ -22,6 +23,7 @@ from estimator.training.saving import Savers
 
 def start_or_resume(
     session: tf.compat.v1.Session,
+    first_calls: FirstCalls,
     program: TrainProgram,
     request: TrainRequest,
     worker_group: WorkerGroup,
@@ -33,6 +35,7 @@ def start_or_resume(
 
     Args:
       session: the restored session.
+      first_calls: starts the input.
       program: the program to train.
       request: what `train` was asked to do.
       worker_group: the workers that train together.
@@ -52,7 +55,10 @@ def start_or_resume(
     saved_step = _tell_saved_step(session, worker_group, path)
     if checkpoints is not None and saved_step is not None:
         checkpoints.resume_from(saved_step, path, paths)
-    is_resumed = _start_input(session, program, position, model_dir, saved_step, worker_group)
+    first_calls.start_input(session)
+    is_resumed = saved_step is not None and _restore_input(
+        session, program, position, model_dir, saved_step, worker_group
+    )
     fresh = checkpoints if saved_step is None else None
     _save_start(session, program, request.config, fresh, savers.weights, worker_group)
     worker_group.announce(session)
@@ -68,22 +74,18 @@ def _tell_saved_step(
     return None if step < 0 else step
 
 
-def _start_input(
+def _restore_input(
     session: tf.compat.v1.Session,
     program: TrainProgram,
     position: InputPosition | None,
     model_dir: str,
-    saved_step: int | None,
+    saved_step: int,
     worker_group: WorkerGroup,
 ) -> bool:
-    """Initializes the input; returns whether it continues from its position at the checkpoint.
+    """Restores the input's position at the checkpoint; returns whether it continues from there.
 
     It does so on all workers or on none: otherwise some would repeat examples, and others not.
     """
-    if program.input.initializer is not None:
-        session.run(program.input.initializer)
-    if saved_step is None:
-        return False
     is_restored = position is not None and position.restore(session, model_dir, saved_step)
     number = worker_group.first_without(session, is_restored)
     if number is None:

@@ -33,6 +33,7 @@ from estimator.session.hooked_session import HookedSession
 from estimator.session.opening import Setup, Start, build_setup, build_start, opened
 from estimator.session.signals import StopSignal, stop_signals
 from estimator.summary.event_writer import EventWriter
+from estimator.training.first_calls import FirstCalls
 from estimator.training.joining import guarded, joined
 from estimator.training.nan_guard import WeightsCheck, WeightsListener
 from estimator.training.open_training import OpenTraining
@@ -84,21 +85,23 @@ def run_train(
         _watch_saver_hooks(request, position, weights, stack)
         # Before the setup, so that what hooks add to the graph is initialized, saved and recorded.
         hooked, program = _begin_hooks(program, request, worker_group)
-        stack.callback(hooked.finish_preparing)
-        beside_init = _make_beside_init(program, request, hooked)
-        setup = _build_setup(program, request, start, worker_group, beside_init)
+        first_calls = FirstCalls(program, request, hooked)
+        setup = _build_setup(program, request, start, worker_group, first_calls)
         events = EventWriter(model_dir, program.graph if config.checkpoint_save_graph_def else None)
         checkpoints = _make_checkpoint_writer(request, setup, position, worker_group, events)
         savers = Savers(checkpoints, position, weights)
         program.runtime.start()
         stack.enter_context(program.runtime.restarting_after_failure())
         tasks = stack.enter_context(joined(program, request, worker_group, stop))
+        stack.enter_context(first_calls.finishing())
         opening = _opened(setup, paths, request, worker_group, tasks.needed, stop)
         session, path = stack.enter_context(opening)
         stack.enter_context(guarded(tasks.needed, worker_group, session, stop, request))
         if checkpoints is not None:
             stack.enter_context(checkpoints.finishing())
-        is_resumed = start_or_resume(session, program, request, worker_group, savers, path, paths)
+        is_resumed = start_or_resume(
+            session, first_calls, program, request, worker_group, savers, path, paths
+        )
         stack.enter_context(graph_written(program, config, savers.checkpoints, worker_group))
         hooked.start(session, stack.enter_context(_coordinated(session)))
         training = OpenTraining(program, hooked, request, worker_group, stop)
@@ -117,31 +120,12 @@ def _build_start(program: TrainProgram, request: TrainRequest, worker_group: Wor
     return build_start(program.graph, scaffold, make_saver, request.old_model, worker_group)
 
 
-def _make_beside_init(
-    program: TrainProgram, request: TrainRequest, hooked: HookedSession
-) -> Callable[[tf.compat.v1.Session, bool], None] | None:
-    """Returns what prepares the first loop while variables are initialized or restored.
-
-    Optimizing a large model's graph takes as long as a few of its steps, on one CPU. A session on a
-    server cannot do it: None.
-    """
-    if request.connection.target:
-        return None
-
-    def prepare(session: tf.compat.v1.Session, is_restoring: bool) -> None:
-        is_recording = not is_restoring and request.config.save_summary_steps is not None
-        feeds, _ = program.feeds.of_call(0, None, is_recording)
-        hooked.prepare(session, program.fetches.of_call(is_recording), feeds)
-
-    return prepare
-
-
 def _build_setup(
     program: TrainProgram,
     request: TrainRequest,
     start: Start,
     worker_group: WorkerGroup,
-    beside_init: Callable[[tf.compat.v1.Session, bool], None] | None,
+    first_calls: FirstCalls,
 ) -> Setup:
     """Builds what initializes or restores a session on the program."""
     setup = build_setup(
@@ -150,7 +134,7 @@ def _build_setup(
         program.state.initializers,
         # A resumed run may be the first to accumulate gradients.
         may_lack=program.accumulation.variables if program.accumulation is not None else (),
-        beside_init=beside_init,
+        first_calls=first_calls,
     )
     return dataclasses.replace(setup, broadcast=worker_group.build_broadcast())
 

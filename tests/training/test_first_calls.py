@@ -1,4 +1,4 @@
-"""The first loop's graph is optimized in another thread, beside what a session begins with."""
+"""The input starts, and the first loop is prepared, beside what gives variables their values."""
 
 import glob
 import threading
@@ -103,7 +103,7 @@ def test_a_training_that_fails_meanwhile_waits_for_the_thread(monkeypatch, tmp_p
     with est.Estimator(Model(), str(tmp_path)) as model:
         with pytest.raises(KeyError, match="on purpose"):
             model.train(numbers(), hooks=[Fails()], max_steps=5)
-        assert not [t.name for t in threading.enumerate() if t.name.startswith("prepare")]
+        assert not [t.name for t in threading.enumerate() if t.name.startswith("first_calls")]
         model.train(numbers(), max_steps=5)
         assert model.get_variable_value("w") == weight_after([[i] for i in range(5)])
 
@@ -119,3 +119,66 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(callables, tmp_path):
         model.train(numbers(), max_steps=5)
         assert model.train_result.global_step == 5
     assert [is_beside for _, is_beside in callables].count(True) == 1
+
+
+def table_input():
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0, 1], [4.0, 6.0]), 0.0)
+    return tf.data.Dataset.from_tensors([0, 1]).map(table.lookup).repeat()
+
+
+def variable_input():
+    first = v1.get_local_variable("first", initializer=tf.constant(5, tf.int64))
+    return tf.data.Dataset.range(first, 100).batch(1)
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+@pytest.mark.parametrize(
+    ("input_fn", "is_beside"),
+    [(numbers(start=5), True), (table_input, False), (variable_input, False)],
+)
+def test_an_input_that_needs_no_values_starts_beside_them(
+    input_fn, is_beside, is_resumed, monkeypatch, tmp_path
+):
+    threads = []
+    run = v1.Session.run
+
+    def note(session, fetches, *args, **kwargs):
+        if getattr(fetches, "type", "") == "MakeIterator":
+            threads.append(threading.current_thread() is not threading.main_thread())
+        return run(session, fetches, *args, **kwargs)
+
+    config = est.RunConfig(resume_input=False)  # Each training begins with the first batch.
+    if is_resumed:
+        with est.Estimator(Model(), str(tmp_path), config) as model:
+            model.train(input_fn, max_steps=1)
+    monkeypatch.setattr(v1.Session, "run", note)
+    with est.Estimator(Model(), str(tmp_path), config) as model:
+        model.train(input_fn, steps=1)
+        assert model.get_variable_value("w") == weight_after([[5]] * (2 if is_resumed else 1))
+    assert threads == [is_beside]
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_an_input_that_cannot_start_fails_before_anything_is_written(is_resumed, tmp_path):
+    if is_resumed:
+        with est.Estimator(Model(), str(tmp_path)) as model:
+            model.train(numbers(), max_steps=2)
+    before = sorted(glob.glob(f"{tmp_path}/model.ckpt*"))
+    with (
+        est.Estimator(Model(), str(tmp_path)) as model,
+        pytest.raises(tf.errors.InvalidArgumentError, match="nothing-is-here"),
+    ):
+        model.train(lambda: tf.data.Dataset.list_files("/nothing-is-here/*"), max_steps=5)
+    assert sorted(glob.glob(f"{tmp_path}/model.ckpt*")) == before
+
+
+def test_variables_that_cannot_be_initialized_are_told_before_the_input(tmp_path):
+    def model_fn(features, labels, mode):
+        v1.get_variable("bad", initializer=tf.strings.to_number("no number"))
+        return Model()(tf.zeros([1]), labels, mode)
+
+    with (
+        est.Estimator(model_fn, str(tmp_path)) as model,
+        pytest.raises(tf.errors.InvalidArgumentError, match="no number"),
+    ):
+        model.train(lambda: tf.data.Dataset.list_files("/nothing-is-here/*"), max_steps=5)
