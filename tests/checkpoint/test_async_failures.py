@@ -139,10 +139,30 @@ class OwnSave(v1.train.Saver):
         return super().save(*args, **kwargs)
 
 
+class OwnExport(v1.train.Saver):
+    def export_meta_graph(self, *args, **kwargs):
+        return super().export_meta_graph(*args, **kwargs)
+
+
+class NoSaver:
+    """Saves, exports and restores as a Saver does, and is none."""
+
+    def __init__(self):
+        self._saver = v1.train.Saver()
+
+    def __getattr__(self, name):
+        return getattr(self._saver, name)
+
+
+IS_OWN = r"`async_checkpoints` \(True\) needs a saver .*{}.* has a `save` or an `export_meta_graph`"
+
+
 @pytest.mark.parametrize(
     ("make_saver", "message"),
     [
-        (OwnSave, r"`async_checkpoints` \(True\) needs a saver .* has a `save`"),
+        (OwnSave, IS_OWN.format("OwnSave")),
+        (OwnExport, IS_OWN.format("OwnExport")),
+        (NoSaver, IS_OWN.format("NoSaver")),
         (
             lambda: v1.train.Saver(write_version=v1.train.SaverDef.V1),
             r"`async_checkpoints` \(True\) .* version 1\. Leave out its `write_version`",
@@ -152,6 +172,41 @@ class OwnSave(v1.train.Saver):
 def test_a_saver_that_cannot_be_copied_is_refused(tmp_path, make_saver, message):
     with pytest.raises(ValueError, match=message):
         make(tmp_path, model_with_saver(make_saver)[0]).train(numbers(), steps=4)
+    assert checkpoint_steps(str(tmp_path)) == []
+
+
+def saver_of_list(iterator):
+    saveable = tf.data.experimental.make_saveable_from_iterator(iterator)
+    return v1.train.Saver([*v1.global_variables(), saveable])
+
+
+def saver_of_objects(iterator):
+    w, step = v1.global_variables()[1], v1.train.get_global_step()
+    return tf.train.Checkpoint(w=w, step=step, iterator=iterator)
+
+
+def saver_of_collection(iterator):
+    saveable = tf.data.experimental.make_saveable_from_iterator(iterator)
+    v1.add_to_collection(v1.GraphKeys.SAVEABLE_OBJECTS, saveable)
+
+
+@pytest.mark.parametrize("make_saver", [saver_of_list, saver_of_objects, saver_of_collection])
+def test_a_saver_of_an_iterator_is_refused_and_saves_without(tmp_path, make_saver):
+    def model_fn(features, labels, mode):
+        spec = Model()(features, labels, mode)
+        iterator = v1.data.make_initializable_iterator(tf.data.Dataset.range(5))
+        init = tf.group(v1.train.Scaffold.default_local_init_op(), iterator.initializer)
+        scaffold = v1.train.Scaffold(saver=make_saver(iterator), local_init_op=init)
+        return spec.replace(scaffold=scaffold)
+
+    message = (
+        r"`async_checkpoints` \(True\) copies .* is a variant, .* Leave `async_checkpoints` out"
+    )
+    with pytest.raises(ValueError, match=message):
+        make(tmp_path, model_fn).train(numbers(), steps=3)
+    assert checkpoint_steps(str(tmp_path)) == []
+    make(tmp_path, model_fn, is_async=False).train(numbers(), steps=3)
+    assert checkpoint_steps(str(tmp_path)) == [0, 2, 3]
 
 
 def test_a_checkpoint_of_objects_is_saved(tmp_path):

@@ -95,6 +95,21 @@ def test_predictions_run_there_too_and_a_server_that_was_started_again_is_used_a
                 np.testing.assert_allclose(list(predictor.predict(numbers(4))), expected)
 
 
+@pytest.mark.slow
+def test_variables_of_another_process_are_not_copied_for_a_thread_to_save(tmp_path):
+    with servers(local=1) as (addresses, _):
+        master = f"grpc://{addresses['local'][0]}"
+        with make_model(str(tmp_path), master, async_checkpoints=True) as model:
+            message = f"`async_checkpoints` .True. .* the server {master}. Leave it out"
+            with pytest.raises(ValueError, match=message):
+                model.train(numbers(4))
+            assert tf.train.latest_checkpoint(str(tmp_path)) is None
+            with make_model(str(tmp_path), master) as saving:
+                saving.train(numbers(4))
+            # What does not train saves nothing.
+            assert model.evaluate(numbers(4))["global_step"] == 4
+
+
 @pytest.mark.parametrize("master", ["localhost:2222", "grpc://localhost", "grpc://:1"])
 def test_a_master_that_is_no_target_is_refused_by_every_verb(tmp_path, master):
     make_model(str(tmp_path)).train(numbers(1))
