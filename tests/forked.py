@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import functools
 import gc
 import importlib
@@ -47,6 +48,8 @@ def without_cpp_log(text):
 class Program:
     """A running Python file. Its output goes to files, so no pipe can fill up and block it."""
 
+    network = None  # The path of a network namespace to run in; None for this process's.
+
     def __init__(self, path, *arguments, **environment):
         self.name = os.path.basename(path)
         self._out, self._err = (tempfile.TemporaryFile("w+") for _ in range(2))  # noqa: SIM115
@@ -55,7 +58,8 @@ class Program:
 
     def _start(self, command, environment):
         server = next(_servers())
-        return server.start(command, environment, self._out.fileno(), self._err.fileno())
+        outputs = self._out.fileno(), self._err.fileno()
+        return server.start(command, environment, *outputs, self.network)
 
     @property
     def out(self):
@@ -149,9 +153,9 @@ class _Server:
             )
         atexit.register(self._end)
 
-    def start(self, command, environment, stdout, stderr):
+    def start(self, command, environment, stdout, stderr, network=None):
         ours, theirs = os.pipe()
-        request = json.dumps([command, environment, os.getcwd()]).encode()
+        request = json.dumps([command, environment, os.getcwd(), network]).encode()
         socket.send_fds(self._socket, [request], [stdout, stderr, theirs])
         os.close(theirs)
         return _Process(command, os.fdopen(ours))
@@ -266,7 +270,15 @@ def _tell(fd, number):
         os.write(fd, b"%d\n" % number)
 
 
-def _become(command, environment, directory, fds):
+def _enter_network(path):
+    """Moves this process into a network namespace, which the threads that it starts inherit."""
+    with open(path) as file:
+        failed = ctypes.CDLL(None, use_errno=True).setns(file.fileno(), 0)
+    if failed:
+        raise OSError(ctypes.get_errno(), "setns failed", path)
+
+
+def _become(command, environment, directory, network, fds):
     """Prepares this process as `python COMMAND` would; returns its code and its globals."""
     import random
 
@@ -276,6 +288,8 @@ def _become(command, environment, directory, fds):
         os.dup2(fd, number)
     for fd in fds:
         os.close(fd)
+    if network is not None:
+        _enter_network(network)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(directory)

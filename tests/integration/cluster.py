@@ -2,8 +2,6 @@
 
 import json
 import socket
-import subprocess
-import sys
 import time
 
 from tests.forked import LIMIT_SECS, ROOT, Program
@@ -33,10 +31,10 @@ def tf_config(addresses, task_type, task_id):
 
 
 class Task(Program):
-    """A process of a cluster; one `inside` something is no fork."""
+    """A process of a cluster."""
 
-    def __init__(self, addresses, task_type, task_id, program, arguments, environment, inside=()):
-        self._inside = inside
+    def __init__(self, addresses, task_type, task_id, program, arguments, environment, network):
+        self.network = network
         config = tf_config(addresses, task_type, task_id)
         super().__init__(program, *arguments, TF_CONFIG=config, **environment)
         self.name = f"{task_type} {task_id}"
@@ -45,16 +43,6 @@ class Task(Program):
     def results(self):
         """The JSON that each line of its output holds."""
         return [json.loads(line) for line in self.out.splitlines() if line.startswith("{")]
-
-    def _start(self, command, environment):
-        if not self._inside:
-            return super()._start(command, environment)
-        return subprocess.Popen(
-            [*self._inside, sys.executable, *command],
-            env=environment,
-            stdout=self._out,
-            stderr=self._err,
-        )
 
 
 class Cluster:
@@ -67,12 +55,12 @@ class Cluster:
         addresses=None,
         environment=None,
         only=None,
-        inside=lambda address: (),
+        network_of=lambda address: None,
         **roles,
     ):
-        """`inside` says what stands before the command of the task at an address."""
+        """`network_of` says in which network namespace the task at an address runs."""
         self.addresses = addresses or make_addresses(**roles)
-        self._inside = inside
+        self._network_of = network_of
         self._program, self._arguments = program, arguments
         self._environment = environment or {}
         self._only = only
@@ -97,7 +85,7 @@ class Cluster:
             self._program,
             [*self._arguments, *more],
             self._environment,
-            self._inside(self.addresses[role][index]),
+            self._network_of(self.addresses[role][index]),
         )
         return self.tasks[role, index]
 

@@ -28,7 +28,7 @@ class Network:
             pytest.skip(reason)
         with self._stack:
             for machine in ADDRESSES:
-                self._holders[machine] = self._stack.enter_context(_namespace())
+                self._holders[machine] = self._stack.enter_context(_holder())
             self._lay_cable()
             self._stack = self._stack.pop_all()
         return self
@@ -36,15 +36,11 @@ class Network:
     def __exit__(self, *error):
         self._stack.close()
 
-    def inside(self, machine):
-        """What to put in front of a command that is to run on a machine."""
-        return ["nsenter", f"--net=/proc/{self._holders[machine].pid}/ns/net", "--"]
-
     def place(self, here=(), there=()):
         """A cluster of these roles, one task each, on these machines: arguments of `Cluster`."""
         roles = [*((role, "here") for role in here), *((role, "there") for role in there)]
         addresses = {role: [f"{ADDRESSES[m]}:{2222 + i}"] for i, (role, m) in enumerate(roles)}
-        return {"addresses": addresses, "inside": self._inside_by_address}
+        return {"addresses": addresses, "network_of": self._namespace_at}
 
     def cut(self, direction):
         """From now on packets in a direction are lost, and nobody is told."""
@@ -53,9 +49,12 @@ class Network:
             drop = "tc qdisc replace dev cable root pfifo limit 0"
             self._run(machine, *drop.split())
 
-    def _inside_by_address(self, address):
+    def _namespace_at(self, address):
         host = address.rpartition(":")[0]
-        return next(self.inside(machine) for machine, ip in ADDRESSES.items() if ip == host)
+        return next(self._namespace(machine) for machine, ip in ADDRESSES.items() if ip == host)
+
+    def _namespace(self, machine):
+        return f"/proc/{self._holders[machine].pid}/ns/net"
 
     def _lay_cable(self):
         ends = [f"address {HARDWARE[m]}" for m in ("here", "there")]
@@ -74,7 +73,7 @@ class Network:
                 self._run(machine, *command.split())
 
     def _run(self, machine, *command):
-        subprocess.run([*self.inside(machine), *command], check=True)
+        subprocess.run(["nsenter", f"--net={self._namespace(machine)}", *command], check=True)
 
 
 def reason_to_skip():
@@ -93,7 +92,7 @@ def _try(*command):
 
 
 @contextlib.contextmanager
-def _namespace():
+def _holder():
     """A process in a network namespace of its own, which ends with this one."""
     holder = subprocess.Popen(
         ["unshare", "--net", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
