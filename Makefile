@@ -17,8 +17,9 @@ CANARY_VENV ?= .venv-canary-$(TF)
 
 RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --editable
-# Neighbours run in one process as long as both have work: what a module shares is made once.
-TWO_PROCESSES := --numprocesses 2 --dist worksteal
+# One more than two cores: tests of clusters and of timeouts mostly wait. Neighbours run in one
+# process as long as all have work: what a module shares is made once.
+PROCESSES := --numprocesses 3 --dist worksteal
 CHECK_VERSION := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 
 .DEFAULT_GOAL := help
@@ -40,10 +41,10 @@ mnist: $(VENV)/.installed
 	$(RUN) run_mnist.py $(ARGS)
 
 test: lint
-	$(RUN) -m pytest $(TWO_PROCESSES) $(ARGS)
+	$(RUN) -m pytest $(PROCESSES) $(ARGS)
 
 test-full: lint
-	$(RUN) -m pytest $(TWO_PROCESSES) -m '' $(ARGS)
+	$(RUN) -m pytest $(PROCESSES) -m '' $(ARGS)
 
 contract-peer: $(PEER_PYTHON)
 	$(PEER_PYTHON) -m pytest --numprocesses 2 $(ARGS) tests/contract

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from tests import pairwise
+from tests import pairwise, schedule
 
 # Rooms, and files of the tables, whose tests run a small graph for a few steps, where optimizing
 # the graph is a third of the work. All others optimize as users do, among them most tables of
@@ -18,11 +18,20 @@ NOT_OPTIMIZED = {
 }
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Of a test marked `pairwise` or `each_value`, the default run has a selection of its cases."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Marks what the default run leaves out, and orders the rest.
+
+    Of a test marked `pairwise` or `each_value`, the default run has a selection of its cases.
+    """
     for item in pairwise.rest(items):
         item.add_marker(pytest.mark.full)
+    yield
+    if hasattr(config, "workerinput"):  # Of a process that pytest-xdist started.
+        is_slow = [item.get_closest_marker("slow") is not None for item in items]
+        num_processes = config.workerinput["workercount"]
+        places = schedule.order([item.path for item in items], is_slow, num_processes)
+        items[:] = [items[place] for place in places]
 
 
 @pytest.hookimpl(trylast=True)

@@ -87,6 +87,7 @@ def read_events(folder):
                 yield event.step, value
 
 
+@pytest.mark.slow
 def test_a_second_run_goes_on_from_the_checkpoint(runs):
     assert runs.first["steps"] == "20"
     assert runs.second["steps"] == "40"

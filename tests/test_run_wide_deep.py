@@ -49,6 +49,7 @@ def run(tmp_path_factory):
     return Run(tmp_path_factory.mktemp("run_wide_deep"))
 
 
+@pytest.mark.slow
 def test_it_ranks_flights_about_as_well_as_scikit_learn(run):
     assert run.score("AUC") > LOWEST_AUC
     assert run.score("accuracy") > LOWEST_ACCURACY

@@ -38,6 +38,7 @@ def test_only_a_whole_run_is_published(arguments, is_whole):
     assert parse_arguments(arguments).is_whole == is_whole
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_run_that_is_stopped_keeps_its_rows_and_ends_its_processes(tmp_path):
     results = tmp_path / "results.json"

@@ -89,6 +89,7 @@ def served(tmp_path_factory, request):
 
 
 @pytest.mark.parametrize("way", ["functions", "session"])
+@pytest.mark.slow
 @NAMES
 def test_every_signature_answers_as_predict(name, way, served):
     _, predictions, answers = served[name]

@@ -33,6 +33,7 @@ def make_classifier(model_dir, loop_steps, **options):
     )
 
 
+@pytest.mark.slow
 def test_200_steps_from_tfrecords_tell_the_books_apart(tmp_path):
     path = str(tmp_path / "train.tfrecord")
     verses.write_examples(verses.read_examples("train"), path)
