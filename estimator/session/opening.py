@@ -23,7 +23,7 @@ from estimator.console import log
 from estimator.model.replicas import BUILD_LOCK
 
 
-class FirstCalls(Protocol):
+class StartCallbacks(Protocol):
     """What runs in another thread while the variables of a new session are given values."""
 
     def begin(self, session: tf.compat.v1.Session) -> None:
@@ -51,7 +51,7 @@ class Setup:
       has_warm_start: whether some initial values come from an old model.
       must_be_ready: whether all variables must have values; an export omits variables without
         values.
-      first_calls: what runs beside the initialization of the variables; None for nothing.
+      callbacks: what runs beside the initialization of the variables; None for nothing.
     """
 
     graph: tf.Graph
@@ -65,7 +65,7 @@ class Setup:
     has_warm_start: bool = False
     must_be_ready: bool = True
     broadcast: tf.Operation | None = None
-    first_calls: FirstCalls | None = None
+    callbacks: StartCallbacks | None = None
 
     def run_local_init(self, session: tf.compat.v1.Session) -> None:
         """Runs the local initialization that every session needs once its variables have values.
@@ -154,7 +154,7 @@ def build_setup(
     more_local_init: Sequence[tf.Operation] = (),
     is_evaluation: bool = False,
     may_lack: Sequence[tf.Variable] = (),
-    first_calls: FirstCalls | None = None,
+    callbacks: StartCallbacks | None = None,
 ) -> Setup:
     """Adds the initializers to a graph; those that the model's scaffold names take precedence.
 
@@ -164,12 +164,12 @@ def build_setup(
       more_local_init: ops to run with the local initializers.
       is_evaluation: whether metrics are reset to zero too, whatever the scaffold says.
       may_lack: variables that are initialized if a checkpoint does not hold them.
-      first_calls: what runs beside the initialization of the variables.
+      callbacks: what runs beside the initialization of the variables.
     """
     v1 = tf.compat.v1
     graph, scaffold, saver = start.graph, start.scaffold, start.saver
     with graph.as_default():
-        initializers = _build_initializers(scaffold, start, first_calls)
+        initializers = _build_initializers(scaffold, start, callbacks)
         local_init_ops = _build_local_init_ops(scaffold, is_evaluation, more_local_init)
         if isinstance(saver, v1.train.Saver):
             with BUILD_LOCK, _tf.savers_apart():
@@ -192,7 +192,7 @@ def build_setup(
             config=config,
             may_lack=may_lack,
             has_warm_start=start.warm_start is not None,
-            first_calls=first_calls,
+            callbacks=callbacks,
         )
 
 
@@ -212,7 +212,7 @@ def _build_local_init_ops(
 def _build_initializers(
     scaffold: tf.compat.v1.train.Scaffold,
     start: Start,
-    first_calls: FirstCalls | None,
+    callbacks: StartCallbacks | None,
 ) -> list[Callable[[tf.compat.v1.Session], Any]]:
     """Returns the functions that initialize the variables of the default graph, in order."""
     v1 = tf.compat.v1
@@ -236,7 +236,7 @@ def _build_initializers(
         if choose is not None:
             session.run([*choose(session), *resources])
         elif is_ours:
-            _announcing(session, first_calls, is_restoring=False).run(init_op)
+            _announcing(session, callbacks, is_restoring=False).run(init_op)
         else:
             session.run(init_op, feed_dict=scaffold.init_feed_dict)
 
@@ -275,8 +275,8 @@ def opened(
         setup.graph.as_default(),
         _tf.open_session(master, setup.graph, setup.config, wait) as session,
     ):
-        if setup.first_calls is not None:
-            setup.first_calls.begin(session)
+        if setup.callbacks is not None:
+            setup.callbacks.begin(session)
         start = functools.partial(_start_variables, setup, session, checkpoint_paths, group)
         path = group.begin(session, start, timeout_secs)
         if setup.broadcast is not None:
@@ -345,17 +345,19 @@ def _restore(setup: Setup, session: tf.compat.v1.Session, path: str) -> None:
             saver = tf.compat.v1.train.Saver(variables) if lacking else saver
         elif isinstance(saver, tf.compat.v1.train.Saver) and saver.saver_def is not None:
             files.check_names(path, restored_names(setup.graph, saver))
-        saver.restore(_announcing(session, setup.first_calls, is_restoring=True), path)
+        is_stock = type(saver).restore.__module__.startswith(("tensorflow.", "estimator."))
+        callbacks = setup.callbacks if is_stock else None
+        saver.restore(_announcing(session, callbacks, is_restoring=True), path)
         session.run([variable.initializer for variable in lacking])
 
 
 def _announcing(
-    session: tf.compat.v1.Session, first_calls: FirstCalls | None, is_restoring: bool
+    session: tf.compat.v1.Session, callbacks: StartCallbacks | None, is_restoring: bool
 ) -> tf.compat.v1.Session | _tf.AnnouncingSession:
     """Returns the session, or one that calls `prepare_loop` as soon as its call is prepared."""
-    if first_calls is None:
+    if callbacks is None:
         return session
-    prepare = functools.partial(first_calls.prepare_loop, session, is_restoring)
+    prepare = functools.partial(callbacks.prepare_loop, session, is_restoring)
     return _tf.AnnouncingSession(session, prepare)
 
 

@@ -134,7 +134,7 @@ def _build_setup(
         program.state.initializers,
         # A resumed run may be the first to accumulate gradients.
         may_lack=program.accumulation.variables if program.accumulation is not None else (),
-        first_calls=first_calls,
+        callbacks=first_calls,
     )
     return dataclasses.replace(setup, broadcast=worker_group.build_broadcast())
 

@@ -182,3 +182,22 @@ def test_variables_that_cannot_be_initialized_are_told_before_the_input(tmp_path
         pytest.raises(tf.errors.InvalidArgumentError, match="no number"),
     ):
         model.train(lambda: tf.data.Dataset.list_files("/nothing-is-here/*"), max_steps=5)
+
+
+def test_a_saver_with_a_restore_of_its_own_is_given_the_session_itself(tmp_path):
+    restored = []
+
+    class TwoCalls(v1.train.Saver):
+        def restore(self, sess, save_path):
+            feeds = {self.saver_def.filename_tensor_name: save_path}
+            restored.append(sess.run([self.saver_def.restore_op_name, "w:0"], feeds))
+
+    def model_fn(features, labels, mode):
+        spec = Model()(features, labels, mode)
+        return spec.replace(scaffold=v1.train.Scaffold(saver=TwoCalls()))
+
+    for max_steps in (2, 4):
+        with est.Estimator(model_fn, str(tmp_path)) as model:
+            model.train(numbers(), max_steps=max_steps)
+    assert len(restored) == 1
+    assert tf.train.load_variable(str(tmp_path), "w") == weight_after([[i] for i in range(4)])
