@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -129,23 +130,22 @@ def build_minimum(workers: Workers, values: tf.Tensor) -> tf.Tensor:
 def _build_reduction(workers: Workers, values: tf.Tensor, merge_op: str) -> tf.Tensor:
     with tf.device("/cpu:0"):
         return tf.raw_ops.CollectiveReduceV2(
-            input=values,
-            group_size=workers.count,
-            group_key=_GROUP_KEY,
-            instance_key=_next_key(),
-            ordering_token=[],
-            merge_op=merge_op,
-            final_op="Id",
-            # The values are on the host; NCCL works on GPUs only.
-            communication_hint="ring",
+            input=values, ordering_token=[], merge_op=merge_op, final_op="Id", **_keys(workers)
         )
 
 
-def _next_key() -> int:
+def _keys(workers: Workers) -> dict[str, Any]:
+    """Returns what says which collective an op is part of: the next one of its graph."""
     graph = _tf.outer_graphs(tf.compat.v1.get_default_graph())[-1]
     if graph not in _instance_keys:
         _instance_keys[graph] = itertools.count(1 + next(_graphs) * _KEYS_PER_GRAPH)
-    return next(_instance_keys[graph])
+    return {
+        "group_size": workers.count,
+        "group_key": _GROUP_KEY,
+        "instance_key": next(_instance_keys[graph]),
+        # The values are on the host; NCCL works on GPUs only.
+        "communication_hint": "ring",
+    }
 
 
 def build_gather(workers: Workers, values: tf.Tensor) -> tf.Tensor:
@@ -160,14 +160,7 @@ def build_gather(workers: Workers, values: tf.Tensor) -> tf.Tensor:
     """
 
     def gather(tensor: tf.Tensor) -> tf.Tensor:
-        return tf.raw_ops.CollectiveGatherV2(
-            input=tensor,
-            group_size=workers.count,
-            group_key=_GROUP_KEY,
-            instance_key=_next_key(),
-            ordering_token=[],
-            communication_hint="ring",
-        )
+        return tf.raw_ops.CollectiveGatherV2(input=tensor, ordering_token=[], **_keys(workers))
 
     with tf.device("/cpu:0"):
         size = tf.size(values)
@@ -193,12 +186,7 @@ def _build_broadcast_of(workers: Workers, variable: tf.Variable) -> list[tf.Oper
             f"The variable {variable.name} is of type {dtype.name}, which workers cannot share. "
             "Keep it out of the model, or make it a tensor of numbers."
         )
-    keys = {
-        "group_size": workers.count,
-        "group_key": _GROUP_KEY,
-        "instance_key": _next_key(),
-        "communication_hint": "ring",
-    }
+    keys = _keys(workers)
     copies = _tf.copies(variable)
     with tf.device("/cpu:0"):
         if workers.is_chief:

@@ -174,13 +174,7 @@ class TaskHealth:
 
     def is_gone(self, name: str) -> bool:
         """Returns whether the task is unknown, does not listen, or has stopped answering."""
-        if name not in self._channels or self._heartbeat.is_silent(name):
-            return True
-        try:
-            self._channels[name].unary_unary(_GET_STATUS)(b"", timeout=_ANSWER_SECS)
-        except _rpc_error() as error:
-            return _is_unavailable(error)
-        return False
+        return name not in self._channels or self._is_away(name, counts_restart=False)
 
     def is_any_away(self) -> bool:
         """Returns whether any task is gone, or was restarted since it was waited for."""
@@ -236,36 +230,32 @@ class TaskHealth:
         self, end: float, channel: grpc.Channel, check: Callable[[], None]
     ) -> bytes | None:
         """Returns the task's status as soon as it answers; None if it does not before `end`."""
+        get_status = channel.unary_unary(_GET_STATUS)
         while True:
             check()
             left = end - time.monotonic()
             # Always leave some time for the answer, however little time is left.
-            status = self._ask(channel, max(0.05, min(left, _POLL_SECS)), wait_for_ready=True)
-            if status is not None or left <= 0:
-                return status
+            seconds = max(0.05, min(left, _POLL_SECS))
+            with contextlib.suppress(_rpc_error()):
+                return get_status(b"", timeout=seconds, wait_for_ready=True)
+            if left <= 0:
+                return None
 
-    def _is_away(self, name: str) -> bool:
+    def _is_away(self, name: str, counts_restart: bool = True) -> bool:
         """Returns whether the task is gone, was restarted, or has stopped answering.
 
-        A restarted task has lost its state, so it counts as gone.
+        A restarted task has lost its state, so it counts as gone. Its status describes its devices,
+        whose ids change then.
         """
         if self._heartbeat.is_silent(name):
             return True
+        get_status = self._channels[name].unary_unary(_GET_STATUS)
         try:
-            get_status = self._channels[name].unary_unary(_GET_STATUS)
-            return bool(get_status(b"", timeout=_ANSWER_SECS) != self._first_status.get(name))
+            status = get_status(b"", timeout=_ANSWER_SECS)
         except _rpc_error() as error:
-            return _is_unavailable(error)
-
-    def _ask(
-        self, channel: grpc.Channel, timeout_secs: float, wait_for_ready: bool
-    ) -> bytes | None:
-        """Returns the task's description of its devices, whose ids change when it is restarted."""
-        get_status = channel.unary_unary(_GET_STATUS)
-        try:
-            return get_status(b"", timeout=timeout_secs, wait_for_ready=wait_for_ready)
-        except _rpc_error():
-            return None
+            # Nothing listens; a slow task exceeds its deadline instead.
+            return bool(error.code().name == "UNAVAILABLE")  # type: ignore[attr-defined]
+        return counts_restart and bool(status != self._first_status.get(name))
 
     def _make_error(self) -> tf.errors.UnavailableError:
         # If one task does not answer, others may have ended because of it.
@@ -307,11 +297,6 @@ def _rpc_error() -> type[Exception]:
     import grpc
 
     return grpc.RpcError
-
-
-def _is_unavailable(error: Exception) -> bool:
-    """Whether a call failed because nothing listens; a slow task exceeds its deadline instead."""
-    return bool(error.code().name == "UNAVAILABLE")  # type: ignore[attr-defined]
 
 
 def _resolution(address: str) -> str:
