@@ -254,6 +254,13 @@ def remove_checkpoint(path: str) -> None:
             tf.io.gfile.remove(name)
 
 
+def write_file(path: str, content: bytes) -> None:
+    """Writes a file that appears whole or not at all."""
+    with tf.io.gfile.GFile(path + ".tmp", "wb") as file:
+        file.write(content)
+    tf.io.gfile.rename(path + ".tmp", path, overwrite=True)
+
+
 def restore_error(error: Exception) -> str:
     """Returns the cause in a restore's long message: its last line that names no node."""
     lines = [line.strip() for line in getattr(error, "message", str(error)).splitlines()]

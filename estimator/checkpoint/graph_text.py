@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from estimator.checkpoint.files import write_file
 from estimator.console import log
 
 _NAME = "graph.pbtxt"
@@ -45,9 +46,7 @@ def writing_graph(graph: tf.Graph, model_dir: str) -> Iterator[None]:
 def _write(graph_def: tf.compat.v1.GraphDef, model_dir: str) -> None:
     path = os.path.join(model_dir, _NAME)
     try:
-        with tf.io.gfile.GFile(path + ".tmp", "w") as file:
-            file.write(graph_as_text(graph_def))
-        tf.io.gfile.rename(path + ".tmp", path, overwrite=True)
+        write_file(path, graph_as_text(graph_def).encode())
     except (tf.errors.OpError, OSError) as error:
         log.warning("%s could not be written: %s", path, error)
 

@@ -29,13 +29,6 @@ class MetaGraph:
         return self._content
 
 
-def write_file(path: str, content: bytes) -> None:
-    """Writes a file that appears whole or not at all."""
-    with tf.io.gfile.GFile(path + ".tmp", "wb") as file:
-        file.write(content)
-    tf.io.gfile.rename(path + ".tmp", path, overwrite=True)
-
-
 def _state_of(graph: tf.Graph) -> tuple[int, dict[Any, list]]:
     """Returns what changes with the graph: its number of ops, and its collections."""
     keys = graph.get_all_collection_keys()

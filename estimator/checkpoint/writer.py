@@ -14,7 +14,7 @@ from estimator import _tf
 from estimator.checkpoint import files
 from estimator.checkpoint.background import BackgroundCall, CheckpointCopy, PendingSave
 from estimator.checkpoint.input_position import InputPosition
-from estimator.checkpoint.meta_graph import MetaGraph, write_file
+from estimator.checkpoint.meta_graph import MetaGraph
 from estimator.checkpoint.saver_ops import has_stock_methods
 from estimator.console import log, no_internal_deprecations, note
 from estimator.rewrite.collections import only_top_of_graph
@@ -169,7 +169,7 @@ class CheckpointWriter:
         with no_internal_deprecations(), source.graph.as_default(), whole_graph(source.graph):
             self._saver.save(source, path, global_step=step, write_meta_graph=is_meta_left)
         if meta is not None:
-            write_file(f"{path}-{step}.meta", meta)
+            files.write_file(f"{path}-{step}.meta", meta)
 
     def _tell_saved(self, session: tf.compat.v1.Session, step: int) -> bool:
         """Calls the listeners' `after_save`; returns whether any asks to stop training."""

@@ -68,9 +68,7 @@ def write_weight_names(variables: Sequence[Any], config: RunConfig) -> None:
         return  # Another model's, so training will fail: its names stay.
     path = os.path.join(str(config.model_dir), _FOLDER, _NAMES)
     tf.io.gfile.makedirs(os.path.dirname(path))
-    with tf.io.gfile.GFile(path + ".new", "w") as file:
-        file.write(json.dumps(names))
-    tf.io.gfile.rename(path + ".new", path, overwrite=True)
+    files.write_file(path, json.dumps(names).encode())
 
 
 def read_weights(model_dir: str) -> list[np.ndarray]:

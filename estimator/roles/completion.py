@@ -153,10 +153,8 @@ def write_end(model_dir: str, **facts: Any) -> None:
     an old one.
     """
     tf.io.gfile.makedirs(model_dir)
-    path = os.path.join(model_dir, _NAME)
-    with tf.io.gfile.GFile(path + ".tmp", "w") as file:
-        file.write(json.dumps({"at": time.time(), "id": uuid.uuid4().hex, **facts}))
-    tf.io.gfile.rename(path + ".tmp", path, overwrite=True)
+    end = {"at": time.time(), "id": uuid.uuid4().hex, **facts}
+    files.write_file(os.path.join(model_dir, _NAME), json.dumps(end).encode())
 
 
 def read_end(model_dir: str) -> dict[str, Any] | None:
