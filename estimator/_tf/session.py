@@ -50,16 +50,10 @@ def make_callable(
     return call
 
 
-class AnnouncingSession(_session.SessionInterface):
-    """A session that announces when a call is prepared, and then runs it.
+class _SessionAround(_session.SessionInterface):
+    """A session that makes its calls in another one."""
 
-    A local session prepares one call at a time, as it copies and optimizes the graph under a lock:
-    another thread that begins while a call runs does not hold it up. 2.16 to 2.21.
-    """
-
-    def __init__(self, session: tf.compat.v1.Session, announce: Callable[[], None]) -> None:
-        """Wraps a session; `announce` is called between the preparation of a call and the call."""
-        self._session, self._announce = session, announce
+    _session: tf.compat.v1.Session
 
     @property
     def graph(self) -> tf.Graph:
@@ -70,6 +64,18 @@ class AnnouncingSession(_session.SessionInterface):
     def sess_str(self) -> str:
         """The session's target."""
         return self._session.sess_str
+
+
+class AnnouncingSession(_SessionAround):
+    """A session that announces when a call is prepared, and then runs it.
+
+    A local session prepares one call at a time, as it copies and optimizes the graph under a lock:
+    another thread that begins while a call runs does not hold it up. 2.16 to 2.21.
+    """
+
+    def __init__(self, session: tf.compat.v1.Session, announce: Callable[[], None]) -> None:
+        """Wraps a session; `announce` is called between the preparation of a call and the call."""
+        self._session, self._announce = session, announce
 
     def run(
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
@@ -84,7 +90,7 @@ class AnnouncingSession(_session.SessionInterface):
         return call(*(np.asarray(v, t.dtype.as_numpy_dtype) for t, v in feeds.items()))[0]
 
 
-class FeedingSession(_session.SessionInterface):
+class FeedingSession(_SessionAround):
     """A session in whose calls some tensors have given values.
 
     `Saver.save` accepts only a SessionInterface, and has no argument for feeds. 2.16 to 2.21.
@@ -104,16 +110,6 @@ class FeedingSession(_session.SessionInterface):
           options: the options of each call.
         """
         self._session, self._feeds, self._options = session, feeds, options
-
-    @property
-    def graph(self) -> tf.Graph:
-        """The session's graph."""
-        return self._session.graph
-
-    @property
-    def sess_str(self) -> str:
-        """The session's target."""
-        return self._session.sess_str
 
     def run(
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None

@@ -115,9 +115,7 @@ class WarmSession:
         if weights.state is not None:
             self._restored = None  # Weights in memory cannot be recognized later.
             return "the weights in memory"
-        assert self._restored is not None
-        path = self._restored[0]
-        return path or "the initial values (there is no checkpoint yet)"
+        return self.checkpoint_path or "the initial values (there is no checkpoint yet)"
 
     def _start(self, weights: Weights) -> tuple[str, bytes]:
         """Sets the variables; returns the identity of their checkpoint."""
@@ -197,8 +195,7 @@ class WarmSession:
         with extending(graph, None):
             made_before = needs_values()
             hooked = HookedSession(graph, hooks)
-            path = None if self._restored is None else self._restored[0]
-            start_new(self.session, made_before, path or None)
+            start_new(self.session, made_before, self.checkpoint_path)
         both = SessionOfBoth(self.session, source.session)
         hooked.start(self.session, tf.train.Coordinator(), both)
         return hooked

@@ -69,16 +69,14 @@ def _shuffle(key: RngKey, value: Any, name: str) -> tf.Tensor:
 
 
 def _multinomial(
-    key: RngKey, logits: Any, num_samples: Any, output_dtype: Any, name: str
-) -> tf.Tensor:
-    return _multinomial_of(key.pair, logits, num_samples, output_dtype, name)
-
-
-def _multinomial_of(
-    seed: Any, logits: Any, num_samples: Any, output_dtype: Any, name: str
+    key: RngKey, logits: Any, num_samples: Any, output_dtype: Any, name: str, *, seed: Any = None
 ) -> tf.Tensor:
     return tf.raw_ops.StatelessMultinomial(
-        logits=logits, num_samples=num_samples, seed=seed, output_dtype=output_dtype, name=name
+        logits=logits,
+        num_samples=num_samples,
+        seed=key.pair if seed is None else seed,
+        output_dtype=output_dtype,
+        name=name,
     )
 
 
@@ -102,11 +100,9 @@ def _shuffle_by_sort(key: RngKey, value: Any, name: str) -> tf.Tensor:
     return tf.gather(value, tf.argsort(keys), name=name)
 
 
-def _multinomial_of_short_seed(
-    key: RngKey, logits: Any, num_samples: Any, output_dtype: Any, name: str
-) -> tf.Tensor:
+def _multinomial_of_short_seed(key: RngKey, *args: Any, **kwargs: Any) -> tf.Tensor:
     seed = tf.stack([tf.cast(part % (2**31 - 1), tf.int32) for part in key.pair])
-    return _multinomial_of(seed, logits, num_samples, output_dtype, name)
+    return _multinomial(key, *args, seed=seed, **kwargs)
 
 
 # Maps a function of `gen_random_ops` to its stateless counterpart.

@@ -44,12 +44,8 @@ def ops_behind(
     """
     if among is None:
         return dict.fromkeys(walk(ops))
-    return dict.fromkeys(
-        walk(
-            [op for op in ops if op in among],
-            lambda op: [other for other in waits_of(op) if other in among],
-        )
-    )
+    inside = among.__contains__
+    return dict.fromkeys(walk(filter(inside, ops), lambda op: filter(inside, waits_of(op))))
 
 
 def ops_of_type(last: tf.Operation, kind: str) -> list[tf.Operation]:
