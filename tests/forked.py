@@ -199,10 +199,12 @@ class _Process:
 
 def _serve(connection):
     """Forks for each request until the connection closes; returns the request in the child."""
+    gc.disable()  # Imports make objects that stay.
     _import_all()
     # A child that looks for garbage would write to, and so copy, each object's header.
     gc.collect()
     gc.freeze()
+    gc.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ended, wakes = socket.socketpair()
     wakes.setblocking(False)
