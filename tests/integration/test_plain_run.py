@@ -12,14 +12,14 @@ import termios
 
 import pytest
 
-from tests.forked import LIMIT_SECS, ROOT, without_cpp_log
+from tests.forked import LIMIT_SECS, ROOT, Program, without_cpp_log
 
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plain_run.py")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": ROOT, "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
-def command(model_dir, max_steps, kill_at_step=0):
-    return [sys.executable, PROGRAM, str(model_dir), str(max_steps), str(kill_at_step)]
+def command(model_dir, max_steps):
+    return [sys.executable, PROGRAM, str(model_dir), str(max_steps), "0"]
 
 
 def after_import(text):
@@ -36,8 +36,8 @@ def read_metrics(model_dir):
 def killed_and_resumed(tmp_path_factory):
     """(model_dir, metrics after the kill, all that the second run wrote)."""
     model_dir = tmp_path_factory.mktemp("killed") / "model"
-    killed = run(command(model_dir, 1000, kill_at_step=170))
-    assert killed.returncode == -9, killed.stderr
+    with Program(PROGRAM, model_dir, 1000, 170) as killed:
+        assert killed.status() == -9, killed.err
     before = read_metrics(model_dir)
     with open(model_dir / "metrics.jsonl", "a") as file:
         file.write('{"kind": "train", "step": 2')
