@@ -49,10 +49,14 @@ class FirstCalls:
             self._thread.shutdown()
 
     def begin(self, session: tf.compat.v1.Session) -> None:
-        """Begins to start the input in a new session, unless it needs variables or tables."""
+        """Begins to start the input in a new session, unless it needs variables or tables.
+
+        The call is prepared here: in the thread, it would wait for the variables' to be prepared.
+        """
         initializer = self._program.input.initializer
         if self._is_local and initializer is not None and not _needs_values(initializer):
-            self._input = self._thread.submit(session.run, initializer)
+            start = _tf.make_callable(session, [initializer], [])
+            self._input = self._thread.submit(start)
 
     def prepare_loop(self, session: tf.compat.v1.Session, is_restoring: bool) -> None:
         """Begins to prepare the first loop; a new training's records summaries."""

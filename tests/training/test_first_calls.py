@@ -45,11 +45,11 @@ def test_the_first_loop_is_prepared_beside_the_variables(
         callables.clear()
         model.train(numbers(), max_steps=20)  # From a checkpoint.
         second = [is_beside for _, is_beside in callables]
-    # The call that initializes or restores the variables, and the loop; the second call of many
-    # does not record.
+    # The start of the input, the call that initializes or restores the variables, and the loop; the
+    # second call of many does not record.
     is_other_call = saves_summaries and loop == 1
-    assert first == [False, True, *[False] * is_other_call]
-    assert second == [False, True]
+    assert first == [False, False, True, *[False] * is_other_call]
+    assert second == [False, False, True]
     assert tf.train.load_variable(str(tmp_path), "global_step") == 20
 
 
@@ -84,7 +84,7 @@ def test_an_error_of_the_preparation_is_that_of_the_first_call(loop, callables, 
         pytest.raises(tf.errors.InvalidArgumentError, match="missing \\)"),
     ):
         model.train(numbers(), max_steps=5)
-    assert [is_beside for _, is_beside in callables] == [False, True, False]
+    assert [is_beside for _, is_beside in callables] == [False, False, True, False]
 
 
 def test_a_training_that_fails_meanwhile_waits_for_the_thread(monkeypatch, tmp_path):
@@ -140,18 +140,27 @@ def test_an_input_that_needs_no_values_starts_beside_them(
     input_fn, is_beside, is_resumed, monkeypatch, tmp_path
 ):
     threads = []
-    run = v1.Session.run
+    make_callable, run = v1.Session._make_callable_from_options, v1.Session.run
 
-    def note(session, fetches, *args, **kwargs):
+    def note_thread():
+        threads.append(threading.current_thread() is not threading.main_thread())
+
+    def note_run(session, fetches, *args, **kwargs):
         if getattr(fetches, "type", "") == "MakeIterator":
-            threads.append(threading.current_thread() is not threading.main_thread())
+            note_thread()
         return run(session, fetches, *args, **kwargs)
+
+    def note_call(session, options):
+        call = make_callable(session, options)
+        is_start = list(options.target) == ["MakeIterator"]
+        return (lambda: note_thread() or call()) if is_start else call
 
     config = est.RunConfig(resume_input=False)  # Each training begins with the first batch.
     if is_resumed:
         with est.Estimator(Model(), str(tmp_path), config) as model:
             model.train(input_fn, max_steps=1)
-    monkeypatch.setattr(v1.Session, "run", note)
+    monkeypatch.setattr(v1.Session, "run", note_run)
+    monkeypatch.setattr(v1.Session, "_make_callable_from_options", note_call)
     with est.Estimator(Model(), str(tmp_path), config) as model:
         model.train(input_fn, steps=1)
         assert model.get_variable_value("w") == weight_after([[5]] * (2 if is_resumed else 1))
