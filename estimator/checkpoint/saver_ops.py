@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,11 +13,16 @@ from estimator.rewrite.graph_walk import ops_of_type
 Key = tuple[bytes, bytes]
 
 
-def has_stock_methods(saver: Any) -> bool:
-    """Returns whether a saver saves and exports its graph as `tf.compat.v1.train.Saver` does."""
+def has_stock_methods(saver: Any, names: Sequence[str] = ("save", "export_meta_graph")) -> bool:
+    """Returns whether a saver saves and exports its graph as `tf.compat.v1.train.Saver` does.
+
+    Args:
+      saver: any object.
+      names: the methods that must be TensorFlow's or the library's.
+    """
     if not isinstance(saver, tf.compat.v1.train.Saver):
         return False
-    methods = [type(saver).save, type(saver).export_meta_graph]
+    methods = [getattr(type(saver), name) for name in names]
     return all(m.__module__.startswith(("tensorflow.", "estimator.")) for m in methods)
 
 

@@ -16,7 +16,7 @@ from estimator import _tf
 from estimator.checkpoint import files
 from estimator.checkpoint.errors import CheckpointError
 from estimator.checkpoint.old_model import OldModel
-from estimator.checkpoint.saver_ops import restored_names
+from estimator.checkpoint.saver_ops import has_stock_methods, restored_names
 from estimator.checkpoint.warm_start import WarmStart, build_warm_start
 from estimator.cluster.worker_group import WorkerGroup
 from estimator.console import log
@@ -210,9 +210,7 @@ def _build_local_init_ops(
 
 
 def _build_initializers(
-    scaffold: tf.compat.v1.train.Scaffold,
-    start: Start,
-    callbacks: StartCallbacks | None,
+    scaffold: tf.compat.v1.train.Scaffold, start: Start, callbacks: StartCallbacks | None
 ) -> list[Callable[[tf.compat.v1.Session], Any]]:
     """Returns the functions that initialize the variables of the default graph, in order."""
     v1 = tf.compat.v1
@@ -345,8 +343,7 @@ def _restore(setup: Setup, session: tf.compat.v1.Session, path: str) -> None:
             saver = tf.compat.v1.train.Saver(variables) if lacking else saver
         elif isinstance(saver, tf.compat.v1.train.Saver) and saver.saver_def is not None:
             files.check_names(path, restored_names(setup.graph, saver))
-        is_stock = type(saver).restore.__module__.startswith(("tensorflow.", "estimator."))
-        callbacks = setup.callbacks if is_stock else None
+        callbacks = setup.callbacks if has_stock_methods(saver, ["restore"]) else None
         saver.restore(_announcing(session, callbacks, is_restoring=True), path)
         session.run([variable.initializer for variable in lacking])
 

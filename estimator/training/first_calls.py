@@ -7,8 +7,6 @@ one: the input starts, and the first loop is prepared, beside the calls that giv
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
-from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -40,13 +38,9 @@ class FirstCalls:
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "first_calls")
         self._input: concurrent.futures.Future | None = None
 
-    @contextlib.contextmanager
-    def finishing(self) -> Iterator[None]:
-        """Waits, when the block ends, until the thread no longer uses the session."""
-        try:
-            yield
-        finally:
-            self._thread.shutdown()
+    def finish(self) -> None:
+        """Waits until the thread no longer uses the session."""
+        self._thread.shutdown()
 
     def begin(self, session: tf.compat.v1.Session) -> None:
         """Begins to start the input in a new session, unless it needs variables or tables.

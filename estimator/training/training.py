@@ -93,7 +93,7 @@ def run_train(
         program.runtime.start()
         stack.enter_context(program.runtime.restarting_after_failure())
         tasks = stack.enter_context(joined(program, request, worker_group, stop))
-        stack.enter_context(first_calls.finishing())
+        stack.callback(first_calls.finish)
         opening = _opened(setup, paths, request, worker_group, tasks.needed, stop)
         session, path = stack.enter_context(opening)
         stack.enter_context(guarded(tasks.needed, worker_group, session, stop, request))
