@@ -186,7 +186,8 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
 
     def variables(self) -> list[tf.Variable]:
         """Returns the wrapped optimizer's variables."""
-        return self._opt.variables() if self._is_v1 else self._opt.variables
+        variables = self._opt.variables  # A property of Keras's optimizers, but the legacy ones.
+        return variables() if callable(variables) else variables
 
     @property
     def _is_v1(self) -> bool:

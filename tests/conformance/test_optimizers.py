@@ -50,6 +50,23 @@ def check_matches(model, reference):
         np.testing.assert_allclose(value, weights[name], rtol=0, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.parametrize("optimizer", OPTIMIZERS | TF_KERAS_OPTIMIZERS)
+def test_the_variables_of_a_wrapper_are_those_that_are_saved(optimizer, tmp_path):
+    names = []
+
+    def model_fn(features, labels, mode):
+        wrapped = est.tpu.CrossShardOptimizer((OPTIMIZERS | TF_KERAS_OPTIMIZERS)[optimizer]())
+        loss = cases.build_softmax_loss(features, labels)
+        train_op = wrapped.minimize(loss, tf.compat.v1.train.get_global_step())
+        found = [v.value if isinstance(v, keras.Variable) else v for v in wrapped.variables()]
+        names.extend(v.name.partition(":")[0] for v in found)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    saved = set(train(model_fn, tmp_path).get_variable_names()) - {"kernel", "bias"}
+    slots = {name for name in saved if "kernel" in name or "bias" in name}
+    assert slots <= set(names) <= saved
+
+
 @pytest.mark.pairwise
 @pytest.mark.parametrize("loop", cases.LOOPS)
 @pytest.mark.parametrize("wrapper", WRAPPERS)
