@@ -94,8 +94,7 @@ class ColumnInput:
         return tf.reshape(values, tf.concat([tf.shape(values)[:2], [size]], 0)), lengths
 
     def _create_variables(self, column: Any) -> None:
-        if hasattr(column, "create_state"):
-            column.create_state(self._state)
+        column.create_state(self._state)
         shared = getattr(column, "shared_embedding_column_creator", None)
         if shared is not None:
             # Makes the variable of all columns that share it, in no scope of a model.
@@ -107,8 +106,7 @@ class ColumnInput:
         """Returns a column's dense values, or its ids and their weights, both sparse."""
         if not is_categorical(column):
             return self.dense(column)
-        if hasattr(column, "create_state"):
-            column.create_state(self._state)
+        column.create_state(self._state)
         pair = column.get_sparse_tensors(self._cache, self._state)
         return pair.id_tensor, pair.weight_tensor
 
@@ -119,8 +117,7 @@ class ColumnInput:
         if not is_categorical(column):
             values = self.dense(column)
             return values @ V1.get_variable(name, [values.shape[1], units], initializer=zeros)
-        if hasattr(column, "create_state"):
-            column.create_state(self._state)
+        column.create_state(self._state)
         weights = V1.get_variable(name, [column.num_buckets, units], initializer=zeros)
         if self._is_one_row(column, weights):
             return self._gather_rows(column, weights)

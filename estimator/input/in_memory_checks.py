@@ -22,8 +22,7 @@ def checked_batching(
     check_int("batch_size", batch_size)
     if num_epochs is not None:
         check_int("num_epochs", num_epochs)
-    if queue_capacity is not None:
-        check_int("queue_capacity", queue_capacity)
+    check_int("queue_capacity", queue_capacity)
     check_int("num_threads", num_threads)
     return {
         "batch_size": int(batch_size),

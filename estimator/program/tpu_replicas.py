@@ -84,8 +84,7 @@ def build_program(
         inputs = [_tf.per_replica(strategy, [tensors[i] for tensors in flat]) for i in places]
         outputs = strategy.run(build_one, args=tuple(inputs))
     _tf.free_tpu_handles(tf.compat.v1.get_default_graph())
-    if runtime.is_compiled:
-        warn_of_uncompilable_ops(tf.compat.v1.get_default_graph())
+    warn_of_uncompilable_ops(tf.compat.v1.get_default_graph())
     per_output = [strategy.experimental_local_results(output) for output in outputs]
     replicas = [
         made[0].as_seen_outside([values[i] for values in per_output]) for i in range(len(batches))
