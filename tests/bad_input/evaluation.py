@@ -21,6 +21,17 @@ UNTRAINED = {
     ),
 }
 
+
+def _evaluate_cut(stage, input_fn):
+    sliced = est.tpu.InputPipelineConfig.SLICED
+    config = est.tpu.RunConfig(
+        est.tpu.TPUConfig(eval_training_input_configuration=sliced),
+        strategy="mirrored",
+        num_replicas=2,
+    )
+    stage.tpu_model(config=config).evaluate(stage.watch("input_fn", input_fn), steps=1)
+
+
 EVALUATE = {
     "the hooks of evaluate are a string": (
         lambda s: s.evaluate(hooks="profile"),
@@ -108,6 +119,14 @@ EVALUATE = {
 }
 
 EVALUATE_INPUT = {
+    "a sparse tensor is cut for several replicas": (
+        lambda s: _evaluate_cut(
+            s, dataset(lambda data: data.map(lambda x, y: (tf.sparse.from_dense(x), y)))
+        ),
+        ValueError,
+        "`input_fn` yields SparseTensorSpec( ... InputPipelineConfig.SLICED splits dense tensors "
+        "along dimension 0. Use PER_HOST_V1",
+    ),
     "labels that model_fn does not take in evaluate": (
         lambda s: s.evaluate(lambda features, mode: None),
         ValueError,

@@ -46,6 +46,16 @@ def _one_batch(size=2):
 
 
 OPTIMIZER = {
+    "opt is the name of an optimizer": (
+        lambda s: est.tpu.CrossShardOptimizer("adam"),
+        TypeError,
+        "`opt` ('adam') must be a tf.compat.v1.train.Optimizer or a Keras optimizer",
+    ),
+    "gradients are reduced in groups": (
+        lambda s: _wrapped(group_assignment=[[0], [1]]),
+        ValueError,
+        "`group_assignment` ([[0], [1]]) is not supported: gradients are reduced over all replicas",
+    ),
     "accumulate_steps is zero": (
         lambda s: _wrapped(accumulate_steps=0),
         ValueError,

@@ -59,6 +59,11 @@ def _without_kernel(features, labels, mode):
     return est.EstimatorSpec(mode, loss=tf.reduce_sum(features), train_op=step.assign_add(1))
 
 
+def _flat_kernel(features, labels, mode):
+    loss = tf.reduce_sum(V1.get_variable("kernel", [2]))
+    return est.EstimatorSpec(mode, loss=loss, train_op=V1.train.get_global_step().assign_add(1))
+
+
 def _half_linear(features, labels, mode):
     kernel = V1.get_variable("kernel", [2, 1], tf.float16)
     train_op = V1.train.get_global_step().assign_add(1)
@@ -332,6 +337,11 @@ MODEL = {
         ValueError,
         "kernel: axis 0 of shape [2, 1] in the checkpoint is smaller than the old vocabulary (3 "
         "entries; see `old_vocab_size`)",
+    ),
+    "the old variable has another rank": (
+        lambda s: _moved(s, _flat_kernel),
+        ValueError,
+        "kernel: axis 0 of shape [2] in the model, [2, 1] in the checkpoint",
     ),
     "the columns beside the vocabulary differ": (
         lambda s: _moved(s, width=3, axis=1, new_vocab_size=1, old_vocab_size=1),

@@ -177,9 +177,11 @@ def test_as_many_checkpoints_are_kept_as_asked_for(make, keep):
     assert left == {f"ckpt-{step}" for step in range(8 - keep, 8)}
 
 
-def test_a_resume_that_keeps_fewer_removes_the_older_ones(make):
-    make(keep_checkpoint_max=11).train(numbers(), steps=20)
-    trained = make(keep_checkpoint_max=2)
+@pytest.mark.parametrize("has_meta_files", [True, False])
+def test_a_resume_that_keeps_fewer_removes_the_older_ones(make, has_meta_files):
+    saves = {"checkpoint_save_graph_def": has_meta_files}
+    make(keep_checkpoint_max=11, **saves).train(numbers(), steps=20)
+    trained = make(keep_checkpoint_max=2, **saves)
     assert checkpoint_steps(trained.model_dir) == list(range(0, 21, 2))
     trained.train(numbers(), steps=2)
     assert checkpoint_steps(trained.model_dir) == [20, 22]
@@ -457,6 +459,18 @@ def test_training_in_a_copy_leaves_the_checkpoints_of_the_original_alone(make, t
     assert checkpoint_steps(original.model_dir) == [2, 4]
     assert checkpoint_steps(copy) == [6, 8]
     assert original.evaluate(numbers(1))["global_step"] == 4
+
+
+def test_a_checkpoint_in_a_folder_inside_that_the_file_names_is_restored(make, tmp_path):
+    make().train(numbers(), steps=2)
+    (tmp_path / "best").mkdir()
+    for path in tmp_path.glob("model.ckpt-*"):
+        path.rename(tmp_path / "best" / path.name)
+    tf.compat.v1.train.update_checkpoint_state(str(tmp_path), "best/model.ckpt-2")
+    trained = make()
+    assert trained.latest_checkpoint() == str(tmp_path / "best" / "model.ckpt-2")
+    trained.train(numbers(start=2), steps=2)
+    assert trained.get_variable_value("w") == weight_after([0, 1, 2, 3])
 
 
 def test_a_checkpoint_elsewhere_that_the_file_names_is_restored_and_never_removed(make, tmp_path):

@@ -374,7 +374,9 @@ def test_a_tpu_config_sets_the_length_of_the_loop():
 def test_the_master_of_a_tpu_evaluates_too_unless_another_is_named():
     assert TPURunConfig().master == TPURunConfig().evaluation_master == ""
     assert TPURunConfig(master="a").evaluation_master == "a"
-    assert TPURunConfig(master="a", evaluation_master="b").evaluation_master == "b"
+    other = TPURunConfig(master="a", evaluation_master="b")
+    assert (other.master, other.evaluation_master) == ("a", "b")
+    assert [other.named_master(mode) for mode in ("train", "eval", "infer")] == ["a", "b", "a"]
     assert TPURunConfig(master="a").replace(model_dir="dir").master == "a"
     in_cluster = Cluster({"chief": ("a:1",), "worker": ("b:1",)}, "worker")
     assert TPURunConfig().replace(cluster=in_cluster).evaluation_master == "grpc://b:1"

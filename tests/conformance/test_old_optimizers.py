@@ -187,6 +187,37 @@ def test_sync_replicas_on_one_machine_trains_as_the_optimizer_inside(
 
 
 @pytest.mark.each_value
+@LOOPS
+@STRATEGIES
+def test_sync_replicas_moves_averages_after_each_update(tmp_path, strategy, loop):
+    def model_fn(features, labels, mode):
+        loss = cases.build_softmax_loss(features, labels)
+        average = tf.train.ExponentialMovingAverage(0.5)
+        sync = v1.train.SyncReplicasOptimizer(
+            v1.train.GradientDescentOptimizer(0.5),
+            replicas_to_aggregate=1,
+            variable_averages=average,
+            variables_to_average=v1.trainable_variables(),
+        )
+        train_op = sync.minimize(loss, v1.train.get_global_step())
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    model = train(tmp_path, model_fn, strategy, loop)
+    sgd = cases.NumpySgd(0.5)
+    averages = {"kernel": cases.KERNEL.astype(np.float64), "bias": cases.BIAS.astype(np.float64)}
+
+    def update(weights, gradients):
+        sgd(weights, gradients)
+        for name, weight in weights.items():
+            averages[name] = 0.5 * averages[name] + 0.5 * weight
+
+    check_trained(model, update)
+    for name, average in averages.items():
+        value = model.get_variable_value(f"{name}/ExponentialMovingAverage")
+        np.testing.assert_allclose(value, average, rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.each_value
 @STRATEGIES
 @pytest.mark.parametrize(("loop", "kind"), [(100, "own state"), (1, "clipped")])
 def test_sparse_gradients_of_all_replicas_are_one(tmp_path, strategy, loop, kind):

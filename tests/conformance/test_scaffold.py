@@ -192,10 +192,22 @@ def test_local_init_op_runs_with_its_feed_dict_for_every_verb(strategy, loop, wh
     assert list(trained.predict(numbers(3))) == [8.5] * 3
 
 
+# What a session may run: an op, what `assign` returns, and the name of either.
+FORMS = {
+    "op": tf.group,
+    "variable": lambda assigned: assigned,
+    "name": lambda assigned: tf.group(assigned).name,
+}
+
+
 @pytest.mark.each_value
 @LOOPS
 @EVERYWHERE
-def test_local_init_op_runs_in_training_too_and_after_a_resume(tmp_path, strategy, loop):
+@WHERE
+@pytest.mark.parametrize("form", FORMS)
+def test_local_init_op_runs_in_training_too_and_after_a_resume(
+    tmp_path, strategy, loop, where, form
+):
     values = []
 
     class Look(v1.train.SessionRunHook):
@@ -206,9 +218,9 @@ def test_local_init_op_runs_in_training_too_and_after_a_resume(tmp_path, strateg
             values.append(session.run(self.seen))
 
     def make_scaffold(w, start, seen, step):
-        return v1.train.Scaffold(local_init_op=tf.group(seen.assign(w + 3.0)))
+        return v1.train.Scaffold(local_init_op=FORMS[form](seen.assign(w + 3.0)))
 
-    trained = make(tmp_path, strategy, loop, make_scaffold, hooks=[Look()])
+    trained = make(tmp_path, strategy, loop, make_scaffold, where, hooks=[Look()])
     trained.train(numbers(start=4, batch_size=1), steps=1)
     trained.train(numbers(start=4, batch_size=1), steps=1)
     after_one = RATE * (4.5 if strategy.endswith("x2") else 4.0)

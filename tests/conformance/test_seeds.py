@@ -353,8 +353,12 @@ def test_a_shuffle_has_no_gradient_and_gamma_has_one(loop, tmp_path):
 @pytest.mark.parametrize("strategy", REPLICAS)
 def test_initial_values_are_those_of_a_graph_without_steps(strategy, loop, tmp_path):
     def make_initial_values():
+        with tf.init_scope():
+            around = tf.constant(3.0)
+        noise = tf.random.normal([8], seed=6)
         return {
             "tensor": tf.random.normal([8], stddev=0.3, seed=1) * 2.0,
+            "used_twice": noise * (noise + around),
             "shuffled": tf.random.shuffle(tf.range(8.0), seed=2),
             "gamma": tf.random.gamma([2], tf.ones([4]), seed=3),
             "initializer": V1.truncated_normal_initializer(seed=4),

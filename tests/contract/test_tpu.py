@@ -198,7 +198,11 @@ def test_cross_shard_optimizer_computes_gradients():
 def test_slots_are_those_of_the_optimizer_inside():
     inside = v1.train.MomentumOptimizer(0.1, 0.9)
     wrapped = CrossShardOptimizer(inside)
-    assert wrapped.get_slot_names() == inside.get_slot_names()
+    with tf.Graph().as_default():
+        w = v1.get_variable("w", [])
+        wrapped.minimize(w * w)
+        assert wrapped.get_slot_names() == inside.get_slot_names() == ["momentum"]
+        assert wrapped.get_slot(w, "momentum") is inside.get_slot(w, "momentum") is not None
 
 
 # --- TPUEstimator with use_tpu=False -------------------------------------------------------------

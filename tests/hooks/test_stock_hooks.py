@@ -259,6 +259,24 @@ def logging_hook(tensors, logged, every_n_iter=1, at_end=False):
     )
 
 
+@LOOPS
+@STRATEGIES
+def test_hooks_of_the_model_may_look_at_what_is_around_the_loop(tmp_path, loop, strategy):
+    logged = []
+
+    def make_hooks(x, spec):
+        with tf.init_scope():
+            seven = tf.constant(7.0)
+            summary = v1.summary.scalar("seven", seven, collections=[])
+        saver = est.SummarySaverHook(5, output_dir=str(tmp_path / "own"), summary_op=summary)
+        return [saver, logging_hook({"seven": seven}, logged, 5)]
+
+    make(tmp_path, loop, strategy, with_hooks(make_hooks)).train(numbers(), steps=20)
+    written = [(step, v.simple_value) for step, _, v in events(str(tmp_path / "own"))]
+    assert written == [(step, 7.0) for step in (1, 6, 11, 16)]
+    assert logged == [{"seven": 7.0}] * len(logged) != []
+
+
 @STRATEGIES
 @pytest.mark.parametrize("name", ["x", "x:0"])
 def test_a_logging_tensor_hook_of_the_caller_logs_a_tensor_by_its_name(tmp_path, strategy, name):

@@ -84,6 +84,25 @@ def test_the_evaluator_goes_on_with_a_chief_that_comes_back_and_does_not_wait_fo
 
 
 @pytest.mark.slow
+def test_a_ps_serves_a_chief_that_comes_back(tmp_path):
+    with Cluster(PROGRAM, "endless", tmp_path, chief=1, ps=1) as cluster:
+        ps = cluster["ps", 0]
+        cluster["chief", 0].wait_for("trains")
+        cluster["chief", 0].send(signal.SIGKILL)
+        end = time.monotonic() + LIMIT_SECS
+        while "waiting for it to come back" not in ps.err:
+            assert ps.process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        cluster["chief", 0].end()
+        chief = cluster.start("chief", 0)
+        chief.wait_for("trains")
+        chief.send(signal.SIGTERM)
+        assert chief.status() == ps.status() == 143
+        assert checkpoint_steps(tmp_path)[-1] > 0
+
+
+@pytest.mark.slow
 def test_a_model_that_fails_ends_every_task_beside_a_ps_too(tmp_path):
     roles = {"chief": 1, "worker": 1, "ps": 1, "evaluator": 1}
     arguments = (tmp_path, "parameter_server", "error")

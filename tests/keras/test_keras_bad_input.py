@@ -68,6 +68,14 @@ def frozen():
     return model
 
 
+def undecayed():
+    model = make_model()
+    optimizer = keras.optimizers.AdamW(0.1, name="mine")
+    optimizer.exclude_from_weight_decay(var_list=model.trainable_variables[1:])
+    model.compile(optimizer, "mse")
+    return model
+
+
 def stateful(wrap=lambda layer: layer):
     inputs = keras.Input(batch_shape=[4, 3, 2])
     outputs = wrap(keras.layers.LSTM(2, stateful=True, name="memory"))(inputs)
@@ -87,6 +95,7 @@ def stateful(wrap=lambda layer: layer):
         (own_compile, ValueError, "`compile` of its own"),
         (own_class, ValueError, "OwnFunctional cannot be copied"),
         (frozen, ValueError, "'mine'.*no weights to train"),
+        (undecayed, ValueError, r"'mine'.*excludes variables.*var_names=\[\.\.\.\]"),
         (stateful, ValueError, "'memory'.*stateful"),
         (lambda: stateful(keras.layers.Bidirectional), ValueError, "memory.*stateful"),
     ],

@@ -3,6 +3,7 @@
 What each must be is worked out by NumPy, over all examples at once.
 """
 
+import functools
 import itertools
 import logging
 
@@ -349,6 +350,25 @@ def merged_from_one(f, w):
     return build_sum(state), update
 
 
+def assigned(f, w):
+    """Adds by `assign`, and reads through an identity."""
+    state = made(LOCAL_METRIC, **SUM_ON_READ)
+    return build_sum(state), state.assign(tf.identity(state) + size(f))
+
+
+def added_twice(f, w):
+    """Adds the same number to two variables."""
+    number = size(f)
+    first, second = (made(LOCAL_METRIC, **SUM_ON_READ) for _ in range(2))
+    update = tf.group(first.assign_add(number), second.assign_sub(number))
+    return build_sum(first) - build_sum(second), update
+
+
+def reference(f, w):
+    state = made(use_resource=False)
+    return state, state.assign_add(size(f))
+
+
 def running_mean(f, w):
     mean, count = made(), made()
     new_count = count + size(f)
@@ -406,7 +426,7 @@ def python_state(f, w):
     return V1.py_func(count, [tf.zeros([0])], tf.float32), update
 
 
-def python_addend(f, w):
+def python_addend(f, w, wrap=lambda function: function):
     """Adds what a Python function finds to be new."""
     seen = set()
 
@@ -418,9 +438,12 @@ def python_addend(f, w):
     def in_a_loop(labels):
         return tf.numpy_function(count_new, [labels], tf.float32)
 
-    new = tf.map_fn(in_a_loop, f["label"][None], fn_output_signature=tf.float32)
+    @wrap
+    def count_all(labels):
+        return tf.map_fn(in_a_loop, labels[None], fn_output_signature=tf.float32)
+
     state = made(LOCAL_METRIC, **SUM_ON_READ)
-    return build_sum(state), state.assign_add(tf.reduce_sum(new))
+    return build_sum(state), state.assign_add(tf.reduce_sum(count_all(f["label"])))
 
 
 def distinct(f, w):
@@ -504,6 +527,9 @@ BY_HAND = {
     "from_one": (counted(lambda: made(LOCAL, 1.0, **SUM_ON_READ)), lambda num: num + 1),
     "merged_from_one": (merged_from_one, lambda num: num + 1),
     "merged_maximum": (merged_maximum, maximum),
+    "assigned": (assigned, count),
+    "added_twice": (added_twice, lambda num: 2 * num),
+    "reference": (reference, count),
     "running_mean": (running_mean, mean),
     "of_another": (of_another, mean_and_sum),
     "last_seen": (last_seen, lambda num: DATA["x"][num - 1]),
@@ -512,6 +538,7 @@ BY_HAND = {
     "capped": (capped, lambda num: min(num, 10)),
     "python_state": (python_state, count),
     "python_addend": (python_addend, num_labels),
+    "python_in_functions": (functools.partial(python_addend, wrap=tf.function), num_labels),
     "distinct": (distinct, num_labels),
     "keras_maximum": (updated(KerasMaximum), maximum),
     "tf_keras_maximum": (updated(TfKerasMaximum), maximum),
@@ -519,7 +546,10 @@ BY_HAND = {
 }
 
 
-ON_ALL_REPLICAS = {"merged", "local_sum_on_read", "variable_sum_on_read", "keras_as_pair"}
+ON_ALL_REPLICAS = {
+    *("merged", "local_sum_on_read", "variable_sum_on_read", "keras_as_pair"),
+    *("assigned", "added_twice"),
+}
 HAND_CASES = [
     pytest.param(name, *case, marks=[] if case == (2, 7) else pytest.mark.full)
     for name in BY_HAND

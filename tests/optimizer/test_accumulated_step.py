@@ -37,6 +37,24 @@ def numbers(*values):
     return lambda: tf.data.Dataset.from_tensor_slices(np.float32(values)).batch(1)
 
 
+def test_it_accumulates_in_a_session_of_the_program_too():
+    with tf.Graph().as_default(), V1.Session() as session:
+        w = V1.get_variable("w", [], initializer=V1.zeros_initializer())
+        x = V1.placeholder(tf.float32, [])
+        optimizer = est.tpu.CrossShardOptimizer(
+            V1.train.MomentumOptimizer(1.0, 0.5), accumulate_steps=2
+        )
+        step = V1.train.get_or_create_global_step()
+        train_op = optimizer.minimize(-w * x, step)
+        session.run(V1.global_variables_initializer())
+        seen = []
+        for value in (1, 3, 5, 7):
+            session.run(train_op, {x: value})
+            seen.append(session.run((w, step)))
+    # The means are 2 and 6, and the velocity after the second is 0.5 * 2 + 6.
+    assert seen == [(0, 0), (2, 1), (2, 1), (9, 2)]
+
+
 @LOOPS
 def test_intervals_loops_and_host_calls_count_updates(loop, tmp_path):
     calls, noted = [], []

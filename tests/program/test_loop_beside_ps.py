@@ -57,6 +57,19 @@ def train(model_dir, input_fn, model_fn=None, hooks=(), max_steps=None, num_ps=1
     return model
 
 
+def test_gradients_are_not_accumulated_in_what_all_workers_share(tmp_path):
+    def model_fn(features, labels, mode):
+        optimizer = est.CrossShardOptimizer(
+            V1.train.GradientDescentOptimizer(0.1), accumulate_steps=4
+        )
+        loss = tf.square(V1.get_variable("w", []))
+        train_op = optimizer.minimize(loss, V1.train.get_global_step())
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    with pytest.raises(ValueError, match=r"`accumulate_steps` \(4\) .*all workers would add to"):
+        train(tmp_path, numbers(), model_fn)
+
+
 def test_a_step_is_told_to_start_by_the_ps_that_has_finished_the_one_before(tmp_path):
     messages = Messages()
     train(tmp_path, numbers(), hooks=[messages], max_steps=5)

@@ -283,6 +283,29 @@ def test_all_copies_are_restored_from_what_one_was_saved_as(tmp_path):
 # What it computes.
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "own", "keras sgd"])
+def test_two_cores_may_apply_the_sum_of_their_gradients(optimizer):
+    """Of the halves' means, which is twice the mean of the whole batch."""
+
+    def model_fn(reduction, factor):
+        def model_fn(features, labels, mode):
+            loss = linear_loss(features, labels)
+            step = v1.train.get_global_step()
+            opt = est.tpu.CrossShardOptimizer(OPTIMIZERS[optimizer](), reduction)
+            train_op = opt.minimize(factor * loss, step)
+            if optimizer == "own":
+                train_op = tf.group(train_op, step.assign_add(1))
+            return est.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+        return model_fn
+
+    losses, values = trained(model_fn("sum", 1.0), num_cores=2, batch_size=4)
+    expected_losses, expected = trained(model_fn("mean", 2.0), num_cores=0, batch_size=8)
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
+    for name in ("w:0", "b:0"):
+        np.testing.assert_allclose(values[name], expected[name], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.each_value
 @pytest.mark.parametrize("is_cross_shard", [True, False])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -555,6 +578,24 @@ def test_a_logging_hook_of_the_model_sees_the_last_step_s_value():
         loss, _ = run.steps(5)
         logged = {tag: run.read(t) for tag, t in _tf.logging_hook_tensors(hooks[0]).items()}
     assert logged == {"loss": pytest.approx(loss), "twice": pytest.approx(2 * loss)}
+
+
+def test_a_summary_saver_hook_of_the_model_gets_the_last_step_s_summary():
+    hooks = []
+
+    def save(loss):
+        summary = v1.summary.scalar("twice", 2 * loss)
+        hooks.append(v1.train.SummarySaverHook(1, summary_op=summary, summary_writer=object()))
+        return hooks
+
+    model_fn = linear_model(training_hooks=save)
+    program = built(model_fn, described_tpu.make_strategy(1), batches_of(4))
+    with CPUS(program.graph) as (session, place):
+        run = Run(program, session, place)
+        loss, _ = run.steps(5)
+        (saved,) = _tf.summary_tensors(hooks[0])
+        (value,) = v1.Summary.FromString(run.read(saved)).value
+    assert (value.tag, value.simple_value) == ("twice", pytest.approx(2 * loss))
 
 
 # What it refuses.

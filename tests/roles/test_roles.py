@@ -1,5 +1,6 @@
 """The evaluator of a cluster, in this process; time is injected."""
 
+import glob
 import json
 import os
 
@@ -52,7 +53,8 @@ def evaluate(model_dir, time, max_steps=None, **spec):
         save_checkpoints_steps=5,
         session_creation_timeout_secs=900,
     )
-    eval_spec = est.EvalSpec(numbers(3), **{"start_delay_secs": 0, "throttle_secs": 0, **spec})
+    spec = {"input_fn": numbers(3), "start_delay_secs": 0, "throttle_secs": 0, **spec}
+    eval_spec = est.EvalSpec(**spec)
     with est.Estimator(Model(), config=config) as model:
         train_spec = est.TrainSpec(numbers(), max_steps)
         result = run_evaluator(model, train_spec, [eval_spec], time.clock, time.sleep)
@@ -78,6 +80,25 @@ def test_a_checkpoint_of_the_backlog_that_is_damaged_is_passed_over(model_dir):
     os.truncate(os.path.join(model_dir, "model.ckpt-15.index"), 0)
     _, evaluated = evaluate(model_dir, Time(), max_steps=40)
     assert evaluated == [5, 10, 20, 25, 30, 35, 40]
+
+
+def test_a_checkpoint_that_is_removed_before_its_turn_is_passed_over(model_dir, caplog):
+    def input_fn():
+        for path in glob.glob(os.path.join(model_dir, "model.ckpt-15.*")):
+            os.remove(path)
+        return numbers(3)()
+
+    _, evaluated = evaluate(model_dir, Time(), max_steps=40, input_fn=input_fn)
+    assert evaluated == [5, 10, 20, 25, 30, 35, 40]
+    assert "model.ckpt-15 was removed before it could be evaluated" in caplog.text
+
+
+def test_an_error_of_an_evaluation_is_not_taken_for_a_damaged_checkpoint(model_dir):
+    def input_fn():
+        raise ValueError("no data today")
+
+    with pytest.raises(ValueError, match="no data today"):
+        evaluate(model_dir, Time(), max_steps=40, input_fn=input_fn)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from estimator.cluster.collectives import Workers, num_local_replicas, workers_o
 from estimator.config.cluster import parse_tf_config
 from estimator.config.run_config import RunConfig
 from estimator.config.strategy_names import STRATEGY_NAMES
+from estimator.runtime.ps_placement import make_variable_placer
 from estimator.runtime.strategy import (
     make_runtime,
     make_strategy,
@@ -219,6 +220,39 @@ def test_workers_have_one_strategy_a_process_and_evaluate_alone(num_replicas):
     for mode in (ModeKeys.EVAL, ModeKeys.PREDICT):
         assert workers_of(make_strategy(config, mode)).count == 1
         assert make_strategy(config, mode).num_replicas_in_sync == num_replicas
+
+
+@pytest.mark.usefixtures("_no_gpu")
+@pytest.mark.parametrize(("num_replicas", "copies"), [(1, [1.0]), (2, [1.5, 1.5])])
+def test_an_object_for_workers_evaluates_on_this_ones_devices(num_replicas, copies):
+    cluster = clustered("worker", 1, chief=1, worker=2)
+    named = RunConfig(strategy="multi_worker_mirrored", num_replicas=num_replicas, cluster=cluster)
+    theirs = make_strategy(named, ModeKeys.TRAIN)
+    config = RunConfig(train_distribute=theirs, eval_distribute=theirs, cluster=cluster)
+    for mode in (ModeKeys.EVAL, ModeKeys.PREDICT):
+        strategy = make_strategy(config, mode)
+        assert workers_of(strategy).count == 1
+        assert run_one_step(strategy, make_runtime(config, mode).session_config()) == copies
+
+
+def test_variables_go_to_the_ps_task_with_the_fewest_bytes():
+    """One of unknown size counts a byte, and a scalar those of its type."""
+    place = make_variable_placer(clustered(worker=1, ps=3), "/job:worker/task:0", "by_size")
+    with tf.Graph().as_default(), tf.compat.v1.device(place):
+        unknown = tf.compat.v1.placeholder(tf.float32)
+        made = [
+            tf.Variable(value, shape=shape)
+            for value, shape in [
+                (tf.zeros([10]), None),  # 40 bytes: to the first.
+                (unknown, tf.TensorShape(None)),  # 1 byte: to the second.
+                (tf.zeros([2], tf.float64), None),  # 16 bytes: to the third.
+                (0.0, None),  # 4 bytes: to the second, then 5.
+                (tf.zeros([3]), None),  # To the second, then 17.
+                (0.0, None),  # To the third.
+            ]
+        ]
+    tasks = [tf.DeviceSpec.from_string(variable.device).task for variable in made]
+    assert tasks == [0, 1, 2, 1, 1, 2]
 
 
 @pytest.mark.usefixtures("_no_gpu")

@@ -262,15 +262,26 @@ def test_a_nan_tensor_hook_sees_the_models_loss(tmp_path, iterations_per_loop):
     assert trained.train_result.global_step == (3 if iterations_per_loop == 1 else 5)
 
 
+class Fetch(v1.train.SessionRunHook):
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def before_run(self, run_context):
+        return v1.train.SessionRunArgs({"t": self.tensor})
+
+
+@LOOPS
+def test_a_hook_that_wants_a_tensor_of_another_graph_is_told_where_to_make_it(
+    tmp_path, iterations_per_loop
+):
+    with tf.Graph().as_default():
+        elsewhere = tf.constant(1.0, name="elsewhere")
+    with pytest.raises(ValueError, match="Fetch asks for elsewhere:0, .* another graph.*`begin`"):
+        make(tmp_path, iterations_per_loop).train(numbers(), [Fetch(elsewhere)], steps=5)
+
+
 @pytest.mark.parametrize("strategy", [None, "mirrored"])
 def test_a_hook_that_wants_a_tensor_of_the_loop_is_told_the_ways_out(tmp_path, strategy):
-    class Fetch(v1.train.SessionRunHook):
-        def __init__(self, tensor):
-            self.tensor = tensor
-
-        def before_run(self, run_context):
-            return v1.train.SessionRunArgs({"t": self.tensor})
-
     config = {"strategy": strategy, "num_replicas": 2} if strategy else {}
     trained = make(tmp_path, 5, with_hooks(lambda x, loss: [Fetch(x)]), **config)
     with pytest.raises(ValueError, match=r"(?s)Fetch.*inside the loop") as error:
@@ -312,28 +323,31 @@ def test_a_stock_hook_writes_into_the_file_of_model_dir(tmp_path, iterations_per
     assert len(glob.glob(os.path.join(tmp_path, "events.*"))) == 1
 
 
+class Feed(v1.train.SessionRunHook):
+    def begin(self):
+        self.placeholder = v1.get_default_graph().get_tensor_by_name("rate:0")
+
+    def before_run(self, run_context):
+        return v1.train.SessionRunArgs(None, {self.placeholder: 3.0})
+
+
+def fed_model_fn(features, mode):
+    with tf.init_scope():
+        rate = v1.placeholder_with_default(1.0, [], "rate")
+    total = v1.get_variable("total", [], initializer=v1.zeros_initializer())
+    step = v1.train.get_global_step().assign_add(1)
+    return est.EstimatorSpec(mode, loss=rate, train_op=tf.group(step, total.assign_add(rate)))
+
+
 @LOOPS
 def test_a_hook_may_feed_a_placeholder(tmp_path, iterations_per_loop):
-    class Feed(v1.train.SessionRunHook):
-        def begin(self):
-            graph = v1.get_default_graph()
-            self.placeholder = graph.get_tensor_by_name("rate:0")
-
-        def before_run(self, run_context):
-            return v1.train.SessionRunArgs(None, {self.placeholder: 3.0})
-
-    def model_fn(features, mode):
-        with tf.init_scope():
-            rate = v1.placeholder_with_default(1.0, [], "rate")
-        total = v1.get_variable("total", [], initializer=v1.zeros_initializer())
-        step = v1.train.get_global_step().assign_add(1)
-        return est.EstimatorSpec(mode, loss=rate, train_op=tf.group(step, total.assign_add(rate)))
-
-    trained = make(tmp_path, iterations_per_loop, model_fn)
+    trained = make(tmp_path, iterations_per_loop, fed_model_fn)
     trained.train(numbers(), steps=5, hooks=[Feed()])
     assert trained.get_variable_value("total") == 15
     trained.train(numbers(), steps=5)
     assert trained.get_variable_value("total") == 20
+    with pytest.raises(RuntimeError, match="The hook Feed feeds rate:0, which is fed already"):
+        trained.train(numbers(), steps=5, hooks=[Feed(), Feed()])
 
 
 class Saves(v1.train.CheckpointSaverListener):

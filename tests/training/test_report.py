@@ -1,5 +1,6 @@
 """What a training tells people, on a clock that the test turns."""
 
+import dataclasses
 import os
 import sys
 
@@ -115,12 +116,21 @@ def test_the_start_says_how_a_step_is_made(fields, num_batches, words, tmp_path,
     assert said[0].startswith(f"Training in {tmp_path} from step 0 to 3: {words}")
 
 
-def test_without_a_last_step_there_is_no_time_left(tmp_path, said):
+@pytest.mark.parametrize(
+    ("last_step", "step", "line"),
+    [
+        (None, 300, "step 300: loss 0.5, 150 steps/s"),
+        (1000, 0, "step 0 of 1,000: loss 0.5, 0 steps/s"),
+    ],
+)
+def test_without_a_last_step_or_a_speed_there_is_no_time_left(
+    last_step, step, line, tmp_path, said
+):
     clock = Clock()
-    with make_report(tmp_path, clock, last_step=None) as told:
+    with make_report(tmp_path, clock, last_step=last_step) as told:
         clock.now = 2.0
-        told.tell(300, 0.5)
-    assert said[1] == "step 300: loss 0.5, 150 steps/s"
+        told.tell(step, 0.5)
+    assert said[1] == line
 
 
 def test_beyond_the_last_step_there_is_no_time_left(tmp_path, said):
@@ -243,4 +253,6 @@ def test_the_command_is_the_one_that_the_shell_finds(is_beside, tmp_path, monkey
     ids=str,
 )
 def test_the_batch_size_is_what_all_tensors_agree_on(element, size):
-    assert Input(None, None, (), (element, None)).batch_size == size
+    whole = Input(None, None, (), (element, None))
+    assert whole.batch_size == size
+    assert dataclasses.replace(whole, split_batch=lambda count: []).batch_size is None

@@ -9,7 +9,8 @@ import tensorflow as tf
 from estimator.cluster.task_health import TaskHealth
 from estimator.cluster.worker_group import WorkerGroup
 from estimator.training.joining import WatchedTasks
-from estimator.training.shutdown import Shutdown
+from estimator.training.shutdown import Shutdown, StallDetector
+from tests.toy import Clock
 
 LAST_STEP = 5
 
@@ -40,6 +41,17 @@ def leave(model_dir, is_chief, reason):
         stop=types.SimpleNamespace(received=None),
     )
     Shutdown(training, types.SimpleNamespace(step=LAST_STEP), tasks).end(reason)
+
+
+def test_a_step_that_nobody_advances_for_long_has_stalled():
+    clock, steps = Clock(), [5]
+    detector = StallDetector(lambda: steps[-1], clock)
+    found = []
+    for secs, step in ((0, 5), (29, 5), (0.5, 6), (29.5, 6), (0.5, 6), (0, 7)):
+        clock.now += secs
+        steps.append(step)
+        found.append(detector.is_stalled())
+    assert found == [False, False, False, False, True, False]
 
 
 def test_the_chief_has_saved_and_needs_no_answer(tmp_path):

@@ -57,28 +57,36 @@ def test_the_state_after_a_nan_is_never_saved(tmp_path, iterations_per_loop, sav
     assert trained.get_variable_value("w") == weight_after(batches[: expected[-1]])
 
 
+def nan_in_the_third_step(features, mode):
+    """A finite loss with a gradient that is not: only the next step's loss would show it."""
+    w = v1.get_variable("w", [], initializer=v1.ones_initializer())
+    step = v1.train.get_global_step()
+    factor = tf.where(tf.equal(step, 2), np.nan, 1.0)
+    loss = w.read_value() * 1.0
+    with tf.control_dependencies([loss]):
+        assigned = w.assign(w * factor)
+    with tf.control_dependencies([assigned]):
+        train_op = step.assign_add(1)
+    return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
 @LOOPS
+@pytest.mark.parametrize(("steps", "save_steps"), [(9, 3), (3, 3), (3, 5)])
 def test_weights_that_are_nan_before_the_loss_is_are_not_saved_either(
-    tmp_path, iterations_per_loop
+    tmp_path, iterations_per_loop, steps, save_steps
 ):
-    """A finite loss with a gradient that is not: the next step's loss shows it, a save must not."""
-
-    def model_fn(features, mode):
-        w = v1.get_variable("w", [], initializer=v1.ones_initializer())
-        step = v1.train.get_global_step()
-        factor = tf.where(tf.equal(step, 2), np.nan, 1.0)  # In the third step.
-        loss = w.read_value() * 1.0
-        with tf.control_dependencies([loss]):
-            assigned = w.assign(w * factor)
-        with tf.control_dependencies([assigned]):
-            train_op = step.assign_add(1)
-        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
-
-    trained = make(tmp_path, iterations_per_loop, model_fn, save_checkpoints_steps=3)
+    """In a save on the way, in one at the last step, and in one because it is the last step."""
+    config = {"model_fn": nan_in_the_third_step, "save_checkpoints_steps": save_steps}
+    trained = make(tmp_path, iterations_per_loop, **config)
     with pytest.raises(v1.train.NanLossDuringTrainingError, match=r"step 3 .*\['w'\]"):
-        trained.train(numbers(), steps=9)
-    with pytest.raises(v1.train.NanLossDuringTrainingError, match=r"step 3 .*\['w'\]"):
-        trained.train(numbers(), steps=3)  # The save at the end of training.
+        trained.train(numbers(), steps=steps)
+    assert checkpoint_steps(trained.model_dir) == [0]
+    hook, listener = NoteEnd(), NoteEnd()
+    stopping = make(tmp_path, iterations_per_loop, nan_policy="stop", **config)
+    stopping.train(numbers(), [hook], steps=steps, saving_listeners=[listener])
+    result = stopping.train_result
+    assert (result.reason, result.global_step, result.loss) == ("nan loss", 3, 1.0)
+    assert (hook.ends, listener.ends) == ([()], [(3,)])
     assert checkpoint_steps(trained.model_dir) == [0]
 
 
