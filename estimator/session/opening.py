@@ -151,7 +151,6 @@ def build_start(
 def build_setup(
     start: Start,
     config: tf.compat.v1.ConfigProto,
-    more_local_init: Sequence[tf.Operation] = (),
     is_evaluation: bool = False,
     may_lack: Sequence[tf.Variable] = (),
     callbacks: StartCallbacks | None = None,
@@ -161,7 +160,6 @@ def build_setup(
     Args:
       start: the result of `build_start`; its scaffold is given the saver.
       config: the session's config.
-      more_local_init: ops to run with the local initializers.
       is_evaluation: whether metrics are reset to zero too, whatever the scaffold says.
       may_lack: variables that are initialized if a checkpoint does not hold them.
       callbacks: what runs beside the initialization of the variables.
@@ -170,7 +168,7 @@ def build_setup(
     graph, scaffold, saver = start.graph, start.scaffold, start.saver
     with graph.as_default():
         initializers = _build_initializers(scaffold, start, callbacks)
-        local_init_ops = _build_local_init_ops(scaffold, is_evaluation, more_local_init)
+        local_init_ops = _build_local_init_ops(scaffold, is_evaluation)
         if isinstance(saver, v1.train.Saver):
             with BUILD_LOCK, _tf.savers_apart():
                 saver.build()  # Does nothing if the saver is already built.
@@ -197,16 +195,17 @@ def build_setup(
 
 
 def _build_local_init_ops(
-    scaffold: tf.compat.v1.train.Scaffold, is_evaluation: bool, more: Sequence[tf.Operation]
+    scaffold: tf.compat.v1.train.Scaffold, is_evaluation: bool
 ) -> list[list[tf.Operation]]:
-    """Returns the ops that every session runs, one list after the other."""
+    """Returns the ops that every session runs, one list after the other; none if it is empty."""
     v1 = tf.compat.v1
     # tf.summary keeps the initializers of its file writers in this collection.
-    usual = [*v1.get_collection("_SUMMARY_WRITER_V2"), *more]
+    usual = v1.get_collection("_SUMMARY_WRITER_V2")
     own = scaffold.local_init_op
     if own is None or is_evaluation:  # Metrics need these, whatever the scaffold has.
-        usual += [v1.local_variables_initializer(), v1.tables_initializer()]
-    return [usual] if own is None else [usual, [own]]
+        usual += [variable.initializer for variable in v1.local_variables()]
+        usual += v1.get_collection(v1.GraphKeys.TABLE_INITIALIZERS)
+    return [ops for ops in (usual, [] if own is None else [own]) if ops]
 
 
 def _build_initializers(

@@ -7,6 +7,7 @@ one: the input starts, and the first loop is prepared, beside the calls that giv
 from __future__ import annotations
 
 import concurrent.futures
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -37,6 +38,8 @@ class FirstCalls:
         self._is_local = not request.connection.target
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "first_calls")
         self._input: concurrent.futures.Future | None = None
+        initializer = program.input.initializer
+        self._inputs = [] if initializer is None else [initializer]
 
     def finish(self) -> None:
         """Waits until the thread no longer uses the session."""
@@ -47,10 +50,8 @@ class FirstCalls:
 
         The call is prepared here: in the thread, it would wait for the variables' to be prepared.
         """
-        initializer = self._program.input.initializer
-        if self._is_local and initializer is not None and not _needs_values(initializer):
-            start = _tf.make_callable(session, [initializer], [])
-            self._input = self._thread.submit(start)
+        if self._is_local and not _needs_values(self._inputs):
+            self._input = self._thread.submit(_tf.make_callable(session, self._start_ops(), []))
 
     def prepare_loop(self, session: tf.compat.v1.Session, is_restoring: bool) -> None:
         """Begins to prepare the first loop; a new training's records summaries."""
@@ -65,14 +66,18 @@ class FirstCalls:
         """Starts the input at its beginning, or waits until it has started."""
         if self._input is not None:
             self._input.result()
-        elif self._program.input.initializer is not None:
-            session.run(self._program.input.initializer)
+        else:
+            session.run(self._start_ops())
+
+    def _start_ops(self) -> list[tf.Operation]:
+        """Returns what starts the input and what a loop reports: one call, as each costs time."""
+        return [*self._program.state.initializers, *self._inputs]
 
 
-def _needs_values(initializer: tf.Operation) -> bool:
-    """Returns whether a dataset takes variables, tables or other resources."""
+def _needs_values(ops: Sequence[tf.Operation]) -> bool:
+    """Returns whether a dataset that `ops` start takes variables, tables or other resources."""
     return any(
         op.type != "IteratorV2" and (tensor.dtype == tf.resource or _tf.is_ref(tensor))
-        for op in ops_behind([initializer])
+        for op in ops_behind(ops)
         for tensor in op.outputs
     )

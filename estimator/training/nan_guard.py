@@ -28,8 +28,14 @@ class BadWeightsError(NanLossError):
 class WeightsCheck:
     """Checks that the weights are finite: a gradient can be NaN although the loss is finite."""
 
-    def __init__(self, graph: tf.Graph) -> None:
-        """Adds an op to the graph for each trainable floating-point variable."""
+    def __init__(self, graph: tf.Graph, current_step: tf.Tensor) -> None:
+        """Adds an op to the graph for each trainable floating-point variable.
+
+        Args:
+          graph: the graph of the program.
+          current_step: scalar, int64: the global step.
+        """
+        self._current_step = current_step
         with graph.as_default():
             weights = [v for v in tf.compat.v1.trainable_variables() if v.dtype.is_floating]
             self._are_finite = {
@@ -39,12 +45,13 @@ class WeightsCheck:
                 for weight in weights
             }
 
-    def check(self, session: tf.compat.v1.Session, step: int) -> None:
-        """Raises BadWeightsError unless all weights after `step` are finite."""
-        are_finite = session.run(self._are_finite)
+    def check(self, session: tf.compat.v1.Session) -> int:
+        """Returns the global step; raises BadWeightsError unless all weights are finite."""
+        step, are_finite = session.run((self._current_step, self._are_finite))
         bad = [name for name, is_finite in are_finite.items() if not is_finite]
         if bad:
             raise BadWeightsError(f"After step {step} some weights are not finite: {bad}")
+        return int(step)
 
 
 class WeightsListener(tf.compat.v1.train.CheckpointSaverListener):
@@ -56,7 +63,8 @@ class WeightsListener(tf.compat.v1.train.CheckpointSaverListener):
 
     def before_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
         """Raises BadWeightsError unless all weights are finite."""
-        self._weights.check(session, int(global_step_value))
+        del global_step_value
+        self._weights.check(session)
 
 
 def stop_on_nan(what: str, nan_policy: str) -> str:

@@ -22,6 +22,7 @@ class OpenTraining:
       request: what `train` was asked to do.
       worker_group: the workers that train together.
       stop: holds the signal that was received, if any.
+      first_step: the global step at the start; None if it is to be read from the session.
     """
 
     program: TrainProgram
@@ -29,6 +30,7 @@ class OpenTraining:
     request: TrainRequest
     worker_group: WorkerGroup
     stop: StopSignal
+    first_step: int | None = None
 
     @property
     def config(self) -> RunConfig:

@@ -70,7 +70,7 @@ class Saving:
             return None
         is_asked_to_stop = checkpoints.is_finished and checkpoints.finish(session)
         if is_due:
-            self.check_weights(step)
+            self.check_weights()
             if not self._worker_group.has_more:
                 checkpoints.forget_position()  # The input has ended; nothing is left to resume.
             is_asked_to_stop = checkpoints.save(session, step) or is_asked_to_stop
@@ -88,10 +88,10 @@ class Saving:
             self._worker_group.request("save")
         return "save" in self._worker_group.agreed
 
-    def check_weights(self, step: int) -> None:
+    def check_weights(self) -> None:
         """Raises BadWeightsError if any weight is not finite, unless `nan_policy` is "ignore"."""
         if self._weights is not None:
-            self._weights.check(self._session.session, step)
+            self._weights.check(self._session.session)
 
     def end(self, step: int, *, is_saved: bool, is_uncounted: bool, is_input_over: bool) -> None:
         """Saves the last step, and calls `end` of the listeners.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -21,6 +22,19 @@ from estimator.training.request import TrainRequest
 from estimator.training.saving import Savers
 
 
+@dataclasses.dataclass(frozen=True)
+class Started:
+    """How training started.
+
+    Attributes:
+      is_input_resumed: whether the input continues from its position at the checkpoint.
+      step: the global step; None if it was not read.
+    """
+
+    is_input_resumed: bool
+    step: int | None
+
+
 def start_or_resume(
     session: tf.compat.v1.Session,
     first_calls: FirstCalls,
@@ -30,7 +44,7 @@ def start_or_resume(
     savers: Savers,
     path: str | None,
     paths: Sequence[str],
-) -> bool:
+) -> Started:
     """Continues from the checkpoint at `path`, or saves the start of training from scratch.
 
     Args:
@@ -42,9 +56,6 @@ def start_or_resume(
       savers: save checkpoints and input positions.
       path: the path of the restored checkpoint; None if nothing was restored.
       paths: the paths of all checkpoints, the newest first.
-
-    Returns:
-      Whether the input continues from its position at the checkpoint.
     """
     model_dir = str(request.config.model_dir)
     checkpoints, position = savers.checkpoints, savers.position
@@ -60,9 +71,9 @@ def start_or_resume(
         session, program, position, model_dir, saved_step, worker_group
     )
     fresh = checkpoints if saved_step is None else None
-    _save_start(session, program, request.config, fresh, savers.weights, worker_group)
+    step = _save_start(session, program, request.config, fresh, savers.weights, worker_group)
     worker_group.announce(session)
-    return is_resumed
+    return Started(is_resumed, step)
 
 
 def _tell_saved_step(
@@ -134,10 +145,10 @@ def _save_start(
     checkpoints: CheckpointWriter | None,
     weights: WeightsCheck,
     worker_group: WorkerGroup,
-) -> None:
+) -> int | None:
     """Saves the initial state, if checkpoints are also saved before the end of training.
 
-    Weights that are not finite are not saved.
+    Weights that are not finite are not saved. Returns the global step, unless nothing is saved.
 
     Args:
       session: the open session.
@@ -148,14 +159,16 @@ def _save_start(
       worker_group: the workers that train together.
     """
     if checkpoints is None or not worker_group.saves or not _saves_on_the_way(config):
-        return
-    step = int(session.run(program.state.current_step))
-    if config.nan_policy != "ignore":
+        return None
+    if config.nan_policy == "ignore":
+        step = int(session.run(program.state.current_step))
+    else:
         try:
-            weights.check(session, step)
+            step = weights.check(session)
         except BadWeightsError:
-            return
+            return None
     checkpoints.save_start(session, step)
+    return step
 
 
 def graph_written(

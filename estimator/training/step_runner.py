@@ -49,7 +49,8 @@ class StepRunner:
         self.is_cut = False
         self.has_run = False
         self._uncounted_calls = self._uncounted_steps = 0
-        self.step = training.read_step()
+        first_step = training.first_step
+        self.step = training.read_step() if first_step is None else first_step
         self._num_taken = self._read_num_taken()
         self.stock_hooks = StockHookSchedule(training.request.own_hooks, self.step)
 

@@ -73,7 +73,7 @@ def run_train(
     model_dir = str(config.model_dir)
     start = _build_start(program, request, worker_group)
     position = _build_position(program, request, worker_group)
-    weights = WeightsCheck(program.graph)
+    weights = WeightsCheck(program.graph, program.state.current_step)
     _tell_loop_length(request)
     with contextlib.ExitStack() as stack:
         stack.callback(release_arrays, program.graph)
@@ -99,14 +99,17 @@ def run_train(
         stack.enter_context(guarded(tasks.needed, worker_group, session, stop, request))
         if checkpoints is not None:
             stack.enter_context(checkpoints.finishing())
-        is_resumed = start_or_resume(
+        started = start_or_resume(
             session, first_calls, program, request, worker_group, savers, path, paths
         )
         stack.enter_context(graph_written(program, config, savers.checkpoints, worker_group))
         hooked.start(session, stack.enter_context(_coordinated(session)))
-        training = OpenTraining(program, hooked, request, worker_group, stop)
+        # A hook or a listener may have set the global step since it was read.
+        may_be_other = hooked.acts_at_start or request.listeners
+        first_step = None if may_be_other else started.step
+        training = OpenTraining(program, hooked, request, worker_group, stop, first_step)
         run = TrainRun(training, tasks, savers, events, path)
-        note_result(run.run(is_resumed))
+        note_result(run.run(started.is_input_resumed))
 
 
 def _build_start(program: TrainProgram, request: TrainRequest, worker_group: WorkerGroup) -> Start:
@@ -131,7 +134,6 @@ def _build_setup(
     setup = build_setup(
         start,
         request.connection.session_config,
-        program.state.initializers,
         # A resumed run may be the first to accumulate gradients.
         may_lack=program.accumulation.variables if program.accumulation is not None else (),
         callbacks=first_calls,

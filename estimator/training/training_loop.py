@@ -160,7 +160,7 @@ class TrainRun:
         step = self._steps.step
         try:
             if reason != "nan loss":
-                self._saving.check_weights(step)
+                self._saving.check_weights()
         except BadWeightsError as error:
             reason = self._stop_on_nan(str(error))
         is_saved = reason != "nan loss"

@@ -29,6 +29,58 @@ def callables(monkeypatch):
     return made
 
 
+@pytest.mark.parametrize("loop", [1, 10])
+def test_a_start_prepares_no_call_that_another_could_do(loop, callables, monkeypatch, tmp_path):
+    run = v1.Session.run
+
+    def note(session, fetches, *args, **kwargs):
+        callables.append((fetches, False))
+        return run(session, fetches, *args, **kwargs)
+
+    class Stops(est.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            run_context.request_stop()
+            callables.append(("end", False))
+
+    monkeypatch.setattr(v1.Session, "run", note)
+    config = est.RunConfig(iterations_per_loop=loop)
+    with est.Estimator(Model(), str(tmp_path), config) as model:
+        model.train(numbers(), hooks=[Stops()])
+    made = [str(fetches) for fetches, _ in callables]
+    made = made[: made.index("end")]
+    # In any order: one for the input and what loops report, the variables, the model's metric, the
+    # loop, the step and whether the weights are finite, and the checkpoint.
+    parts = ["MakeIterator", "group_deps", "mean", "global_step_after", "int64", "save/control"]
+    assert [sum(part in fetches for fetches in made) for part in parts] == [1] * len(parts)
+    assert len(made) == len(parts)
+
+
+class SetsStep:
+    def begin(self):
+        self.assign = v1.train.get_or_create_global_step().assign(7).op
+
+
+class HookSetsStep(SetsStep, est.SessionRunHook):
+    def after_create_session(self, session, coord):
+        session.run(self.assign)
+
+
+class ListenerSetsStep(SetsStep, est.CheckpointSaverListener):
+    def after_save(self, session, global_step_value):
+        if global_step_value == 0:
+            session.run(self.assign)
+
+
+@pytest.mark.parametrize(
+    "argument", [{"hooks": [HookSetsStep()]}, {"saving_listeners": [ListenerSetsStep()]}]
+)
+def test_the_first_step_may_be_set_while_training_starts(argument, tmp_path):
+    with est.Estimator(Model(), str(tmp_path)) as model:
+        model.train(numbers(), **argument, max_steps=10)
+        assert model.train_result.global_step == 10
+        assert model.get_variable_value("w") == weight_after([[i] for i in range(3)])
+
+
 @pytest.mark.parametrize("saves_summaries", [False, True])
 @pytest.mark.parametrize(
     ("strategy", "loop"),
@@ -146,13 +198,13 @@ def test_an_input_that_needs_no_values_starts_beside_them(
         threads.append(threading.current_thread() is not threading.main_thread())
 
     def note_run(session, fetches, *args, **kwargs):
-        if getattr(fetches, "type", "") == "MakeIterator":
+        if "MakeIterator" in [getattr(fetch, "type", "") for fetch in tf.nest.flatten(fetches)]:
             note_thread()
         return run(session, fetches, *args, **kwargs)
 
     def note_call(session, options):
         call = make_callable(session, options)
-        is_start = list(options.target) == ["MakeIterator"]
+        is_start = "MakeIterator" in options.target
         return (lambda: note_thread() or call()) if is_start else call
 
     config = est.RunConfig(resume_input=False)  # Each training begins with the first batch.
