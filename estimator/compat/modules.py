@@ -100,11 +100,8 @@ def find(name: str, place: str = "") -> Any:
     if place:
         *modules, attribute = place.split(".")
         return getattr(importlib.import_module(".".join(["estimator", *modules])), attribute)
-    for space in SPACES:
-        module = importlib.import_module(space)
-        if name in getattr(module, "__all__", vars(module)):
-            return getattr(module, name)
-    raise AssertionError(f"{name} is in none of {SPACES}")
+    spaces = map(importlib.import_module, SPACES)
+    return next(getattr(m, name) for m in spaces if name in getattr(m, "__all__", vars(m)))
 
 
 def _is_old(name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -106,8 +107,11 @@ def get_optimizer_instance(opt: Any, learning_rate: float | None = None) -> Any:
 
 
 def fn_args(fn: Callable) -> tuple[str, ...]:
-    """Returns the names of a function's arguments, without those that a partial has bound."""
-    return tuple(parameters_of("fn", fn))
+    """Returns the names of a function's positional arguments that no partial has bound."""
+    if isinstance(fn, functools.partial):
+        return tuple(n for n in fn_args(fn.func)[len(fn.args) :] if n not in fn.keywords)
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return tuple(n for n, one in parameters_of("fn", fn).items() if one.kind in kinds)
 
 
 def _assert_members_are_not_overridden(base: type, subject: Any) -> None:

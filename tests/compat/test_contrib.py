@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
-from estimator.compat.contrib import contrib
+from estimator.compat.contrib import contrib, contrib_metrics, contrib_rnn
 from estimator.compat.contrib.packages import PACKAGES
 from tests.compat.in_session import run
 from tests.toy import Model
@@ -43,6 +43,10 @@ def test_each_name_of_each_package_has_a_value():
 def test_what_is_not_provided_says_what_replaces_it(path, message):
     with pytest.raises(AttributeError, match=message):
         functools.reduce(getattr, path.split("."), contrib)
+
+
+def test_a_file_with_names_made_on_demand_is_no_package():
+    assert [file for file in (contrib_metrics, contrib_rnn) if hasattr(file, "__path__")] == []
 
 
 # --- Conditional random fields: against all sequences of tags ------------------------------------
@@ -83,6 +87,16 @@ def test_a_crf_agrees_with_the_enumeration_of_all_tags(lengths):
         assert (tuple(viterbi), score) == (expected, pytest.approx(best[i], abs=1e-4))
 
 
+def test_a_crf_makes_its_transitions_unless_they_are_given():
+    inputs, tags = np.ones([1, 2, 3], np.float32), [[0, 2]]
+    likelihood, transitions = contrib.crf.crf_log_likelihood(inputs, tags, [2])
+    again, _ = contrib.crf.crf_log_likelihood(inputs, tags, [2], transitions)
+    assert [v.op.name for v in V1.trainable_variables()] == ["transitions"]
+    own, given, values = run(likelihood, again, transitions)
+    assert (own, values.shape) == (given, (3, 3))
+    assert own == pytest.approx(values[0, 2] - np.log(np.exp(values).sum()), abs=1e-5)
+
+
 # --- Optimizers, lookups, metrics ----------------------------------------------------------------
 
 
@@ -103,6 +117,14 @@ def of_rows(*rows):
     return lambda w: tf.reduce_sum(tf.gather(w, rows) ** 2)
 
 
+@pytest.fixture(params=[True, False], ids=["resource", "ref"])
+def both_kinds_of_variables(request):
+    was = V1.resource_variables_enabled()
+    (V1.enable_resource_variables if request.param else V1.disable_resource_variables)()
+    yield
+    (V1.enable_resource_variables if was else V1.disable_resource_variables)()
+
+
 def test_adamw_decays_beside_adam():
     w, m, v = np.array([1.0, 2.0, 3.0]), 0, 0
     for t in range(1, 4):
@@ -115,18 +137,28 @@ def test_adamw_decays_beside_adam():
     np.testing.assert_allclose(found, w, rtol=1e-5)
 
 
-@pytest.mark.parametrize("use_resource", [True, False])
-def test_weight_decay_of_a_sparse_gradient_is_that_of_its_rows(use_resource):
+@pytest.mark.usefixtures("both_kinds_of_variables")
+def test_weight_decay_of_a_sparse_gradient_is_that_of_its_rows():
     optimizer = contrib.opt.extend_with_decoupled_weight_decay(V1.train.GradientDescentOptimizer)
-    was = V1.resource_variables_enabled()
-    (V1.enable_resource_variables if use_resource else V1.disable_resource_variables)()
-    try:
-        found = trained(optimizer(0.5, 0.0), of_rows(0, 2, 2), num_steps=1)
-    finally:
-        (V1.enable_resource_variables if was else V1.disable_resource_variables)()
+    found = trained(optimizer(0.5, 0.0), of_rows(0, 2, 2), num_steps=1)
     assert found.tolist() == [0.5, 2, 1.5]
 
 
+def test_momentumw_decays_the_variables_that_are_listed():
+    w, other = (V1.get_variable(name, initializer=2.0) for name in ("w", "other"))
+    optimizer = contrib.opt.MomentumWOptimizer(0.25, 0.5, 0.5)
+    pairs = [(tf.constant(1.0), w), (tf.constant(1.0), other)]
+    step = optimizer.apply_gradients(pairs, decay_var_list=[w])
+    with V1.Session() as session:
+        session.run(V1.global_variables_initializer())
+        for _ in range(2):
+            session.run(step)
+        # The momentum is 1, then 1.5.
+        expected = [(2 * 0.75 - 0.5) * 0.75 - 0.75, 2 - 0.5 - 0.75]
+        assert session.run([w, other]) == expected
+
+
+@pytest.mark.usefixtures("both_kinds_of_variables")
 def test_lazy_adam_leaves_the_moments_of_other_rows():
     def dense(w):
         return tf.reduce_sum(w**2)
@@ -150,8 +182,10 @@ def test_a_moving_average_is_that_of_variables_with_a_gradient():
 def test_a_moving_averages_saver_swaps_names(tmp_path):
     w = V1.get_variable("w", initializer=4.0)
     optimizer = contrib.opt.MovingAverageOptimizer(V1.train.GradientDescentOptimizer(0.25), 0.5)
+    with pytest.raises(RuntimeError, match="Call `minimize` or `apply_gradients` before `swapping"):
+        optimizer.swapping_saver()
     step = optimizer.minimize(w * w)
-    saver = optimizer.swapping_saver()
+    saver = optimizer.swapping_saver({v.op.name: v for v in V1.global_variables()})
     with V1.Session() as session:
         session.run(V1.global_variables_initializer())
         session.run(step)
@@ -180,13 +214,16 @@ def test_metrics_take_predictions_first():
     metrics = contrib.metrics
     _, update = metrics.streaming_accuracy([1, 0, 1], [1, 1, 1], weights=[1, 1, 2])
     weighted = metrics.accuracy([1, 0], [1, 1], weights=[3.0, 1.0])
+    plain = metrics.accuracy([1, 0], [1, 1])
     _, mean = metrics.streaming_mean([1.0, 3.0])
     _, less = metrics.streaming_percentage_less([1.0, 2.0, 3.0, 4.0], 3.5)
     predictions = tf.constant([0.9, 0.1, 0.8])
     _, recalls = metrics.streaming_recall_at_thresholds(predictions, [1, 1, 0], [0.0, 0.5])
-    found = run(update, weighted, mean, less, recalls)
-    assert found[:4] == [0.75, 0.75, 2, 0.75]
-    np.testing.assert_allclose(found[4], [1, 0.5], rtol=1e-5)
+    values, updates = metrics.aggregate_metric_map({"a": (plain, update), "b": (weighted, mean)})
+    assert (values, updates) == ({"a": plain, "b": weighted}, {"a": update, "b": mean})
+    found = run(update, weighted, mean, less, plain, recalls)
+    assert found[:5] == [0.75, 0.75, 2, 0.75, 0.5]
+    np.testing.assert_allclose(found[5], [1, 0.5], rtol=1e-5)
 
 
 def test_the_f1_score_is_the_best_of_all_thresholds():
@@ -231,13 +268,39 @@ def test_forward_features_predicts_them_too(tmp_path):
     model = est.Estimator(model_fn, str(tmp_path))
     model.train(input_fn)
     for keys in ("id", ["id"], None):
-        rows = list(contrib.estimator.forward_features(model, keys).predict(input_fn))
+        forwarded = contrib.estimator.forward_features(model, keys)
+        rows = list(forwarded.predict(input_fn))
         assert [row["id"] for row in rows] == [7, 8]
         assert set(rows[0]) == {"y", "id"} | ({"x"} if keys is None else set())
-    with pytest.raises(
-        ValueError, match="`keys` has 'name', which is not a feature. There are: id"
-    ):
-        list(contrib.estimator.forward_features(model, "name").predict(input_fn))
+    assert forwarded.evaluate(input_fn) == model.evaluate(input_fn)
+
+
+X = {"x": [1.0]}
+
+
+@pytest.mark.parametrize(
+    ("features", "predictions", "keys", "message"),
+    [
+        (X, {"y": 1.0}, "name", "`keys` has 'name', which is not a feature. There are: x"),
+        (X, {"x": 1.0}, None, "`keys` has 'x', which is a prediction already. Rename it."),
+        (X, 1.0, None, "needs a dict of predictions, and the model has <tf.Tensor"),
+        ([1.0], {"y": 1.0}, None, "needs a dict of features, and the model has <tf.Tensor"),
+        (
+            {"x": V1.SparseTensorValue([[0, 0]], [1.0], [1, 1])},
+            {"y": 1.0},
+            ["x"],
+            "`keys` has 'x', which is sparse. Make it dense in `input_fn`.",
+        ),
+    ],
+)
+def test_forward_features_names_what_it_cannot_predict(features, predictions, keys, message):
+    def model_fn(features, labels, mode):
+        tensors = tf.nest.map_structure(tf.constant, predictions)
+        return est.EstimatorSpec(mode, predictions=tensors)
+
+    forwarded = contrib.estimator.forward_features(est.Estimator(model_fn), keys)
+    with pytest.raises(ValueError, match=message):
+        list(forwarded.predict(lambda: tf.data.Dataset.from_tensors(features)))
 
 
 def loss_fn(labels, logits):
@@ -308,9 +371,12 @@ def test_datasets_and_strategies():
     assert contrib.data.python.ops.batching.map_and_batch is V1.data.experimental.map_and_batch
     with pytest.raises(ValueError, match=r"`num_gpus` \(-1\)"):
         contrib.distribute.MirroredStrategy(num_gpus=-1)
-    mirrored = contrib.distribute.MirroredStrategy(num_gpus=0)
-    single = contrib.distribute.OneDeviceStrategy("/cpu:0")
-    for strategy in (mirrored, single):
+    strategies = [
+        contrib.distribute.MirroredStrategy(num_gpus=0),
+        contrib.distribute.MirroredStrategy(["/cpu:0"]),
+        contrib.distribute.OneDeviceStrategy("/cpu:0"),
+    ]
+    for strategy in strategies:
         (device,) = strategy.extended.worker_devices
         assert device.lower().endswith("cpu:0")
 

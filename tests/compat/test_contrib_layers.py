@@ -57,6 +57,51 @@ def test_fully_connected_and_conv2d_are_the_ops_of_tf_nn(random):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("layer", ["fully_connected", "conv2d"])
+def test_a_normalizer_takes_the_place_of_biases(layer, random):
+    x = random.normal(size=[5, 2, 2, 3]).astype("float32")
+    sizes = {"fully_connected": [4], "conv2d": [4, 1]}[layer]
+    outputs = getattr(contrib.layers, layer)(
+        x,
+        *sizes,
+        normalizer_fn=contrib.layers.batch_norm,
+        normalizer_params={"scale": True, "epsilon": 0.5},
+        outputs_collections="outputs",
+        scope="s",
+    )
+    assert V1.get_collection("outputs") == [outputs]
+    assert names() == ["s/weights", *(f"s/BatchNorm/{n}" for n in ("beta", "gamma", *MOVING))]
+    found, weights = run(outputs, V1.global_variables()[0])
+    raw = x @ weights.reshape(3, 4)  # A convolution by kernels of one pixel, too.
+    normal = (raw - raw.mean((0, 1, 2))) / np.sqrt(raw.var((0, 1, 2)) + 0.5)
+    np.testing.assert_allclose(found, np.maximum(normal, 0), rtol=1e-4, atol=1e-5)
+
+
+MOVING = ("moving_mean", "moving_variance")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"batch_weights": [1.0, 2.0]}, {"zero_debias_moving_mean": True}, {"is_training": ...}],
+    ids=str,
+)
+def test_batch_norm_says_what_it_does_not_take(given):
+    given = {name: tf.constant(True) if one is ... else one for name, one in given.items()}
+    message = (
+        "takes no `batch_weights`, no `zero_debias_moving_mean` and no tensor as `is_training`"
+    )
+    with pytest.raises(NotImplementedError, match=message):
+        contrib.layers.batch_norm(tf.ones([2, 3]), **given)
+
+
+def test_flatten_takes_sizes_that_are_unknown(random):
+    x = random.normal(size=[2, 3, 4]).astype("float32")
+    unknown = V1.placeholder_with_default(x, [2, None, 4])
+    flat = contrib.layers.flatten(unknown)
+    assert flat.shape.as_list() == [2, None]
+    np.testing.assert_array_equal(run(flat)[0], x.reshape(2, 12))
+
+
 @pytest.mark.parametrize(
     ("size", "fused", "correction"),
     [
@@ -157,6 +202,48 @@ def test_optimize_loss_clips_multiplies_and_counts():
         assert session.run(step) == 1
     with pytest.raises(ValueError, match=r"`optimizer` \('Sgd'\) is unknown. Use one of .Adagrad"):
         contrib.layers.optimize_loss(loss, None, 0.1, "Sgd")
+
+
+@pytest.mark.parametrize(
+    ("learning_rate", "optimizer"),
+    [
+        (0.5, "SGD"),
+        (0.5, V1.train.GradientDescentOptimizer),
+        (0.25, lambda rate: V1.train.GradientDescentOptimizer(2 * rate)),
+        (None, lambda: V1.train.GradientDescentOptimizer(0.5)),
+        (None, V1.train.GradientDescentOptimizer(0.5)),
+        (9.0, V1.train.GradientDescentOptimizer(0.5)),
+    ],
+    ids=["name", "class", "function of the rate", "function", "optimizer", "optimizer and a rate"],
+)
+def test_an_optimizer_of_any_form_takes_the_same_step(learning_rate, optimizer):
+    w = V1.get_variable("w", [2], initializer=V1.zeros_initializer())
+    unused = V1.get_variable("unused", [], initializer=V1.ones_initializer())
+    step = contrib.layers.optimize_loss(
+        tf.reduce_sum(w * [3.0, -4.0]),
+        None,
+        learning_rate,
+        optimizer,
+        gradient_multipliers={"unused": 3.0},
+        clip_gradients=lambda pairs: [
+            (g if g is None else tf.clip_by_value(g, -1.0, 1.0), v) for g, v in pairs
+        ],
+        summaries=["gradient_norm", "global_gradient_norm"],
+        increment_global_step=False,
+    )
+    with V1.Session() as session:
+        session.run(V1.global_variables_initializer())
+        session.run(step)
+        assert session.run([w, unused, V1.train.get_global_step()])[1:] == [1, 0]
+        assert session.run(w).tolist() == [-0.5, 0.5]
+        texts = session.run(V1.get_collection(V1.GraphKeys.SUMMARIES))
+    values = [value for text in texts for value in V1.Summary.FromString(text).value]
+    # Those of a variable are of what is applied.
+    assert {value.tag.rpartition("/")[2]: value.simple_value for value in values} == {
+        "w_0": pytest.approx(2**0.5),
+        "gradient_norm": 5,
+        "clipped_gradient_norm": pytest.approx(2**0.5),
+    }
 
 
 def test_variables_of_layers_are_in_the_collections_that_are_given():

@@ -1,5 +1,6 @@
 """tf.contrib's hyperparameters, and its Experiment for an Estimator of tf.estimator."""
 
+import numpy as np
 import pytest
 
 import estimator as est
@@ -17,8 +18,35 @@ def test_hparams_are_parsed_as_their_own_types():
     assert hparams.to_json(sort_keys=True).startswith('{"is_on": true, "name": "y"')
     assert repr(hparams).startswith("HParams(is_on=True, name='y', rate=1.0")
     hparams.del_hparam("rate")
+    hparams.del_hparam("rate")
     assert "rate" not in hparams
     assert hparams.to_json(separators=(",", ":")) == '{"units":[2,7,5],"name":"y","is_on":true}'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (0.1, 1, 1.0),
+        (0.1, np.float32(0.5), 0.5),
+        (3, np.int64(4), 4),
+        (np.float32(0.1), "0.5", np.float32(0.5)),
+        (True, "False", False),
+        (False, "1", True),
+        (None, "x", "x"),
+        (0.1, None, None),
+        ("x", "0.1", "0.1"),
+    ],
+)
+def test_a_value_becomes_one_of_the_hparams_type(old, new, expected):
+    hparams = contrib.training.HParams(x=old, other=1)
+    hparams.set_hparam("x", new)
+    assert (hparams.x, type(hparams.x)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize("listed", ["[a,b]", "[ a, b ]", "[a b]", "[a , b,]"])
+def test_a_list_is_parsed_with_commas_or_spaces(listed):
+    hparams = contrib.training.HParams(names=["x"], last=0)
+    assert hparams.parse(f"names={listed},last=1").values() == {"names": ["a", "b"], "last": 1}
 
 
 def test_what_an_hparam_cannot_be_is_named():
@@ -34,7 +62,11 @@ def test_what_an_hparam_cannot_be_is_named():
         (lambda: hparams.parse("units=[x]"), "`value` .'x'. of 'units' must be of type int"),
         (lambda: hparams.parse("a b"), "`values` .'a b'. must be like 'a=1,b=.2,3.'"),
         (lambda: hparams.add_hparam("units", 3), "`name` .'units'. is taken"),
+        (lambda: hparams.add_hparam("new", []), "`value` of 'new' is an empty list"),
         (lambda: hparams.set_hparam("is_on", 3), "`value` .3. of 'is_on' must be of type bool"),
+        (lambda: hparams.parse("is_on=yes"), "`value` .'yes'. of 'is_on' must be of type bool"),
+        (lambda: hparams.set_hparam("rate", True), "`value` .True. of 'rate' must be of type floa"),
+        (lambda: hparams.set_hparam("units", [0.5]), "`value` .0.5. of 'units' must be of type in"),
     ]:
         with pytest.raises(ValueError, match=error):
             wrong()
@@ -75,6 +107,9 @@ def test_an_experiment_trains_evaluates_and_exports(tmp_path):
     assert experiment.evaluate(name="again")["global_step"] == 3
     assert experiment.test()["global_step"] == 4
     assert saves.steps[-1] == 4
+    hparams.steps = 6
+    runner.run(experiment_fn, run_config=config, schedule="train", hparams=hparams)
+    assert saves.steps[-1] == 6
     with pytest.raises(ValueError, match="`schedule` .'fly'."):
         runner.run(experiment_fn, run_config=config, schedule="fly", hparams=hparams)
     with pytest.raises(ValueError, match="Pass `run_config`"):

@@ -1,5 +1,6 @@
 """`install` puts the library where old programs look for tf.estimator; `uninstall` removes it."""
 
+import functools
 import importlib
 import logging
 import sys
@@ -68,6 +69,36 @@ def test_each_name_of_the_table_has_a_value(package):
         module = importlib.import_module(f"{package}.{name}")
         assert all(getattr(module, attribute) is not None for attribute in module.__all__)
         assert set(module.__all__) <= set(dir(module))
+
+
+def function(a, b, c=3, *rest, d, **others):
+    pass
+
+
+class Callables:
+    def method(self, a, b):
+        pass
+
+    def __call__(self, a):
+        pass
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("fn", "names"),
+    [
+        (function, ("a", "b", "c")),
+        (functools.partial(function, 1), ("b", "c")),
+        (functools.partial(function, b=2), ("a", "c")),
+        (functools.partial(functools.partial(function, 1), c=2), ("b",)),
+        (Callables().method, ("a", "b")),
+        (Callables(), ("a",)),
+    ],
+)
+def test_fn_args_are_those_that_2_15_says(fn, names):
+    from tensorflow_estimator.python.estimator import util
+
+    assert util.fn_args(fn) == names
 
 
 @pytest.mark.usefixtures("installed")

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from estimator.compat import script
-from estimator.compat.__main__ import _own
+from estimator.compat.__main__ import _own, main
 from estimator.compat.old_aliases import aliases, old_aliases
 from estimator.compat.v1_api import make_v1_api
 from estimator.compat.v1_imports import ProgramFinder, V1Imports, finding
@@ -225,10 +225,14 @@ def test_python_2_is_named_with_its_line(tmp_path, source, message):
     assert message in str(caught.value)
 
 
-def test_another_syntax_error_stays_one(tmp_path):
-    (tmp_path / "program.py").write_text("def f(:\n")
+@pytest.mark.parametrize("source", ["def f(:\n", "# coding: no_such_coding\nprint 'x'\n"])
+def test_another_syntax_error_stays_one(tmp_path, source, monkeypatch, api):
+    (tmp_path / "broken_module.py").write_text(source)
     with pytest.raises(SyntaxError):
-        script.parse(str(tmp_path / "program.py"))
+        script.parse(str(tmp_path / "broken_module.py"))
+    monkeypatch.syspath_prepend(tmp_path)
+    with finding(ProgramFinder(V1Imports(api), [])), pytest.raises(SyntaxError):
+        importlib.import_module("broken_module")
 
 
 def test_what_is_not_there_is_said_without_a_traceback(tmp_path, monkeypatch):
@@ -236,10 +240,16 @@ def test_what_is_not_there_is_said_without_a_traceback(tmp_path, monkeypatch):
     code, errors = run("no_such_script.py")
     assert code == 2
     assert errors == f"estimator.compat: There is no script 'no_such_script.py' in {tmp_path}.\n"
-    with pytest.raises(script.ScriptError, match="no module 'no_such_module' of Python code"):
-        script.find_script("no_such_module", is_module=True)
-    with pytest.raises(script.ScriptError, match="no module 'sys' of Python code"):
-        script.find_script("sys", is_module=True)
+    for name in ("no_such_module", "no_such_package.module", "sys", "email"):
+        with pytest.raises(script.ScriptError, match=f"no module '{name}' of Python code"):
+            script.find_script(name, is_module=True)
+
+
+def test_without_a_script_the_usage_is_shown(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--old-numpy"])
+    assert ended.value.code == 2
+    assert "there is no SCRIPT.py to run" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

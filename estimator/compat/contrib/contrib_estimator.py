@@ -56,7 +56,7 @@ def forward_features(estimator: Estimator, keys: str | Sequence[str] | None = No
 
     Raises:
       ValueError: in `predict` or an export: there is no such feature, it is sparse, the
-        predictions are not a dict, or have that name already.
+        features or the predictions are not a dict, or these have that name already.
     """
     original = estimator.model_fn
     names = [keys] if isinstance(keys, str) else keys
@@ -82,8 +82,12 @@ def _checked_features(
     features: Any, names: Sequence[str] | None, predictions: Any
 ) -> dict[str, tf.Tensor]:
     """Returns the features to predict."""
-    if not isinstance(predictions, Mapping):
-        raise ValueError("`forward_features` needs a model whose predictions are a dict.")
+    for what, value in (("features", features), ("predictions", predictions)):
+        if not isinstance(value, Mapping):
+            raise ValueError(
+                f"`forward_features` needs a dict of {what}, and the model has {value!r}. "
+                "Give them names."
+            )
     found = {}
     for name in features if names is None else names:
         if name not in features:

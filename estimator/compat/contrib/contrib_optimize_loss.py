@@ -83,7 +83,11 @@ def optimize_loss(
         given = _multiplied(pairs, gradient_multipliers or {})
         pairs = _clipped(given, clip_gradients)
         _write_numbers(summaries, learning_rate, loss)
-        _write_gradients(summaries, given, pairs if clip_gradients is not None else None)
+        _write_gradients(summaries, pairs)
+        if "global_gradient_norm" in summaries:
+            _V1.summary.scalar("global_norm/gradient_norm", _norm(given))
+            if clip_gradients is not None:
+                _V1.summary.scalar("global_norm/clipped_gradient_norm", _norm(pairs))
         train_op = made.apply_gradients(pairs, step if increment_global_step else None, "train")
         with tf.control_dependencies([train_op]):
             return tf.identity(loss)
@@ -142,8 +146,8 @@ def _write_numbers(summaries: Sequence[str], learning_rate: Any, loss: tf.Tensor
         _V1.summary.scalar("loss", loss)
 
 
-def _write_gradients(summaries: Sequence[str], pairs: list, clipped: list | None) -> None:
-    """Writes norms and histograms of the gradients, and the norm after they were clipped, if so."""
+def _write_gradients(summaries: Sequence[str], pairs: list) -> None:
+    """Writes a norm and a histogram for each gradient, as it is applied."""
     for gradient, variable in pairs:
         if gradient is None:
             continue
@@ -153,10 +157,6 @@ def _write_gradients(summaries: Sequence[str], pairs: list, clipped: list | None
             _V1.summary.histogram(f"gradients/{name}", values)
         if "gradient_norm" in summaries:
             _V1.summary.scalar(f"gradient_norm/{name}", tf.linalg.global_norm([values]))
-    if "global_gradient_norm" in summaries:
-        _V1.summary.scalar("global_norm/gradient_norm", _norm(pairs))
-        if clipped is not None:
-            _V1.summary.scalar("global_norm/clipped_gradient_norm", _norm(clipped))
 
 
 def _norm(pairs: list) -> tf.Tensor:

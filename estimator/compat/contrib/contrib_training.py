@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import numbers
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -72,7 +74,7 @@ class HParams:
                     f"{values[position:]!r} on."
                 )
             name, index, listed, single = match.group("name", "index", "list", "value")
-            new = single if listed is None else [s.strip() for s in listed.split(",") if s]
+            new = single if listed is None else [s for s in re.split("[ ,]", listed) if s]
             self.set_hparam(name, new if index is None else self._with(name, int(index), new))
             position = match.end()
         return self
@@ -149,18 +151,17 @@ def _cast(name: str, value: Any, kind: type) -> Any:
     """
     if value is None or kind is type(None):
         return value
+    is_number = kind is not bool and issubclass(kind, numbers.Real)
     if isinstance(value, str) and kind is bool:
         if value.lower() in ("true", "1"):
             return True
         if value.lower() in ("false", "0"):
             return False
-    elif isinstance(value, str) and kind in (int, float):
-        try:
-            return kind(value)
-        except ValueError:
-            pass
-    elif isinstance(value, kind) and not (kind in (int, float) and isinstance(value, bool)):
+    elif is_number:
+        given = numbers.Integral if issubclass(kind, numbers.Integral) else numbers.Real
+        if isinstance(value, str | given) and not isinstance(value, bool):
+            with contextlib.suppress(ValueError):
+                return kind(value)
+    elif isinstance(value, kind):
         return value
-    elif kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
     raise WrongTypeError(f"`value` ({value!r}) of {name!r} must be of type {kind.__name__}.")
