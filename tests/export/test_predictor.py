@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
+from tests.forked import Program
 
 
 def model_fn(features, labels, mode):
@@ -80,6 +81,13 @@ def test_threads_share_it(predictor):
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         assert list(pool.map(predict, range(200))) == [[[10 + 3 * i] * 2] for i in range(200)]
+
+
+def test_it_says_nothing_about_deprecated_functions_that_it_calls(exports, tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text("import sys, estimator as est\nest.make_predictor(sys.argv[1]).close()\n")
+    with Program(str(path), str(exports)) as program:
+        assert (program.status(), program.err) == (0, "")
 
 
 def test_it_is_closed_once_and_for_all(exports):
@@ -161,6 +169,33 @@ def test_an_integer_out_of_range_is_named(narrow, name, value, wrong, rule):
         narrow({"int8": [1], "uint8": [1], name: value})
 
 
+def dense_input():
+    return tf.compat.v1.placeholder(tf.float32, [None, 2])
+
+
+def sparse_input():
+    return tf.compat.v1.sparse_placeholder(tf.float32, [None, 2])
+
+
+def saved(path, tag="serve", make=dense_input):
+    """Writes a SavedModel without variables."""
+    saved_model = tf.compat.v1.saved_model
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        info = saved_model.build_tensor_info(make())
+        signature = saved_model.build_signature_def({"x": info}, {"y": info}, "predict")
+        builder = saved_model.Builder(path)
+        builder.add_meta_graph_and_variables(session, [tag], {"serving_default": signature})
+        builder.save()
+    return path
+
+
+def test_a_directory_that_is_no_export_is_passed_over(exports, tmp_path):
+    saved(str(tmp_path / "1"))
+    (tmp_path / "2").mkdir()
+    with est.make_predictor(tmp_path) as predictor:
+        assert predictor({"x": [[1, 2]]})["y"].tolist() == [[1, 2]]
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
@@ -179,6 +214,16 @@ def test_an_integer_out_of_range_is_named(narrow, name, value, wrong, rule):
             lambda m, e: est.make_predictor(m.model_dir),
             ValueError,
             "has no SavedModel: no saved_model.pb, and no directory of an export.",
+        ),
+        (
+            lambda m, e: est.make_predictor(saved(f"{m.model_dir}/other", tag="train")),
+            ValueError,
+            "/other') has no SavedModel with the tag 'serve': MetaGraphDef associated with tags",
+        ),
+        (
+            lambda m, e: est.make_predictor(saved(f"{m.model_dir}/sparse", make=sparse_input)),
+            ValueError,
+            "The signature has the sparse tensor 'x', which cannot be an array. Export a signature",
         ),
         (
             lambda m, e: est.make_predictor(e, signature="twise"),
