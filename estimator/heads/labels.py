@@ -189,8 +189,6 @@ def _with_rank_of(
     weights: tf.Tensor, logits: tf.Tensor, dimensions: Sequence[int], key: str, title: str
 ) -> tf.Tensor:
     shape, batch = weights.shape, logits.shape[:-1]
-    if shape.rank == 0:
-        return weights
     if shape.rank is None:
         return tf.reshape(weights, tf.concat([tf.shape(logits)[:-1], [-1]], 0))
     if shape.rank == batch.rank:

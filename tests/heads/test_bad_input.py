@@ -131,6 +131,10 @@ CASES = {
     ),
     "class ids are floats": (loss(CLASSES, [1.0, 2.0]), "labels are float32", "tf.cast"),
     "class ids are words": (loss(CLASSES, ["a", "b"]), "labels are strings", "label_vocabulary"),
+    "sparse labels of another rank": (
+        loss(est.MultiLabelHead(3), tf.sparse.from_dense([1, 2])),
+        "sparse labels have shape (2,) and logits (2, 3); they must have the same rank",
+    ),
     "words are ids": (loss(WORDS, [1, 0]), "labels are int32; with a `label_vocabulary`"),
     "unknown word": (loss(WORDS, ["yes", "maybe"]), "in the `label_vocabulary`", "maybe"),
     "dense words": (
@@ -176,6 +180,14 @@ CASES = {
         lambda: CLASSES.predictions(LOGITS[3], keys=["class_id"]),
         "'class_id', which is no prediction of MultiClassHead. Did you mean 'class_ids'?",
     ),
+    "key of a head": (
+        lambda: est.MultiHead([BINARY]).predictions(LOGITS[1], keys=[("top", "class_id")]),
+        "`keys` has ('top', 'class_id'), which is no prediction. There are [('top', 'logits'), ",
+    ),
+    "sparse weights": (
+        loss(WEIGHTED, [1, 0], {"w": tf.sparse.from_dense([[1.0], [2.0]])}),
+        "the weights, feature 'w', must be a dense tensor",
+    ),
     "missing weights": (
         loss(WEIGHTED, [1, 0], {"x": 1}),
         "`weight_column` ('w') is not among the features (['x'])",
@@ -188,6 +200,10 @@ CASES = {
         loss(WEIGHTED, [1, 0], {"w": [1.0, 2.0, 3.0]}),
         "have shape (3,) and logits (2, 1)",
         "(2,) or (2, 1)",
+    ),
+    "one weight": (
+        loss(WEIGHTED, [1, 0], {"w": 2.0}),
+        "have shape () and logits (2, 1), so weights must have shape (2,) or (2, 1)",
     ),
     "weights are words": (loss(WEIGHTED, [1, 0], {"w": ["a", "b"]}), "are string, not numbers"),
     "losses are reduced": (
@@ -211,6 +227,30 @@ def test_an_error_names_the_head_the_value_and_the_rule(name):
 def test_class_ids_may_be_of_any_integer_type(dtype):
     labels = np.array([2, 1], dtype)
     assert float(CLASSES.loss(labels, LOGITS[3])) == pytest.approx(np.log(3))
+
+
+@pytest.mark.parametrize("shape", [[2], [2, 1], None])
+def test_labels_and_weights_may_have_an_unknown_shape(shape):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        labels, weights = (
+            tf.compat.v1.placeholder_with_default(np.reshape(x, shape or [2, 1]), shape)
+            for x in (np.float32([1, 0]), np.float32([3, 1]))
+        )
+        logits = tf.constant([[0.5], [0.25]])
+        found = session.run(WEIGHTED.loss(labels, logits, {"w": weights}))
+    losses = [-np.log(1 / (1 + np.exp(-0.5))), -np.log(1 - 1 / (1 + np.exp(-0.25)))]
+    assert found == pytest.approx(np.average(losses, weights=[3, 1]) * 2, rel=1e-6)
+
+
+def test_predictions_are_those_of_the_keys():
+    assert list(CLASSES.predictions(LOGITS[3], keys=["logits"])) == ["logits"]
+    both = est.MultiHead([BINARY, est.MultiClassHead(3, name="three")])
+    keys = [("three", "class_ids"), ("top", "logistic")]
+    logits = {"top": np.float32([[0.0]]), "three": np.float32([[1, 3, 2]])}
+    for given in (logits, np.float32([[0, 1, 3, 2]])):
+        found = both.predictions(given, keys)
+        assert [found[key].numpy().item() for key in keys] == [1, 0.5]
+        assert len(found) == 2
 
 
 def test_arrays_may_stand_for_lists():

@@ -52,6 +52,11 @@ def test_labels_of_any_form_count_without_padding(labels):
     assert loss_of(labels) == pytest.approx((1 + 4 + 9) / 3)
 
 
+def test_labels_that_are_missing_are_named():
+    with pytest.raises(ValueError, match="RegressionHead: there are no labels"):
+        loss_of(lambda: None)
+
+
 def test_ragged_labels_may_be_vectors():
     def labels():
         return tf.RaggedTensor.from_row_lengths(np.float32([[0, 1], [0, 2], [0, 3]]), [1, 2])
