@@ -170,6 +170,19 @@ def test_a_terminal_has_a_size(size, monkeypatch):
         assert not console.is_terminal()
 
 
+class Window(io.StringIO):
+    """Calls itself a terminal, but has no file, as in IDLE."""
+
+    def isatty(self):
+        return True
+
+
+def test_a_window_without_a_file_has_no_line_to_rewrite(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Window())
+    with fresh_logging():
+        assert not console.is_terminal()
+
+
 class FakeLine:
     """Counts how often it is taken off the terminal."""
 

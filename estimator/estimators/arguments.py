@@ -132,10 +132,10 @@ def check_writable(model_dir: str) -> None:
 def _nearest_existing(path: str) -> str:
     """Returns the path, or its nearest parent directory that exists."""
     while not tf.io.gfile.exists(path):
-        above = os.path.dirname(path.rstrip("/"))
-        if above == path or above.endswith(":/"):
+        above = os.path.dirname(path.rstrip("/")) or "."
+        if above == path:  # A drive that Windows does not have.
             break
-        path = above or "."
+        path = above
     return path
 
 

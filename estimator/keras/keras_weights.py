@@ -52,10 +52,9 @@ class InitialWeights:
                 if files.latest_checkpoint(model_dir) is not None:
                     return  # Training goes on from there, whatever the weights are now.
                 _write(path, self._values)
-        if variables:
-            _V1.train.init_from_checkpoint(
-                path, {_key(i): variable_of(v) for i, v in enumerate(variables)}
-            )
+        _V1.train.init_from_checkpoint(
+            path, {_key(i): variable_of(v) for i, v in enumerate(variables)}
+        )
 
 
 def write_weight_names(variables: Sequence[Any], config: RunConfig) -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 import tensorflow as tf
 
 import estimator as est
-from tests.bad_input.stage import batches, linear
+from tests.bad_input.stage import batches, linear, model_returning
 
 X = np.ones([4, 2], np.float32)
 FRAME = pd.DataFrame({"a": [1, 2], "b": [3.0, 4.0]}, index=[5, 6])
@@ -312,15 +312,20 @@ ESTIMATORS = {
 }
 
 
-def _evaluate_with(metric_fn):
+def _evaluate_with(metric_fn, model_fn=linear):
     def call(s):
-        more = est.add_metrics(s.model(), metric_fn)
+        more = est.add_metrics(s.model(model_fn), metric_fn)
         return more.evaluate(s.watch("input_fn", batches()))
 
     return call
 
 
 ADDED_METRICS = {
+    "the model_fn under metric_fn returns nothing": (
+        _evaluate_with(lambda labels: {}, model_returning(None)),
+        TypeError,
+        "`model_fn` returned None",
+    ),
     "metric_fn returns nothing": (
         _evaluate_with(lambda labels: None),
         TypeError,

@@ -12,6 +12,7 @@ from tests.canned import model_cases, reference_data
 
 KMeans = est.compat.v1.experimental.KMeans
 POINTS = cases.POINTS
+V1 = tf.compat.v1
 
 
 @pytest.mark.parametrize("name", ["k_means", "k_means_cosine"])
@@ -239,6 +240,11 @@ def test_features_must_be_rows_of_one_size(tmp_path):
     [
         ({"x": POINTS, "y": POINTS[:, 0]}, {}, r"The feature 'y' has shape \(None,\); it must be"),
         (
+            {"x": V1.SparseTensorValue([[0, 0], [1, 1]], np.float32([1, 2]), [2, 2])},
+            {},
+            "The feature 'x' must be a dense tensor, not a SparseTensor. Use `feature_columns`, or",
+        ),
+        (
             POINTS,
             {"initial_clusters": np.zeros([3, 5])},
             r"`initial_clusters` has shape \(3, 5\), but the points have 2 values each",
@@ -254,7 +260,7 @@ def test_features_must_be_rows_of_one_size(tmp_path):
             r"`initial_clusters` \(<function .* returned more centers than are missing",
         ),
     ],
-    ids=["rank 1", "size of an array", "size of a function's", "too many"],
+    ids=["rank 1", "sparse", "size of an array", "size of a function's", "too many"],
 )
 def test_training_names_the_feature_or_the_argument(features, settings, message, tmp_path):
     def input_fn():

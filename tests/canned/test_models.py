@@ -130,6 +130,53 @@ def test_a_classifier_exports_what_classifies_examples(tmp_path):
     assert outputs["scores"][0, 1] > 0.5
 
 
+def predicted(make, features, model_dir):
+    """The logits of a model after a step, and its variables."""
+    labels = np.arange(len(next(iter(features.values()))))[:, np.newaxis] % 2
+
+    def batch():
+        return tf.data.Dataset.from_tensors((features, labels))
+
+    with make(model_dir=str(model_dir)) as model:
+        model.train(batch, steps=1)
+        rows = model.predict(batch)
+        logits = [float(row["logits"][0]) for row in rows]
+        return logits, {n: model.get_variable_value(n) for n in model.get_variable_names()}
+
+
+@pytest.mark.parametrize(
+    ("activation", "function"),
+    [(None, lambda x: x), ("tanh", np.tanh), (tf.nn.relu, lambda x: np.maximum(x, 0))],
+    ids=["none", "name", "function"],
+)
+def test_an_activation_may_be_a_name_or_none(activation, function, tmp_path):
+    features = {"x": model_cases.FEATURES["x"][:8]}
+
+    def make(**settings):
+        column = tf.feature_column.numeric_column("x", [2])
+        return est.DNNClassifier([3], column, activation_fn=activation, **settings)
+
+    logits, found = predicted(make, features, tmp_path)
+    bias = found["dnn/hiddenlayer_0/bias"]
+    hidden = function(features["x"] @ found["dnn/hiddenlayer_0/kernel"] + bias)
+    expected = hidden @ found["dnn/logits/kernel"] + found["dnn/logits/bias"]
+    np.testing.assert_allclose(logits, expected[:, 0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_crossed_column_takes_integers(tmp_path):
+    features = {"a": [[1], [2], [3]], "b": [["x"], ["x"], ["y"]]}
+    column = tf.feature_column.crossed_column(["a", "b"], 50)
+
+    def make(**settings):
+        return est.LinearClassifier(column, **settings)
+
+    logits, found = predicted(make, features, tmp_path)
+    ids = tf.sparse.cross_hashed([tf.constant(v) for v in features.values()], 50).values
+    weights, bias = (found[f"linear/linear_model/{n}"] for n in ("a_X_b/weights", "bias_weights"))
+    assert len(set(ids.numpy())) == 3
+    np.testing.assert_allclose(logits, weights[ids.numpy(), 0] + bias, rtol=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["Linear", "DNN", "DNNLinearCombined", "Baseline"])
 def test_v1_forms_sum_losses_and_all_but_baselines_take_a_partitioner(kind):
     for suffix in ("Classifier", "Regressor", "Estimator"):

@@ -1,5 +1,7 @@
 """Recurrent models beside the reference: user-defined cells, steps, masks, empty sequences."""
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -60,6 +62,26 @@ def test_user_defined_cells_are_trained(settings, replicas, name, tmp_path):
         before = model.evaluate(evaluate, checkpoint_path=start)["average_loss"]
         assert model.evaluate(evaluate)["average_loss"] < before
         assert any(f"/{name}/recurrent_kernel" in v for v in model.get_variable_names())
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "largest"),
+    [("SGD", 5), (tf.compat.v1.train.GradientDescentOptimizer(0.05), np.inf)],
+    ids=["name", "optimizer"],
+)
+def test_gradients_are_clipped_for_a_named_optimizer_alone(optimizer, largest, tmp_path):
+    def make(**settings):
+        return est.experimental.RNNEstimator(est.RegressionHead(), **settings)
+
+    large = {r: changed("number", lambda x, y: (x, 1000 + y), repeats=r) for r in (True, False)}
+    settings = {"optimizer": optimizer, "loop": 1, "num_steps": 1}
+    with trained(tmp_path, large[True], make, **settings) as model:
+        rows = model.predict(large[False], checkpoint_path=str(tmp_path / "model.ckpt-0"))
+        first = [row["predictions"][0] for row in itertools.islice(rows, model_cases.BATCH_SIZE)]
+        labels = 1000 + LABELS["number"][: model_cases.BATCH_SIZE, 0]
+        gradient = 2 * np.mean(labels - first)
+        found = model.get_variable_value("rnn_model/logits/bias")
+    np.testing.assert_allclose(found, [0.05 * min(gradient, largest)], rtol=1e-5)
 
 
 def to_sparse(features, labels):

@@ -70,6 +70,12 @@ def test_the_calls_give_what_the_functions_return():
         with tf.compat.v1.train.MonitoredTrainingSession(hooks=hooks) as session:
             x, y = session.run([features["x"], labels])
             assert (x.tolist(), y.tolist()) == ([7], [1])
+        features, labels, hooks = model._get_features_and_labels_from_input_fn(
+            lambda: (tf.constant([7]), tf.constant([1])), est.ModeKeys.EVAL
+        )
+        with tf.compat.v1.Session() as session:
+            assert session.run(features + labels).tolist() == [8]
+        assert hooks == []
     assert dataset.element_spec[1].shape == [1]
 
 

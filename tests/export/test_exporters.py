@@ -228,6 +228,13 @@ def test_the_lowest_loss_is_the_best_by_default(trained):
     assert written == [True, False, True, False, True]
 
 
+def test_a_loss_that_is_missing_is_named(trained):
+    exporter = est.BestExporter("of_losses", serving_fn)
+    export_by_hand(exporter, trained, loss=0.9)
+    with pytest.raises(ValueError, match="`current_eval_result` .*no 'loss'. Pass another `comp"):
+        export_by_hand(exporter, trained, score=0.9)
+
+
 @pytest.mark.parametrize(
     "compare_fn",
     [

@@ -288,6 +288,11 @@ def test_in_a_cluster_the_chiefs_hook_alone_asks(make):
     hook = experimental.make_early_stopping_hook(model, lambda: asked.append(1) or True)
     assert not hook.should_stop_at(5)
     assert asked == []
+    chief = make()
+    run(chief, None, max_steps=10)
+    for one, should_stop in ((chief, True), (model, False)):
+        hook = experimental.stop_if_lower_hook(one, "score", 1e9)
+        assert hook.should_stop_at(10) == should_stop
 
 
 def test_the_evaluations_are_what_is_in_the_event_file(make):

@@ -209,6 +209,37 @@ def test_the_saver_of_a_scaffold_chooses_and_renames_the_variables(make):
     assert model.evaluate(numbers(1))["loss"] == expected[4]
 
 
+def test_the_saver_of_a_scaffold_may_save_by_objects(make):
+    def model_fn(features, labels, mode):
+        spec = Model()(features, labels, mode)
+        w, step = v1.trainable_variables()[0], v1.train.get_global_step()
+        checkpoint = tf.train.Checkpoint(weight=w, step=step)
+        return spec.replace(scaffold=v1.train.Scaffold(saver=checkpoint))
+
+    model = make(model_fn)
+    model.train(numbers(), [Hook(model, numbers(1), every_n_iter=2)], max_steps=4)
+    losses = {step: row["loss"] for step, row in evaluations(model).items()}
+    expected = {step: weight_after(range(step)) ** 2 / 2 for step in (0, 2, 4)}
+    assert losses == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_saver_of_the_users_own_is_refused(make):
+    class OwnSaver:
+        def __init__(self):
+            saver = v1.train.Saver()
+            self.saver_def, self.save, self.restore = saver.saver_def, saver.save, saver.restore
+
+    def model_fn(features, labels, mode):
+        scaffold = v1.train.Scaffold(saver=OwnSaver())
+        return Model()(features, labels, mode).replace(scaffold=scaffold)
+
+    model = make(model_fn)
+    with pytest.raises(
+        TypeError, match="saver of the Scaffold .*OwnSaver.* must be a tf.compat.v1"
+    ):
+        model.train(numbers(), [Hook(model, numbers(1))], max_steps=4)
+
+
 def test_a_variable_of_evaluation_alone_is_named(make):
     def model_fn(features, mode):
         if mode == est.ModeKeys.EVAL:

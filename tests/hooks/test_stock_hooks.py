@@ -216,6 +216,22 @@ def test_a_step_counter_hook_writes_the_speed_every_n_steps(tmp_path, loop, stra
     assert all(value.simple_value > 0 for _, _, value in events(str(tmp_path / "own")))
 
 
+def test_hooks_go_on_where_the_input_has_cut_a_loop(tmp_path):
+    class Late(est.SummarySaverHook):
+        def begin(self):
+            step = tf.cast(v1.train.get_global_step(), tf.float32)
+            self._summary_op = v1.summary.scalar("step", step, collections=[])
+            super().begin()
+
+    own = str(tmp_path / "own")
+    hooks = [est.StepCounterHook(5, output_dir=own), Late(5, output_dir=own, summary_op="later")]
+    trained = make(tmp_path, 100)
+    for _ in range(2):
+        trained.train(numbers(8), hooks=hooks)
+    assert trained.train_result.global_step == 16
+    assert steps_of(own, "step") == [1, 6, 9, 14]
+
+
 @pytest.mark.each_value
 @LOOPS
 @STRATEGIES

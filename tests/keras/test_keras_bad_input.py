@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import estimator as est
 from estimator.keras import load_weights, model_to_estimator
 
 
@@ -76,6 +77,29 @@ def undecayed():
     return model
 
 
+class Growing(keras.Model):
+    """Has layers of which its configuration says nothing."""
+
+    def __init__(self, units=(1,), **kwargs):
+        super().__init__(**kwargs)
+        self.all = [keras.layers.Dense(size) for size in units]
+
+    def call(self, inputs):
+        for layer in self.all:
+            inputs = layer(inputs)
+        return inputs
+
+    def get_config(self):
+        return {"name": self.name}
+
+
+def growing():
+    model = Growing((3, 1), name="mine")
+    model.compile("sgd", "mse")
+    model(np.zeros([1, 2]))
+    return model
+
+
 def stateful(wrap=lambda layer: layer):
     inputs = keras.Input(batch_shape=[4, 3, 2])
     outputs = wrap(keras.layers.LSTM(2, stateful=True, name="memory"))(inputs)
@@ -129,11 +153,36 @@ def test_features_and_names_that_the_model_does_not_have_are_named(tmp_path):
     )
     with renamed, pytest.raises(ValueError, match=r"renames \['nothing'\]"):
         renamed.evaluate(input_fn(x=1))
+    with trained, pytest.raises(ValueError, match=r"labels are \['z'\].*outputs.* are \['y'\]"):
+        trained.train(lambda: input_fn(x=1)().map(lambda x, y: (x, {"z": y})))
+    told = pytest.raises(ValueError, match=r"`export_outputs` has \['z'\], .* outputs are \['y'\]")
+    outputs = {"z": est.export.PredictOutput}
+    exported = model_to_estimator(model, model_dir=str(tmp_path), export_outputs=outputs)
+    with exported, told:
+        list(exported.predict(input_fn(x=1)))
     model.compile("sgd", "mse", metrics=["mae", "mse"])
     names = {"mae": "error", "mse": "error"}
     same = model_to_estimator(model, model_dir=str(tmp_path), metric_names_map=names)
     with same, pytest.raises(ValueError, match="two metrics one name"):
         same.evaluate(input_fn(x=1))
+
+
+def test_a_copy_with_other_weights_is_refused(tmp_path):
+    message = "The copy of `keras_model` has 2 weights, and the model 4. Its `get_config` must"
+    with (
+        model_to_estimator(growing(), model_dir=str(tmp_path)) as trained,
+        pytest.raises(ValueError, match=message),
+    ):
+        trained.train(lambda: input_fn(x=1)().map(lambda x, y: (x["x"], y)))
+
+
+def test_weights_of_another_model_are_refused(tmp_path):
+    with model_to_estimator(make_model(), model_dir=str(tmp_path)) as trained:
+        trained.train(input_fn(x=1), steps=1)
+    other = make_model(keras.layers.Dense(3))
+    message = "`model` .'mine'. does not have the weights of the checkpoint in `model_dir` .*Pass a"
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        load_weights(other, str(tmp_path))
 
 
 def test_a_directory_without_a_trained_model_gives_no_weights(tmp_path):

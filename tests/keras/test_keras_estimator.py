@@ -65,7 +65,7 @@ def make_functional():
         keras.optimizers.AdamW(rates, clipnorm=0.5, name="adamw"),
         loss=["binary_crossentropy", mean_distance],
         loss_weights=[1.0, 0.3],
-        metrics=[["accuracy"], ["mae"]],
+        metrics={"p": ["accuracy"], "q": [keras.metrics.MeanAbsoluteError(name="mae")]},
     )
     return model
 

@@ -164,6 +164,18 @@ def test_what_cannot_be_copied_is_refused(make, words):
         model_to_estimator(model)
 
 
+def test_a_model_in_a_directory_is_loaded(tmp_path):
+    """A SavedModel, which Keras 3 cannot load."""
+    model = make_sequential(keras)
+    model.save(tmp_path / "saved", save_format="tf")
+    with model_to_estimator(
+        keras_model_path=str(tmp_path / "saved"), model_dir=str(tmp_path / "model")
+    ) as loaded:
+        rows = list(loaded.predict(lambda: tf.data.Dataset.from_tensor_slices(X).batch(8)))
+    found = np.stack([next(iter(row.values())) for row in rows])
+    np.testing.assert_allclose(found, model.predict(X, verbose=0), rtol=1e-5, atol=1e-6)
+
+
 def test_an_optimizer_that_scales_the_loss_is_refused():
     model = keras.Sequential([keras.layers.InputLayer([2]), keras.layers.Dense(1)], name="old")
     model.compile(keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD()), "mse")

@@ -199,6 +199,10 @@ def test_all_replicas_run_until_the_end(tmp_path):
     assert full[-1][-1] == 0
 
 
+def test_an_input_without_batches_is_filled_up_to_none():
+    assert list(padded(iter([]), Padding(4, [True]), num_replicas=3)) == []
+
+
 def test_a_batch_that_is_too_large_is_named():
     """One whose size nobody could see before."""
     batches = padded(iter([[np.zeros([50, 3])]]), Padding(48, [True]), 1)

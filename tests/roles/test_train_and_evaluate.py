@@ -189,6 +189,38 @@ def test_a_checkpoint_saver_hook_of_the_user_is_followed(make):
     assert recorder.calls == [(step, step == saved[-1]) for step in saved[1:]]
 
 
+def test_a_checkpoint_saver_hook_that_saves_elsewhere_is_an_error(make, tmp_path):
+    hook = v1.train.CheckpointSaverHook(str(tmp_path / "elsewhere"), save_steps=20)
+    message = "no checkpoint in `model_dir` .*just saved. Let the CheckpointSaverHook write to it"
+    with pytest.raises(ValueError, match=message):
+        est.train_and_evaluate(make(), est.TrainSpec(numbers(), 50, [hook]), eval_spec())
+
+
+def test_a_directory_may_be_on_a_file_system_that_only_tensorflow_knows(tmp_path):
+    """Here by a URL, which Python's own functions take for a relative path."""
+
+    def serving_fn():
+        x = v1.placeholder(tf.float32, [None], "x")
+        return est.export.TensorServingInputReceiver(x, x)
+
+    latest = est.LatestExporter("latest", serving_fn, exports_to_keep=1)
+    exporters = [latest, est.BestExporter("best", serving_fn)]
+    config = est.RunConfig(save_checkpoints_steps=5, resume_input=True)
+    with est.Estimator(Model(), f"file://{tmp_path}/model", config) as model:
+        hook = est.experimental.stop_if_lower_hook(
+            model, "loss", 1e9, min_steps=10, run_every_secs=None, run_every_steps=5
+        )
+        for hooks in ([hook], []):
+            train_spec = est.TrainSpec(numbers(), 20, hooks)
+            est.train_and_evaluate(model, train_spec, eval_spec(exporters=exporters))
+    assert checkpoint_steps(str(tmp_path / "model")) == [0, 5, 10, 15, 20]
+    steps = [step for step, tag, _ in events(str(tmp_path / "model" / "eval")) if tag == "loss"]
+    assert steps == [5, 10, 15, 20]
+    assert len(os.listdir(tmp_path / "model" / "export" / "latest")) == 1
+    assert os.listdir(tmp_path) == ["model"]
+    assert not os.path.exists("file:")
+
+
 # Training is unbroken.
 
 

@@ -363,6 +363,12 @@ def test_as_an_estimator_spec_the_metrics_are_built(named):
         assert session.run(spec.eval_metric_ops["mean"][1]) == 5.0
 
 
+def test_a_class_without_a_signature_may_make_the_metrics():
+    tensors = {"mean": v1.metrics.mean([2.0, 4.0])[1]}
+    tpu = TPUEstimatorSpec(EVAL, loss=tf.constant(1.0), eval_metrics=(dict, tensors))
+    assert tpu.eval_metrics == (dict, tensors)
+
+
 @pytest.mark.parametrize("mode", [TRAIN, PREDICT])
 def test_metrics_are_built_only_to_evaluate(mode):
     tpu = TPUEstimatorSpec(mode, **valid(mode), eval_metrics=(metric_fn, [tf.constant(1.0)] * 2))

@@ -1,4 +1,5 @@
 import json
+import logging
 import math
 import multiprocessing
 import os
@@ -172,14 +173,18 @@ def test_a_training_that_is_evaluated_on_the_way_and_run_again_has_no_step_twice
     assert sorted(keys, key=str) == sorted([*trained, *evaluated], key=str)
 
 
-def test_a_worker_beside_the_chief_writes_none(tmp_path):
-    est.Estimator(Model(), str(tmp_path / "chief")).train(numbers(), steps=2)
+def test_a_worker_beside_the_chief_writes_and_says_none(tmp_path, caplog):
+    chief = est.Estimator(Model(), str(tmp_path / "chief")).train(numbers(), steps=2)
     addresses = {"chief": ("localhost:1",), "worker": ("localhost:2",)}
     cluster = Cluster(addresses, "worker", 0, session_master="")
     model = est.Estimator(Model(), str(tmp_path / "worker"), est.RunConfig(cluster=cluster))
     path = tf.train.latest_checkpoint(str(tmp_path / "chief"))
-    model.evaluate(numbers(2), checkpoint_path=path)
+    assert model.evaluate(numbers(2), checkpoint_path=path)["global_step"] == 2
     assert not os.path.exists(tmp_path / "worker" / "metrics.jsonl")
+    with caplog.at_level(logging.INFO, "estimator"):
+        for each, is_telling in ((model, False), (chief, True)):
+            assert len(list(each.predict(numbers(2), checkpoint_path=path))) == 2
+            assert (f"Predicting with {path}" in caplog.text) == is_telling
 
 
 def test_a_nan_step_that_training_stops_at_has_no_line(tmp_path):

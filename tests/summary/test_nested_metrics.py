@@ -29,6 +29,7 @@ def values(mean):
             ["dict/a/0", "dict/a/1", "dict/z/deep"],
         ),
         "text": (text, b"1.000000", []),
+        "texts": (tf.stack([text, text]), np.array([b"1.000000"] * 2, object), []),
         "bfloat16": ([tf.cast(row, tf.bfloat16)], [ones], ["bfloat16/0"]),
         "nan": ([mean, mean / 0], [1, np.inf], ["nan/0", "nan/1"]),
     }
