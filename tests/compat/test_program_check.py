@@ -124,10 +124,10 @@ def test_a_directory_with_a_main_module_is_run_as_it_is(tmp_path):
     assert last_line_on(tmp_path, "import tensorflow as tf; tf.placeholder").endswith(str(tmp_path))
 
 
-def test_a_file_is_checked_whatever_its_name(tmp_path, capsys):
+def test_a_file_is_checked_whatever_its_name(tmp_path):
     (tmp_path / "program").write_text("import tensorflow as tf; tf.reduce_mean")
-    assert _check(str(tmp_path / "program")) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "It runs as it is."
+    code, printed = check(tmp_path / "program")
+    assert (code, printed.splitlines()[-1]) == (0, "It runs as it is.")
 
 
 def test_a_path_without_programs_is_an_error(tmp_path):
