@@ -35,13 +35,17 @@ from estimator.export.export_writer import run_export
 from estimator.input.input_calls import check_input_fn, is_same_input
 from estimator.model.replicas import Model, check_model_fn, check_takes_params
 from estimator.program.programs import PredictProgram
-from estimator.program.train_step import training_hooks
 from estimator.runtime.local import make_plain_runtime
 from estimator.runtime.strategy import check_task_trains, make_runtime, make_training_runtime
 from estimator.session.hooked_session import Hook, check_hooks
 from estimator.spec import ModeKeys
 from estimator.summary.event_writer import close_event_files
-from estimator.training.request import TrainRequest, TrainResult, warn_of_no_steps
+from estimator.training.request import (
+    TrainRequest,
+    TrainResult,
+    training_hooks,
+    warn_of_no_steps,
+)
 from estimator.training.training import run_train
 
 

@@ -70,11 +70,6 @@ class BuiltStep:
         return self.models.specs[0]
 
 
-def training_hooks(spec: EstimatorSpec, is_chief: bool = True) -> tuple:
-    """Returns all training hooks of a spec: `training_chief_hooks` on the chief only."""
-    return (*spec.training_hooks, *(spec.training_chief_hooks if is_chief else ()))
-
-
 def build_train_step(plan: StepPlan, is_last: tf.Tensor) -> BuiltStep:
     """Adds one step to the default graph, which is the outermost graph or a loop's body.
 
@@ -195,7 +190,7 @@ def _build_summaries(
     spec = models.specs[0]
     return build_step_summaries(
         spec.scaffold,
-        training_hooks(spec),
+        (*spec.training_hooks, *spec.training_chief_hooks),
         start.summaries_before,
         is_last=start.is_last if start.is_in_loop else None,
         is_recorded=start.is_recorded,

@@ -14,6 +14,7 @@ from estimator.cluster.server import say_waiting
 from estimator.cluster.stop_policies import exit_status
 from estimator.cluster.task_health import TaskHealth
 from estimator.cluster.worker_group import WorkerGroup
+from estimator.hooks.stock_hooks_in_loops import saver_hooks
 from estimator.program.train_program import TrainProgram
 from estimator.session.signals import StopSignal
 from estimator.training.request import TrainRequest
@@ -82,6 +83,7 @@ def _equal(program: TrainProgram, request: TrainRequest) -> dict[str, object]:
         **request.limits,
         **{f"`{name}`": getattr(request.config, name) for name in _EQUAL_FIELDS},
         "the number of replicas": program.runtime.num_replicas,
+        "the number of CheckpointSaverHooks": len(saver_hooks(request.hooks)),
     }
 
 

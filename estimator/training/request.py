@@ -12,7 +12,9 @@ from estimator.checkpoint.old_model import OldModel
 from estimator.cluster.server import Connection
 from estimator.config.run_config import RunConfig
 from estimator.console import log
+from estimator.hooks.stock_hooks_in_loops import saver_hooks
 from estimator.session.hooked_session import Hook
+from estimator.spec import EstimatorSpec
 
 _WRITERS = (
     tf.compat.v1.train.CheckpointSaverHook,
@@ -82,6 +84,16 @@ class TrainRequest:
         if self.config.is_chief:
             return list(self.hooks)
         return [hook for hook in self.hooks if not isinstance(hook, _WRITERS)]
+
+
+def training_hooks(spec: EstimatorSpec, is_chief: bool) -> list[Hook]:
+    """Returns the training hooks of a spec: `training_chief_hooks` on the chief only.
+
+    All workers get those of them that save. Only the chief runs these, but if a hook saves, no
+    worker may wait for the others to save.
+    """
+    chief_hooks = spec.training_chief_hooks
+    return [*spec.training_hooks, *(chief_hooks if is_chief else saver_hooks(chief_hooks))]
 
 
 def warn_of_no_steps(step: int, max_steps: int) -> None:

@@ -177,13 +177,13 @@ def test_workers_stop_at_the_same_step_for_the_same_reason(tmp_path):
     with Cluster(PROGRAM, "stops", tmp_path, worker=2) as cluster:
         cluster.check_all_succeed()
         chiefs, others = (cluster[task].results for task in TWO)
-    assert len(chiefs) == 2 * 7
-    for ours, theirs in zip(chiefs, others, strict=True):
+    assert len(chiefs) == 2 * 7 + 6
+    for ours, theirs in zip(chiefs[:-1], others[:-1], strict=True):
         assert [ours[k] for k in ("case", "step", "reason")] == [
             theirs[k] for k in ("case", "step", "reason")
         ]
     for loop, hook_step in ((1, 3), (100, 6)):
-        found = {r["case"]: r for r in chiefs if r["loop"] == loop}
+        found = {r["case"]: r for r in chiefs[:14] if r["loop"] == loop}
         stopped = {case: (r["step"], r["reason"]) for case, r in found.items() if r["step"]}
         # A hook's wish reaches the others in the next call: a loop is empty then, one step is not.
         assert stopped == {
@@ -208,6 +208,14 @@ def test_workers_stop_at_the_same_step_for_the_same_reason(tmp_path):
         ]
         # Every 5 steps; the first call of all is recorded too.
         assert recorded == [1, 5, 10, 15, 20]
+    listener, by_clock, by_hook, by_one, with_statistics, bare = chiefs[14:]
+    assert (listener["step"], listener["reason"]) == (6, "listener")
+    assert by_clock["saved"] == [0, *range(2, 21)]  # The chief's clock, as the next call tells all.
+    assert (by_hook["step"], by_hook["saved"]) == (20, [0, 4, 8, 12, 16, 20])
+    assert "CheckpointSaverHooks is 1 on worker 0 and 0 on worker 1" in by_one["reason"]
+    assert "A CheckpointSaverHook saves in the chief alone" in with_statistics["reason"]
+    assert "Worker 1" in bare["reason"]
+    assert "The input of this worker ended, and others may" in others[-1]["reason"]
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import estimator as est
 from estimator.roles.ps_task import serve_parameters
+from tests.toy import checkpoint_steps
 
 v1 = tf.compat.v1
 NUM_EXAMPLES, BATCH_SIZE, NUM_FEATURES = 96, 12, 4
@@ -212,25 +213,26 @@ def lonely(model_dir):
 def stops(model_dir):
     """Why workers stop: uneven inputs, NaN, a hook of one of them; each in its own directory."""
     cases = iter(range(100))
+    errors = (ValueError, v1.train.NanLossDuringTrainingError, tf.errors.UnavailableError)
 
-    def run(case, model_fn, input_fn, loop, hooks=(), **changes):
+    def run(case, model_fn, input_fn, loop, hooks=(), listeners=None, **changes):
         config = est.RunConfig(
             os.path.join(model_dir, str(next(cases))),
             strategy="multi_worker_mirrored",
             iterations_per_loop=loop,
-            save_checkpoints_steps=3,
-            **changes,
+            **{"save_checkpoints_steps": 3, "keep_checkpoint_max": None, **changes},
         )
         with est.Estimator(model_fn, config=config) as trained:
             step = None
             try:
-                trained.train(input_fn, hooks=list(hooks), max_steps=20)
+                trained.train(input_fn, list(hooks), max_steps=20, saving_listeners=listeners)
                 step, reason = trained.train_result.global_step, trained.train_result.reason
-            except (ValueError, v1.train.NanLossDuringTrainingError) as error:
+            except errors as error:
                 reason = str(error)
             latest = trained.latest_checkpoint() if config.is_chief else None
             w = float(trained.get_variable_value("w")) if latest else None
-            say(case=case, loop=loop, step=step, reason=reason, latest=latest, w=w)
+            saved = checkpoint_steps(trained.model_dir)
+            say(case=case, loop=loop, step=step, reason=reason, latest=latest, w=w, saved=saved)
 
     index = est.RunConfig().task_id
     for loop in (1, 100):
@@ -244,6 +246,16 @@ def stops(model_dir):
         run("hook", average_model_fn, numbers(None), loop, hooks)
         hooks = [CutsLoops(f"{model_dir}/profile{loop}")] if index == 1 else []
         run("cut by one", average_model_fn, numbers(None), loop, hooks, save_summary_steps=5)
+    run("listener", average_model_fn, numbers(None), 100, listeners=[StopsAtSave()])
+    by_clock = {"save_checkpoints_steps": None, "save_checkpoints_secs": 1e-6}
+    run("clock", average_model_fn, numbers(None), 1, **by_clock)
+    run("saver hook", saving_model_fn, numbers(None), 100)
+    hooks = [v1.train.CheckpointSaverHook(f"{model_dir}/other", save_steps=4)]
+    run("saver hook of one", average_model_fn, numbers(None), 1, hooks if index == 0 else [])
+    run("saver hook and statistics", summing_model_fn, numbers(None), 1, hooks)
+    # The last, as the others hear of it by the end of this process alone.
+    bare = numbers(10 if index == 0 else 7)
+    run("bare", average_model_fn, lambda: v1.data.make_one_shot_iterator(bare()).get_next(), 1)
 
 
 def reduced_model_fn(features, labels, mode, params):
@@ -294,6 +306,30 @@ def numbers(count, nan_at=None):
         return data.map(make).batch(1)
 
     return input_fn
+
+
+def saving_model_fn(features, labels, mode, config):
+    """A hook of the chief saves, and the library does not."""
+    spec = average_model_fn(features, labels, mode)
+    hook = v1.train.CheckpointSaverHook(config.model_dir, save_steps=4)
+    return spec._replace(training_chief_hooks=[hook])
+
+
+def summing_model_fn(features, labels, mode):
+    """A variable of which a checkpoint holds the sum over all workers."""
+    v1.get_variable(
+        "seen",
+        [],
+        trainable=False,
+        synchronization=tf.VariableSynchronization.ON_READ,
+        aggregation=tf.VariableAggregation.SUM,
+    )
+    return average_model_fn(features, labels, mode)
+
+
+class StopsAtSave(v1.train.CheckpointSaverListener):
+    def after_save(self, session, global_step_value):
+        return global_step_value == 6
 
 
 class StopAfterCalls(v1.train.SessionRunHook):
