@@ -95,6 +95,15 @@ def any_checkpoints(directories: Sequence[str], path: Any = None) -> list[str]:
     return []
 
 
+def open_checkpoint(path: str) -> Any:
+    """Returns a tf.train.CheckpointReader of the checkpoint at `path`.
+
+    `tf.train.load_checkpoint` first asks the file system whether the path is a directory, and an
+    in-memory one (`ram://`) says so of every prefix of a file's name.
+    """
+    return tf.compat.v1.train.NewCheckpointReader(path)
+
+
 def checkpoint_identity(path: str) -> tuple[str, bytes]:
     """Identifies a checkpoint, so that one written later under the same name differs.
 
@@ -144,7 +153,7 @@ def check_matches(path: str, variables: Iterable[tf.Variable]) -> None:
     Raises:
       ValueError: variables are missing or have another shape; the message names them.
     """
-    there = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    there = open_checkpoint(path).get_variable_to_shape_map()
     model = saved_variables(variables)
     differing = [
         f"  other shape: {name}: {variable.shape} in the model, {there[name]} in the file"
@@ -163,7 +172,7 @@ def check_names(path: str, names: Collection[str]) -> None:
     Raises:
       ValueError: names are missing; the message lists them.
     """
-    there = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    there = open_checkpoint(path).get_variable_to_shape_map()
     if not set(names) <= set(there) and _OBJECT_GRAPH not in there:
         raise _of_another_model(path, names, there)
 
@@ -209,7 +218,7 @@ def missing_variables(path: str, variables: Sequence[tf.Variable]) -> list[tf.Va
     """Returns the variables that a checkpoint does not hold."""
     if not variables:
         return []
-    there = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    there = open_checkpoint(path).get_variable_to_shape_map()
     return [variable for variable in variables if variable.name.partition(":")[0] not in there]
 
 
@@ -290,7 +299,7 @@ def _named_latest(model_dir: str) -> str | None:
 def is_readable(path: str) -> bool:
     """Returns whether a checkpoint is readable; logs a warning that it is skipped if not."""
     try:
-        tf.train.load_checkpoint(path)
+        open_checkpoint(path)
     except (tf.errors.OpError, ValueError) as error:
         log.warning("The checkpoint %s cannot be read and is skipped: %s", path, error)
         return False

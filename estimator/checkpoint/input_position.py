@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint.background import IN_THIS_THREAD
-from estimator.checkpoint.files import restore_error
+from estimator.checkpoint.files import open_checkpoint, restore_error
 from estimator.checkpoint.saver_ops import last_save_op
 from estimator.cluster.collectives import ONE_WORKER, Workers
 from estimator.console import log, no_internal_deprecations
@@ -55,7 +55,7 @@ class ReplicaCopies:
     def are_in(self, path: str) -> bool:
         """Returns whether a file holds all copies; false for files of earlier versions."""
         try:
-            reader = tf.train.load_checkpoint(path)
+            reader = open_checkpoint(path)
             for name in self._names:
                 reader.get_tensor(name)
         except (tf.errors.OpError, ValueError):

@@ -70,7 +70,7 @@ def find_old_model(settings: WarmStartSettings, is_for_part: bool = False) -> Ol
     """
     path = find_checkpoint(str(settings.ckpt_to_initialize_from))
     try:
-        reader = tf.train.load_checkpoint(path)
+        reader = files.open_checkpoint(path)
         shapes = reader.get_variable_to_shape_map()
         object_graph = reader.get_tensor(_OBJECT_GRAPH) if _OBJECT_GRAPH in shapes else b""
     except (tf.errors.OpError, ValueError) as error:

@@ -161,7 +161,7 @@ class Estimator(OldMethods):
           ValueError: there is no checkpoint.
         """
         newest = files.existing_checkpoints(self._checkpoint_dirs, None)[0]
-        return [name for name, _ in tf.train.list_variables(newest)]
+        return sorted(files.open_checkpoint(newest).get_variable_to_shape_map())
 
     def get_variable_value(self, name: str) -> np.ndarray:
         """Returns the value of a variable in the newest checkpoint.
@@ -177,7 +177,7 @@ class Estimator(OldMethods):
         if name not in names:
             raise CheckpointError(f"`name` ({name!r}) is unknown. {did_you_mean(name, names)}")
         newest = files.existing_checkpoints(self._checkpoint_dirs, None)[0]
-        return tf.train.load_variable(newest, name)
+        return files.open_checkpoint(newest).get_tensor(name)
 
     def explain(self, *, steps: int | None = None, max_steps: int | None = None) -> None:
         """Prints where and on which batches the methods will run, and what they write when.

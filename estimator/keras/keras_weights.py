@@ -63,7 +63,8 @@ def write_weight_names(variables: Sequence[Any], config: RunConfig) -> None:
         return
     names = [variable_of(v).name.partition(":")[0] for v in variables]
     checkpoint = files.latest_checkpoint(str(config.model_dir))
-    if checkpoint is not None and not set(names) <= set(dict(tf.train.list_variables(checkpoint))):
+    saved = checkpoint and files.open_checkpoint(checkpoint).get_variable_to_shape_map()
+    if saved and not set(names) <= set(saved):
         return  # Another model's, so training will fail: its names stay.
     path = os.path.join(str(config.model_dir), _FOLDER, _NAMES)
     tf.io.gfile.makedirs(os.path.dirname(path))
@@ -85,7 +86,7 @@ def read_weights(model_dir: str) -> list[np.ndarray]:
         )
     with tf.io.gfile.GFile(path) as file:
         names = json.loads(file.read())
-    reader = tf.train.load_checkpoint(checkpoint)
+    reader = files.open_checkpoint(checkpoint)
     return [reader.get_tensor(name) for name in names]
 
 

@@ -403,13 +403,13 @@ def test_a_saver_that_does_not_say_what_it_wants_is_no_sign_of_damage(make):
 def opened(monkeypatch):
     """The steps of the checkpoints that were opened, in order."""
     steps = []
-    load_checkpoint = tf.train.load_checkpoint
+    open_checkpoint = files.open_checkpoint
 
     def counted(path):
         steps.append(files.checkpoint_step(path))
-        return load_checkpoint(path)
+        return open_checkpoint(path)
 
-    monkeypatch.setattr(tf.train, "load_checkpoint", counted)
+    monkeypatch.setattr(files, "open_checkpoint", counted)
     return steps
 
 
@@ -506,3 +506,22 @@ def test_without_hours_no_checkpoint_is_kept_for_good(tmp_path):
     with est.Estimator(Model(), config=config) as model:
         model.train(numbers(), steps=3)
     assert checkpoint_steps(tmp_path) == [3]
+
+
+def test_a_model_dir_need_not_be_in_the_local_file_system(tmp_path):
+    """In that of TensorFlow's memory, every verb does what it does in a local directory."""
+    outcomes = []
+    for model_dir in (str(tmp_path / "model"), f"ram://{tmp_path.name}/model"):
+        config = est.RunConfig(save_checkpoints_steps=2, keep_checkpoint_max=2)
+        with est.Estimator(Model(), model_dir, config) as model:
+            input_fn = numbers()
+            for steps in (3, 2):
+                model.train(input_fn, steps=steps)
+            assert model.get_variable_value("w") == weight_after(range(5))
+            left = [name for name in tf.io.gfile.listdir(model_dir) if "ckpt" in name]
+            evaluated = model.evaluate(numbers(3)), list(model.predict(numbers(2)))
+            outcomes.append((*evaluated, model.get_variable_names(), sorted(left)))
+    assert outcomes[0] == outcomes[1]
+    assert {name.split(".")[1] for name in outcomes[1][-1]} == {"ckpt-4", "ckpt-5"}
+    assert files.checkpoint_step(model.latest_checkpoint()) == 5
+    assert not os.path.exists("ram:")
