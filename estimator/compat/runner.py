@@ -7,7 +7,7 @@ import dataclasses
 import os
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from estimator.compat import script
 from estimator.compat.tensorflow_import import import_tensorflow
@@ -41,21 +41,25 @@ def run(settings: Settings) -> None:
       ScriptError: it is not there, or is Python 2.
     """
     sys.path[0] = os.getcwd()
-    path, package = script.find_script(settings.target, settings.is_module)
-    code = compile(script.parse(path), path, "exec", dont_inherit=True)
-    if settings.is_module:
-        sys.argv = [path, *settings.argv]
-    else:
-        sys.path[0] = os.path.dirname(os.path.abspath(path))
-        sys.argv = [settings.target, *settings.argv]
+    if not settings.is_module:
+        path, package, code = _load(settings)
     with contextlib.ExitStack() as stack:
         own_builtins = _prepare(settings, stack)
-        main = script.make_main(path, package, own_builtins)
-        try:
-            exec(code, vars(main))
-        except Exception as error:
-            _show(error, code)
-            raise SystemExit(1) from None
+        if settings.is_module:
+            # To find it, Python imports its package, which is a part of the program.
+            with _errors_shown(other_than=script.ScriptError):
+                path, package, code = _load(settings)
+        with _errors_shown():
+            exec(code, vars(script.make_main(path, package, own_builtins)))
+
+
+def _load(settings: Settings) -> tuple[str, str | None, types.CodeType]:
+    """Returns the path, the package and the code of the program; sets its arguments and path."""
+    path, package = script.find_script(settings.target, settings.is_module)
+    if not settings.is_module:
+        sys.path[0] = os.path.dirname(os.path.abspath(path))
+    sys.argv = [path if settings.is_module else settings.target, *settings.argv]
+    return path, package, compile(script.parse(path), path, "exec", dont_inherit=True)
 
 
 def _prepare(settings: Settings, stack: contextlib.ExitStack) -> dict | None:
@@ -83,24 +87,35 @@ def _prepare(settings: Settings, stack: contextlib.ExitStack) -> dict | None:
     return imports.builtins
 
 
-def _show(error: Exception, code: types.CodeType) -> None:
+@contextlib.contextmanager
+def _errors_shown(other_than: type[Exception] | tuple[()] = ()) -> Iterator[None]:
+    """Shows the program's exceptions and exits with 1."""
+    try:
+        yield
+    except other_than:
+        raise
+    except Exception as error:
+        _show(error)
+        raise SystemExit(1) from None
+
+
+def _show(error: Exception) -> None:
     """Shows an exception as Python does: the program's frames, without those of its imports."""
     frames = []
     trace = error.__traceback__
     while trace is not None:
         frames.append(trace)
         trace = trace.tb_next
-    codes = [frame.tb_frame.f_code for frame in frames]
-    start = codes.index(code) if code in codes else 0
     shown: types.TracebackType | None = None
-    for frame in reversed(frames[start:]):
+    for frame in reversed(frames):
         name = frame.tb_frame.f_code.co_filename
         if not name.startswith("<frozen importlib") and name not in _NOT_SHOWN:
             shown = types.TracebackType(shown, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
     sys.excepthook(type(error), error.with_traceback(shown), shown)
 
 
-# The files that are between a module of the program and one that it imports.
+# The files that run the program, or are between a module of it and one that it imports.
 _NOT_SHOWN = {
-    os.path.join(os.path.dirname(__file__), name) for name in ("script.py", "v1_imports.py")
+    os.path.join(os.path.dirname(__file__), name)
+    for name in ("runner.py", "script.py", "v1_imports.py")
 }

@@ -58,7 +58,9 @@ def find_script(name: str, is_module: bool) -> tuple[str, str | None]:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
             spec = importlib.util.find_spec(f"{name}.__main__")
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # A package of the module imports what is not there.
         spec = None
     if spec is None or not spec.origin or not spec.origin.endswith(".py"):
         raise ScriptError(f"There is no module {name!r} of Python code that could be run.")

@@ -173,6 +173,25 @@ def test_a_failing_module_of_tensorflow_2_ends_as_in_python(tmp_path, monkeypatc
     assert "runner.py" not in errors
 
 
+@pytest.mark.parametrize(
+    ("line", "status", "last"),
+    [
+        ("tf.placeholder", 0, ""),
+        ("import no_such_library", 1, "ModuleNotFoundError: No module named 'no_such_library'"),
+    ],
+)
+def test_the_package_of_a_module_is_a_part_of_the_program(
+    line, status, last, tmp_path, monkeypatch
+):
+    (tmp_path / "some_program").mkdir()
+    (tmp_path / "some_program" / "__init__.py").write_text(f"import tensorflow as tf\n{line}\n")
+    (tmp_path / "some_program" / "train.py").touch()
+    monkeypatch.chdir(tmp_path)
+    code, errors = run("-m", "some_program.train")
+    assert (code, errors.splitlines()[-1:]) == (status, [last] if last else [])
+    assert "runner.py" not in errors
+
+
 def test_an_error_in_a_module_of_the_script_shows_their_lines_alone(tmp_path):
     (tmp_path / "program.py").write_text("import broken\n")
     (tmp_path / "broken.py").write_text("import old\n")
