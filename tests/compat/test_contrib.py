@@ -371,6 +371,14 @@ def test_datasets_and_strategies():
     assert contrib.data.python.ops.batching.map_and_batch is V1.data.experimental.map_and_batch
     with pytest.raises(ValueError, match=r"`num_gpus` \(-1\)"):
         contrib.distribute.MirroredStrategy(num_gpus=-1)
+    for given in (
+        {"devices": ["/cpu:0"], "num_gpus": 0},
+        {"num_gpus": 0, "num_gpus_per_worker": 0},
+    ):
+        with pytest.raises(
+            ValueError, match=r"`num_gpus` \(0\) and .* exclude each other. Pass on"
+        ):
+            contrib.distribute.MirroredStrategy(**given)
     strategies = [
         contrib.distribute.MirroredStrategy(num_gpus=0),
         contrib.distribute.MirroredStrategy(["/cpu:0"]),

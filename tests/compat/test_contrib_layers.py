@@ -173,14 +173,19 @@ def test_dropout_pooling_and_linear_layers():
     layers, ones = contrib.layers, tf.ones([100, 100])
     dropped = layers.dropout(ones, keep_prob=0.25)
     kept = layers.dropout(ones, keep_prob=0.25, is_training=False)
+    by_tensor = [
+        layers.dropout(ones, tf.constant(0.25), is_training=tf.constant(is_training))
+        for is_training in (True, False)
+    ]
     pooled = layers.avg_pool2d(tf.reshape(tf.range(16.0), [1, 4, 4, 1]), [2, 2], padding="SAME")
     line = layers.linear(-ones, 2, weights_initializer=V1.ones_initializer())
-    found = run(dropped, kept, pooled, line)
+    found = run(dropped, kept, pooled, line, *by_tensor)
     assert set(found[0].flat) == {0, 4}
     assert found[0].mean() == pytest.approx(1, abs=0.1)  # 6 standard deviations.
     assert set(found[1].flat) == {1}
     assert found[2].flat[:].tolist() == [2.5, 4.5, 10.5, 12.5]
     assert set(found[3].flat) == {-100}
+    assert [set(values.flat) for values in found[4:]] == [{0, 4}, {1}]
 
 
 def test_optimize_loss_clips_multiplies_and_counts():
@@ -313,8 +318,9 @@ def test_optimize_loss_writes_the_summaries_that_are_asked_for():
     [
         ((None, "SGD"), ValueError, "`learning_rate` must be given if `optimizer` .'SGD'. is a n"),
         ((None, V1.train.AdamOptimizer), ValueError, "`learning_rate` must be given if `optimiz"),
-        ((0.1, 7), TypeError, "`optimizer` .7. must be an optimizer, its class, a function of"),
-        ((0.1, lambda rate: None), TypeError, "`optimizer` .None. must be an optimizer, its cl"),
+        ((0.1, 7), TypeError, "`optimizer` .7. must be an optimizer of tf.train, its class, a "),
+        ((0.1, lambda rate: None), TypeError, "`optimizer` .None. must be an optimizer of tf.t"),
+        ((0.1, tf.keras.optimizers.SGD), TypeError, "`optimizer` .<keras.* must be an optimizer"),
         ((0.1, "SGD", None, None, None, None, None, None, None, ["los"]), ValueError, "`summar"),
     ],
 )

@@ -117,7 +117,7 @@ def dropout(
     inputs: tf.Tensor,
     keep_prob: Any = 0.5,
     noise_shape: Any = None,
-    is_training: bool = True,
+    is_training: Any = True,
     outputs_collections: Any = None,
     scope: Any = None,
     seed: int | None = None,
@@ -125,6 +125,8 @@ def dropout(
     """Drops values in training, and scales the others up."""
     with _V1.name_scope(scope, "Dropout", [inputs]):
         rate = 1 - keep_prob
+        if tf.is_tensor(is_training):
+            rate, is_training = tf.where(is_training, rate, tf.zeros_like(rate)), True
         outputs = tf.nn.dropout(inputs, rate, noise_shape, seed) if is_training else inputs
         return activate_and_collect(tf.identity(outputs), None, outputs_collections)
 

@@ -108,13 +108,13 @@ def _make_optimizer(optimizer: Any, learning_rate: Any) -> Any:
         check_choice("optimizer", optimizer, _OPTIMIZERS)
         return _OPTIMIZERS[optimizer](learning_rate=learning_rate)
     if isinstance(optimizer, type):
-        return optimizer(learning_rate=learning_rate)
-    if callable(optimizer) and not hasattr(optimizer, "apply_gradients"):
+        optimizer = optimizer(learning_rate=learning_rate)
+    elif callable(optimizer) and not hasattr(optimizer, "compute_gradients"):
         optimizer = optimizer() if learning_rate is None else optimizer(learning_rate)
-    if not hasattr(optimizer, "apply_gradients"):
+    if not hasattr(optimizer, "compute_gradients"):
         raise WrongTypeError(
-            f"`optimizer` ({optimizer!r}) must be an optimizer, its class, a function of the "
-            f"learning rate, or a name: {', '.join(_OPTIMIZERS)}."
+            f"`optimizer` ({optimizer!r}) must be an optimizer of tf.train, its class, a function "
+            f"of the learning rate, or a name: {', '.join(_OPTIMIZERS)}."
         )
     return optimizer
 
