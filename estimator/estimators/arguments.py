@@ -229,23 +229,25 @@ def check_export(
         check_receiver_fn(receiver_fn, argument, kind)
 
 
+# What a TPUEstimator fills in, and what to do about an item of that name.
+_FILLED_IN = {
+    "batch_size": "it is filled in from `train_batch_size`, `eval_batch_size` and "
+    "`predict_batch_size`",
+    "context": "a TPUContext is filled in. Rename it",
+}
+
+
 def check_tpu_arguments(
     params: Any, use_tpu: Any, batch_axis: Sequence[int] | None, export_to_cpu: Any
 ) -> None:
     """Raises an error if an argument that only TPUEstimator has is wrong."""
     if use_tpu is not None:
         check_bool("use_tpu", use_tpu)
-    check_type("params", params, MutableMapping, "a dict, or None: its batch size is filled in")
-    if isinstance(params, Mapping) and "batch_size" in params:
-        raise ValueError(
-            f'`params` must not hold "batch_size" ({params["batch_size"]!r}): it is filled in '
-            "from `train_batch_size`, `eval_batch_size` and `predict_batch_size`."
-        )
-    if isinstance(params, Mapping) and "context" in params:
-        raise ValueError(
-            f'`params` must not hold "context" ({params["context"]!r}): a TPUContext is filled in. '
-            "Rename it."
-        )
+    if not hasattr(params, "set_hparam"):  # As tf.contrib.training.HParams.
+        check_type("params", params, MutableMapping, "a dict, or None: its batch size is filled in")
+    for name, instead in _FILLED_IN.items():
+        if params is not None and name in params:
+            raise ValueError(f'`params` must not hold "{name}" ({params.get(name)!r}): {instead}.')
     check_type("batch_axis", batch_axis, list | tuple, "a list of dimensions, or None")
     for place, axis in enumerate(batch_axis or ()):
         check_int(f"batch_axis[{place}]", axis, minimum=0)

@@ -128,7 +128,8 @@ def _open(
     old_model = None if warm_start is None else find_old_model(warm_start, is_for_part=True)
     connection = runtime.connect()
     # The params may be an object of any class.
-    batch_size = model.params.get("batch_size") if isinstance(model.params, Mapping) else None
+    has_names = isinstance(model.params, Mapping) or hasattr(model.params, "set_hparam")
+    batch_size = model.params.get("batch_size") if has_names else None
     build = _program_builder(runtime, batch_size)
     program = build(model, host_input.element, runtime)
     with runtime.strategy.scope():

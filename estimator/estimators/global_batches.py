@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,7 +17,7 @@ from estimator.estimators.model_inputs import Batches
 from estimator.input.batch_size_check import check_batch_size
 from estimator.input.input_calls import Input
 from estimator.input.pipelines import pipeline_kind
-from estimator.runtime.local import Runtime
+from estimator.runtime.local import Runtime, make_plain_runtime
 from estimator.runtime.strategy import make_runtime
 from estimator.spec import ModeKeys
 
@@ -54,27 +55,36 @@ class GlobalBatches(Batches):
         """The number of steps between `host_call`s."""
         return self.tpu_config.experimental_host_call_every_n_steps
 
-    def model_params(self, runtime: Runtime) -> dict[str, Any]:
+    def model_params(self, runtime: Runtime) -> Any:
         """Returns the caller's params with `use_tpu`, `context` and `batch_size`."""
-        params = super().model_params(runtime)
-        params.update(runtime.params, context=_make_context(runtime))
-        return _with_batch_size(params, self._model_batch_size(runtime))
+        given = {**runtime.params, "context": _make_context(runtime)}
+        return self._params_with(given, self._model_batch_size(runtime))
 
-    def export_params(self, mode: str) -> dict[str, Any]:
+    def export_params(self, mode: str) -> Any:
         """Returns the params without `batch_size`, because exported models take any."""
-        params = super().export_params(mode)
-        params.pop("batch_size", None)
-        return params
+        runtime = make_plain_runtime(self.config, mode)
+        return self._params_with({**runtime.params, "context": _make_context(runtime)}, None)
 
-    def input_params(
-        self, runtime: Runtime, input_context: tf.distribute.InputContext
-    ) -> dict[str, Any]:
+    def input_params(self, runtime: Runtime, input_context: tf.distribute.InputContext) -> Any:
         """Returns the params with the `batch_size` for this `input_fn` call."""
-        params = super().input_params(runtime, input_context)
-        params["context"] = _make_context(runtime, input_context)
-        # The actual value is passed only to `model_fn`.
-        params["use_tpu"] = self.params.get("use_tpu", False)
-        return _with_batch_size(params, self._input_batch_size(runtime))
+        # The actual value of `use_tpu` is passed only to `model_fn`.
+        use_tpu = self.params.get("use_tpu", False)
+        given = {"context": _make_context(runtime, input_context), "use_tpu": use_tpu}
+        return self._params_with(given, self._input_batch_size(runtime))
+
+    def _params_with(self, given: dict[str, Any], batch_size: int | None) -> Any:
+        """Returns a copy of the caller's params, a dict or HParams, with more values."""
+        params = copy.deepcopy(self.params)
+        if batch_size is not None:
+            given = {**given, "batch_size": batch_size}
+        for name, value in given.items():
+            if not hasattr(params, "set_hparam"):
+                params[name] = value
+            elif name in params:
+                params.set_hparam(name, value)
+            else:
+                params.add_hparam(name, value)
+        return params
 
     def in_words(self, runtime: Runtime) -> str:
         """Describes the number of examples that the replicas take at a time; "" if unknown."""
@@ -131,10 +141,3 @@ def _make_context(
     num_hosts, host = runtime.hosts
     num_replicas = runtime.num_local_replicas * num_hosts
     return TPUContext(num_replicas, input_context, num_hosts, host)
-
-
-def _with_batch_size(params: Any, batch_size: int | None) -> Any:
-    """Adds a batch size, if there is one, to params of any class."""
-    if batch_size is not None:
-        params["batch_size"] = batch_size
-    return params

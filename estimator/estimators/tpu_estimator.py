@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from estimator.config.run_config import RunConfig
@@ -29,7 +29,7 @@ class TPUEstimator(Estimator):
         model_fn: Callable,
         model_dir: str | os.PathLike | None = None,
         config: RunConfig | None = None,
-        params: Mapping[str, Any] | None = None,
+        params: Any = None,
         use_tpu: bool | None = None,
         train_batch_size: int | None = None,
         eval_batch_size: int | None = None,
@@ -48,7 +48,8 @@ class TPUEstimator(Estimator):
           model_fn: returns a TPUEstimatorSpec or an EstimatorSpec.
           model_dir: as for Estimator.
           config: an `estimator.tpu.RunConfig`.
-          params: as for Estimator; must contain neither "batch_size" nor "context".
+          params: a dict, or HParams of tf.contrib.training; must contain neither "batch_size" nor
+            "context".
           use_tpu: whether to train, evaluate and predict on the TPU that the config names. With
             None or False, the config's strategy decides.
           train_batch_size: the number of examples per batch over all replicas in `train`; a

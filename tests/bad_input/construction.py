@@ -7,6 +7,7 @@ import os
 import tensorflow as tf
 
 import estimator as est
+from estimator.compat.contrib.contrib_training import HParams
 
 
 def pipeline(kind, **config):
@@ -105,6 +106,11 @@ CONSTRUCTION = {
         lambda s: s.tpu_model(params={"batch_size": 32}),
         ValueError,
         '`params` must not hold "batch_size" (32) ... `train_batch_size`',
+    ),
+    "context in HParams": (
+        lambda s: s.tpu_model(params=HParams(context="text")),
+        ValueError,
+        "`params` must not hold \"context\" ('text'): a TPUContext is filled in. Rename it.",
     ),
     "params of a TPUEstimator is a string": (
         lambda s: s.tpu_model(params="batch_size=32"),

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
+from estimator.compat.contrib.contrib_training import HParams
 from estimator.config.cluster import parse_tf_config
 from estimator.config.tpu_context import TPUContext
 from estimator.estimators import estimator as estimator_module
@@ -157,6 +158,34 @@ def test_params_tell_of_the_batch_size_and_the_replicas_in_each_mode(strategy, t
     assert sorted(of_export) == ["context", "rate", "use_tpu"]
     assert given == {"rate": 0.5}
     assert model.params == given
+
+
+def test_params_may_be_hparams(tmp_path):
+    """As of tf.contrib.training, or of a library that brought its own."""
+    seen, given = Seen(), HParams(rate=0.5)
+
+    def input_fn(params, mode):
+        seen.of_input[mode] = params
+        return numbers(24, params.batch_size)
+
+    def model_fn(features, labels, mode, params):
+        return seen.model_fn(features, labels, mode, params.values())
+
+    def receive():
+        x = tf.compat.v1.placeholder(tf.float32, [None])
+        return est.export.TensorServingInputReceiver(x, x)
+
+    with est.tpu.TPUEstimator(model_fn, str(tmp_path), make_config(), given, **SIZES) as model:
+        model.train(input_fn, steps=2)
+        model.evaluate(input_fn)
+        assert list(model.predict(input_fn)) == list(range(24))
+        model.export_saved_model(str(tmp_path / "export"), receive)
+    for mode, argument in ARGUMENTS.items():
+        of_input, of_model = seen.of_input[mode], seen.of_model[mode]
+        assert of_input.context.current_input_fn_deployment()[1:] == (0, 1, 1)
+        assert of_input.batch_size == of_model[0]["batch_size"] == SIZES[argument]
+    assert sorted(seen.of_model[PREDICT][-1]) == ["context", "rate", "use_tpu"]
+    assert model.params.values() == given.values() == {"rate": 0.5}
 
 
 def test_params_of_the_user_stay_for_the_input(tmp_path):
