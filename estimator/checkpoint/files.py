@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
+import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -13,13 +15,17 @@ import tensorflow as tf
 from estimator.checkpoint.errors import CheckpointError
 from estimator.checkpoint.variables import saved_variables
 from estimator.config.checks import WrongTypeError, check_no_pattern
-from estimator.console import log
+from estimator.console import log, note
 
 PREFIX = "model.ckpt"
 _ENDING = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _DATA = re.compile(r"\.data-\d{5}-of-(\d{5})$")
 # The key of tf.train.Checkpoint's object graph in its files.
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+# TensorFlow writes into such a file, and renames it when it is whole. If nobody wrote into it for
+# so long, its process was killed.
+_ABANDONED_SECS = 3600
+_UNFINISHED = re.compile(re.escape(PREFIX) + r"-\d+\.(index|data-\d{5}-of-\d{5})\.tempstate\d+$")
 _STEP = re.compile(re.escape(PREFIX) + r"-(\d+)\.index$")
 
 
@@ -261,6 +267,16 @@ def remove_checkpoint(path: str) -> None:
     for name in names:
         if tf.io.gfile.exists(name):
             tf.io.gfile.remove(name)
+
+
+def remove_unfinished(model_dir: str) -> None:
+    """Removes parts of checkpoints that killed processes left, each as large as a checkpoint."""
+    for name in filter(_UNFINISHED.match, tf.io.gfile.listdir(model_dir)):
+        path = os.path.join(model_dir, name)
+        with contextlib.suppress(tf.errors.NotFoundError):  # It may be finished by now.
+            if time.time() - tf.io.gfile.stat(path).mtime_nsec * 1e-9 > _ABANDONED_SECS:
+                tf.io.gfile.remove(path)
+                note("Removed %s, which a killed process did not finish", path)
 
 
 def write_file(path: str, content: bytes) -> None:

@@ -61,6 +61,8 @@ def start_or_resume(
     checkpoints, position = savers.checkpoints, savers.position
     # Not earlier: nothing is written until the checkpoint is known to fit this model.
     tf.io.gfile.makedirs(model_dir)
+    if worker_group.is_chief:
+        files.remove_unfinished(model_dir)
     if worker_group.saves and (position is None or not request.is_same_input):
         remove_positions(model_dir, worker_group.workers)
     saved_step = _tell_saved_step(session, worker_group, path)

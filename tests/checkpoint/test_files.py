@@ -4,6 +4,7 @@ import glob
 import logging
 import os
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -166,6 +167,31 @@ def test_files_of_a_save_that_never_ended_are_no_checkpoint(make):
         with open(os.path.join(trained.model_dir, name), "wb") as file:
             file.write(b"half")
     assert make().latest_checkpoint().endswith("model.ckpt-4")
+
+
+def test_what_a_killed_save_left_is_removed_when_nobody_writes_it_any_more(make):
+    trained = make()
+    trained.train(numbers(), steps=2)
+    before = set(os.listdir(trained.model_dir))
+    an_hour_ago = time.time() - 3700
+    for name, seconds in {
+        "model.ckpt-9.data-00000-of-00001.tempstate123": an_hour_ago,
+        "model.ckpt-9.index.tempstate123": an_hour_ago,
+        "model.ckpt-8.data-00000-of-00001.tempstate7": time.time(),
+        "model.ckpt-8.data-00000-of-00001": an_hour_ago,
+        "mine.ckpt-8.index.tempstate7": an_hour_ago,
+    }.items():
+        path = os.path.join(trained.model_dir, name)
+        with open(path, "wb") as file:
+            file.write(b"half")
+        os.utime(path, (seconds, seconds))
+    make().train(numbers(), steps=2)
+    left = {name for name in set(os.listdir(trained.model_dir)) - before if "ckpt-4" not in name}
+    assert left == {
+        "model.ckpt-8.data-00000-of-00001.tempstate7",
+        "model.ckpt-8.data-00000-of-00001",
+        "mine.ckpt-8.index.tempstate7",
+    }
 
 
 @pytest.mark.parametrize("keep", [1, 2, 5])
