@@ -11,7 +11,6 @@ import estimator as est
 from estimator.compat.contrib import contrib, contrib_metrics, contrib_rnn
 from estimator.compat.contrib.packages import PACKAGES
 from tests.compat.in_session import run
-from tests.toy import Model
 
 V1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("graph")
@@ -255,52 +254,6 @@ def test_the_f1_score_is_the_best_of_all_thresholds():
 
 
 # --- Programs ------------------------------------------------------------------------------------
-
-
-def test_forward_features_predicts_them_too(tmp_path):
-    def model_fn(features, labels, mode):
-        spec = Model()(features["x"], labels, mode)
-        return spec._replace(predictions={"y": spec.predictions})
-
-    def input_fn():
-        return tf.data.Dataset.from_tensors({"x": [1.0, 2.0], "id": [7, 8]})
-
-    model = est.Estimator(model_fn, str(tmp_path))
-    model.train(input_fn)
-    for keys in ("id", ["id"], None):
-        forwarded = contrib.estimator.forward_features(model, keys)
-        rows = list(forwarded.predict(input_fn))
-        assert [row["id"] for row in rows] == [7, 8]
-        assert set(rows[0]) == {"y", "id"} | ({"x"} if keys is None else set())
-    assert forwarded.evaluate(input_fn) == model.evaluate(input_fn)
-
-
-X = {"x": [1.0]}
-
-
-@pytest.mark.parametrize(
-    ("features", "predictions", "keys", "message"),
-    [
-        (X, {"y": 1.0}, "name", "`keys` has 'name', which is not a feature. There are: x"),
-        (X, {"x": 1.0}, None, "`keys` has 'x', which is a prediction already. Rename it."),
-        (X, 1.0, None, "needs a dict of predictions, and the model has <tf.Tensor"),
-        ([1.0], {"y": 1.0}, None, "needs a dict of features, and the model has <tf.Tensor"),
-        (
-            {"x": V1.SparseTensorValue([[0, 0]], [1.0], [1, 1])},
-            {"y": 1.0},
-            ["x"],
-            "`keys` has 'x', which is sparse. Make it dense in `input_fn`.",
-        ),
-    ],
-)
-def test_forward_features_names_what_it_cannot_predict(features, predictions, keys, message):
-    def model_fn(features, labels, mode):
-        tensors = tf.nest.map_structure(tf.constant, predictions)
-        return est.EstimatorSpec(mode, predictions=tensors)
-
-    forwarded = contrib.estimator.forward_features(est.Estimator(model_fn), keys)
-    with pytest.raises(ValueError, match=message):
-        list(forwarded.predict(lambda: tf.data.Dataset.from_tensors(features)))
 
 
 def loss_fn(labels, logits):

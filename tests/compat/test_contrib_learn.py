@@ -1,7 +1,8 @@
-"""tf.contrib's hyperparameters, and its Experiment for an Estimator of tf.estimator."""
+"""tf.contrib's hyperparameters, and what it makes of an Estimator of tf.estimator."""
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import estimator as est
 from estimator.compat.contrib import contrib
@@ -118,3 +119,63 @@ def test_an_experiment_trains_evaluates_and_exports(tmp_path):
         runner.run(lambda output_dir: experiment, str(tmp_path), hparams=hparams)
     with pytest.raises(ValueError, match="`eval_metrics` must be None"):
         contrib.learn.Experiment(experiment.estimator, numbers(), numbers(), eval_metrics={})
+
+
+def test_forward_features_predicts_them_too(tmp_path):
+    def model_fn(features, labels, mode):
+        spec = Model()(features["x"], labels, mode)
+        return spec._replace(predictions={"y": spec.predictions})
+
+    def input_fn():
+        return tf.data.Dataset.from_tensors({"x": [1.0, 2.0], "id": [7, 8]})
+
+    model = est.Estimator(model_fn, str(tmp_path))
+    model.train(input_fn)
+    for keys in ("id", ["id"], None):
+        forwarded = contrib.estimator.forward_features(model, keys)
+        rows = list(forwarded.predict(input_fn))
+        assert [row["id"] for row in rows] == [7, 8]
+        assert set(rows[0]) == {"y", "id"} | ({"x"} if keys is None else set())
+    assert forwarded.evaluate(input_fn) == model.evaluate(input_fn)
+
+
+def test_forward_features_fills_sparse_ones_up(tmp_path):
+    def model_fn(features, labels, mode):
+        return est.EstimatorSpec(mode, predictions={"y": tf.sparse.to_dense(features["x"])})
+
+    def input_fn():
+        return tf.data.Dataset.from_tensors(
+            {"x": tf.compat.v1.SparseTensorValue([[0, 1], [1, 0]], [3.0, 4.0], [2, 2])}
+        )
+
+    forward = contrib.estimator.forward_features
+    forwarded = forward(est.Estimator(model_fn, str(tmp_path)), None, {"x": -1.0})
+    assert [row["x"].tolist() for row in forwarded.predict(input_fn)] == [[-1, 3], [4, -1]]
+
+
+X = {"x": [1.0]}
+
+
+@pytest.mark.parametrize(
+    ("features", "predictions", "keys", "message"),
+    [
+        (X, {"y": 1.0}, "name", "`keys` has 'name', which is not a feature. There are: x"),
+        (X, {"x": 1.0}, None, "`keys` has 'x', which is a prediction already. Rename it."),
+        (X, 1.0, None, "needs a dict of predictions, and the model has <tf.Tensor"),
+        ([1.0], {"y": 1.0}, None, "needs a dict of features, and the model has <tf.Tensor"),
+        (
+            {"x": tf.compat.v1.SparseTensorValue([[0, 0]], [1.0], [1, 1])},
+            {"y": 1.0},
+            ["x"],
+            "`keys` has 'x', which is sparse. Give its default value in `sparse_default_values`.",
+        ),
+    ],
+)
+def test_forward_features_names_what_it_cannot_predict(features, predictions, keys, message):
+    def model_fn(features, labels, mode):
+        tensors = tf.nest.map_structure(tf.constant, predictions)
+        return est.EstimatorSpec(mode, predictions=tensors)
+
+    forwarded = contrib.estimator.forward_features(est.Estimator(model_fn), keys)
+    with pytest.raises(ValueError, match=message):
+        list(forwarded.predict(lambda: tf.data.Dataset.from_tensors(features)))

@@ -47,16 +47,22 @@ def clip_gradients_by_norm(optimizer: Any, clip_norm: float) -> CrossShardOptimi
     return CrossShardOptimizer(optimizer, clip_norm=clip_norm)
 
 
-def forward_features(estimator: Estimator, keys: str | Sequence[str] | None = None) -> Estimator:
+def forward_features(
+    estimator: Estimator,
+    keys: str | Sequence[str] | None = None,
+    sparse_default_values: Mapping[str, Any] | None = None,
+) -> Estimator:
     """Returns an estimator of the same model that also predicts features, under their names.
 
     Args:
       estimator: the original one, which is not changed.
       keys: the features to predict; None for all.
+      sparse_default_values: by sparse feature, what is predicted where it has no value.
 
     Raises:
-      ValueError: in `predict` or an export: there is no such feature, it is sparse, the
-        features or the predictions are not a dict, or these have that name already.
+      ValueError: in `predict` or an export: there is no such feature, it is sparse and has no
+        default value, the features or the predictions are not a dict, or these have that name
+        already.
     """
     original = estimator.model_fn
     names = [keys] if isinstance(keys, str) else keys
@@ -65,7 +71,7 @@ def forward_features(estimator: Estimator, keys: str | Sequence[str] | None = No
         spec = original(features, labels, mode, config)
         if mode != ModeKeys.PREDICT:
             return spec
-        more = _checked_features(features, names, spec.predictions)
+        more = _checked_features(features, names, spec.predictions, sparse_default_values or {})
         outputs = {
             key: PredictOutput({**output.outputs, **more})
             if isinstance(output, PredictOutput)
@@ -79,7 +85,10 @@ def forward_features(estimator: Estimator, keys: str | Sequence[str] | None = No
 
 
 def _checked_features(
-    features: Any, names: Sequence[str] | None, predictions: Any
+    features: Any,
+    names: Sequence[str] | None,
+    predictions: Any,
+    sparse_default_values: Mapping[str, Any],
 ) -> dict[str, tf.Tensor]:
     """Returns the features to predict."""
     for what, value in (("features", features), ("predictions", predictions)):
@@ -95,7 +104,12 @@ def _checked_features(
             raise ValueError(f"`keys` has {name!r}, which is not a feature. There are: {known}.")
         if name in predictions:
             raise ValueError(f"`keys` has {name!r}, which is a prediction already. Rename it.")
-        if isinstance(features[name], tf.SparseTensor):
-            raise ValueError(f"`keys` has {name!r}, which is sparse. Make it dense in `input_fn`.")
         found[name] = tf.identity(features[name])
+        if isinstance(features[name], tf.SparseTensor):
+            if name not in sparse_default_values:
+                raise ValueError(
+                    f"`keys` has {name!r}, which is sparse. Give its default value in "
+                    "`sparse_default_values`."
+                )
+            found[name] = tf.sparse.to_dense(features[name], sparse_default_values[name])
     return found
