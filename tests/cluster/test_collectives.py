@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
+from estimator.cluster.collectives import Workers, build_broadcast
 from estimator.cluster.consensus import REPORT_SIZE
 from estimator.config.cluster import parse_tf_config
 from estimator.input.input_calls import build_input
@@ -112,3 +113,10 @@ def test_a_report_does_not_travel_with_what_its_own_loss_is_made_of(loop):
 @LOOPS
 def test_gradients_of_another_type_leave_the_report_a_collective_of_its_own(loop):
     assert sizes_of_sums(make_model_fn(tf.float64), loop) == [NUM_GRADIENTS, REPORT_SIZE]
+
+
+def test_a_variable_of_a_type_that_workers_cannot_share_is_named():
+    with tf.Graph().as_default():
+        words = V1.get_variable("words", initializer=tf.constant(["a"]))
+        with pytest.raises(NotImplementedError, match="words:0 is of type string, .* Keep it out"):
+            build_broadcast(Workers(2, 1, ("worker 0", "worker 1")), [words])

@@ -273,6 +273,37 @@ def test_batch_norm_is_updated_with_each_batch(library, strategy, loop, tmp_path
     np.testing.assert_allclose(model.get_variable_value(name), mean, rtol=0, atol=1e-6)
 
 
+@pytest.mark.each_value
+@WHERE
+def test_variables_may_be_those_of_keras_itself(strategy, loop, whole, tmp_path):
+    def model_fn(features, labels, mode):
+        layer = keras.layers.Dense(
+            3,
+            kernel_initializer=lambda shape, dtype: tf.constant(cases.KERNEL, dtype),
+            bias_initializer=lambda shape, dtype: tf.constant(cases.BIAS, dtype),
+            name="layer",
+        )
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=labels, logits=layer(features)
+        )
+        variables = layer.trainable_variables
+        assert all(isinstance(variable, keras.Variable) for variable in variables)
+        loss = tf.reduce_mean(losses)
+        gradients = tf.gradients(loss, [variable.value for variable in variables])
+        optimizer = est.tpu.CrossShardOptimizer(
+            OPTIMIZERS["keras_adam"][0](), accumulate_steps=SIZE
+        )
+        step = V1.train.get_global_step()
+        train_op = optimizer.apply_gradients(zip(gradients, variables, strict=True), step)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = {"iterations_per_loop": loop, **cases.STRATEGIES[strategy]}
+    model = train(tmp_path, model_fn, make_input_fn(MICRO), NUM_STEPS, **config)
+    for name, expected in weights_at(whole("keras_adam"), NUM_STEPS).items():
+        value = model.get_variable_value(f"layer/{name}")
+        np.testing.assert_allclose(value, expected, rtol=0, atol=1e-6, err_msg=name)
+
+
 # Clipping.
 
 

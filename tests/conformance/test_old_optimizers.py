@@ -186,6 +186,35 @@ def test_sync_replicas_on_one_machine_trains_as_the_optimizer_inside(
     )
 
 
+@pytest.mark.parametrize("loop", [1, 100])
+@pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2"])
+def test_an_update_for_all_replicas_at_once_passes_over_what_has_no_gradient(
+    tmp_path, strategy, loop
+):
+    def model_fn(features, labels, mode):
+        loss = cases.build_softmax_loss(features, labels)
+        v1.get_variable("unused", [2], initializer=v1.ones_initializer())
+        optimizer, step = v1.train.GradientDescentOptimizer(0.5), v1.train.get_global_step()
+
+        def apply(strategy, gradients, variables):
+            means = [
+                g if g is None else strategy.extended.reduce_to(tf.distribute.ReduceOp.MEAN, g, v)
+                for g, v in zip(gradients, variables, strict=True)
+            ]
+            return optimizer.apply_gradients(zip(means, variables, strict=True), step)
+
+        gradients, variables = zip(*optimizer.compute_gradients(loss), strict=True)
+        # An all-reduce looks for variables behind its input, and fails at another replica's.
+        stopped = [g if g is None else tf.stop_gradient(g) for g in gradients]
+        context = tf.distribute.get_replica_context()
+        train_op = context.merge_call(apply, args=(stopped, list(variables)))
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    model = train(tmp_path, model_fn, strategy, loop)
+    check_trained(model, cases.NumpySgd(0.5))
+    assert model.get_variable_value("unused").tolist() == [1, 1]
+
+
 @pytest.mark.each_value
 @LOOPS
 @STRATEGIES

@@ -1,12 +1,14 @@
 """A loop whose variables are on ps tasks, over real servers: what it waits for, how it ends."""
 
 import collections
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import estimator as est
+from estimator.cluster.asynchronous import AsynchronousWorkers
 from estimator.config.cluster import parse_tf_config
 from tests.integration.cluster import make_addresses, tf_config
 from tests.toy import Model, numbers, weight_after
@@ -55,6 +57,18 @@ def train(model_dir, input_fn, model_fn=None, hooks=(), max_steps=None, num_ps=1
     model = est.Estimator(model_fn or Model(), str(model_dir), config)
     model.train(input_fn, list(hooks), max_steps=max_steps)
     return model
+
+
+def test_a_worker_whose_chief_initializes_nothing_is_told_where_to_look():
+    ps, workers = CLUSTERS[1]["ps"], [*CLUSTERS[1]["worker"], *make_addresses(worker=1)["worker"]]
+    cluster = parse_tf_config(tf_config({"ps": ps, "worker": workers}, "worker", 1))
+    config = est.RunConfig(cluster=cluster, strategy="parameter_server")
+    graph = tf.Graph()
+    group = AsynchronousWorkers(config, types.SimpleNamespace(graph=graph), {})
+    told = pytest.raises(TimeoutError, match="initialize the variables within .*Its log says")
+    only_ps = V1.ConfigProto(device_filters=["/job:ps"])
+    with V1.Session(f"grpc://{ps[0]}", graph, only_ps) as session, told:
+        group.begin(session, lambda: None, 0.0)
 
 
 def test_gradients_are_not_accumulated_in_what_all_workers_share(tmp_path):

@@ -42,13 +42,16 @@ def gamma(x):
     return x + tf.random.gamma([8, 3], 2.0)  # This line is named.
 
 
-@pytest.mark.parametrize("where", ["plain", "cond", "loop", "function"])
+@pytest.mark.parametrize("where", ["plain", "cond", "loop", "function", "function, twice"])
 def test_the_line_that_made_an_operation_without_a_kernel_is_named(where, caplog):
+    called = tf.function(lambda x: once(once(x)), autograph=False)
+    once = tf.function(gamma, autograph=False)
     wrapped = {
         "plain": gamma,
         "cond": lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: gamma(x), lambda: x),
         "loop": lambda x: tf.while_loop(lambda x: True, gamma, [x], maximum_iterations=2)[0],
         "function": tf.function(gamma, autograph=False),
+        "function, twice": called,
     }
     built(trains(wrapped[where]), make_strategy(1), batches_of(8))
     (message,) = messages_of(caplog)
