@@ -158,13 +158,14 @@ def keras_layers(model: Any) -> list[Any]:
 def copy_trainable(model: Any, copy: Any) -> None:
     """Freezes the layers of a copy that are frozen in the model, which not every config says.
 
-    Layers that are made only when a model is called are not in the copy yet.
+    Layers that are made only when a model is called are not in the copy yet; they come last.
+    `_flatten_layers` of Keras 3.12 to 3.15; tf-keras 2.16 to 2.21.
     """
-    theirs, ours = keras_layers(model), keras_layers(copy)
-    if len(ours) != len(theirs):
-        return
-    for layer, own in zip([model, *theirs], [copy, *ours], strict=True):
-        own.trainable = layer.trainable
+    copy.trainable = model.trainable  # Sets that of all layers inside, too.
+    parts = (one._flatten_layers(recursive=False, include_self=False) for one in (model, copy))
+    for layer, own in zip(*parts, strict=False):
+        if type(layer) is type(own):
+            copy_trainable(layer, own)
 
 
 def copied_lookup(layer: Any) -> Any:

@@ -56,7 +56,8 @@ class KerasSource:
         self._optimizer = type(model.optimizer), model.optimizer.get_config()
         self._undecayed = _tf.names_without_weight_decay(model.optimizer)
         self.weights = [np.asarray(value) for value in model.get_weights()]
-        self.is_trained = [bool(weight.trainable) for weight in model.weights]
+        trained = {id(weight) for weight in model.trainable_weights}
+        self.is_trained = [id(weight) in trained for weight in model.weights]
         is_functional = _is_functional(model)
         self.takes_dict = is_functional and isinstance(getattr(model, "input", None), dict)
         tensors = model.inputs if is_functional else []

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 from estimator.keras import load_weights, model_to_estimator
 
@@ -151,6 +152,51 @@ def test_a_special_model_is_trained_and_evaluated_as_by_keras(make_model, tmp_pa
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
     theirs = expected.evaluate(batches, verbose=0, return_dict=True)["loss"]
     np.testing.assert_allclose(loss, theirs, rtol=1e-5)
+
+
+def late_model(library):
+    """Its layers are frozen, but the last, which is made when the model is first called."""
+
+    class Late(library.Model):
+        def __init__(self):
+            super().__init__()
+            self.norm = library.layers.BatchNormalization()
+            self.hidden = library.Sequential([library.layers.Dense(3)])
+            self.last = None
+
+        def call(self, inputs, training=False):
+            if self.last is None:
+                self.last = library.layers.Dense(1)
+            return self.last(self.hidden(self.norm(inputs, training=training)))
+
+        def get_config(self):
+            return {}
+
+    model = Late()
+    model(np.zeros([1, 2], np.float32))
+    random = np.random.default_rng(3)
+    model.set_weights([random.uniform(1, 2, np.shape(weight)) for weight in model.get_weights()])
+    model.norm.trainable = model.hidden.layers[0].trainable = False
+    model.compile("sgd", "mse")
+    return model
+
+
+@pytest.mark.parametrize("library", [keras, tf_keras])
+def test_frozen_layers_stay_frozen_beside_one_that_is_made_in_a_call(library, tmp_path):
+    def input_fn():
+        x = np.random.default_rng(4).normal(size=(12, 2)).astype(np.float32)
+        return tf.data.Dataset.from_tensor_slices((x, x.sum(1, keepdims=True))).batch(3)
+
+    model, fitted = late_model(library), late_model(library)
+    before = model.get_weights()
+    fitted.fit(input_fn(), shuffle=False, verbose=0)
+    with model_to_estimator(model, model_dir=str(tmp_path)) as trained:
+        trained.train(input_fn)
+    load_weights(model, str(tmp_path))
+    for value, expected in zip(model.get_weights(), fitted.get_weights(), strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-5)
+    moved = [np.any(a != b) for a, b in zip(before, model.get_weights(), strict=True)]
+    assert sum(moved) == 2
 
 
 def test_two_models_in_one_directory_each_start_from_their_own_weights(tmp_path):

@@ -359,14 +359,9 @@ def assigned(f, w):
 def added_twice(f, w):
     """Adds the same number to two variables."""
     number = size(f)
-    first, second = (made(LOCAL_METRIC, **SUM_ON_READ) for _ in range(2))
-    update = tf.group(first.assign_add(number), second.assign_sub(number))
-    return build_sum(first) - build_sum(second), update
-
-
-def reference(f, w):
-    state = made(use_resource=False)
-    return state, state.assign_add(size(f))
+    both = [made(LOCAL_METRIC, **SUM_ON_READ) for _ in range(2)]
+    update = tf.group([state.assign(state + number) for state in both])
+    return build_sum(both[0]) + build_sum(both[1]), update
 
 
 def running_mean(f, w):
@@ -529,7 +524,6 @@ BY_HAND = {
     "merged_maximum": (merged_maximum, maximum),
     "assigned": (assigned, count),
     "added_twice": (added_twice, lambda num: 2 * num),
-    "reference": (reference, count),
     "running_mean": (running_mean, mean),
     "of_another": (of_another, mean_and_sum),
     "last_seen": (last_seen, lambda num: DATA["x"][num - 1]),
