@@ -151,6 +151,14 @@ def test_properties_of_a_subclass_count():
     assert config.named_master("train") == "grpc://other:1"
 
 
+def test_a_subclass_may_say_that_the_chief_s_task_is_not_the_chief():
+    class Config(RunConfig):
+        is_chief = property(lambda self: False)
+
+    assert RunConfig().obeyed_cluster().is_chief
+    assert not Config().obeyed_cluster().is_chief
+
+
 def test_properties_of_a_subclass_may_describe_a_cluster():
     spec = tf.train.ClusterSpec({"master": ["a:1"], "ps": ["b:1"], "worker": ["c:1", "c:2"]})
 

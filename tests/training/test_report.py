@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import sys
 
 import pytest
@@ -213,6 +214,8 @@ def test_a_bar_is_drawn_ten_times_a_second_however_many_calls_there_are():
     assert 18 <= len(drawn) - before <= 20
     assert "/10000 [" in drawn[-1]
     assert "loss=0.5" in drawn[-1]
+    bar.clear()
+    assert re.search(r"\r {60,}\r$", "".join(screen.drawn))
     bar.close()
     assert screen.drawn[-1] == "\r"
 
