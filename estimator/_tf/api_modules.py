@@ -1,9 +1,7 @@
 """The modules of TensorFlow's public API that old programs expect to have an `estimator`.
 
 `tf.compat.v1`, `tf.compat.v2` and the nested ones of each are separate modules, so a name that is
-added to one is missing in the others. Those of version 1 are `TFModuleWrapper`s: each attribute is
-in the wrapper, in the module that it wraps, and in a cache, of which the public API can delete the
-first alone. Works since TensorFlow 2.16; checked with 2.21.
+added to one is missing in the others. Works since TensorFlow 2.16; checked with 2.21.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.util import lazy_loader, module_wrapper
+from tensorflow.python.util import lazy_loader
 
 from estimator._tf.patches import patched
 
@@ -62,6 +60,3 @@ def supplied(module: Any, name: str, value: Any) -> Iterator[None]:
     """Gives a module an attribute inside the block; afterwards it is missing, or as it was."""
     with patched(module, name, lambda original: value, may_be_missing=True):
         yield
-    if isinstance(module, module_wrapper.TFModuleWrapper) and module._fastdict_key_in(name):
-        module._fastdict_pop(name)
-        vars(module._tfmw_wrapped_module).pop(name, None)

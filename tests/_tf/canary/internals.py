@@ -331,8 +331,4 @@ INTERNALS = {
 }
 
 # Of modules whose functions are no entries, because only `estimator.install` uses them.
-OF_INSTALL = (
-    "tensorflow.python.util.lazy_loader:LazyLoader",
-    "tensorflow.python.util.module_wrapper:TFModuleWrapper._fastdict_pop",
-    "tensorflow.python.util.module_wrapper:TFModuleWrapper._fastdict_key_in",
-)
+OF_INSTALL = ("tensorflow.python.util.lazy_loader:LazyLoader",)
