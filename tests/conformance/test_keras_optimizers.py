@@ -1,7 +1,12 @@
 """Every Keras optimizer, with each option, does in a graph what it does in a plain eager loop."""
 
+import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 
+import estimator as est
+from tests.conformance import cases
 from tests.conformance import keras_optimizers as table
 from tests.integration.cluster import Cluster
 
@@ -55,6 +60,53 @@ def test_all_agree_with_an_eager_loop(setting, group, tmp_path):
     cases = table.group(group)
     names = table.train(cases, setting, str(tmp_path))
     assert table.disagreements(cases, names, str(tmp_path)) == {}
+
+
+# Those that are patched, as they rely on eager execution or on Keras's own variables.
+PATCHED = {"Adafactor", "LossScaleOptimizer", "MultiOptimizer", "Muon", "ScheduleFreeAdamW"}
+
+
+def build_layer_and_loss(features, labels):
+    layer = keras.layers.Dense(
+        3, kernel_initializer=lambda shape, dtype: tf.constant(cases.KERNEL), name="layer"
+    )
+    logits = layer(features)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    return layer, tf.reduce_mean(losses)
+
+
+def eager_kernel(optimizer):
+    """A Keras layer's kernel after some steps of an eager loop."""
+    layer = None
+    for features, labels in cases.input_fn(tf.distribute.InputContext()):
+        with tf.GradientTape() as tape:
+            if layer is None:
+                layer, _ = build_layer_and_loss(features, labels)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, layer(features))
+            loss = optimizer.scale_loss(tf.reduce_mean(losses))
+        variables = layer.trainable_variables
+        optimizer.apply(tape.gradient(loss, [v.value for v in variables]), variables)
+    return layer.kernel.numpy()
+
+
+@pytest.mark.parametrize("setting", ["no_strategy", "mirrored_x2"])
+@pytest.mark.parametrize("name", sorted(PATCHED & {name for _, name in table.ROWS}))
+def test_keras_variables_are_trained_as_in_an_eager_loop(name, setting, tmp_path):
+    case = table.Case("keras", name, "plain")
+
+    def model_fn(features, labels, mode):
+        layer, loss = build_layer_and_loss(features, labels)
+        optimizer, variables = table.make_optimizer(case), layer.trainable_variables
+        gradients = tf.gradients(optimizer.scale_loss(loss), [v.value for v in variables])
+        optimizer.apply(gradients, variables)
+        step = tf.compat.v1.train.get_global_step()
+        return est.EstimatorSpec(mode, loss=loss, train_op=step.assign_add(1))
+
+    config = cases.make_config(iterations_per_loop=5, **cases.STRATEGIES[setting])
+    with est.Estimator(model_fn, str(tmp_path), config) as model:
+        model.train(cases.input_fn)
+        kernel = model.get_variable_value("layer/kernel")
+    np.testing.assert_allclose(kernel, eager_kernel(table.make_optimizer(case)), rtol=0, atol=2e-6)
 
 
 def check_workers(groups, model_dir, limit_secs):

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
-from estimator.session.signals import stop_signals
+from estimator.session.signals import StopSignal, stop_signals
 from tests.integration.cluster import LIMIT_SECS
 from tests.toy import Model, numbers
 
@@ -137,6 +137,16 @@ def test_handlers_are_restored_after_an_error_and_not_by_a_block_inside():
         assert handlers() == within
         raise ZeroDivisionError
     assert handlers() == before
+
+
+def test_who_registers_after_a_signal_is_told_of_it_at_once():
+    stop, calls = StopSignal(), []
+    stop.when_received(lambda: calls.append("early"))
+    stop.received = signal.SIGTERM
+    stop.when_received(lambda: calls.append("late"))
+    assert calls == ["late"]
+    stop.tell()
+    assert calls == ["late", "early", "late"]
 
 
 def test_another_thread_leaves_the_handlers_alone():
