@@ -96,6 +96,8 @@ def build_step_summaries(
         merged = build_merged_summary(summaries_before)
         _tf.set_scaffold_parts(scaffold, {"summary_op": merged})
     merged = scaffold.summary_op
+    if isinstance(merged, str):
+        merged = hook_tensor(merged)
     if is_last is None:
         return StepSummaries(merged, is_own, None), []
     inside = None if merged is None or _is_outside(merged) else merged
@@ -222,7 +224,7 @@ def build_fetch_overrides(
 
 
 def hook_tensor(tensor_or_name: Any) -> tf.Tensor:
-    """Returns the tensor that a hook refers to, by name or directly, in the loop or around it."""
+    """Returns the tensor that a hook or Scaffold names, or has, in the loop or around it."""
     if not isinstance(tensor_or_name, str):
         return getattr(tensor_or_name, "handle", tensor_or_name)  # A variable's handle.
     name = tensor_or_name if ":" in tensor_or_name else f"{tensor_or_name}:0"

@@ -325,6 +325,19 @@ def test_what_a_scaffold_lacks_is_taken_from_the_collections(tmp_path, strategy,
     assert "mine" in tags
 
 
+@LOOPS
+@pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2"])
+def test_summary_op_may_be_the_name_of_a_summary(tmp_path, strategy, loop):
+    def make_scaffold(w, start, seen, step):
+        return v1.train.Scaffold(summary_op=v1.summary.scalar("named", start + 4.0).name)
+
+    trained = make(tmp_path, strategy, loop, make_scaffold, save_summary_steps=2)
+    trained.train(numbers(), steps=4)
+    named = [(step, v.simple_value) for step, tag, v in events(tmp_path) if tag == "named"]
+    # Every second step, and the first call of all.
+    assert named == [(step, 4.0) for step in ([1, 2, 4] if loop == 1 else [2, 4])]
+
+
 @pytest.mark.each_value
 @LOOPS
 @EVERYWHERE
