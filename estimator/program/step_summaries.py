@@ -225,8 +225,10 @@ def build_fetch_overrides(
 
 def hook_tensor(tensor_or_name: Any) -> tf.Tensor:
     """Returns the tensor that a hook or Scaffold names, or has, in the loop or around it."""
+    if isinstance(tensor_or_name, tf.Variable):
+        return getattr(_tf.copies(tensor_or_name)[0], "handle", tensor_or_name)
     if not isinstance(tensor_or_name, str):
-        return getattr(tensor_or_name, "handle", tensor_or_name)  # A variable's handle.
+        return tensor_or_name
     name = tensor_or_name if ":" in tensor_or_name else f"{tensor_or_name}:0"
     for graph in _tf.outer_graphs(tf.compat.v1.get_default_graph()):
         with contextlib.suppress(KeyError):

@@ -284,13 +284,14 @@ def test_hooks_of_the_model_may_look_at_what_is_around_the_loop(tmp_path, loop, 
         with tf.init_scope():
             seven = tf.constant(7.0)
             summary = v1.summary.scalar("seven", seven, collections=[])
+        eight = v1.get_variable("eight", initializer=8.0, trainable=False)
         saver = est.SummarySaverHook(5, output_dir=str(tmp_path / "own"), summary_op=summary)
-        return [saver, logging_hook({"seven": seven}, logged, 5)]
+        return [saver, logging_hook({"seven": seven, "eight": eight}, logged, 5)]
 
     make(tmp_path, loop, strategy, with_hooks(make_hooks)).train(numbers(), steps=20)
     written = [(step, v.simple_value) for step, _, v in events(str(tmp_path / "own"))]
     assert written == [(step, 7.0) for step in (1, 6, 11, 16)]
-    assert logged == [{"seven": 7.0}] * len(logged) != []
+    assert logged == [{"seven": 7.0, "eight": 8.0}] * len(logged) != []
 
 
 @STRATEGIES
