@@ -333,6 +333,27 @@ def test_a_logging_tensor_hook_of_the_model_may_name_its_tensor_in_loops(tmp_pat
     assert logged == [{name: 4, "global_step": 5}, {name: 9, "global_step": 10}]
 
 
+@pytest.mark.parametrize("strategy", [None, "mirrored", "central_storage"])
+def test_a_logging_tensor_hook_of_the_model_may_name_what_its_loop_updates(tmp_path, strategy):
+    logged = []
+
+    def model_fn(features, labels, mode):
+        steps = v1.get_variable(
+            "steps",
+            [],
+            initializer=v1.zeros_initializer(),
+            trainable=False,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.MEAN,
+        )
+        spec = Model()(features, labels, mode)
+        train_op = tf.group(spec.train_op, steps.assign_add(1.0))
+        return spec.replace(train_op=train_op, training_hooks=[logging_hook(["steps"], logged)])
+
+    make(tmp_path, 5, strategy, model_fn).train(numbers(), steps=10)
+    assert logged == [{"steps": 5}, {"steps": 10}]
+
+
 @pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 5])
 @STRATEGIES
