@@ -213,7 +213,6 @@ def lonely(model_dir):
 def stops(model_dir):
     """Why workers stop: uneven inputs, NaN, a hook of one of them; each in its own directory."""
     cases = iter(range(100))
-    errors = (ValueError, v1.train.NanLossDuringTrainingError, tf.errors.UnavailableError)
 
     def run(case, model_fn, input_fn, loop, hooks=(), listeners=None, **changes):
         config = est.RunConfig(
@@ -227,7 +226,7 @@ def stops(model_dir):
             try:
                 trained.train(input_fn, list(hooks), max_steps=20, saving_listeners=listeners)
                 step, reason = trained.train_result.global_step, trained.train_result.reason
-            except errors as error:
+            except (ValueError, v1.train.NanLossDuringTrainingError) as error:
                 reason = str(error)
             latest = trained.latest_checkpoint() if config.is_chief else None
             w = float(trained.get_variable_value("w")) if latest else None
@@ -251,11 +250,7 @@ def stops(model_dir):
     run("clock", average_model_fn, numbers(None), 1, **by_clock)
     run("saver hook", saving_model_fn, numbers(None), 100)
     hooks = [v1.train.CheckpointSaverHook(f"{model_dir}/other", save_steps=4)]
-    run("saver hook of one", average_model_fn, numbers(None), 1, hooks if index == 0 else [])
     run("saver hook and statistics", summing_model_fn, numbers(None), 1, hooks)
-    # The last, as the others hear of it by the end of this process alone.
-    bare = numbers(10 if index == 0 else 7)
-    run("bare", average_model_fn, lambda: v1.data.make_one_shot_iterator(bare()).get_next(), 1)
 
 
 def reduced_model_fn(features, labels, mode, params):
@@ -354,10 +349,11 @@ def differs(model_dir):
     """Workers that do not run the same program; what each is told."""
     index = est.RunConfig().task_id
 
-    def run(case, model_fn, max_steps=3, **changes):
+    def run(case, model_fn, max_steps=3, hooks=(), **changes):
         config = est.RunConfig(model_dir, strategy="multi_worker_mirrored", **changes)
         try:
-            est.Estimator(model_fn, config=config).train(numbers(9), max_steps=max_steps)
+            model = est.Estimator(model_fn, config=config)
+            model.train(numbers(9), hooks, max_steps=max_steps)
         except ValueError as error:
             say(case=case, error=str(error))
 
@@ -371,6 +367,8 @@ def differs(model_dir):
     lose_position(f"{model_dir}/position", index)
     run("loop", average_model_fn, iterations_per_loop=1 + index)
     run("steps", average_model_fn, max_steps=3 + index)
+    hook = v1.train.CheckpointSaverHook(model_dir, save_steps=1)
+    run("hooks", average_model_fn, hooks=[] if index else [hook])
     run("model", other_model_fn)
     # One that ends while the other still reads what it was told would be taken for lost.
     told = [f"{model_dir}/told-{i}" for i in range(2)]
