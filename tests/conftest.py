@@ -76,6 +76,14 @@ def _graph_optimizer(request):
     session.__init__ = make
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_warm_up():
+    """Without the first session that a process makes besides those that tests expect."""
+    from estimator.session import warm_up
+
+    next(warm_up._CALLS)
+
+
 @pytest.fixture
 def v1_control_flow():
     """As after `tf.compat.v1.disable_v2_behavior()`: a cond is built of Switch and Merge."""

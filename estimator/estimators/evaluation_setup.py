@@ -21,6 +21,7 @@ from estimator.program import programs
 from estimator.program.fixed_shape import build_padded_eval_program, build_padded_predict_program
 from estimator.runtime.local import Runtime, make_plain_runtime
 from estimator.session.opening import build_setup, build_start
+from estimator.session.warm_up import warmed_up
 from estimator.spec import ModeKeys
 
 # Per mode. A model may depend on static shapes, and inputs of a few kinds, such as two batch sizes,
@@ -109,16 +110,17 @@ def make_host_input(
 ) -> HostInput:
     """Makes the input of one call of `evaluate` or `predict`."""
     mode, num_replicas = runtime.mode, runtime.num_replicas
-    return HostInput(
-        lambda: batches.build_input(input_fn, runtime),
-        sessions,
-        batches.config.tf_random_seed,
-        has_labels=mode == ModeKeys.EVAL,
-        batches_per_step=num_replicas,
-        num_slices=num_replicas if batches.pipeline(mode) == InputPipelineConfig.SLICED else 1,
-        batch_axis=batches.batch_axis,
-        max_batches=smoke.STEPS * num_replicas if batches.config.smoke else None,
-    )
+    with warmed_up("", runtime.session_config()):
+        return HostInput(
+            lambda: batches.build_input(input_fn, runtime),
+            sessions,
+            batches.config.tf_random_seed,
+            has_labels=mode == ModeKeys.EVAL,
+            batches_per_step=num_replicas,
+            num_slices=num_replicas if batches.pipeline(mode) == InputPipelineConfig.SLICED else 1,
+            batch_axis=batches.batch_axis,
+            max_batches=smoke.STEPS * num_replicas if batches.config.smoke else None,
+        )
 
 
 def _open(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from estimator.checkpoint.old_model import OldModel, find_old_model
+from estimator.cluster.server import Connection
 from estimator.config.loop_length import parse_loop_length
 from estimator.config.run_config import RunConfig
 from estimator.config.warm_start_settings import WarmStartSettings
@@ -13,6 +14,7 @@ from estimator.estimators.model_inputs import Batches
 from estimator.model.replicas import Model
 from estimator.program.train_program import TrainProgram, build_train_program
 from estimator.runtime.local import Runtime
+from estimator.session.warm_up import warmed_up
 
 
 def find_start(
@@ -31,18 +33,19 @@ def find_start(
 
 
 def build_program(
-    model: Model, input_fn: Callable, runtime: Runtime, batches: Batches
+    model: Model, input_fn: Callable, runtime: Runtime, batches: Batches, connection: Connection
 ) -> TrainProgram:
-    """Builds the input and the model according to the config."""
+    """Builds the input and the model according to the config; the session comes later."""
     config = batches.config
-    program = build_train_program(
-        model,
-        lambda: batches.build_input(input_fn, runtime),
-        runtime,
-        iterations_per_loop=parse_loop_length(config.iterations_per_loop).steps,
-        nan_policy=config.nan_policy,
-        host_call_steps=batches.host_call_steps,
-    )
+    with warmed_up(connection.target, connection.session_config):
+        program = build_train_program(
+            model,
+            lambda: batches.build_input(input_fn, runtime),
+            runtime,
+            iterations_per_loop=parse_loop_length(config.iterations_per_loop).steps,
+            nan_policy=config.nan_policy,
+            host_call_steps=batches.host_call_steps,
+        )
     if program.accumulation is not None:
         runtime.check_accumulation(program.accumulation.size)
     return program

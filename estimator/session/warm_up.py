@@ -1,0 +1,46 @@
+"""Sets up TensorFlow for the first session of a process while Python builds the graph."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import itertools
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+_CALLS = itertools.count()
+
+
+@contextlib.contextmanager
+def warmed_up(target: str, session_config: tf.compat.v1.ConfigProto) -> Iterator[None]:
+    """Runs a small session in another thread during the block, if it is the first of the process.
+
+    What a process sets up for its first local session serves all later ones: thread pools, the
+    graph optimizer and, when matrices are multiplied, kernels that oneDNN compiles. If that fails,
+    so does the session that follows, which raises the error.
+
+    Args:
+      target: the target of the session that follows; nothing is done for one on a server.
+      session_config: its config.
+    """
+    if target or next(_CALLS):
+        yield
+        return
+    with concurrent.futures.ThreadPoolExecutor(1, "warm_up") as thread:
+        thread.submit(_multiply, session_config)
+        yield
+
+
+def _multiply(session_config: tf.compat.v1.ConfigProto) -> None:
+    # The first session of a process decides on its thread pools, and the first one with a GPU how
+    # much of its memory the process takes.
+    config = tf.compat.v1.ConfigProto(
+        inter_op_parallelism_threads=session_config.inter_op_parallelism_threads,
+        intra_op_parallelism_threads=session_config.intra_op_parallelism_threads,
+        device_count={"GPU": 0},
+    )
+    with tf.Graph().as_default() as graph:
+        product = tf.matmul(tf.ones([2, 2]), tf.ones([2, 2]))
+        with tf.compat.v1.Session(graph=graph, config=config) as session:
+            session.run(product)
