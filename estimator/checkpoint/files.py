@@ -271,9 +271,10 @@ def remove_checkpoint(path: str) -> None:
 
 def remove_unfinished(model_dir: str) -> None:
     """Removes parts of checkpoints that killed processes left, each as large as a checkpoint."""
-    for name in filter(_UNFINISHED.match, tf.io.gfile.listdir(model_dir)):
-        path = os.path.join(model_dir, name)
-        with contextlib.suppress(tf.errors.NotFoundError):  # It may be finished by now.
+    # A file may be finished by now, and an object store may have no empty directory.
+    with contextlib.suppress(tf.errors.NotFoundError):
+        for name in filter(_UNFINISHED.match, tf.io.gfile.listdir(model_dir)):
+            path = os.path.join(model_dir, name)
             if time.time() - tf.io.gfile.stat(path).mtime_nsec * 1e-9 > _ABANDONED_SECS:
                 tf.io.gfile.remove(path)
                 note("Removed %s, which a killed process did not finish", path)
