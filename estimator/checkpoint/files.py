@@ -22,11 +22,11 @@ _ENDING = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _DATA = re.compile(r"\.data-\d{5}-of-(\d{5})$")
 # The key of tf.train.Checkpoint's object graph in its files.
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# TensorFlow writes into such a file, and renames it when it is whole. If nobody wrote into it for
-# so long, its process was killed.
-_ABANDONED_SECS = 3600
-_UNFINISHED = re.compile(re.escape(PREFIX) + r"-\d+\.(index|data-\d{5}-of-\d{5})\.tempstate\d+$")
 _STEP = re.compile(re.escape(PREFIX) + r"-(\d+)\.index$")
+# What TensorFlow calls a file of a checkpoint until it is whole.
+_UNFINISHED = re.compile(re.escape(PREFIX) + r"-\d+\.[^.]+\.tempstate\d+$")
+# If nobody wrote into an unfinished file for so long, its process was killed.
+_ABANDONED_SECS = 3600
 
 
 def checkpoint_step(path: str) -> int | None:

@@ -237,13 +237,18 @@ _FILLED_IN = {
 }
 
 
+def is_hparams(params: Any) -> bool:
+    """Returns whether `params` has the methods of tf.contrib.training.HParams."""
+    return hasattr(params, "set_hparam")
+
+
 def check_tpu_arguments(
     params: Any, use_tpu: Any, batch_axis: Sequence[int] | None, export_to_cpu: Any
 ) -> None:
     """Raises an error if an argument that only TPUEstimator has is wrong."""
     if use_tpu is not None:
         check_bool("use_tpu", use_tpu)
-    if not hasattr(params, "set_hparam"):  # As tf.contrib.training.HParams.
+    if not is_hparams(params):
         check_type("params", params, MutableMapping, "a dict, or None: its batch size is filled in")
     for name, instead in _FILLED_IN.items():
         if params is not None and name in params:

@@ -11,6 +11,7 @@ from estimator.config.tpu_config import InputPipelineConfig
 from estimator.config.warm_start_settings import WarmStartSettings
 from estimator.console import log
 from estimator.estimators import smoke
+from estimator.estimators.arguments import is_hparams
 from estimator.estimators.model_inputs import Batches
 from estimator.evaluation.host_input import HostInput
 from estimator.evaluation.input_sessions import InputSessions
@@ -130,7 +131,7 @@ def _open(
     old_model = None if warm_start is None else find_old_model(warm_start, is_for_part=True)
     connection = runtime.connect()
     # The params may be an object of any class.
-    has_names = isinstance(model.params, Mapping) or hasattr(model.params, "set_hparam")
+    has_names = isinstance(model.params, Mapping) or is_hparams(model.params)
     batch_size = model.params.get("batch_size") if has_names else None
     build = _program_builder(runtime, batch_size)
     program = build(model, host_input.element, runtime)

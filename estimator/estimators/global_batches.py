@@ -78,7 +78,7 @@ class GlobalBatches(Batches):
         if batch_size is not None:
             given = {**given, "batch_size": batch_size}
         for name, value in given.items():
-            if not hasattr(params, "set_hparam"):
+            if not arguments.is_hparams(params):
                 params[name] = value
             elif name in params:
                 params.set_hparam(name, value)

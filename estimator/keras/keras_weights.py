@@ -63,9 +63,10 @@ def write_weight_names(variables: Sequence[Any], config: RunConfig) -> None:
         return
     names = [variable_of(v).name.partition(":")[0] for v in variables]
     checkpoint = files.latest_checkpoint(str(config.model_dir))
-    saved = checkpoint and files.open_checkpoint(checkpoint).get_variable_to_shape_map()
-    if saved and not set(names) <= set(saved):
-        return  # Another model's, so training will fail: its names stay.
+    if checkpoint is not None:
+        saved = files.open_checkpoint(checkpoint).get_variable_to_shape_map()
+        if not set(names) <= set(saved):
+            return  # Another model's, so training will fail: its names stay.
     path = os.path.join(str(config.model_dir), _FOLDER, _NAMES)
     tf.io.gfile.makedirs(os.path.dirname(path))
     files.write_file(path, json.dumps(names).encode())

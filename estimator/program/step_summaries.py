@@ -97,7 +97,7 @@ def build_step_summaries(
         _tf.set_scaffold_parts(scaffold, {"summary_op": merged})
     merged = scaffold.summary_op
     if isinstance(merged, str):
-        merged = hook_tensor(merged)
+        merged = tensor_of(merged)
     if is_last is None:
         return StepSummaries(merged, is_own, None), []
     inside = None if merged is None or _is_outside(merged) else merged
@@ -175,7 +175,7 @@ def _build_loop_report(
     for hook in hooks:
         if isinstance(hook, tf.compat.v1.train.LoggingTensorHook):
             _tf.name_logging_hook_tags(hook)
-            named = {tag: hook_tensor(t) for tag, t in _tf.logging_hook_tensors(hook).items()}
+            named = {tag: tensor_of(t) for tag, t in _tf.logging_hook_tensors(hook).items()}
             logged = {tag: tensor for tag, tensor in named.items() if not _is_outside(tensor)}
             places = {tag: build_loop_output(t.dtype, "last_logged") for tag, t in logged.items()}
             report.logged.append((hook, places))
@@ -183,7 +183,7 @@ def _build_loop_report(
                 tensors, outputs = list(logged.values()), list(places.values())
                 ops.append(build_write_if(is_last, tensors, outputs, "logged"))
         elif isinstance(hook, tf.compat.v1.train.SummarySaverHook):
-            saved = [hook_tensor(summary) for summary in _tf.summary_tensors(hook)]
+            saved = [tensor_of(summary) for summary in _tf.summary_tensors(hook)]
             if all(_is_outside(summary) for summary in saved):
                 continue
             last = [build_loop_output(tf.string, "last_saved") for _ in saved]
@@ -223,8 +223,12 @@ def build_fetch_overrides(
     return pairs
 
 
-def hook_tensor(tensor_or_name: Any) -> tf.Tensor:
-    """Returns the tensor that a hook or Scaffold names, or has, in the loop or around it."""
+def tensor_of(tensor_or_name: Any) -> tf.Tensor:
+    """Returns the tensor that a hook or Scaffold names, or has, in the loop or around it.
+
+    Raises:
+      ValueError: no graph has a tensor of that name.
+    """
     if isinstance(tensor_or_name, tf.Variable):
         return getattr(_tf.copies(tensor_or_name)[0], "handle", tensor_or_name)
     if not isinstance(tensor_or_name, str):
@@ -235,8 +239,8 @@ def hook_tensor(tensor_or_name: Any) -> tf.Tensor:
             # What a loop captures of a variable around it may have the variable's name.
             return _tf.capture_source(graph.get_tensor_by_name(name))
     raise ValueError(
-        f"A hook of `model_fn` asks for the tensor {tensor_or_name!r}, which does not exist. Name "
-        "it with tf.identity(tensor, name)."
+        f"A hook or the Scaffold of `model_fn` asks for the tensor {tensor_or_name!r}, which does "
+        "not exist. Name it with tf.identity(tensor, name)."
     )
 
 

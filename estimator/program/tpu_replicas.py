@@ -28,7 +28,7 @@ from estimator.model.replicas import (
     with_scaffold,
 )
 from estimator.program.deferred_summaries import DeferredSummaries
-from estimator.program.step_summaries import hook_tensor
+from estimator.program.step_summaries import tensor_of
 from estimator.rewrite.xla_support import warn_of_uncompilable_ops
 from estimator.runtime.local import Runtime
 from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
@@ -237,7 +237,7 @@ def _logged(hook: Any) -> dict[str, tf.Tensor]:
         return {}
     _tf.name_logging_hook_tags(hook)
     named = _tf.logging_hook_tensors(hook).items()
-    tensors = {tag: hook_tensor(t) for tag, t in named if isinstance(t, str | tf.Tensor)}
+    tensors = {tag: tensor_of(t) for tag, t in named if isinstance(t, str | tf.Tensor)}
     return {tag: tensor for tag, tensor in tensors.items() if _tf.is_in_tpu_program(tensor)}
 
 

@@ -164,12 +164,6 @@ class HookedSession:
                 hook.after_create_session(self._for_hooks, coordinator)
 
     @property
-    def acts_at_start(self) -> bool:
-        """Whether any hook has an `after_create_session`."""
-        own = Hook.after_create_session
-        return any(type(hook).after_create_session is not own for hook in self._hooks)
-
-    @property
     def should_stop(self) -> bool:
         """Whether a hook has asked to stop, through a call's context or the coordinator."""
         return self._is_asked_to_stop or self._coordinator.should_stop()
@@ -307,7 +301,8 @@ class HookedSession:
                 tensor = self._feedable(hook, key)
                 if id(tensor) in feed_dict:
                     raise RuntimeError(
-                        f"The hook {type(hook).__name__} feeds {tensor.name}, which is fed already."
+                        f"The hook {type(hook).__name__} feeds {tensor.name}, which another hook "
+                        "feeds already, or the library. Feed it in one hook."
                     )
                 feed_dict[id(tensor)] = tensor, value
             if arguments.options is not None:

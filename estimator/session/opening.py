@@ -197,7 +197,7 @@ def build_setup(
 def _build_local_init_ops(
     scaffold: tf.compat.v1.train.Scaffold, is_evaluation: bool
 ) -> list[list[tf.Operation]]:
-    """Returns the ops that every session runs, one list after the other; none if it is empty."""
+    """Returns the lists of ops that every session runs in turn; empty ones are left out."""
     v1 = tf.compat.v1
     # tf.summary keeps the initializers of its file writers in this collection.
     usual = v1.get_collection("_SUMMARY_WRITER_V2")

@@ -16,6 +16,7 @@ from estimator.cluster.worker_group import WorkerGroup
 from estimator.config.run_config import RunConfig
 from estimator.console import log
 from estimator.program.train_program import TrainProgram
+from estimator.session.hooked_session import Hook
 from estimator.training.first_calls import FirstCalls
 from estimator.training.nan_guard import BadWeightsError, WeightsCheck
 from estimator.training.request import TrainRequest
@@ -28,7 +29,7 @@ class Started:
 
     Attributes:
       is_input_resumed: whether the input continues from its position at the checkpoint.
-      step: the global step; None if it was not read.
+      step: the global step; None if it was not read, or if a hook or a listener may yet set it.
     """
 
     is_input_resumed: bool
@@ -75,7 +76,14 @@ def start_or_resume(
     fresh = checkpoints if saved_step is None else None
     step = _save_start(session, program, request.config, fresh, savers.weights, worker_group)
     worker_group.announce(session)
-    return Started(is_resumed, step)
+    return Started(is_resumed, None if _may_set_step(request) else step)
+
+
+def _may_set_step(request: TrainRequest) -> bool:
+    """Returns whether a hook's `after_create_session` or a listener may set the global step."""
+    own = Hook.after_create_session
+    acts = any(type(hook).after_create_session is not own for hook in request.own_hooks)
+    return acts or bool(request.listeners)
 
 
 def _tell_saved_step(

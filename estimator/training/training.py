@@ -104,10 +104,7 @@ def run_train(
         )
         stack.enter_context(graph_written(program, config, savers.checkpoints, worker_group))
         hooked.start(session, stack.enter_context(_coordinated(session)))
-        # A hook or a listener may have set the global step since it was read.
-        may_be_other = hooked.acts_at_start or request.listeners
-        first_step = None if may_be_other else started.step
-        training = OpenTraining(program, hooked, request, worker_group, stop, first_step)
+        training = OpenTraining(program, hooked, request, worker_group, stop, started.step)
         run = TrainRun(training, tasks, savers, events, path)
         note_result(run.run(started.is_input_resumed))
 

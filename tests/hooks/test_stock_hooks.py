@@ -1,7 +1,5 @@
 """TensorFlow's own hooks do their documented jobs on the same steps, whatever a loop's length."""
 
-import glob
-import json
 import threading
 
 import numpy as np
@@ -9,35 +7,10 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
-from tests.toy import Model, checkpoint_steps, events, ids_model_fn, ids_of, numbers
+from tests.hooks.stock_hook_runs import LOOPS, STRATEGIES, make, nan_at, with_hooks
+from tests.toy import Model, checkpoint_steps, events, numbers
 
 v1 = tf.compat.v1
-
-LOOPS = pytest.mark.parametrize("loop", [1, 100])
-STRATEGIES = pytest.mark.parametrize("strategy", [None, "mirrored"])
-
-
-def make(model_dir, loop=1, strategy=None, model_fn=None, **config):
-    if strategy is not None:
-        config.update(strategy=strategy, num_replicas=2)
-    quiet = {"save_summary_steps": None, "log_step_count_steps": None}
-    config = est.RunConfig(**{**quiet, "iterations_per_loop": loop, **config})
-    return est.Estimator(model_fn or Model(), str(model_dir), config)
-
-
-def with_hooks(make_hooks):
-    """`Model`, whose spec has the hooks that are made of its features, a scalar, and its spec."""
-
-    def model_fn(features, labels, mode):
-        spec = Model()(features, labels, mode)
-        x = tf.cast(features[0], tf.float32, name="x")
-        return spec.replace(training_hooks=make_hooks(x, spec))
-
-    return model_fn
-
-
-def steps_of(directory, tag):
-    return [step for step, name, _ in events(str(directory)) if name == tag]
 
 
 def test_the_hooks_are_those_of_tensorflow():
@@ -86,181 +59,6 @@ def test_a_stop_at_step_hook_stops_at_its_step(tmp_path, loop, strategy):
     trained.train(numbers(), hooks=[est.StopAtStepHook(num_steps=2)])
     assert trained.train_result.global_step == 9
     assert trained.train_result.reason == "hook"
-
-
-# --- Those that save -----------------------------------------------------------------------------
-
-
-class Saves(est.CheckpointSaverListener):
-    """Keeps the steps of the saves it is told of."""
-
-    def __init__(self):
-        self.steps = []
-
-    def after_save(self, session, global_step_value):
-        self.steps.append(int(global_step_value))
-
-
-@pytest.mark.each_value
-@LOOPS
-@STRATEGIES
-def test_a_checkpoint_saver_hook_is_the_one_that_saves(tmp_path, loop, strategy):
-    own, given = Saves(), Saves()
-    hook = est.CheckpointSaverHook(str(tmp_path), save_steps=4, listeners=[own])
-    trained = make(tmp_path, loop, strategy, save_checkpoints_steps=1, keep_checkpoint_max=9)
-    trained.train(numbers(), steps=13, hooks=[hook], saving_listeners=[given])
-    assert checkpoint_steps(trained.model_dir) == [0, 4, 8, 12, 13]
-    assert own.steps == given.steps == [0, 4, 8, 12, 13]
-
-
-@LOOPS
-def test_a_checkpoint_saver_hook_can_be_used_again(tmp_path, loop):
-    own, first, second = Saves(), Saves(), Saves()
-    hook = est.CheckpointSaverHook(str(tmp_path), save_steps=4, listeners=[own])
-    trained = make(tmp_path, loop, model_fn=ids_model_fn)
-    for listener in (first, second):
-        trained.train(numbers(), steps=6, hooks=[hook], saving_listeners=[listener])
-    assert first.steps == [0, 4, 6]
-    assert second.steps == [6, 10, 12]
-    assert own.steps == [0, 4, 6, 6, 10, 12]
-    assert ids_of(trained) == list(range(12))
-
-
-def nan_at(step):
-    """An input_fn of ones with a NaN at a step."""
-    return lambda: tf.data.Dataset.from_tensor_slices(
-        np.where(np.arange(1, 21) == step, np.nan, 1.0).astype(np.float32)
-    ).batch(1)
-
-
-@pytest.mark.parametrize("loop", [1, 3, 100])
-@pytest.mark.parametrize("policy", ["raise", "stop"])
-def test_a_checkpoint_saver_hook_saves_no_weights_that_are_not_finite(tmp_path, loop, policy):
-    hook = est.CheckpointSaverHook(str(tmp_path), save_steps=2)
-    trained = make(tmp_path, loop, nan_policy=policy)
-    if policy == "raise":
-        with pytest.raises(est.NanLossDuringTrainingError, match="step 6"):
-            trained.train(nan_at(6), hooks=[hook])
-    else:
-        trained.train(nan_at(6), hooks=[hook])
-        assert trained.train_result.reason == "nan loss"
-        assert trained.train_result.global_step == 6
-    assert checkpoint_steps(trained.model_dir) == [0, 2, 4]
-    assert np.isfinite(trained.get_variable_value("w"))
-
-
-@LOOPS
-@STRATEGIES
-def test_a_summary_saver_hook_of_the_model_writes_every_n_steps(tmp_path, loop, strategy):
-    def make_hooks(x, spec):
-        summary = v1.summary.scalar("feature", x, collections=[])
-        return [est.SummarySaverHook(5, output_dir=str(tmp_path / "own"), summary_op=summary)]
-
-    make(tmp_path, loop, strategy, with_hooks(make_hooks)).train(numbers(), steps=20)
-    written = [(step, v.simple_value) for step, _, v in events(str(tmp_path / "own"))]
-    scale = 2 if strategy else 1
-    assert written == [(step, scale * (step - 1)) for step in (1, 6, 11, 16)]
-
-
-@LOOPS
-def test_a_summary_saver_hook_can_be_used_again(tmp_path, loop):
-    class Late(est.SummarySaverHook):
-        def begin(self):
-            step = tf.cast(v1.train.get_global_step(), tf.float32)
-            self._summary_op = v1.summary.scalar("step", step, collections=[])
-            super().begin()
-
-    hook = Late(40, output_dir=str(tmp_path / "own"), summary_op="later")
-    trained = make(tmp_path, loop)
-    for _ in range(2):
-        trained.train(numbers(), steps=50, hooks=[hook])
-    assert steps_of(tmp_path / "own", "step") == [1, 41, 51, 91]
-
-
-@LOOPS
-def test_a_summary_saver_hook_writes_the_summary_op_of_its_scaffold(tmp_path, loop):
-    def make_hooks(x, spec):
-        summaries = [v1.summary.scalar(name, x, collections=[]) for name in ("one", "two")]
-        scaffold = v1.train.Scaffold(summary_op=summaries)
-        return [est.SummarySaverHook(9, output_dir=str(tmp_path / "own"), scaffold=scaffold)]
-
-    make(tmp_path, loop, model_fn=with_hooks(make_hooks)).train(numbers(), steps=20)
-    assert steps_of(tmp_path / "own", "one") == steps_of(tmp_path / "own", "two") == [1, 10, 19]
-
-
-@pytest.mark.each_value
-@LOOPS
-@STRATEGIES
-def test_a_summary_saver_hook_of_the_caller_writes_every_n_steps(tmp_path, loop, strategy):
-    class Late(est.SummarySaverHook):
-        """Made before there is a graph: its summary is added in `begin`."""
-
-        def begin(self):
-            step = tf.cast(v1.train.get_global_step(), tf.float32)
-            self._summary_op = v1.summary.scalar("ten_steps", 10 * step, collections=[])
-            super().begin()
-
-    hook = Late(5, output_dir=str(tmp_path / "own"), summary_op="later")
-    make(tmp_path, loop, strategy).train(numbers(), steps=20, hooks=[hook])
-    assert steps_of(tmp_path / "own", "ten_steps") == [1, 6, 11, 16]
-
-
-@pytest.mark.each_value
-@LOOPS
-@STRATEGIES
-def test_a_step_counter_hook_writes_the_speed_every_n_steps(tmp_path, loop, strategy):
-    hook = est.StepCounterHook(every_n_steps=5, output_dir=str(tmp_path / "own"))
-    make(tmp_path, loop, strategy).train(numbers(), steps=20, hooks=[hook])
-    tf.compat.v1.summary.FileWriterCache.clear()  # The hook leaves its writer's thread to itself.
-    assert steps_of(tmp_path / "own", "global_step/sec") == [6, 11, 16]
-    assert all(value.simple_value > 0 for _, _, value in events(str(tmp_path / "own")))
-
-
-def test_hooks_go_on_where_the_input_has_cut_a_loop(tmp_path):
-    class Late(est.SummarySaverHook):
-        def begin(self):
-            step = tf.cast(v1.train.get_global_step(), tf.float32)
-            self._summary_op = v1.summary.scalar("step", step, collections=[])
-            super().begin()
-
-    own = str(tmp_path / "own")
-    hooks = [est.StepCounterHook(5, output_dir=own), Late(5, output_dir=own, summary_op="later")]
-    trained = make(tmp_path, 100)
-    for _ in range(2):
-        trained.train(numbers(8), hooks=hooks)
-    assert trained.train_result.global_step == 16
-    assert steps_of(own, "step") == [1, 6, 9, 14]
-
-
-@pytest.mark.each_value
-@LOOPS
-@STRATEGIES
-def test_a_profiler_hook_writes_a_timeline_every_n_steps(tmp_path, loop, strategy):
-    with tf.Graph().as_default():  # It opens an event file when it is made.
-        hook = est.ProfilerHook(save_steps=5, output_dir=str(tmp_path / "own"))
-    make(tmp_path, loop, strategy).train(numbers(), steps=20, hooks=[hook])
-    found = glob.glob(str(tmp_path / "own" / "timeline-*"))
-    steps = sorted(int(path.removesuffix(".json").rsplit("-", 1)[1]) for path in found)
-    assert steps == [5, 10, 15, 20]
-    for path in found:
-        with open(path) as file:
-            assert len(json.load(file)["traceEvents"]) > 10
-
-
-def test_stock_hooks_cut_loops_where_they_are_due_and_nowhere_else(tmp_path):
-    ends = []
-
-    class Ends(est.SessionRunHook):
-        def begin(self):
-            self.step = v1.train.get_global_step()
-
-        def after_run(self, run_context, run_values):
-            ends.append(int(run_context.session.run(self.step)))
-
-    counter = est.StepCounterHook(every_n_steps=40, output_dir=str(tmp_path / "own"))
-    by_time = est.StepCounterHook(None, every_n_secs=1e6, output_dir=str(tmp_path / "own"))
-    make(tmp_path, 30).train(numbers(), steps=100, hooks=[counter, by_time, Ends()])
-    assert ends == [1, 31, 41, 71, 81, 100]
 
 
 # --- Those that look -----------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import logging
 import os
-import signal
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ import estimator as est
 from estimator.config.cluster import parse_tf_config
 from estimator.roles.train_eval_specs import run_local
 from tests.conformance.cases import STRATEGIES
+from tests.roles.evaluations import Recorder, eval_spec, evaluated_steps
 from tests.toy import (
     Clock,
     Model,
@@ -29,50 +29,6 @@ from tests.toy import (
 v1 = tf.compat.v1
 
 LOOPS = pytest.mark.parametrize("iterations_per_loop", [1, 100])
-
-
-@pytest.fixture
-def make(tmp_path):
-    """Makes Estimators in one directory, and closes them."""
-    made = []
-
-    def make(model_fn=None, **config):
-        config = {"save_summary_steps": None, "save_checkpoints_steps": 50, **config}
-        run_config = est.RunConfig(**config)
-        made.append(est.Estimator(model_fn or Model(), str(tmp_path / "model"), run_config))
-        return made[-1]
-
-    yield make
-    for model in made:
-        model.close()
-
-
-def eval_spec(**arguments):
-    return est.EvalSpec(numbers(4, start=1), **{"steps": None, "throttle_secs": 0, **arguments})
-
-
-def evaluated_steps(model, name=None):
-    """The steps of the evaluations, in order, from the event file."""
-    return [step for step, tag, _ in events(model.eval_dir(name)) if tag == "loss"]
-
-
-class Recorder(est.Exporter):
-    """An exporter that writes nothing and remembers (step, whether it is the last) of each call."""
-
-    def __init__(self, name="recorder"):
-        self._name = name
-        self.calls = []
-        self.paths = []
-
-    @property
-    def name(self):
-        return self._name
-
-    def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
-        assert tf.train.load_variable(checkpoint_path, "global_step") == eval_result["global_step"]
-        self.calls.append((int(eval_result["global_step"]), is_the_final_export))
-        self.paths.append(export_path)
-        return f"{self._name} of step {eval_result['global_step']}"
 
 
 # When it evaluates.
@@ -324,87 +280,6 @@ def test_a_nan_without_a_checkpoint_leaves_no_metrics(make, caplog):
     assert (metrics, exports, result.metrics_by_name) == (None, [None], {})
     assert result.train_result.reason == "nan loss"
     assert [r for r in caplog.records if "nothing is evaluated" in r.getMessage()]
-
-
-def failing(error):
-    def input_fn():
-        raise error
-
-    return input_fn
-
-
-class FailAt(v1.train.SessionRunHook):
-    def after_run(self, run_context, run_values):
-        raise ZeroDivisionError("a hook")
-
-
-class FailingExporter(Recorder):
-    def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
-        raise ZeroDivisionError("an exporter")
-
-
-@pytest.mark.parametrize(
-    ("train", "evaluate", "says"),
-    [
-        ({"input_fn": failing(ZeroDivisionError("training"))}, {}, "training"),
-        ({"hooks": [FailAt()]}, {}, "a hook"),
-        ({}, {"input_fn": failing(ZeroDivisionError("evaluation"))}, "evaluation"),
-        ({}, {"hooks": [FailAt()]}, "a hook"),
-        ({}, {"exporters": FailingExporter()}, "an exporter"),
-    ],
-    ids=["training input", "training hook", "evaluation input", "evaluation hook", "exporter"],
-)
-def test_no_error_is_swallowed(make, train, evaluate, says):
-    train = est.TrainSpec(**{"input_fn": numbers(), "max_steps": 100, **train})
-    evaluate = est.EvalSpec(**{"input_fn": numbers(4), "throttle_secs": 0, **evaluate})
-    with pytest.raises(ZeroDivisionError, match=says):
-        est.train_and_evaluate(make(), train, evaluate)
-
-
-def test_a_nan_raises(make):
-    def input_fn():
-        return tf.data.Dataset.from_tensor_slices([1.0, np.nan]).batch(1)
-
-    with pytest.raises(v1.train.NanLossDuringTrainingError, match="step 2"):
-        est.train_and_evaluate(make(), est.TrainSpec(input_fn), eval_spec())
-
-
-@pytest.fixture
-def _sigint_interrupts():
-    """A process that a shell started with `&` ignores SIGINT, and so does this one then."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-class SignalAt(v1.train.SessionRunHook):
-    """Sends SIGINT to this process after some calls."""
-
-    def __init__(self, call):
-        self._left = call
-
-    def after_run(self, run_context, run_values):
-        self._left -= 1
-        if self._left == 0:
-            os.kill(os.getpid(), signal.SIGINT)
-
-
-@pytest.mark.usefixtures("_sigint_interrupts")
-def test_a_signal_ends_it_without_another_evaluation(make):
-    model = make()
-    with pytest.raises(KeyboardInterrupt):
-        est.train_and_evaluate(model, est.TrainSpec(numbers(), 200, [SignalAt(70)]), eval_spec())
-    assert checkpoint_steps(model.model_dir) == [0, 50, 70]
-    assert evaluated_steps(model) == [50]
-
-
-@pytest.mark.usefixtures("_sigint_interrupts")
-def test_a_signal_while_evaluating_takes_effect_after_it(make):
-    model = make()
-    with pytest.raises(KeyboardInterrupt):
-        est.train_and_evaluate(model, est.TrainSpec(numbers(), 200), eval_spec(hooks=[SignalAt(2)]))
-    assert checkpoint_steps(model.model_dir) == [0, 50]
-    assert evaluated_steps(model) == [50]
 
 
 # The specs.

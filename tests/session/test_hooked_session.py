@@ -346,7 +346,7 @@ def test_a_hook_may_feed_a_placeholder(tmp_path, iterations_per_loop):
     assert trained.get_variable_value("total") == 15
     trained.train(numbers(), steps=5)
     assert trained.get_variable_value("total") == 20
-    with pytest.raises(RuntimeError, match="The hook Feed feeds rate:0, which is fed already"):
+    with pytest.raises(RuntimeError, match="The hook Feed feeds rate:0, which another hook"):
         trained.train(numbers(), steps=5, hooks=[Feed(), Feed()])
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator.checkpoint import files
+
 _V1 = tf.compat.v1
 
 
@@ -61,8 +63,8 @@ def assign_from_checkpoint_fn(
         else {v.name.removesuffix(":0"): v for v in var_list}
     )
     if ignore_missing_vars:
-        there = {name for name, _ in tf.train.list_variables(model_path)}
-        by_name = {name: v for name, v in by_name.items() if name in there}
+        reader = files.open_checkpoint(model_path)
+        by_name = {name: v for name, v in by_name.items() if reader.has_tensor(name)}
     saver = _V1.train.Saver(by_name, reshape=reshape_variables) if by_name else None
 
     def load(session: Any) -> None:

@@ -1,0 +1,95 @@
+"""Errors and signals end `train_and_evaluate`, and nothing is evaluated after them."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator as est
+from tests.roles.evaluations import Recorder, eval_spec, evaluated_steps
+from tests.toy import checkpoint_steps, numbers
+
+v1 = tf.compat.v1
+
+
+def failing(error):
+    def input_fn():
+        raise error
+
+    return input_fn
+
+
+class FailAt(v1.train.SessionRunHook):
+    def after_run(self, run_context, run_values):
+        raise ZeroDivisionError("a hook")
+
+
+class FailingExporter(Recorder):
+    def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
+        raise ZeroDivisionError("an exporter")
+
+
+@pytest.mark.parametrize(
+    ("train", "evaluate", "says"),
+    [
+        ({"input_fn": failing(ZeroDivisionError("training"))}, {}, "training"),
+        ({"hooks": [FailAt()]}, {}, "a hook"),
+        ({}, {"input_fn": failing(ZeroDivisionError("evaluation"))}, "evaluation"),
+        ({}, {"hooks": [FailAt()]}, "a hook"),
+        ({}, {"exporters": FailingExporter()}, "an exporter"),
+    ],
+    ids=["training input", "training hook", "evaluation input", "evaluation hook", "exporter"],
+)
+def test_no_error_is_swallowed(make, train, evaluate, says):
+    train = est.TrainSpec(**{"input_fn": numbers(), "max_steps": 100, **train})
+    evaluate = est.EvalSpec(**{"input_fn": numbers(4), "throttle_secs": 0, **evaluate})
+    with pytest.raises(ZeroDivisionError, match=says):
+        est.train_and_evaluate(make(), train, evaluate)
+
+
+def test_a_nan_raises(make):
+    def input_fn():
+        return tf.data.Dataset.from_tensor_slices([1.0, np.nan]).batch(1)
+
+    with pytest.raises(v1.train.NanLossDuringTrainingError, match="step 2"):
+        est.train_and_evaluate(make(), est.TrainSpec(input_fn), eval_spec())
+
+
+@pytest.fixture
+def _sigint_interrupts():
+    """A process that a shell started with `&` ignores SIGINT, and so does this one then."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+class SignalAt(v1.train.SessionRunHook):
+    """Sends SIGINT to this process after some calls."""
+
+    def __init__(self, call):
+        self._left = call
+
+    def after_run(self, run_context, run_values):
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.usefixtures("_sigint_interrupts")
+def test_a_signal_ends_it_without_another_evaluation(make):
+    model = make()
+    with pytest.raises(KeyboardInterrupt):
+        est.train_and_evaluate(model, est.TrainSpec(numbers(), 200, [SignalAt(70)]), eval_spec())
+    assert checkpoint_steps(model.model_dir) == [0, 50, 70]
+    assert evaluated_steps(model) == [50]
+
+
+@pytest.mark.usefixtures("_sigint_interrupts")
+def test_a_signal_while_evaluating_takes_effect_after_it(make):
+    model = make()
+    with pytest.raises(KeyboardInterrupt):
+        est.train_and_evaluate(model, est.TrainSpec(numbers(), 200), eval_spec(hooks=[SignalAt(2)]))
+    assert checkpoint_steps(model.model_dir) == [0, 50]
+    assert evaluated_steps(model) == [50]
