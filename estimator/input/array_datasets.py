@@ -58,9 +58,11 @@ def _build_tensor(array: np.ndarray) -> tf.Tensor:
     number = len(arrays)
     arrays[number] = array
     dtype = tf.as_dtype(array.dtype)
-    # A one-shot iterator takes no stateful ops.
+    # A one-shot iterator takes no stateful ops, and TensorFlow would make a constant of a stateless
+    # one, copying the array several times, if its inputs were constants. This one is not.
+    not_constant = tf.raw_ops.FakeParam(dtype=tf.bool, shape=[])
     tensor = tf.numpy_function(
-        lambda: arrays[number], [], dtype, stateful=False, name="input/array"
+        lambda _: arrays[number], [not_constant], dtype, stateful=False, name="input/array"
     )
     tensor.set_shape(array.shape)
     return tensor

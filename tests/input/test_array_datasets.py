@@ -131,6 +131,19 @@ class SizeOfGraph(est.SessionRunHook):
         self.bytes = v1.get_default_graph().as_graph_def().ByteSize()
 
 
+def test_tensorflow_does_not_make_a_constant_of_an_array():
+    """As it does of what a stateless op returns, if the op's inputs are constants, or none."""
+    array = numbers("float32", [LARGE_BYTES, 1])
+    options = v1.RunOptions(output_partition_graphs=True)
+    metadata = v1.RunMetadata()
+    with tf.Graph().as_default() as graph, v1.Session(graph=graph) as session:
+        with arrays_outside_graph(LARGE_BYTES):
+            iterator = v1.data.make_initializable_iterator(Dataset.from_tensor_slices(array))
+        session.run(iterator.initializer, None, options, metadata)
+    assert sum(part.ByteSize() for part in metadata.partition_graphs) < array.nbytes
+    assert "PyFuncStateless" in {op.op for part in metadata.partition_graphs for op in part.node}
+
+
 @pytest.mark.parametrize("loop_steps", [1, 5])
 def test_training_resumes_in_data_that_its_graph_does_not_hold(tmp_path, loop_steps):
     rows = np.arange(400, dtype=np.int64)[:, None] * np.ones([1, 200], np.int64)
