@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import itertools
+import os
 from collections.abc import Iterator
 
 import tensorflow as tf
@@ -18,18 +19,26 @@ def warmed_up(target: str, session_config: tf.compat.v1.ConfigProto) -> Iterator
 
     What a process sets up for its first local session serves all later ones: thread pools, the
     graph optimizer and, when matrices are multiplied, kernels that oneDNN compiles. If that fails,
-    so does the session that follows, which raises the error.
+    so does the session that follows, which raises the error. With one CPU, nothing is done: the two
+    threads would wait for each other.
 
     Args:
       target: the target of the session that follows; nothing is done for one on a server.
       session_config: its config.
     """
-    if target or next(_CALLS):
+    if target or _num_cpus() == 1 or next(_CALLS):
         yield
         return
     with concurrent.futures.ThreadPoolExecutor(1, "warm_up") as thread:
         thread.submit(_multiply, session_config)
         yield
+
+
+def _num_cpus() -> int:
+    """Returns how many CPUs the process may use."""
+    if hasattr(os, "sched_getaffinity"):  # macOS has none.
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _multiply(session_config: tf.compat.v1.ConfigProto) -> None:

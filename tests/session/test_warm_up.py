@@ -1,6 +1,7 @@
 """A small session in another thread, once a process, while a graph is built."""
 
 import itertools
+import os
 import threading
 
 import pytest
@@ -25,6 +26,7 @@ def sessions(monkeypatch):
 
     monkeypatch.setattr(v1.Session, "__init__", note)
     monkeypatch.setattr(warm_up, "_CALLS", itertools.count())
+    monkeypatch.setattr(warm_up, "_num_cpus", lambda: 2)
     return made
 
 
@@ -41,6 +43,24 @@ def test_the_first_local_session_of_a_process_is_preceded_by_a_small_one(session
     assert thread.startswith("warm_up")
     assert used == v1.ConfigProto(device_count={"GPU": 0}, **threads)
     assert not [t for t in threading.enumerate() if t.name.startswith("warm_up")]
+
+
+def test_there_is_none_if_the_process_may_use_one_cpu(sessions, monkeypatch):
+    monkeypatch.setattr(warm_up, "_num_cpus", lambda: 1)
+    with warm_up.warmed_up("", v1.ConfigProto()):
+        pass
+    assert not sessions
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux takes CPUs away")
+def test_cpus_that_the_process_may_not_use_do_not_count():
+    cpus = os.sched_getaffinity(0)
+    assert warm_up._num_cpus() == len(cpus)
+    os.sched_setaffinity(0, {min(cpus)})
+    try:
+        assert warm_up._num_cpus() == 1
+    finally:
+        os.sched_setaffinity(0, cpus)
 
 
 def test_errors_are_those_of_the_block(sessions):
