@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from estimator.cluster.consensus import Agreement
 from estimator.cluster.consistency_check import check_like_chief, encode
-from estimator.cluster.kv_store import SharedNumber, SharedText, decode_stop, encode_stop
+from estimator.cluster.kv_store import SharedNumber, SharedText, decode_stop, encode_stop, on_ps
 from estimator.cluster.server import task_name
 from estimator.cluster.stop_policies import STOP_POLICIES
 from estimator.cluster.worker_group import Session, WorkerGroup
@@ -49,12 +49,12 @@ class AsynchronousWorkers(WorkerGroup):
         self._is_first_chief = "chief" in cluster.cluster_spec
         self._own = cluster.global_id_in_cluster or 0
         with agreement.graph.as_default():
-            self._ready = SharedNumber("ready", 0)
-            self._chiefs = SharedText("described", 0)
-            self._stop = SharedNumber("stop", 0)
+            self._ready = SharedNumber("ready", on_ps(0))
+            self._chiefs = SharedText("described", on_ps(0))
+            self._stop = SharedNumber("stop", on_ps(0))
             num_workers, num_ps = cluster.num_worker_replicas, len(cluster.cluster_spec["ps"])
-            self._done = [SharedNumber(f"done_{i}", 0) for i in range(num_workers)]
-            self._results = [SharedNumber("result", ps) for ps in range(num_ps)]
+            self._done = [SharedNumber(f"done_{i}", on_ps(0)) for i in range(num_workers)]
+            self._results = [SharedNumber("result", on_ps(ps)) for ps in range(num_ps)]
 
     @property
     def needs_others_to_end(self) -> bool:

@@ -7,6 +7,7 @@ descriptions, and all raise the same error.
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -18,6 +19,7 @@ from estimator.cluster.collectives import Workers, build_gather
 OpenSession: TypeAlias = Callable[[tf.Graph], tf.compat.v1.Session]
 
 _MAX_LINES = 10
+_ID_LENGTH = 32
 
 
 def describe_variables(graph: tf.Graph, has_devices: bool = False) -> dict[str, str]:
@@ -44,7 +46,9 @@ def describe_model(graph: tf.Graph) -> dict[str, str]:
     return described
 
 
-def check_consistency(mine: Mapping[str, Any], workers: Workers, open_session: OpenSession) -> None:
+def check_consistency(
+    mine: Mapping[str, Any], workers: Workers, open_session: OpenSession
+) -> bytes:
     """Raises an error on all workers if any worker's description differs from the chief's.
 
     Args:
@@ -52,16 +56,20 @@ def check_consistency(mine: Mapping[str, Any], workers: Workers, open_session: O
       workers: all workers; every one must make this call.
       open_session: opens a session on this worker's server.
 
+    Returns:
+      An id that is the same on all workers, and that no other call returns.
+
     Raises:
       ValueError: the descriptions differ; the message says where.
     """
-    text = encode(mine)
+    text = uuid.uuid4().hex.encode() + encode(mine)
     with tf.Graph().as_default() as graph, tf.device("/cpu:0"):
         given = tf.compat.v1.placeholder(tf.int32, [None])
         gathered = build_gather(workers, given)
         with open_session(graph) as session:
             texts = session.run(gathered, {given: np.frombuffer(text, np.uint8)})
-    everyone = [json.loads(bytes(row.astype(np.uint8)).rstrip(b"\0")) for row in texts]
+    rows = [bytes(row.astype(np.uint8)).rstrip(b"\0") for row in texts]
+    everyone = [json.loads(row[_ID_LENGTH:]) for row in rows]
     lines = []
     for other in range(1, workers.count):
         names = dict.fromkeys([*everyone[0], *everyone[other]])
@@ -69,6 +77,7 @@ def check_consistency(mine: Mapping[str, Any], workers: Workers, open_session: O
             names, everyone[0], workers.names[0], everyone[other], workers.names[other]
         )
     _check_none(lines)
+    return rows[0][:_ID_LENGTH]
 
 
 def encode(described: Mapping[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""A key-value store on the ps tasks, through which the tasks of an asynchronous cluster talk."""
+"""A key-value store on the servers of tasks, through which the tasks of a cluster talk."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _REASONS = tuple(STOP_POLICIES)
 
 
 class _Shared:
-    """A variable on a ps task, shared by every task that uses its name."""
+    """A variable on the server of a task, shared by every task that uses its name."""
 
     dtype: tf.DType
 
-    def __init__(self, name: str, ps: int) -> None:
+    def __init__(self, name: str, device: str) -> None:
         """Adds its ops to the default graph."""
         dtype = self.dtype
-        with tf.device(f"/job:ps/task:{ps}/cpu:0"):
+        with tf.device(device):
             handle = tf.raw_ops.VarHandleOp(
                 dtype=dtype, shape=[], shared_name=f"estimator/{name}", name="shared"
             )
@@ -46,13 +46,22 @@ class SharedNumber(_Shared):
 
 
 class SharedText(_Shared):
-    """Shared bytes; read them only after they are written."""
+    """Shared bytes that are empty until they are written.
+
+    Attributes:
+      tensor: reads the bytes; valid only after they were written.
+    """
 
     dtype = tf.string
 
     def read(self, session: tf.compat.v1.Session) -> bytes:
         """Returns the bytes that were written last."""
-        return bytes(session.run(self.tensor))
+        return bytes(session.run(self.tensor)) if session.run(self._is_there) else b""
+
+
+def on_ps(index: int) -> str:
+    """Returns the device of variables on a ps task."""
+    return f"/job:ps/task:{index}/cpu:0"
 
 
 def encode_stop(count: int, reason: str) -> int:
@@ -82,9 +91,10 @@ class PsTaskStore:
         """Builds the two graphs."""
         self.own_graph, self.first_graph = tf.Graph(), tf.Graph()
         with self.own_graph.as_default():
-            self.result = SharedNumber("result", ps)
+            self.result = SharedNumber("result", on_ps(ps))
         with self.first_graph.as_default():
-            self._ready, self._stop = SharedNumber("ready", 0), SharedNumber("stop", 0)
+            self._ready = SharedNumber("ready", on_ps(0))
+            self._stop = SharedNumber("stop", on_ps(0))
 
     def say_stop(self, session: tf.compat.v1.Session, reason: str) -> bool:
         """Asks the running training to stop; returns whether one is running.

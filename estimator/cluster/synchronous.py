@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from estimator import _tf
 from estimator.cluster.collectives import build_broadcast, build_minimum, collective_ops_behind
 from estimator.cluster.consensus import REQUESTS, Agreement
 from estimator.cluster.consistency_check import OpenSession, check_consistency, describe_model
+from estimator.cluster.failure_notices import FailureNotices
 from estimator.cluster.worker_group import Session, WorkerGroup
 
 
@@ -20,18 +22,20 @@ class SynchronousWorkers(WorkerGroup):
 
     decides_alone = False
 
-    def __init__(self, is_chief: bool, agreement: Agreement) -> None:
+    def __init__(self, is_chief: bool, agreement: Agreement, notices: FailureNotices) -> None:
         """Joins the group.
 
         Args:
           is_chief: whether this worker writes.
           agreement: the tensors with which the workers agree, in the graph of the program.
+          notices: tells the others if this worker's training fails.
         """
         assert agreement.consensus is not None
         assert agreement.outcome is not None
         super().__init__(is_chief, agreement.consensus.workers)
         self._consensus, self._outcome = agreement.consensus, agreement.outcome
         self._is_loop, self._graph = agreement.is_loop, agreement.graph
+        self._notices = notices
         self._requests: set[str] = set()
 
     @property
@@ -70,7 +74,18 @@ class SynchronousWorkers(WorkerGroup):
 
     def check_consistency(self, mine: Mapping[str, Any], open_session: OpenSession) -> None:
         """Raises ValueError on all workers if any differs from the chief; see the base class."""
-        check_consistency({**mine, **describe_model(self._graph)}, self.workers, open_session)
+        described = {**mine, **describe_model(self._graph)}
+        self._notices.begin(check_consistency(described, self.workers, open_session))
+
+    def hearing_of_failures(
+        self, on_failure: Callable[[str, str], None]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Inside, calls `on_failure` if a worker's training fails once all have begun."""
+        return self._notices.opened(on_failure)
+
+    def say_failure(self, error: BaseException) -> None:
+        """Tells the others that this worker's training ends with an error."""
+        self._notices.tell(error)
 
     def meet(self, session: Session, number: int = 0) -> int:
         """Waits for all workers; returns the smallest of their numbers."""

@@ -74,6 +74,7 @@ class TaskHealth:
         self._channels = {name: _connect(address) for name, address in self._addresses.items()}
         self._first_status: dict[str, bytes] = {}
         self._lost: list[str] = []
+        self._failures: dict[str, str] = {}
         self._guarded: list[tf.compat.v1.Session] = []
         self._is_lost = threading.Event()
         self._is_watched = False
@@ -172,6 +173,15 @@ class TaskHealth:
         """Closes the session when a task is lost while watched, so that none of its calls hangs."""
         self._guarded.append(session)
 
+    def note_failure(self, name: str, what: str) -> None:
+        """Counts a task as lost that has said with what error its training ended."""
+        self._failures[name] = what
+        self._lose(name)
+
+    def may_have_caused(self, error: BaseException) -> bool:
+        """Returns whether an error in this task may follow from what happened to another one."""
+        return self._is_lost.is_set() or isinstance(error, _OF_OTHERS)
+
     def is_gone(self, name: str) -> bool:
         """Returns whether the task is unknown, does not listen, or has stopped answering."""
         return name not in self._channels or self._is_away(name, counts_restart=False)
@@ -216,10 +226,13 @@ class TaskHealth:
         while (name := self._changes.get()) is not None:
             if name in self._lost or not self._is_away(name):
                 continue
-            self._lost.append(name)
-            if not self._is_lost.is_set():
-                self._is_lost.set()
-                threading.Thread(target=self._end_calls, daemon=True).start()
+            self._lose(name)
+
+    def _lose(self, name: str) -> None:
+        self._lost.append(name)
+        if not self._is_lost.is_set():
+            self._is_lost.set()
+            threading.Thread(target=self._end_calls, daemon=True).start()
 
     def _end_calls(self) -> None:
         time.sleep(_GRACE_SECS)
@@ -260,8 +273,10 @@ class TaskHealth:
     def _make_error(self) -> tf.errors.UnavailableError:
         # If one task does not answer, others may have ended because of it.
         quiet = self._heartbeat.quiet()
-        gone = [name for name in self._lost if name not in quiet]
-        clauses = []
+        gone = [name for name in self._lost if name not in quiet and name not in self._failures]
+        clauses = [
+            f"{self._full_name(name)} has failed ({what})" for name, what in self._failures.items()
+        ]
         if quiet:
             names = ", ".join(map(self._full_name, quiet))
             clauses.append(

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -77,6 +78,19 @@ class WorkerGroup:
           mine: what must be equal on all workers, besides the model, by name.
           open_session: opens a session on this worker's server.
         """
+
+    def hearing_of_failures(
+        self, on_failure: Callable[[str, str], None]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Inside, calls `on_failure` if a worker that the others would wait for fails.
+
+        Args:
+          on_failure: called in another thread, with the name of the worker and with its error.
+        """
+        return contextlib.nullcontext()
+
+    def say_failure(self, error: BaseException) -> None:
+        """Tells workers that would wait for this one that its training ends with an error."""
 
     def meet(self, session: Session, number: int = 0) -> int:
         """Waits for all workers; returns the smallest of their numbers."""

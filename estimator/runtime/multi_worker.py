@@ -12,6 +12,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.cluster import server
 from estimator.cluster.consensus import Agreement
+from estimator.cluster.failure_notices import FailureNotices
 from estimator.cluster.synchronous import SynchronousWorkers
 from estimator.cluster.worker_group import WorkerGroup
 from estimator.config.cluster import CHIEF, MASTER, PS, WORKER
@@ -65,7 +66,11 @@ class MultiWorkerRuntime(Runtime):
                 'Leave it out, or train with ps tasks: RunConfig(strategy="parameter_server").'
             )
         if not _tf.has_started_server(self.strategy):
-            server.start_server(cluster, session_config, self.config.protocol)
+            # Sessions in which the workers leave notices for each other are not isolated.
+            server_config = tf.compat.v1.ConfigProto()
+            server_config.CopyFrom(session_config)
+            server_config.isolate_session_state = False
+            server.start_server(cluster, server_config, self.config.protocol)
         address = cluster.cluster_spec[cluster.task_type][cluster.task_id]
         target = f"{self.config.protocol or 'grpc'}://{address}"
         others = server.task_addresses(cluster, "chief") | server.task_addresses(cluster, "worker")
@@ -74,7 +79,8 @@ class MultiWorkerRuntime(Runtime):
 
     def make_worker_group(self, agreement: Agreement, asked: Mapping[str, Any]) -> WorkerGroup:
         """Makes this worker's part of workers that agree in each session call."""
-        return SynchronousWorkers(self.config.is_chief, agreement)
+        notices = FailureNotices(self.config.cluster, self.config.protocol)
+        return SynchronousWorkers(self.config.is_chief, agreement, notices)
 
 
 def make_multi_worker_mirrored(config: RunConfig, mode: str) -> tf.distribute.Strategy:

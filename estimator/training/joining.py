@@ -67,13 +67,18 @@ def joined(
 
     with contextlib.closing(needed):
         needed.wait(timeout_secs, stop.check_waiting)
-        with needed.watched():
+        with worker_group.hearing_of_failures(needed.note_failure), needed.watched():
             worker_group.check_consistency(_equal(program, request), open_session)
             with contextlib.closing(TaskHealth(connection.replaceable, peer_secs)) as replaceable:
                 # After SIGTERM, a call that hangs must not use up the time that is left.
                 stop.when_received(needed.hurry)
                 replaceable.wait(timeout_secs, stop.check_waiting)
-                yield WatchedTasks(needed, replaceable)
+                try:
+                    yield WatchedTasks(needed, replaceable)
+                except BaseException as error:
+                    if not needed.may_have_caused(error):
+                        worker_group.say_failure(error)
+                    raise
 
 
 def _equal(program: TrainProgram, request: TrainRequest) -> dict[str, object]:

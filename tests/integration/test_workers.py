@@ -302,6 +302,23 @@ def test_a_signal_to_one_worker_saves_one_checkpoint_and_ends_all(tmp_path):
 
 
 @pytest.mark.slow
+def test_an_error_that_one_process_catches_ends_the_training_of_all_and_the_next_begins(tmp_path):
+    with Cluster(PROGRAM, "fails", tmp_path, worker=2) as cluster:
+        cluster.check_all_succeed()
+        chiefs, others = (cluster[task].results for task in TWO)
+    hook, save, none = chiefs
+    assert "UnavailableError: Worker 1 (" in hook["error"]
+    assert ") has failed (ZeroDivisionError: in a hook), so training cannot" in hook["error"]
+    assert save["error"] == "OSError: No space left on device"
+    assert (none["step"], none["error"]) == (20, None)
+    hook, save, none = others
+    assert hook["error"] == "ZeroDivisionError: in a hook"
+    assert ") has failed (OSError: No space left on device), so training" in save["error"]
+    assert (none["step"], none["error"]) == (20, None)
+    assert checkpoint_steps(tmp_path) == [0, 3, 6, 9, 12, 15, 18, 20]
+
+
+@pytest.mark.slow
 def test_a_worker_that_is_missing_or_dies_before_the_first_step_is_named(tmp_path):
     with (
         Cluster(PROGRAM, "lonely", tmp_path / "a", worker=3, only=[("worker", 1)]) as lonely,

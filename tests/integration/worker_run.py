@@ -180,6 +180,43 @@ class KillAtStep(v1.train.SessionRunHook):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def fails(model_dir):
+    """Trains again after an error, which the process catches: of one worker, then of the other."""
+
+    class FailAtStep(v1.train.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            if run_context.session.run(v1.train.get_global_step()) == 5:
+                raise ZeroDivisionError("in a hook")
+
+    class FailToSave(v1.train.CheckpointSaverListener):
+        def before_save(self, session, global_step):
+            raise OSError("No space left on device")
+
+    config = est.RunConfig(
+        model_dir, strategy="multi_worker_mirrored", save_checkpoints_steps=3, keep_checkpoint_max=9
+    )
+    with est.Estimator(average_model_fn, config=config) as trained:
+        cases = (
+            ("hook", 1, [FailAtStep()], None),
+            ("save", 0, [], [FailToSave()]),
+            ("none", None, [], None),
+        )
+        for case, who, hooks, listeners in cases:
+            step = error = None
+            is_me = who == config.task_id
+            try:
+                trained.train(
+                    numbers(None),
+                    hooks if is_me else [],
+                    max_steps=20,
+                    saving_listeners=listeners if is_me else None,
+                )
+                step = trained.train_result.global_step
+            except (ZeroDivisionError, OSError, tf.errors.UnavailableError) as caught:
+                error = f"{type(caught).__name__}: {caught}"
+            say(case=case, step=step, error=error)
+
+
 def endless(model_dir):
     """Training without an end, until a signal comes."""
 
