@@ -21,7 +21,7 @@ from estimator.config.cluster import CHIEF, WORKER, Cluster
 _POLL_SECS = 1.0
 # How long a call may take: a worker may have ended, or slow Python functions may occupy its server.
 _CALL_SECS = 5.0
-# How long to wait until the others have ended their calls, too: otherwise the collectives of a
+# How long to wait after a failure until all have ended their calls: otherwise the collectives of a
 # training that begins at once would meet those of the one that failed.
 _PATIENCE_SECS = 10.0
 _MAX_LENGTH = 300
@@ -49,7 +49,7 @@ class FailureNotices:
         self._own = (str(cluster.task_type), cluster.task_id)
         self._others = [task for task in self._addresses if task != self._own]
         self._training = b""
-        self._say_ended = _nothing
+        self._has_failed = False
 
     @contextlib.contextmanager
     def opened(self, on_failure: Callable[[str, str], None]) -> Iterator[None]:
@@ -67,28 +67,27 @@ class FailureNotices:
                 notice.write(session, b"")
             tensors = {task: notice.tensor for task, notice in notices.items()}
 
-            def say_ended() -> None:
-                # The others wait for it some seconds at most.
-                with contextlib.suppress(tf.errors.DeadlineExceededError):
-                    ended.write(session, self._training)
-
             def watch() -> None:
                 while not is_over.wait(_POLL_SECS):
                     with contextlib.suppress(tf.errors.DeadlineExceededError):
                         for task, text in session.run(tensors).items():
                             training, _, what = text.partition(b"\n")
                             if self._training and training == self._training:
+                                self._has_failed = True
                                 on_failure(task_name(*task), what.decode())
                                 return
 
-            self._say_ended = say_ended
             with concurrent.futures.ThreadPoolExecutor(1, "failure_notices") as thread:
                 watching = thread.submit(watch)
                 try:
                     yield
                 finally:
                     is_over.set()
-                    say_ended()
+                    # The others wait for it some seconds at most.
+                    with contextlib.suppress(tf.errors.DeadlineExceededError):
+                        ended.write(session, self._training)
+                    if self._has_failed:
+                        self._on_others(self._wait_until_ended)
             watching.result()
 
     def begin(self, training: bytes) -> None:
@@ -96,37 +95,45 @@ class FailureNotices:
         self._training = training
 
     def tell(self, error: BaseException) -> None:
-        """Tells the other workers that this one's training has ended with an error.
-
-        Waits until theirs has ended, too, for some seconds at most. Called inside of `opened`, with
-        the session of the training closed.
-        """
-        self._say_ended()
+        """Tells the other workers that this one's training ends with an error."""
+        self._has_failed = True
         line = (str(error).splitlines() or [""])[0][:_MAX_LENGTH]
         text = b"\n".join([self._training, f"{type(error).__name__}: {line}".encode()])
 
-        def tell_one(task: tuple[str, int]) -> None:
+        def write(notice: SharedText, ended: SharedText, session: tf.compat.v1.Session) -> None:
+            del ended
+            notice.write(session, text)
+
+        self._on_others(write)
+
+    def _wait_until_ended(
+        self, notice: SharedText, ended: SharedText, session: tf.compat.v1.Session
+    ) -> None:
+        """Waits for some seconds at most."""
+        del notice
+        end = time.monotonic() + _PATIENCE_SECS
+        while ended.read(session) != self._training and time.monotonic() < end:
+            time.sleep(_POLL_SECS / 5)
+
+    def _on_others(
+        self, call: Callable[[SharedText, SharedText, tf.compat.v1.Session], None]
+    ) -> None:
+        """Calls `call` for all other workers at once, with a session on each one's server."""
+
+        def call_one(task: tuple[str, int]) -> None:
             device = _device_of(task)
             with tf.Graph().as_default() as graph:
                 notice = SharedText(_key_of(self._own), device)
                 ended = SharedText(_ENDED, device)
-            target, config = self._addresses[task], _config(device)
             # It may have ended itself.
             with (
                 contextlib.suppress(tf.errors.OpError),
-                tf.compat.v1.Session(target, graph, config) as session,
+                tf.compat.v1.Session(self._addresses[task], graph, _config(device)) as session,
             ):
-                notice.write(session, text)
-                end = time.monotonic() + _PATIENCE_SECS
-                while ended.read(session) != self._training and time.monotonic() < end:
-                    time.sleep(_POLL_SECS / 5)
+                call(notice, ended, session)
 
         with concurrent.futures.ThreadPoolExecutor(len(self._others)) as threads:
-            list(threads.map(tell_one, self._others))
-
-
-def _nothing() -> None:
-    """Says nothing, before a training is joined."""
+            list(threads.map(call_one, self._others))
 
 
 def _device_of(task: tuple[str, int]) -> str:

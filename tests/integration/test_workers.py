@@ -303,18 +303,21 @@ def test_a_signal_to_one_worker_saves_one_checkpoint_and_ends_all(tmp_path):
 
 @pytest.mark.slow
 def test_an_error_that_one_process_catches_ends_the_training_of_all_and_the_next_begins(tmp_path):
-    with Cluster(PROGRAM, "fails", tmp_path, worker=2) as cluster:
+    with Cluster(PROGRAM, "fails", tmp_path, chief=1, worker=2) as cluster:
         cluster.check_all_succeed()
-        chiefs, others = (cluster[task].results for task in TWO)
-    hook, save, none = chiefs
-    assert "UnavailableError: Worker 1 (" in hook["error"]
-    assert ") has failed (ZeroDivisionError: in a hook), so training cannot" in hook["error"]
-    assert save["error"] == "OSError: No space left on device"
-    assert (none["step"], none["error"]) == (20, None)
-    hook, save, none = others
-    assert hook["error"] == "ZeroDivisionError: in a hook"
-    assert ") has failed (OSError: No space left on device), so training" in save["error"]
-    assert (none["step"], none["error"]) == (20, None)
+        tasks = [("chief", 0), ("worker", 0), ("worker", 1)]
+        # The last worker fails in a hook, and then the chief when it saves.
+        chief, other, last = ({r["case"]: r for r in cluster[task].results} for task in tasks)
+    for hears in (chief, other):
+        assert "UnavailableError: Worker 1 (" in hears["hook"]["error"]
+        assert ") has failed (ZeroDivisionError: in a hook), so" in hears["hook"]["error"]
+    assert last["hook"]["error"] == "ZeroDivisionError: in a hook"
+    for hears in (other, last):
+        assert "UnavailableError: The chief (" in hears["save"]["error"]
+        assert ") has failed (OSError: No space left on device), so" in hears["save"]["error"]
+    assert chief["save"]["error"] == "OSError: No space left on device"
+    for task in (chief, other, last):
+        assert (task["none"]["step"], task["none"]["error"]) == (20, None)
     assert checkpoint_steps(tmp_path) == [0, 3, 6, 9, 12, 15, 18, 20]
 
 

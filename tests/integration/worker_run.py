@@ -181,7 +181,7 @@ class KillAtStep(v1.train.SessionRunHook):
 
 
 def fails(model_dir):
-    """Trains again after an error, which the process catches: of one worker, then of the other."""
+    """Trains again after errors that the process catches: of the last worker, then of the chief."""
 
     class FailAtStep(v1.train.SessionRunHook):
         def after_run(self, run_context, run_values):
@@ -197,13 +197,13 @@ def fails(model_dir):
     )
     with est.Estimator(average_model_fn, config=config) as trained:
         cases = (
-            ("hook", 1, [FailAtStep()], None),
-            ("save", 0, [], [FailToSave()]),
+            ("hook", ("worker", 1), [FailAtStep()], None),
+            ("save", ("chief", 0), [], [FailToSave()]),
             ("none", None, [], None),
         )
         for case, who, hooks, listeners in cases:
             step = error = None
-            is_me = who == config.task_id
+            is_me = who == (config.task_type, config.task_id)
             try:
                 trained.train(
                     numbers(None),
