@@ -8,30 +8,37 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import tensorflow as tf
 
-from estimator.cluster.kv_store import SharedText
-from estimator.cluster.server import task_name
+from estimator.cluster.kv_store import SharedText, read_written
+from estimator.cluster.server import session_target, task_name
 from estimator.config.cluster import CHIEF, WORKER, Cluster
 
 _POLL_SECS = 1.0
 # How long a call may take: a worker may have ended, or slow Python functions may occupy its server.
 _CALL_SECS = 5.0
-# How long to wait after a failure until all have ended their calls: otherwise the collectives of a
-# training that begins at once would meet those of the one that failed.
-_PATIENCE_SECS = 10.0
+# How long to wait after a failure for the others to end their calls.
+_PATIENCE_SECS = 30.0
 _MAX_LENGTH = 300
+_ATTEMPTS = itertools.count()
 _ENDED = "ended_training"
+
+OnFailure: TypeAlias = Callable[[str, str, Callable[[], None]], None]
+_Call: TypeAlias = Callable[[SharedText, tf.compat.v1.Session], None]
 
 
 class FailureNotices:
     """A text for each other worker on this task's server, which that worker may write.
 
-    A notice begins with the id of a training, as it may arrive when the next one has begun.
+    A notice begins with the id of a training, as it may arrive when the next one has begun. Until
+    the workers have agreed on one, the number of trainings in this process stands for it, which is
+    equal on all of them unless one was restarted alone.
     """
 
     def __init__(self, cluster: Cluster, protocol: str | None) -> None:
@@ -42,39 +49,37 @@ class FailureNotices:
           protocol: the protocol of the servers; None is gRPC.
         """
         self._addresses = {
-            (role, index): f"{protocol or 'grpc'}://{address}"
+            (role, index): session_target(address, protocol)
             for role in (CHIEF, WORKER)
             for index, address in enumerate(cluster.cluster_spec.get(role, ()))
         }
         self._own = (str(cluster.task_type), cluster.task_id)
         self._others = [task for task in self._addresses if task != self._own]
-        self._training = b""
-        self._has_failed = False
+        self._training = b"attempt %d" % next(_ATTEMPTS)
+        self._has_begun = self._has_failed = False
 
     @contextlib.contextmanager
-    def opened(self, on_failure: Callable[[str, str], None]) -> Iterator[None]:
-        """Inside the block, after `begin`, calls `on_failure` if another worker fails.
+    def opened(self, on_failure: OnFailure) -> Iterator[None]:
+        """Inside the block, calls `on_failure` if another worker fails.
 
         Args:
-          on_failure: called in another thread, with the name of the worker and with its error.
+          on_failure: called in another thread, with the name of the worker, with its error, and
+            with a function that returns when this worker should end its calls.
         """
         device, is_over = _device_of(self._own), threading.Event()
         with tf.Graph().as_default() as graph:
             notices = {task: SharedText(_key_of(task), device) for task in self._others}
             ended = SharedText(_ENDED, device)
         with tf.compat.v1.Session(self._addresses[self._own], graph, _config(device)) as session:
-            for notice in notices.values():
-                notice.write(session, b"")
-            tensors = {task: notice.tensor for task, notice in notices.items()}
 
             def watch() -> None:
                 while not is_over.wait(_POLL_SECS):
                     with contextlib.suppress(tf.errors.DeadlineExceededError):
-                        for task, text in session.run(tensors).items():
+                        for task, text in read_written(notices, session).items():
                             training, _, what = text.partition(b"\n")
-                            if self._training and training == self._training:
+                            if training == self._training:
                                 self._has_failed = True
-                                on_failure(task_name(*task), what.decode())
+                                on_failure(task_name(*task), what.decode(), self._wait_for_turn)
                                 return
 
             with concurrent.futures.ThreadPoolExecutor(1, "failure_notices") as thread:
@@ -86,54 +91,61 @@ class FailureNotices:
                     # The others wait for it some seconds at most.
                     with contextlib.suppress(tf.errors.DeadlineExceededError):
                         ended.write(session, self._training)
-                    if self._has_failed:
-                        self._on_others(self._wait_until_ended)
+                    if self._has_begun and self._has_failed:
+                        self._on_others(_ENDED, self._wait_until_ended)
             watching.result()
 
     def begin(self, training: bytes) -> None:
-        """Sets the id of the training, which is that of no other."""
-        self._training = training
+        """Sets the id of the training, on which all workers have agreed."""
+        self._training, self._has_begun = training, True
 
     def tell(self, error: BaseException) -> None:
         """Tells the other workers that this one's training ends with an error."""
         self._has_failed = True
-        line = (str(error).splitlines() or [""])[0][:_MAX_LENGTH]
-        text = b"\n".join([self._training, f"{type(error).__name__}: {line}".encode()])
+        text = b"\n".join([self._training, _in_one_line(error).encode()])
+        self._on_others(_key_of(self._own), lambda notice, session: notice.write(session, text))
 
-        def write(notice: SharedText, ended: SharedText, session: tf.compat.v1.Session) -> None:
-            del ended
-            notice.write(session, text)
+    def _wait_for_turn(self) -> None:
+        """Waits until the worker that comes next in the ring of collectives has ended its calls.
 
-        self._on_others(write)
+        That one receives from this one. If this one's call ended first, the other's would fail
+        before it is cancelled, and then TensorFlow lets no collective of that process run again.
+        """
+        ring = sorted(self._addresses, key=_device_of)
+        successor = ring[(ring.index(self._own) + 1) % len(ring)]
+        self._on(successor, _ENDED, self._wait_until_ended)
 
-    def _wait_until_ended(
-        self, notice: SharedText, ended: SharedText, session: tf.compat.v1.Session
-    ) -> None:
-        """Waits for some seconds at most."""
-        del notice
+    def _wait_until_ended(self, ended: SharedText, session: tf.compat.v1.Session) -> None:
+        """Waits until a worker has ended its calls, or for `_PATIENCE_SECS`."""
         end = time.monotonic() + _PATIENCE_SECS
         while ended.read(session) != self._training and time.monotonic() < end:
             time.sleep(_POLL_SECS / 5)
 
-    def _on_others(
-        self, call: Callable[[SharedText, SharedText, tf.compat.v1.Session], None]
-    ) -> None:
-        """Calls `call` for all other workers at once, with a session on each one's server."""
-
-        def call_one(task: tuple[str, int]) -> None:
-            device = _device_of(task)
-            with tf.Graph().as_default() as graph:
-                notice = SharedText(_key_of(self._own), device)
-                ended = SharedText(_ENDED, device)
-            # It may have ended itself.
-            with (
-                contextlib.suppress(tf.errors.OpError),
-                tf.compat.v1.Session(self._addresses[task], graph, _config(device)) as session,
-            ):
-                call(notice, ended, session)
-
+    def _on_others(self, key: str, call: _Call) -> None:
+        """Calls `call` with the text of that key on each other worker's server, all at once."""
         with concurrent.futures.ThreadPoolExecutor(len(self._others)) as threads:
-            list(threads.map(call_one, self._others))
+            list(threads.map(lambda task: self._on(task, key, call), self._others))
+
+    def _on(self, task: tuple[str, int], key: str, call: _Call) -> None:
+        """Calls `call` with a text on a worker's server; does nothing if that has ended."""
+        device = _device_of(task)
+        with tf.Graph().as_default() as graph:
+            text = SharedText(key, device)
+        with (
+            contextlib.suppress(tf.errors.OpError),
+            tf.compat.v1.Session(self._addresses[task], graph, _config(device)) as session,
+        ):
+            call(text, session)
+
+
+def _in_one_line(error: BaseException) -> str:
+    """Returns the type of an error and the first line of what happened."""
+    # A session raises an error again, with the stack of the op before what happened.
+    is_again = isinstance(error, tf.errors.OpError) and isinstance(error.__context__, type(error))
+    lines = str(error.__context__ if is_again else error).splitlines()
+    # A server adds its name.
+    line = next((line for line in lines if not line.startswith("From /job:")), "")
+    return f"{type(error).__name__}: {line[:_MAX_LENGTH]}"
 
 
 def _device_of(task: tuple[str, int]) -> str:

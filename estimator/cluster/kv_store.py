@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
+
 import tensorflow as tf
 
 from estimator.cluster.stop_policies import STOP_POLICIES
 
+KeyT = TypeVar("KeyT", bound=Hashable)
 _REASONS = tuple(STOP_POLICIES)
 
 
@@ -23,7 +27,7 @@ class _Shared:
             )
             self._value = tf.compat.v1.placeholder(dtype, [])
             self._write = tf.raw_ops.AssignVariableOp(resource=handle, value=self._value)
-            self._is_there = tf.raw_ops.VarIsInitializedOp(resource=handle)
+            self.is_written = tf.raw_ops.VarIsInitializedOp(resource=handle)
             self.tensor = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 
     def write(self, session: tf.compat.v1.Session, value: int | bytes) -> None:
@@ -42,7 +46,7 @@ class SharedNumber(_Shared):
 
     def read(self, session: tf.compat.v1.Session) -> int:
         """Returns the number that was written last."""
-        return int(session.run(self.tensor)) if session.run(self._is_there) else 0
+        return int(session.run(self.tensor)) if session.run(self.is_written) else 0
 
 
 class SharedText(_Shared):
@@ -56,7 +60,16 @@ class SharedText(_Shared):
 
     def read(self, session: tf.compat.v1.Session) -> bytes:
         """Returns the bytes that were written last."""
-        return bytes(session.run(self.tensor)) if session.run(self._is_there) else b""
+        return bytes(session.run(self.tensor)) if session.run(self.is_written) else b""
+
+
+def read_written(
+    texts: Mapping[KeyT, SharedText], session: tf.compat.v1.Session
+) -> dict[KeyT, bytes]:
+    """Returns the bytes of those texts that were written, by their keys."""
+    is_written = session.run({key: text.is_written for key, text in texts.items()})
+    written = {key: text.tensor for key, text in texts.items() if is_written[key]}
+    return session.run(written) if written else {}
 
 
 def on_ps(index: int) -> str:

@@ -182,6 +182,11 @@ def say_waiting(cluster: Cluster, others: Mapping[str, str]) -> None:
     say("%s has started, and waits for %s", own, listed)
 
 
+def session_target(address: str, protocol: str | None) -> str:
+    """Returns the target of sessions on the server of a task."""
+    return f"{protocol or 'grpc'}://{address}"
+
+
 def task_name(role: str, index: int) -> str:
     """Returns the name of a task in messages."""
     return "the chief" if role == "chief" else f"{role} {index}"

@@ -13,7 +13,7 @@ from estimator import _tf
 from estimator.cluster.collectives import build_broadcast, build_minimum, collective_ops_behind
 from estimator.cluster.consensus import REQUESTS, Agreement
 from estimator.cluster.consistency_check import OpenSession, check_consistency, describe_model
-from estimator.cluster.failure_notices import FailureNotices
+from estimator.cluster.failure_notices import FailureNotices, OnFailure
 from estimator.cluster.worker_group import Session, WorkerGroup
 
 
@@ -77,10 +77,8 @@ class SynchronousWorkers(WorkerGroup):
         described = {**mine, **describe_model(self._graph)}
         self._notices.begin(check_consistency(described, self.workers, open_session))
 
-    def hearing_of_failures(
-        self, on_failure: Callable[[str, str], None]
-    ) -> contextlib.AbstractContextManager[None]:
-        """Inside, calls `on_failure` if a worker's training fails once all have begun."""
+    def hearing_of_failures(self, on_failure: OnFailure) -> contextlib.AbstractContextManager[None]:
+        """Inside, calls `on_failure` if another worker's training fails."""
         return self._notices.opened(on_failure)
 
     def say_failure(self, error: BaseException) -> None:

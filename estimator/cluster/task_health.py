@@ -47,7 +47,6 @@ _OF_OTHERS = (
     tf.errors.FailedPreconditionError,
     tf.errors.InternalError,
     tf.errors.UnavailableError,
-    tf.errors.UnknownError,
 )
 
 
@@ -161,6 +160,7 @@ class TaskHealth:
             if isinstance(error, _OF_OTHERS) and (
                 self._is_lost.wait(_ANSWER_SECS) or self._heartbeat.quiet()
             ):
+                self._is_lost.set()
                 raise self._make_error() from error
             raise
         finally:
@@ -173,14 +173,21 @@ class TaskHealth:
         """Closes the session when a task is lost while watched, so that none of its calls hangs."""
         self._guarded.append(session)
 
-    def note_failure(self, name: str, what: str) -> None:
-        """Counts a task as lost that has said with what error its training ended."""
-        self._failures[name] = what
-        self._lose(name)
+    def note_failure(self, name: str, what: str, wait: Callable[[], None]) -> None:
+        """Counts a task as lost that has said with what error its training ended.
 
-    def may_have_caused(self, error: BaseException) -> bool:
-        """Returns whether an error in this task may follow from what happened to another one."""
-        return self._is_lost.is_set() or isinstance(error, _OF_OTHERS)
+        Args:
+          name: the task.
+          what: the error.
+          wait: returns when the calls of guarded sessions may be ended.
+        """
+        self._failures[name] = what
+        self._lose(name, wait)
+
+    @property
+    def is_any_lost(self) -> bool:
+        """Whether a task is lost, so that what fails in this one follows from that."""
+        return self._is_lost.is_set()
 
     def is_gone(self, name: str) -> bool:
         """Returns whether the task is unknown, does not listen, or has stopped answering."""
@@ -228,14 +235,15 @@ class TaskHealth:
                 continue
             self._lose(name)
 
-    def _lose(self, name: str) -> None:
+    def _lose(self, name: str, wait: Callable[[], None] = _never) -> None:
         self._lost.append(name)
         if not self._is_lost.is_set():
             self._is_lost.set()
-            threading.Thread(target=self._end_calls, daemon=True).start()
+            threading.Thread(target=self._end_calls, args=[wait], daemon=True).start()
 
-    def _end_calls(self) -> None:
+    def _end_calls(self, wait: Callable[[], None]) -> None:
         time.sleep(_GRACE_SECS)
+        wait()
         for session in self._guarded:
             session.close()
 

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from estimator.cluster.collectives import ONE_WORKER, Workers
 from estimator.cluster.consistency_check import OpenSession
+from estimator.cluster.failure_notices import OnFailure
 
 Session: TypeAlias = tf.compat.v1.Session
 
@@ -79,13 +80,11 @@ class WorkerGroup:
           open_session: opens a session on this worker's server.
         """
 
-    def hearing_of_failures(
-        self, on_failure: Callable[[str, str], None]
-    ) -> contextlib.AbstractContextManager[None]:
+    def hearing_of_failures(self, on_failure: OnFailure) -> contextlib.AbstractContextManager[None]:
         """Inside, calls `on_failure` if a worker that the others would wait for fails.
 
         Args:
-          on_failure: called in another thread, with the name of the worker and with its error.
+          on_failure: called in another thread; see `FailureNotices.opened`.
         """
         return contextlib.nullcontext()
 

@@ -72,7 +72,7 @@ class MultiWorkerRuntime(Runtime):
             server_config.isolate_session_state = False
             server.start_server(cluster, server_config, self.config.protocol)
         address = cluster.cluster_spec[cluster.task_type][cluster.task_id]
-        target = f"{self.config.protocol or 'grpc'}://{address}"
+        target = server.session_target(address, self.config.protocol)
         others = server.task_addresses(cluster, "chief") | server.task_addresses(cluster, "worker")
         connection = server.connect_here(self.config, target, session_config)
         return dataclasses.replace(connection, needed=others)

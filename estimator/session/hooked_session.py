@@ -302,7 +302,7 @@ class HookedSession:
                 if id(tensor) in feed_dict:
                     raise RuntimeError(
                         f"The hook {type(hook).__name__} feeds {tensor.name}, which another hook "
-                        "feeds already, or the library. Feed it in one hook."
+                        "or the library feeds already. Feed it from one hook only."
                     )
                 feed_dict[id(tensor)] = tensor, value
             if arguments.options is not None:

@@ -67,18 +67,28 @@ def joined(
 
     with contextlib.closing(needed):
         needed.wait(timeout_secs, stop.check_waiting)
-        with worker_group.hearing_of_failures(needed.note_failure), needed.watched():
+        with (
+            worker_group.hearing_of_failures(needed.note_failure),
+            _telling_failure(worker_group, needed),
+            needed.watched(),
+        ):
             worker_group.check_consistency(_equal(program, request), open_session)
             with contextlib.closing(TaskHealth(connection.replaceable, peer_secs)) as replaceable:
                 # After SIGTERM, a call that hangs must not use up the time that is left.
                 stop.when_received(needed.hurry)
                 replaceable.wait(timeout_secs, stop.check_waiting)
-                try:
-                    yield WatchedTasks(needed, replaceable)
-                except BaseException as error:
-                    if not needed.may_have_caused(error):
-                        worker_group.say_failure(error)
-                    raise
+                yield WatchedTasks(needed, replaceable)
+
+
+@contextlib.contextmanager
+def _telling_failure(worker_group: WorkerGroup, needed: TaskHealth) -> Iterator[None]:
+    """Tells the others if the block fails, unless that follows from the loss of one of them."""
+    try:
+        yield
+    except BaseException as error:
+        if not needed.is_any_lost:
+            worker_group.say_failure(error)
+        raise
 
 
 def _equal(program: TrainProgram, request: TrainRequest) -> dict[str, object]:

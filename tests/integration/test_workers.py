@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 import signal
 import time
 
@@ -306,7 +307,7 @@ def test_an_error_that_one_process_catches_ends_the_training_of_all_and_the_next
     with Cluster(PROGRAM, "fails", tmp_path, chief=1, worker=2) as cluster:
         cluster.check_all_succeed()
         tasks = [("chief", 0), ("worker", 0), ("worker", 1)]
-        # The last worker fails in a hook, and then the chief when it saves.
+        # The last worker fails in a hook, then the chief when it saves, then the last one's input.
         chief, other, last = ({r["case"]: r for r in cluster[task].results} for task in tasks)
     for hears in (chief, other):
         assert "UnavailableError: Worker 1 (" in hears["hook"]["error"]
@@ -318,7 +319,14 @@ def test_an_error_that_one_process_catches_ends_the_training_of_all_and_the_next
     assert chief["save"]["error"] == "OSError: No space left on device"
     for task in (chief, other, last):
         assert (task["none"]["step"], task["none"]["error"]) == (20, None)
-    assert checkpoint_steps(tmp_path) == [0, 3, 6, 9, 12, 15, 18, 20]
+    assert checkpoint_steps(tmp_path)[:8] == [0, 3, 6, 9, 12, 15, 18, 20]
+    assert last["input"]["error"].startswith("UnknownError: ")
+    for hears in (chief, other):
+        assert "UnavailableError: Worker 1 (" in hears["input"]["error"]
+        assert re.search(
+            r"\) has failed \(UnknownError: .*KeyError: 'in the input'\), so",
+            hears["input"]["error"],
+        )
 
 
 @pytest.mark.slow

@@ -183,6 +183,19 @@ class KillAtStep(v1.train.SessionRunHook):
 def fails(model_dir):
     """Trains again after errors that the process catches: of the last worker, then of the chief."""
 
+    seen = []
+
+    def check(number):
+        seen.append(number)
+        if len(seen) == 5:
+            raise KeyError("in the input")
+        return number
+
+    def bad_input_fn():
+        return numbers(None)().map(
+            lambda x: tf.ensure_shape(tf.numpy_function(check, [x], x.dtype), x.shape)
+        )
+
     class FailAtStep(v1.train.SessionRunHook):
         def after_run(self, run_context, run_values):
             if run_context.session.run(v1.train.get_global_step()) == 5:
@@ -193,26 +206,27 @@ def fails(model_dir):
             raise OSError("No space left on device")
 
     config = est.RunConfig(
-        model_dir, strategy="multi_worker_mirrored", save_checkpoints_steps=3, keep_checkpoint_max=9
+        model_dir,
+        strategy="multi_worker_mirrored",
+        save_checkpoints_steps=3,
+        keep_checkpoint_max=None,
     )
     with est.Estimator(average_model_fn, config=config) as trained:
         cases = (
-            ("hook", ("worker", 1), [FailAtStep()], None),
-            ("save", ("chief", 0), [], [FailToSave()]),
-            ("none", None, [], None),
+            ("hook", ("worker", 1), {"hooks": [FailAtStep()]}),
+            ("save", ("chief", 0), {"saving_listeners": [FailToSave()]}),
+            ("none", None, {}),
+            ("input", ("worker", 1), {"input_fn": bad_input_fn}),
         )
-        for case, who, hooks, listeners in cases:
+        for case, who, given in cases:
             step = error = None
             is_me = who == (config.task_type, config.task_id)
+            max_steps = 40 if case == "input" else 20
+            arguments = {"input_fn": numbers(None), "max_steps": max_steps}
             try:
-                trained.train(
-                    numbers(None),
-                    hooks if is_me else [],
-                    max_steps=20,
-                    saving_listeners=listeners if is_me else None,
-                )
+                trained.train(**(arguments | (given if is_me else {})))
                 step = trained.train_result.global_step
-            except (ZeroDivisionError, OSError, tf.errors.UnavailableError) as caught:
+            except (ZeroDivisionError, OSError, tf.errors.OpError) as caught:
                 error = f"{type(caught).__name__}: {caught}"
             say(case=case, step=step, error=error)
 
