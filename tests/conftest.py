@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import gc
+import tempfile
 
 import pytest
 
@@ -74,6 +75,16 @@ def _graph_optimizer(request):
     session.__init__ = make_not_optimizing
     yield
     session.__init__ = make
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _temporary_files(tmp_path_factory):
+    """Has what programs leave in the temporary directory removed with the tests' own files."""
+    with pytest.MonkeyPatch.context() as patch:
+        directory = str(tmp_path_factory.mktemp("t"))
+        patch.setenv("TMPDIR", directory)
+        patch.setattr(tempfile, "tempdir", directory)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")
