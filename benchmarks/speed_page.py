@@ -69,7 +69,11 @@ _TABLES = (
                 "start",
                 "ours / keras",
             ),
-            ("the same with loops of 100 / Keras without", "start", "ours, loop 100 / keras"),
+            (
+                "the same, ours in loops of 100, Keras without loops",
+                "start",
+                "ours, loop 100 / keras",
+            ),
             (
                 "from `train()` to the end of the first loop of 100 / Keras `compile` and the "
                 "first 100 steps, with `steps_per_execution=100`",
