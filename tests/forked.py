@@ -130,8 +130,14 @@ def run_text(text, *arguments, **environment):
 
 @functools.cache
 def _servers():
-    """Returns an endless iterator over the servers in turn."""
-    return itertools.cycle([_Server() for _ in range(NUM_SERVERS)])
+    """Returns an endless iterator over the servers in turn.
+
+    Both have imported TensorFlow, so that the tasks of a cluster start at about the same time.
+    """
+    servers = [_Server() for _ in range(NUM_SERVERS)]
+    for server in servers:
+        server.wait()
+    return itertools.cycle(servers)
 
 
 @functools.cache
@@ -152,6 +158,10 @@ class _Server:
                 pass_fds=[theirs.fileno()],
             )
         atexit.register(self._end)
+
+    def wait(self):
+        """Waits until it can fork; a request would wait, too."""
+        assert self._socket.recv(1), "The fork server has ended."
 
     def start(self, command, environment, stdout, stderr, network=None):
         ours, theirs = os.pipe()
@@ -211,6 +221,8 @@ def _serve(connection):
     ended.setblocking(False)
     signal.set_wakeup_fd(wakes.fileno())
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    with contextlib.suppress(BrokenPipeError):
+        connection.send(b"1")
     told = {}  # By pid: the pipe that its status is written to.
     while True:
         ready, _, _ = select.select([connection, ended], [], [])
