@@ -103,6 +103,7 @@ from estimator._tf.session import (
     AnnouncingSession,
     FeedingSession,
     InterruptibleSession,
+    PreparedSession,
     make_callable,
     open_session,
     set_scaffold_parts,

@@ -90,6 +90,38 @@ class AnnouncingSession(_SessionAround):
         return call(*(np.asarray(v, t.dtype.as_numpy_dtype) for t, v in feeds.items()))[0]
 
 
+class PreparedSession(_SessionAround):
+    """A session that makes a prepared call, in which more is fetched than it is asked for.
+
+    `Saver.save` accepts only a SessionInterface, and returns no fetches. 2.16 to 2.21.
+    """
+
+    def __init__(
+        self,
+        session: tf.compat.v1.Session,
+        call: Callable[..., list],
+        check: Callable[..., None],
+    ) -> None:
+        """Wraps a session.
+
+        Args:
+          session: the session.
+          call: takes what is fed, and returns the result and whatever else was fetched.
+          check: takes what else was fetched; an exception from it ends the call.
+        """
+        self._session, self._call, self._check = session, call, check
+
+    def run(
+        self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
+    ) -> Any:
+        """Makes the call, which must be that of `fetches`."""
+        if options is not None or run_metadata is not None:
+            raise ValueError("`options` and `run_metadata` are not supported here.")
+        result, *more = self._call(*(np.asarray(value, object) for value in feed_dict.values()))
+        self._check(*more)
+        return result
+
+
 class FeedingSession(_SessionAround):
     """A session in whose calls some tensors have given values.
 

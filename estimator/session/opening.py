@@ -29,7 +29,7 @@ class StartCallbacks(Protocol):
     def begin(self, session: tf.compat.v1.Session) -> None:
         """Called when the session is open."""
 
-    def prepare_loop(self, session: tf.compat.v1.Session, is_restoring: bool) -> None:
+    def prepare_next(self, session: tf.compat.v1.Session, is_restoring: bool) -> None:
         """Called when the call that initializes or restores the variables is prepared."""
 
 
@@ -350,10 +350,10 @@ def _restore(setup: Setup, session: tf.compat.v1.Session, path: str) -> None:
 def _announcing(
     session: tf.compat.v1.Session, callbacks: StartCallbacks | None, is_restoring: bool
 ) -> tf.compat.v1.Session | _tf.AnnouncingSession:
-    """Returns the session, or one that calls `prepare_loop` as soon as its call is prepared."""
+    """Returns the session, or one that calls `prepare_next` as soon as its call is prepared."""
     if callbacks is None:
         return session
-    prepare = functools.partial(callbacks.prepare_loop, session, is_restoring)
+    prepare = functools.partial(callbacks.prepare_next, session, is_restoring)
     return _tf.AnnouncingSession(session, prepare)
 
 

@@ -1,4 +1,4 @@
-"""What a session does in a second thread while training starts.
+"""What a session does in other threads while training starts.
 
 Each first call of a session copies and optimizes the whole graph on one CPU, and then often runs on
 one: the input starts, and the first loop is prepared, beside the calls that give variables values.
@@ -8,59 +8,99 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.checkpoint.writer import CheckpointWriter
 from estimator.program.train_program import TrainProgram
 from estimator.rewrite.graph_walk import ops_behind
 from estimator.session.hooked_session import HookedSession
 from estimator.training.request import TrainRequest
+from estimator.training.start_save import StartSave
 
 
 class FirstCalls:
     """Starts the input and prepares the first loop, in the order that takes least time.
 
-    A session prepares one call at a time. So the preparation of the loop, which takes longest,
-    waits until the call that initializes or restores the variables is prepared. Sessions on a
-    server make their first calls one after the other.
+    A session prepares one call at a time, and none can begin meanwhile. So each is prepared as soon
+    as the one before it has begun: that which gives the variables values, that which saves step 0,
+    and the loop, which takes longest. Sessions on a server make their first calls one after the
+    other.
     """
 
-    def __init__(self, program: TrainProgram, request: TrainRequest, hooked: HookedSession) -> None:
+    def __init__(
+        self,
+        program: TrainProgram,
+        request: TrainRequest,
+        hooked: HookedSession,
+        start_save: StartSave | None,
+    ) -> None:
         """Makes no call yet.
 
         Args:
           program: the program to train.
           request: what `train` was asked to do.
           hooked: makes the calls of the loops.
+          start_save: saves step 0; None if that takes several calls, or if it is not saved.
         """
         self._program, self._request, self._hooked = program, request, hooked
         self._is_local = not request.connection.target
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, "first_calls")
+        self._threads = concurrent.futures.ThreadPoolExecutor(2, "first_calls")
+        self._start_save = start_save
+        self._saving: concurrent.futures.Future | None = None
         self._input: concurrent.futures.Future | None = None
         initializer = program.input.initializer
         self._inputs = [] if initializer is None else [initializer]
 
     def finish(self) -> None:
-        """Waits until the thread no longer uses the session."""
-        self._thread.shutdown()
+        """Waits until the threads no longer use the session."""
+        self._threads.shutdown()
 
     def begin(self, session: tf.compat.v1.Session) -> None:
         """Begins to start the input in a new session, unless it needs variables or tables.
 
-        The call is prepared here: in the thread, it would wait for the variables' to be prepared.
+        The call is prepared here: in a thread, it would wait for the variables' to be prepared.
         """
         if self._is_local and not _needs_values(self._inputs):
-            self._input = self._thread.submit(_tf.make_callable(session, self._start_ops(), []))
+            self._input = self._threads.submit(_tf.make_callable(session, self._start_ops(), []))
 
-    def prepare_loop(self, session: tf.compat.v1.Session, is_restoring: bool) -> None:
+    def prepare_next(self, session: tf.compat.v1.Session, is_restoring: bool) -> None:
+        """Begins to prepare the save of step 0, or the first loop if nothing is to be saved."""
+        if self._start_save is None or is_restoring:
+            self._prepare_loop(session, is_restoring)
+        elif self._is_local:
+            self._saving = self._threads.submit(self._start_save.prepare, session)
+
+    def _prepare_loop(self, session: tf.compat.v1.Session, is_restoring: bool) -> None:
         """Begins to prepare the first loop; a new training's records summaries."""
         if not self._is_local:
             return
         is_recording = not is_restoring and self._request.config.save_summary_steps is not None
         feeds, _ = self._program.feeds.of_call(0, None, is_recording)
         fetches = self._program.fetches.of_call(is_recording)
-        self._hooked.prepare(session, fetches, feeds, self._thread)
+        self._hooked.prepare(session, fetches, feeds, self._threads)
+
+    def save_start(
+        self, session: tf.compat.v1.Session, checkpoints: CheckpointWriter
+    ) -> int | None:
+        """Saves step 0 in one call and returns 0; returns None if that takes several calls.
+
+        Raises:
+          BadWeightsError, OtherStepError: see `StartSave.run`.
+        """
+        save, saving = self._start_save, self._saving
+        if save is None:
+            return None
+
+        def call(*values: Any) -> list:
+            prepared = save.prepare(session) if saving is None else saving.result()
+            # No call can begin while another one is prepared, so the save begins right now.
+            self._prepare_loop(session, is_restoring=False)
+            return prepared(*values)
+
+        return save.run(session, call, checkpoints, str(self._request.config.model_dir))
 
     def start_input(self, session: tf.compat.v1.Session) -> None:
         """Starts the input at its beginning, or waits until it has started."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import tensorflow as tf
 
 from estimator import _tf
@@ -45,9 +47,18 @@ class WeightsCheck:
                 for weight in weights
             }
 
+    def fetches_for(self, nan_policy: str) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Returns what `read` takes the values of: the step, and what the policy needs to know."""
+        return self._current_step, {} if nan_policy == "ignore" else self._are_finite
+
     def check(self, session: tf.compat.v1.Session) -> int:
         """Returns the global step; raises BadWeightsError unless all weights are finite."""
-        step, are_finite = session.run((self._current_step, self._are_finite))
+        return self.read(session.run((self._current_step, self._are_finite)))
+
+    @staticmethod
+    def read(values: tuple[int, Mapping[str, bool]]) -> int:
+        """Returns the global step; raises BadWeightsError unless all weights were finite."""
+        step, are_finite = values
         bad = [name for name, is_finite in are_finite.items() if not is_finite]
         if bad:
             raise BadWeightsError(f"After step {step} some weights are not finite: {bad}")

@@ -21,6 +21,7 @@ from estimator.training.first_calls import FirstCalls
 from estimator.training.nan_guard import BadWeightsError, WeightsCheck
 from estimator.training.request import TrainRequest
 from estimator.training.saving import Savers
+from estimator.training.start_save import OtherStepError, saves_on_the_way, saves_start
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +75,7 @@ def start_or_resume(
         session, program, position, model_dir, saved_step, worker_group
     )
     fresh = checkpoints if saved_step is None else None
-    step = _save_start(session, program, request.config, fresh, savers.weights, worker_group)
+    step = _save_start(session, first_calls, request, fresh, savers.weights, worker_group)
     worker_group.announce(session)
     return Started(is_resumed, None if _may_set_step(request) else step)
 
@@ -150,8 +151,8 @@ def _restore_copies(
 
 def _save_start(
     session: tf.compat.v1.Session,
-    program: TrainProgram,
-    config: RunConfig,
+    first_calls: FirstCalls,
+    request: TrainRequest,
     checkpoints: CheckpointWriter | None,
     weights: WeightsCheck,
     worker_group: WorkerGroup,
@@ -162,21 +163,22 @@ def _save_start(
 
     Args:
       session: the open session.
-      program: the program to train.
-      config: says whether checkpoints are saved.
+      first_calls: may have prepared the call that saves.
+      request: its config says whether checkpoints are saved.
       checkpoints: saves; None if training continues from a checkpoint, or if a hook saves.
       weights: checks that the weights are finite.
       worker_group: the workers that train together.
     """
-    if checkpoints is None or not worker_group.saves or not _saves_on_the_way(config):
+    config = request.config
+    if checkpoints is None or not saves_start(config, worker_group):
         return None
-    if config.nan_policy == "ignore":
-        step = int(session.run(program.state.current_step))
-    else:
-        try:
-            step = weights.check(session)
-        except BadWeightsError:
-            return None
+    try:
+        with contextlib.suppress(OtherStepError):
+            if (step := first_calls.save_start(session, checkpoints)) is not None:
+                return step
+        step = weights.read(session.run(weights.fetches_for(config.nan_policy)))
+    except BadWeightsError:
+        return None
     checkpoints.save_start(session, step)
     return step
 
@@ -188,12 +190,7 @@ def graph_written(
     worker_group: WorkerGroup,
 ) -> contextlib.AbstractContextManager[None]:
     """Inside, the chief writes `graph.pbtxt` if the config asks for it and no hook saves."""
-    is_wanted = config.checkpoint_save_graph_def and _saves_on_the_way(config)
+    is_wanted = config.checkpoint_save_graph_def and saves_on_the_way(config)
     if checkpoints is None or not is_wanted or not worker_group.is_chief:
         return contextlib.nullcontext()
     return writing_graph(program.graph, str(config.model_dir))
-
-
-def _saves_on_the_way(config: RunConfig) -> bool:
-    """Returns whether checkpoints are saved before the end of training, too."""
-    return config.save_checkpoints_steps is not None or config.save_checkpoints_secs is not None

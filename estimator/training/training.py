@@ -41,6 +41,7 @@ from estimator.training.report import SavesInEvents
 from estimator.training.request import TrainRequest, TrainResult
 from estimator.training.saving import Savers
 from estimator.training.start import graph_written, start_or_resume
+from estimator.training.start_save import make_start_save
 from estimator.training.training_loop import TrainRun
 
 # How long to wait for another trainer's lock: that job may have been told to end and still be
@@ -85,7 +86,8 @@ def run_train(
         _watch_saver_hooks(request, position, weights, stack)
         # Before the setup, so that what hooks add to the graph is initialized, saved and recorded.
         hooked, program = _begin_hooks(program, request, worker_group)
-        first_calls = FirstCalls(program, request, hooked)
+        start_save = make_start_save(request, start.saver, weights, worker_group)
+        first_calls = FirstCalls(program, request, hooked, start_save)
         setup = _build_setup(program, request, start, worker_group, first_calls)
         events = EventWriter(model_dir, program.graph if config.checkpoint_save_graph_def else None)
         checkpoints = _make_checkpoint_writer(request, setup, position, worker_group, events)

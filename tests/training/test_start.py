@@ -94,18 +94,37 @@ def test_the_start_counts_as_a_checkpoint_and_is_saved_if_others_are(fields, kep
     assert (tmp_path / "graph.pbtxt").exists() == (0 in kept or 2 in kept)
 
 
-def test_weights_that_are_not_finite_are_not_saved_as_a_start(tmp_path):
+@pytest.mark.parametrize("listeners", [[], [est.CheckpointSaverListener()]])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_weights_that_are_not_finite_are_not_saved_as_a_start(is_async, listeners, tmp_path):
     def model_fn(features, mode):
         w = v1.get_variable("w", [], initializer=v1.constant_initializer(np.nan))
         step = v1.train.get_global_step().assign_add(1)
         return est.EstimatorSpec(mode, loss=w, train_op=step)
 
     with (
-        est.Estimator(model_fn, str(tmp_path)) as model,
+        est.Estimator(model_fn, str(tmp_path), est.RunConfig(async_checkpoints=is_async)) as model,
         pytest.raises(est.NanLossDuringTrainingError),
     ):
-        model.train(numbers(), max_steps=3)
-    assert checkpoint_steps(tmp_path) == []
+        model.train(numbers(), max_steps=3, saving_listeners=listeners)
+    assert not glob.glob(f"{tmp_path}/*ckpt*")
+    assert tf.train.latest_checkpoint(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize("nan_policy", ["raise", "ignore"])
+def test_a_start_at_another_step_than_0_is_saved_as_that(nan_policy, tmp_path):
+    def model_fn(features, labels, mode):
+        start = v1.train.get_global_step().assign(7)
+        scaffold = v1.train.Scaffold(init_fn=lambda scaffold, session: session.run(start))
+        return Model()(features, labels, mode)._replace(scaffold=scaffold)
+
+    with est.Estimator(model_fn, str(tmp_path), est.RunConfig(nan_policy=nan_policy)) as model:
+        model.train(numbers(), max_steps=9)
+    assert checkpoint_steps(tmp_path) == [7, 9]
+    state = tf.train.get_checkpoint_state(str(tmp_path))
+    names = [os.path.basename(path) for path in state.all_model_checkpoint_paths]
+    assert names == ["model.ckpt-7", "model.ckpt-9"]
+    assert not glob.glob(f"{tmp_path}/*ckpt-0*")
 
 
 @pytest.mark.parametrize("is_wanted", [True, False])

@@ -254,6 +254,7 @@ INTERNALS = {
     ),
     "AnnouncingSession": ("tensorflow.python.client.session:SessionInterface",),
     "FeedingSession": ("tensorflow.python.client.session:SessionInterface",),
+    "PreparedSession": ("tensorflow.python.client.session:SessionInterface",),
     "InterruptibleSession": (
         "tensorflow.compat.v1:Session._do_call",
         "tensorflow.compat.v1:Session#_closed",
