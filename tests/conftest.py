@@ -8,13 +8,15 @@ import pytest
 from tests import pairwise, schedule
 
 # Rooms, and files of the tables, whose tests run a small graph for a few steps, where optimizing
-# the graph is a third of the work. All others optimize as users do, among them most tables of
-# numbers, the random programs, and whatever starts processes; `make test-full` optimizes
-# everywhere. A file with the global name OPTIMIZES_GRAPHS does, too.
+# the graph is a third of the work. All others optimize as users do, among them the tables of loop
+# sizes, seeds and layers, the random programs, and whatever starts processes; `make test-full`
+# optimizes everywhere. A file with the global name OPTIMIZES_GRAPHS does, too.
 NOT_OPTIMIZED = {
     *("bad_input", "canned", "checkpoint", "contract", "estimators", "evaluation", "export"),
     *("heads", "hooks", "input", "model", "roles", "session", "summary", "training"),
     *("conformance/test_metrics.py", "conformance/test_pipelines.py"),
+    *("conformance/test_accumulate.py", "conformance/test_keras_optimizers.py"),
+    *("conformance/test_old_optimizers.py", "conformance/test_optimizers.py"),
     "conformance/test_scaffold.py",
 }
 

@@ -57,7 +57,7 @@ def what_is_open(process):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("iterations_per_loop", [1, 5])
+@pytest.mark.parametrize("iterations_per_loop", [pytest.param(1, marks=pytest.mark.full), 5])
 def test_cycles_of_the_three_verbs_keep_nothing(tmp_path, iterations_per_loop):
     config = est.RunConfig(
         iterations_per_loop=iterations_per_loop, save_summary_steps=2, keep_checkpoint_max=2

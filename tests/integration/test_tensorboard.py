@@ -41,7 +41,7 @@ def url(tmp_path_factory):
                 said.append(line)
             yield found[0]
         finally:
-            process.terminate()
+            process.kill()  # After SIGTERM it may write to the pipe that is closed here, and hang.
 
 
 def get(url, path):
