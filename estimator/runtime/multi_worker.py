@@ -117,7 +117,7 @@ def make_multi_worker_mirrored(config: RunConfig, mode: str) -> tf.distribute.St
 
 def make_local_part(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
     """Makes a strategy on this process's devices alone; returns a local strategy as it is."""
-    if not _tf.is_multi_worker(strategy):
+    if not _tf.is_for_workers(strategy):
         return strategy
     devices = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
     if len(devices) == 1:

@@ -85,7 +85,8 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
         choice = None if isinstance(choice, _PS_TYPE) else make_local_part(choice)
     if isinstance(choice, STRATEGY_TYPES):
         _check_gpus(choice)
-        return choice
+        # A single worker trains without a server, and so without the devices of its task.
+        return choice if _tf.is_multi_worker(choice) else make_local_part(choice)
     if choice is None:
         return make_default_strategy()
     if is_tpu(choice):

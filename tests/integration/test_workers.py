@@ -11,8 +11,9 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
+from tests.forked import run_text
 from tests.integration import worker_run
-from tests.integration.cluster import Cluster
+from tests.integration.cluster import Cluster, make_addresses, tf_config
 from tests.toy import checkpoint_steps, events
 
 PROGRAM = worker_run.__file__
@@ -347,3 +348,17 @@ def test_without_a_cluster_the_strategy_is_for_one_process(tmp_path):
     w, _, _ = reference(tmp_path)
     assert w.shape == (4, 1)
     assert est.RunConfig(strategy="multi_worker_mirrored").num_worker_replicas == 1
+
+
+def test_a_strategy_that_is_made_for_a_cluster_of_one_worker_trains_alone(tmp_path):
+    addresses = make_addresses(worker=1)
+    text = f"""
+import tensorflow as tf
+import estimator as est
+from tests.toy import Model, numbers
+config = est.RunConfig(train_distribute=tf.distribute.MultiWorkerMirroredStrategy())
+with est.Estimator(Model(), {str(tmp_path)!r}, config) as model:
+    model.train(numbers(), max_steps=3)
+"""
+    run_text(text, TF_CONFIG=tf_config(addresses, "worker", 0))
+    assert checkpoint_steps(tmp_path) == [0, 3]
