@@ -66,6 +66,11 @@ class _SessionAround(_session.SessionInterface):
         return self._session.sess_str
 
 
+def _check_plain(options: Any, run_metadata: Any) -> None:
+    if options is not None or run_metadata is not None:
+        raise ValueError("`options` and `run_metadata` are not supported here.")
+
+
 class AnnouncingSession(_SessionAround):
     """A session that announces when a call is prepared, and then runs it.
 
@@ -81,8 +86,7 @@ class AnnouncingSession(_SessionAround):
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
     ) -> Any:
         """Runs one tensor or operation, which may be given by name, as a Saver's are."""
-        if options is not None or run_metadata is not None:
-            raise ValueError("`options` and `run_metadata` are not supported here.")
+        _check_plain(options, run_metadata)
         find = self.graph.as_graph_element
         feeds = {find(key): value for key, value in (feed_dict or {}).items()}
         call = make_callable(self._session, [find(fetches)], list(feeds))
@@ -91,35 +95,26 @@ class AnnouncingSession(_SessionAround):
 
 
 class PreparedSession(_SessionAround):
-    """A session that makes a prepared call, in which more is fetched than it is asked for.
+    """A session that makes one call, which was prepared before.
 
-    `Saver.save` accepts only a SessionInterface, and returns no fetches. 2.16 to 2.21.
+    `Saver.save` accepts only a SessionInterface. 2.16 to 2.21.
     """
 
-    def __init__(
-        self,
-        session: tf.compat.v1.Session,
-        call: Callable[..., list],
-        check: Callable[..., None],
-    ) -> None:
+    def __init__(self, session: tf.compat.v1.Session, call: Callable[..., list]) -> None:
         """Wraps a session.
 
         Args:
           session: the session.
-          call: takes what is fed, and returns the result and whatever else was fetched.
-          check: takes what else was fetched; an exception from it ends the call.
+          call: takes what is fed; returns a list that begins with the result.
         """
-        self._session, self._call, self._check = session, call, check
+        self._session, self._call = session, call
 
     def run(
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
     ) -> Any:
         """Makes the call, which must be that of `fetches`."""
-        if options is not None or run_metadata is not None:
-            raise ValueError("`options` and `run_metadata` are not supported here.")
-        result, *more = self._call(*(np.asarray(value, object) for value in feed_dict.values()))
-        self._check(*more)
-        return result
+        _check_plain(options, run_metadata)
+        return self._call(*(np.asarray(value, object) for value in feed_dict.values()))[0]
 
 
 class FeedingSession(_SessionAround):

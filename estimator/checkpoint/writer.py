@@ -127,6 +127,10 @@ class CheckpointWriter:
         # Batches of an incomplete step change what must be saved at the end.
         self._last_step = None
 
+    def remove(self, step: int) -> None:
+        """Removes the files of a save that an error ended."""
+        files.remove_checkpoint(os.path.join(self._model_dir, f"{files.PREFIX}-{step}"))
+
     def _save(
         self,
         session: tf.compat.v1.Session,

@@ -88,7 +88,7 @@ class FailureNotices:
                     yield
                 finally:
                     is_over.set()
-                    # The others wait for it some seconds at most.
+                    # Else the others wait in vain, but not forever.
                     with contextlib.suppress(tf.errors.DeadlineExceededError):
                         ended.write(session, self._training)
                     if self._has_begun and self._has_failed:

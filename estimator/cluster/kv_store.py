@@ -14,7 +14,12 @@ _REASONS = tuple(STOP_POLICIES)
 
 
 class _Shared:
-    """A variable on the server of a task, shared by every task that uses its name."""
+    """A variable on the server of a task, shared by every task that uses its name.
+
+    Attributes:
+      is_written: scalar, bool: whether it has a value.
+      tensor: reads the value; valid only after it was written.
+    """
 
     dtype: tf.DType
 

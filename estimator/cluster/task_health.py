@@ -50,8 +50,8 @@ _OF_OTHERS = (
 )
 
 
-def _never() -> None:
-    """Does nothing; the default `check`, which never ends a wait."""
+def _do_nothing() -> None:
+    """Does nothing: a check that never ends a wait, and a wait that ends at once."""
 
 
 class TaskHealth:
@@ -84,7 +84,7 @@ class TaskHealth:
         """Whether there are any other tasks."""
         return bool(self._channels)
 
-    def wait(self, timeout_secs: float, check: Callable[[], None] = _never) -> None:
+    def wait(self, timeout_secs: float, check: Callable[[], None] = _do_nothing) -> None:
         """Waits until every task answers.
 
         Args:
@@ -118,7 +118,7 @@ class TaskHealth:
         """Shortens the heartbeat's timeout to a few checks, because this task must end soon."""
         self._heartbeat.hurry()
 
-    def wait_for(self, is_done: threading.Event, check: Callable[[], None] = _never) -> None:
+    def wait_for(self, is_done: threading.Event, check: Callable[[], None] = _do_nothing) -> None:
         """Waits for a session call that another thread makes.
 
         Args:
@@ -197,7 +197,7 @@ class TaskHealth:
         """Returns whether any task is gone, or was restarted since it was waited for."""
         return any(map(self._is_away, self._channels))
 
-    def wait_until_lost(self, check: Callable[[], None] = _never) -> None:
+    def wait_until_lost(self, check: Callable[[], None] = _do_nothing) -> None:
         """Waits until a task is lost; used inside `watched`.
 
         Args:
@@ -235,7 +235,7 @@ class TaskHealth:
                 continue
             self._lose(name)
 
-    def _lose(self, name: str, wait: Callable[[], None] = _never) -> None:
+    def _lose(self, name: str, wait: Callable[[], None] = _do_nothing) -> None:
         self._lost.append(name)
         if not self._is_lost.is_set():
             self._is_lost.set()

@@ -1,7 +1,7 @@
 """What a session does in other threads while training starts.
 
 Each first call of a session copies and optimizes the whole graph on one CPU, and then often runs on
-one: the input starts, and the first loop is prepared, beside the calls that give variables values.
+one: the input starts, and the next call is prepared, beside the one that runs.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from estimator.training.start_save import StartSave
 
 
 class FirstCalls:
-    """Starts the input and prepares the first loop, in the order that takes least time.
+    """Starts the input, saves step 0 and prepares the first loop, in the order that is fastest.
 
     A session prepares one call at a time, and none can begin meanwhile. So each is prepared as soon
-    as the one before it has begun: that which gives the variables values, that which saves step 0,
-    and the loop, which takes longest. Sessions on a server make their first calls one after the
-    other.
+    as the one before it has begun: the call that gives the variables values, the one that saves
+    step 0, and the loop, which takes longest. Sessions on a server make their first calls one after
+    the other.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class FirstCalls:
             self._prepare_loop(session, is_restoring=False)
             return prepared(*values)
 
-        return save.run(session, call, checkpoints, str(self._request.config.model_dir))
+        return save.run(session, call, checkpoints)
 
     def start_input(self, session: tf.compat.v1.Session) -> None:
         """Starts the input at its beginning, or waits until it has started."""

@@ -107,8 +107,7 @@ def run_train(
         stack.enter_context(graph_written(program, config, savers.checkpoints, worker_group))
         hooked.start(session, stack.enter_context(_coordinated(session)))
         training = OpenTraining(program, hooked, request, worker_group, stop, started.step)
-        run = TrainRun(training, tasks, savers, events, path)
-        note_result(run.run(started.is_input_resumed))
+        note_result(TrainRun(training, tasks, savers, events, path).run(started.is_input_resumed))
 
 
 def _build_start(program: TrainProgram, request: TrainRequest, worker_group: WorkerGroup) -> Start:

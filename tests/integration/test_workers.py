@@ -323,9 +323,10 @@ def test_an_error_that_one_process_catches_ends_the_training_of_all_and_the_next
     assert checkpoint_steps(tmp_path)[:8] == [0, 3, 6, 9, 12, 15, 18, 20]
     assert last["input"]["error"].startswith("UnknownError: ")
     for hears in (chief, other):
-        assert "UnavailableError: Worker 1 (" in hears["input"]["error"]
+        # TensorFlow itself ends a call that waited for the last one before that failed.
         assert re.search(
-            r"\) has failed \(UnknownError: .*KeyError: 'in the input'\), so",
+            r"^UnavailableError: Worker 1 .* has failed \(Unknown.*KeyError: 'in the input'\), so"
+            r"|^InternalError: (.|\n)*Collective ops is aborted",
             hears["input"]["error"],
         )
 
