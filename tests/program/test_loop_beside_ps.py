@@ -17,7 +17,8 @@ V1 = tf.compat.v1
 CLUSTERS = {num_ps: make_addresses(worker=1, ps=num_ps) for num_ps in (1, 2)}
 
 
-@pytest.fixture(scope="module", autouse=True)
+# Not "module": a process that runs parts of this module at two times would start them twice.
+@pytest.fixture(scope="session", autouse=True)
 def servers():
     return [
         tf.distribute.Server(tf.train.ClusterSpec(addresses), "ps", number)

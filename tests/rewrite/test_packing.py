@@ -13,7 +13,8 @@ V1 = tf.compat.v1
 ADDRESSES = make_addresses(worker=1, ps=1)
 
 
-@pytest.fixture(scope="module")
+# Not "module": a process that runs parts of this module at two times would start them twice.
+@pytest.fixture(scope="session")
 def target():
     spec = tf.train.ClusterSpec(ADDRESSES)
     servers = [tf.distribute.Server(spec, role, 0) for role in ("ps", "worker")]
