@@ -100,10 +100,9 @@ from estimator._tf.random import (
     swap_seed_counter,
 )
 from estimator._tf.session import (
-    AnnouncingSession,
     FeedingSession,
     InterruptibleSession,
-    PreparedSession,
+    PreparingSession,
     make_callable,
     open_session,
     set_scaffold_parts,

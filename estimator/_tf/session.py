@@ -66,55 +66,36 @@ class _SessionAround(_session.SessionInterface):
         return self._session.sess_str
 
 
-def _check_plain(options: Any, run_metadata: Any) -> None:
-    if options is not None or run_metadata is not None:
-        raise ValueError("`options` and `run_metadata` are not supported here.")
+class PreparingSession(_SessionAround):
+    """A session whose calls are prepared by a function.
 
-
-class AnnouncingSession(_SessionAround):
-    """A session that announces when a call is prepared, and then runs it.
-
-    A local session prepares one call at a time, as it copies and optimizes the graph under a lock:
-    another thread that begins while a call runs does not hold it up. 2.16 to 2.21.
+    `Saver.save` and `Saver.restore` accept only a SessionInterface. 2.16 to 2.21.
     """
 
-    def __init__(self, session: tf.compat.v1.Session, announce: Callable[[], None]) -> None:
-        """Wraps a session; `announce` is called between the preparation of a call and the call."""
-        self._session, self._announce = session, announce
+    def __init__(
+        self,
+        session: tf.compat.v1.Session,
+        prepare: Callable[[list[Any], list[tf.Tensor]], Callable[..., list]],
+    ) -> None:
+        """Wraps a session.
+
+        Args:
+          session: the session.
+          prepare: used instead of `make_callable`: takes the fetches and the feeds; what it returns
+            takes arrays for the feeds, and returns a list that begins with the result.
+        """
+        self._session, self._prepare = session, prepare
 
     def run(
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
     ) -> Any:
         """Runs one tensor or operation, which may be given by name, as a Saver's are."""
-        _check_plain(options, run_metadata)
+        if options is not None or run_metadata is not None:
+            raise ValueError("`options` and `run_metadata` are not supported here.")
         find = self.graph.as_graph_element
         feeds = {find(key): value for key, value in (feed_dict or {}).items()}
-        call = make_callable(self._session, [find(fetches)], list(feeds))
-        self._announce()
+        call = self._prepare([find(fetches)], list(feeds))
         return call(*(np.asarray(v, t.dtype.as_numpy_dtype) for t, v in feeds.items()))[0]
-
-
-class PreparedSession(_SessionAround):
-    """A session that makes one call, which was prepared before.
-
-    `Saver.save` accepts only a SessionInterface. 2.16 to 2.21.
-    """
-
-    def __init__(self, session: tf.compat.v1.Session, call: Callable[..., list]) -> None:
-        """Wraps a session.
-
-        Args:
-          session: the session.
-          call: takes what is fed; returns a list that begins with the result.
-        """
-        self._session, self._call = session, call
-
-    def run(
-        self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
-    ) -> Any:
-        """Makes the call, which must be that of `fetches`."""
-        _check_plain(options, run_metadata)
-        return self._call(*(np.asarray(value, object) for value in feed_dict.values()))[0]
 
 
 class FeedingSession(_SessionAround):

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.checks import WrongTypeError
+from estimator.session import preparation
 from estimator.session.schedule import Schedule
 
 Hook: TypeAlias = tf.compat.v1.train.SessionRunHook
@@ -252,15 +253,14 @@ class HookedSession:
         session: tf.compat.v1.Session,
         fetches: list[Any],
         feeds: Sequence[tf.Tensor],
-        thread: concurrent.futures.Executor,
     ) -> None:
-        """Has a thread prepare the first call of `run`, unless it does so already.
+        """Begins to prepare the first call of `run`, unless that has begun already.
 
         A hook that asks for tensors of its own makes the call another one, so nothing is prepared.
         """
         is_asked = any(type(hook).before_run is not Hook.before_run for hook in self._hooks)
         if not is_asked and self._prepared is None:
-            future = thread.submit(_tf.make_callable, session, fetches, feeds)
+            future = preparation.begin(_tf.make_callable, session, fetches, feeds)
             self._prepared = _key(fetches, feeds), future
 
     def _make_callable(self, key: Any, fetches: list[Any], feeds: Sequence[tf.Tensor]) -> Any:

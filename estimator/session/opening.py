@@ -24,13 +24,19 @@ from estimator.model.replicas import BUILD_LOCK
 
 
 class StartCallbacks(Protocol):
-    """What runs in another thread while the variables of a new session are given values."""
+    """What is done beside the call that gives the variables of a new session values."""
 
     def begin(self, session: tf.compat.v1.Session) -> None:
         """Called when the session is open."""
 
-    def prepare_next(self, session: tf.compat.v1.Session, is_restoring: bool) -> None:
-        """Called when the call that initializes or restores the variables is prepared."""
+    def prepare(
+        self,
+        session: tf.compat.v1.Session,
+        is_restoring: bool,
+        fetches: list[Any],
+        feeds: list[tf.Tensor],
+    ) -> Callable[..., list]:
+        """Prepares the call that initializes or restores the variables."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,7 +239,7 @@ def _build_initializers(
         if choose is not None:
             session.run([*choose(session), *resources])
         elif is_ours:
-            _announcing(session, callbacks, is_restoring=False).run(init_op)
+            _preparing(session, callbacks, is_restoring=False).run(init_op)
         else:
             session.run(init_op, feed_dict=scaffold.init_feed_dict)
 
@@ -343,18 +349,18 @@ def _restore(setup: Setup, session: tf.compat.v1.Session, path: str) -> None:
         elif isinstance(saver, tf.compat.v1.train.Saver) and saver.saver_def is not None:
             files.check_names(path, restored_names(setup.graph, saver))
         callbacks = setup.callbacks if has_stock_methods(saver, ["restore"]) else None
-        saver.restore(_announcing(session, callbacks, is_restoring=True), path)
+        saver.restore(_preparing(session, callbacks, is_restoring=True), path)
         session.run([variable.initializer for variable in lacking])
 
 
-def _announcing(
+def _preparing(
     session: tf.compat.v1.Session, callbacks: StartCallbacks | None, is_restoring: bool
-) -> tf.compat.v1.Session | _tf.AnnouncingSession:
-    """Returns the session, or one that calls `prepare_next` as soon as its call is prepared."""
+) -> tf.compat.v1.Session | _tf.PreparingSession:
+    """Returns the session, or one whose call the callbacks prepare."""
     if callbacks is None:
         return session
-    prepare = functools.partial(callbacks.prepare_next, session, is_restoring)
-    return _tf.AnnouncingSession(session, prepare)
+    prepare = functools.partial(callbacks.prepare, session, is_restoring)
+    return _tf.PreparingSession(session, prepare)
 
 
 def needs_values() -> list[tf.Variable | tf.Operation]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import itertools
 import os
@@ -10,12 +9,14 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from estimator.session import preparation
+
 _CALLS = itertools.count()
 
 
 @contextlib.contextmanager
 def warmed_up(target: str, session_config: tf.compat.v1.ConfigProto) -> Iterator[None]:
-    """Runs a small session in another thread during the block, if it is the first of the process.
+    """Runs a small session beside the block, if it is the first of the process.
 
     What a process sets up for its first local session serves all later ones: thread pools, the
     graph optimizer and, when matrices are multiplied, kernels that oneDNN compiles. If that fails,
@@ -29,9 +30,11 @@ def warmed_up(target: str, session_config: tf.compat.v1.ConfigProto) -> Iterator
     if target or _num_cpus() == 1 or next(_CALLS):
         yield
         return
-    with concurrent.futures.ThreadPoolExecutor(1, "warm_up") as thread:
-        thread.submit(_multiply, session_config)
+    preparation.begin(_multiply, session_config)
+    try:
         yield
+    finally:
+        preparation.finish()
 
 
 def _num_cpus() -> int:

@@ -7,7 +7,7 @@ one: the input starts, and the next call is prepared, beside the one that runs.
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,6 +16,7 @@ from estimator import _tf
 from estimator.checkpoint.writer import CheckpointWriter
 from estimator.program.train_program import TrainProgram
 from estimator.rewrite.graph_walk import ops_behind
+from estimator.session import preparation
 from estimator.session.hooked_session import HookedSession
 from estimator.training.request import TrainRequest
 from estimator.training.start_save import StartSave
@@ -26,8 +27,8 @@ class FirstCalls:
 
     A session prepares one call at a time, and none can begin meanwhile. So each is prepared as soon
     as the one before it has begun: the call that gives the variables values, the one that saves
-    step 0, and the loop, which takes longest. Sessions on a server make their first calls one after
-    the other.
+    step 0, and the loop, which takes longest. Sessions on a server, which may not answer, make
+    their first calls one after the other, and in this thread.
     """
 
     def __init__(
@@ -47,31 +48,41 @@ class FirstCalls:
         """
         self._program, self._request, self._hooked = program, request, hooked
         self._is_local = not request.connection.target
-        self._threads = concurrent.futures.ThreadPoolExecutor(2, "first_calls")
         self._start_save = start_save
         self._saving: concurrent.futures.Future | None = None
         self._input: concurrent.futures.Future | None = None
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "first_calls")
         initializer = program.input.initializer
         self._inputs = [] if initializer is None else [initializer]
 
     def finish(self) -> None:
-        """Waits until the threads no longer use the session."""
-        self._threads.shutdown()
+        """Waits until no other thread uses the session."""
+        self._thread.shutdown()
+        if self._is_local:
+            preparation.finish()
 
     def begin(self, session: tf.compat.v1.Session) -> None:
-        """Begins to start the input in a new session, unless it needs variables or tables.
-
-        The call is prepared here: in a thread, it would wait for the variables' to be prepared.
-        """
+        """Begins to start the input in a new session, unless it needs variables or tables."""
         if self._is_local and not _needs_values(self._inputs):
-            self._input = self._threads.submit(_tf.make_callable(session, self._start_ops(), []))
+            call = preparation.begin(_tf.make_callable, session, self._start_ops(), [])
+            self._input = self._thread.submit(call.result())
 
-    def prepare_next(self, session: tf.compat.v1.Session, is_restoring: bool) -> None:
-        """Begins to prepare the save of step 0, or the first loop if nothing is to be saved."""
+    def prepare(
+        self,
+        session: tf.compat.v1.Session,
+        is_restoring: bool,
+        fetches: list[Any],
+        feeds: list[tf.Tensor],
+    ) -> Callable[..., list]:
+        """Prepares the call that gives the variables values, and begins to prepare the next one."""
+        if not self._is_local:
+            return _tf.make_callable(session, fetches, feeds)
+        call = preparation.begin(_tf.make_callable, session, fetches, feeds).result()
         if self._start_save is None or is_restoring:
             self._prepare_loop(session, is_restoring)
-        elif self._is_local:
-            self._saving = self._threads.submit(self._start_save.prepare, session)
+        else:
+            self._saving = preparation.begin(self._start_save.prepare, session)
+        return call
 
     def _prepare_loop(self, session: tf.compat.v1.Session, is_restoring: bool) -> None:
         """Begins to prepare the first loop; a new training's records summaries."""
@@ -80,7 +91,7 @@ class FirstCalls:
         is_recording = not is_restoring and self._request.config.save_summary_steps is not None
         feeds, _ = self._program.feeds.of_call(0, None, is_recording)
         fetches = self._program.fetches.of_call(is_recording)
-        self._hooked.prepare(session, fetches, feeds, self._threads)
+        self._hooked.prepare(session, fetches, feeds)
 
     def save_start(
         self, session: tf.compat.v1.Session, checkpoints: CheckpointWriter

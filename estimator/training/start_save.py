@@ -70,7 +70,7 @@ class StartSave:
             return [saved]
 
         try:
-            checkpoints.save_start(_tf.PreparedSession(session, checked), 0)
+            checkpoints.save_start(_tf.PreparingSession(session, lambda *_: checked), 0)
         except (BadWeightsError, OtherStepError):
             checkpoints.remove(0)
             raise

@@ -16,12 +16,12 @@ v1 = tf.compat.v1
 
 @pytest.fixture
 def callables(monkeypatch):
-    """What sessions prepared: the fetches, and whether another thread did it."""
+    """What sessions prepared: the fetches, and whether the thread for that did it."""
     made = []
     make = v1.Session._make_callable_from_options
 
     def note(session, options):
-        is_beside = threading.current_thread() is not threading.main_thread()
+        is_beside = threading.current_thread().name.startswith("preparation")
         made.append(([*options.fetch, *options.target], is_beside))
         return make(session, options)
 
@@ -81,6 +81,31 @@ def test_the_first_step_may_be_set_while_training_starts(argument, tmp_path):
         assert model.get_variable_value("w") == weight_after([[i] for i in range(3)])
 
 
+@pytest.mark.parametrize(
+    ("every", "part"), [(100, "save/control"), (None, "global_step_after")], ids=["save", "loop"]
+)
+def test_the_next_call_is_prepared_while_the_variables_are_initialized(
+    every, part, monkeypatch, tmp_path
+):
+    make, is_begun = v1.Session._make_callable_from_options, threading.Event()
+
+    def note(session, options):
+        if any(part in fetch for fetch in options.fetch):
+            is_begun.set()
+        return make(session, options)
+
+    def model_fn(features, labels, mode):
+        waited = tf.numpy_function(lambda: is_begun.wait(30), [], tf.bool)
+        v1.get_variable("waited", initializer=tf.ensure_shape(waited, []), trainable=False)
+        return Model()(features, labels, mode)
+
+    monkeypatch.setattr(v1.Session, "_make_callable_from_options", note)
+    config = est.RunConfig(save_checkpoints_steps=every, save_checkpoints_secs=None)
+    with est.Estimator(model_fn, str(tmp_path), config) as model:
+        model.train(numbers(), max_steps=1)
+        assert model.get_variable_value("waited")
+
+
 @pytest.mark.parametrize("saves_summaries", [False, True])
 @pytest.mark.parametrize(
     ("strategy", "loop"),
@@ -100,8 +125,8 @@ def test_the_first_loop_is_prepared_beside_the_variables(
     # The start of the input, the call that initializes or restores the variables, that which saves
     # step 0, and the loop; the second call of many does not record.
     is_other_call = saves_summaries and loop == 1
-    assert first == [False, False, True, True, *[False] * is_other_call]
-    assert second == [False, False, True]
+    assert first == [True, True, True, True, *[False] * is_other_call]
+    assert second == [True, True, True]
     assert tf.train.load_variable(str(tmp_path), "global_step") == 20
 
 
@@ -117,8 +142,8 @@ def test_the_steps_are_those_of_a_loop_prepared_later(callables, tmp_path):
     with est.Estimator(Model(), str(tmp_path / "later")) as model:
         model.train(numbers(), hooks=[Asks()], max_steps=5)
         later = model.get_variable_value("w")
-    (save,) = (fetches for fetches, is_beside in callables if is_beside)
-    assert "save/control_dependency:0" in save
+    *_, last = (fetches for fetches, is_beside in callables if is_beside)
+    assert "save/control_dependency:0" in last
     assert beside == later == weight_after([[i] for i in range(5)])
 
 
@@ -137,15 +162,17 @@ def test_an_error_of_the_preparation_is_that_of_the_first_call(loop, callables, 
         pytest.raises(tf.errors.InvalidArgumentError, match="missing \\)"),
     ):
         model.train(numbers(), max_steps=5)
-    assert [is_beside for _, is_beside in callables] == [False, False, True, True, False]
+    assert [is_beside for _, is_beside in callables] == [True, True, True, True, False]
 
 
 def test_a_training_that_fails_meanwhile_waits_for_the_thread(monkeypatch, tmp_path):
-    make = v1.Session._make_callable_from_options
+    make, made = v1.Session._make_callable_from_options, []
 
     def make_slowly(session, options):
-        if threading.current_thread() is not threading.main_thread():
+        is_loop = "global_step_after:0" in options.fetch
+        if is_loop:
             time.sleep(0.5)
+        made.append(is_loop)
         return make(session, options)
 
     class Fails(est.SessionRunHook):
@@ -156,6 +183,7 @@ def test_a_training_that_fails_meanwhile_waits_for_the_thread(monkeypatch, tmp_p
     with est.Estimator(Model(), str(tmp_path)) as model:
         with pytest.raises(KeyError, match="on purpose"):
             model.train(numbers(), hooks=[Fails()], max_steps=5)
+        assert made == [False, False, False, True]
         assert not [t.name for t in threading.enumerate() if t.name.startswith("first_calls")]
         model.train(numbers(), max_steps=5)
         assert model.get_variable_value("w") == weight_after([[i] for i in range(5)])
@@ -171,7 +199,8 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(callables, tmp_path):
         callables.clear()
         model.train(numbers(), max_steps=5)
         assert model.train_result.global_step == 5
-    assert [is_beside for _, is_beside in callables].count(True) == 1
+    # The input, both restores, and one loop.
+    assert [is_beside for _, is_beside in callables] == [True, True, True, True]
 
 
 def table_input():

@@ -252,9 +252,8 @@ INTERNALS = {
         "tensorflow.compat.v1:Session._make_callable_from_options",
         "tensorflow.compat.v1:Session._do_call",
     ),
-    "AnnouncingSession": ("tensorflow.python.client.session:SessionInterface",),
     "FeedingSession": ("tensorflow.python.client.session:SessionInterface",),
-    "PreparedSession": ("tensorflow.python.client.session:SessionInterface",),
+    "PreparingSession": ("tensorflow.python.client.session:SessionInterface",),
     "InterruptibleSession": (
         "tensorflow.compat.v1:Session._do_call",
         "tensorflow.compat.v1:Session#_closed",

@@ -227,25 +227,6 @@ def a_session_is_opened():
             assert session.run(tf.constant(3)) == 3
 
 
-@checks("AnnouncingSession")
-def a_call_is_announced_between_its_preparation_and_itself():
-    with tf.Graph().as_default() as graph, V1.Session() as session:
-        w = V1.get_variable("w", [], initializer=V1.ones_initializer())
-        saver = V1.train.Saver([w])
-        is_set = []
-        read = V1.is_variable_initialized(w)
-        announcing = _tf.AnnouncingSession(session, lambda: is_set.append(bool(session.run(read))))
-        assert announcing.graph is graph
-        assert announcing.sess_str == session.sess_str
-        announcing.run(w.initializer)
-        with tempfile.TemporaryDirectory() as folder:
-            path = saver.save(session, f"{folder}/w", write_meta_graph=False)
-            session.run(w.assign(5.0))
-            saver.restore(announcing, path)
-        assert session.run(w) == 1
-        assert is_set == [False, True]
-
-
 @checks("FeedingSession")
 def a_saver_writes_what_is_fed():
     with tf.Graph().as_default() as graph, V1.Session() as session:
@@ -261,18 +242,26 @@ def a_saver_writes_what_is_fed():
             assert tf.train.load_variable(path, "w") == 3
 
 
-@checks("PreparedSession")
-def a_saver_saves_in_a_prepared_call():
+@checks("PreparingSession")
+def a_saver_saves_and_restores_in_prepared_calls():
     with tf.Graph().as_default() as graph, V1.Session() as session:
         w = V1.get_variable("w", [], initializer=V1.ones_initializer())
-        session.run(w.initializer)
-        saver = V1.train.Saver()
-        names = saver.saver_def.save_tensor_name, saver.saver_def.filename_tensor_name
-        save, path = map(graph.get_tensor_by_name, names)
-        prepared = _tf.PreparedSession(session, _tf.make_callable(session, [save], [path]))
+        saver, fetched = V1.train.Saver([w]), []
+
+        def prepare(fetches, feeds):
+            fetched.extend(fetch.op.type for fetch in fetches if isinstance(fetch, tf.Tensor))
+            return _tf.make_callable(session, fetches, feeds)
+
+        preparing = _tf.PreparingSession(session, prepare)
+        assert preparing.graph is graph
+        assert preparing.sess_str == session.sess_str
+        preparing.run(w.initializer)
         with tempfile.TemporaryDirectory() as folder:
-            path = saver.save(prepared, f"{folder}/w", write_meta_graph=False)
-            assert tf.train.load_variable(path, "w") == 1
+            path = saver.save(preparing, f"{folder}/w", write_meta_graph=False)
+            session.run(w.assign(5.0))
+            saver.restore(preparing, path)
+        assert session.run(w) == 1
+        assert fetched == ["Identity"]
 
 
 class GoneError(Exception):
