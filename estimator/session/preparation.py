@@ -2,8 +2,8 @@
 
 A session copies and optimizes its graph for each call that it has not seen before. It also looks
 for oneDNN's kernels, 0.5 ms for each type of op and dtype, and TensorFlow remembers what it finds
-for as long as the thread lives. That is a quarter of the time that the calls of a small model's
-start take to be prepared, and more if each is prepared in a thread of its own.
+for as long as the thread lives. In a thread of its own, each call of a small model's start would
+spend about a third of its preparation on that.
 """
 
 from __future__ import annotations
