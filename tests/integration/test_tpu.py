@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
+from estimator.runtime.tpu_runtime import TPURuntime
 from tests import toy
 from tests.described_tpu import DescribedTPU, open_session
 
@@ -19,8 +20,8 @@ BATCH = 16
 
 @pytest.fixture
 def on_cpus(monkeypatch):
+    monkeypatch.setattr(TPURuntime, "start", lambda self: None)
     monkeypatch.setattr(tf.compat.v1, "Session", open_session)
-    monkeypatch.setattr("estimator.runtime.tpu_runtime.TPURuntime.start", lambda self: None)
 
 
 def data(count, seed=0):

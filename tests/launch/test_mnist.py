@@ -32,7 +32,6 @@ def check_all_succeed(programs):
         assert program.status() == 0, program.err[-3000:]
 
 
-@pytest.mark.full  # The same without the launcher.
 @pytest.mark.slow
 def test_a_tf_config_as_of_the_launcher_runs_it(tmp_path):
     with Cluster(str(ROOT / "run_mnist.py"), *flags_for(tmp_path), worker=2) as cluster:
@@ -42,6 +41,7 @@ def test_a_tf_config_as_of_the_launcher_runs_it(tmp_path):
     assert "steps" not in worker
 
 
+@pytest.mark.full  # With the launcher's TF_CONFIG it runs above; test_training.py has the launcher.
 @pytest.mark.slow
 def test_the_launcher_runs_it(tmp_path):
     finished = run("--workers=2", "--", "run_mnist.py", *flags_for(tmp_path))

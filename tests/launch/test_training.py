@@ -28,7 +28,7 @@ def launch(*arguments):
     return run(*arguments, env=environment(PYTHONPATH=str(ROOT), TF_CPP_MIN_LOG_LEVEL="3"))
 
 
-@pytest.mark.full  # So does the job that is restarted below.
+@pytest.mark.full  # So they do until they are stopped below.
 @pytest.mark.slow
 def test_two_workers_train_as_one_process_would(tmp_path):
     finished = launch("--workers=2", *PROGRAM, str(tmp_path), "30")
@@ -40,6 +40,9 @@ def test_two_workers_train_as_one_process_would(tmp_path):
     np.testing.assert_allclose(weight, expected_weight(30), rtol=1e-6)
 
 
+# By default, test_launch.py restarts programs without TensorFlow, and integration/test_workers.py
+# shows the weights after a kill.
+@pytest.mark.full
 @pytest.mark.slow
 def test_after_a_crash_the_restarted_job_ends_as_if_there_had_been_none(tmp_path):
     finished = launch("--workers=2", "--restarts=1", *PROGRAM, str(tmp_path), "30", "kill")
@@ -63,7 +66,7 @@ def test_a_crash_without_restarts_is_the_exit_code(tmp_path):
 @pytest.mark.parametrize(
     ("number", "goes_on"),
     [
-        (signal.SIGTERM, False),  # That a next run goes on, the job shows that is restarted.
+        (signal.SIGTERM, False),  # That a next run goes on, integration/test_workers.py shows.
         pytest.param(signal.SIGTERM, True, marks=pytest.mark.full),
         pytest.param(signal.SIGKILL, True, marks=pytest.mark.full),
     ],
