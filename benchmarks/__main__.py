@@ -37,21 +37,16 @@ _USUAL = [name for name in _WORKLOADS if name not in _ON_REQUEST]
 _MODELS = tuple(dict.fromkeys(model for models in _WORKLOADS.values() for model in models))
 # The scheduler places the threads of a process once and for long, well or badly: on two cores a
 # small model's step takes 50 us or 90 us. So the rounds of these come from several processes.
-_NUM_PROCESSES = {"loop": 3, "mirrored": 3, "multi_worker": 2, "parameter_server": 2}
-# A round of these starts processes, or takes long, so that there are fewer of them: all benchmarks
-# take 20 minutes together.
+_NUM_PROCESSES = {"loop": 3, "loop cnn": 2, "mirrored": 3, "multi_worker": 2, "parameter_server": 2}
+# Fewer where a round starts processes, or where steps are long and hardly differ between rounds:
+# all benchmarks take 20 minutes together.
 _NUM_ROUNDS = {
-    "start": 7,
-    "large_start": 3,
-    "memory": 3,
-    "saves": 6,
-    "launch": 4,
-    "multi_worker": 6,
-    "parameter_server": 6,
-    "ps_scaling": 5,
+    **{"loop": 9, "loop cnn": 6, "mirrored": 12, "mirrored cnn": 6, "warm": 8},
+    **{"start": 5, "large_start": 3, "launch": 3, "memory": 2},
+    **{"saves": 4, "saves dense": 3, "saves embedding": 3},
+    **{"multi_worker": 4, "parameter_server": 6, "ps_scaling": 5},
+    **{"wide_deep": 6, "examples": 4},
 }
-_NUM_ROUNDS |= {"wide_deep": 6, "examples": 4}
-_MOST_ROUNDS = 12
 _NUM_QUICK_ROUNDS = 3
 _DEFAULT_PATH = Path(__file__).parent / "results" / "latest.json"
 
@@ -65,7 +60,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--only", default=",".join(_USUAL), metavar="NAME,NAME", help=text)
     text = "models to run them on, where they have them (default: all)"
     add("--models", default=",".join(_MODELS), metavar="NAME,NAME", help=text)
-    text = f"rounds after warm-up (default: {_MOST_ROUNDS}, fewer where a round takes long)"
+    text = "rounds after warm-up (default: 2 to 12, fewer where a round takes long)"
     add("--rounds", type=int, metavar="N", help=text)
     text = f"{_NUM_QUICK_ROUNDS} short rounds: does it run at all?"
     add("--quick", action="store_true", help=text)
@@ -115,8 +110,12 @@ def run_benchmarks(options: argparse.Namespace) -> Iterator[dict]:
 
 def _run_benchmark(name: str, workload: str, options: argparse.Namespace) -> dict:
     """The rounds and the rows, from one process or, put together, from several."""
-    num_processes = 1 if options.quick else _NUM_PROCESSES.get(name, 1)
-    num_rounds = options.rounds or _NUM_ROUNDS.get(name, _MOST_ROUNDS)
+    num_processes, num_rounds = (
+        counts.get(f"{name} {workload}") or counts.get(name, 1)
+        for counts in (_NUM_PROCESSES, _NUM_ROUNDS)
+    )
+    num_processes = 1 if options.quick else num_processes
+    num_rounds = options.rounds or num_rounds
     arguments = {
         "workload": workload,
         "num_rounds": math.ceil(num_rounds / num_processes),

@@ -28,7 +28,7 @@ def measure(workload: str, contender: str) -> dict:
     """Seconds to the end of the first step, or to that of the first loop."""
     loop_steps = _LOOP_STEPS if "loop" in contender else 1
     if contender.startswith("keras"):
-        return {"seconds": _start_keras(workload, loop_steps, with_model="model" in contender)}
+        return {"seconds": _start_keras(workload, loop_steps)}
     max_steps = loop_steps if "first loop" in contender else 1
     return {"seconds": _start_ours(workload, loop_steps, max_steps)}
 
@@ -46,14 +46,12 @@ def _start_ours(workload: str, loop_steps: int, max_steps: int) -> float:
     return stopwatch.seconds
 
 
-def _start_keras(workload: str, loop_steps: int, with_model: bool) -> float:
+def _start_keras(workload: str, loop_steps: int) -> float:
     from benchmarks.keras_fit import compile_keras_model, fit_keras, make_keras_model
 
     work = WORKLOADS[workload]
-    stopwatch = Stopwatch()
     model = make_keras_model(work)
-    if not with_model:
-        stopwatch = Stopwatch()
+    stopwatch = Stopwatch()
     compile_keras_model(model, loop_steps)
     fit_keras(model, work, loop_steps, stopwatch)
     return stopwatch.seconds
