@@ -120,6 +120,31 @@ def test_no_two_accesses_of_a_variable_race(optimizer, size, strategy, loop, nan
     assert found == []
 
 
+READS = {
+    "a branch": lambda step, read: tf.cond(step >= 0, read, lambda: 0.0),
+    "a function": lambda step, read: tf.function(read)(),
+    "a loop": lambda step, read: tf.reduce_sum(tf.map_fn(lambda x: x * read(), tf.ones([3]))),
+}
+
+
+@pytest.mark.parametrize("loop", [1, 5])
+@pytest.mark.parametrize("where", READS)
+def test_one_optimizer_waits_for_what_the_loss_of_another_reads(where, loop, unordered):
+    """As of a generator and its critic: both losses read `d`, one of them trains it."""
+
+    def model_fn(features, labels, mode):
+        g, d = (V1.get_variable(n, [], initializer=V1.ones_initializer()) for n in "gd")
+        step = V1.train.get_global_step()
+        judged = READS[where](step, lambda: d * 2.0)
+        optimizer = V1.train.GradientDescentOptimizer(0.1)
+        loss = d * tf.reduce_mean(features)
+        trains_d = optimizer.minimize(loss, step, var_list=[d])
+        trains_g = optimizer.minimize(tf.square(g) * judged, var_list=[g])
+        return est.EstimatorSpec(mode, loss=loss, train_op=tf.group(trains_d, trains_g))
+
+    assert unordered(model_fn, iterations_per_loop=loop) == []
+
+
 def test_accesses_that_only_luck_orders_are_found():
     with tf.Graph().as_default():
         count = V1.get_variable("count", [], use_resource=True)
