@@ -362,8 +362,8 @@ def _build_tensor_input(result: Any) -> Input:
             return _split(tensors)
         features, labels = _split(tensors)
         if labels is None:
-            return build_copy(features, runs_each_time), None
-        return build_copy((features, labels), runs_each_time)
+            return build_copy(features, runs_each_time, copies_waits=True), None
+        return build_copy((features, labels), runs_each_time, copies_waits=True)
 
     element = tf.nest.map_structure(
         lambda v: None if v is None else tf.type_spec_from_value(v), _split(tensors)

@@ -17,10 +17,11 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.input.input_calls import Input, batch_tensors, build_replica_batches
 from estimator.program.loop_output import LoopOutput, build_loop_output
-from estimator.rewrite.graph_walk import ops_before
+from estimator.rewrite.graph_walk import ops_before, ops_behind, waits_of
 from estimator.rewrite.subgraph_copy import build_copy, runs_each_time
 
 _GETS = ("IteratorGetNext", "IteratorGetNextSync")
+_COUNTERS = ("CountUpTo", "ResourceCountUpTo")  # Of `limit_epochs`.
 _MAX_SIZE = 8  # The largest constant that may describe a shape.
 
 
@@ -51,7 +52,7 @@ class LoopInput:
                     output_shapes=get.get_attr("output_shapes"),
                 )
                 values[get] = components[0].op
-            return build_copy(self._batches, _is_copied, values)
+            return build_copy(self._batches, _is_copied, values, copies_waits=True)
 
     def build_next(self, is_wanted: tf.Tensor, batches: Any) -> tf.Tensor:
         """Takes the next iteration's batches if `is_wanted`; returns whether there are any.
@@ -80,8 +81,9 @@ class LoopInput:
 def build_loop_input(source: Input, num_replicas: int) -> LoopInput | None:
     """Builds a loop's input from `source`; None if its end cannot be detected in advance.
 
-    That is the case without an iterator: queues and Python functions signal their end by an error,
-    and constants never end.
+    That is the case without an iterator, and with `limit_epochs`: queues, Python functions and
+    counters signal their end by an error, and constants never end. It is also the case if an
+    iterator waits for an assignment, which must run once for each batch.
 
     Args:
       source: the input, which does not look ahead itself.
@@ -90,9 +92,11 @@ def build_loop_input(source: Input, num_replicas: int) -> LoopInput | None:
     graph = tf.compat.v1.get_default_graph()
     with tf.device("/cpu:0"), tf.name_scope("training/first_batches"):
         batches, _ = build_replica_batches(source, num_replicas)
-        behind = set(ops_before(batch_tensors(batches), runs_each_time))
+        behind = set(ops_before(batch_tensors(batches), runs_each_time, waits_of))
         gets = [op for op in graph.get_operations() if op in behind and op.type in _GETS]
-        if not gets:
+        waited_for = ops_behind(other for get in gets for other in get.control_inputs)
+        is_counted = any(map(_tf.written_handles, waited_for))
+        if not gets or is_counted or any(op.type in _COUNTERS for op in behind):
             return None
         places = [
             build_loop_output(tf.variant, "training/batch", tf.raw_ops.OptionalNone()) for _ in gets

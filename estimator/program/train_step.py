@@ -81,7 +81,8 @@ def build_train_step(plan: StepPlan, is_last: tf.Tensor) -> BuiltStep:
     models = build_step_models(plan, start)
     done = _build_effects(plan, start, models)
     loss, has_more, requested = _build_outcome(plan, start, models, done)
-    step_ops = ops_run_for(done, models.new_ops)
+    # The loss, too, may run assignments: to be reverted, and not without a batch.
+    step_ops = ops_run_for([*done, *(spec.loss for spec in models.specs)], models.new_ops)
     loss, kept = build_accumulated_loss(models.counting, loss)
     step_ops, done = step_ops + kept, done + kept
     _order(plan, start, models, step_ops)

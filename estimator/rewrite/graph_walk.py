@@ -12,6 +12,11 @@ def waits_of(op: tf.Operation) -> list[tf.Operation]:
     return [*(tensor.op for tensor in op.inputs), *op.control_inputs]
 
 
+def inputs_of(op: tf.Operation) -> list[tf.Operation]:
+    """Returns the ops of the inputs of `op`."""
+    return [tensor.op for tensor in op.inputs]
+
+
 def walk(
     ops: Iterable[tf.Operation], behind: Callable[[tf.Operation], Iterable[tf.Operation]] = waits_of
 ) -> Iterator[tf.Operation]:
@@ -55,12 +60,18 @@ def ops_of_type(last: tf.Operation, kind: str) -> list[tf.Operation]:
 
 
 def ops_before(
-    tensors: Sequence[tf.Tensor], follow: Callable[[tf.Operation], bool]
+    tensors: Sequence[tf.Tensor],
+    follow: Callable[[tf.Operation], bool],
+    behind: Callable[[tf.Operation], Iterable[tf.Operation]] = inputs_of,
 ) -> list[tf.Operation]:
     """Returns the ops that compute `tensors`, as far back as `follow` accepts; inputs first.
 
-    Only tensors are followed, not control inputs. In a loop of v1 control flow, which is a cycle,
-    no order has all inputs first.
+    In a loop of v1 control flow, which is a cycle, no order has all inputs first.
+
+    Args:
+      tensors: the tensors to start from.
+      follow: whether to return an op and look behind it.
+      behind: returns the ops behind an op; `waits_of` follows control inputs as well.
     """
     found: dict[tf.Operation, None] = {}
     opened: set[tf.Operation] = set()
@@ -74,7 +85,7 @@ def ops_before(
         elif op not in opened:
             opened.add(op)
             stack.append((op, True))
-            stack.extend((tensor.op, False) for tensor in op.inputs)
+            stack.extend((other, False) for other in behind(op))
     return list(found)
 
 

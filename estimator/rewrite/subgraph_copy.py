@@ -8,13 +8,15 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.rewrite.graph_walk import closes_a_loop, ops_before
+from estimator.rewrite.graph_walk import closes_a_loop, inputs_of, ops_before, waits_of
 
 
 def build_copy(
     value: Any,
     should_copy: Callable[[tf.Operation], bool],
     made: Mapping[tf.Operation, tf.Operation] | None = None,
+    *,
+    copies_waits: bool = False,
 ) -> Any:
     """Copies `value` to the default graph, with the ops before it that `should_copy` accepts.
 
@@ -22,6 +24,7 @@ def build_copy(
       value: a nested structure of tensors of the default graph or of a graph around it.
       should_copy: whether to copy an op; the outputs of other ops are used directly.
       made: replacements for ops, with outputs like theirs, used instead of copies.
+      copies_waits: whether to copy what the ops only wait for, such as asserts, as well.
 
     Returns:
       The same structure with the new tensors.
@@ -32,7 +35,8 @@ def build_copy(
     copies = dict(made or {})
     given = frozenset(copies)
     flat = [t for t in tf.nest.flatten(value, expand_composites=True) if t is not None]
-    ops = ops_before(flat, lambda op: op not in given and should_copy(op))
+    behind = waits_of if copies_waits else inputs_of
+    ops = ops_before(flat, lambda op: op not in given and should_copy(op), behind)
     if loop_ends := [op.name for op in ops if closes_a_loop(op)]:
         raise ValueError(
             f"{loop_ends[0]!r} is in a `tf.while_loop` of v1 control flow, which cannot be copied "
@@ -42,6 +46,10 @@ def build_copy(
         )
     for op in ops:
         copies[op] = _tf.copy_op(op, [_copied(tensor, copies) for tensor in op.inputs])
+        if copies_waits:
+            _tf.add_control_inputs(
+                copies[op], [copies[o] for o in op.control_inputs if o in copies]
+            )
     return tf.nest.map_structure(
         lambda t: None if t is None else _copied(t, copies), value, expand_composites=True
     )

@@ -145,6 +145,27 @@ def test_one_optimizer_waits_for_what_the_loss_of_another_reads(where, loop, uno
     assert unordered(model_fn, iterations_per_loop=loop) == []
 
 
+@pytest.mark.parametrize("loop", [1, 3])
+@pytest.mark.parametrize(
+    ("policy", "numbers"), [("raise", [1, 2, 3, 4, 5]), ("skip", [1, 2, np.nan, 3, 4, 5])]
+)
+def test_an_assignment_that_only_the_loss_runs_is_part_of_the_step(policy, numbers, loop, tmp_path):
+    """It is reverted with the step, and not run without a batch."""
+
+    def model_fn(features, labels, mode):
+        w, c = (V1.get_variable(n, [], initializer=V1.zeros_initializer()) for n in "wc")
+        with tf.control_dependencies([c.assign_add(1.0)]):
+            loss = tf.identity(w * features)
+        optimizer = V1.train.GradientDescentOptimizer(0.1)
+        train_op = optimizer.minimize(loss, V1.train.get_global_step(), var_list=[w])
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = est.RunConfig(iterations_per_loop=loop, nan_policy=policy)
+    model = est.Estimator(model_fn, str(tmp_path), config)
+    model.train(lambda: tf.data.Dataset.from_tensor_slices(np.float32(numbers)))
+    assert model.get_variable_value("c") == 5
+
+
 def test_accesses_that_only_luck_orders_are_found():
     with tf.Graph().as_default():
         count = V1.get_variable("count", [], use_resource=True)
