@@ -41,6 +41,7 @@ class Form:
     Attributes:
       make_optimizer: takes an optimizer's name, its learning rate and `counts_itself`.
       dnn_rate: the learning rate of a deep model's optimizer that is given by name.
+      sgd_rate: the same of "SGD"; None if it is no other.
       keeps_slashes: see `build_dense_input`.
       partitions: whether variables are partitioned over ps tasks.
       partitioner: how the variables of columns are partitioned; None for the default.
@@ -50,6 +51,7 @@ class Form:
 
     make_optimizer: Callable[..., Any] = make_named
     dnn_rate: float = 0.001
+    sgd_rate: float | None = None
     keeps_slashes: bool = True
     partitions: bool = False
     partitioner: Any = None
@@ -264,7 +266,8 @@ def dnn_part(
         net = build_dense_input(columns, features, keeps_slashes=slashes, partitioner=partitioner)
         return hidden.build_logits(net, units, is_training)
 
-    return Part("dnn", build, optimizer, argument, form.dnn_rate, form)
+    rate = form.sgd_rate if optimizer == "SGD" else None
+    return Part("dnn", build, optimizer, argument, rate or form.dnn_rate, form)
 
 
 def baseline_part(optimizer: Any, form: Form) -> Part:

@@ -39,7 +39,7 @@ from estimator.runtime.local import make_plain_runtime
 from estimator.runtime.strategy import check_task_trains, make_runtime, make_training_runtime
 from estimator.session.hooked_session import Hook, check_hooks
 from estimator.spec import ModeKeys
-from estimator.summary.event_writer import close_event_files
+from estimator.summary.event_writer import close_collected_event_files, close_event_files
 from estimator.training.request import (
     TrainRequest,
     TrainResult,
@@ -106,7 +106,7 @@ class Estimator(OldMethods):
         self._batches = self._make_batches()
         self._warm = WarmSessions()
         self._event_dirs = {self.model_dir}
-        weakref.finalize(self, close_event_files, self._event_dirs)
+        weakref.finalize(self, close_collected_event_files, self._event_dirs)
         self._last_input_fn: Callable | None = None
         self._trained_on: Any = None
         self._train_result: TrainResult | None = None

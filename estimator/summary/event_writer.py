@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -115,6 +116,19 @@ def close_event_files(directories: Iterable[str]) -> None:
     """Closes the event files of these directories, each of which uses a thread."""
     for directory in directories:
         _tf.close_file_writer(directory)
+
+
+def close_collected_event_files(directories: Iterable[str]) -> None:
+    """Closes the event files of an object that nothing refers to, from any place in any thread.
+
+    Garbage is collected wherever objects are made: also in a thread that another one waits for with
+    the lock of all writers, or in the thread of a writer. So a new thread closes the files. When
+    the process ends, this is called by the main thread, and nothing else runs.
+    """
+    if threading.main_thread().is_alive():
+        threading.Thread(target=close_event_files, args=[directories]).start()
+    else:
+        close_event_files(directories)
 
 
 def _make_histogram(values: np.ndarray) -> Any:

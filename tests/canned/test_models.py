@@ -46,6 +46,17 @@ def test_a_baseline_takes_the_steps_of_2_15(tmp_path):
         np.testing.assert_allclose(found[key], value, rtol=1e-6, err_msg=key)
 
 
+@pytest.mark.parametrize(("name", "rate"), [("SGD", 0.01), ("Adam", 0.001), ("RMSProp", 0.001)])
+def test_the_rate_of_a_named_optimizer_is_that_of_2_15(name, rate, tmp_path):
+    """tf.estimator asked for no rate, so that it was Keras's; for other models it asked for one."""
+    columns = [tf.feature_column.numeric_column("x")]
+    x = np.float32([[1], [2]])
+    with est.DNNRegressor([2], columns, str(tmp_path), optimizer=name) as model:
+        model.train(lambda: tf.data.Dataset.from_tensors(({"x": x}, x)), steps=1)
+        found = model.get_variable_value(f"training/{name.replace('P', 'p')}/learning_rate")
+    np.testing.assert_allclose(found, rate, rtol=1e-6)
+
+
 def test_baselines_learn_the_mean_and_the_shares(tmp_path):
     with est.BaselineRegressor(str(tmp_path / "number"), optimizer="SGD") as model:
         model.train(lambda: once("number")().repeat(), steps=40)
