@@ -124,6 +124,7 @@ from estimator._tf.tpu import (
 from estimator._tf.v1_branches import after_v1_branches
 from estimator._tf.variable_use import (
     branches_noted,
+    ends_of,
     is_stateful,
     keras_control_flow_v2,
     runs_a_function,

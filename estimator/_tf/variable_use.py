@@ -76,6 +76,21 @@ def runs_a_function(op: tf.Operation) -> bool:
     return _has_function(op.type)
 
 
+def ends_of(op: tf.Operation) -> list[tf.Operation]:
+    """Returns the ops to wait for to be sure that all of `op` has run; may add ops to its graph.
+
+    Once a session has lowered a cond, a loop or a call, a control input from it alone may wait only
+    for its start, but an op that takes an output waits for its end. Graph._set_control_flow_context
+    2.16 to 2.21.
+    """
+    if not runs_a_function(op):
+        return [op]
+    graph = op.graph
+    with graph.as_default(), graph.control_dependencies(None), tf.device(op.device):
+        graph._set_control_flow_context(op._get_control_flow_context())
+        return [op, *(tf.identity(output, "end").op for output in op.outputs)]
+
+
 def _is_of_variable(handle: tf.Tensor) -> bool:
     return variable_source(handle).op.type == "VarHandleOp"
 

@@ -10,6 +10,7 @@ step must connect it to the others by tensors or control inputs, or pass it to o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,6 +78,7 @@ def order_reads(new_ops: Sequence[tf.Operation], results: Sequence[tf.Operation]
         before[op] = 1 << place[op]
         for other in others:
             before[op] |= before[other]
+    ends_of = functools.cache(_tf.ends_of)
     reads: dict[Any, list[tf.Operation]] = {}
     assigning = set(updates.assignments(ops))
     for op in ops:
@@ -86,23 +88,13 @@ def order_reads(new_ops: Sequence[tf.Operation], results: Sequence[tf.Operation]
             unordered = [r for r in earlier if not before[op] >> place[r] & 1]
             # Reads that already wait for the assignment stay as they are.
             unordered = [r for r in unordered if not before[r] >> place[op] & 1]
-            _tf.add_control_inputs(op, [end for r in dict.fromkeys(unordered) for end in _ends(r)])
+            _tf.add_control_inputs(
+                op, [end for r in dict.fromkeys(unordered) for end in ends_of(r)]
+            )
             handles.difference_update(_tf.capture_source(t).ref() for t in _tf.written_handles(op))
         if op.type.startswith(_READS) or _tf.runs_a_function(op):
             for handle in handles:
                 reads.setdefault(handle, []).append(op)
-
-
-def _ends(read: tf.Operation) -> list[tf.Operation]:
-    """Returns the ops to wait for to be sure that a read is over.
-
-    A control input from a cond, a loop or a call alone may wait only for its start, but an op that
-    takes an output waits for its end.
-    """
-    if not _tf.runs_a_function(read):
-        return [read]
-    with tf.device(read.device):
-        return [read, *(tf.identity(output, "read").op for output in read.outputs)]
 
 
 def _read_behind(step: tf.Tensor) -> tf.Operation:

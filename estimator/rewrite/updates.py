@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -113,14 +114,14 @@ def build_order(
             continue  # No step may wait for an op that a saver or a hook may run later.
         for handle in handles:
             by_variable[handle].append(op)
-    made = {op: place for place, op in enumerate(new_ops)}
     # Initializing an average that is created after the train_op must not run a step.
     needed = (op for initializer in _initializers() for op in waits_of(initializer))
-    first_values = ops_behind(needed, made.keys())
+    first_values = ops_behind(needed, set(new_ops))
+    ends_of = functools.cache(_tf.ends_of)
     for handle, ops in by_variable.items():
         assigning = {op for op in ops if handle in written.get(op, ())}
         if assigning:
-            _add_order(ops, assigning, made, first_values)
+            _add_order(ops, assigning, first_values, ends_of)
 
 
 def writes_to(ops: Sequence[tf.Operation], variable: tf.Variable) -> list[tf.Operation]:
@@ -159,8 +160,8 @@ def _of_keras(assigning: Sequence[tf.Operation], handles: set[Any]) -> list[tf.O
 def _add_order(
     ops: Iterable[tf.Operation],
     writes: set[tf.Operation],
-    made: dict[tf.Operation, int],
     unordered: Collection[tf.Operation],
+    ends_of: Callable[[tf.Operation], list[tf.Operation]],
 ) -> None:
     """Orders the ops on one variable; the `unordered` ones wait for no write."""
     last_write: list[tf.Operation] = []
@@ -172,25 +173,12 @@ def _add_order(
         if last_write and op in unordered:
             continue
         waits = [*last_write, *(reads_since if is_write else ())]
-        place = made[op]
-        ends = [end for before in waits for end in _ends(before) if made.get(end, place) < place]
-        if ends:
-            _tf.add_control_inputs(op, ends)
+        if waits:
+            _tf.add_control_inputs(op, [end for before in waits for end in ends_of(before)])
         if is_write:
             last_write, reads_since = [op], []
         else:
             reads_since.append(op)
-
-
-def _ends(op: tf.Operation) -> list[tf.Operation]:
-    """Returns the ops to wait for to be sure that all of `op` has run.
-
-    A control input from a cond or a loop alone waits only for its start, once a session has lowered
-    it, unless it has control outputs; its outputs come after everything inside.
-    """
-    if not _tf.runs_a_function(op):
-        return [op]
-    return [op, *(c for out in op.outputs for c in out.consumers() if c.type == "Identity")]
 
 
 def _initializers() -> set[tf.Operation]:

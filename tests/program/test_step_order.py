@@ -145,6 +145,21 @@ def test_one_optimizer_waits_for_what_the_loss_of_another_reads(where, loop, uno
     assert unordered(model_fn, iterations_per_loop=loop) == []
 
 
+@pytest.mark.parametrize("loop", [1, 5])
+@pytest.mark.parametrize("where", READS)
+def test_what_keras_assigns_waits_for_reads_before_it(where, loop, unordered):
+    def model_fn(features, labels, mode):
+        layer = keras.layers.Dense(1)
+        layer.build([None, 4])
+        step = V1.train.get_global_step()
+        seen = READS[where](step, lambda: tf.reduce_sum(layer.kernel.value) * 2.0)
+        loss = tf.reduce_mean(tf.square(layer(features)))
+        train_op = cases.build_minimize(keras.optimizers.SGD(0.1), loss)
+        return est.EstimatorSpec(mode, loss=loss + 0.0 * seen, train_op=train_op)
+
+    assert unordered(model_fn, iterations_per_loop=loop) == []
+
+
 @pytest.mark.parametrize("loop", [1, 3])
 @pytest.mark.parametrize(
     ("policy", "numbers"), [("raise", [1, 2, 3, 4, 5]), ("skip", [1, 2, np.nan, 3, 4, 5])]

@@ -281,6 +281,28 @@ def a_loop_runs_a_function_and_a_sum_does_not():
     assert found == {"StatelessWhile"}
 
 
+@checks("ends_of")
+def the_end_of_a_call_comes_after_what_it_assigns():
+    with tf.Graph().as_default(), V1.Session() as session:
+        variable = tf.Variable(0.0)
+
+        @tf.function(autograph=False)
+        def slow():
+            with tf.control_dependencies([tf.linalg.inv(tf.eye(300))]):
+                variable.assign(1.0)
+            return tf.constant(2.0)
+
+        slow()
+        (call,) = (
+            op for op in tf.compat.v1.get_default_graph().get_operations() if "Call" in op.type
+        )
+        with tf.control_dependencies(_tf.ends_of(call)):
+            value = variable.read_value()
+        session.run(variable.initializer)
+        assert session.run(value) == 1
+        assert _tf.ends_of(value.op) == [value.op]
+
+
 @checks("branches_noted")
 def the_graphs_of_branches_are_noted():
     noted = []

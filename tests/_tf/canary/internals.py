@@ -322,6 +322,7 @@ INTERNALS = {
     "variable_source": ("tensorflow.python.framework.func_graph:FuncGraph.captures",),
     "is_stateful": ("tensorflow.python.framework.op_def_registry:get",),
     "runs_a_function": ("tensorflow.python.framework.op_def_registry:get",),
+    "ends_of": ("tensorflow:Graph._set_control_flow_context",),
     "branches_noted": (
         "tensorflow.python.framework.func_graph:func_graph_from_py_func",
         "tensorflow.python.framework.func_graph:FuncGraph#control_outputs",
