@@ -59,14 +59,18 @@ def _matches(
     candidates: Sequence[str],
     everything: Mapping[str, SavedVariable],
 ) -> list[str]:
-    """Returns the names whose beginning matches, with or without a variable name's ":0"."""
+    """Returns the names whose beginning matches, with or without ":0"; a part's for a partition.
+
+    A partitioned variable's name in the checkpoint may begin like that of its slot, whose parts
+    have another scope.
+    """
     pattern = re.compile(expression)
     found = [
         name
         for name in candidates
         if any(
-            pattern.match(alias)
-            for alias in (name, f"{name}:0", *(part.name for part in everything[name].parts))
+            pattern.match(part.name) or pattern.match(part.name.removesuffix(":0"))
+            for part in everything[name].parts
         )
     ]
     if found or old.is_for_part:

@@ -263,7 +263,7 @@ class Estimator(OldMethods):
             config=self._config,
             steps=steps,
             max_steps=max_steps,
-            hooks=[*all_hooks, *training_hooks(program.spec, self._config.is_chief)],
+            hooks=training_hooks(all_hooks, program.spec, self._config.is_chief),
             listeners=listeners,
             is_same_input=self._is_same_input(input_fn),
             old_model=old_model,

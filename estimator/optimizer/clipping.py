@@ -31,7 +31,9 @@ def clip_by_reduced_norm(pairs: Sequence[Pair], clip_norm: float, reduction: str
         if g is not None
     ]
     reduced = context.all_reduce(by_what, there) if context.num_replicas_in_sync > 1 else there
-    norm = tf.linalg.global_norm([_rows_summed(gradient) for gradient in reduced])
+    dense = [_rows_summed(gradient) for gradient in reduced]
+    dtype = tf.float64 if any(gradient.dtype == tf.float64 for gradient in dense) else tf.float32
+    norm = tf.linalg.global_norm([tf.cast(gradient, dtype) for gradient in dense])
     scale = clip_norm / tf.maximum(norm, clip_norm)
     return [(_tf.scaled(gradient, scale), variable) for gradient, variable in pairs]
 

@@ -5,6 +5,7 @@ in the Python code. `updates.build_updates` orders the ops of `model_fn` if Kera
 assigns, and this module orders them if v1 code assigns; it also orders what the library itself
 reads before it calls `model_fn`, such as the global step. Code that adds a read or a write to a
 step must connect it to the others by tensors or control inputs, or pass it to one of these two.
+Reads inside the conds and loops of v1 control flow are left as TensorFlow orders them.
 `tests/program/test_step_order.py` finds pairs that no path connects.
 """
 

@@ -86,14 +86,18 @@ class TrainRequest:
         return [hook for hook in self.hooks if not isinstance(hook, _WRITERS)]
 
 
-def training_hooks(spec: EstimatorSpec, is_chief: bool) -> list[Hook]:
-    """Returns the training hooks of a spec: `training_chief_hooks` on the chief only.
+def training_hooks(hooks: Sequence[Hook], spec: EstimatorSpec, is_chief: bool) -> list[Hook]:
+    """Returns the hooks of a training: `training_chief_hooks` on the chief, `hooks`, the spec's.
 
     All workers get those of them that save. Only the chief runs these, but if a hook saves, no
     worker may wait for the others to save.
     """
     chief_hooks = spec.training_chief_hooks
-    return [*spec.training_hooks, *(chief_hooks if is_chief else saver_hooks(chief_hooks))]
+    return [
+        *(chief_hooks if is_chief else saver_hooks(chief_hooks)),
+        *hooks,
+        *spec.training_hooks,
+    ]
 
 
 def warn_of_no_steps(step: int, max_steps: int) -> None:

@@ -333,3 +333,27 @@ def test_the_norm_of_an_update_is_at_most_the_clip_norm(reduction, replicas, tmp
         after = weights_at(model, 1)
         moved = np.sqrt(sum(np.sum((after[name] - weights[name]) ** 2) for name in weights))
         assert moved == pytest.approx(min(norm, clip_norm), abs=1e-6)
+
+
+@pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2"])
+def test_one_norm_clips_gradients_of_several_dtypes(strategy, tmp_path):
+    """A float16's square may be too large for a float16."""
+    values = {"double": 4800.0, "half": 1200.0, "single": 1600.0}
+    dtypes = {"double": tf.float64, "half": tf.float16, "single": tf.float32}
+
+    def model_fn(features, labels, mode):
+        terms = [
+            tf.cast(V1.get_variable(n, [], dtypes[n], V1.zeros_initializer()), tf.float32) * value
+            for n, value in values.items()
+        ]
+        optimizer = est.tpu.CrossShardOptimizer(
+            V1.train.GradientDescentOptimizer(1.0), clip_norm=13.0
+        )
+        step = V1.train.get_global_step()
+        return est.EstimatorSpec(
+            mode, loss=sum(terms), train_op=optimizer.minimize(sum(terms), step)
+        )
+
+    model = train(tmp_path, model_fn, make_input_fn(32), 1, **cases.STRATEGIES[strategy])
+    for name, value in values.items():
+        assert model.get_variable_value(name) == pytest.approx(-value / 400, rel=1e-3)

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from tests.contract.names import est, forever, mean_model_fn, tf, v1, weight_after
+from tests.contract.names import est, forever, mean_model_fn, tf, v1, v1est, weight_after
 
 W3 = weight_after(3, 1.0)
 
@@ -194,3 +194,24 @@ def test_rows_follow_their_words(tmp_path, backup):
     ).train(forever(), steps=1)
     expected = [[3], [1 if backup else 0], [1]]
     np.testing.assert_array_equal(after.get_variable_value("table"), expected)
+
+
+def test_a_name_does_not_choose_the_slots_of_v1_models(tmp_path):
+    def train(name, **kwargs):
+        columns = [tf.feature_column.numeric_column("x")]
+        model = v1est.DNNRegressor([2], columns, os.fspath(tmp_path / name), **kwargs)
+        return model.train(
+            lambda: tf.data.Dataset.from_tensors(({"x": [[1.0]]}, [[2.0]])).repeat(), steps=3
+        )
+
+    name = "dnn/hiddenlayer_0/kernel"
+    settings = est.WarmStartSettings(train("old").model_dir, vars_to_warm_start=[name])
+    start = os.path.join(train("new", warm_start_from=settings).model_dir, "model.ckpt-0")
+    slots = {
+        other: tf.train.load_variable(start, other)
+        for other, _ in tf.train.list_variables(start)
+        if other.startswith(name + "/")
+    }
+    assert len(slots) == 1  # Adagrad's sum of squares, which begins at 0.1.
+    for value in slots.values():
+        np.testing.assert_allclose(value, 0.1)
