@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import tensorflow as tf
+
 from estimator.console import log
 from estimator.session.schedule import Schedule
 from estimator.summary.event_writer import EventWriter
@@ -84,7 +86,8 @@ class Recording:
         if before == self._first_step and self.summaries.next_step(before) is not None:
             self._events.write_start(before + 1)
         if loop.is_recording and is_made:
-            self._events.write_scalars({"loss": steps.loss or 0.0}, steps.step)
+            if not _holds_loss(summary):
+                self._events.write_scalars({"loss": steps.loss or 0.0}, steps.step)
             if summary:
                 self._events.write_summary(summary, steps.step)
         self.report.advance(steps.step, steps.loss)
@@ -115,3 +118,9 @@ class Recording:
             )
         self._num_skipped = count
         return count
+
+
+def _holds_loss(summary: bytes | None) -> bool:
+    """Returns whether the model itself recorded the tag "loss", which then is the only one."""
+    values = tf.compat.v1.Summary.FromString(summary or b"").value
+    return any(value.tag == "loss" for value in values)
