@@ -23,6 +23,7 @@ from estimator.heads import head_metrics
 from estimator.heads.head import Head, with_losses, with_suffix
 from estimator.heads.head_metrics import Evaluated, MetricRow, mean_row
 from estimator.heads.labels import build_weights, check_weight_column, weight_key
+from estimator.spec import ModeKeys
 
 V1 = tf.compat.v1
 _V1_REDUCTION = V1.losses.Reduction
@@ -102,6 +103,11 @@ class SingleHead(Head):
             loss = V1.losses.compute_weighted_loss(
                 losses, weights, loss_collection=None, reduction=reduction
             )
+            # As the heads of v1 in 2.15, which alone take this name.
+            if mode == ModeKeys.TRAIN and self._loss_reduction == _V1_REDUCTION.SUM:
+                average = loss / tf.reduce_sum(weights * tf.ones_like(losses))
+                with V1.name_scope(None):
+                    V1.summary.scalar(with_suffix("average_loss", self._name), average)
             return with_losses(loss, regularization_losses)
 
     def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[Any, tf.Tensor]:
