@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.canned.summaries import weight_summaries
 from estimator.config.checks import WrongTypeError, checked_list
 
 V1 = tf.compat.v1
@@ -136,17 +137,29 @@ def build_sequence_input(columns: Sequence[Any], features: Any) -> tuple[tf.Tens
 
 def build_linear_logits(
     columns: Sequence[Any], features: Any, units: int, combiner: str, partitioner: Any
-) -> tf.Tensor:
-    """Returns the logits of a linear model: [batch size, units]; see `build_dense_input`."""
+) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    """Returns a linear model's logits, [batch size, units], and its summaries by tag.
+
+    See `build_dense_input` for the arguments that both take.
+    """
     column_input = _input_of(columns, features)
-    with V1.variable_scope("linear_model", reuse=V1.AUTO_REUSE, partitioner=partitioner):
+    variables: list[Any] = []
+
+    def get(getter: Callable, *args: Any, **kwargs: Any) -> Any:
+        variables.append(getter(*args, **kwargs))
+        return variables[-1]
+
+    with V1.variable_scope(
+        "linear_model", reuse=V1.AUTO_REUSE, partitioner=partitioner, custom_getter=get
+    ):
         sums = []
         for column, checks in _build_checks(column_input, columns):
             with tf.control_dependencies(checks):
                 sums.append(column_input.weighted_sum(column, units, combiner))
         zeros = V1.zeros_initializer()
         bias = V1.get_variable("bias_weights", [units], initializer=zeros)
-        return tf.nn.bias_add(tf.add_n(sums), bias)
+        logits = tf.nn.bias_add(tf.add_n(sums), bias)
+    return logits, weight_summaries(bias, variables[:-1])
 
 
 def build_linear_values(columns: Sequence[Any], features: Any) -> list[Any]:

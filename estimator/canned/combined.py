@@ -61,10 +61,7 @@ class DNNLinearCombinedEstimator(Estimator):
             parts.append(deep)
         if linear_feature_columns:
             columns, combiner = linear_feature_columns, linear_sparse_combiner
-            wide = linear_part(
-                columns, linear_optimizer, combiner, form, prefix="linear_", max_rate=0.005
-            )
-            parts.append(wide)
+            parts.append(linear_part(columns, linear_optimizer, combiner, form, is_wide=True))
         if not parts:
             raise ValueError(
                 "`linear_feature_columns` and `dnn_feature_columns` are both empty. Give the model "

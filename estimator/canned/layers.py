@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator.canned.summaries import layer_summaries
 from estimator.config.checks import check_instance, check_int
 
 V1 = tf.compat.v1
@@ -40,9 +41,12 @@ class HiddenLayers:
 
     def build_logits(
         self, net: tf.Tensor, num_logits: int, is_training: bool
-    ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """Returns the logits, and the ops that update statistics in training."""
+    ) -> tuple[tf.Tensor, list[tf.Operation], dict[str, tf.Tensor]]:
+        """Returns the logits, the ops that update statistics in training, and summaries by tag."""
         updates: list[tf.Operation] = []
+        summaries: dict[str, tf.Tensor] = {}
+        scope = V1.get_variable_scope().name
+        prefix = f"{scope}/" if scope else ""
         for i, units in enumerate(self.units):
             with V1.variable_scope(f"hiddenlayer_{i}", reuse=V1.AUTO_REUSE):
                 net = self.activation(build_dense_layer(net, units))
@@ -52,19 +56,10 @@ class HiddenLayers:
                     with V1.variable_scope(f"batchnorm_{i}"):
                         net, more = _normalized(net, is_training)
                     updates += more
-            _summarize(f"hiddenlayer_{i}", net)
+            summaries |= layer_summaries(f"{prefix}hiddenlayer_{i}", net)
         with V1.variable_scope("logits", reuse=V1.AUTO_REUSE):
             logits = build_dense_layer(net, num_logits)
-        _summarize("logits", logits)
-        return logits, updates
-
-
-def _summarize(layer: str, values: tf.Tensor) -> None:
-    """Adds the summaries of a layer's output, which are written in training."""
-    name = f"{V1.get_variable_scope().name}/{layer}".lstrip("/")
-    with V1.name_scope(None):
-        V1.summary.scalar(f"{name}/fraction_of_zero_values", tf.math.zero_fraction(values))
-        V1.summary.histogram(f"{name}/activation", values)
+        return logits, updates, summaries | layer_summaries(f"{prefix}logits", logits)
 
 
 def build_dense_layer(net: tf.Tensor, units: int) -> tf.Tensor:

@@ -76,10 +76,8 @@ class LinearEstimator(Estimator):
                 "weights follow from the examples that it remembers. Leave it out, or use another "
                 "`optimizer`."
             )
-        # The names in 2.15. In the v1 form they are those of a partition.
-        slot_name = "linear/{name}/part_0_unshrunk" if self._form.partitions else "{name}_unshrunk"
         columns = checked_columns("feature_columns", columns, only_dense=False)
-        return optimizer.make_model_fn(head, columns, combiner, slot_name)
+        return optimizer.make_model_fn(head, columns, combiner, self._form)
 
 
 class LinearClassifier(LinearEstimator):

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.canned.parts import Form, dnn_part, linear_part
+from estimator.canned.summaries import build_summaries
 from estimator.config.checks import check_int
 from estimator.spec import ModeKeys
 
@@ -47,7 +48,10 @@ def dnn_logit_fn_builder(
 
     def logit_fn(features: Any, mode: str) -> tf.Tensor:
         is_training = mode == ModeKeys.TRAIN
-        logits, updates = part.build_logits(features, units, is_training, input_layer_partitioner)
+        logits, updates, summaries = part.build_logits(
+            features, units, is_training, input_layer_partitioner
+        )
+        build_summaries(summaries, keeps_scope=True)
         for update in updates:
             V1.add_to_collection(V1.GraphKeys.UPDATE_OPS, update)
         return logits
@@ -73,6 +77,8 @@ def linear_logit_fn_builder(
     part = linear_part(feature_columns, "Ftrl", sparse_combiner, Form())
 
     def logit_fn(features: Any) -> tf.Tensor:
-        return part.build_logits(features, units, False, None)[0]
+        logits, _, summaries = part.build_logits(features, units, False, None)
+        build_summaries(summaries, keeps_scope=True)
+        return logits
 
     return logit_fn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,6 +13,7 @@ import tensorflow as tf
 from estimator.canned.columns import build_dense_input, build_linear_logits, checked_columns
 from estimator.canned.layers import HiddenLayers, checked_units
 from estimator.canned.named_optimizers import NAMED, make_named
+from estimator.canned.summaries import build_summaries, layer_summaries
 from estimator.config.checks import (
     WrongTypeError,
     check_bool,
@@ -32,6 +33,8 @@ from estimator.spec import EstimatorSpec, ModeKeys
 
 V1 = tf.compat.v1
 _MIN_SLICE_BYTES = 64 << 20  # Of columns' variables by default, as in 2.15.
+# The logits, the ops that update statistics, and the summaries by tag.
+_Built = tuple[tf.Tensor, Sequence[tf.Operation], Mapping[str, tf.Tensor]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Form:
       partitioner: how the variables of columns are partitioned; None for the default.
       scopes_slots: whether an optimizer's slots are made in the variable scope of its part, from
         which their names in checkpoints derive.
+      scopes_summaries: whether the tags of a part's summaries begin with the part's name scope.
     """
 
     make_optimizer: Callable[..., Any] = make_named
@@ -56,6 +60,7 @@ class Form:
     partitions: bool = False
     partitioner: Any = None
     scopes_slots: bool = False
+    scopes_summaries: bool = False
 
     def partitioners(self, config: Any) -> tuple[Any, Any]:
         """Returns the partitioners of layers and of columns: None under a strategy, as in 2.15."""
@@ -73,8 +78,7 @@ class Part:
 
     Attributes:
       name: the variable scope.
-      build_logits: takes (features, number of logits, whether it trains, partitioner of columns);
-        returns the logits and the ops that update statistics.
+      build_logits: takes (features, number of logits, whether it trains, partitioner of columns).
       optimizer: a name, or a class or function that returns an optimizer.
       argument: the name of the optimizer's argument, for errors.
       learning_rate: the learning rate of an optimizer that is given by name.
@@ -82,7 +86,7 @@ class Part:
     """
 
     name: str
-    build_logits: Callable[[Any, int, bool, Any], tuple[tf.Tensor, Sequence[tf.Operation]]]
+    build_logits: Callable[[Any, int, bool, Any], _Built]
     optimizer: str | Callable[[], Any]
     argument: str
     learning_rate: float
@@ -99,9 +103,10 @@ def make_model_fn(head: Head, parts: Sequence[Part]) -> Callable[..., EstimatorS
         for part in parts:
             of_layers, of_columns = part.form.partitioners(config)
             with V1.variable_scope(part.name, reuse=V1.AUTO_REUSE, partitioner=of_layers):
-                logits, more = part.build_logits(
+                logits, more, summaries = part.build_logits(
                     features, head.logits_dimension, is_training, of_columns
                 )
+                build_summaries(summaries, keeps_scope=part.form.scopes_summaries)
             all_logits.append(logits)
             updates += more
         return head.create_estimator_spec(
@@ -198,8 +203,7 @@ def linear_part(
     combiner: str,
     form: Form,
     *,
-    prefix: str = "",
-    max_rate: float = 0.2,
+    is_wide: bool = False,
 ) -> Part:
     """A linear model of feature columns.
 
@@ -208,19 +212,17 @@ def linear_part(
       optimizer: a name, an optimizer, or a class or function that returns one.
       combiner: how the weights of several categories of one example are combined.
       form: the form of the model.
-      prefix: what is before the names of the arguments, in errors.
-      max_rate: the learning rate of an optimizer by name is 1 / sqrt(number of columns), at most
-        this.
+      is_wide: whether it is a part of a wide-and-deep model.
     """
+    prefix, max_rate = ("linear_", 0.005) if is_wide else ("", 0.2)
     columns = checked_columns(f"{prefix}feature_columns", columns, only_dense=False)
     argument = f"{prefix}optimizer"
     optimizer = checked_optimizer(argument, optimizer)
     check_choice(f"{prefix}sparse_combiner", combiner, ("sum", "mean", "sqrtn"))
 
-    def build(
-        features: Any, units: int, is_training: bool, partitioner: Any
-    ) -> tuple[tf.Tensor, Sequence[Any]]:
-        return build_linear_logits(columns, features, units, combiner, partitioner), ()
+    def build(features: Any, units: int, is_training: bool, partitioner: Any) -> _Built:
+        logits, summaries = build_linear_logits(columns, features, units, combiner, partitioner)
+        return logits, (), summaries | (layer_summaries("linear", logits) if is_wide else {})
 
     rate = min(max_rate, 1 / math.sqrt(len(columns)))
     return Part("linear", build, optimizer, argument, rate, form)
@@ -260,9 +262,7 @@ def dnn_part(
     )
     check_bool("batch_norm", batch_norm)
 
-    def build(
-        features: Any, units: int, is_training: bool, partitioner: Any
-    ) -> tuple[tf.Tensor, Sequence[Any]]:
+    def build(features: Any, units: int, is_training: bool, partitioner: Any) -> _Built:
         net = build_dense_input(columns, features, keeps_slashes=slashes, partitioner=partitioner)
         return hidden.build_logits(net, units, is_training)
 
@@ -274,13 +274,11 @@ def baseline_part(optimizer: Any, form: Form) -> Part:
     """A model of the labels alone: the same logits for all examples."""
     optimizer = checked_optimizer("optimizer", optimizer)
 
-    def build(
-        features: Any, units: int, is_training: bool, partitioner: Any
-    ) -> tuple[tf.Tensor, Sequence[Any]]:
+    def build(features: Any, units: int, is_training: bool, partitioner: Any) -> _Built:
         bias = V1.get_variable("bias", [units], initializer=V1.zeros_initializer())
         first = tf.nest.flatten(features)[0]
         size = first.dense_shape[0] if isinstance(first, tf.SparseTensor) else tf.shape(first)[0]
-        return tf.ones([size, 1]) * bias, ()
+        return tf.ones([size, 1]) * bias, (), {}
 
     return Part("baseline", build, optimizer, "optimizer", 0.3, form)
 

@@ -29,6 +29,7 @@ from estimator.spec import EstimatorSpec, ModeKeys
 V1 = tf.compat.v1
 # Of an optimizer that is given by name, as in 2.15: the norm is that of a variable's gradient.
 _LEARNING_RATE, _CLIP_NORM = 0.05, 5.0
+_LENGTH_TAG = "rnn_model/sequence_input_layer/sequence_length"  # As in 2.15.
 
 
 class RNNEstimator(Estimator):
@@ -165,7 +166,7 @@ def _make_logits_fn(columns: list[Any], context: list[Any], recurrent: Callable)
 
     def build(features: Any, head: Head, is_training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         inputs, lengths = build_sequence_input(columns, features)
-        V1.summary.histogram("sequence_length", lengths)
+        V1.summary.histogram(_LENGTH_TAG, lengths)
         if context:
             values = build_dense_input(context, features, scope="dense_features")
             values = tf.tile(values[:, tf.newaxis], [1, tf.shape(inputs)[1], 1])

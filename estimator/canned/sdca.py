@@ -11,6 +11,8 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.canned.columns import build_linear_logits, build_linear_values
 from estimator.canned.one_trainer import check_one_trainer
+from estimator.canned.parts import Form
+from estimator.canned.summaries import build_summaries
 from estimator.config.checks import (
     WrongTypeError,
     check_bool,
@@ -82,7 +84,7 @@ class LinearSDCA:
         }
 
     def make_model_fn(
-        self, head: Head, columns: Sequence[Any], combiner: str, slot_name: str
+        self, head: Head, columns: Sequence[Any], combiner: str, form: Form
     ) -> Callable[..., EstimatorSpec]:
         """Returns the `model_fn` of a linear model.
 
@@ -90,20 +92,22 @@ class LinearSDCA:
           head: the head.
           columns: the checked feature columns.
           combiner: how the weights of several categories of an example are combined.
-          slot_name: the name of the weights before regularization; {name} stands for the name of
-            those after it.
+          form: the form of the model.
 
         Raises:
           ValueError: the head or the combiner cannot be used.
         """
         single, loss_type = _checked(head, combiner)
+        # The names in 2.15 of the weights before regularization; in the v1 form, of a partition.
+        slot_name = "linear/{name}/part_0_unshrunk" if form.partitions else "{name}_unshrunk"
 
         def model_fn(features: Any, labels: Any, mode: str, config: RunConfig) -> EstimatorSpec:
             if mode == ModeKeys.TRAIN:
                 reason, others = "remember other examples", ", or use another `optimizer`"
                 check_one_trainer("LinearSDCA", reason, mode, config, alternative=others)
             with V1.variable_scope("linear", reuse=V1.AUTO_REUSE):
-                logits = build_linear_logits(columns, features, 1, "sum", None)
+                logits, summaries = build_linear_logits(columns, features, 1, "sum", None)
+                build_summaries(summaries, keeps_scope=form.scopes_summaries)
 
             def build(loss: tf.Tensor) -> tf.Operation:
                 # The loss is that of the weights before the step.

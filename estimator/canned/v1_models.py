@@ -39,6 +39,7 @@ _FORM = Form(
     keeps_slashes=False,
     partitions=True,
     scopes_slots=True,
+    scopes_summaries=True,
 )
 _COMBINED = dataclasses.replace(_FORM, dnn_rate=0.001, scopes_slots=False)
 _BASELINE = dataclasses.replace(_FORM, partitions=False, scopes_slots=False)
