@@ -276,7 +276,7 @@ def test_columns_share_an_embedding_that_is_trained_and_warm_started(tmp_path):
         assert np.any(found != before["id_other_shared_embedding"])
         expected = [row["logits"] for row in model.predict(batches)]
     tags = {tag for _, tag, _ in events(str(tmp_path / "both"))}
-    assert {"dnn/hiddenlayer_0/fraction_of_zero_values", "dnn/logits/activation"} <= tags
+    assert {"dnn/logits/activation", "bias", "linear/activation"} <= tags
     # Another model starts where this one is.
     with est.DNNLinearCombinedClassifier(
         str(tmp_path / "warm"),
@@ -320,3 +320,39 @@ def test_the_example_of_the_guide_prints_its_results(tmp_path):
     assert results["loss"] == pytest.approx(results["average_loss"]) == pytest.approx(0, abs=1e-3)
     assert results["label/mean"] == 1
     regressor.close()
+
+
+@pytest.mark.parametrize("config", [{}, {"strategy": "mirrored", "num_replicas": 2}])
+def test_summaries_of_a_loop_are_those_of_single_steps(config, tmp_path):
+    features = {key: model_cases.FEATURES[key] for key in ("x", "id")}
+    ids = tf.feature_column.categorical_column_with_identity("id", 6)
+    data = features, model_cases.LABELS["two"]
+    found = {}
+
+    def batches():
+        return tf.data.Dataset.from_tensor_slices(data).repeat().batch(8)
+
+    for loop in (1, 4):
+        run = est.RunConfig(
+            iterations_per_loop=loop, save_summary_steps=4, tf_random_seed=1, **config
+        )
+        with est.compat.v1.DNNLinearCombinedClassifier(
+            str(tmp_path / str(loop)),
+            linear_feature_columns=[ids],
+            dnn_feature_columns=[tf.feature_column.numeric_column("x", [2])],
+            dnn_hidden_units=[3],
+            config=run,
+        ) as model:
+            model.train(batches, steps=4)
+        found[loop] = {
+            tag: value.simple_value or value.histo.sum
+            for step, tag, value in events(model.model_dir)
+            if step == 4 and not tag.startswith("global_step/")
+        }
+    assert found[4] == pytest.approx(found[1])
+    parts = ("linear/linear", "dnn/dnn/hiddenlayer_0", "dnn/dnn/logits")
+    assert set(found[4]) == {
+        *("loss", "average_loss", "linear/bias", "linear/fraction_of_zero_weights"),
+        *(f"{part}/activation" for part in parts),
+        *(f"{part}/fraction_of_zero_values" for part in parts),
+    }
