@@ -17,7 +17,7 @@ from estimator.heads.regression import RegressionHead
 class DNNEstimator(Estimator):
     """A deep model of feature columns, with any head."""
 
-    _form = Form(sgd_rate=0.01)  # Keras's, as tf.estimator asks for none; only of "SGD" it differs.
+    _form = Form(sgd_rate=0.01)  # Keras's default, which tf.estimator 2.15 used here.
 
     def __init__(  # noqa: PLR0913 - the documented signature
         self,

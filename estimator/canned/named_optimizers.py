@@ -1,8 +1,8 @@
 """Optimizers that a model takes by name: their slots have the names of tf.estimator 2.15.
 
 2.15 used Keras's optimizers of that time, whose slots are `training/Adagrad/<variable>/accumulator`
-and so on, and whose hyperparameters are variables. Training therefore resumes
-with the checkpoint's learning rate.
+and so on (with n heads `training_n/...`), and whose hyperparameters are variables. Training
+therefore resumes with the checkpoint's learning rate.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+
+from estimator.heads.head import Head
+from estimator.heads.multi import MultiHead
 
 V1 = tf.compat.v1
 
@@ -21,17 +24,18 @@ class _Named:
     keras_name: str
     hyper: dict[str, float]
     counts_itself = False  # Whether a variable of its own, not the global step, counts its steps.
+    scope = "training"
 
     def count(self) -> tf.Variable:
         """Returns the number of its steps so far."""
         if not self.counts_itself:
             return V1.train.get_or_create_global_step()
-        with V1.variable_scope(f"training/{self.keras_name}", reuse=V1.AUTO_REUSE):
+        with V1.variable_scope(f"{self.scope}/{self.keras_name}", reuse=V1.AUTO_REUSE):
             zero = V1.zeros_initializer()
             return V1.get_variable("iter", [], tf.int64, initializer=zero, trainable=False)
 
     def _hyper(self, name: str) -> tf.Variable:
-        with V1.variable_scope(f"training/{self.keras_name}", reuse=V1.AUTO_REUSE):
+        with V1.variable_scope(f"{self.scope}/{self.keras_name}", reuse=V1.AUTO_REUSE):
             return V1.get_variable(name, initializer=float(self.hyper[name]), trainable=False)
 
     def _create_slots(self, var_list: Sequence[tf.Variable]) -> None:
@@ -54,7 +58,7 @@ class _Named:
         super()._prepare()  # type: ignore[misc]
 
     def _zeros_slot(self, var: tf.Variable, slot_name: str, op_name: str) -> tf.Variable:
-        with V1.variable_scope(f"training/{self.keras_name}"):
+        with V1.variable_scope(f"{self.scope}/{self.keras_name}"):
             return super()._zeros_slot(var, slot_name, slot_name)  # type: ignore[misc]
 
     def _get_or_make_slot_with_initializer(
@@ -62,7 +66,7 @@ class _Named:
     ) -> tf.Variable:
         slot_name = names[0]
         keras_name = {"accum": "accumulator"}.get(slot_name, slot_name)
-        with V1.variable_scope(f"training/{self.keras_name}"):
+        with V1.variable_scope(f"{self.scope}/{self.keras_name}"):
             return super()._get_or_make_slot_with_initializer(  # type: ignore[misc]
                 var, initializer, shape, dtype, slot_name, keras_name
             )
@@ -166,10 +170,12 @@ class RMSProp(_Named, tf.compat.v1.train.Optimizer):
         return tf.group(handle.scatter_sub(tf.IndexedSlices(step, indices)))
 
 
-def make_named(name: str, learning_rate: float, *, counts_itself: bool) -> Any:
+def make_named(name: str, learning_rate: float, head: Head, *, counts_itself: bool) -> Any:
     """Returns the optimizer of a name; `counts_itself` if another one has the global step."""
     optimizer = NAMED[name](learning_rate)
     optimizer.counts_itself = counts_itself
+    if isinstance(head, MultiHead):
+        optimizer.scope = f"training_{head.num_heads}"
     return optimizer
 
 

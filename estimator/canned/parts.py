@@ -42,9 +42,9 @@ class Form:
     """How the models of `tf.estimator` and of `tf.compat.v1.estimator` differ.
 
     Attributes:
-      make_optimizer: takes an optimizer's name, its learning rate and `counts_itself`.
+      make_optimizer: takes an optimizer's name, its learning rate, the head and `counts_itself`.
       dnn_rate: the learning rate of a deep model's optimizer that is given by name.
-      sgd_rate: the same of "SGD"; None if it is no other.
+      sgd_rate: the learning rate of a deep model with optimizer="SGD"; None for `dnn_rate`.
       keeps_slashes: see `build_dense_input`.
       partitions: whether variables are partitioned over ps tasks.
       partitioner: how the variables of columns are partitioned; None for the default.
@@ -114,14 +114,14 @@ def make_model_fn(head: Head, parts: Sequence[Part]) -> Callable[..., EstimatorS
             mode=mode,
             logits=all_logits[0] if len(all_logits) == 1 else tf.add_n(all_logits),
             labels=labels,
-            train_op_fn=_build_steps(parts) if is_training else None,
+            train_op_fn=_build_steps(parts, head) if is_training else None,
             update_ops=updates,
         )
 
     return model_fn
 
 
-def _build_steps(parts: Sequence[Part]) -> Callable[[tf.Tensor], tf.Operation]:
+def _build_steps(parts: Sequence[Part], head: Head) -> Callable[[tf.Tensor], tf.Operation]:
     """Returns the `train_op_fn` that takes one step of each part's optimizer."""
 
     def build(loss: tf.Tensor) -> tf.Operation:
@@ -137,6 +137,7 @@ def _build_steps(parts: Sequence[Part]) -> Callable[[tf.Tensor], tf.Operation]:
                 part.argument,
                 part.learning_rate,
                 part.form,
+                head,
                 counts_itself=not is_first,
             )
             with _slots_scope(part.name) if part.form.scopes_slots else contextlib.nullcontext():
@@ -160,12 +161,13 @@ def make_optimizer(
     argument: str,
     learning_rate: float,
     form: Form,
+    head: Head,
     *,
     counts_itself: bool = False,
 ) -> Any:
     """Returns the optimizer for a graph; see `Part`, `Form` and `checked_optimizer`."""
     if isinstance(given, str):
-        return form.make_optimizer(given, learning_rate, counts_itself=counts_itself)
+        return form.make_optimizer(given, learning_rate, head, counts_itself=counts_itself)
     made = given()
     if not _is_optimizer(made):
         raise WrongTypeError(

@@ -207,7 +207,7 @@ def _make_train_op_fn(optimizer: Any, head: Head) -> Callable[[tf.Tensor], tf.Op
     """Returns the `train_op_fn` that takes a step of the optimizer."""
 
     def build(loss: tf.Tensor) -> tf.Operation:
-        made = make_optimizer(optimizer, "optimizer", _LEARNING_RATE, Form())
+        made = make_optimizer(optimizer, "optimizer", _LEARNING_RATE, Form(), head)
         variables, step = V1.trainable_variables(), V1.train.get_or_create_global_step()
         if not isinstance(optimizer, str):
             return build_minimize(loss, made, variables, step)

@@ -28,8 +28,8 @@ OPTIMIZERS = {
 }
 
 
-def _make_optimizer(name: str, learning_rate: float, *, counts_itself: bool) -> Any:
-    del counts_itself  # None of them counts.
+def _make_optimizer(name: str, learning_rate: float, head: Any, *, counts_itself: bool) -> Any:
+    del head, counts_itself  # Their slots have other names, and none of them counts.
     return OPTIMIZERS[name](learning_rate)
 
 

@@ -124,7 +124,9 @@ def _check_shared(path: str | None, first: _Prepared, other: _Prepared) -> None:
     """Raises an error unless the first graph's variables suffice for another graph."""
     graph = other.program.graph
     if other.setup.is_saver_ours and path is not None:
-        files.check_matches(path, graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES))
+        lacking = {v.name for v in files.missing_variables(path, other.setup.may_lack)}
+        variables = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
+        files.check_matches(path, [v for v in variables if v.name not in lacking])
     saved = saved_names(first.program.graph, first.setup.saver)
     if missing := sorted(restored_names(graph, other.setup.saver) - saved):
         raise ValueError(

@@ -54,6 +54,11 @@ class MultiHead(Head):
         return "_".join(map(str, self._heads))
 
     @property
+    def num_heads(self) -> int:
+        """The number of heads."""
+        return len(self._heads)
+
+    @property
     def logits_dimension(self) -> int:
         """The sum of the heads' dimensions."""
         return sum(head.logits_dimension for head in self._heads.values())

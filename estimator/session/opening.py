@@ -194,10 +194,19 @@ def build_setup(
             local_init_ops=local_init_ops,
             scaffold=scaffold,
             config=config,
-            may_lack=may_lack,
+            may_lack=[*may_lack, *_keras_seeds(graph)],
             has_warm_start=start.warm_start is not None,
             callbacks=callbacks,
         )
+
+
+def _keras_seeds(graph: tf.Graph) -> list[tf.Variable]:
+    """Returns the seeds' states that layers of Keras 3 keep; checkpoints of older Keras have none.
+
+    Dropout and recurrent cells have one, whether or not they use it.
+    """
+    variables = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
+    return [v for v in variables if v.name.endswith("/seed_generator_state:0")]
 
 
 def _build_local_init_ops(

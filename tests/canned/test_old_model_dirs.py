@@ -71,3 +71,55 @@ def test_another_vocabulary_starts_at_the_entries_that_both_have(tmp_path):
 
 def _stays():
     return tf.compat.v1.train.GradientDescentOptimizer(0.0)
+
+
+def make_recurrent(model_dir):
+    column = FC.sequence_numeric_column("x")
+    return est.experimental.RNNEstimator(
+        est.RegressionHead(),
+        [column],
+        cell_type=tf.keras.layers.LSTMCell,
+        units=[2],
+        model_dir=str(model_dir),
+    )
+
+
+def sequences():
+    x = tf.sparse.from_dense(np.float32([[1, 2, 3], [4, 5, 0]]))
+    return tf.data.Dataset.from_tensors(({"x": x}, np.float32([[1], [0]]))).repeat(4)
+
+
+def labelled():
+    features = {"x": tf.compat.v1.sparse_placeholder(tf.float32, [None, None])}
+    labels = tf.compat.v1.placeholder(tf.float32, [None, 1])
+    receiver = {"x": features["x"], "label": labels}
+    return est.export.SupervisedInputReceiver(features, labels, receiver)
+
+
+def test_a_checkpoint_without_the_seeds_of_keras_3_is_restored(tmp_path):
+    """2.15's Keras kept no seeds in variables; a cell of Keras 3 has one even without dropout."""
+    made = make_recurrent(tmp_path / "made").train(sequences)
+    values = {n: made.get_variable_value(n) for n in made.get_variable_names() if "seed" not in n}
+    assert len(values) < len(made.get_variable_names())
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variables = [
+            tf.compat.v1.get_variable(name, initializer=value) for name, value in values.items()
+        ]
+        session.run([variable.initializer for variable in variables])
+        saver = tf.compat.v1.train.Saver(variables)
+        (tmp_path / "old").mkdir()
+        old = saver.save(session, str(tmp_path / "old/model.ckpt"), global_step=4)
+
+    with make_recurrent(tmp_path / "old") as model:
+        assert model.evaluate(sequences) == made.evaluate(sequences)
+        receiver = est.export.build_parsing_serving_input_receiver_fn(
+            {"x": tf.io.VarLenFeature(tf.float32)}
+        )
+        model.experimental_export_all_saved_models(
+            str(tmp_path / "exports"),
+            {est.ModeKeys.PREDICT: receiver, est.ModeKeys.EVAL: labelled},
+            checkpoint_path=old,
+        )
+        model.train(sequences, steps=2)
+        assert model.train_result.global_step == 6
+        assert set(model.get_variable_names()) == set(made.get_variable_names())

@@ -193,3 +193,13 @@ def test_a_large_id_is_told_by_the_column(tmp_path):
     assert "the column `id_embedding` needs, must be below its `num_buckets` (6)" in (
         error_of_a_large_id(tmp_path)
     )
+
+
+@pytest.mark.parametrize("num_heads", [1, 2])
+def test_slots_of_several_heads_have_a_scope_of_their_own(num_heads, tmp_path):
+    heads = [est.RegressionHead(name=f"h{i}") for i in range(num_heads)]
+    model = est.DNNEstimator(est.MultiHead(heads), [2], [FC.numeric_column("x")], str(tmp_path))
+    labels = {head.name: np.float32([[1.0]]) for head in heads}
+    model.train(lambda: tf.data.Dataset.from_tensors(({"x": np.float32([[1.0]])}, labels)), steps=1)
+    name = f"training_{num_heads}/Adagrad/dnn/logits/kernel/accumulator"
+    assert name in model.get_variable_names()
