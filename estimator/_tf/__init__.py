@@ -51,6 +51,7 @@ from estimator._tf.graph import (
     is_loop_body,
     is_ref,
     lift_to_graph,
+    names_shared,
     note_devices,
     noting_waits,
     outer_graphs,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -176,6 +177,27 @@ def _captured(graph: tf.Graph) -> dict[int, tf.Tensor]:
         known = {id(inner): outer for outer, inner in graph.captures}
         setattr(graph, _CAPTURED, (count, known))
     return known
+
+
+@contextlib.contextmanager
+def names_shared(body: tf.Graph) -> Iterator[None]:
+    """Inside, new ops of a loop's body get the names that they would get around it.
+
+    What is named after an earlier op in use, such as a variable or the tag of a v1 summary, does
+    not depend on the loop then. Captures, which are named after their sources, get names of their
+    own. `_names_in_use` and `_capture_helper` 2.16 to 2.21.
+    """
+    names = body.outer_graph._names_in_use
+    for name, count in body._names_in_use.items():
+        names.setdefault(name, count)
+    body._names_in_use = names
+    numbers = itertools.count()
+
+    def make(original: Callable) -> Callable:
+        return lambda tensor, name: original(tensor, f"captured_{next(numbers)}/{name}/")
+
+    with patched(body, "_capture_helper", make):
+        yield
 
 
 @contextlib.contextmanager

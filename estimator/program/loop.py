@@ -44,13 +44,15 @@ def build_loop(
       whether another may follow (scalar, bool; None unless `returns_more`).
     """
     devices = _tf.note_devices()
-    rest = [tf.constant(0), tf.constant(0.0), *([tf.constant(1)] if returns_more else [])]
+    with tf.name_scope("training/"):
+        rest = [tf.constant(0), tf.constant(0.0), *([tf.constant(1)] if returns_more else [])]
 
     def build_body(goes_on: tf.Tensor, step: tf.Tensor, *_: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        with devices():
-            next_step = step + 1
-            with tf.device("/cpu:0"):
-                is_last = tf.equal(next_step, num_steps)
+        with devices(), _tf.names_shared(step.graph):
+            with tf.name_scope("training/"):
+                next_step = step + 1
+                with tf.device("/cpu:0"):
+                    is_last = tf.equal(next_step, num_steps)
             built = build_step(is_last)
             with tf.device("/cpu:0"):
                 conditions = [tf.logical_not(is_last)]
@@ -69,7 +71,7 @@ def build_loop(
         _, num_run, loss, *more = _tf.while_loop(
             lambda goes_on, *_: tf.less(0, goes_on),
             build_body,
-            [tf.minimum(num_steps, 1), *rest],
+            [tf.minimum(num_steps, 1, "training/goes_on"), *rest],
             parallel_iterations=1,
             back_prop=False,
             name="train_loop",

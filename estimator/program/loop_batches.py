@@ -98,9 +98,7 @@ def build_loop_input(source: Input, num_replicas: int) -> LoopInput | None:
         is_counted = any(map(_tf.written_handles, waited_for))
         if not gets or is_counted or any(op.type in _COUNTERS for op in behind):
             return None
-        places = [
-            build_loop_output(tf.variant, "training/batch", tf.raw_ops.OptionalNone()) for _ in gets
-        ]
+        places = [build_loop_output(tf.variant, "batch", tf.raw_ops.OptionalNone()) for _ in gets]
         with tf.control_dependencies(gets):
             optionals = [tf.raw_ops.OptionalFromValue(components=get.outputs) for get in gets]
             first = tf.group(*_build_writes(places, optionals))

@@ -46,7 +46,7 @@ def build_loop_output(dtype: tf.DType, name: str, initial: tf.Tensor | None = No
       name: the name of the resource.
       initial: the value before any write; an empty tensor if None.
     """
-    with tf.init_scope(), tf.device("/cpu:0"), on_own_task():
+    with tf.init_scope(), tf.device("/cpu:0"), on_own_task(), tf.name_scope("training/"):
         unique = tf.compat.v1.get_default_graph().unique_name(name)
         handle = tf.raw_ops.VarHandleOp(
             dtype=dtype, shape=tf.TensorShape(None), shared_name=unique, name=name

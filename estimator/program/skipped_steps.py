@@ -29,7 +29,7 @@ class Snapshot:
 
 def build_skip_counter() -> LoopOutput:
     """Builds the counter of skipped steps: scalar, int64."""
-    return build_loop_output(tf.int64, "training/skipped_steps", tf.zeros([], tf.int64))
+    return build_loop_output(tf.int64, "skipped_steps", tf.zeros([], tf.int64, "training/zero"))
 
 
 def build_snapshot(step_ops: Sequence[tf.Operation], counters: Sequence[tf.Variable]) -> Snapshot:

@@ -236,8 +236,7 @@ def tensor_of(tensor_or_name: Any) -> tf.Tensor:
     name = tensor_or_name if ":" in tensor_or_name else f"{tensor_or_name}:0"
     for graph in _tf.outer_graphs(tf.compat.v1.get_default_graph()):
         with contextlib.suppress(KeyError):
-            # What a loop captures of a variable around it may have the variable's name.
-            return _tf.capture_source(graph.get_tensor_by_name(name))
+            return graph.get_tensor_by_name(name)
     raise ValueError(
         f"A hook or the Scaffold of `model_fn` asks for the tensor {tensor_or_name!r}, which does "
         "not exist. Name it with tf.identity(tensor, name)."

@@ -220,7 +220,7 @@ def build_train_program(
 
 def _build_is_recorded(is_recording: tf.Tensor, consensus: Consensus | None) -> tf.Tensor:
     """Builds whether a loop records summaries: only if no other worker shortens the loop."""
-    with tf.device("/cpu:0"):
+    with tf.device("/cpu:0"), tf.name_scope("training/"):
         is_whole = is_recording if consensus is None else consensus.build_is_whole(is_recording)
         return tf.cast(is_whole, tf.int32)
 
@@ -238,8 +238,8 @@ def _build_steps(plan: StepPlan, num_steps: tf.Tensor | None, *, stops_on_nan: b
     """Builds a loop of `num_steps` steps; a single step if that is None."""
     if num_steps is None:
         with separate_step_seeds(tf.compat.v1.get_default_graph()):
-            num_run = tf.constant(1)
-            built = build_train_step(plan, tf.constant(True))
+            num_run = tf.constant(1, name="training/num_run")
+            built = build_train_step(plan, tf.constant(True, name="training/is_last"))
         return _Steps(built, built.loss, built.has_more, num_run, is_loop=False)
     bodies: list[BuiltStep] = []
 
@@ -251,9 +251,12 @@ def _build_steps(plan: StepPlan, num_steps: tf.Tensor | None, *, stops_on_nan: b
     if isinstance(plan.source, LoopInput):
         before.append(plan.source.first)
     with tf.control_dependencies(before):
+        with tf.name_scope("training/"):
+            consensus = plan.consensus
+            wanted = consensus.build_num_steps() if consensus else tf.identity(num_steps)
         num_run, loss, has_more = build_loop(
             build_body,
-            tf.identity(num_steps) if plan.consensus is None else plan.consensus.build_num_steps(),
+            wanted,
             stop_on_nan=stops_on_nan,
             returns_more=plan.consensus is not None,
             home=plan.home_of_loop,

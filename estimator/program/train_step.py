@@ -77,7 +77,10 @@ def build_train_step(plan: StepPlan, is_last: tf.Tensor) -> BuiltStep:
       plan: what the step is built from.
       is_last: scalar, bool: whether this is the last step that the session call asks for.
     """
-    start = _build_start(plan, is_last)
+    is_in_loop = _tf.is_loop_body(tf.compat.v1.get_default_graph())
+    # Beside a loop's batch, names in use would change those of `model_fn`.
+    with tf.compat.v1.name_scope("training/" if is_in_loop else None):
+        start = _build_start(plan, is_last, is_in_loop)
     models = build_step_models(plan, start)
     done = _build_effects(plan, start, models)
     loss, has_more, requested = _build_outcome(plan, start, models, done)
@@ -104,9 +107,8 @@ def build_train_step(plan: StepPlan, is_last: tf.Tensor) -> BuiltStep:
     return BuiltStep(loss, has_more, is_before_end, models, summaries, requested, end, last_loss)
 
 
-def _build_start(plan: StepPlan, is_last: tf.Tensor) -> StepStart:
+def _build_start(plan: StepPlan, is_last: tf.Tensor, is_in_loop: bool) -> StepStart:
     """Reads the global step and takes the batches."""
-    is_in_loop = _tf.is_loop_body(tf.compat.v1.get_default_graph())
     step = plan.counters.before
     if is_in_loop:
         step = primary(plan.counters.global_step).read_value()
@@ -119,7 +121,7 @@ def _build_start(plan: StepPlan, is_last: tf.Tensor) -> StepStart:
         batches, has_more = input_calls.build_replica_batches(
             plan.source, plan.runtime.num_local_replicas
         )
-    with tf.device("/cpu:0"):
+    with tf.device("/cpu:0"), tf.name_scope("training/"):
         is_recorded = tf.logical_and(is_last, tf.cast(plan.is_recording, tf.bool))
     before = summaries_so_far()
     return StepStart(is_in_loop, step, batches, has_more, is_last, is_recorded, before)

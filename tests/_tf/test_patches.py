@@ -24,6 +24,8 @@ from estimator.randomness.seed import python_seed
 from estimator.runtime.strategy import make_runtime
 
 GRAPH = tf.Graph()
+with GRAPH.as_default():
+    BODY = tf.__internal__.FuncGraph("body")
 HOOK = tf.compat.v1.train.CheckpointSaverHook("/nowhere", save_steps=1)
 
 
@@ -78,6 +80,7 @@ PATCHES = {
     "keras_seeds_replaced": lambda: _tf.keras_seeds_replaced(unused),
     "listening": lambda: _tf.listening(HOOK, [tf.compat.v1.train.CheckpointSaverListener()], []),
     "mean_gradients": lambda: _tf.mean_gradients(mirrored()),
+    "names_shared": lambda: _tf.names_shared(BODY),
     "noting_waits": lambda: _tf.noting_waits(GRAPH),
     "ops_of_datasets_in": ops_of_datasets_in_graph,
     "random_ops_replaced": lambda: _tf.random_ops_replaced(unused, ["random_uniform"]),

@@ -189,6 +189,17 @@ def wait_in_body(count):
         return tf.identity(count).op, outer
 
 
+@checks("names_shared")
+def an_op_of_a_body_has_the_name_that_it_would_have_around_the_loop():
+    def name(count):
+        with _tf.names_shared(count.graph):
+            with tf.init_scope():
+                outer = tf.constant(0, name="w")
+            return [tf.identity(t, "w").op.name for t in (outer, count)]
+
+    assert in_loop(name)[0] == ["w_1", "w_2"]
+
+
 @checks("noting_waits")
 def what_an_op_of_a_body_waits_for_is_noted():
     def note(count):

@@ -154,6 +154,10 @@ INTERNALS = {
         "tensorflow.python.framework.func_graph:FuncGraph.function_captures",
         "tensorflow.python.framework.func_graph:FuncGraph.captures",
     ),
+    "names_shared": (
+        "tensorflow:Graph#_names_in_use",
+        "tensorflow.python.framework.func_graph:FuncGraph._capture_helper",
+    ),
     "noting_waits": ("tensorflow.python.framework.func_graph:FuncGraph.control_dependencies",),
     "forget_waits": ("tensorflow.python.framework.func_graph:FuncGraph.function_captures",),
     "hashable_tensors": ("tensorflow:Tensor.__hash__",),
