@@ -7,14 +7,19 @@ written to a resource in a branch that only the last step takes, and read afterw
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.rewrite.graph_walk import ops_before
+from estimator.rewrite.graph_walk import ops_before, ops_behind, waits_of
 from estimator.rewrite.subgraph_copy import build_copy
 from estimator.runtime.ps_placement import on_own_task
+
+_READS = ("ReadVariableOp", "ResourceGather")
+# What a body captures, a v1 loop in it, and what a TPU's program returns.
+_STAYING = ("Placeholder", "Exit", "TPUReplicatedOutput")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +43,10 @@ class LoopOutput:
         return tf.raw_ops.AssignAddVariableOp(resource=self.handle, value=value)
 
 
+# A predicate (scalar, bool), and tensors with their outputs.
+Stage: TypeAlias = tuple[tf.Tensor, Sequence[tuple[tf.Tensor, LoopOutput]]]
+
+
 def build_loop_output(dtype: tf.DType, name: str, initial: tf.Tensor | None = None) -> LoopOutput:
     """Creates the resource in the graph around the loop, on the host, outside any strategy.
 
@@ -57,46 +66,50 @@ def build_loop_output(dtype: tf.DType, name: str, initial: tf.Tensor | None = No
     return LoopOutput(handle, dtype, initializer)
 
 
-def build_write_if(
-    predicate: tf.Tensor, tensors: Sequence[tf.Tensor], places: Sequence[LoopOutput], name: str
-) -> tf.Operation:
-    """Writes each tensor to its output if `predicate` holds.
+def build_writes(stages: Sequence[Stage], running: Iterable[tf.Operation]) -> tf.Operation:
+    """Writes the tensors of each stage to their outputs if its predicate holds.
 
-    Ops that serve only these tensors are moved into the branch, so that they run only then.
+    Each stage is in the branch of the one before it. Ops that serve these tensors alone are moved
+    there, with their side effects: a metric that only a summary updates is updated when it is
+    recorded.
 
     Args:
-      predicate: scalar, bool.
-      tensors: tensors of the default graph, made before this call.
-      places: an output for each tensor.
-      name: the name of the cond.
+      stages: at least one; each predicate implies those before it.
+      running: the ops that run whatever the predicates are; those behind them do so, too.
 
     Returns:
       The op to run.
     """
-    exclusive = _ops_that_serve_only(tensors)
+    (predicate, pairs), *others = stages
+    tensors = [tensor for _, every in stages for tensor, _ in every]
+    moved = _ops_that_serve_only(tensors, running)
 
     def write() -> tf.Tensor:
-        copies = build_copy(list(tensors), exclusive.__contains__)
-        writes = [place.build_write(copy) for place, copy in zip(places, copies, strict=True)]
-        with tf.control_dependencies(writes):
+        copies = iter(build_copy(tensors, moved.__contains__, copies_waits=True))
+        writes = [place.build_write(next(copies)) for _, place in pairs]
+        inner = [
+            (is_due, [(next(copies), place) for _, place in every]) for is_due, every in others
+        ]
+        with tf.control_dependencies([*writes, *([build_writes(inner, writes)] if inner else [])]):
             return tf.constant(1)
 
-    return _tf.cond(predicate, write, lambda: tf.constant(0), name=name).op
+    waits = {other for op in moved for other in op.control_inputs} - moved
+    with tf.control_dependencies(sorted(waits, key=lambda op: op.name)):
+        return _tf.cond(predicate, write, lambda: tf.constant(0), name="written_if_due").op
 
 
-def _ops_that_serve_only(tensors: Sequence[tf.Tensor]) -> set[tf.Operation]:
-    """Returns the stateless ops that are needed for `tensors` only."""
-    before = ops_before(tensors, _may_move)
-    targets = {tensor.op for tensor in tensors}
-    exclusive: set[tf.Operation] = set()
-    for op in reversed(before):
-        consumers = {c for output in op.outputs for c in output.consumers()}
-        serves_only = consumers.union(_tf.control_outputs(op)) <= exclusive
-        if serves_only and (consumers or op in targets):
-            exclusive.add(op)
-    return exclusive
+def _ops_that_serve_only(
+    tensors: Sequence[tf.Tensor], running: Iterable[tf.Operation]
+) -> set[tf.Operation]:
+    """Returns the ops to move: those behind `tensors` that would not run without them.
 
-
-def _may_move(op: tf.Operation) -> bool:
-    """Returns whether an op may move: no side effects, no placeholder, no TPU output."""
-    return not op.op_def.is_stateful and op.type not in ("Placeholder", "TPUReplicatedOutput")
+    A read stays where it is ordered, unless it waits for an op that is moved.
+    """
+    staying = [op for op in ops_behind(tensor.op for tensor in tensors) if op.type in _STAYING]
+    others = ops_behind([*running, *staying])
+    graph = tf.compat.v1.get_default_graph()
+    moved: set[tf.Operation] = set()
+    for op in ops_before(tensors, lambda op: op.graph is graph and op not in others, waits_of):
+        if not op.type.startswith(_READS) or not moved.isdisjoint(waits_of(op)):
+            moved.add(op)
+    return moved

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from estimator import _tf
 from estimator.console import log
-from estimator.program.loop_output import LoopOutput, build_loop_output, build_write_if
+from estimator.program.loop_output import LoopOutput, build_loop_output, build_writes
 from estimator.rewrite.subgraph_copy import build_copy, runs_each_time
 
 _SUMMARIES = tf.compat.v1.GraphKeys.SUMMARIES
+
+_Kept: TypeAlias = tuple[tf.Tensor, LoopOutput]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +79,7 @@ def build_step_summaries(
     *,
     is_last: tf.Tensor | None,
     is_recorded: tf.Tensor,
+    running: Iterable[tf.Operation],
 ) -> tuple[StepSummaries, list[tf.Operation]]:
     """Merges a step's summaries; in a loop, stores those of its last step for the host.
 
@@ -86,6 +89,7 @@ def build_step_summaries(
       summaries_before: what `summaries_so_far` returned before `model_fn` was called.
       is_last: scalar, bool: this is the last step of the loop; None outside of a loop.
       is_recorded: scalar, bool: this is the last step, and the host wants its summaries.
+      running: the ops that the step runs anyway.
 
     Returns:
       The summaries, and the ops that the step must run.
@@ -101,7 +105,9 @@ def build_step_summaries(
     if is_last is None:
         return StepSummaries(merged, is_own, None), []
     inside = None if merged is None or _is_outside(merged) else merged
-    report, ops = _build_loop_report(inside, hooks, is_last=is_last, is_recorded=is_recorded)
+    report, (summaries, values) = _build_loop_report(inside, hooks)
+    stages = [stage for stage in ((is_last, values), (is_recorded, summaries)) if stage[1]]
+    ops = [build_writes(stages, running)] if stages else []
     return StepSummaries(merged, is_own, report), ops
 
 
@@ -165,13 +171,17 @@ def written_summaries(graph_before: set[int]) -> list[tf.Operation]:
 
 
 def _build_loop_report(
-    summary: tf.Tensor | None, hooks: tuple, *, is_last: tf.Tensor, is_recorded: tf.Tensor
-) -> tuple[LoopReport, list[tf.Operation]]:
-    """Stores the last step's summaries, and what the model's hooks log and save, for the host."""
+    summary: tf.Tensor | None, hooks: tuple
+) -> tuple[LoopReport, tuple[list[_Kept], list[_Kept]]]:
+    """Builds outputs for the last step's summaries, and for what the model's hooks log and save.
+
+    Returns:
+      The outputs, and pairs of a tensor and its output: of the summaries, and of the hooks.
+    """
     place = None if summary is None else build_loop_output(tf.string, "last_summary")
-    report, ops = LoopReport(place, [], []), []
-    if summary is not None and place is not None:
-        ops.append(build_write_if(is_recorded, [summary], [place], "summaries_if_due"))
+    report = LoopReport(place, [], [])
+    summaries = [] if summary is None or place is None else [(summary, place)]
+    values: list[_Kept] = []
     for hook in hooks:
         if isinstance(hook, tf.compat.v1.train.LoggingTensorHook):
             _tf.name_logging_hook_tags(hook)
@@ -179,17 +189,15 @@ def _build_loop_report(
             logged = {tag: tensor for tag, tensor in named.items() if not _is_outside(tensor)}
             places = {tag: build_loop_output(t.dtype, "last_logged") for tag, t in logged.items()}
             report.logged.append((hook, places))
-            if logged:
-                tensors, outputs = list(logged.values()), list(places.values())
-                ops.append(build_write_if(is_last, tensors, outputs, "logged"))
+            values += zip(logged.values(), places.values(), strict=True)
         elif isinstance(hook, tf.compat.v1.train.SummarySaverHook):
             saved = [tensor_of(summary) for summary in _tf.summary_tensors(hook)]
             if all(_is_outside(summary) for summary in saved):
                 continue
             last = [build_loop_output(tf.string, "last_saved") for _ in saved]
             report.saved.append((hook, last))
-            ops.append(build_write_if(is_last, saved, last, "saved"))
-    return report, ops
+            values += zip(saved, last, strict=True)
+    return report, (summaries, values)
 
 
 def build_fetch_overrides(
@@ -230,7 +238,9 @@ def tensor_of(tensor_or_name: Any) -> tf.Tensor:
       ValueError: no graph has a tensor of that name.
     """
     if isinstance(tensor_or_name, tf.Variable):
-        return getattr(_tf.copies(tensor_or_name)[0], "handle", tensor_or_name)
+        variable = _tf.copies(tensor_or_name)[0]
+        is_assigned = variable.op is not variable.handle.op  # It is what `assign` returned.
+        return variable.read_value() if is_assigned else variable.handle
     if not isinstance(tensor_or_name, str):
         return tensor_or_name
     name = tensor_or_name if ":" in tensor_or_name else f"{tensor_or_name}:0"

@@ -89,7 +89,9 @@ def build_train_step(plan: StepPlan, is_last: tf.Tensor) -> BuiltStep:
     loss, kept = build_accumulated_loss(models.counting, loss)
     step_ops, done = step_ops + kept, done + kept
     _order(plan, start, models, step_ops)
-    summaries, reported = _build_summaries(plan, start, models)
+    more = [] if has_more is None else [has_more]
+    running = as_ops([*done, *step_ops, loss, *more])
+    summaries, reported = _build_summaries(start, models, running)
     done += reported
     if plan.reverts_bad_steps:
         done = [_build_revert(plan, models, step_ops, loss, done)]
@@ -187,7 +189,7 @@ def _order(
 
 
 def _build_summaries(
-    plan: StepPlan, start: StepStart, models: StepModels
+    start: StepStart, models: StepModels, running: Sequence[tf.Operation]
 ) -> tuple[StepSummaries, list[tf.Operation]]:
     """Builds the step's summaries, and the ops that store them for the host after a loop."""
     spec = models.specs[0]
@@ -197,6 +199,7 @@ def _build_summaries(
         start.summaries_before,
         is_last=start.is_last if start.is_in_loop else None,
         is_recorded=start.is_recorded,
+        running=running,
     )
 
 

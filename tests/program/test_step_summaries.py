@@ -123,6 +123,51 @@ def test_summaries_are_computed_only_when_they_are_due(tmp_path, iterations_per_
     assert computed == written
 
 
+def zero(name):
+    return v1.get_variable(name, [], initializer=v1.zeros_initializer(), trainable=False)
+
+
+@LOOPS
+def test_what_only_a_summary_updates_is_updated_when_it_is_recorded(tmp_path, iterations_per_loop):
+    def model_fn(features, mode):
+        x = first(features)
+        _, update = v1.metrics.mean(x)
+        v1.summary.scalar("average", update)
+        every, waited_for, called = zero("every"), zero("waited_for"), zero("called")
+        with tf.control_dependencies([waited_for.assign_add(1.0)]):
+            v1.summary.scalar("x", x)
+        v1.summary.scalar("call", tf.function(lambda: called.assign_add(1.0))())
+        counted = every.assign_add(1.0)
+        v1.summary.scalar("steps", counted)
+        with tf.control_dependencies([counted]):
+            return spec_of(mode, tf.identity(x))
+
+    trained = train(model_fn, tmp_path, iterations_per_loop)
+    steps = recorded_steps(iterations_per_loop)
+    assert trained.get_variable_value("waited_for") == len(steps)
+    assert trained.get_variable_value("called") == len(steps)
+    assert trained.get_variable_value("every") == 10
+    found = {(step, tag): value.simple_value for step, tag, value in events(trained.model_dir)}
+    assert [found[step, "steps"] for step in steps] == steps
+    assert [found[step, "call"] for step in steps] == [*range(1, len(steps) + 1)]
+    means = [np.mean(np.array(steps[: i + 1]) - 1) for i in range(len(steps))]
+    assert [found[step, "average"] for step in steps] == pytest.approx(means)
+
+
+@pytest.mark.parametrize("loop", [1, 4])
+def test_what_a_logged_tensor_updates_is_updated_once_where_a_summary_shows_it_too(tmp_path, loop):
+    def model_fn(features, mode):
+        counted = zero("logged").assign_add(1.0)
+        v1.summary.scalar("counted", counted)
+        hook = v1.train.LoggingTensorHook({"counted": counted}, every_n_iter=1)
+        return spec_of(mode, first(features), training_hooks=[hook])
+
+    trained = train(model_fn, tmp_path, loop, steps=8, save_summary_steps=4)
+    assert trained.get_variable_value("logged") == 8 / loop
+    found = [value.simple_value for _, tag, value in events(trained.model_dir) if tag == "counted"]
+    assert found == ([1, 4, 8] if loop == 1 else [1, 2])
+
+
 def test_in_a_loop_the_summary_lives_in_a_branch_that_only_the_last_step_takes(tmp_path):
     graphs = []
 
