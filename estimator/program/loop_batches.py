@@ -83,7 +83,7 @@ def build_loop_input(source: Input, num_replicas: int) -> LoopInput | None:
 
     That is the case without an iterator, and with `limit_epochs`: queues, Python functions and
     counters signal their end by an error, and constants never end. It is also the case if an
-    iterator waits for an assignment, which must run once for each batch.
+    iterator waits for an op with side effects, which must run once for each batch.
 
     Args:
       source: the input, which does not look ahead itself.
@@ -94,15 +94,25 @@ def build_loop_input(source: Input, num_replicas: int) -> LoopInput | None:
         batches, _ = build_replica_batches(source, num_replicas)
         behind = set(ops_before(batch_tensors(batches), runs_each_time, waits_of))
         gets = [op for op in graph.get_operations() if op in behind and op.type in _GETS]
-        waited_for = ops_behind(other for get in gets for other in get.control_inputs)
-        is_counted = any(map(_tf.written_handles, waited_for))
-        if not gets or is_counted or any(op.type in _COUNTERS for op in behind):
+        # Replicas take their batches in turn: those of others wait for the first one's.
+        of_first = set(ops_before(batch_tensors(batches[0]), runs_each_time))
+        waited_for = ops_behind(o for get in gets if get in of_first for o in get.control_inputs)
+        has_effects = any(map(_has_side_effect, waited_for))
+        if not gets or has_effects or any(op.type in _COUNTERS for op in behind):
             return None
         places = [build_loop_output(tf.variant, "batch", tf.raw_ops.OptionalNone()) for _ in gets]
-        with tf.control_dependencies(gets):
-            optionals = [tf.raw_ops.OptionalFromValue(components=get.outputs) for get in gets]
+        taken: list[tf.Operation] = []
+        for get in gets:
+            with tf.control_dependencies(taken):
+                taken.append(_tf.copy_op(get, list(get.inputs)))
+        with tf.control_dependencies(taken):
+            optionals = [tf.raw_ops.OptionalFromValue(components=get.outputs) for get in taken]
             first = tf.group(*_build_writes(places, optionals))
     return LoopInput(first, batches, gets, places)
+
+
+def _has_side_effect(op: tf.Operation) -> bool:
+    return op.op_def.is_stateful and op.type not in _GETS and runs_each_time(op)
 
 
 def _is_copied(op: tf.Operation) -> bool:

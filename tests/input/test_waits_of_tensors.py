@@ -20,6 +20,30 @@ def next_of(numbers):
     return iterator_of(numbers).get_next()
 
 
+PRINTED = []
+
+
+def printing():
+    """Notes each run."""
+    return tf.numpy_function(lambda: PRINTED.append(1) or np.float32(0), [], tf.float32)
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize("waits", ["the iterator", "its batch"])
+def test_every_batch_of_a_loop_runs_what_it_waits_for_once(waits, num_replicas, tmp_path):
+    PRINTED.clear()
+
+    def input_fn():
+        iterator = iterator_of(range(8))
+        batch = iterator.get_next() if waits == "its batch" else None
+        with tf.control_dependencies([printing()]):
+            return tf.identity(iterator.get_next() if batch is None else batch)
+
+    changes = {} if num_replicas == 1 else {"strategy": "mirrored", "num_replicas": 2}
+    model = train(tmp_path, input_fn, 3, max_steps=6 // num_replicas, **changes)
+    assert (len(PRINTED), model.train_result.global_step) == (6, 6 // num_replicas)
+
+
 def train(model_dir, input_fn, loop, max_steps=9, **changes):
     config = est.RunConfig(iterations_per_loop=loop, **changes)
     model = est.Estimator(Model(), str(model_dir), config)
