@@ -8,7 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator import _tf
+
 V1 = tf.compat.v1
+_MAX_COUNTED_IN_LOOPS = 100_000  # Numbers.
 
 
 def layer_summaries(name: str, values: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -24,12 +27,14 @@ def weight_summaries(bias: Any, weights: Sequence[Any]) -> dict[str, tf.Tensor]:
       bias: the bias, [units].
       weights: the other variables.
     """
-    size = sum(variable.shape.num_elements() for variable in weights)
-    num_nonzero = tf.add_n([tf.math.count_nonzero(variable) for variable in weights])
-    fraction = tf.cast(1 - num_nonzero / size, tf.float32)
     values = tf.convert_to_tensor(bias)
-    values = values[0] if values.shape[0] == 1 else values
-    return {"bias": values, "fraction_of_zero_weights": fraction}
+    summaries = {"bias": values[0] if values.shape[0] == 1 else values}
+    size = sum(variable.shape.num_elements() for variable in weights)
+    # Each step of a loop would copy the weights, as it does not know yet whether it is recorded.
+    if size <= _MAX_COUNTED_IN_LOOPS or not _tf.is_loop_body(V1.get_default_graph()):
+        num_nonzero = tf.add_n([tf.math.count_nonzero(variable) for variable in weights])
+        summaries["fraction_of_zero_weights"] = tf.cast(1 - num_nonzero / size, tf.float32)
+    return summaries
 
 
 def build_summaries(summaries: Mapping[str, tf.Tensor], *, keeps_scope: bool) -> None:

@@ -356,3 +356,15 @@ def test_summaries_of_a_loop_are_those_of_single_steps(config, tmp_path):
         *(f"{part}/activation" for part in parts),
         *(f"{part}/fraction_of_zero_values" for part in parts),
     }
+
+
+@pytest.mark.parametrize(("loop", "size"), [(1, 100_001), (2, 100_000), (2, 100_001)])
+def test_a_loop_counts_the_zeros_of_few_weights_only(loop, size, tmp_path):
+    ids = tf.feature_column.categorical_column_with_identity("id", size)
+    config = est.RunConfig(iterations_per_loop=loop, save_summary_steps=1)
+    with est.LinearRegressor([ids], str(tmp_path), config=config) as model:
+        data = {"id": np.int64([[3], [5]])}, np.float32([[1], [2]])
+        model.train(lambda: tf.data.Dataset.from_tensors(data).repeat(), steps=2)
+    tags = {tag for _, tag, _ in events(tmp_path)}
+    assert "bias" in tags
+    assert ("fraction_of_zero_weights" in tags) == (loop == 1 or size <= 100_000)
