@@ -39,7 +39,7 @@ _MODELS = tuple(dict.fromkeys(model for models in _WORKLOADS.values() for model 
 # small model's step takes 50 us or 90 us. So the rounds of these come from several processes.
 _NUM_PROCESSES = {"loop": 3, "loop cnn": 2, "mirrored": 3, "multi_worker": 2, "parameter_server": 2}
 # Fewer where a round starts processes, or where steps are long and hardly differ between rounds:
-# all benchmarks take 20 minutes together.
+# all benchmarks take about 20 minutes together.
 _NUM_ROUNDS = {
     **{"loop": 9, "loop cnn": 6, "mirrored": 12, "mirrored cnn": 6, "warm": 8},
     **{"start": 5, "large_start": 3, "launch": 3, "memory": 2},

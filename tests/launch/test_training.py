@@ -28,7 +28,7 @@ def launch(*arguments):
     return run(*arguments, env=environment(PYTHONPATH=str(ROOT), TF_CPP_MIN_LOG_LEVEL="3"))
 
 
-@pytest.mark.full  # So they do until they are stopped below.
+@pytest.mark.full  # By default, a test below trains two workers until a signal stops them.
 @pytest.mark.slow
 def test_two_workers_train_as_one_process_would(tmp_path):
     finished = launch("--workers=2", *PROGRAM, str(tmp_path), "30")
@@ -54,7 +54,7 @@ def test_after_a_crash_the_restarted_job_ends_as_if_there_had_been_none(tmp_path
         np.testing.assert_allclose(weight, expected_weight(30), rtol=1e-6)
 
 
-@pytest.mark.full  # Of programs without TensorFlow, test_launch.py shows it.
+@pytest.mark.full  # By default, test_launch.py shows it with programs without TensorFlow.
 @pytest.mark.slow
 def test_a_crash_without_restarts_is_the_exit_code(tmp_path):
     finished = launch("--workers=2", *PROGRAM, str(tmp_path), "30", "kill")
