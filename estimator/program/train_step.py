@@ -179,9 +179,10 @@ def _order(
     # A loop runs no iteration without a batch.
     uncertain = [] if isinstance(plan.source, LoopInput) else start.batches
     branches = [one.update for one in models.accumulations if one.counts_step]
-    order_assignments(step_ops, start.step, plan.counters.global_step, uncertain, branches)
     losses = [spec.loss for spec in models.specs]
     seen = as_ops([*losses, *summaries_since(start.summaries_before)])
+    running = list(dict.fromkeys([*step_ops, *ops_run_for(seen, models.new_ops)]))
+    order_assignments(running, start.step, plan.counters.global_step, uncertain, branches)
     order_reads(models.new_ops, [*step_ops, *seen])
     if start.is_in_loop:
         graph = tf.compat.v1.get_default_graph()

@@ -154,6 +154,20 @@ def test_what_only_a_summary_updates_is_updated_when_it_is_recorded(tmp_path, it
     assert [found[step, "average"] for step in steps] == pytest.approx(means)
 
 
+@LOOPS
+def test_what_a_summary_updates_is_not_updated_at_the_end_of_the_input(
+    tmp_path, iterations_per_loop
+):
+    def model_fn(features, mode):
+        v1.summary.scalar("counted", zero("count").assign_add(1.0))
+        return spec_of(mode, first(features))
+
+    config = est.RunConfig(save_summary_steps=1, iterations_per_loop=iterations_per_loop)
+    trained = est.Estimator(model_fn, str(tmp_path), config)
+    trained.train(numbers(5))
+    assert trained.get_variable_value("count") == 5
+
+
 @pytest.mark.parametrize("loop", [1, 4])
 def test_what_a_logged_tensor_updates_is_updated_once_where_a_summary_shows_it_too(tmp_path, loop):
     def model_fn(features, mode):
