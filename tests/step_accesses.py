@@ -1,6 +1,8 @@
 """Which reads and writes of a variable only luck orders, in a graph that is built."""
 
 import collections
+import functools
+import operator
 
 import tensorflow as tf
 
@@ -21,8 +23,7 @@ def unordered_accesses(graph, fetches):
       (variable, one op, the other) by their names.
     """
     ops = _run_by(fetches)
-    before = _befores(ops)
-    place = {op: i for i, op in enumerate(ops)}
+    before, place = _befores(ops)
     accesses = collections.defaultdict(list)
     found = []
     for op in ops:
@@ -56,22 +57,41 @@ def _run_by(fetches):
 
 
 def _befores(ops):
-    """For each op, as a set of bits: the ops that have surely ended when it starts.
+    """For each op, as a set of bits: the ops that have surely ended when it starts; each op's bit.
 
-    What waits for a branch or a loop, and takes nothing from it, waits for its start alone.
+    TensorFlow inlines a branch, a loop and a call. What waits for it and takes nothing waits only
+    for its start. What takes an output of a branch or a call waits only for what this output needs,
+    and what waits for each of its outputs waits for all of it. It drops an IdentityN as well.
     """
-    place = {op: i for i, op in enumerate(ops)}
-    before = {}
+    place, before, inlined = {}, {}, []
+
+    def after_all(ends):
+        return functools.reduce(operator.or_, map(after, ends), 0)
+
+    def after(end):
+        """What has ended when a tensor is there, or when a control input is."""
+        if isinstance(end, tf.Operation):
+            is_start = bool(_functions_of(end)) and end.outputs
+            return before[end] if is_start else before[end] | 1 << place[end]
+        if end.op.type == "IdentityN":
+            return after(end.op.inputs[end.value_index])
+        bit = place[end.ref()] if end.op in inlined else place[end.op]
+        return before[end.op] | 1 << bit
+
     for op in ops:
-        bits = 0
-        for tensor in op.inputs:
-            bits |= before[tensor.op] | 1 << place[tensor.op]
-        for other in op.control_inputs:
-            bits |= before[other]
-            if not _functions_of(other):
-                bits |= 1 << place[other]
-        before[op] = bits
-    return before
+        place[op] = len(place)
+        inputs = op.inputs
+        if _functions_of(op) and not op.type.endswith("While"):
+            inputs = op.inputs[:1] if op.type.endswith(("If", "Case")) else []
+            inlined.append(op)
+            for output in op.outputs:
+                place[output.ref()] = len(place)
+        before[op] = after_all([*inputs, *op.control_inputs])
+        for other in reversed(inlined):
+            outputs = other.outputs
+            if outputs and all(before[op] >> place[output.ref()] & 1 for output in outputs):
+                before[op] |= 1 << place[other] | after_all(other.inputs)
+    return before, place
 
 
 def _accesses_of(op):

@@ -12,7 +12,8 @@ Reads inside the conds and loops of v1 control flow are left as TensorFlow order
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -53,7 +54,7 @@ def order_assignments(
     waited_for: dict[tf.Operation, set[tf.Operation]] = {}
     ends = set(assigning)
     for op in in_order(step_ops):
-        before = waits_of(op)
+        before = _sure_waits_of(op)
         known = taken.intersection(before).union(*(waited_for.get(o, ()) for o in before))
         if op in ends:
             _tf.add_control_inputs(op, sorted(taken - known, key=lambda other: other.name))
@@ -73,12 +74,8 @@ def order_reads(new_ops: Sequence[tf.Operation], results: Sequence[tf.Operation]
     running = ops_behind(results, set(new_ops))
     ops = [op for op in new_ops if op in running]
     place = {op: i for i, op in enumerate(ops)}
-    before: dict[tf.Operation, int] = {}  # Bit sets of the ops before each op.
-    for op in in_order(ops):
-        others = [other for other in waits_of(op) if other in before]
-        before[op] = 1 << place[op]
-        for other in others:
-            before[op] |= before[other]
+    before = _ops_before(place, waits_of)
+    surely_before = _ops_before(place, _sure_waits_of)
     ends_of = functools.cache(_tf.ends_of)
     reads: dict[Any, list[tf.Operation]] = {}
     assigning = set(updates.assignments(ops))
@@ -86,7 +83,9 @@ def order_reads(new_ops: Sequence[tf.Operation], results: Sequence[tf.Operation]
         handles = {_tf.capture_source(t).ref() for t in op.inputs if t.dtype == tf.resource}
         if op in assigning:
             earlier = [read for handle in handles for read in reads.get(handle, ())]
-            unordered = [r for r in earlier if not before[op] >> place[r] & 1]
+            unordered = [
+                r for r in earlier if _is_inlined(r) or not surely_before[op] >> place[r] & 1
+            ]
             # Reads that already wait for the assignment stay as they are.
             unordered = [r for r in unordered if not before[r] >> place[op] & 1]
             _tf.add_control_inputs(
@@ -96,6 +95,27 @@ def order_reads(new_ops: Sequence[tf.Operation], results: Sequence[tf.Operation]
         if op.type.startswith(_READS) or _tf.runs_a_function(op):
             for handle in handles:
                 reads.setdefault(handle, []).append(op)
+
+
+def _ops_before(
+    place: dict[tf.Operation, int], waits: Callable[[tf.Operation], list[tf.Operation]]
+) -> dict[tf.Operation, int]:
+    """Returns the places of each op and of the ops before it as a bit set."""
+    before: dict[tf.Operation, int] = {}
+    for op in in_order(list(place)):
+        sets = [before[other] for other in waits(op) if other in before]
+        before[op] = functools.reduce(operator.or_, sets, 1 << place[op])
+    return before
+
+
+def _sure_waits_of(op: tf.Operation) -> list[tf.Operation]:
+    """Returns the ops that every output of `op` waits for."""
+    return list(op.control_inputs) if _is_inlined(op) else waits_of(op)
+
+
+def _is_inlined(op: tf.Operation) -> bool:
+    """Returns whether TensorFlow replaces `op`: each output then waits only for what it needs."""
+    return op.type == "IdentityN" or _tf.runs_a_function(op)
 
 
 def _read_behind(step: tf.Tensor) -> tf.Operation:

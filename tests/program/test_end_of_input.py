@@ -2,6 +2,7 @@
 
 import json
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -198,6 +199,30 @@ def test_no_batch_is_lost_between_loops_and_runs(loop, tmp_path):
     model = run(30, None)  # Other data than before: the input starts at its beginning.
     assert ids_of(model)[:13] == list(range(13))
     assert model.train_result.reason == "end of input"
+
+
+def losses_of(x, w, b):
+    return tf.reduce_mean(tf.square(tf.cast(x, tf.float32) * w)), tf.square(b)
+
+
+@pytest.mark.parametrize("in_function", [False, True])
+@pytest.mark.parametrize("optimizer", [V1.train.GradientDescentOptimizer, keras.optimizers.SGD])
+@STRATEGIES
+def test_a_weight_whose_gradient_needs_no_batch_ends_with_the_input(
+    strategy, optimizer, in_function, tmp_path
+):
+    """With loops of 1, TensorFlow could update it beside the batch that is not there."""
+
+    def model_fn(features, labels, mode):
+        w, b = (V1.get_variable(n, [], initializer=V1.ones_initializer()) for n in "wb")
+        build = tf.function(losses_of) if in_function else losses_of
+        train_op = cases.build_minimize(optimizer(0.25), sum(build(features, w.value(), b.value())))
+        return est.EstimatorSpec(mode, loss=w, train_op=train_op)
+
+    num_batches = 9 if strategy.endswith("x2") else 4  # One replica gets a batch, the other none.
+    config = {"iterations_per_loop": 1, **cases.STRATEGIES[strategy]}
+    model = train(tmp_path, numbers(num_batches), (), model_fn, **config)
+    assert model.get_variable_value("b") == 0.5**4
 
 
 @STRATEGIES

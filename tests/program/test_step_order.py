@@ -160,6 +160,34 @@ def test_what_keras_assigns_waits_for_reads_before_it(where, loop, unordered):
     assert unordered(model_fn, iterations_per_loop=loop) == []
 
 
+def loss_of_a_branch(step, x, w):
+    """Returns a loss that reads `w` where its gradient, x, needs none."""
+    loss = tf.cond(step < 5, lambda: w * w, lambda: x * w)
+    return loss, loss
+
+
+def loss_of_a_function(step, x, w):
+    loss, factor = tf.function(lambda w: (x * w, 2.0 * x))(w.value())
+    return loss, factor * w
+
+
+@pytest.mark.parametrize("optimizer", [V1.train.GradientDescentOptimizer, keras.optimizers.SGD])
+@pytest.mark.parametrize("build_losses", [loss_of_a_branch, loss_of_a_function])
+def test_an_assignment_waits_for_reads_that_its_gradient_does_not_need(
+    build_losses, optimizer, unordered
+):
+    """TensorFlow inlines calls and branches: each output waits only for what it needs."""
+
+    def model_fn(features, labels, mode):
+        w = V1.get_variable("w", [], initializer=V1.ones_initializer())
+        step = V1.train.get_global_step()
+        loss, trained = build_losses(step, tf.reduce_mean(features), w)
+        train_op = cases.build_minimize(optimizer(0.1), trained)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    assert unordered(model_fn) == []
+
+
 @pytest.mark.parametrize("loop", [1, 3])
 @pytest.mark.parametrize(
     ("policy", "numbers"), [("raise", [1, 2, 3, 4, 5]), ("skip", [1, 2, np.nan, 3, 4, 5])]
