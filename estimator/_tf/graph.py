@@ -14,7 +14,7 @@ from tensorflow.python.ops import control_flow_util as _control_flow
 
 from estimator._tf.patches import patched
 from estimator._tf.tpu import TPU_PROGRAM
-from estimator._tf.v1_branches import after_v1_branches
+from estimator._tf.v1_branches import after_v1_branches, starts_of_v1_loop
 
 # After `tf.disable_v2_behavior()`, which old scripts call, `tf.while_loop` and `tf.cond` build
 # Switch and Merge ops. These always build one functional op. 2.16 to 2.21.
@@ -100,7 +100,10 @@ def add_control_inputs(op: tf.Operation, inputs: Sequence[tf.Operation]) -> None
 
     `tf.control_dependencies` affects new ops only. 2.16 to 2.21.
     """
-    op._add_control_inputs([after_v1_branches(other, op) for other in inputs])
+    for other in inputs:
+        end = after_v1_branches(other, op)
+        for start in starts_of_v1_loop(op, end):
+            start._add_control_inputs([end])
 
 
 def set_input(op: tf.Operation, tensor: tf.Tensor, index: int = 0) -> None:

@@ -44,6 +44,20 @@ def after_v1_branches(op: tf.Operation, other: tf.Operation | None = None) -> tf
     return op
 
 
+def starts_of_v1_loop(op: tf.Operation, other: tf.Operation) -> list[tf.Operation]:
+    """Returns the ops that can wait for `other`, and that `op` waits for or is.
+
+    An op in a loop of v1 control flow cannot wait for an op outside; what enters the loop can.
+    WhileContext.loop_enters, 2.16 to 2.21.
+    """
+    starts = [op]
+    around = list(_enclosing(other._get_control_flow_context()))
+    for context in _enclosing(op._get_control_flow_context()):
+        if context not in around and context.IsWhileContext():
+            starts = [tensor.op for tensor in context.loop_enters]
+    return starts
+
+
 def _after_cond(op: tf.Operation, context: Any) -> tf.Operation:
     """Returns an op outside a cond that runs after `op`, or at once if its branch is not taken."""
     graph = op.graph

@@ -225,6 +225,23 @@ def test_a_weight_whose_gradient_needs_no_batch_ends_with_the_input(
     assert model.get_variable_value("b") == 0.5**4
 
 
+@pytest.mark.usefixtures("v1_control_flow")
+@pytest.mark.parametrize("loop", [1, 3])
+def test_a_v1_loop_of_the_model_that_assigns_ends_with_the_input(loop, tmp_path):
+    def model_fn(features, labels, mode):
+        count = V1.get_variable("count", [], tf.int32, V1.zeros_initializer())
+        V1.summary.scalar("before", count)
+        counted = tf.while_loop(lambda k: k < 3, lambda k: k + 0 * count.assign_add(1) + 1, [0])
+        spec = Model()(features, labels, mode)
+        return spec._replace(train_op=tf.group(spec.train_op, counted))
+
+    config = {"iterations_per_loop": loop, "save_summary_steps": 1}
+    model = train(tmp_path, numbers(4), (), model_fn, **config)
+    assert model.get_variable_value("count") == 12
+    shown = {s: v.simple_value for s, tag, v in events(model.model_dir) if tag == "before"}
+    assert shown == {1: 0, 2: 3, 3: 6, 4: 9}
+
+
 @STRATEGIES
 def test_a_loss_that_is_not_finite_at_the_end_of_a_cut_loop_is_found(strategy, tmp_path):
     def input_fn():

@@ -117,10 +117,17 @@ def an_op_is_copied_with_other_inputs():
 
 @checks("add_control_inputs")
 def an_op_that_is_there_is_made_to_wait():
-    with tf.Graph().as_default():
-        first, second = tf.no_op(), tf.no_op()
-        _tf.add_control_inputs(second, [first])
-        assert second.control_inputs == [first]
+    V1.disable_control_flow_v2()
+    try:
+        with tf.Graph().as_default() as graph:
+            first, second = tf.no_op(), tf.no_op()
+            _tf.add_control_inputs(second, [first])
+            assert second.control_inputs == [first]
+            tf.while_loop(lambda i: i < 3, lambda i: i + 1, [0])
+            _tf.add_control_inputs(graph.get_operation_by_name("while/add"), [first])
+            assert first in graph.get_operation_by_name("while/Enter").control_inputs
+    finally:
+        V1.enable_control_flow_v2()
 
 
 @checks("control_outputs")

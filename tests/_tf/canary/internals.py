@@ -137,7 +137,10 @@ INTERNALS = {
         "tensorflow:Operation._clear_attr",
     ),
     "copy_op": ("tensorflow:Graph._create_op_internal",),
-    "add_control_inputs": ("tensorflow:Operation._add_control_inputs",),
+    "add_control_inputs": (
+        "tensorflow:Operation._add_control_inputs",
+        f"{_OPS}.control_flow_ops:WhileContext.loop_enters",
+    ),
     "note_devices": ("tensorflow:Graph._device_function_stack",),
     "set_device": ("tensorflow:Operation._set_device",),
     "set_input": ("tensorflow:Operation._update_input",),
