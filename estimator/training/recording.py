@@ -54,6 +54,7 @@ class Recording:
         self._steps = steps
         self._events = events
         self._first_step = span.first_step
+        self._planned_step = span.first_step
         self._num_skipped = 0
         self.summaries = Schedule(config.save_summary_steps)
         self._logs = Schedule(config.log_step_count_steps)
@@ -62,12 +63,15 @@ class Recording:
         )
 
     def is_due(self, before: int, after: int) -> bool:
-        """Returns whether the call from `before` to `after` records.
+        """Returns whether the call that is planned from `before` to `after` records.
 
-        The first call of all, from step 0, always does, unless summaries are off.
+        The first call of all, from step 0, always does, unless summaries are off. A call passes
+        more steps than planned if other workers, or a second optimizer, advance the step, too; a
+        multiple among these is due in the next call.
         """
+        planned, self._planned_step = self._planned_step, after
         is_first = before == 0 and self.summaries.next_step(before) is not None
-        return is_first or self.summaries.is_due(before, after)
+        return is_first or self.summaries.is_due(planned, after)
 
     def record(self, loop: Loop, summary: bytes | None) -> None:
         """Writes and reports what is due after a loop.
@@ -82,7 +86,7 @@ class Recording:
         # The step to record has not run if the input ended before it, or if another worker's hooks
         # shortened the loop.
         is_whole = before == 0 or (worker_group.decides_alone and not steps.is_cut)
-        is_made = (is_whole and steps.step > before) or steps.step == before + loop.num_steps
+        is_made = (is_whole and steps.step > before) or steps.step >= before + loop.num_steps
         if before == self._first_step and self.summaries.next_step(before) is not None:
             self._events.write_start(before + 1)
         if loop.is_recording and is_made:

@@ -44,6 +44,21 @@ def first(features):
 
 
 @LOOPS
+def test_a_step_that_two_optimizers_count_is_recorded(tmp_path, iterations_per_loop):
+    """As of a generator and its critic, which both take the global step: no call plans a 4."""
+
+    def model_fn(features, mode):
+        v1.summary.scalar("x", first(features))
+        spec = spec_of(mode, first(features))
+        step = v1.train.get_global_step()
+        return spec._replace(train_op=tf.group(spec.train_op, step.assign_add(1)))
+
+    trained = train(model_fn, tmp_path, iterations_per_loop, steps=20, save_summary_steps=4)
+    steps = [step for step, tag, _ in events(trained.model_dir) if tag == "x"]
+    assert steps == ([2, 6, 10, 14, 18] if iterations_per_loop == 1 else [8, 16, 24])
+
+
+@LOOPS
 @STRATEGIES
 def test_v1_summaries_have_their_tags_at_exactly_their_steps_once(
     tmp_path, iterations_per_loop, strategy
