@@ -67,11 +67,13 @@ class Recording:
 
         The first call of all, from step 0, always does, unless summaries are off. A call passes
         more steps than planned if other workers, or a second optimizer, advance the step, too; a
-        multiple among these is due in the next call.
+        multiple among these is due in the next call. It runs fewer if another worker's hooks
+        shorten its loop.
         """
-        planned, self._planned_step = self._planned_step, after
+        already_checked = min(self._planned_step, before)
+        self._planned_step = after
         is_first = before == 0 and self.summaries.next_step(before) is not None
-        return is_first or self.summaries.is_due(planned, after)
+        return is_first or self.summaries.is_due(already_checked, after)
 
     def record(self, loop: Loop, summary: bytes | None) -> None:
         """Writes and reports what is due after a loop.
