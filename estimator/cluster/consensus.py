@@ -75,7 +75,9 @@ def build_consensus(workers: Workers, num_steps: tf.Tensor) -> Consensus | None:
     """Adds a consensus of several workers to the default graph; returns None for one worker."""
     if workers.count == 1:
         return None
-    with tf.device("/cpu:0"):
+    # In a name scope, like all that is built before the model: a variable of the same name as an op
+    # would be saved under another name.
+    with tf.device("/cpu:0"), tf.name_scope("training/"):
         requests = tf.compat.v1.placeholder_with_default(
             [0] * len(REQUESTS), [len(REQUESTS)], "requests"
         )

@@ -249,7 +249,8 @@ def input_arguments(input_fn: Callable) -> tuple[str, ...]:
 def _build_dataset_input(dataset: tf.data.Dataset, mode: str, lookahead: int | None) -> Input:
     _check_element(dataset.element_spec)
     try:
-        ahead = None if lookahead is None else Lookahead(dataset, lookahead)
+        with tf.name_scope("training/"):  # Leaves plain names, such as "count", to variables.
+            ahead = None if lookahead is None else Lookahead(dataset, lookahead)
         # Not in a name scope: hooks fetch "IteratorGetNext:0", and a saved position uses its name.
         iterator = tf.compat.v1.data.make_initializable_iterator(
             _with_options(dataset if ahead is None else ahead.dataset, mode)

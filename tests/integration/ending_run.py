@@ -39,6 +39,21 @@ def together(model_dir):
         loads = name == "all" or config.is_chief == (name == "chief")
         made = est.Estimator(make_model_fn(old) if loads else average_model_fn, config=config)
         made.train(numbers(None), [Weights(name)], max_steps=1)
+    config = model.config.replace(model_dir=f"{own}/count")
+    est.Estimator(count_model_fn, config=config).train(numbers(None), max_steps=1)
+
+
+def count_model_fn(features, labels, mode):
+    """With a variable of which a checkpoint holds the sum over the replicas."""
+    tf.compat.v1.get_variable(
+        "count",
+        [],
+        initializer=tf.compat.v1.ones_initializer(),
+        trainable=False,
+        synchronization=tf.VariableSynchronization.ON_READ,
+        aggregation=tf.VariableAggregation.SUM,
+    )
+    return average_model_fn(features, labels, mode)
 
 
 def make_model_fn(old):
