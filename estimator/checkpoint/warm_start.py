@@ -194,16 +194,17 @@ def _build_assignments(variable: SavedVariable, value: tf.Tensor) -> list[tf.Ope
     assignments = []
     for part, offset in zip(variable.parts, variable.offsets, strict=True):
         part_value = value if offset is None else tf.slice(value, offset, part.shape)
-        copies = _tf.copies(part)
         if _is_sum_of_copies(part):
-            part_value = tf.cast(part_value / len(copies), variable.dtype)
-        assignments += [copy.assign(part_value, read_value=False) for copy in copies]
+            num_copies = part.distribute_strategy.num_replicas_in_sync  # Of all workers.
+            part_value = tf.cast(part_value / num_copies, variable.dtype)
+        assignments += [copy.assign(part_value, read_value=False) for copy in _tf.copies(part)]
     return assignments
 
 
 def _is_sum_of_copies(variable: tf.Variable) -> bool:
     """Returns whether a checkpoint holds the sum of the variable's copies."""
     return (
-        variable.synchronization == tf.VariableSynchronization.ON_READ
+        isinstance(variable, tf.distribute.DistributedValues)
+        and variable.synchronization == tf.VariableSynchronization.ON_READ
         and variable.aggregation == tf.VariableAggregation.SUM
     )

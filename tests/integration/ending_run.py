@@ -39,8 +39,11 @@ def together(model_dir):
         loads = name == "all" or config.is_chief == (name == "chief")
         made = est.Estimator(make_model_fn(old) if loads else average_model_fn, config=config)
         made.train(numbers(None), [Weights(name)], max_steps=1)
-    config = model.config.replace(model_dir=f"{own}/count")
-    est.Estimator(count_model_fn, config=config).train(numbers(None), max_steps=1)
+    for name, old in (("count", None), ("warm_count", f"{own}/count")):
+        config = model.config.replace(model_dir=f"{own}/{name}")
+        settings = est.WarmStartSettings(old, ["count"]) if old and config.is_chief else None
+        made = est.Estimator(count_model_fn, config=config, warm_start_from=settings)
+        made.train(numbers(None), max_steps=1)
 
 
 def count_model_fn(features, labels, mode):
