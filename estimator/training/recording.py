@@ -66,9 +66,9 @@ class Recording:
         """Returns whether the call that is planned from `before` to `after` records.
 
         The first call of all, from step 0, always does, unless summaries are off. A call passes
-        more steps than planned if other workers, or a second optimizer, advance the step, too; a
-        multiple among these is due in the next call. It runs fewer if another worker's hooks
-        shorten its loop.
+        more steps than planned if other workers, or a second optimizer, advance the step, too, and
+        fewer if another worker's hooks shorten its loop: a multiple that no call was planned to
+        reach, or that one did not reach, is due in the next.
         """
         already_checked = min(self._planned_step, before)
         self._planned_step = after
