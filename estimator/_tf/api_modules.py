@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.util import lazy_loader
 
-from estimator._tf.patches import patched
+from estimator._tf.patches import Patch, patched
 
 
 def api_modules(version: int) -> list[Any]:
@@ -55,8 +54,6 @@ def keras_modules() -> list[Any]:
     return list(found.values())
 
 
-@contextlib.contextmanager
-def supplied(module: Any, name: str, value: Any) -> Iterator[None]:
+def supplied(module: Any, name: str, value: Any) -> Patch:
     """Gives a module an attribute inside the block; afterwards it is missing, or as it was."""
-    with patched(module, name, lambda original: value, may_be_missing=True):
-        yield
+    return patched(module, name, lambda original: value, may_be_missing=True)

@@ -13,7 +13,7 @@ from tensorflow.python.training import checkpoint_utils as _checkpoint_utils
 
 from estimator._tf.distribute import copies
 from estimator._tf.graph import is_loop_body
-from estimator._tf.patches import patched
+from estimator._tf.patches import Patch, patched
 
 
 def slice_of(variable: tf.Variable) -> Any:
@@ -43,8 +43,7 @@ def object_saveables(checkpoint: tf.train.Checkpoint) -> list[Any]:
     return _graph_view.ObjectGraphView(checkpoint).frozen_saveable_objects()
 
 
-@contextlib.contextmanager
-def checkpoint_initializers_outside_loops() -> Iterator[None]:
+def checkpoint_initializers_outside_loops() -> Patch:
     """Inside, `init_from_checkpoint` in a loop's body makes its ops in the graph around the loop.
 
     It replaces the initializer of a variable. A session could not run that op inside the loop; and
@@ -64,8 +63,7 @@ def checkpoint_initializers_outside_loops() -> Iterator[None]:
 
         return set_initializer
 
-    with patched(_checkpoint_utils, "_set_checkpoint_initializer", make):
-        yield
+    return patched(_checkpoint_utils, "_set_checkpoint_initializer", make)
 
 
 def initializer_before_checkpoint(variable: Any) -> tf.Operation | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -11,11 +10,10 @@ from tensorflow.python.data.ops import map_op as _map_op
 from tensorflow.python.data.util import nest as _nest
 
 from estimator._tf.callers import is_made_by_tf_data
-from estimator._tf.patches import patched
+from estimator._tf.patches import Patch, patched, together
 
 
-@contextlib.contextmanager
-def ops_of_datasets_in(scope: str) -> Iterator[None]:
+def ops_of_datasets_in(scope: str) -> Patch:
     """Inside, the ops that tf.data itself makes in the default graph are named `scope/...`.
 
     A dataset makes constants for its arguments, such as `count` and `step`; a variable of the model
@@ -34,12 +32,10 @@ def ops_of_datasets_in(scope: str) -> Iterator[None]:
 
         return unique_name
 
-    with patched(graph, "unique_name", make):
-        yield
+    return patched(graph, "unique_name", make)
 
 
-@contextlib.contextmanager
-def components_replaced(replace: Callable[[Any], Any]) -> Iterator[None]:
+def components_replaced(replace: Callable[[Any], Any]) -> Patch:
     """Inside, `from_tensor_slices` and `from_tensors` take `replace(component)` in this graph.
 
     That is each array or tensor of their argument, whose structure is tf.data's own: a list is a
@@ -55,11 +51,8 @@ def components_replaced(replace: Callable[[Any], Any]) -> Iterator[None]:
 
         return staticmethod(make_dataset)
 
-    with (
-        patched(tf.data.Dataset, "from_tensor_slices", make),
-        patched(tf.data.Dataset, "from_tensors", make),
-    ):
-        yield
+    names = ("from_tensor_slices", "from_tensors")
+    return together(patched(tf.data.Dataset, name, make) for name in names)
 
 
 def map_in_line(dataset: tf.data.Dataset, function: Callable) -> tf.data.Dataset:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
 from estimator._tf.callers import is_line_of_keras
-from estimator._tf.patches import patched
+from estimator._tf.patches import Patch, patched
 
 
 @contextlib.contextmanager
@@ -42,19 +42,16 @@ def keras_compares_values() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def variables_are_true() -> Iterator[None]:
+def variables_are_true() -> Patch:
     """Inside, `bool(variable)` is True in a graph if the program has disabled v2 behavior.
 
     Such a program was written for v1 variables, which are always true. `bool` of a resource
     variable would read it, and a graph tensor has no truth value. Builds hold a lock. 2.16 to 2.21.
     """
     if tf.compat.v1.resource_variables_enabled():
-        yield
-        return
+        return contextlib.nullcontext()
 
     def make(original: Callable) -> Callable:
         return lambda self: original(self) if tf.executing_eagerly() else True
 
-    with patched(resource_variable_ops.BaseResourceVariable, "__bool__", make):
-        yield
+    return patched(resource_variable_ops.BaseResourceVariable, "__bool__", make)

@@ -12,7 +12,7 @@ from tensorflow.python.eager import lift_to_graph as _lift_to_graph
 from tensorflow.python.ops import cond_v2, while_v2
 from tensorflow.python.ops import control_flow_util as _control_flow
 
-from estimator._tf.patches import patched
+from estimator._tf.patches import Patch, patched
 from estimator._tf.tpu import TPU_PROGRAM
 from estimator._tf.v1_branches import after_v1_branches, starts_of_v1_loop
 
@@ -21,7 +21,7 @@ from estimator._tf.v1_branches import after_v1_branches, starts_of_v1_loop
 while_loop = while_v2.while_loop
 
 
-def note_devices() -> Callable[[], contextlib.AbstractContextManager[None]]:
+def note_devices() -> Callable[[], Patch]:
     """Returns a context in which new ops get the devices that they would get now.
 
     The body of a loop inherits the devices of the loop's own ops, and `tf.device(None)` drops the
@@ -182,8 +182,7 @@ def _captured(graph: tf.Graph) -> dict[int, tf.Tensor]:
     return known
 
 
-@contextlib.contextmanager
-def names_shared(body: tf.Graph) -> Iterator[None]:
+def names_shared(body: tf.Graph) -> Patch:
     """Inside, new ops of a loop's body get the names that they would get around it.
 
     What is named after an earlier op in use, such as a variable or the tag of a v1 summary, does
@@ -199,8 +198,7 @@ def names_shared(body: tf.Graph) -> Iterator[None]:
     def make(original: Callable) -> Callable:
         return lambda tensor, name: original(tensor, f"captured_{next(numbers)}/{name}/")
 
-    with patched(body, "_capture_helper", make):
-        yield
+    return patched(body, "_capture_helper", make)
 
 
 @contextlib.contextmanager
@@ -240,8 +238,7 @@ def forget_waits(body: tf.Graph, ops: Iterable[tf.Operation]) -> None:
     control -= {value for value in control if getattr(value, "op", value) in unwanted}
 
 
-@contextlib.contextmanager
-def hashable_tensors() -> Iterator[None]:
+def hashable_tensors() -> Patch:
     """Inside, tensors of a loop's body can be dict keys, as tensors of any v1 graph can.
 
     Otherwise `init_feed_dict={placeholder: value}` is an error there. 2.16 to 2.21.
@@ -250,5 +247,4 @@ def hashable_tensors() -> Iterator[None]:
     def make(original: Callable) -> Callable:
         return lambda self: original(self) if getattr(self, "graph", None) is None else id(self)
 
-    with patched(tf.Tensor, "__hash__", make):
-        yield
+    return patched(tf.Tensor, "__hash__", make)

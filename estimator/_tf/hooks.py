@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from estimator._tf.patches import patched
+from estimator._tf.patches import Patch, patched
 
 
 def logging_hook_tensors(hook: tf.compat.v1.train.LoggingTensorHook) -> dict[str, Any]:
-    """Returns the tensors, by tag, that a LoggingTensorHook was made with (2.16 to 2.21)."""
-    return hook._tensors
-
-
-def name_logging_hook_tags(hook: tf.compat.v1.train.LoggingTensorHook) -> None:
-    """Converts the tags of a LoggingTensorHook to strings, as they are logged.
+    """Returns the tensors of a LoggingTensorHook by tag, as the tag is logged (2.16 to 2.21).
 
     A hook that was given a list of tensors uses them as tags, but tensors of a loop's body cannot
-    be looked up in a dict. 2.16 to 2.21.
+    be looked up in a dict.
     """
-    hook._tensors = {str(tag): tensor for tag, tensor in hook._tensors.items()}
-    hook._tag_order = [str(tag) for tag in hook._tag_order]
+    return {str(tag): tensor for tag, tensor in hook._tensors.items()}
 
 
-def set_logging_hook_tensors(
+def replace_logging_hook_tensors(
     hook: tf.compat.v1.train.LoggingTensorHook, tensors: dict[str, tf.Tensor]
 ) -> None:
-    """Replaces the tensors of a LoggingTensorHook, before its `begin` (2.16 to 2.21)."""
-    hook._tensors = tensors
+    """Replaces some tensors of a LoggingTensorHook by tag, before its `begin` (2.16 to 2.21)."""
+    hook._tensors = {**logging_hook_tensors(hook), **tensors}
+    hook._tag_order = [str(tag) for tag in hook._tag_order]
 
 
 def tell_steps_so_far(hook: tf.compat.v1.train.LoggingTensorHook, steps: int) -> None:
@@ -100,16 +94,14 @@ def listeners_of(
     return hook._listeners
 
 
-@contextlib.contextmanager
 def listening(
     hook: tf.compat.v1.train.CheckpointSaverHook,
     first: Sequence[tf.compat.v1.train.CheckpointSaverListener],
     last: Sequence[tf.compat.v1.train.CheckpointSaverListener],
-) -> Iterator[None]:
+) -> Patch:
     """Inside, a CheckpointSaverHook has more listeners, before and after its own.
 
     The hook takes listeners only in its constructor, and may be used for another training later.
     2.16 to 2.21.
     """
-    with patched(hook, "_listeners", lambda own: [*first, *own, *last]):
-        yield
+    return patched(hook, "_listeners", lambda own: [*first, *own, *last])

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator._tf.distribute import copies
-from estimator._tf.patches import patched
+from estimator._tf.patches import Patch, patched, together
 
 
 @contextlib.contextmanager
@@ -36,8 +36,7 @@ def fresh_keras_names() -> Iterator[None]:
         state.set_global_attribute("object_name_uids", counters)
 
 
-@contextlib.contextmanager
-def tf_keras_names_by_thread() -> Iterator[None]:
+def tf_keras_names_by_thread() -> Patch:
     """Inside, tf-keras numbers the layers of each replica separately; replicas have own threads.
 
     By default it numbers layers per graph, so the first replica's names would depend on where
@@ -45,16 +44,14 @@ def tf_keras_names_by_thread() -> Iterator[None]:
     """
     backend = sys.modules.get("tf_keras.src.backend")
     if backend is None:
-        yield
-        return
+        return contextlib.nullcontext()
     maps: dict[tuple[int, tf.Graph], Any] = {}
 
     def map_of_thread() -> Any:
         key = threading.get_ident(), tf.compat.v1.get_default_graph()
         return maps.setdefault(key, collections.defaultdict(int))
 
-    with patched(backend, "get_default_graph_uid_map", lambda original: map_of_thread):
-        yield
+    return patched(backend, "get_default_graph_uid_map", lambda original: map_of_thread)
 
 
 @contextlib.contextmanager
@@ -78,8 +75,9 @@ def keras_policy(name: str) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def unscaled_keras_losses(strategy: tf.distribute.Strategy) -> Iterator[None]:
+def unscaled_keras_losses(
+    strategy: tf.distribute.Strategy,
+) -> Patch:
     """Inside, a loss of Keras 3 is that of the replica's batch, not divided by the replicas.
 
     Keras divides what its loss classes reduce, and what layers add in a Model, by the number of
@@ -95,12 +93,13 @@ def unscaled_keras_losses(strategy: tf.distribute.Strategy) -> Iterator[None]:
 
         return scale
 
-    with contextlib.ExitStack() as stack:
-        for module in map(sys.modules.get, modules):
-            for name in ("scale_loss_for_distribution", "unscale_loss_for_distribution"):
-                if hasattr(module, name):
-                    stack.enter_context(patched(module, name, unscaled))
-        yield
+    names = ("scale_loss_for_distribution", "unscale_loss_for_distribution")
+    return together(
+        patched(module, name, unscaled)
+        for module in map(sys.modules.get, modules)
+        for name in names
+        if hasattr(module, name)
+    )
 
 
 def compile_arguments(model: Any) -> dict[str, Any]:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
+
+# A context in which attributes are replaced.
+Patch: TypeAlias = contextlib.AbstractContextManager[None]
 
 _lock = threading.RLock()
 _patched: dict[tuple[int, str], _Attribute] = {}
@@ -45,6 +48,15 @@ def patched(
             attribute.show(left)
             if not left:
                 del _patched[id(owner), name]
+
+
+@contextlib.contextmanager
+def together(patches: Iterable[Patch]) -> Iterator[None]:
+    """Makes several replacements inside the block."""
+    with contextlib.ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        yield
 
 
 class _Attribute:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import random_seed as _random_seed
+from tensorflow.python.ops import control_flow_util as _control_flow
 from tensorflow.python.ops import control_flow_v2_func_graphs as _func_graphs
 from tensorflow.python.ops import gen_random_ops
 from tensorflow.python.ops import parallel_for as _parallel_for
@@ -16,7 +16,7 @@ from tensorflow.python.ops import random_ops_util as _random_ops_util
 
 from estimator._tf.callers import asks_keras, is_on_stack
 from estimator._tf.graph import outer_graphs
-from estimator._tf.patches import patched
+from estimator._tf.patches import Patch, patched, together
 
 
 def swap_seed_counter(graph: tf.Graph, count: int) -> int:
@@ -29,8 +29,7 @@ def swap_seed_counter(graph: tf.Graph, count: int) -> int:
     return before
 
 
-@contextlib.contextmanager
-def random_ops_replaced(draw: Callable[..., Any], names: Iterable[str]) -> Iterator[None]:
+def random_ops_replaced(draw: Callable[..., Any], names: Iterable[str]) -> Patch:
     """Inside, calls of these functions of `gen_random_ops` call `draw` instead, on all threads.
 
     Every public random function calls one of them. Inside branches and loops an existing op cannot
@@ -40,15 +39,15 @@ def random_ops_replaced(draw: Callable[..., Any], names: Iterable[str]) -> Itera
       draw: is called with the function's name, the function, and its arguments.
       names: the names of the functions.
     """
-    with contextlib.ExitStack() as stack:
-        for name in names:
-            make = functools.partial(functools.partial, draw, name)
-            stack.enter_context(patched(gen_random_ops, name, make))
-        yield
+    return together(
+        patched(gen_random_ops, name, functools.partial(functools.partial, draw, name))
+        for name in names
+    )
 
 
-@contextlib.contextmanager
-def keras_seeds_replaced(replaced: Callable[[tf.Tensor], tf.Tensor]) -> Iterator[None]:
+def keras_seeds_replaced(
+    replaced: Callable[[tf.Tensor], tf.Tensor],
+) -> Patch:
     """Inside, stateless random ops that Keras itself makes get the seed `replaced(seed)`.
 
     Keras 3 only draws with such ops, from seeds that are equal on all replicas. Calls by user code
@@ -58,8 +57,7 @@ def keras_seeds_replaced(replaced: Callable[[tf.Tensor], tf.Tensor]) -> Iterator
     def make(original: Callable) -> Callable:
         return lambda seed, alg: original(replaced(seed) if asks_keras() else seed, alg)
 
-    with patched(_random_ops_util, "get_key_counter_alg", make):
-        yield
+    return patched(_random_ops_util, "get_key_counter_alg", make)
 
 
 def loop_counters(graph: tf.Graph) -> list[tf.Tensor] | None:
@@ -89,6 +87,4 @@ def loop_counters(graph: tf.Graph) -> list[tf.Tensor] | None:
 
 def _is_in_v1_loop(graph: tf.Graph) -> bool:
     context = graph._get_control_flow_context()
-    while context is not None and not context.IsWhileContext():
-        context = context.outer_context
-    return context is not None
+    return _control_flow.GetContainingWhileContext(context) is not None

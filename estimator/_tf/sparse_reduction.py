@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import cross_device_utils as _cross_device
 from tensorflow.python.ops import collective_ops as _collective_ops
 
-from estimator._tf.patches import patched
+from estimator._tf.patches import Patch, patched
 
 _NUM_SIZES = 31  # The powers of two that an int32 holds.
 
 
-@contextlib.contextmanager
-def sparse_sums_of_any_length() -> Iterator[None]:
+def sparse_sums_of_any_length() -> Patch:
     """Inside, workers can reduce IndexedSlices whose numbers of rows change from step to step.
 
     A worker's runtime notes the shape of a collective by its instance key. In a v1 graph
@@ -37,8 +35,7 @@ def sparse_sums_of_any_length() -> Iterator[None]:
         return all_reduce_indexed_slices
 
     launcher = _cross_device.CollectiveReplicaLauncher
-    with patched(launcher, "all_reduce_indexed_slices", make):
-        yield
+    return patched(launcher, "all_reduce_indexed_slices", make)
 
 
 def _gathered(launcher: Any, slices: tf.IndexedSlices, options: Any) -> tf.IndexedSlices:

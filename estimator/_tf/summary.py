@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops import gen_logging_ops
 
-from estimator._tf.patches import patched
+from estimator._tf.patches import Patch, patched, together
 
 _file_writer_numbers = itertools.count()
 
@@ -54,8 +53,7 @@ _SUMMARY_OPS = (
 )
 
 
-@contextlib.contextmanager
-def summary_ops_replaced(make: Callable[..., Any]) -> Iterator[None]:
+def summary_ops_replaced(make: Callable[..., Any]) -> Patch:
     """Inside, calls of the functions that make the ops of v1 summaries call `make` instead.
 
     `tf.compat.v1.summary` calls these functions and returns their results unchanged. Builds hold a
@@ -64,8 +62,5 @@ def summary_ops_replaced(make: Callable[..., Any]) -> Iterator[None]:
     Args:
       make: is called with the function and its arguments.
     """
-    with contextlib.ExitStack() as stack:
-        for name in _SUMMARY_OPS:
-            replace = functools.partial(functools.partial, make)
-            stack.enter_context(patched(gen_logging_ops, name, replace))
-        yield
+    replace = functools.partial(functools.partial, make)
+    return together(patched(gen_logging_ops, name, replace) for name in _SUMMARY_OPS)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
 
 from estimator._tf.distribute import copies
-from estimator._tf.patches import patched
+from estimator._tf.patches import Patch, patched
 
 
-@contextlib.contextmanager
-def sync_replicas_refused(message: str) -> Iterator[None]:
+def sync_replicas_refused(message: str) -> Patch:
     """Inside, a SyncReplicasOptimizer raises ValueError with this message.
 
     It makes queues, and ops that wait for them. In a loop's body that fails with an unhelpful
@@ -24,12 +22,10 @@ def sync_replicas_refused(message: str) -> Iterator[None]:
         raise ValueError(message)
 
     owner = tf.compat.v1.train.SyncReplicasOptimizer
-    with patched(owner, "apply_gradients", lambda original: refuse):
-        yield
+    return patched(owner, "apply_gradients", lambda original: refuse)
 
 
-@contextlib.contextmanager
-def sync_replicas_in_line() -> Iterator[None]:
+def sync_replicas_in_line() -> Patch:
     """Inside, a SyncReplicasOptimizer applies gradients with its inner optimizer within the step.
 
     By default it collects the gradients of several workers, and a thread of the chief applies them.
@@ -38,8 +34,7 @@ def sync_replicas_in_line() -> Iterator[None]:
     lock. 2.16 to 2.21.
     """
     owner = tf.compat.v1.train.SyncReplicasOptimizer
-    with patched(owner, "apply_gradients", lambda original: _apply_in_line):
-        yield
+    return patched(owner, "apply_gradients", lambda original: _apply_in_line)
 
 
 def _apply_in_line(

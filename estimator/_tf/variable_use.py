@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -16,7 +15,7 @@ from tensorflow.python.ops import control_flow_v2_func_graphs as _func_graphs
 
 from estimator._tf.callers import is_called_by_keras
 from estimator._tf.graph import capture_source
-from estimator._tf.patches import patched
+from estimator._tf.patches import Patch, patched
 
 # Ops that do not write to a variable whose handle they take, and are not on TensorFlow's list.
 _NO_WRITES = {"VarIsInitializedOp", "DestroyResourceOp"}
@@ -103,8 +102,7 @@ def variable_source(handle: tf.Tensor) -> tf.Tensor:
     return source
 
 
-@contextlib.contextmanager
-def branches_noted(note: Callable[[Any], None]) -> Iterator[None]:
+def branches_noted(note: Callable[[Any], None]) -> Patch:
     """Inside, `note` is called with the graph of each branch and loop when its ops are complete.
 
     The graph is not a function yet: ops that `note` adds to its `control_outputs` run whenever the
@@ -127,12 +125,10 @@ def branches_noted(note: Callable[[Any], None]) -> Iterator[None]:
 
         return build
 
-    with patched(_func_graph, "func_graph_from_py_func", make):
-        yield
+    return patched(_func_graph, "func_graph_from_py_func", make)
 
 
-@contextlib.contextmanager
-def keras_control_flow_v2() -> Iterator[None]:
+def keras_control_flow_v2() -> Patch:
     """Inside, a cond or loop that Keras makes is one functional op, even if v2 is disabled.
 
     After `tf.compat.v1.disable_v2_behavior()` it would consist of Switch and Merge ops, and a cond
@@ -143,5 +139,4 @@ def keras_control_flow_v2() -> Iterator[None]:
     def make(original: Callable) -> Callable:
         return lambda graph: original(graph) or is_called_by_keras()
 
-    with patched(_control_flow, "EnableControlFlowV2", make):
-        yield
+    return patched(_control_flow, "EnableControlFlowV2", make)

@@ -184,7 +184,6 @@ def _build_loop_report(
     values: list[_Kept] = []
     for hook in hooks:
         if isinstance(hook, tf.compat.v1.train.LoggingTensorHook):
-            _tf.name_logging_hook_tags(hook)
             named = {tag: tensor_of(t) for tag, t in _tf.logging_hook_tensors(hook).items()}
             logged = {tag: tensor for tag, tensor in named.items() if not _is_outside(tensor)}
             places = {tag: build_loop_output(t.dtype, "last_logged") for tag, t in logged.items()}
@@ -225,7 +224,7 @@ def build_fetch_overrides(
 
     for hook, places in report.logged:
         tensors = {tag: build_pair(place) for tag, place in places.items()}
-        _tf.set_logging_hook_tensors(hook, {**_tf.logging_hook_tensors(hook), **tensors})
+        _tf.replace_logging_hook_tensors(hook, tensors)
     for hook, last in report.saved:
         _tf.set_summary_tensors(hook, [build_pair(place) for place in last])
     return pairs

@@ -167,7 +167,7 @@ class _Inside:
         summaries.build(given["summaries"])
         for hook, tensors in zip(_hooks(self.replica.spec), given["logged"], strict=True):
             if isinstance(hook, _Logging):
-                _tf.set_logging_hook_tensors(hook, {**_tf.logging_hook_tensors(hook), **tensors})
+                _tf.replace_logging_hook_tensors(hook, tensors)
             elif isinstance(hook, _Saving):
                 ones = _tf.summary_tensors(hook)
                 _tf.set_summary_tensors(hook, [getattr(one, "built", one) for one in ones])
@@ -235,7 +235,6 @@ def _logged(hook: Any) -> dict[str, tf.Tensor]:
     """Returns, by tag, the tensors of the program that a hook logs."""
     if not isinstance(hook, _Logging):
         return {}
-    _tf.name_logging_hook_tags(hook)
     named = _tf.logging_hook_tensors(hook).items()
     tensors = {tag: tensor_of(t) for tag, t in named if isinstance(t, str | tf.Tensor)}
     return {tag: tensor for tag, tensor in tensors.items() if _tf.is_in_tpu_program(tensor)}

@@ -166,11 +166,10 @@ INTERNALS = {
     "hashable_tensors": ("tensorflow:Tensor.__hash__",),
     # hooks.py
     "logging_hook_tensors": (f"{_HOOKS}:LoggingTensorHook#_tensors",),
-    "name_logging_hook_tags": (
+    "replace_logging_hook_tensors": (
         f"{_HOOKS}:LoggingTensorHook#_tensors",
         f"{_HOOKS}:LoggingTensorHook#_tag_order",
     ),
-    "set_logging_hook_tensors": (f"{_HOOKS}:LoggingTensorHook#_tensors",),
     "tell_steps_so_far": (f"{_HOOKS}:LoggingTensorHook#_iter_count",),
     "summary_tensors": (f"{_HOOKS}:SummarySaverHook._get_summary_op",),
     "set_summary_tensors": (f"{_HOOKS}:SummarySaverHook#_summary_op",),

@@ -97,22 +97,18 @@ def a_logging_hook_has_its_tensors():
     assert _tf.logging_hook_tensors(HOOKS.LoggingTensorHook({"a": "b:0"}, 1)) == {"a": "b:0"}
 
 
-@checks("name_logging_hook_tags")
-def a_logging_hook_of_tensors_logs_their_names():
-    with tf.Graph().as_default():
-        hook = HOOKS.LoggingTensorHook([tf.constant(1, name="one")], 1)
-        _tf.name_logging_hook_tags(hook)
-        assert all(isinstance(tag, str) and "one" in tag for tag in hook._tag_order)
-        assert list(hook._tensors) == list(hook._tag_order)
-
-
-@checks("set_logging_hook_tensors")
+@checks("replace_logging_hook_tensors")
 def a_logging_hook_fetches_what_it_is_pointed_at():
     with tf.Graph().as_default():
         hook, other = HOOKS.LoggingTensorHook({"a": "b:0"}, 1), tf.constant(2)
-        _tf.set_logging_hook_tensors(hook, {"a": other})
+        _tf.replace_logging_hook_tensors(hook, {"a": other})
         hook.begin()
         assert hook.before_run(None).fetches == {"a": other}
+        hook = HOOKS.LoggingTensorHook([tf.constant(1, name="one"), other], 1)
+        _tf.replace_logging_hook_tensors(hook, {str(other): tf.constant(3)})
+        assert all(isinstance(tag, str) for tag in hook._tag_order)
+        assert "one" in hook._tag_order[0]
+        assert list(hook._tensors) == list(hook._tag_order)
 
 
 @checks("tell_steps_so_far")
