@@ -57,9 +57,7 @@ def with_own_keys(value: Any) -> Any:
     """Undoes `with_sortable_keys`."""
 
     def convert(one: dict) -> dict:
-        if not any(isinstance(key, SortableKey) for key in one):
-            return one
-        return {getattr(key, "key", key): part for key, part in one.items()}
+        return {key.key if isinstance(key, SortableKey) else key: part for key, part in one.items()}
 
     return _map_dicts(convert, value)
 
@@ -86,13 +84,9 @@ def _is_plain(value: Any) -> bool:
 
 
 def _map_dicts(convert: Callable[[dict], dict], value: Any) -> Any:
-    """Converts each plain dict of a structure; returns the same object where nothing changes."""
+    """Converts each plain dict of a structure."""
     if type(value) is dict:
-        parts = {key: _map_dicts(convert, part) for key, part in value.items()}
-        is_same = all(parts[key] is value[key] for key in value)
-        return convert(value if is_same else parts)
+        return convert({key: _map_dicts(convert, part) for key, part in value.items()})
     if type(value) in (list, tuple):
-        listed = [_map_dicts(convert, part) for part in value]
-        is_same = all(new is old for new, old in zip(listed, value, strict=True))
-        return value if is_same else type(value)(listed)
+        return type(value)(_map_dicts(convert, part) for part in value)
     return value

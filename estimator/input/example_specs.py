@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator.config.checks import WrongTypeError, check_int
+from estimator.config.checks import WrongTypeError, check_instance, check_int
 
 # The class of a `tf.feature_column.numeric_column` has no public name.
 _make_numeric = tf.feature_column.numeric_column
@@ -85,10 +85,7 @@ def _make_spec(
     weight_column: Any,
 ) -> dict[str, Any]:
     columns = _checked_columns(feature_columns)
-    if label_key is None:
-        raise ValueError("`label_key` (None) must be the name of the label in the examples.")
-    if not isinstance(label_key, str):
-        raise WrongTypeError(f"`label_key` ({label_key!r}) must be a string.")
+    check_instance("label_key", label_key, str, "a string, the name of the label")
     dtype = _checked_dtype(label_dtype)
     default = _checked_default(label_default, dtype, label_dimension)
     weight = _checked_weight(weight_column)

@@ -33,6 +33,7 @@ def build_batches(
     arrays = tf.nest.flatten(structure)
     num_rows = len(arrays[0])
     total = None if num_epochs is None else num_rows * num_epochs
+    num_batches = None if total is None else -(-total // batch_size)
     take = _make_take(arrays, batch_size, total, shuffle)
 
     def build_batch(seed: tf.Tensor, batch: tf.Tensor) -> Any:
@@ -43,24 +44,18 @@ def build_batches(
         return tf.nest.pack_sequence_as(structure, rows)
 
     def build_all(seed: tf.Tensor) -> tf.data.Dataset:
+        data = tf.data.Dataset
+        numbers = data.counter() if num_batches is None else data.range(num_batches)
         parallel = num_threads if num_threads > 1 else None
-        return _build_numbers(batch_size, total).map(
-            lambda batch: build_batch(seed, batch), num_parallel_calls=parallel
-        )
+        return numbers.map(lambda batch: build_batch(seed, batch), num_parallel_calls=parallel)
 
     if not shuffle:
         return build_all(tf.zeros([], tf.int64)).prefetch(_NUM_AHEAD)
     # The seed is an element, not a constant, so that a resumed run without a seed keeps it.
     batches = tf.data.Dataset.random().take(1).flat_map(build_all)
-    count = tf.data.INFINITE_CARDINALITY if total is None else -(-total // batch_size)
+    count = tf.data.INFINITE_CARDINALITY if num_batches is None else num_batches
     batches = batches.apply(tf.data.experimental.assert_cardinality(count))
     return batches.prefetch(_NUM_AHEAD)
-
-
-def _build_numbers(batch_size: int, total: int | None) -> tf.data.Dataset:
-    if total is None:
-        return tf.data.Dataset.counter()
-    return tf.data.Dataset.range(-(-total // batch_size))
 
 
 def _make_take(

@@ -32,14 +32,19 @@ def checked_batching(
     }
 
 
-def check_rows(named: dict[str, np.ndarray]) -> None:
-    """Raises an error unless the arrays, named as in the arguments, have equally many rows.
+def check_rows(x: Any, y: Any) -> None:
+    """Raises an error unless `x` and `y`, each an array or a dict of them, have equally many rows.
+
+    Args:
+      x: the features.
+      y: the labels; None if there are none.
 
     Raises:
       ValueError: there are no arrays, their rows differ, or an array has no rows or no first
         dimension.
       TypeError: TensorFlow does not support the values.
     """
+    named = {**_named("x", x), **({} if y is None else _named("y", y))}
     for name, array in named.items():
         if array.ndim == 0:
             raise ValueError(
@@ -51,6 +56,12 @@ def check_rows(named: dict[str, np.ndarray]) -> None:
         raise ValueError(f"`x` and `y` must have equally many rows. Their shapes are {shapes}.")
     if len(next(iter(named.values()))) == 0:
         raise ValueError("`x` must not be empty: it has no rows.")
+
+
+def _named(argument: str, value: Any) -> dict[str, np.ndarray]:
+    if not isinstance(value, dict):
+        return {argument: value}
+    return {f"{argument}[{name!r}]": array for name, array in value.items()}
 
 
 def _check_values(name: str, array: np.ndarray) -> None:

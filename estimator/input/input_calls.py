@@ -122,7 +122,8 @@ def build_input(
             with _tf.ops_of_datasets_in("input"), arrays_outside_graph(min_array_bytes):
                 result = call_input_fn(input_fn, given)
         except KeyError as error:
-            if error.args != ("batch_size",) or not _lacks_batch_size(params):
+            lacks_it = isinstance(params, Mapping) and "batch_size" not in params
+            if error.args != ("batch_size",) or not lacks_it:
                 raise
             raise ValueError(
                 '`input_fn` asks for params["batch_size"], which is not set. Pass '
@@ -132,10 +133,6 @@ def build_input(
         if isinstance(result, tf.data.Dataset | tf.compat.v1.data.Dataset):
             return _build_dataset_input(result, mode, lookahead)
     return _build_tensor_input(result)
-
-
-def _lacks_batch_size(params: Any) -> bool:
-    return isinstance(params, Mapping) and "batch_size" not in params
 
 
 def call_input_fn(input_fn: Callable, given: dict[str, Any]) -> Any:
@@ -247,7 +244,7 @@ def input_arguments(input_fn: Callable) -> tuple[str, ...]:
 
 
 def _build_dataset_input(dataset: tf.data.Dataset, mode: str, lookahead: int | None) -> Input:
-    _check_element(dataset.element_spec)
+    element = _checked_element(dataset.element_spec)
     try:
         with tf.name_scope("training/"):  # Leaves plain names, such as "count", to variables.
             ahead = None if lookahead is None else Lookahead(dataset, lookahead)
@@ -264,7 +261,7 @@ def _build_dataset_input(dataset: tf.data.Dataset, mode: str, lookahead: int | N
         lambda: _split(iterator.get_next()),
         iterator.initializer,
         (iterator,),
-        _split(dataset.element_spec),
+        element,
         dataset.cardinality,
         build_step=None if ahead is None else lambda: _build_step(ahead, iterator),
     )
@@ -305,15 +302,15 @@ def _has_functions() -> bool:
     return any(attr.type == "func" for op in ops for attr in op.op_def.attr)
 
 
-def _check_element(element: Any) -> None:
-    """Raises an error, before a loop is built, if the elements are not (features, labels)."""
-    _split(element)
+def _checked_element(element: Any) -> tuple[Any, Any]:
+    """Returns elements as (features, labels); raises an error for others before a loop is built."""
     for spec in tf.nest.flatten(element):
         if isinstance(spec, tf.data.DatasetSpec):
             raise WrongTypeError(
                 f"The dataset of `input_fn` yields datasets ({spec}). Its elements must be "
                 "tensors. Flatten them with flat_map, or batch them."
             )
+    return _split(element)
 
 
 def _check_tensors(result: Any) -> None:
@@ -339,7 +336,7 @@ def _check_tensors(result: Any) -> None:
             f"`input_fn` returned {result!r}. Combine several datasets with "
             "tf.data.Dataset.zip((features, labels))."
         )
-    if not flat or not all(_is_tensor_like(value) for value in flat if value is not None):
+    if not flat or not all(v is None or tf.is_tensor(v) or hasattr(v, "__array__") for v in flat):
         raise WrongTypeError(
             f"`input_fn` returned {result!r}. It must return a tf.data.Dataset, or (features, "
             "labels) where each is a tensor or a dict, tuple or list of tensors."
@@ -384,10 +381,6 @@ def _split(element: Any) -> tuple[Any, Any]:
     if isinstance(element, list) and len(element) == 2:
         return element[0], element[1]
     return element, None
-
-
-def _is_tensor_like(value: Any) -> bool:
-    return _is_composite(value) or tf.is_tensor(value) or hasattr(value, "__array__")
 
 
 def _is_composite(value: Any) -> bool:

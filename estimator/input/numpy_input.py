@@ -43,11 +43,11 @@ def numpy_input_fn(
         or share a name.
     """
     batching = checked_batching(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
-    named = _named_arrays("x", x)
+    _check_arrays("x", x)
     if y is not None:
         _check_names(x, y)
-        named = {**named, **_named_arrays("y", y)}
-    check_rows(named)
+        _check_arrays("y", y)
+    check_rows(x, y)
     # Copies the dicts, which may change before the input is built; the arrays are not copied.
     x, y = (dict(value) if isinstance(value, dict) else value for value in (x, y))
     return DatasetFn(
@@ -57,9 +57,9 @@ def numpy_input_fn(
     )
 
 
-def _named_arrays(argument: str, value: Any) -> dict[str, np.ndarray]:
+def _check_arrays(argument: str, value: Any) -> None:
     if isinstance(value, np.ndarray):
-        return {argument: value}
+        return
     if not isinstance(value, dict):
         raise WrongTypeError(
             f"`{argument}` ({type(value).__name__}) must be a NumPy array or a dict of them. "
@@ -74,7 +74,6 @@ def _named_arrays(argument: str, value: Any) -> dict[str, np.ndarray]:
                 f"`{argument}[{name!r}]` ({type(array).__name__}) must be a NumPy array. Convert "
                 "it with np.asarray."
             )
-    return {f"{argument}[{name!r}]": array for name, array in value.items()}
 
 
 def _check_names(x: Any, y: Any) -> None:

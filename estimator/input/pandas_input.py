@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator.config.checks import WrongTypeError
+from estimator.config.checks import WrongTypeError, check_instance
 from estimator.input.in_memory_batches import build_batches
 from estimator.input.in_memory_checks import check_rows, checked_batching
 from estimator.input.input_calls import DatasetFn
@@ -48,13 +48,11 @@ def pandas_input_fn(
         column, or the indexes differ.
     """
     batching = checked_batching(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
-    if not isinstance(target_column, str):
-        raise WrongTypeError(f"`target_column` ({target_column!r}) must be a string.")
+    check_instance("target_column", target_column, str, "a string")
     _check_frame("x", x, "DataFrame")
     if y is not None:
         _check_labels(x, y, target_column)
-    structure = _make_structure(x, y)
-    check_rows(_named(structure, y))
+    check_rows(_columns(x), None if y is None else _labels(y))
     return DatasetFn(
         _build,
         x,
@@ -65,26 +63,16 @@ def pandas_input_fn(
 
 def _build(x: Any, y: Any, **batching: Any) -> tf.data.Dataset:
     """Takes the frames, not their columns: two functions of the same frames are then the same."""
-    return build_batches(_make_structure(x, y), **batching)
-
-
-def _make_structure(x: Any, y: Any) -> Any:
     features = _columns(x)
-    if y is None:
-        return features
-    return features, _columns(y) if _is_pandas(y, "DataFrame") else np.asarray(y)
+    return build_batches(features if y is None else (features, _labels(y)), **batching)
+
+
+def _labels(y: Any) -> Any:
+    return _columns(y) if _is_pandas(y, "DataFrame") else np.asarray(y)
 
 
 def _columns(frame: Any) -> dict[Any, np.ndarray]:
     return {name: np.asarray(frame[name]) for name in frame.columns}
-
-
-def _named(structure: Any, y: Any) -> dict[str, np.ndarray]:
-    features, labels = (structure, None) if y is None else structure
-    named = {f"x[{name!r}]": array for name, array in features.items()}
-    if isinstance(labels, dict):
-        return {**named, **{f"y[{name!r}]": array for name, array in labels.items()}}
-    return named if labels is None else {**named, "y": labels}
 
 
 def _is_pandas(value: Any, *types: str) -> bool:

@@ -223,7 +223,7 @@ PARSE_SPECS = {
     "spec: no label": (
         _spec(label_key=None),
         ValueError,
-        "`label_key` (None) must be the name of the label",
+        "`label_key` (None) must be a string, the name of the label",
     ),
     "spec: the label is a column": (
         _spec(label_key=COLUMNS[0]),
