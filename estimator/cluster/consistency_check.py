@@ -37,13 +37,10 @@ def describe_variables(graph: tf.Graph, has_devices: bool = False) -> dict[str, 
 def describe_model(graph: tf.Graph) -> dict[str, str]:
     """Describes the variables of a graph and its number of collectives, for messages."""
     described = describe_variables(graph)
-    functions = graph.as_graph_def().library.function
-    nodes = [*graph.get_operations(), *(node for f in functions for node in f.node_def)]
-    kinds = [getattr(node, "type", None) or node.op for node in nodes]
-    described["the number of collectives"] = str(
-        sum(kind.startswith("Collective") for kind in kinds)
-    )
-    return described
+    definition = graph.as_graph_def()
+    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+    count = sum(node.op.startswith("Collective") for node in nodes)
+    return {**described, "the number of collectives": str(count)}
 
 
 def check_consistency(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Mapping
 
@@ -27,7 +28,6 @@ class Connection:
       needed: the addresses, by name, of the tasks that training needs.
       replaceable: the addresses, by name, of the tasks that may end and be restarted.
       is_elsewhere: whether the target is a server in another process.
-      peer_timeout_secs: the time after which a task that stops answering counts as lost.
     """
 
     target: str = ""
@@ -37,7 +37,6 @@ class Connection:
     needed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     replaceable: Mapping[str, str] = dataclasses.field(default_factory=dict)
     is_elsewhere: bool = False
-    peer_timeout_secs: float = 60
 
     @property
     def has_remote_calls(self) -> bool:
@@ -48,15 +47,6 @@ class Connection:
         and no extra thread needs to wait for them.
         """
         return self.is_elsewhere or any(name.startswith("ps ") for name in self.needed)
-
-
-def connect_here(
-    config: RunConfig, target: str, session_config: tf.compat.v1.ConfigProto
-) -> Connection:
-    """Returns a connection without other tasks, with its own copy of the session config."""
-    copied = tf.compat.v1.ConfigProto()
-    copied.CopyFrom(session_config)
-    return Connection(target, copied, peer_timeout_secs=config.peer_timeout_secs)
 
 
 def connect_to_existing(
@@ -87,11 +77,11 @@ def connect_to_existing(
             f"`{name}` ({target!r}) must be the target of a session, "
             'such as "grpc://10.0.0.1:2222". Leave it out to run in this process.'
         )
-    connection = connect_here(config, target, session_config)
+    session_config = copy.deepcopy(session_config)
     if is_isolated:
-        connection.session_config.isolate_session_state = True
+        session_config.isolate_session_state = True
     needed = {f"the server of `{name}`": address}
-    return dataclasses.replace(connection, needed=needed, is_elsewhere=True)
+    return Connection(target, session_config, needed, is_elsewhere=True)
 
 
 def check_runs_there(graph: tf.Graph, connection: Connection) -> None:
@@ -150,8 +140,9 @@ def make_server_config(
     cluster: Cluster, session_config: tf.compat.v1.ConfigProto
 ) -> tf.compat.v1.ConfigProto:
     """Makes a server's config from that of its sessions, which have device filters of their own."""
-    config = tf.compat.v1.ConfigProto()
-    config.CopyFrom(session_config)
+    config = copy.deepcopy(session_config)
+    # Sessions in which workers leave notices for each other are not isolated.
+    config.isolate_session_state = False
     del config.device_filters[:]  # A server sees all tasks.
     hosts = [_host(address) for listed in cluster.cluster_spec.values() for address in listed]
     own = _host(cluster.cluster_spec[cluster.task_type][cluster.task_id])

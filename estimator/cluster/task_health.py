@@ -7,6 +7,7 @@ Without it, a collective waits forever for a worker that died before joining.
 from __future__ import annotations
 
 import contextlib
+import functools
 import queue
 import socket
 import threading
@@ -103,8 +104,9 @@ class TaskHealth:
             else:
                 self._first_status[name] = status
         if missing:
+            names = _capitalized(", ".join(missing))
             raise TimeoutError(
-                f"{_join(missing)} did not answer within `session_creation_timeout_secs` "
+                f"{names} did not answer within `session_creation_timeout_secs` "
                 f"({timeout_secs:g}). Check that all servers and tasks of TF_CONFIG are running, "
                 "that their addresses resolve, and that no firewall is between them."
             )
@@ -149,7 +151,7 @@ class TaskHealth:
         watcher = threading.Thread(target=self._watch, daemon=True)
         callbacks = {}
         for name, channel in self._channels.items():
-            callbacks[name] = self._make_callback(name)
+            callbacks[name] = functools.partial(self._note_state, name)
             channel.subscribe(callbacks[name])
         watcher.start()
         self._is_watched = True
@@ -222,18 +224,14 @@ class TaskHealth:
         for channel in self._channels.values():
             channel.close()
 
-    def _make_callback(self, name: str) -> Callable[[grpc.ChannelConnectivity], None]:
-        def note(state: grpc.ChannelConnectivity) -> None:
-            if state.name != "READY":
-                self._changes.put(name)
-
-        return note
+    def _note_state(self, name: str, state: grpc.ChannelConnectivity) -> None:
+        if state.name != "READY":
+            self._changes.put(name)
 
     def _watch(self) -> None:
         while (name := self._changes.get()) is not None:
-            if name in self._lost or not self._is_away(name):
-                continue
-            self._lose(name)
+            if name not in self._lost and self._is_away(name):
+                self._lose(name)
 
     def _lose(self, name: str, wait: Callable[[], None] = _do_nothing) -> None:
         self._lost.append(name)
@@ -294,20 +292,10 @@ class TaskHealth:
             names = ", ".join(map(self._full_name, gone))
             clauses.append(f"{names} {'is' if len(gone) == 1 else 'are'} gone")
         message = f"{' and '.join(clauses)}, so {self._consequence}"
-        return tf.errors.UnavailableError(None, None, message[:1].upper() + message[1:])
+        return tf.errors.UnavailableError(None, None, _capitalized(message))
 
     def _full_name(self, name: str) -> str:
         return f"{name} ({self._addresses[name]})"
-
-
-@contextlib.contextmanager
-def closed_on_error(health: TaskHealth) -> Iterator[None]:
-    """Closes the connections if the block raises."""
-    try:
-        yield
-    except BaseException:
-        health.close()
-        raise
 
 
 def _connect(address: str) -> grpc.Channel:
@@ -332,6 +320,5 @@ def _resolution(address: str) -> str:
     return ""
 
 
-def _join(names: list[str]) -> str:
-    text = ", ".join(names)
+def _capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]

@@ -16,7 +16,7 @@ from estimator import _tf
 from estimator.checkpoint import files
 from estimator.checkpoint.memory_checkpoint import State, load_state
 from estimator.cluster.server import Connection, check_runs_there
-from estimator.cluster.task_health import TaskHealth, closed_on_error
+from estimator.cluster.task_health import TaskHealth
 from estimator.config.warm_start_settings import WarmStartSettings
 from estimator.evaluation.batch_filler import limited, padded
 from estimator.evaluation.host_input import HostInput, OpenInput, SessionOfBoth
@@ -89,11 +89,15 @@ class WarmSession:
         self._connection, self._timeout_secs = connection, timeout_secs
         program.runtime.start()
         self._num_failures = program.runtime.num_failures()
-        self._health = TaskHealth(connection.needed, connection.peer_timeout_secs, _WITHOUT_SERVER)
-        with closed_on_error(self._health):
+        peer_secs = program.runtime.config.peer_timeout_secs
+        self._health = TaskHealth(connection.needed, peer_secs, _WITHOUT_SERVER)
+        try:
             self._health.wait(timeout_secs)
             wait = self._health.wait_for if self._health else None
             self.session = _tf.open_session(connection.target, setup.graph, setup.config, wait)
+        except BaseException:
+            self._health.close()
+            raise
         self._end = weakref.finalize(self, _end_session, self.session, self._health)
         self._setup = setup
         self._version_as_built = setup.graph.version

@@ -6,6 +6,7 @@ Here it is for devices of this process; each other family has a subclass in a fi
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
@@ -15,7 +16,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.cluster.collectives import Workers, num_local_replicas, workers_of
 from estimator.cluster.consensus import Agreement
-from estimator.cluster.server import Connection, connect_here, connect_to_existing
+from estimator.cluster.server import Connection, connect_to_existing
 from estimator.cluster.worker_group import WorkerGroup
 from estimator.config.cluster import CHIEF, MASTER
 from estimator.config.run_config import RunConfig
@@ -127,9 +128,8 @@ class Runtime:
 
     def session_config(self) -> tf.compat.v1.ConfigProto:
         """Returns the user's `session_config` with the logical CPUs that the strategy uses."""
-        session_config = tf.compat.v1.ConfigProto()
-        if self.config.session_config is not None:
-            session_config.CopyFrom(self.config.session_config)
+        given = self.config.session_config
+        session_config = copy.deepcopy(given) or tf.compat.v1.ConfigProto()
         # TensorFlow's strategies do not support "master", so servers call that job "chief".
         filters = [
             one.replace(f"/job:{MASTER}", f"/job:{CHIEF}") for one in session_config.device_filters
@@ -150,7 +150,7 @@ class Runtime:
         """
         session_config = self.session_config()
         existing = connect_to_existing(self.config, self.mode, session_config)
-        return existing or connect_here(self.config, "", session_config)
+        return existing or Connection("", session_config)
 
     def start(self) -> None:
         """Prepares the devices for sessions."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -66,16 +65,11 @@ class MultiWorkerRuntime(Runtime):
                 'Leave it out, or train with ps tasks: RunConfig(strategy="parameter_server").'
             )
         if not _tf.has_started_server(self.strategy):
-            # Sessions in which the workers leave notices for each other are not isolated.
-            server_config = tf.compat.v1.ConfigProto()
-            server_config.CopyFrom(session_config)
-            server_config.isolate_session_state = False
-            server.start_server(cluster, server_config, self.config.protocol)
+            server.start_server(cluster, session_config, self.config.protocol)
         address = cluster.cluster_spec[cluster.task_type][cluster.task_id]
         target = server.session_target(address, self.config.protocol)
         others = server.task_addresses(cluster, "chief") | server.task_addresses(cluster, "worker")
-        connection = server.connect_here(self.config, target, session_config)
-        return dataclasses.replace(connection, needed=others)
+        return server.Connection(target, session_config, needed=others)
 
     def make_worker_group(self, agreement: Agreement, asked: Mapping[str, Any]) -> WorkerGroup:
         """Makes this worker's part of workers that agree in each session call."""

@@ -86,10 +86,9 @@ class ParameterServerRuntime(Runtime):
         if not chief and not cluster.is_chief:
             chief = {"worker 0": workers.pop("worker 0", "")}
         server.start_server(cluster, session_config, config.protocol)
-        connection = server.connect_here(config, config.master, session_config)
         if cluster.is_chief:
-            return dataclasses.replace(connection, needed=needed, replaceable=workers)
-        return dataclasses.replace(connection, needed={**needed, **chief})
+            return server.Connection(config.master, session_config, needed, replaceable=workers)
+        return server.Connection(config.master, session_config, {**needed, **chief})
 
     def make_worker_group(self, agreement: Agreement, asked: Mapping[str, Any]) -> WorkerGroup:
         """Makes this worker's part of workers that talk through the ps tasks."""

@@ -23,12 +23,9 @@ from estimator.runtime.tpu_strategy import is_tpu, make_tpu_strategy
 from estimator.spec import ModeKeys
 
 _PS_TYPE = tf.compat.v1.distribute.experimental.ParameterServerStrategy
+_CENTRAL_TYPE = tf.distribute.experimental.CentralStorageStrategy
 # Strategies whose devices are all on this machine.
-_LOCAL_TYPES = (
-    tf.distribute.OneDeviceStrategy,
-    tf.distribute.MirroredStrategy,
-    tf.distribute.experimental.CentralStorageStrategy,
-)
+_LOCAL_TYPES = (tf.distribute.OneDeviceStrategy, tf.distribute.MirroredStrategy, _CENTRAL_TYPE)
 
 
 def make_runtime(config: RunConfig, mode: str) -> Runtime:
@@ -76,17 +73,18 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
       ValueError: there are fewer GPUs than replicas, a strategy object names a missing GPU, or
         there is no TPU.
     """
-    choice = _choose(config, mode)
-    if mode != ModeKeys.TRAIN and _is_central_storage(choice):
-        # Its replicas share one copy of each metric and update it in one place, so a last batch for
+    choice, is_training = _choose(config, mode), mode == ModeKeys.TRAIN
+    shares_metrics = choice == "central_storage" or isinstance(choice, _CENTRAL_TYPE)
+    if not is_training and (shares_metrics or isinstance(choice, _PS_TYPE)):
+        # Replicas that share one copy of each metric update it in one place, so a last batch for
         # only some replicas could not be counted. One replica sees every example too.
         choice = None
-    if mode != ModeKeys.TRAIN and isinstance(choice, STRATEGY_TYPES):
-        choice = None if isinstance(choice, _PS_TYPE) else make_local_part(choice)
     if isinstance(choice, STRATEGY_TYPES):
-        _check_gpus(choice)
         # A single worker trains without a server, and so without the devices of its task.
-        return choice if _tf.is_multi_worker(choice) else make_local_part(choice)
+        is_together = is_training and _tf.is_multi_worker(choice)
+        strategy = choice if is_together else make_local_part(choice)
+        _check_gpus(strategy)
+        return strategy
     if choice is None:
         return make_default_strategy()
     if is_tpu(choice):
@@ -99,12 +97,6 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
         if choice == "parameter_server":
             return make_parameter_server(config, mode)
         return MAKERS[choice](config.num_replicas)
-
-
-def _is_central_storage(choice: Any) -> bool:
-    if isinstance(choice, str):
-        return choice == "central_storage"
-    return isinstance(choice, tf.distribute.experimental.CentralStorageStrategy)
 
 
 def check_task_trains(cluster: Cluster) -> None:
@@ -143,7 +135,8 @@ def check_roles(config: RunConfig) -> None:
             "`strategy` ('parameter_server') keeps the variables on ps tasks, and TF_CONFIG names "
             f'{listed or "no cluster"}. Add "ps" to its cluster, or pass another strategy.'
         )
-    named = _choice_in_words(config)
+    is_name = choice is None or isinstance(choice, str)
+    named = repr(choice) if is_name else type(choice).__name__
     if PS in tasks:
         raise ValueError(
             f"`TF_CONFIG` names {listed}, but the strategy ({named}) has no use for a ps: it keeps "
@@ -159,12 +152,6 @@ def check_roles(config: RunConfig) -> None:
             f"`TF_CONFIG` names {listed}, but the strategy ({named}) trains in one process. Pass "
             'RunConfig(strategy="multi_worker_mirrored"), or unset TF_CONFIG.'
         )
-
-
-def _choice_in_words(config: RunConfig) -> str:
-    """Returns the config's name for the training strategy."""
-    choice = _choose(config, ModeKeys.TRAIN)
-    return repr(choice) if isinstance(choice, str) or choice is None else type(choice).__name__
 
 
 def replicas_in_words(strategy: tf.distribute.Strategy) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
@@ -12,7 +11,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.cluster.server import Connection, connect_here
+from estimator.cluster.server import Connection
 from estimator.console import note
 from estimator.runtime.local import Runtime
 
@@ -67,16 +66,15 @@ class TPURuntime(Runtime):
     def connect(self) -> Connection:
         """Connects to the TPU; a remote TPU's hosts are needed tasks."""
         target = self._resolver.master()
-        connection = connect_here(self.config, target, self.session_config())
         if not target:
-            return connection
+            return Connection(target, self.session_config())
         spec = self._resolver.cluster_spec()
         needed = {
             f"the TPU's {job} {index}": spec.task_address(job, index)
             for job in (spec.jobs if spec else ())
             for index in spec.task_indices(job)
         } or {"the TPU": target.partition("://")[2]}
-        return dataclasses.replace(connection, needed=needed, is_elsewhere=True)
+        return Connection(target, self.session_config(), needed, is_elsewhere=True)
 
     def start(self) -> None:
         """Initializes the TPU, once per process and again after a failure.

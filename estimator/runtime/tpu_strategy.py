@@ -30,6 +30,8 @@ _WAY_OUT = (
     'TPU of its own, TPUClusterResolver(tpu="local") finds it. Without a TPU leave `use_tpu` out '
     'and choose another strategy, as in RunConfig(strategy="mirrored").'
 )
+# One strategy for each TPU, because its variables and programs belong together.
+_strategies: dict[Any, tf.distribute.TPUStrategy] = {}
 
 
 def is_tpu(strategy: Any) -> bool:
@@ -55,7 +57,9 @@ def make_tpu_strategy(config: RunConfig, mode: str) -> tf.distribute.TPUStrategy
         address = config.master if is_training else config.evaluation_master
         resolver = _resolver_of(address or read_tpu_name())
     wait_secs = min(config.session_creation_timeout_secs, _MAX_SECS_TO_FIND)
-    strategy = _strategy_on(resolver, wait_secs)
+    if resolver not in _strategies:
+        _strategies[resolver] = _make_strategy_on(resolver, wait_secs)
+    strategy = _strategies[resolver]
     num_cores = strategy.num_replicas_in_sync
     if config.num_replicas not in (None, num_cores):
         raise ValueError(
@@ -117,16 +121,6 @@ def _resolver_of(address: str) -> Any:
         if not address and isinstance(error, ValueError):
             return make_resolver(tpu="local")
         raise _not_found_error(f"The TPU {address!r}", error) from error
-
-
-# One strategy for each TPU, because its variables and programs belong together.
-_strategies: dict[Any, tf.distribute.TPUStrategy] = {}
-
-
-def _strategy_on(resolver: Any, wait_secs: float) -> tf.distribute.TPUStrategy:
-    if resolver not in _strategies:
-        _strategies[resolver] = _make_strategy_on(resolver, wait_secs)
-    return _strategies[resolver]
 
 
 def _make_strategy_on(resolver: Any, wait_secs: float) -> tf.distribute.TPUStrategy:

@@ -56,7 +56,7 @@ def joined(
       tf.errors.UnavailableError: a task is gone.
     """
     config, connection = request.config, request.connection
-    timeout_secs, peer_secs = config.session_creation_timeout_secs, connection.peer_timeout_secs
+    timeout_secs, peer_secs = config.session_creation_timeout_secs, config.peer_timeout_secs
     if connection.needed and not config.is_chief:
         say_waiting(config.cluster, connection.needed)
     needed = TaskHealth(connection.needed, peer_secs)
