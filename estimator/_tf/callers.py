@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 import types
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -17,7 +19,7 @@ _TF_DATA = os.path.join(_TENSORFLOW, "python", "data") + os.sep
 def is_made_by_keras(op: tf.Operation) -> bool:
     """Returns whether Keras 3 or tf-keras code made `op`, by the op's traceback."""
     folders = _keras_folders()
-    return bool(folders) and any(frame.filename.startswith(folders) for frame in op.traceback)
+    return any(frame.filename.startswith(folders) for frame in op.traceback)
 
 
 def line_of(op: tf.Operation) -> str:
@@ -38,7 +40,7 @@ def is_called_by_keras(*parts: str) -> bool:
     folders = _keras_folders()
     if parts:
         folders = tuple(os.path.join(f, "src", part) + os.sep for f in folders for part in parts)
-    return bool(folders) and is_on_stack(folders)
+    return is_on_stack(folders)
 
 
 def is_line_of_keras(*names: str) -> bool:
@@ -47,17 +49,14 @@ def is_line_of_keras(*names: str) -> bool:
     Args:
       *names: "keras" or "tf_keras", to ask for one of them only.
     """
-    folders = _keras_folders(*names)
-    return bool(folders) and sys._getframe(2).f_code.co_filename.startswith(folders)
+    return sys._getframe(2).f_code.co_filename.startswith(_keras_folders(*names))
 
 
 def asks_keras() -> bool:
     """Returns whether Keras itself calls TensorFlow here, and not user code that Keras calls."""
     inside = (_TENSORFLOW, _ESTIMATOR)
-    frame: types.FrameType | None = sys._getframe()
-    while frame is not None and frame.f_code.co_filename.startswith(inside):
-        frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(_keras_folders() or ("?",))
+    caller = next((name for name in _files(sys._getframe()) if not name.startswith(inside)), "")
+    return caller.startswith(_keras_folders())
 
 
 def _keras_folders(*names: str) -> tuple[str, ...]:
@@ -70,21 +69,19 @@ def _keras_folders(*names: str) -> tuple[str, ...]:
 
 def is_made_by_tf_data() -> bool:
     """Returns whether tf.data is on the stack, nearer than any code outside of TensorFlow."""
-    frame: types.FrameType | None = sys._getframe(2)
     # Name scopes are context managers, so `contextlib` is on the stack, too.
     inside = (_TENSORFLOW, contextlib.__file__)
-    while frame is not None and frame.f_code.co_filename.startswith(inside):
-        if frame.f_code.co_filename.startswith(_TF_DATA):
-            return True
-        frame = frame.f_back
-    return False
+    files = itertools.takewhile(lambda name: name.startswith(inside), _files(sys._getframe(2)))
+    return any(name.startswith(_TF_DATA) for name in files)
 
 
 def is_on_stack(folders: tuple[str, ...]) -> bool:
     """Returns whether code in one of these folders is on this thread's stack."""
-    frame: types.FrameType | None = sys._getframe()
+    return any(name.startswith(folders) for name in _files(sys._getframe()))
+
+
+def _files(frame: types.FrameType | None) -> Iterator[str]:
+    """Yields the files of the code of a frame, of its caller, and so on."""
     while frame is not None:
-        if frame.f_code.co_filename.startswith(folders):
-            return True
+        yield frame.f_code.co_filename
         frame = frame.f_back
-    return False

@@ -194,26 +194,27 @@ def _is_told_to_skip(arguments: Mapping[str, Any]) -> bool:
     return skips or not named.get("experimental_aggregate_gradients", True)
 
 
-def _also_across_replicas(apply_gradients: Callable) -> Callable:
-    """Wraps a v1 optimizer's `apply_gradients` so that it also works in cross-replica context.
+def _scaled_first(original: Callable, scale: Callable) -> Callable:
+    """Wraps a v1 optimizer's `apply_gradients` to scale the gradients first.
 
-    There it raises an error that refers to `_distributed_apply`, which sums over replicas. So that
-    is called instead, with each replica's part of the gradient.
+    In cross-replica context it raises an error that refers to `_distributed_apply`, which sums over
+    replicas. So that is called instead, with each replica's part of the gradient.
     """
 
-    def apply(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+    @functools.wraps(original)
+    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         if not (tf.distribute.has_strategy() and tf.distribute.in_cross_replica_context()):
-            return apply_gradients(self, grads_and_vars, *args, **kwargs)
+            return original(self, scale(grads_and_vars), *args, **kwargs)
         strategy = tf.distribute.get_strategy()
         factor = 1.0 / strategy.num_replicas_in_sync
-        parts = []
-        for grad, var in grads_and_vars:
-            if grad is not None:
-                part = scaled(grad, factor)
-                parts.append((_on_each_replica(strategy, part), var))
+        parts = [
+            (_on_each_replica(strategy, scaled(grad, factor)), var)
+            for grad, var in grads_and_vars
+            if grad is not None
+        ]
         return self._distributed_apply(strategy, parts, *args, **kwargs)
 
-    return apply
+    return apply_gradients
 
 
 def _on_each_replica(strategy: tf.distribute.Strategy, value: Any) -> Any:
@@ -256,16 +257,6 @@ def _keras_apply_methods() -> Iterator[tuple[Any, str]]:
                 owners.extend(set(owner.__subclasses__()).difference(owners))
                 if name in owner.__dict__:
                     yield owner, name
-
-
-def _scaled_first(original: Callable, scale: Callable) -> Callable:
-    original = _also_across_replicas(original)
-
-    @functools.wraps(original)
-    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        return original(self, scale(grads_and_vars), *args, **kwargs)
-
-    return apply_gradients
 
 
 def _unless_reduced(original: Callable, scale: Callable) -> Callable:

@@ -42,7 +42,8 @@ def written_resources(op: tf.Operation) -> list[tf.Tensor]:
 
 def written_handles(op: tf.Operation) -> list[tf.Tensor]:
     """Returns the handles of variables among `written_resources(op)`."""
-    return [handle for handle in written_resources(op) if _is_of_variable(handle)]
+    written = written_resources(op)
+    return [handle for handle in written if variable_source(handle).op.type == "VarHandleOp"]
 
 
 @functools.cache
@@ -88,10 +89,6 @@ def ends_of(op: tf.Operation) -> list[tf.Operation]:
     with graph.as_default(), graph.control_dependencies(None), tf.device(op.device):
         graph._set_control_flow_context(op._get_control_flow_context())
         return [op, *(tf.identity(output, "end").op for output in op.outputs)]
-
-
-def _is_of_variable(handle: tf.Tensor) -> bool:
-    return variable_source(handle).op.type == "VarHandleOp"
 
 
 def variable_source(handle: tf.Tensor) -> tf.Tensor:
