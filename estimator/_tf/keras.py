@@ -75,9 +75,7 @@ def keras_policy(name: str) -> Iterator[None]:
         yield
 
 
-def unscaled_keras_losses(
-    strategy: tf.distribute.Strategy,
-) -> Patch:
+def unscaled_keras_losses(strategy: tf.distribute.Strategy) -> Patch:
     """Inside, a loss of Keras 3 is that of the replica's batch, not divided by the replicas.
 
     Keras divides what its loss classes reduce, and what layers add in a Model, by the number of

@@ -45,9 +45,7 @@ def random_ops_replaced(draw: Callable[..., Any], names: Iterable[str]) -> Patch
     )
 
 
-def keras_seeds_replaced(
-    replaced: Callable[[tf.Tensor], tf.Tensor],
-) -> Patch:
+def keras_seeds_replaced(replaced: Callable[[tf.Tensor], tf.Tensor]) -> Patch:
     """Inside, stateless random ops that Keras itself makes get the seed `replaced(seed)`.
 
     Keras 3 only draws with such ops, from seeds that are equal on all replicas. Calls by user code

@@ -139,9 +139,9 @@ def start_server(
 def make_server_config(
     cluster: Cluster, session_config: tf.compat.v1.ConfigProto
 ) -> tf.compat.v1.ConfigProto:
-    """Makes a server's config from that of its sessions, which have device filters of their own."""
+    """Makes a server's config from its sessions' one, without what is set for each session."""
     config = copy.deepcopy(session_config)
-    # Sessions in which workers leave notices for each other are not isolated.
+    # Each session sets this for itself; those in which workers leave notices are not isolated.
     config.isolate_session_state = False
     del config.device_filters[:]  # A server sees all tasks.
     hosts = [_host(address) for listed in cluster.cluster_spec.values() for address in listed]

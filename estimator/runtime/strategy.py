@@ -73,11 +73,13 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
       ValueError: there are fewer GPUs than replicas, a strategy object names a missing GPU, or
         there is no TPU.
     """
-    choice, is_training = _choose(config, mode), mode == ModeKeys.TRAIN
-    shares_metrics = choice == "central_storage" or isinstance(choice, _CENTRAL_TYPE)
-    if not is_training and (shares_metrics or isinstance(choice, _PS_TYPE)):
-        # Replicas that share one copy of each metric update it in one place, so a last batch for
-        # only some replicas could not be counted. One replica sees every example too.
+    choice = _choose(config, mode)
+    is_training = mode == ModeKeys.TRAIN
+    is_central_storage = choice == "central_storage" or isinstance(choice, _CENTRAL_TYPE)
+    if not is_training and (is_central_storage or isinstance(choice, _PS_TYPE)):
+        # The replicas of central storage share one copy of each metric and update it in one place,
+        # so a last batch for only some replicas could not be counted. One replica sees every
+        # example too; and a ps strategy evaluates in one process, which needs no ps.
         choice = None
     if isinstance(choice, STRATEGY_TYPES):
         # A single worker trains without a server, and so without the devices of its task.
