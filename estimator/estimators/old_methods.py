@@ -95,7 +95,8 @@ class OldMethods:
         if source.initializer is not None:
             collection = tf.compat.v1.GraphKeys.TABLE_INITIALIZERS
             tf.compat.v1.add_to_collection(collection, source.initializer)
-        return (*source.build_batch(), [])
+        (batch,), _ = source.build_batches(1)
+        return (*batch, [])
 
     def _create_and_assert_global_step(self, graph: tf.Graph) -> tf.Variable:
         """Creates the global step of a graph."""

@@ -100,7 +100,7 @@ class HostInput:
         with tf.Graph().as_default() as graph:
             v1.set_random_seed(seed)
             source = build()
-            features, labels = source.build_batch()
+            ((features, labels),), _ = source.build_batches(1)
             batch = (features, labels if has_labels else None)
             self._source = InputGraph(
                 graph,

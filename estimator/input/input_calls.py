@@ -8,7 +8,7 @@ import math
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -26,6 +26,9 @@ _BATCH_SIZES = {
     ModeKeys.PREDICT: "predict_batch_size",
 }
 
+# The batches of a step, (features, labels) for each replica, and whether more follow, if known.
+Taken: TypeAlias = tuple[list[tuple[Any, Any]], tf.Tensor | None]
+
 INPUT_FN_ARGUMENTS = ("params", "mode", "config", "input_context")
 
 
@@ -34,33 +37,31 @@ class Input:
     """The input that an `input_fn` built in the default graph.
 
     Attributes:
-      build_batch: adds the ops that take the next batch to the default graph, which may be a loop's
-        body; returns (features, labels).
+      build_batches: adds the ops that take the batches of a step, one for each of so many replicas,
+        to the default graph, which may be a loop's body. Returns them, as (features, labels), and
+        whether there are batches for the next step (scalar, bool).
       initializer: starts the input at its beginning; None if it needs no initialization.
       iterators: the iterators whose positions can be saved; empty for an input of bare tensors.
       element: (features, labels) as type specs.
       build_cardinality: adds a scalar, int64: the number of batches, or a constant of
         tf.data.experimental. None for an input of bare tensors.
-      build_step: for an input that looks ahead, used instead of `build_batch`: adds the ops that
-        take the batches of one step, one for each replica; returns them, and whether there are
-        batches for the next step (scalar, bool). Its very first run returns only that flag and no
-        batches.
-      split_batch: adds the ops that take a batch for each of the given number of replicas; None if
-        each replica takes the next batch.
+      looks_ahead: whether it knows if there are batches for the next step, else that is None. Then
+        the very first run of `build_batches` returns only that and no batches.
+      is_split: whether replicas get copies or parts of a batch, or batches of calls of their own.
     """
 
-    build_batch: Callable[[], tuple[Any, Any]]
+    build_batches: Callable[[int], Taken]
     initializer: tf.Operation | None
     iterators: tuple[tf.compat.v1.data.Iterator, ...]
     element: tuple[Any, Any]
     build_cardinality: Callable[[], tf.Tensor] | None = None
-    build_step: Callable[[], tuple[list[tuple[Any, Any]], tf.Tensor]] | None = None
-    split_batch: Callable[[int], list[tuple[Any, Any]]] | None = None
+    looks_ahead: bool = False
+    is_split: bool = False
 
     @property
     def batch_size(self) -> int | None:
         """Returns the batch size of a replica if all tensors share a static one; else None."""
-        if self.split_batch is not None:
+        if self.is_split:
             return None
         specs = [spec for spec in tf.nest.flatten(self.element) if spec is not None]
         shapes = [getattr(spec, "shape", tf.TensorShape(None)) for spec in specs]
@@ -142,9 +143,7 @@ def call_input_fn(input_fn: Callable, given: dict[str, Any]) -> Any:
     return input_fn(**{name: given[name] for name in input_arguments(input_fn)})
 
 
-def build_replica_batches(
-    source: Input, num_replicas: int
-) -> tuple[list[tuple[Any, Any]], tf.Tensor | None]:
+def build_replica_batches(source: Input, num_replicas: int) -> Taken:
     """Takes one batch for each replica, in order; no batch is usable before all are available.
 
     At the end of the input all replicas fail together, before any has changed a variable.
@@ -153,37 +152,24 @@ def build_replica_batches(
       The batches, and whether there are more for the next step (scalar, bool); None if the input
       does not look ahead.
     """
-    if source.build_step is not None:
-        with tf.device("/cpu:0"):
-            return source.build_step()
-    if source.split_batch is None:
-        batches = take_in_turn([source.build_batch] * num_replicas)
-    else:
-        batches = source.split_batch(num_replicas)
-    if num_replicas == 1:
-        return batches, None
-    with tf.device("/cpu:0"), tf.control_dependencies(batch_tensors(batches)):
-        together = tf.nest.map_structure(
-            lambda t: None if t is None else tf.identity(t), batches, expand_composites=True
-        )
-        return together, None
-
-
-def build_has_first_batch(source: Input) -> tf.Tensor | None:
-    """Returns whether there are batches for the first step, for a lookahead input; run it once."""
-    if source.build_step is None:
-        return None
     with tf.device("/cpu:0"):
-        return source.build_step()[1]
+        batches, has_more = source.build_batches(num_replicas)
+        if source.looks_ahead or num_replicas == 1:
+            return batches, has_more
+        with tf.control_dependencies(batch_tensors(batches)):
+            together = tf.nest.map_structure(
+                lambda t: None if t is None else tf.identity(t), batches, expand_composites=True
+            )
+    return together, None
 
 
-def take_in_turn(builds: Sequence[Callable[[], tuple[Any, Any]]]) -> list[tuple[Any, Any]]:
-    """Takes a batch from each, one after the other."""
-    batches: list[tuple[Any, Any]] = []
-    for build_batch in builds:
-        with tf.device("/cpu:0"), tf.control_dependencies(batch_tensors(batches)):
-            batches.append(build_batch())
-    return batches
+def take_in_turn(builds: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Builds what each takes, one after the other."""
+    taken: list[Any] = []
+    for build in builds:
+        with tf.control_dependencies(batch_tensors(taken)):
+            taken.append(build())
+    return taken
 
 
 def check_input_fn(input_fn: Any) -> None:
@@ -257,21 +243,21 @@ def _build_dataset_input(dataset: tf.data.Dataset, mode: str, lookahead: int | N
             f"`input_fn` returned a dataset that was made outside of it ({dataset!r}). Make it "
             "inside `input_fn`, which is called in the graph that the input becomes a part of."
         ) from error
+
+    def build_batches(num_replicas: int) -> Taken:
+        if ahead is None:
+            return take_in_turn([lambda: _split(iterator.get_next())] * num_replicas), None
+        group, has_more = iterator.get_next()
+        return [_split(batch) for batch in ahead.build_batches(group)], has_more
+
     return Input(
-        lambda: _split(iterator.get_next()),
+        build_batches,
         iterator.initializer,
         (iterator,),
         element,
         dataset.cardinality,
-        build_step=None if ahead is None else lambda: _build_step(ahead, iterator),
+        looks_ahead=ahead is not None,
     )
-
-
-def _build_step(
-    ahead: Lookahead, iterator: tf.compat.v1.data.Iterator
-) -> tuple[list[tuple[Any, Any]], tf.Tensor]:
-    group, has_more = iterator.get_next()
-    return [_split(batch) for batch in ahead.build_batches(group)], has_more
 
 
 def _with_options(dataset: tf.data.Dataset, mode: str) -> tf.data.Dataset:
@@ -366,7 +352,7 @@ def _build_tensor_input(result: Any) -> Input:
     element = tf.nest.map_structure(
         lambda v: None if v is None else tf.type_spec_from_value(v), _split(tensors)
     )
-    return Input(build_batch, None, (), element)
+    return Input(lambda n: (take_in_turn([build_batch] * n), None), None, (), element)
 
 
 def _split(element: Any) -> tuple[Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from estimator.config.tpu_config import InputPipelineConfig
-from estimator.input.input_calls import Input, take_in_turn
+from estimator.input.input_calls import Input, Taken, take_in_turn
 from estimator.spec import ModeKeys
 
 
@@ -36,13 +37,11 @@ def build_pipeline(
         return _with_shards([build(index, num_replicas) for index in range(num_replicas)])
     source = build(0, 1)
     if kind == InputPipelineConfig.BROADCAST:
-        return _with_split_batches(source, lambda batch, n: [batch] * n, num_replicas)
+        return _with_split_batches(source, lambda batch, n: [batch] * n)
     if kind == InputPipelineConfig.SLICED:
         axes = make_axes(source.element, batch_axis)
         _check_cuts(source.element, axes, num_replicas)
-        return _with_split_batches(
-            source, lambda batch, n: _build_slices(batch, axes, n), num_replicas
-        )
+        return _with_split_batches(source, lambda batch, n: _build_slices(batch, axes, n))
     return source
 
 
@@ -52,22 +51,14 @@ def num_batches_a_step(kind: int, num_replicas: int) -> int:
     return num_replicas if kind in takes_one_each else 1
 
 
-def _with_split_batches(
-    source: Input, split: Callable[[Any, int], list[Any]], num_replicas: int
-) -> Input:
+def _with_split_batches(source: Input, split: Callable[[Any, int], list[Any]]) -> Input:
     """Returns an input that splits each batch among all replicas."""
-    build_step = source.build_step
 
-    def build_split_step() -> tuple[list[Any], tf.Tensor]:
-        assert build_step is not None
-        (batch,), has_more = build_step()
+    def build_batches(num_replicas: int) -> Taken:
+        (batch,), has_more = source.build_batches(1)
         return split(batch, num_replicas), has_more
 
-    return dataclasses.replace(
-        source,
-        split_batch=lambda n: split(source.build_batch(), n),
-        build_step=None if build_step is None else build_split_step,
-    )
+    return dataclasses.replace(source, build_batches=build_batches, is_split=True)
 
 
 def pipeline_kind(tpu_config: Any, mode: str) -> int:
@@ -150,18 +141,20 @@ def _with_shards(shards: Sequence[Input]) -> Input:
     initializers = [shard.initializer for shard in shards if shard.initializer is not None]
     return dataclasses.replace(
         first,
+        build_batches=lambda n: _build_batches_of_shards(shards),
         initializer=tf.group(initializers) if initializers else None,
         iterators=tuple(iterator for shard in shards for iterator in shard.iterators),
-        split_batch=lambda n: take_in_turn([shard.build_batch for shard in shards]),
-        build_step=None if first.build_step is None else lambda: _build_shards_step(shards),
+        is_split=True,
     )
 
 
-def _build_shards_step(shards: Sequence[Input]) -> tuple[list[Any], tf.Tensor]:
-    """Takes a batch of each shard; says whether every shard has another."""
-    steps = [shard.build_step() for shard in shards if shard.build_step is not None]
-    batches = [batch for (batch,), _ in steps]
-    return batches, tf.reduce_all(tf.stack([has_more for _, has_more in steps]))
+def _build_batches_of_shards(shards: Sequence[Input]) -> Taken:
+    """Takes a batch of each shard; says whether every shard has another, if they look ahead."""
+    taken = take_in_turn([functools.partial(shard.build_batches, 1) for shard in shards])
+    batches = [batch for (batch,), _ in taken]
+    if not shards[0].looks_ahead:
+        return batches, None
+    return batches, tf.reduce_all(tf.stack([has_more for _, has_more in taken]))
 
 
 def _kind(spec: Any) -> Any:
@@ -182,12 +175,9 @@ def _check_cuts(element: Any, axes: Sequence[int], num_parts: int) -> None:
 
 
 def _build_slices(batch: Any, axes: Sequence[int], num_parts: int) -> list[Any]:
-    with tf.device("/cpu:0"):
-        tensors = [tensor for tensor in tf.nest.flatten(batch) if tensor is not None]
-        columns = [tf.split(t, num_parts, axis) for t, axis in zip(tensors, axes, strict=True)]
-    return [_packed(batch, [column[i] for column in columns]) for i in range(num_parts)]
-
-
-def _packed(batch: Any, tensors: Sequence[tf.Tensor]) -> Any:
-    left = iter(tensors)
-    return tf.nest.map_structure(lambda t: None if t is None else next(left), batch)
+    left = iter(axes)
+    columns = [
+        [None] * num_parts if tensor is None else tf.split(tensor, num_parts, next(left))
+        for tensor in tf.nest.flatten(batch)
+    ]
+    return [tf.nest.pack_sequence_as(batch, part) for part in zip(*columns, strict=True)]

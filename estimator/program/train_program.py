@@ -229,7 +229,7 @@ def _build_loop_source(
     source: input_calls.Input, num_replicas: int
 ) -> input_calls.Input | LoopInput:
     """Builds the input of a loop's iterations; returns `source` if the loop reads it directly."""
-    if source.build_step is not None:
+    if source.looks_ahead:
         return source
     return build_loop_input(source, num_replicas) or source
 
@@ -306,10 +306,15 @@ def _build_agreement(plan: StepPlan, steps: _Steps, source: input_calls.Input) -
         requested = consensus.agreed[1:] if steps.is_loop else steps.built.requested
         with tf.device("/cpu:0"):
             outcome = tf.concat([[tf.cast(steps.has_more, tf.int32)], requested], axis=0)
+    has_first_batch: tf.Tensor | None = None
+    if source.looks_ahead:
+        # The first run returns no batches; the steps take them in later ones.
+        num_replicas = plan.runtime.num_local_replicas
+        _, has_first_batch = input_calls.build_replica_batches(source, num_replicas)
     return Agreement(
         graph=tf.compat.v1.get_default_graph(),
         is_loop=steps.is_loop,
         consensus=consensus,
         outcome=outcome,
-        has_first_batch=input_calls.build_has_first_batch(source),
+        has_first_batch=has_first_batch,
     )

@@ -258,4 +258,4 @@ def test_the_command_is_the_one_that_the_shell_finds(is_beside, tmp_path, monkey
 def test_the_batch_size_is_what_all_tensors_agree_on(element, size):
     whole = Input(None, None, (), (element, None))
     assert whole.batch_size == size
-    assert dataclasses.replace(whole, split_batch=lambda count: []).batch_size is None
+    assert dataclasses.replace(whole, is_split=True).batch_size is None
