@@ -16,7 +16,7 @@ from estimator import _tf
 from estimator.config.checks import WrongTypeError, arguments_named, check_needs_only
 from estimator.input.array_datasets import arrays_outside_graph
 from estimator.input.conversion import with_arrays, with_sortable_keys
-from estimator.input.lookahead import Lookahead
+from estimator.input.lookahead import build_unwrapped, with_lookahead
 from estimator.rewrite.subgraph_copy import build_copy, runs_each_time
 from estimator.spec import ModeKeys
 
@@ -233,11 +233,9 @@ def _build_dataset_input(dataset: tf.data.Dataset, mode: str, lookahead: int | N
     element = _checked_element(dataset.element_spec)
     try:
         with tf.name_scope("training/"):  # Leaves plain names, such as "count", to variables.
-            ahead = None if lookahead is None else Lookahead(dataset, lookahead)
+            ahead = dataset if lookahead is None else with_lookahead(dataset, lookahead)
         # Not in a name scope: hooks fetch "IteratorGetNext:0", and a saved position uses its name.
-        iterator = tf.compat.v1.data.make_initializable_iterator(
-            _with_options(dataset if ahead is None else ahead.dataset, mode)
-        )
+        iterator = tf.compat.v1.data.make_initializable_iterator(_with_options(ahead, mode))
     except ValueError as error:
         raise ValueError(
             f"`input_fn` returned a dataset that was made outside of it ({dataset!r}). Make it "
@@ -245,10 +243,11 @@ def _build_dataset_input(dataset: tf.data.Dataset, mode: str, lookahead: int | N
         ) from error
 
     def build_batches(num_replicas: int) -> Taken:
-        if ahead is None:
+        if lookahead is None:
             return take_in_turn([lambda: _split(iterator.get_next())] * num_replicas), None
         group, has_more = iterator.get_next()
-        return [_split(batch) for batch in ahead.build_batches(group)], has_more
+        batches = build_unwrapped(group, dataset.element_spec, lookahead)
+        return [_split(batch) for batch in batches], has_more
 
     return Input(
         build_batches,
@@ -256,7 +255,7 @@ def _build_dataset_input(dataset: tf.data.Dataset, mode: str, lookahead: int | N
         (iterator,),
         element,
         dataset.cardinality,
-        looks_ahead=ahead is not None,
+        looks_ahead=lookahead is not None,
     )
 
 

@@ -14,52 +14,53 @@ import tensorflow as tf
 from estimator import _tf
 
 
-class Lookahead:
-    """A dataset of the batches of one step each, and whether another step's follow.
+def with_lookahead(dataset: tf.data.Dataset, num_replicas: int) -> tf.data.Dataset:
+    """Returns a dataset of the batches of one step each, and whether another step's follow.
 
-    The first element has no batches, only the flag.
+    The first element has no batches, only the flag. The last elements of `dataset` are dropped if
+    they are too few for a step.
 
     Each group of batches is doubled, and the doubles are then batched in pairs, so that every group
     is next to its successor. `scan` would do this in one line, but starts its function on another
     thread: with a tiny model, workers spent a tenth of a step on that.
 
-    Attributes:
-      dataset: elements (group, has_more): a variant of shape [number of replicas], and a bool.
+    Returns:
+      Elements (group, has_more): a variant of shape [num_replicas], and a bool.
     """
 
-    def __init__(self, dataset: tf.data.Dataset, num_replicas: int) -> None:
-        """Wraps a dataset; drops the last elements if they are too few for a step."""
-        self._spec = dataset.element_spec
-        self._num_replicas = num_replicas
-        self._types: list[tf.DType] = []
-        self._shapes: list[tf.TensorShape] = []
-        nothing = tf.data.Dataset.from_tensors(tf.raw_ops.OptionalNone()).repeat(num_replicas)
-        # The group at the end holds at least one empty optional, and it is the last one.
-        wrapped = _tf.map_in_line(dataset, self._wrap).concatenate(nothing)
-        groups = wrapped.batch(num_replicas, drop_remainder=True)
-        doubled = _tf.map_in_line(groups, lambda group: tf.stack([group, group])).unbatch()
-        pairs = nothing.batch(num_replicas).concatenate(doubled).batch(2, drop_remainder=True)
-        # Prefetching makes the lookahead run during the previous step.
-        self.dataset = _tf.map_in_line(pairs, self._tell_of_next).prefetch(1)
+    def wrap(*element: Any) -> tf.Tensor:
+        flat = tf.nest.flatten(element, expand_composites=True)
+        return tf.raw_ops.OptionalFromValue(components=[t for t in flat if t is not None])
 
-    def _wrap(self, *element: Any) -> tf.Tensor:
-        flat = [t for t in tf.nest.flatten(element, expand_composites=True) if t is not None]
-        self._types = [tensor.dtype for tensor in flat]
-        self._shapes = [tensor.shape for tensor in flat]
-        return tf.raw_ops.OptionalFromValue(components=flat)
-
-    def _tell_of_next(self, pair: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        last_of_next = pair[1, self._num_replicas - 1]
+    def tell_of_next(pair: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        last_of_next = pair[1, num_replicas - 1]
         return pair[0], tf.raw_ops.OptionalHasValue(optional=last_of_next)
 
-    def build_batches(self, group: tf.Tensor) -> list[Any]:
-        """Unwraps the batches of one step, one for each replica."""
-        batches = []
-        for replica in range(self._num_replicas):
-            flat = tf.raw_ops.OptionalGetValue(
-                optional=tf.gather(group, replica),
-                output_types=self._types,
-                output_shapes=self._shapes,
-            )
-            batches.append(tf.nest.pack_sequence_as(self._spec, flat, expand_composites=True))
-        return batches
+    nothing = tf.data.Dataset.from_tensors(tf.raw_ops.OptionalNone()).repeat(num_replicas)
+    # The group at the end holds at least one empty optional, and it is the last one.
+    wrapped = _tf.map_in_line(dataset, wrap).concatenate(nothing)
+    groups = wrapped.batch(num_replicas, drop_remainder=True)
+    doubled = _tf.map_in_line(groups, lambda group: tf.stack([group, group])).unbatch()
+    pairs = nothing.batch(num_replicas).concatenate(doubled).batch(2, drop_remainder=True)
+    # Prefetching makes the lookahead run during the previous step.
+    return _tf.map_in_line(pairs, tell_of_next).prefetch(1)
+
+
+def build_unwrapped(group: tf.Tensor, element_spec: Any, num_replicas: int) -> list[Any]:
+    """Unwraps the batches of one step, one for each replica.
+
+    Args:
+      group: the variant of a step, from `with_lookahead`.
+      element_spec: that of the dataset without a lookahead.
+      num_replicas: the number of batches.
+    """
+    specs = tf.nest.flatten(element_spec, expand_composites=True)
+    batches = []
+    for replica in range(num_replicas):
+        flat = tf.raw_ops.OptionalGetValue(
+            optional=tf.gather(group, replica),
+            output_types=[spec.dtype for spec in specs],
+            output_shapes=[spec.shape for spec in specs],
+        )
+        batches.append(tf.nest.pack_sequence_as(element_spec, flat, expand_composites=True))
+    return batches

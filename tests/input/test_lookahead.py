@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from estimator.input.lookahead import Lookahead
+from estimator.input.lookahead import build_unwrapped, with_lookahead
 
 V1 = tf.compat.v1
 
 
 def steps_of(dataset, num_replicas, flat):
     """The batches of each step, and whether it says that more follow; then the first news."""
-    ahead = Lookahead(dataset, num_replicas)
-    iterator = V1.data.make_initializable_iterator(ahead.dataset)
+    ahead = with_lookahead(dataset, num_replicas)
+    iterator = V1.data.make_initializable_iterator(ahead)
     group, has_more = iterator.get_next()
-    batches = ahead.build_batches(group)
+    batches = build_unwrapped(group, dataset.element_spec, num_replicas)
     steps = []
     with V1.Session() as session:
         session.run(iterator.initializer)
@@ -63,10 +63,10 @@ def test_elements_of_any_structure_and_shape_pass_unchanged():
 def test_a_saved_position_goes_on_with_the_next_step_from_anywhere(num_replicas, tmp_path):
     with tf.Graph().as_default():
         numbers = tf.data.Dataset.range(7 * num_replicas).shuffle(5, seed=1)
-        ahead = Lookahead(numbers, num_replicas)
-        iterator = V1.data.make_initializable_iterator(ahead.dataset)
+        ahead = with_lookahead(numbers, num_replicas)
+        iterator = V1.data.make_initializable_iterator(ahead)
         group, has_more = iterator.get_next()
-        step = [ahead.build_batches(group), has_more]
+        step = [build_unwrapped(group, numbers.element_spec, num_replicas), has_more]
         V1.add_to_collection(
             V1.GraphKeys.SAVEABLE_OBJECTS,
             tf.data.experimental.make_saveable_from_iterator(iterator),
