@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from estimator.evaluation.input_sessions import InputGraph, InputSession, InputSessions
-from estimator.input.input_calls import Input, batch_tensors
+from estimator.input.input_calls import Input, batch_tensors, type_spec_of
 from estimator.input.pipelines import cut, make_axes, make_sliced_element
 
 
@@ -110,7 +110,7 @@ class HostInput:
                 source.build_cardinality,
             )
             self._has_queues = bool(v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS))
-            self.element = tf.nest.map_structure(_type_spec, batch)
+            self.element = tf.nest.map_structure(type_spec_of, batch)
             self._num_slices = num_slices
             if num_slices > 1:
                 self._axes = make_axes(self.element, batch_axis)
@@ -176,10 +176,6 @@ def _initializers() -> list[tf.Operation]:
     variables = [*v1.global_variables(), *v1.local_variables()]
     tables = v1.get_collection(v1.GraphKeys.TABLE_INITIALIZERS)
     return [*(variable.initializer for variable in variables), *tables]
-
-
-def _type_spec(value: Any) -> Any:
-    return None if value is None else tf.type_spec_from_value(value)
 
 
 def _kind(spec: Any) -> str:

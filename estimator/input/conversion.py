@@ -67,9 +67,7 @@ def with_arrays(value: Any) -> Any:
     if isinstance(value, dict):
         changed = {key: with_arrays(part) for key, part in value.items()}
         return value if all(changed[key] is value[key] for key in value) else changed
-    if isinstance(value, _PLAIN):
-        return np.asarray(value)
-    if isinstance(value, list) and _is_plain(value):
+    if not isinstance(value, tuple) and _is_plain(value):
         return np.asarray(value)
     if type(value) in (list, tuple):
         return type(value)(with_arrays(part) for part in value)

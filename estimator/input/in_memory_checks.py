@@ -44,7 +44,7 @@ def check_rows(x: Any, y: Any) -> None:
         dimension.
       TypeError: TensorFlow does not support the values.
     """
-    named = {**_named("x", x), **({} if y is None else _named("y", y))}
+    named = {**named_arrays("x", x), **({} if y is None else named_arrays("y", y))}
     for name, array in named.items():
         if array.ndim == 0:
             raise ValueError(
@@ -58,7 +58,8 @@ def check_rows(x: Any, y: Any) -> None:
         raise ValueError("`x` must not be empty: it has no rows.")
 
 
-def _named(argument: str, value: Any) -> dict[str, np.ndarray]:
+def named_arrays(argument: str, value: Any) -> dict[str, np.ndarray]:
+    """Returns an array, or a dict of arrays, by their names in messages."""
     if not isinstance(value, dict):
         return {argument: value}
     return {f"{argument}[{name!r}]": array for name, array in value.items()}

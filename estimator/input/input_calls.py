@@ -333,24 +333,17 @@ def _build_tensor_input(result: Any) -> Input:
     if not isinstance(result, str | bytes):
         result = with_arrays(with_sortable_keys(result))
     _check_tensors(result)
-    tensors = tf.nest.map_structure(
-        lambda v: v if v is None or _is_composite(v) else tf.convert_to_tensor(v), result
-    )
+    batch = _split(tf.nest.map_structure(_as_tensor, result))
     home = tf.compat.v1.get_default_graph()
     is_taken: list[bool] = []
 
     def build_batch() -> tuple[Any, Any]:
         if tf.compat.v1.get_default_graph() is home and not is_taken:
             is_taken.append(True)
-            return _split(tensors)
-        features, labels = _split(tensors)
-        if labels is None:
-            return build_copy(features, runs_each_time, copies_waits=True), None
-        return build_copy((features, labels), runs_each_time, copies_waits=True)
+            return batch
+        return build_copy(batch, runs_each_time, copies_waits=True)
 
-    element = tf.nest.map_structure(
-        lambda v: None if v is None else tf.type_spec_from_value(v), _split(tensors)
-    )
+    element = tf.nest.map_structure(type_spec_of, batch)
     return Input(lambda n: (take_in_turn([build_batch] * n), None), None, (), element)
 
 
@@ -368,8 +361,14 @@ def _split(element: Any) -> tuple[Any, Any]:
     return element, None
 
 
-def _is_composite(value: Any) -> bool:
-    return isinstance(value, tf.SparseTensor | tf.RaggedTensor)
+def _as_tensor(value: Any) -> Any:
+    is_tensor = value is None or isinstance(value, tf.SparseTensor | tf.RaggedTensor)
+    return value if is_tensor else tf.convert_to_tensor(value)
+
+
+def type_spec_of(value: Any) -> Any:
+    """Returns the type spec of a tensor; None for the labels of a batch without any."""
+    return None if value is None else tf.type_spec_from_value(value)
 
 
 def batch_tensors(batches: Any) -> list[tf.Tensor]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from estimator.config.checks import WrongTypeError
 from estimator.input.in_memory_batches import build_batches
-from estimator.input.in_memory_checks import check_rows, checked_batching
+from estimator.input.in_memory_checks import check_rows, checked_batching, named_arrays
 from estimator.input.input_calls import DatasetFn
 
 
@@ -58,21 +58,15 @@ def numpy_input_fn(
 
 
 def _check_arrays(argument: str, value: Any) -> None:
-    if isinstance(value, np.ndarray):
-        return
-    if not isinstance(value, dict):
-        raise WrongTypeError(
-            f"`{argument}` ({type(value).__name__}) must be a NumPy array or a dict of them. "
-            "Convert it with np.asarray."
-        )
-    if not value:
+    if isinstance(value, dict) and not value:
         hint = "Leave it out if there are no labels." if argument == "y" else "Name a feature."
         raise ValueError(f"`{argument}` ({{}}) must not be empty. {hint}")
-    for name, array in value.items():
+    for name, array in named_arrays(argument, value).items():
         if not isinstance(array, np.ndarray):
+            or_dict = " or a dict of them" if name == argument else ""
             raise WrongTypeError(
-                f"`{argument}[{name!r}]` ({type(array).__name__}) must be a NumPy array. Convert "
-                "it with np.asarray."
+                f"`{name}` ({type(array).__name__}) must be a NumPy array{or_dict}. Convert it "
+                "with np.asarray."
             )
 
 
