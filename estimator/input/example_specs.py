@@ -39,7 +39,9 @@ def classifier_parse_example_spec(
       ValueError: `feature_columns` holds something else, the weights are not a numeric column, or
         the label or the weight has the name of a feature.
     """
-    return _make_spec(feature_columns, label_key, label_dtype, label_default, 1, weight_column)
+    return regressor_parse_example_spec(
+        feature_columns, label_key, label_dtype, label_default, 1, weight_column
+    )
 
 
 def regressor_parse_example_spec(
@@ -71,19 +73,6 @@ def regressor_parse_example_spec(
       ValueError: as for classifier_parse_example_spec, or `label_dimension` is below 1.
     """
     check_int("label_dimension", label_dimension)
-    return _make_spec(
-        feature_columns, label_key, label_dtype, label_default, label_dimension, weight_column
-    )
-
-
-def _make_spec(
-    feature_columns: Any,
-    label_key: Any,
-    label_dtype: Any,
-    label_default: Any,
-    label_dimension: int,
-    weight_column: Any,
-) -> dict[str, Any]:
     columns = _checked_columns(feature_columns)
     check_instance("label_key", label_key, str, "a string, the name of the label")
     dtype = _checked_dtype(label_dtype)
