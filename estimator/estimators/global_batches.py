@@ -16,7 +16,6 @@ from estimator.estimators import arguments
 from estimator.estimators.model_inputs import Batches
 from estimator.input.batch_size_check import check_batch_size
 from estimator.input.input_calls import Input
-from estimator.input.pipelines import pipeline_kind
 from estimator.runtime.local import Runtime, make_plain_runtime
 from estimator.runtime.strategy import make_runtime
 from estimator.spec import ModeKeys
@@ -98,8 +97,14 @@ class GlobalBatches(Batches):
         return self.sizes[mode][1]
 
     def pipeline(self, mode: str) -> int:
-        """Returns the `InputPipelineConfig` kind for a mode."""
-        return pipeline_kind(self.tpu_config, mode)
+        """Returns the `InputPipelineConfig` kind for a mode.
+
+        The setting for training has no effect in other modes, where every example counts once:
+        there the kind is SLICED or PER_HOST_V1.
+        """
+        if mode == ModeKeys.TRAIN:
+            return int(self.tpu_config.per_host_input_for_training)
+        return self.tpu_config.eval_training_input_configuration
 
     def build_input(self, input_fn: Callable, runtime: Runtime) -> Input:
         """Builds the input; raises an error if its batches do not have the promised size."""

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from estimator.config.tpu_config import InputPipelineConfig
 from estimator.input.input_calls import Input, Taken, take_in_turn
-from estimator.spec import ModeKeys
 
 
 def build_pipeline(
@@ -59,17 +58,6 @@ def _with_split_batches(source: Input, split: Callable[[Any, int], list[Any]]) -
         return split(batch, num_replicas), has_more
 
     return dataclasses.replace(source, build_batches=build_batches, is_split=True)
-
-
-def pipeline_kind(tpu_config: Any, mode: str) -> int:
-    """Returns the `InputPipelineConfig` kind for a mode.
-
-    The setting for training has no effect in other modes, where every example counts once: there
-    the kind is SLICED or PER_HOST_V1.
-    """
-    if mode == ModeKeys.TRAIN:
-        return tpu_config.per_host_input_for_training
-    return tpu_config.eval_training_input_configuration
 
 
 def make_axes(element: Any, batch_axis: Sequence[int] | None) -> list[int]:
