@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from estimator.input.padding import Padding
+from estimator.program.programs import Padding
 
 Batch = list[np.ndarray]
 

@@ -17,12 +17,11 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.input.padding import Padding
 from estimator.model.reduction import build_metrics, check_metric_names, keep_metrics_local
 from estimator.model.replicas import Model, Replica
 from estimator.program import host_call
 from estimator.program.graph_scope import build_step_before, building, create_resource
-from estimator.program.programs import EvalProgram, PredictProgram, build_feeds
+from estimator.program.programs import EvalProgram, Padding, PredictProgram, build_feeds
 from estimator.program.tpu_replicas import build_program, check_static
 from estimator.runtime.local import Runtime
 from estimator.spec import ModeKeys

@@ -10,7 +10,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.input.padding import Padding
 from estimator.model import reduction
 from estimator.model.replicas import Model, build_replicas
 from estimator.model.summable_metrics import check_sums, leaves_state
@@ -18,6 +17,21 @@ from estimator.program import host_call
 from estimator.program.graph_scope import build_step_before, building
 from estimator.runtime.local import Runtime
 from estimator.spec import EstimatorSpec, ModeKeys
+
+
+@dataclasses.dataclass(frozen=True)
+class Padding:
+    """How batches are padded for a program that takes a single batch size.
+
+    Attributes:
+      batch_size: the number of rows of a replica's batch.
+      is_padded: for each component tensor of a batch, whether it may have fewer rows.
+      in_parts: whether an incomplete batch is cut into parts that divide `batch_size`.
+    """
+
+    batch_size: int
+    is_padded: list[bool]
+    in_parts: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

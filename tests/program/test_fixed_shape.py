@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import estimator as est
 from estimator.evaluation.batch_filler import padded
-from estimator.input.padding import Padding
+from estimator.program.programs import Padding
 
 BATCH = 48  # Of all replicas; each has 48, 24 or 16: sizes with and without large divisors.
 COUNTS = (1, 7, 1000, 1009)
