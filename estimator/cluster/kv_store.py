@@ -91,37 +91,3 @@ def decode_stop(value: int, own_count: int) -> str | None:
     """Returns the reason; None if no training of that count, or a later one, was asked to stop."""
     count, reason = divmod(value, len(_REASONS))
     return _REASONS[reason] if count >= own_count else None
-
-
-class PsTaskStore:
-    """The part of the store that a ps task reads and writes.
-
-    A session places its whole graph, so variables on this ps task and variables on the first ps
-    task, which this task may be unable to reach, are in different graphs.
-
-    Attributes:
-      own_graph: the graph of `result`.
-      result: how training ended: 1 plus the exit status.
-      first_graph: the graph of the variables on the first ps task.
-    """
-
-    def __init__(self, ps: int) -> None:
-        """Builds the two graphs."""
-        self.own_graph, self.first_graph = tf.Graph(), tf.Graph()
-        with self.own_graph.as_default():
-            self.result = SharedNumber("result", on_ps(ps))
-        with self.first_graph.as_default():
-            self._ready = SharedNumber("ready", on_ps(0))
-            self._stop = SharedNumber("stop", on_ps(0))
-
-    def say_stop(self, session: tf.compat.v1.Session, reason: str) -> bool:
-        """Asks the running training to stop; returns whether one is running.
-
-        Args:
-          session: a session on `first_graph` that reaches the first ps task.
-          reason: one of `STOP_POLICIES`.
-        """
-        count = self._ready.read(session)
-        if count:
-            self._stop.write(session, encode_stop(count, reason))
-        return count > 0

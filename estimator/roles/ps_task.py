@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.cluster.kv_store import PsTaskStore
+from estimator.cluster.kv_store import SharedNumber, encode_stop, on_ps
 from estimator.cluster.server import say_waiting, start_server, task_addresses, task_name
 from estimator.cluster.task_health import TaskHealth
 from estimator.config.run_config import RunConfig
@@ -68,7 +68,6 @@ class _Service:
             "worker 0": task_addresses(self._cluster, "worker")["worker 0"]
         }
         say_waiting(self._cluster, self._chief)
-        self._store = PsTaskStore(self._cluster.task_id)
         self._ending = CompletionWatch(config.model_dir)
         self._timeout_secs = config.session_creation_timeout_secs
         self._peer_timeout_secs = config.peer_timeout_secs
@@ -112,17 +111,26 @@ class _Service:
 
     def _check_present(self) -> None:
         """Forwards a signal that this task received to the chief, once it trains."""
-        if self._stop.received is not None and not self._has_told:
-            # If the first ps task does not answer, this task keeps watching the chief.
-            with (
-                contextlib.suppress(TimeoutError, tf.errors.UnavailableError),
-                self._open(self._store.first_graph, "/job:ps/task:0") as session,
-            ):
-                self._has_told = self._store.say_stop(session, self._stop.received.name)
+        if self._stop.received is None or self._has_told:
+            return
+        with tf.Graph().as_default() as graph:
+            ready, stop = SharedNumber("ready", on_ps(0)), SharedNumber("stop", on_ps(0))
+        # If the first ps task does not answer, this task keeps watching the chief.
+        with (
+            contextlib.suppress(TimeoutError, tf.errors.UnavailableError),
+            self._open(graph, "/job:ps/task:0") as session,
+        ):
+            if count := ready.read(session):
+                stop.write(session, encode_stop(count, self._stop.received.name))
+                self._has_told = True
 
     def _read_result(self) -> int:
-        with self._open(self._store.own_graph) as session:
-            return self._store.result.read(session)
+        """Returns how training ended: 1 plus the exit status; 0 if the chief did not report it."""
+        # A session places its whole graph, so this one has nothing on the first ps task.
+        with tf.Graph().as_default() as graph:
+            result = SharedNumber("result", on_ps(self._cluster.task_id))
+        with self._open(graph) as session:
+            return result.read(session)
 
     def _open(self, graph: tf.Graph, *devices: str) -> tf.compat.v1.Session:
         config = tf.compat.v1.ConfigProto()
