@@ -56,7 +56,11 @@ def _do_nothing() -> None:
 
 
 class TaskHealth:
-    """The health of the other tasks, with a connection to each."""
+    """The health of the other tasks, with a connection to each.
+
+    Attributes:
+      heartbeat: detects tasks that stop answering, once it is started.
+    """
 
     def __init__(
         self, addresses: Mapping[str, str], timeout_secs: float, consequence: str = _OF_TRAINING
@@ -79,7 +83,7 @@ class TaskHealth:
         self._is_lost = threading.Event()
         self._is_watched = False
         self._changes: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._heartbeat = Heartbeat(self._channels, timeout_secs, self._changes.put)
+        self.heartbeat = Heartbeat(self._channels, timeout_secs, self._changes.put)
 
     def __bool__(self) -> bool:
         """Whether there are any other tasks."""
@@ -110,15 +114,7 @@ class TaskHealth:
                 f"({timeout_secs:g}). Check that all servers and tasks of TF_CONFIG are running, "
                 "that their addresses resolve, and that no firewall is between them."
             )
-        self.start_checks()
-
-    def start_checks(self) -> None:
-        """Starts the heartbeat, which also detects tasks that stop answering."""
-        self._heartbeat.start()
-
-    def hurry(self) -> None:
-        """Shortens the heartbeat's timeout to a few checks, because this task must end soon."""
-        self._heartbeat.hurry()
+        self.heartbeat.start()
 
     def wait_for(self, is_done: threading.Event, check: Callable[[], None] = _do_nothing) -> None:
         """Waits for a session call that another thread makes.
@@ -160,7 +156,7 @@ class TaskHealth:
         except tf.errors.OpError as error:
             # The error may arrive before the notification that a connection has closed.
             if isinstance(error, _OF_OTHERS) and (
-                self._is_lost.wait(_ANSWER_SECS) or self._heartbeat.quiet()
+                self._is_lost.wait(_ANSWER_SECS) or self.heartbeat.quiet()
             ):
                 self._is_lost.set()
                 raise self._make_error() from error
@@ -210,7 +206,7 @@ class TaskHealth:
 
     def silence(self) -> tf.errors.UnavailableError | None:
         """Returns the error that names the tasks that stopped answering; None if there are none."""
-        is_any = any(map(self._heartbeat.is_silent, self._channels))
+        is_any = any(map(self.heartbeat.is_silent, self._channels))
         return self._make_error() if is_any else None
 
     def release(self) -> None:
@@ -220,7 +216,7 @@ class TaskHealth:
 
     def close(self) -> None:
         """Closes the connections."""
-        self._heartbeat.close()
+        self.heartbeat.close()
         for channel in self._channels.values():
             channel.close()
 
@@ -266,7 +262,7 @@ class TaskHealth:
         A restarted task has lost its state, so it counts as gone. Its status describes its devices,
         whose ids change then.
         """
-        if self._heartbeat.is_silent(name):
+        if self.heartbeat.is_silent(name):
             return True
         get_status = self._channels[name].unary_unary(_GET_STATUS)
         try:
@@ -278,7 +274,7 @@ class TaskHealth:
 
     def _make_error(self) -> tf.errors.UnavailableError:
         # If one task does not answer, others may have ended because of it.
-        quiet = self._heartbeat.quiet()
+        quiet = self.heartbeat.quiet()
         gone = [name for name in self._lost if name not in quiet and name not in self._failures]
         clauses = [
             f"{self._full_name(name)} has failed ({what})" for name, what in self._failures.items()

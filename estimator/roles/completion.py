@@ -39,7 +39,7 @@ class ChiefWatch:
         self._address = "" if is_alone else tasks[role][0]
         chief = {} if is_alone else {self._name: self._address}
         self._health = TaskHealth(chief, config.peer_timeout_secs)
-        self._health.start_checks()
+        self._health.heartbeat.start()
         self._model_dir = config.model_dir
         self._timeout_secs = config.session_creation_timeout_secs
         self._clock = clock

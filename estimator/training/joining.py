@@ -75,7 +75,7 @@ def joined(
             worker_group.check_consistency(_equal(program, request), open_session)
             with contextlib.closing(TaskHealth(connection.replaceable, peer_secs)) as replaceable:
                 # After SIGTERM, a call that hangs must not use up the time that is left.
-                stop.when_received(needed.hurry)
+                stop.when_received(needed.heartbeat.hurry)
                 replaceable.wait(timeout_secs, stop.check_waiting)
                 yield WatchedTasks(needed, replaceable)
 
