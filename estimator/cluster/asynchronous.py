@@ -136,19 +136,17 @@ class AsynchronousWorkers(WorkerGroup):
         """Waits, on the chief, until every other worker is done or lost, or until `is_enough()`."""
         if not self.is_chief:
             return False
+
+        def is_running(number: int) -> bool:
+            name = task_name("worker", number - self._is_first_chief)
+            return self._done[number].read(session) < self._count and not is_lost(name)
+
         others = [i for i in range(len(self._done)) if i != self._own]
         while not (has_enough := is_enough()) and others:
-            others = [
-                i
-                for i in others
-                if self._done[i].read(session) < self._count and not is_lost(self._name(i))
-            ]
+            others = [i for i in others if is_running(i)]
             if others:
                 time.sleep(_POLL_SECS)
         return has_enough
-
-    def _name(self, number: int) -> str:
-        return task_name("worker", number - self._is_first_chief)
 
     def say_result(self, session: Session, exit_status: int) -> None:
         """Publishes how training ended: the exit status for ps tasks once the chief is gone."""

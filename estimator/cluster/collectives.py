@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.cluster.server import task_name
 from estimator.rewrite.graph_walk import ops_behind
 
 # Strategies number their groups from 1; this group has the host device of each worker.
@@ -27,9 +28,9 @@ _graphs = itertools.count()
 _instance_keys: weakref.WeakKeyDictionary[tf.Graph, Iterator[int]] = weakref.WeakKeyDictionary()
 _KEYS_PER_GRAPH = 2**14
 
-# Types that a broadcast supports; values of other types are cast to a type that can hold them.
-_CARRIED = (tf.bool, tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)
+# The type in which a broadcast carries values: their own, or one that can hold them.
 _CARRIERS = {
+    **{dtype: dtype for dtype in (tf.bool, tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)},
     tf.bfloat16: tf.float32,
     tf.int8: tf.int32,
     tf.int16: tf.int32,
@@ -70,7 +71,7 @@ def workers_of(strategy: tf.distribute.Strategy) -> Workers:
     spec = resolver.cluster_spec().as_dict()
     tasks = [(role, i) for role in ("chief", "worker") for i in range(len(spec.get(role, ())))]
     mine = ("chief" if resolver.task_type == "master" else resolver.task_type, resolver.task_id)
-    names = tuple("the chief" if role == "chief" else f"worker {i}" for role, i in tasks)
+    names = tuple(task_name(role, index) for role, index in tasks)
     return Workers(len(tasks), tasks.index(mine), names)
 
 
@@ -180,7 +181,7 @@ def build_broadcast(workers: Workers, variables: Iterable[tf.Variable]) -> tf.Op
 
 def _build_broadcast_of(workers: Workers, variable: tf.Variable) -> list[tf.Operation]:
     dtype = variable.dtype.base_dtype
-    carrier = dtype if dtype in _CARRIED else _CARRIERS.get(dtype)
+    carrier = _CARRIERS.get(dtype)
     if carrier is None:
         raise NotImplementedError(
             f"The variable {variable.name} is of type {dtype.name}, which workers cannot share. "

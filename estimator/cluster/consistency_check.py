@@ -66,14 +66,12 @@ def check_consistency(
         with open_session(graph) as session:
             texts = session.run(gathered, {given: np.frombuffer(text, np.uint8)})
     rows = [bytes(row.astype(np.uint8)).rstrip(b"\0") for row in texts]
-    everyone = [json.loads(row[_ID_LENGTH:]) for row in rows]
-    lines = []
-    for other in range(1, workers.count):
-        names = dict.fromkeys([*everyone[0], *everyone[other]])
-        lines += _compare(
-            names, everyone[0], workers.names[0], everyone[other], workers.names[other]
-        )
-    _check_none(lines)
+    chiefs, *others = (json.loads(row[_ID_LENGTH:]) for row in rows)
+    chief, *names = workers.names
+    differences = []
+    for name, theirs in zip(names, others, strict=True):
+        differences += _compare(chiefs | theirs, chiefs, chief, theirs, name)
+    _check_none(differences)
     return rows[0][:_ID_LENGTH]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -65,11 +66,7 @@ class SynchronousWorkers(WorkerGroup):
     def take_in(self, outcome: np.ndarray) -> None:
         """Records the consensus that a call returned."""
         self.has_more = bool(outcome[0])
-        self.agreed = [
-            request
-            for request, is_requested in zip(REQUESTS, outcome[1:], strict=True)
-            if is_requested
-        ]
+        self.agreed = list(itertools.compress(REQUESTS, outcome[1:]))
         self._requests.discard("save")
 
     def check_consistency(self, mine: Mapping[str, Any], open_session: OpenSession) -> None:
@@ -117,7 +114,7 @@ class SynchronousWorkers(WorkerGroup):
 
         def choose(session: Session) -> list[tf.Operation]:
             is_chosen = session.run(chiefs, {given: mine})
-            together = [v for v, is_in in zip(everything, is_chosen, strict=True) if is_in]
+            together = itertools.compress(everything, is_chosen)
             first = [_tf.initializer_before_checkpoint(v) or v.initializer for v in together]
             return [*first, *own]
 
