@@ -183,15 +183,14 @@ def parse_tf_config(text: str | None) -> Cluster:
     }
     cluster = config.get("cluster") or {}
     addresses = _parse_addresses(cluster)
-    if MASTER in cluster:
-        rest["chief_name"] = MASTER
+    chief_name = MASTER if MASTER in cluster else CHIEF
     task = config.get("task") or {}
     if not isinstance(task, dict):
         raise _error("task", task, 'must be a dictionary {"type": ..., "index": ...}')
     if not addresses and task.get("type") != EVALUATOR:
         return Cluster(**rest)
-    task_type, task_id = _parse_task(task, addresses, rest.get("chief_name", CHIEF))
-    return Cluster(addresses, task_type, task_id, **rest)
+    task_type, task_id = _parse_task(task, addresses, chief_name)
+    return Cluster(addresses, task_type, task_id, chief_name=chief_name, **rest)
 
 
 def format_tf_config(addresses: Mapping[str, Sequence[str]], task_type: str, task_id: int) -> str:
@@ -287,7 +286,13 @@ def _parse_task(
     index = _parse_index(task.get("index", 0))
     if role == EVALUATOR:
         # An evaluator is outside the training cluster and need not be listed in it.
-        _check_has_evaluator(chief_name)
+        if chief_name == MASTER:
+            raise _error(
+                "task.type",
+                EVALUATOR,
+                'has nothing to do: a cluster with a "master" is evaluated by that. Call the '
+                '"master" "chief" in the TF_CONFIG of all tasks, or start no evaluator',
+            )
         if index < 0:
             raise _error("task.index", index, "must not be negative")
         return role, index
@@ -300,16 +305,6 @@ def _parse_task(
     if not 0 <= index < num_tasks:
         raise _error("task.index", index, f"must be between 0 and {num_tasks - 1} for {role!r}")
     return role, index
-
-
-def _check_has_evaluator(chief_name: str) -> None:
-    if chief_name == MASTER:
-        raise _error(
-            "task.type",
-            EVALUATOR,
-            'has nothing to do: a cluster with a "master" is evaluated by that. Call the "master" '
-            '"chief" in the TF_CONFIG of all tasks, or start no evaluator',
-        )
 
 
 def _parse_index(index: Any) -> int:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from estimator.config.checks import (
     check_bool,
     check_choice,
+    check_instance,
     check_int,
     check_positive,
     check_type,
@@ -145,10 +146,12 @@ class RunConfig(FrozenFields):
 
     def __post_init__(self) -> None:
         """Normalizes the fields, then checks them."""
-        write_fields(self, **self._checkpoint_intervals())
+        check_instance("cluster", self.cluster, Cluster, "a Cluster")
+        if self.save_checkpoints_steps is self.save_checkpoints_secs is _NOT_NAMED:
+            write_fields(self, save_checkpoints_secs=DEFAULT_SAVE_CHECKPOINTS_SECS)
         for name in _NEVER_IF_ZERO:
             value = getattr(self, name)
-            if value == 0 and not isinstance(value, bool):
+            if value is _NOT_NAMED or (value == 0 and not isinstance(value, bool)):
                 write_fields(self, **{name: None})
         loop = checked_loop_length("iterations_per_loop", self.iterations_per_loop)
         write_fields(self, iterations_per_loop=loop)
@@ -282,17 +285,8 @@ class RunConfig(FrozenFields):
         owner = next(one for one in type(self).__mro__ if name in vars(one))
         return not owner.__module__.startswith("estimator.")
 
-    def _checkpoint_intervals(self) -> dict[str, Any]:
-        steps, secs = self.save_checkpoints_steps, self.save_checkpoints_secs
-        if steps is _NOT_NAMED and secs is _NOT_NAMED:
-            secs = DEFAULT_SAVE_CHECKPOINTS_SECS
-        return {
-            "save_checkpoints_steps": None if steps is _NOT_NAMED else steps,
-            "save_checkpoints_secs": None if secs is _NOT_NAMED else secs,
-        }
-
     def _take_model_dir(self) -> None:
-        given = getattr(self.cluster, "model_dir", None)
+        given = self.cluster.model_dir
         if given is None:
             return
         if self.model_dir not in (None, given):
@@ -316,7 +310,6 @@ class RunConfig(FrozenFields):
         check_type("protocol", self.protocol, str, 'a name such as "grpc"')
         if self.protocol is not None:
             check_choice("protocol", self.protocol, PROTOCOLS)
-        check_type("cluster", self.cluster, Cluster, "a Cluster")
         check_type(
             "communication_options",
             self.communication_options,
@@ -375,9 +368,9 @@ class RunConfig(FrozenFields):
             )
 
 
-def _default_session_config(cluster: Any) -> tf.compat.v1.ConfigProto | None:
+def _default_session_config(cluster: Cluster) -> tf.compat.v1.ConfigProto | None:
     """Returns a config with the device filters of a cluster's task; None for a local process."""
-    filters = getattr(cluster, "default_device_filters", None)
+    filters = cluster.default_device_filters
     if not filters:
         return None
     return tf.compat.v1.ConfigProto(allow_soft_placement=True, device_filters=filters)

@@ -108,19 +108,17 @@ class WarmStartSettings(TupleFields):
 
     def __post_init__(self) -> None:
         """Checks every field; copies mappings and lists."""
-        argument = "ckpt_to_initialize_from"
-        path = checked_path(argument, self.ckpt_to_initialize_from, "of a checkpoint")
+        path = checked_path(
+            "ckpt_to_initialize_from", self.ckpt_to_initialize_from, "of a checkpoint"
+        )
         vocabularies = {
             name: _checked_vocabulary(name, info)
             for name, info in _checked_names(self, "var_name_to_vocab_info").items()
         }
         old_names = _checked_names(self, "var_name_to_prev_var_name")
         for name, old_name in old_names.items():
-            if not isinstance(old_name, str):
-                raise WrongTypeError(
-                    f"`var_name_to_prev_var_name[{name!r}]` ({old_name!r}) must be the name of a "
-                    "variable in the checkpoint."
-                )
+            argument = f"var_name_to_prev_var_name[{name!r}]"
+            check_instance(argument, old_name, str, "the name of a variable in the checkpoint")
         if self.vars_to_warm_start is None and not vocabularies:
             raise ValueError(
                 "`vars_to_warm_start` (None) chooses the variables in `var_name_to_vocab_info`, "
@@ -128,7 +126,7 @@ class WarmStartSettings(TupleFields):
             )
         write_fields(
             self,
-            **{argument: path},
+            ckpt_to_initialize_from=path,
             vars_to_warm_start=_checked_choice(self.vars_to_warm_start),
             var_name_to_vocab_info=vocabularies,
             var_name_to_prev_var_name=old_names,

@@ -336,6 +336,8 @@ def test_an_old_distribute_config_is_taken_apart():
         ({"max_time_secs": 0}, ValueError, "`max_time_secs` .0. must be positive"),
         ({"peer_timeout_secs": 0}, ValueError, "`peer_timeout_secs` .0. must be positive"),
         ({"max_time_secs": "1h"}, TypeError, "`max_time_secs` .'1h'. must be a number"),
+        ({"cluster": None}, TypeError, "`cluster` .None. must be a Cluster"),
+        ({"cluster": {"worker": ["a:1"]}}, TypeError, "`cluster` .* must be a Cluster"),
     ],
 )
 def test_a_wrong_field_is_an_error_when_the_config_is_made(fields, error, message):
