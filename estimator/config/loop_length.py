@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numbers
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from estimator.config.checks import WrongTypeError
@@ -16,26 +15,14 @@ _TEXT = re.compile(r"([1-9][0-9]*)([smh]?)")
 _RULE = "an integer, a time such as '30s', '2m' or '1h', or 'auto'"
 
 
-@dataclass(frozen=True)
-class LoopLength:
-    """A parsed `iterations_per_loop`; exactly one of the two attributes is set.
-
-    Attributes:
-      steps: the number of steps in each loop.
-      secs: how long a loop should last.
-    """
-
-    steps: int | None = None
-    secs: float | None = None
+def loop_steps(value: int | str) -> int | None:
+    """Returns the number of steps in each loop; None if `iterations_per_loop` is a time."""
+    return None if isinstance(value, str) else value
 
 
-def parse_loop_length(value: int | str) -> LoopLength:
-    """Parses a value that `checked_loop_length` has validated."""
-    if not isinstance(value, str):
-        return LoopLength(steps=int(value))
-    if value == AUTO:
-        return LoopLength(secs=AUTO_SECS)
-    return LoopLength(secs=int(value[:-1]) * _SECS[value[-1]])
+def loop_secs(value: str) -> float:
+    """Returns how long a loop should last, for an `iterations_per_loop` that is a time."""
+    return AUTO_SECS if value == AUTO else int(value[:-1]) * _SECS[value[-1]]
 
 
 def loop_in_words(value: int | str) -> str:

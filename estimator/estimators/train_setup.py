@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from estimator.checkpoint.old_model import OldModel, find_old_model
 from estimator.cluster.server import Connection
-from estimator.config.loop_length import parse_loop_length
+from estimator.config.loop_length import loop_steps
 from estimator.config.run_config import RunConfig
 from estimator.config.warm_start_settings import WarmStartSettings
 from estimator.console import say
@@ -42,7 +42,7 @@ def build_program(
             model,
             lambda: batches.build_input(input_fn, runtime),
             runtime,
-            iterations_per_loop=parse_loop_length(config.iterations_per_loop).steps,
+            iterations_per_loop=loop_steps(config.iterations_per_loop),
             nan_policy=config.nan_policy,
             host_call_steps=batches.host_call_steps,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 
-from estimator.config.loop_length import LoopLength
+from estimator.config.loop_length import loop_secs
 
 # A loop grows at most by this factor: a loop so short that the session call dominates its duration
 # says little about the time of a step.
@@ -16,24 +16,25 @@ _MAX_STEPS = 10**9
 class LoopAutotuner:
     """Chooses loop lengths: a fixed number of steps, or from the durations of recent loops."""
 
-    def __init__(self, length: LoopLength) -> None:
-        """Starts with a loop of one step if `length` is a duration."""
+    def __init__(self, length: int | str) -> None:
+        """Starts with a loop of one step if `length`, an `iterations_per_loop`, is a time."""
         self._length = length
         self._is_warm = False
         self._loops: collections.deque[tuple[int, float]] = collections.deque(maxlen=_NUM_LOOPS)
 
     def num_steps(self) -> int:
         """Returns the largest number of steps that the next loop may have."""
-        if self._length.secs is None:
-            return self._length.steps or 1
+        if isinstance(self._length, int):
+            return self._length
         if not self._loops:
             return 1
+        goal_secs = loop_secs(self._length)
         longest = max(steps for steps, _ in self._loops)
         secs_per_step = sum(secs for _, secs in self._loops) / sum(s for s, _ in self._loops)
         most = min(longest * _GROWTH, _MAX_STEPS)
-        if secs_per_step * most <= self._length.secs:
+        if secs_per_step * most <= goal_secs:
             return most
-        return max(1, round(self._length.secs / secs_per_step))
+        return max(1, round(goal_secs / secs_per_step))
 
     def record(self, num_steps: int, secs: float) -> None:
         """Records the duration of a loop.

@@ -7,7 +7,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.config.loop_length import parse_loop_length
 from estimator.console import log
 from estimator.hooks.stock_hooks_in_loops import StockHookSchedule
 from estimator.training.loop_autotuner import LoopAutotuner
@@ -41,7 +40,7 @@ class StepRunner:
         self._program = training.program
         self._session = training.session
         self._worker_group = training.worker_group
-        self._autotuner = LoopAutotuner(parse_loop_length(config.iterations_per_loop))
+        self._autotuner = LoopAutotuner(config.iterations_per_loop)
         self._stops_on_nan = config.nan_policy in ("raise", "stop")
         self._clock = training.request.clock
         self.loss: float | None = None

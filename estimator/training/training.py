@@ -22,7 +22,7 @@ from estimator.checkpoint.writer import CheckpointWriter, build_saver
 from estimator.cluster.server import check_runs_there
 from estimator.cluster.task_health import TaskHealth
 from estimator.cluster.worker_group import WorkerGroup
-from estimator.config.loop_length import parse_loop_length
+from estimator.config.loop_length import loop_steps
 from estimator.console import log
 from estimator.hooks.stock_hooks_in_loops import saver_hooks
 from estimator.input.array_datasets import release_arrays
@@ -141,10 +141,10 @@ def _build_setup(
 
 def _tell_loop_length(request: TrainRequest) -> None:
     """Tells stock hooks that count steps how many steps a session call runs."""
-    loop_steps = parse_loop_length(request.config.iterations_per_loop).steps
-    if loop_steps is not None:
+    num_steps = loop_steps(request.config.iterations_per_loop)
+    if num_steps is not None:
         for hook in request.hooks:
-            _tf.set_steps_per_run(hook, loop_steps)
+            _tf.set_steps_per_run(hook, num_steps)
 
 
 def _begin_hooks(

@@ -1,6 +1,6 @@
 import pytest
 
-from estimator.config.loop_length import LoopLength, checked_loop_length, parse_loop_length
+from estimator.config.loop_length import checked_loop_length, loop_secs, loop_steps
 from estimator.config.run_config import RunConfig
 from estimator.config.tpu_config import TPUConfig
 from estimator.config.tpu_run_config import TPURunConfig
@@ -14,20 +14,21 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize(
-    ("value", "kept", "length"),
+    ("value", "kept", "steps", "secs"),
     [
-        (1, 1, LoopLength(steps=1)),
-        (100, 100, LoopLength(steps=100)),
-        ("100", 100, LoopLength(steps=100)),
-        ("30s", "30s", LoopLength(secs=30)),
-        ("2m", "2m", LoopLength(secs=120)),
-        ("1h", "1h", LoopLength(secs=3600)),
-        ("auto", "auto", LoopLength(secs=1)),
+        (1, 1, 1, None),
+        (100, 100, 100, None),
+        ("100", 100, 100, None),
+        ("30s", "30s", None, 30),
+        ("2m", "2m", None, 120),
+        ("1h", "1h", None, 3600),
+        ("auto", "auto", None, 1),
     ],
 )
-def test_a_loop_is_as_long_as_it_says(value, kept, length):
+def test_a_loop_is_as_long_as_it_says(value, kept, steps, secs):
     assert checked_loop_length("iterations_per_loop", value) == kept
-    assert parse_loop_length(kept) == length
+    assert loop_steps(kept) == steps
+    assert secs is None or loop_secs(kept) == secs
     for make in CONFIGS.values():
         assert make(value).iterations_per_loop == kept
 

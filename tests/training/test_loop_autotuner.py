@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
-from estimator.config.loop_length import LoopLength
 from estimator.training.loop_autotuner import LoopAutotuner
 from estimator.training.request import TrainRequest
 from tests.toy import checkpoint_steps, events
@@ -31,7 +30,7 @@ def test_loops_come_to_last_the_time_asked(secs, step_secs, call_secs):
         return call_secs + num_steps * step_secs
 
     # A first call is slow; 8 times as long each, from 1 to 3,000,000 steps, are 8 loops and a few.
-    pace = LoopAutotuner(LoopLength(secs=secs))
+    pace = LoopAutotuner(f"{secs}s")
     assert pace.num_steps() == 1
     pace.record(1, 5.0)
     for num_steps in run(pace, secs_of, 20)[12:]:
@@ -40,27 +39,27 @@ def test_loops_come_to_last_the_time_asked(secs, step_secs, call_secs):
 
 
 def test_the_first_call_says_nothing_of_the_next():
-    pace = LoopAutotuner(LoopLength(secs=10))
+    pace = LoopAutotuner("10s")
     pace.record(1, 100.0)
     assert run(pace, lambda n: n * 0.1, 5) == [1, 8, 64, 100, 100]
 
 
 def test_a_loop_grows_by_eight_at_most():
-    pace = LoopAutotuner(LoopLength(secs=3600))
+    pace = LoopAutotuner("3600s")
     pace.record(1, 1.0)
     assert run(pace, lambda n: 0.0, 12)[:4] == [1, 8, 64, 512]
     assert pace.num_steps() <= 10**9
 
 
 def test_a_step_that_gets_slower_gets_shorter_loops():
-    pace = LoopAutotuner(LoopLength(secs=1))
+    pace = LoopAutotuner("1s")
     pace.record(1, 1.0)
     assert run(pace, lambda n: n * 0.001, 6)[-1] == 1000
     assert run(pace, lambda n: n * 0.01, 6)[-1] == pytest.approx(100, rel=0.3)
 
 
 def test_loops_that_something_cuts_short_do_not_mislead():
-    pace = LoopAutotuner(LoopLength(secs=1))
+    pace = LoopAutotuner("1s")
     pace.record(1, 1.0)
     run(pace, lambda n: 0.01 + n * 0.001, 6)
     pace.record(3, 0.013)
@@ -68,7 +67,7 @@ def test_loops_that_something_cuts_short_do_not_mislead():
 
 
 def test_a_number_of_steps_is_just_that():
-    pace = LoopAutotuner(LoopLength(steps=7))
+    pace = LoopAutotuner(7)
     assert run(pace, lambda n: 100.0, 3) == [7, 7, 7]
 
 
