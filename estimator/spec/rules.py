@@ -78,14 +78,10 @@ def checked_loss(loss: Any, mode: str) -> Any:
     may_be_one = shape.rank is None or shape.is_compatible_with([1] * shape.rank)
     may_be_vector = mode == ModeKeys.EVAL and shape.rank == 1
     if not may_be_one and not may_be_vector and mode != ModeKeys.PREDICT:
-        rule = (
-            "one number"
-            if mode == ModeKeys.TRAIN
-            else "one number, or a vector with one loss per example"
-        )
+        or_vector = ", or a vector with one loss per example" if mode == ModeKeys.EVAL else ""
         raise ValueError(
-            f"`loss` ({loss!r}) has shape {shape}. In mode {mode!r} it must be {rule}. Reduce it "
-            "with tf.reduce_mean(loss)."
+            f"`loss` ({loss!r}) has shape {shape}. In mode {mode!r} it must be one number"
+            f"{or_vector}. Reduce it with tf.reduce_mean(loss)."
         )
     dtype = tf.as_dtype(loss.dtype)
     if mode != ModeKeys.PREDICT and not (dtype.is_floating or dtype.is_integer):
@@ -100,9 +96,7 @@ def checked_loss(loss: Any, mode: str) -> Any:
 
 def check_train_op(train_op: Any) -> None:
     """Raises an error unless it is None, or something that a session can run."""
-    if train_op is None:
-        return
-    if isinstance(train_op, tf.distribute.DistributedValues):
+    if train_op is None or isinstance(train_op, tf.distribute.DistributedValues):
         return
     if not (_is_tensor(train_op) or isinstance(train_op, tf.Operation)):
         raise TypeError(

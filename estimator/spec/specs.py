@@ -69,9 +69,7 @@ class EstimatorSpec(_EstimatorSpec):
         prediction_hooks: Any = None,
     ) -> EstimatorSpec:
         """Checks every value."""
-        common = _checked_common(
-            cls, mode, predictions, loss=loss, train_op=train_op, export_outputs=export_outputs
-        )
+        common = _checked_common(cls, mode, predictions, loss, train_op, export_outputs)
         return super().__new__(
             cls,
             **common,
@@ -146,9 +144,7 @@ class TPUEstimatorSpec(_TPUEstimatorSpec):
         prediction_hooks: Any = None,
     ) -> TPUEstimatorSpec:
         """Checks every value."""
-        common = _checked_common(
-            cls, mode, predictions, loss=loss, train_op=train_op, export_outputs=export_outputs
-        )
+        common = _checked_common(cls, mode, predictions, loss, train_op, export_outputs)
         rules.check_call("eval_metrics", eval_metrics)
         rules.check_call("host_call", host_call)
         rules.check_scaffold_fn(scaffold_fn)
@@ -216,7 +212,7 @@ class _RunningHook(tf.compat.v1.train.SessionRunHook):
 
 
 def _checked_common(
-    cls: type, mode: Any, predictions: Any, *, loss: Any, train_op: Any, export_outputs: Any
+    cls: type, mode: Any, predictions: Any, loss: Any, train_op: Any, export_outputs: Any
 ) -> dict[str, Any]:
     """Returns the fields that both specs have, checked and completed."""
     given = {"predictions": predictions, "loss": loss, "train_op": train_op}
