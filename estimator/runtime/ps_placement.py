@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 
 import tensorflow as tf
 
 from estimator.config.cluster import Cluster
 
-_thread = threading.local()
+_is_on_own_task: ContextVar[bool] = ContextVar("is_on_own_task", default=False)
 
 
 @contextlib.contextmanager
 def on_own_task() -> Iterator[None]:
     """Keeps resources that are created in the block on this task instead of a ps task."""
-    before = getattr(_thread, "is_own", False)
-    _thread.is_own = True
+    token = _is_on_own_task.set(True)
     try:
         yield
     finally:
-        _thread.is_own = before
+        _is_on_own_task.reset(token)
 
 
 def make_variable_placer(
@@ -55,7 +54,7 @@ def make_device_fn(cluster: Cluster, placement: str) -> Callable[[tf.Operation],
         given = tf.DeviceSpec.from_string(op.device or "")
         if given.job is not None:
             return op.device
-        if getattr(_thread, "is_own", False):
+        if _is_on_own_task.get():
             return given.make_merged_spec(own).to_string()
         return to_ps(op)
 

@@ -14,6 +14,7 @@ from estimator import _tf
 from estimator.cluster.server import Connection
 from estimator.console import note
 from estimator.runtime.local import Runtime
+from estimator.runtime.tpu_strategy import make_host_config
 
 _lock = threading.Lock()
 # By TPU name: its failures in this process, and its failures before the last initialization.
@@ -141,10 +142,7 @@ def _initialize(resolver: Any) -> None:
     With `tf.tpu.experimental.initialize_tpu_system`, a program that fails to compile would close
     the chips, and every later program of the process would fail.
     """
-    config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
-    cluster = resolver.cluster_spec()
-    if cluster:
-        config.cluster_def.CopyFrom(cluster.as_cluster_def())
+    config = make_host_config(resolver, allow_soft_placement=True)
     with tf.Graph().as_default() as graph:
         topology = tf.compat.v1.tpu.initialize_system(
             compilation_failure_closes_chips=False, tpu_cancellation_closes_chips=False

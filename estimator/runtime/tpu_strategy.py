@@ -147,9 +147,13 @@ def _check_answers(resolver: Any, wait_secs: float) -> None:
     master = resolver.master()
     if not master:
         return
-    config = tf.compat.v1.ConfigProto(operation_timeout_in_ms=int(wait_secs * 1000))
-    spec = resolver.cluster_spec()
-    if spec:
-        config.cluster_def.CopyFrom(spec.as_cluster_def())
+    config = make_host_config(resolver, operation_timeout_in_ms=int(wait_secs * 1000))
     with tf.compat.v1.Session(master, config=config) as session:
         session.list_devices()
+
+
+def make_host_config(resolver: Any, **settings: Any) -> tf.compat.v1.ConfigProto:
+    """Makes the config of a session on the TPU's hosts, outside a program."""
+    cluster = resolver.cluster_spec()
+    cluster_def = cluster.as_cluster_def() if cluster else None
+    return tf.compat.v1.ConfigProto(cluster_def=cluster_def, **settings)
