@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -58,15 +57,10 @@ class TPUContext:
                 '`params["context"].device_assignment` is for `model_fn`: `input_fn` runs on hosts.'
             )
 
-    @property
-    def tpu_host_placement_function(self) -> Callable[[int], str]:
-        """A function from the index of a host to its device."""
-
-        def place(host_id: int) -> str:
-            _check_index("host_id", host_id, self.num_hosts)
-            return _HOST
-
-        return place
+    def tpu_host_placement_function(self, host_id: int) -> str:
+        """Returns the device of a host; programs pass this method on as a function."""
+        _check_index("host_id", host_id, self.num_hosts)
+        return _HOST
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
         """Describes the current call of `input_fn`.
