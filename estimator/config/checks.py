@@ -60,8 +60,7 @@ def check_positive(argument: str, value: Any) -> None:
 
 def check_bool(argument: str, value: Any) -> None:
     """Raises an error unless `value` is True or False."""
-    if not isinstance(value, bool):
-        raise WrongTypeError(f"`{argument}` ({value!r}) must be True or False.")
+    check_instance(argument, value, bool, "True or False")
 
 
 def check_instance(argument: str, value: Any, types: Any, rule: str) -> None:
@@ -78,8 +77,7 @@ def check_type(argument: str, value: Any, types: Any, rule: str) -> None:
 
 def check_callable(argument: str, value: Any) -> None:
     """Raises an error unless `value` is None or can be called."""
-    if value is not None and not callable(value):
-        raise WrongTypeError(f"`{argument}` ({value!r}) must be a function, or None.")
+    check_type(argument, value, Callable, "a function, or None")
 
 
 def checked_list(argument: str, value: Any) -> tuple[Any, ...]:
