@@ -157,6 +157,17 @@ def _host(address: str) -> str:
     return address.rpartition(":")[0]
 
 
+def make_resolver(config: RunConfig) -> tf.distribute.cluster_resolver.ClusterResolver:
+    """Makes the resolver that tells a strategy of the cluster's tasks, and which this one is."""
+    cluster = config.cluster
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(cluster.cluster_spec),
+        task_type=cluster.task_type,
+        task_id=cluster.task_id,
+        rpc_layer=config.protocol or "grpc",
+    )
+
+
 def task_addresses(cluster: Cluster, role: str) -> dict[str, str]:
     """Returns the addresses of the other tasks of a role, by name."""
     return {

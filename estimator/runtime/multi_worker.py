@@ -94,15 +94,9 @@ def make_multi_worker_mirrored(config: RunConfig, mode: str) -> tf.distribute.St
             f"`communication_options` ({options.implementation.value}) needs GPUs, and this "
             "machine has none. Pass RING or AUTO."
         )
-    spec = cluster.cluster_spec
-    key = repr((spec, cluster.task_type, cluster.task_id, devices, vars(options)))
+    key = repr((cluster.cluster_spec, cluster.task_type, cluster.task_id, devices, vars(options)))
     if key not in _strategies:
-        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-            tf.train.ClusterSpec(spec),
-            task_type=cluster.task_type,
-            task_id=cluster.task_id,
-            rpc_layer=config.protocol or "grpc",
-        )
+        resolver = server.make_resolver(config)
         _strategies[key] = _tf.make_multi_worker_mirrored(
             resolver, options, kind, len(devices), number=1 + len(_strategies)
         )

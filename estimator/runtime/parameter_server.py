@@ -112,10 +112,5 @@ def make_parameter_server(config: RunConfig, mode: str) -> tf.distribute.Strateg
     own = f"/job:{cluster.task_type}/replica:0/task:{cluster.task_id}"
     specs = map(tf.DeviceSpec.from_string, devices)
     names = [f"{own}/device:{spec.device_type}:{spec.device_index}" for spec in specs]
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec(cluster.cluster_spec),
-        task_type=cluster.task_type,
-        task_id=cluster.task_id,
-    )
     place_variable = make_variable_placer(cluster, own, config.ps_placement)
-    return _tf.make_parameter_server(resolver, names, place_variable)
+    return _tf.make_parameter_server(server.make_resolver(config), names, place_variable)
