@@ -11,10 +11,8 @@ from estimator.input.input_calls import Input, input_arguments
 
 # For each dataset op that batches: the index of its batch size input.
 _SIZE_INPUTS = {
-    "BatchDataset": 1,
     "BatchDatasetV2": 1,
     "ParallelBatchDataset": 1,
-    "PaddedBatchDataset": 1,
     "PaddedBatchDatasetV2": 1,
     "MapAndBatchDataset": -3,
 }
