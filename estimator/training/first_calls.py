@@ -14,11 +14,9 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint.writer import CheckpointWriter
-from estimator.program.train_program import TrainProgram
 from estimator.rewrite.graph_walk import ops_behind
 from estimator.session import preparation
-from estimator.session.hooked_session import HookedSession
-from estimator.training.request import TrainRequest
+from estimator.training.open_training import OpenTraining
 from estimator.training.start_save import StartSave
 
 
@@ -31,28 +29,20 @@ class FirstCalls:
     their first calls one after the other, and in this thread.
     """
 
-    def __init__(
-        self,
-        program: TrainProgram,
-        request: TrainRequest,
-        hooked: HookedSession,
-        start_save: StartSave | None,
-    ) -> None:
+    def __init__(self, training: OpenTraining, start_save: StartSave | None) -> None:
         """Makes no call yet.
 
         Args:
-          program: the program to train.
-          request: what `train` was asked to do.
-          hooked: makes the calls of the loops.
+          training: the training run that starts.
           start_save: saves step 0; None if that takes several calls, or if it is not saved.
         """
-        self._program, self._request, self._hooked = program, request, hooked
-        self._is_local = not request.connection.target
+        self._training, self._program = training, training.program
+        self._is_local = not training.request.connection.target
         self._start_save = start_save
         self._saving: concurrent.futures.Future | None = None
         self._input: concurrent.futures.Future | None = None
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "first_calls")
-        initializer = program.input.initializer
+        initializer = self._program.input.initializer
         self._inputs = [] if initializer is None else [initializer]
 
     def finish(self) -> None:
@@ -88,10 +78,10 @@ class FirstCalls:
         """Begins to prepare the first loop; a new training's records summaries."""
         if not self._is_local:
             return
-        is_recording = not is_restoring and self._request.config.save_summary_steps is not None
+        is_recording = not is_restoring and self._training.config.save_summary_steps is not None
         feeds, _ = self._program.feeds.of_call(0, None, is_recording)
         fetches = self._program.fetches.of_call(is_recording)
-        self._hooked.prepare(session, fetches, feeds)
+        self._training.session.prepare(session, fetches, feeds)
 
     def save_start(
         self, session: tf.compat.v1.Session, checkpoints: CheckpointWriter

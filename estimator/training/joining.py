@@ -15,9 +15,7 @@ from estimator.cluster.stop_policies import exit_status
 from estimator.cluster.task_health import TaskHealth
 from estimator.cluster.worker_group import WorkerGroup
 from estimator.hooks.stock_hooks_in_loops import saver_hooks
-from estimator.program.train_program import TrainProgram
-from estimator.session.signals import StopSignal
-from estimator.training.request import TrainRequest
+from estimator.training.open_training import OpenTraining
 
 # The fields that decide what a session call runs and when training stops.
 _EQUAL_FIELDS = (
@@ -45,9 +43,7 @@ class WatchedTasks:
 
 
 @contextlib.contextmanager
-def joined(
-    program: TrainProgram, request: TrainRequest, worker_group: WorkerGroup, stop: StopSignal
-) -> Iterator[WatchedTasks]:
+def joined(training: OpenTraining) -> Iterator[WatchedTasks]:
     """Waits until all tasks answer, checks that they agree, and watches them inside the block.
 
     Raises:
@@ -55,7 +51,8 @@ def joined(
       ValueError: a worker has a different model or config.
       tf.errors.UnavailableError: a task is gone.
     """
-    config, connection = request.config, request.connection
+    config, connection = training.config, training.request.connection
+    worker_group, stop = training.worker_group, training.stop
     timeout_secs, peer_secs = config.session_creation_timeout_secs, config.peer_timeout_secs
     if connection.needed and not config.is_chief:
         say_waiting(config.cluster, connection.needed)
@@ -72,7 +69,7 @@ def joined(
             _telling_failure(worker_group, needed),
             needed.watched(),
         ):
-            worker_group.check_consistency(_equal(program, request), open_session)
+            worker_group.check_consistency(_equal(training), open_session)
             with contextlib.closing(TaskHealth(connection.replaceable, peer_secs)) as replaceable:
                 # After SIGTERM, a call that hangs must not use up the time that is left.
                 stop.when_received(needed.heartbeat.hurry)
@@ -91,27 +88,24 @@ def _telling_failure(worker_group: WorkerGroup, needed: TaskHealth) -> Iterator[
         raise
 
 
-def _equal(program: TrainProgram, request: TrainRequest) -> dict[str, object]:
+def _equal(training: OpenTraining) -> dict[str, object]:
     """Returns what must be equal on workers that run each step together, besides the model."""
     return {
         "TensorFlow": tf.__version__,
-        **request.limits,
-        **{f"`{name}`": getattr(request.config, name) for name in _EQUAL_FIELDS},
-        "the number of replicas": program.runtime.num_replicas,
-        "the number of CheckpointSaverHooks": len(saver_hooks(request.hooks)),
+        **training.request.limits,
+        **{f"`{name}`": getattr(training.config, name) for name in _EQUAL_FIELDS},
+        "the number of replicas": training.program.runtime.num_replicas,
+        "the number of CheckpointSaverHooks": len(saver_hooks(training.request.hooks)),
     }
 
 
 @contextlib.contextmanager
 def guarded(
-    needed: TaskHealth,
-    worker_group: WorkerGroup,
-    session: tf.compat.v1.Session,
-    stop: StopSignal,
-    request: TrainRequest,
+    training: OpenTraining, session: tf.compat.v1.Session, needed: TaskHealth
 ) -> Iterator[None]:
     """Closes the session if a task is lost inside the block; publishes how the block ended."""
-    if not request.connection.has_remote_calls:
+    worker_group, stop = training.worker_group, training.stop
+    if not training.request.connection.has_remote_calls:
         needed.guard(session)
     stop.end_call = session.close
     try:

@@ -1,4 +1,4 @@
-"""A training run with an open session, as shared by the parts of the training loop."""
+"""A training run, as shared by the parts that start it, run its loops, and end it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from estimator.training.request import TrainRequest
 
 @dataclasses.dataclass(frozen=True)
 class OpenTraining:
-    """A training run with an open session.
+    """A training run whose hooks have begun.
 
     Attributes:
       program: the program to train.
-      session: the restored session, which calls the hooks.
+      session: calls the hooks around calls of the session that is opened next.
       request: what `train` was asked to do.
       worker_group: the workers that train together.
       stop: holds the signal that was received, if any.
-      first_step: the global step at the start; None if it is to be read from the session.
     """
 
     program: TrainProgram
@@ -30,7 +29,6 @@ class OpenTraining:
     request: TrainRequest
     worker_group: WorkerGroup
     stop: StopSignal
-    first_step: int | None = None
 
     @property
     def config(self) -> RunConfig:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -13,53 +12,40 @@ from estimator.checkpoint.graph_text import writing_graph
 from estimator.checkpoint.input_position import InputPosition, remove_positions
 from estimator.checkpoint.writer import CheckpointWriter
 from estimator.cluster.worker_group import WorkerGroup
-from estimator.config.run_config import RunConfig
 from estimator.console import log
-from estimator.program.train_program import TrainProgram
 from estimator.session.hooked_session import Hook
 from estimator.training.first_calls import FirstCalls
 from estimator.training.nan_guard import BadWeightsError, WeightsCheck
+from estimator.training.open_training import OpenTraining
 from estimator.training.request import TrainRequest
 from estimator.training.saving import Savers
 from estimator.training.start_save import OtherStepError, saves_on_the_way, saves_start
 
 
-@dataclasses.dataclass(frozen=True)
-class Started:
-    """How training started.
-
-    Attributes:
-      is_input_resumed: whether the input continues from its position at the checkpoint.
-      step: the global step; None if it was not read, or if a hook or a listener may yet set it.
-    """
-
-    is_input_resumed: bool
-    step: int | None
-
-
 def start_or_resume(
+    training: OpenTraining,
     session: tf.compat.v1.Session,
     first_calls: FirstCalls,
-    program: TrainProgram,
-    request: TrainRequest,
-    worker_group: WorkerGroup,
     savers: Savers,
     path: str | None,
     paths: Sequence[str],
-) -> Started:
+) -> tuple[bool, int | None]:
     """Continues from the checkpoint at `path`, or saves the start of training from scratch.
 
     Args:
+      training: the training run that starts.
       session: the restored session.
       first_calls: starts the input.
-      program: the program to train.
-      request: what `train` was asked to do.
-      worker_group: the workers that train together.
       savers: save checkpoints and input positions.
       path: the path of the restored checkpoint; None if nothing was restored.
       paths: the paths of all checkpoints, the newest first.
+
+    Returns:
+      Whether the input continues from its position at the checkpoint; and the global step, or None
+      if it was not read, or if a hook or a listener may yet set it.
     """
-    model_dir = str(request.config.model_dir)
+    request, worker_group = training.request, training.worker_group
+    model_dir = str(training.config.model_dir)
     checkpoints, position = savers.checkpoints, savers.position
     # Not earlier: nothing is written until the checkpoint is known to fit this model.
     tf.io.gfile.makedirs(model_dir)
@@ -71,13 +57,12 @@ def start_or_resume(
     if checkpoints is not None and saved_step is not None:
         checkpoints.resume_from(saved_step, path, paths)
     first_calls.start_input(session)
-    is_resumed = saved_step is not None and _restore_input(
-        session, program, position, model_dir, saved_step, worker_group
-    )
-    fresh = checkpoints if saved_step is None else None
-    step = _save_start(session, first_calls, request, fresh, savers.weights, worker_group)
+    is_resumed = saved_step is not None and _restore_input(training, session, position, saved_step)
+    step = None
+    if saved_step is None and checkpoints is not None and saves_start(training):
+        step = _save_start(training, session, first_calls, checkpoints, savers.weights)
     worker_group.announce(session)
-    return Started(is_resumed, None if _may_set_step(request) else step)
+    return is_resumed, None if _may_set_step(request) else step
 
 
 def _may_set_step(request: TrainRequest) -> bool:
@@ -97,24 +82,23 @@ def _tell_saved_step(
 
 
 def _restore_input(
+    training: OpenTraining,
     session: tf.compat.v1.Session,
-    program: TrainProgram,
     position: InputPosition | None,
-    model_dir: str,
     saved_step: int,
-    worker_group: WorkerGroup,
 ) -> bool:
     """Restores the input's position at the checkpoint; returns whether it continues from there.
 
     It does so on all workers or on none: otherwise some would repeat examples, and others not.
     """
+    worker_group, model_dir = training.worker_group, str(training.config.model_dir)
     is_restored = position is not None and position.restore(session, model_dir, saved_step)
     number = worker_group.first_without(session, is_restored)
     if number is None:
-        _restore_copies(session, position, model_dir, saved_step, worker_group)
+        _restore_copies(training, session, position, saved_step)
         return True
     if is_restored:
-        session.run(program.input.initializer)
+        session.run(training.program.input.initializer)
     if position is not None and not worker_group.decides_alone:
         log.warning(
             "The position in the input of %s at step %d is missing: the inputs of all workers "
@@ -126,15 +110,15 @@ def _restore_input(
 
 
 def _restore_copies(
+    training: OpenTraining,
     session: tf.compat.v1.Session,
     position: InputPosition | None,
-    model_dir: str,
     saved_step: int,
-    worker_group: WorkerGroup,
 ) -> None:
     """Restores each replica's own copies of variables, on all workers or on none."""
     if position is None or not position.has_copies:
         return
+    worker_group, model_dir = training.worker_group, str(training.config.model_dir)
     number = worker_group.first_without(session, position.finds_copies(model_dir, saved_step))
     if number is None:
         position.restore_copies(session, model_dir, saved_step)
@@ -150,33 +134,18 @@ def _restore_copies(
 
 
 def _save_start(
+    training: OpenTraining,
     session: tf.compat.v1.Session,
     first_calls: FirstCalls,
-    request: TrainRequest,
-    checkpoints: CheckpointWriter | None,
+    checkpoints: CheckpointWriter,
     weights: WeightsCheck,
-    worker_group: WorkerGroup,
 ) -> int | None:
-    """Saves the initial state, if checkpoints are also saved before the end of training.
-
-    Weights that are not finite are not saved. Returns the global step, unless nothing is saved.
-
-    Args:
-      session: the open session.
-      first_calls: may have prepared the call that saves.
-      request: its config says whether checkpoints are saved.
-      checkpoints: saves; None if training continues from a checkpoint, or if a hook saves.
-      weights: checks that the weights are finite.
-      worker_group: the workers that train together.
-    """
-    config = request.config
-    if checkpoints is None or not saves_start(config, worker_group):
-        return None
+    """Saves the initial state; returns the global step, or None if a weight is not finite."""
     try:
         with contextlib.suppress(OtherStepError):
             if (step := first_calls.save_start(session, checkpoints)) is not None:
                 return step
-        step = weights.read(session.run(weights.fetches_for(config.nan_policy)))
+        step = weights.read(session.run(weights.fetches_for(training.config.nan_policy)))
     except BadWeightsError:
         return None
     checkpoints.save_start(session, step)
@@ -184,13 +153,11 @@ def _save_start(
 
 
 def graph_written(
-    program: TrainProgram,
-    config: RunConfig,
-    checkpoints: CheckpointWriter | None,
-    worker_group: WorkerGroup,
+    training: OpenTraining, checkpoints: CheckpointWriter | None
 ) -> contextlib.AbstractContextManager[None]:
     """Inside, the chief writes `graph.pbtxt` if the config asks for it and no hook saves."""
+    config = training.config
     is_wanted = config.checkpoint_save_graph_def and saves_on_the_way(config)
-    if checkpoints is None or not is_wanted or not worker_group.is_chief:
+    if checkpoints is None or not is_wanted or not training.worker_group.is_chief:
         return contextlib.nullcontext()
-    return writing_graph(program.graph, str(config.model_dir))
+    return writing_graph(training.program.graph, str(config.model_dir))

@@ -14,11 +14,10 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.checkpoint.saver_ops import has_stock_methods
 from estimator.checkpoint.writer import CheckpointWriter
-from estimator.cluster.worker_group import WorkerGroup
 from estimator.config.run_config import RunConfig
 from estimator.hooks.stock_hooks_in_loops import saver_hooks
 from estimator.training.nan_guard import BadWeightsError, WeightsCheck
-from estimator.training.request import TrainRequest
+from estimator.training.open_training import OpenTraining
 
 
 class OtherStepError(Exception):
@@ -78,23 +77,20 @@ class StartSave:
 
 
 def make_start_save(
-    request: TrainRequest,
-    saver: tf.compat.v1.train.Saver,
-    weights: WeightsCheck,
-    worker_group: WorkerGroup,
+    training: OpenTraining, saver: tf.compat.v1.train.Saver, weights: WeightsCheck
 ) -> StartSave | None:
     """Returns the call that saves step 0; None if others belong to a save, or if none is wanted."""
-    config = request.config
-    is_one_call = worker_group.decides_alone and not config.async_checkpoints
+    request, config = training.request, training.config
+    is_one_call = training.worker_group.decides_alone and not config.async_checkpoints
     is_plain = is_one_call and has_stock_methods(saver) and not request.listeners
-    if not is_plain or saver_hooks(request.hooks) or not saves_start(config, worker_group):
+    if not is_plain or saver_hooks(request.hooks) or not saves_start(training):
         return None
     return StartSave(saver, *weights.fetches_for(config.nan_policy))
 
 
-def saves_start(config: RunConfig, worker_group: WorkerGroup) -> bool:
+def saves_start(training: OpenTraining) -> bool:
     """Returns whether a new training is saved before its first step."""
-    return worker_group.saves and saves_on_the_way(config)
+    return training.worker_group.saves and saves_on_the_way(training.config)
 
 
 def saves_on_the_way(config: RunConfig) -> bool:

@@ -29,11 +29,12 @@ class StepRunner:
       stock_hooks: the steps that TensorFlow's own hooks are due at.
     """
 
-    def __init__(self, training: OpenTraining) -> None:
-        """Reads the global step, and the number of accumulated batches, from the session.
+    def __init__(self, training: OpenTraining, first_step: int | None) -> None:
+        """Reads the number of accumulated batches from the session.
 
         Args:
           training: a training run whose session is started.
+          first_step: the global step; None if it is to be read from the session, too.
         """
         config = training.config
         self._training = training
@@ -48,7 +49,6 @@ class StepRunner:
         self.is_cut = False
         self.has_run = False
         self._uncounted_calls = self._uncounted_steps = 0
-        first_step = training.first_step
         self.step = training.read_step() if first_step is None else first_step
         self._num_taken = self._read_num_taken()
         self.stock_hooks = StockHookSchedule(training.request.own_hooks, self.step)

@@ -85,29 +85,27 @@ def run_train(
         stop = stack.enter_context(stop_signals())
         _watch_saver_hooks(request, position, weights, stack)
         # Before the setup, so that what hooks add to the graph is initialized, saved and recorded.
-        hooked, program = _begin_hooks(program, request, worker_group)
-        start_save = make_start_save(request, start.saver, weights, worker_group)
-        first_calls = FirstCalls(program, request, hooked, start_save)
-        setup = _build_setup(program, request, start, worker_group, first_calls)
+        training = _begin_hooks(program, request, worker_group, stop)
+        first_calls = FirstCalls(training, make_start_save(training, start.saver, weights))
+        setup = _build_setup(training, start, first_calls)
         events = EventWriter(model_dir, program.graph if config.checkpoint_save_graph_def else None)
-        checkpoints = _make_checkpoint_writer(request, setup, position, worker_group, events)
+        checkpoints = _make_checkpoint_writer(training, setup, position, events)
         savers = Savers(checkpoints, position, weights)
         program.runtime.start()
         stack.enter_context(program.runtime.restarting_after_failure())
-        tasks = stack.enter_context(joined(program, request, worker_group, stop))
+        tasks = stack.enter_context(joined(training))
         stack.callback(first_calls.finish)
-        opening = _opened(setup, paths, request, worker_group, tasks.needed, stop)
-        session, path = stack.enter_context(opening)
-        stack.enter_context(guarded(tasks.needed, worker_group, session, stop, request))
+        session, path = stack.enter_context(_opened(training, setup, paths, tasks.needed))
+        stack.enter_context(guarded(training, session, tasks.needed))
         if checkpoints is not None:
             stack.enter_context(checkpoints.finishing())
-        started = start_or_resume(
-            session, first_calls, program, request, worker_group, savers, path, paths
+        is_input_resumed, step = start_or_resume(
+            training, session, first_calls, savers, path, paths
         )
-        stack.enter_context(graph_written(program, config, savers.checkpoints, worker_group))
-        hooked.start(session, stack.enter_context(_coordinated(session)))
-        training = OpenTraining(program, hooked, request, worker_group, stop, started.step)
-        note_result(TrainRun(training, tasks, savers, events, path).run(started.is_input_resumed))
+        stack.enter_context(graph_written(training, checkpoints))
+        training.session.start(session, stack.enter_context(_coordinated(session)))
+        run = TrainRun(training, tasks, savers, events, path, step)
+        note_result(run.run(is_input_resumed))
 
 
 def _build_start(program: TrainProgram, request: TrainRequest, worker_group: WorkerGroup) -> Start:
@@ -121,22 +119,17 @@ def _build_start(program: TrainProgram, request: TrainRequest, worker_group: Wor
     return build_start(program.graph, scaffold, make_saver, request.old_model, worker_group)
 
 
-def _build_setup(
-    program: TrainProgram,
-    request: TrainRequest,
-    start: Start,
-    worker_group: WorkerGroup,
-    first_calls: FirstCalls,
-) -> Setup:
+def _build_setup(training: OpenTraining, start: Start, first_calls: FirstCalls) -> Setup:
     """Builds what initializes or restores a session on the program."""
+    accumulation = training.program.accumulation
     setup = build_setup(
         start,
-        request.connection.session_config,
+        training.request.connection.session_config,
         # A resumed run may be the first to accumulate gradients.
-        may_lack=program.accumulation.variables if program.accumulation is not None else (),
+        may_lack=accumulation.variables if accumulation is not None else (),
         callbacks=first_calls,
     )
-    return dataclasses.replace(setup, broadcast=worker_group.build_broadcast())
+    return dataclasses.replace(setup, broadcast=training.worker_group.build_broadcast())
 
 
 def _tell_loop_length(request: TrainRequest) -> None:
@@ -148,9 +141,9 @@ def _tell_loop_length(request: TrainRequest) -> None:
 
 
 def _begin_hooks(
-    program: TrainProgram, request: TrainRequest, worker_group: WorkerGroup
-) -> tuple[HookedSession, TrainProgram]:
-    """Calls `begin` of hooks and listeners; returns the program with the summaries they add."""
+    program: TrainProgram, request: TrainRequest, worker_group: WorkerGroup, stop: StopSignal
+) -> OpenTraining:
+    """Calls `begin` of hooks and listeners; adds their summaries to those of the program."""
     fetch_overrides = {id(inside): outside for inside, outside in program.fetches.fetch_overrides}
     with extending(program.graph, program.place):
         before = summaries_so_far()
@@ -165,32 +158,30 @@ def _begin_hooks(
             fetch_overrides=fetch_overrides if program.is_loop else None,
             step=program.fetches.global_step,
         )
-        if program.fetches.has_own_summary:
-            return hooked, program
-        summary = build_summary_with_new(program.fetches.summary, before)
-        fetches = dataclasses.replace(program.fetches, summary=summary)
-        return hooked, dataclasses.replace(program, fetches=fetches)
+        if not program.fetches.has_own_summary:
+            summary = build_summary_with_new(program.fetches.summary, before)
+            fetches = dataclasses.replace(program.fetches, summary=summary)
+            program = dataclasses.replace(program, fetches=fetches)
+    return OpenTraining(program, hooked, request, worker_group, stop)
 
 
 @contextlib.contextmanager
 def _opened(
-    setup: Setup,
-    paths: Sequence[str],
-    request: TrainRequest,
-    worker_group: WorkerGroup,
-    needed: TaskHealth,
-    stop: StopSignal,
+    training: OpenTraining, setup: Setup, paths: Sequence[str], needed: TaskHealth
 ) -> Iterator[tuple[tf.compat.v1.Session, str | None]]:
     """Opens a session; yields it and the path of the checkpoint that was restored, or None."""
-    target = request.connection.target
-    wait = functools.partial(needed.wait_for, check=stop.check_waiting) if needed else None
-    timeout_secs = request.config.session_creation_timeout_secs
-    with opened(setup, paths, target, worker_group, timeout_secs, wait) as (session, path):
+    connection, check = training.request.connection, training.stop.check_waiting
+    wait = functools.partial(needed.wait_for, check=check) if needed else None
+    timeout_secs = training.config.session_creation_timeout_secs
+    with opened(setup, paths, connection.target, training.worker_group, timeout_secs, wait) as (
+        session,
+        path,
+    ):
         if not isinstance(session, _tf.InterruptibleSession):
             yield session, path
             return
         # From here on, a signal ends training after the current loop.
-        session.wait = needed.wait_for if request.connection.has_remote_calls else None
+        session.wait = needed.wait_for if connection.has_remote_calls else None
         try:
             yield session, path
         finally:
@@ -243,13 +234,10 @@ def _has_queues() -> bool:
 
 
 def _make_checkpoint_writer(
-    request: TrainRequest,
-    setup: Setup,
-    position: InputPosition | None,
-    worker_group: WorkerGroup,
-    events: EventWriter,
+    training: OpenTraining, setup: Setup, position: InputPosition | None, events: EventWriter
 ) -> CheckpointWriter | None:
     """Makes the object that writes checkpoints; returns None if a hook saves them."""
+    request, worker_group = training.request, training.worker_group
     collectives = worker_group.ops_of_save(setup.saver)
     copy = _build_copy(request, setup) if request.config.async_checkpoints else None
     if saver_hooks(request.hooks):

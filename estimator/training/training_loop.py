@@ -27,8 +27,9 @@ class TrainRun:
         savers: Savers,
         events: EventWriter,
         restored: str | None,
+        first_step: int | None,
     ) -> None:
-        """Reads the global step and prepares the loops; runs no step.
+        """Prepares the loops; runs no step.
 
         Args:
           training: the training run.
@@ -36,10 +37,11 @@ class TrainRun:
           savers: save checkpoints and input positions.
           events: writes the event file of `model_dir`.
           restored: the path of the checkpoint that training continues from; None if there is none.
+          first_step: the global step; None if it is to be read from the session.
         """
         config = training.config
         self._training = training
-        self._steps = StepRunner(training)
+        self._steps = StepRunner(training, first_step)
         self._first_step = self._steps.step
         self._stopping = StopReasons(training, self._first_step)
         self._saving = Saving(training, savers)
