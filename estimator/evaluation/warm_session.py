@@ -146,7 +146,7 @@ class WarmSession:
 
     def can_start(self, weights: Weights) -> bool:
         """Returns whether its graph has the warm-start op that the weights may need."""
-        return weights.warm_start is None or self._setup.has_warm_start
+        return weights.warm_start is None or self._setup.warm_start is not None
 
     @property
     def checkpoint_path(self) -> str | None:

@@ -40,38 +40,49 @@ class StartCallbacks(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Setup:
-    """Initializes or restores new sessions on one graph.
+class Start:
+    """The source of a model's initial values, chosen before hooks extend the graph in `begin`.
 
     Attributes:
       graph: the graph of the program.
-      saver: the saver that restores the variables.
+      scaffold: the model's scaffold.
+      saver: the scaffold's saver, or ours, which is built later so that it covers hooks' variables.
       is_saver_ours: whether the saver is ours; a scaffold's own may name and choose the variables
         as it likes.
-      initializers: functions called with the session, in order, if there is no checkpoint.
-      local_init_ops: the ops that every session runs, for local variables, tables and iterators.
-      scaffold: the model's scaffold, with `saver` and, if needed, `ready_op` filled in.
-      config: the session's config.
-      broadcast: the op that gives all workers the chief's variables; None for one worker.
-      may_lack: variables that are initialized if a checkpoint does not hold them.
-      has_warm_start: whether some initial values come from an old model.
-      must_be_ready: whether all variables must have values; an export omits variables without
-        values.
-      callbacks: what runs beside the initialization of the variables; None for nothing.
+      warm_start: loads an old model; None without one.
+      group: the workers that train together.
     """
 
     graph: tf.Graph
+    scaffold: tf.compat.v1.train.Scaffold
     saver: tf.compat.v1.train.Saver
     is_saver_ours: bool
+    warm_start: WarmStart | None
+    group: WorkerGroup
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup(Start):
+    """Initializes or restores new sessions; the scaffold has `saver` and, if needed, `ready_op`.
+
+    Attributes:
+      initializers: functions called with the session, in order, if there is no checkpoint.
+      local_init_ops: the ops that every session runs, for local variables, tables and iterators.
+      config: the session's config.
+      broadcast: the op that gives all workers the chief's variables; None for one worker.
+      may_lack: variables that are initialized if a checkpoint does not hold them.
+      callbacks: what runs beside the initialization of the variables; None for nothing.
+      must_be_ready: whether all variables must have values; an export omits variables without
+        values.
+    """
+
     initializers: list[Callable[[tf.compat.v1.Session], Any]]
     local_init_ops: list[list[tf.Operation]]
-    scaffold: tf.compat.v1.train.Scaffold
     config: tf.compat.v1.ConfigProto
-    may_lack: Sequence[tf.Variable] = ()
-    has_warm_start: bool = False
+    broadcast: tf.Operation | None
+    may_lack: Sequence[tf.Variable]
+    callbacks: StartCallbacks | None
     must_be_ready: bool = True
-    broadcast: tf.Operation | None = None
-    callbacks: StartCallbacks | None = None
 
     def run_local_init(self, session: tf.compat.v1.Session) -> None:
         """Runs the local initialization that every session needs once its variables have values.
@@ -96,27 +107,6 @@ def _check_ready(session: tf.compat.v1.Session, name: str, op: tf.Tensor | None)
             f"The model is not ready: `{name}` of its Scaffold names {listed}. Initialize them in "
             "its `init_op`, `init_fn` or `local_init_op`; a `saver` that restores must hold them."
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class Start:
-    """The source of a model's initial values, chosen before hooks extend the graph in `begin`.
-
-    Attributes:
-      graph: the graph of the program.
-      scaffold: the model's scaffold.
-      saver: the scaffold's saver, or ours, which is built later so that it covers hooks' variables.
-      is_saver_ours: whether the saver is not the scaffold's.
-      warm_start: loads an old model; None without one.
-      group: the workers that train together.
-    """
-
-    graph: tf.Graph
-    scaffold: tf.compat.v1.train.Scaffold
-    saver: tf.compat.v1.train.Saver
-    is_saver_ours: bool
-    warm_start: WarmStart | None
-    group: WorkerGroup
 
 
 def build_start(
@@ -173,7 +163,7 @@ def build_setup(
     v1 = tf.compat.v1
     graph, scaffold, saver = start.graph, start.scaffold, start.saver
     with graph.as_default():
-        initializers = _build_initializers(scaffold, start, callbacks)
+        initializers = _build_initializers(start, callbacks)
         local_init_ops = _build_local_init_ops(scaffold, is_evaluation)
         if isinstance(saver, v1.train.Saver):
             with BUILD_LOCK, _tf.savers_apart():
@@ -187,15 +177,12 @@ def build_setup(
         # The scaffold's `init_fn` and hooks that were made with the scaffold use the saver.
         _tf.set_scaffold_parts(scaffold, {"saver": saver})
         return Setup(
-            graph=graph,
-            saver=saver,
-            is_saver_ours=start.is_saver_ours,
+            **vars(start),
             initializers=initializers,
             local_init_ops=local_init_ops,
-            scaffold=scaffold,
             config=config,
+            broadcast=start.group.build_broadcast(),
             may_lack=[*may_lack, *_keras_seeds(graph)],
-            has_warm_start=start.warm_start is not None,
             callbacks=callbacks,
         )
 
@@ -224,25 +211,22 @@ def _build_local_init_ops(
 
 
 def _build_initializers(
-    scaffold: tf.compat.v1.train.Scaffold, start: Start, callbacks: StartCallbacks | None
+    start: Start, callbacks: StartCallbacks | None
 ) -> list[Callable[[tf.compat.v1.Session], Any]]:
     """Returns the functions that initialize the variables of the default graph, in order."""
     v1 = tf.compat.v1
+    scaffold, warm_start = start.scaffold, start.warm_start
     variables = everything = v1.global_variables()
     warm_starts: list[Callable[[tf.compat.v1.Session], Any]] = []
-    if (warm_start := start.warm_start) is not None:
+    if warm_start is not None:
         warm_starts = [warm_start.run]
         variables = warm_start.without_loaded(variables)
-    is_ours = scaffold.init_op is None
-    init_op = scaffold.init_op
+    resources = v1.get_collection("resources_init")
+    init_op, is_ours = scaffold.init_op, scaffold.init_op is None
     if is_ours:
-        init_op = tf.group(
-            v1.variables_initializer(variables), *v1.get_collection("resources_init")
-        )
-
+        init_op = tf.group(v1.variables_initializer(variables), *resources)
     # Even without a warm start on this worker, because the chief may have one.
     choose = start.group.build_choice(everything, variables) if is_ours else None
-    resources = v1.get_collection("resources_init")
 
     def initialize(session: tf.compat.v1.Session) -> None:
         if choose is not None:
@@ -262,7 +246,6 @@ def opened(
     setup: Setup,
     checkpoint_paths: Sequence[str],
     master: str = "",
-    group: WorkerGroup | None = None,
     timeout_secs: float = 0,
     wait: Callable[[threading.Event], None] | None = None,
 ) -> Iterator[tuple[tf.compat.v1.Session, str | None]]:
@@ -275,22 +258,20 @@ def opened(
       setup: the program's setup.
       checkpoint_paths: newest first; if empty, the variables are initialized.
       master: the session's target.
-      group: the workers that open their sessions together; None for one worker.
       timeout_secs: how long to wait for the chief to initialize the variables.
       wait: waits for the session's calls to return; None if they always return.
 
     Yields:
       The session, and the checkpoint's path or None.
     """
-    group = group or WorkerGroup()
     with (
         setup.graph.as_default(),
         _tf.open_session(master, setup.graph, setup.config, wait) as session,
     ):
         if setup.callbacks is not None:
             setup.callbacks.begin(session)
-        start = functools.partial(_start_variables, setup, session, checkpoint_paths, group)
-        path = group.begin(session, start, timeout_secs)
+        start = functools.partial(_start_variables, setup, session, checkpoint_paths)
+        path = setup.group.begin(session, start, timeout_secs)
         if setup.broadcast is not None:
             session.run(setup.broadcast)
         setup.run_local_init(session)
@@ -298,15 +279,12 @@ def opened(
 
 
 def _start_variables(
-    setup: Setup,
-    session: tf.compat.v1.Session,
-    checkpoint_paths: Sequence[str],
-    group: WorkerGroup,
+    setup: Setup, session: tf.compat.v1.Session, checkpoint_paths: Sequence[str]
 ) -> str | None:
     """Restores or initializes the variables; returns the checkpoint's path, or None."""
-    is_first = group.workers.is_chief
+    is_first = setup.group.workers.is_chief
     path = restore_first(setup, session, checkpoint_paths) if is_first else None
-    if not group.broadcast_number(session, int(path is not None)):
+    if not setup.group.broadcast_number(session, int(path is not None)):
         for initialize in setup.initializers:
             initialize(session)
     return path
@@ -396,14 +374,13 @@ def start_new(
       ValueError: the checkpoint holds one of the variables with another shape.
     """
     known = {id(thing) for thing in before}
-    new = [thing for thing in needs_values() if id(thing) not in known]
-    variables = [thing for thing in new if isinstance(thing, tf.Variable)]
-    globals_ = {id(variable) for variable in tf.compat.v1.global_variables()}
-    saved = [variable for variable in variables if id(variable) in globals_]
-    lacking = saved if path is None else files.missing_variables(path, saved)
-    fresh = {id(v) for v in [*lacking, *(v for v in variables if id(v) not in globals_)]}
-    if path is not None and (restored := [v for v in saved if id(v) not in fresh]):
-        files.check_matches(path, restored)
-        tf.compat.v1.train.Saver(restored).restore(session, path)
-    session.run([v.initializer for v in variables if id(v) in fresh])
-    session.run([thing for thing in new if not isinstance(thing, tf.Variable)])
+    if path is not None:
+        new = [v for v in tf.compat.v1.global_variables() if id(v) not in known]
+        lacking = {id(v) for v in files.missing_variables(path, new)}
+        if held := [v for v in new if id(v) not in lacking]:
+            files.check_matches(path, held)
+            tf.compat.v1.train.Saver(held).restore(session, path)
+            known.update(id(v) for v in held)
+    fresh = [thing for thing in needs_values() if id(thing) not in known]
+    session.run([thing.initializer for thing in fresh if isinstance(thing, tf.Variable)])
+    session.run([thing for thing in fresh if not isinstance(thing, tf.Variable)])

@@ -122,14 +122,13 @@ def _build_start(program: TrainProgram, request: TrainRequest, worker_group: Wor
 def _build_setup(training: OpenTraining, start: Start, first_calls: FirstCalls) -> Setup:
     """Builds what initializes or restores a session on the program."""
     accumulation = training.program.accumulation
-    setup = build_setup(
+    return build_setup(
         start,
         training.request.connection.session_config,
         # A resumed run may be the first to accumulate gradients.
         may_lack=accumulation.variables if accumulation is not None else (),
         callbacks=first_calls,
     )
-    return dataclasses.replace(setup, broadcast=training.worker_group.build_broadcast())
 
 
 def _tell_loop_length(request: TrainRequest) -> None:
@@ -173,10 +172,7 @@ def _opened(
     connection, check = training.request.connection, training.stop.check_waiting
     wait = functools.partial(needed.wait_for, check=check) if needed else None
     timeout_secs = training.config.session_creation_timeout_secs
-    with opened(setup, paths, connection.target, training.worker_group, timeout_secs, wait) as (
-        session,
-        path,
-    ):
+    with opened(setup, paths, connection.target, timeout_secs, wait) as (session, path):
         if not isinstance(session, _tf.InterruptibleSession):
             yield session, path
             return
