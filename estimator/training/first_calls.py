@@ -7,17 +7,25 @@ one: the input starts, and the next call is prepared, beside the one that runs.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.checkpoint.saver_ops import has_stock_methods
 from estimator.checkpoint.writer import CheckpointWriter
+from estimator.hooks.stock_hooks_in_loops import saver_hooks
 from estimator.rewrite.graph_walk import ops_behind
 from estimator.session import preparation
+from estimator.training.nan_guard import BadWeightsError, WeightsCheck
 from estimator.training.open_training import OpenTraining
-from estimator.training.start_save import StartSave
+from estimator.training.saving import saves_start
+
+
+class _OtherStepError(Exception):
+    """Training does not start at step 0."""
 
 
 class FirstCalls:
@@ -29,16 +37,20 @@ class FirstCalls:
     their first calls one after the other, and in this thread.
     """
 
-    def __init__(self, training: OpenTraining, start_save: StartSave | None) -> None:
+    def __init__(
+        self, training: OpenTraining, saver: tf.compat.v1.train.Saver, weights: WeightsCheck
+    ) -> None:
         """Makes no call yet.
 
         Args:
           training: the training run that starts.
-          start_save: saves step 0; None if that takes several calls, or if it is not saved.
+          saver: saves the variables; its ops may be built later.
+          weights: checks that the weights are finite.
         """
         self._training, self._program = training, training.program
         self._is_local = not training.request.connection.target
-        self._start_save = start_save
+        self._saver, self._weights = saver, weights
+        self._saves_in_one_call = _saves_in_one_call(training, saver)
         self._saving: concurrent.futures.Future | None = None
         self._input: concurrent.futures.Future | None = None
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "first_calls")
@@ -68,11 +80,17 @@ class FirstCalls:
         if not self._is_local:
             return _tf.make_callable(session, fetches, feeds)
         call = preparation.begin(_tf.make_callable, session, fetches, feeds).result()
-        if self._start_save is None or is_restoring:
+        if is_restoring or not self._saves_in_one_call:
             self._prepare_loop(session, is_restoring)
         else:
-            self._saving = preparation.begin(self._start_save.prepare, session)
+            self._saving = preparation.begin(self._prepare_save, session)
         return call
+
+    def _prepare_save(self, session: tf.compat.v1.Session) -> Callable[..., list]:
+        """Prepares the call that saves step 0 and checks the weights, for a checkpoint's path."""
+        saver_def, find = self._saver.saver_def, session.graph.as_graph_element
+        fetches = [find(saver_def.save_tensor_name), *self._weights.fetches]
+        return _tf.make_callable(session, fetches, [find(saver_def.filename_tensor_name)])
 
     def _prepare_loop(self, session: tf.compat.v1.Session, is_restoring: bool) -> None:
         """Begins to prepare the first loop; a new training's records summaries."""
@@ -86,22 +104,41 @@ class FirstCalls:
     def save_start(
         self, session: tf.compat.v1.Session, checkpoints: CheckpointWriter
     ) -> int | None:
-        """Saves step 0 in one call and returns 0; returns None if that takes several calls.
+        """Saves the initial state; returns the global step, or None if a weight is not finite."""
+        try:
+            if self._saves_in_one_call:
+                with contextlib.suppress(_OtherStepError):
+                    return self._save_step_0(session, checkpoints)
+            step = self._weights.read(session.run(self._weights.fetches))
+        except BadWeightsError:
+            return None
+        checkpoints.save_start(session, step)
+        return step
+
+    def _save_step_0(self, session: tf.compat.v1.Session, checkpoints: CheckpointWriter) -> int:
+        """Saves step 0 in the same call that checks the weights, and returns 0.
 
         Raises:
-          BadWeightsError, OtherStepError: see `StartSave.run`.
+          BadWeightsError: some weights are not finite; no file is left.
+          _OtherStepError: training does not start at step 0; no file is left.
         """
-        save, saving = self._start_save, self._saving
-        if save is None:
-            return None
 
-        def call(*values: Any) -> list:
-            prepared = save.prepare(session) if saving is None else saving.result()
+        def checked(*values: Any) -> list:
+            saving = self._saving
+            save = self._prepare_save(session) if saving is None else saving.result()
             # No call can begin while another one is prepared, so the save begins right now.
             self._prepare_loop(session, is_restoring=False)
-            return prepared(*values)
+            saved, *found = save(*values)
+            if self._weights.read(found) != 0:
+                raise _OtherStepError
+            return [saved]
 
-        return save.run(session, call, checkpoints)
+        try:
+            checkpoints.save_start(_tf.PreparingSession(session, lambda *_: checked), 0)
+        except (BadWeightsError, _OtherStepError):
+            checkpoints.remove(0)
+            raise
+        return 0
 
     def start_input(self, session: tf.compat.v1.Session) -> None:
         """Starts the input at its beginning, or waits until it has started."""
@@ -122,3 +159,11 @@ def _needs_values(ops: Sequence[tf.Operation]) -> bool:
         for op in ops_behind(ops)
         for tensor in op.outputs
     )
+
+
+def _saves_in_one_call(training: OpenTraining, saver: tf.compat.v1.train.Saver) -> bool:
+    """Returns whether the start is saved, and no other call or listener belongs to the save."""
+    request, config = training.request, training.config
+    is_one_call = training.worker_group.decides_alone and not config.async_checkpoints
+    is_plain = has_stock_methods(saver) and not request.listeners and not saver_hooks(request.hooks)
+    return is_one_call and is_plain and saves_start(training)

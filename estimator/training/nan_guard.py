@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -28,38 +29,40 @@ class BadWeightsError(NanLossError):
 
 
 class WeightsCheck:
-    """Checks that the weights are finite: a gradient can be NaN although the loss is finite."""
+    """Checks that the weights are finite: a gradient can be NaN although the loss is finite.
 
-    def __init__(self, graph: tf.Graph, current_step: tf.Tensor) -> None:
+    Attributes:
+      fetches: what `read` takes the values of: the global step, and whether each weight is finite.
+    """
+
+    def __init__(self, graph: tf.Graph, current_step: tf.Tensor, nan_policy: str) -> None:
         """Adds an op to the graph for each trainable floating-point variable.
 
         Args:
           graph: the graph of the program.
           current_step: scalar, int64: the global step.
+          nan_policy: the RunConfig's; with "ignore", no weight is checked.
         """
-        self._current_step = current_step
+        self._names: list[str] = []
+        self.fetches = [current_step]
+        if nan_policy == "ignore":
+            return
         with graph.as_default():
-            weights = [v for v in tf.compat.v1.trainable_variables() if v.dtype.is_floating]
-            self._are_finite = {
-                weight.name.partition(":")[0]: tf.reduce_all(
-                    tf.math.is_finite(_tf.copies(weight)[0].read_value())
-                )
-                for weight in weights
-            }
+            for weight in tf.compat.v1.trainable_variables():
+                if weight.dtype.is_floating:
+                    value = _tf.copies(weight)[0].read_value()
+                    self._names.append(weight.name.partition(":")[0])
+                    self.fetches.append(tf.reduce_all(tf.math.is_finite(value)))
 
-    def fetches_for(self, nan_policy: str) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Returns what `read` takes the values of: the step, and what the policy needs to know."""
-        return self._current_step, {} if nan_policy == "ignore" else self._are_finite
+    def check(self, session: tf.compat.v1.Session) -> None:
+        """Raises BadWeightsError unless all weights are finite."""
+        if self._names:
+            self.read(session.run(self.fetches))
 
-    def check(self, session: tf.compat.v1.Session) -> int:
-        """Returns the global step; raises BadWeightsError unless all weights are finite."""
-        return self.read(session.run((self._current_step, self._are_finite)))
-
-    @staticmethod
-    def read(values: tuple[int, Mapping[str, bool]]) -> int:
+    def read(self, values: Sequence[Any]) -> int:
         """Returns the global step; raises BadWeightsError unless all weights were finite."""
-        step, are_finite = values
-        bad = [name for name, is_finite in are_finite.items() if not is_finite]
+        step, *are_finite = values
+        bad = [name for name, is_ok in zip(self._names, are_finite, strict=True) if not is_ok]
         if bad:
             raise BadWeightsError(f"After step {step} some weights are not finite: {bad}")
         return int(step)

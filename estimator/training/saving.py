@@ -6,6 +6,7 @@ import dataclasses
 
 from estimator.checkpoint.input_position import InputPosition
 from estimator.checkpoint.writer import CheckpointWriter
+from estimator.config.run_config import RunConfig
 from estimator.session.schedule import Schedule
 from estimator.training.nan_guard import WeightsCheck
 from estimator.training.open_training import OpenTraining
@@ -26,6 +27,16 @@ class Savers:
     weights: WeightsCheck
 
 
+def saves_on_the_way(config: RunConfig) -> bool:
+    """Returns whether checkpoints are saved before the end of training, too."""
+    return config.save_checkpoints_steps is not None or config.save_checkpoints_secs is not None
+
+
+def saves_start(training: OpenTraining) -> bool:
+    """Returns whether a new training is saved before its first step."""
+    return training.worker_group.saves and saves_on_the_way(training.config)
+
+
 class Saving:
     """Saves checkpoints on schedule and at the end.
 
@@ -44,7 +55,7 @@ class Saving:
         self._worker_group = training.worker_group
         self._session = training.session
         self._checkpoints = savers.checkpoints
-        self._weights = None if config.nan_policy == "ignore" else savers.weights
+        self._weights = savers.weights
         self.schedule = Schedule()
         if savers.checkpoints is not None:
             self.schedule = Schedule(
@@ -90,8 +101,7 @@ class Saving:
 
     def check_weights(self) -> None:
         """Raises BadWeightsError if any weight is not finite, unless `nan_policy` is "ignore"."""
-        if self._weights is not None:
-            self._weights.check(self._session.session)
+        self._weights.check(self._session.session)
 
     def end(self, step: int, *, is_saved: bool, is_uncounted: bool, is_input_over: bool) -> None:
         """Saves the last step, and calls `end` of the listeners.

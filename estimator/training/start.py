@@ -15,11 +15,9 @@ from estimator.cluster.worker_group import WorkerGroup
 from estimator.console import log
 from estimator.session.hooked_session import Hook
 from estimator.training.first_calls import FirstCalls
-from estimator.training.nan_guard import BadWeightsError, WeightsCheck
 from estimator.training.open_training import OpenTraining
 from estimator.training.request import TrainRequest
-from estimator.training.saving import Savers
-from estimator.training.start_save import OtherStepError, saves_on_the_way, saves_start
+from estimator.training.saving import Savers, saves_on_the_way, saves_start
 
 
 def start_or_resume(
@@ -60,7 +58,7 @@ def start_or_resume(
     is_resumed = saved_step is not None and _restore_input(training, session, position, saved_step)
     step = None
     if saved_step is None and checkpoints is not None and saves_start(training):
-        step = _save_start(training, session, first_calls, checkpoints, savers.weights)
+        step = first_calls.save_start(session, checkpoints)
     worker_group.announce(session)
     return is_resumed, None if _may_set_step(request) else step
 
@@ -131,25 +129,6 @@ def _restore_copies(
         whose,
         saved_step,
     )
-
-
-def _save_start(
-    training: OpenTraining,
-    session: tf.compat.v1.Session,
-    first_calls: FirstCalls,
-    checkpoints: CheckpointWriter,
-    weights: WeightsCheck,
-) -> int | None:
-    """Saves the initial state; returns the global step, or None if a weight is not finite."""
-    try:
-        with contextlib.suppress(OtherStepError):
-            if (step := first_calls.save_start(session, checkpoints)) is not None:
-                return step
-        step = weights.read(session.run(weights.fetches_for(training.config.nan_policy)))
-    except BadWeightsError:
-        return None
-    checkpoints.save_start(session, step)
-    return step
 
 
 def graph_written(

@@ -41,7 +41,6 @@ from estimator.training.report import SavesInEvents
 from estimator.training.request import TrainRequest, TrainResult
 from estimator.training.saving import Savers
 from estimator.training.start import graph_written, start_or_resume
-from estimator.training.start_save import make_start_save
 from estimator.training.training_loop import TrainRun
 
 # How long to wait for another trainer's lock: that job may have been told to end and still be
@@ -74,7 +73,7 @@ def run_train(
     model_dir = str(config.model_dir)
     start = _build_start(program, request, worker_group)
     position = _build_position(program, request, worker_group)
-    weights = WeightsCheck(program.graph, program.state.current_step)
+    weights = WeightsCheck(program.graph, program.state.current_step, config.nan_policy)
     _tell_loop_length(request)
     with contextlib.ExitStack() as stack:
         stack.callback(release_arrays, program.graph)
@@ -86,7 +85,7 @@ def run_train(
         _watch_saver_hooks(request, position, weights, stack)
         # Before the setup, so that what hooks add to the graph is initialized, saved and recorded.
         training = _begin_hooks(program, request, worker_group, stop)
-        first_calls = FirstCalls(training, make_start_save(training, start.saver, weights))
+        first_calls = FirstCalls(training, start.saver, weights)
         setup = _build_setup(training, start, first_calls)
         events = EventWriter(model_dir, program.graph if config.checkpoint_save_graph_def else None)
         checkpoints = _make_checkpoint_writer(training, setup, position, events)
@@ -290,8 +289,8 @@ def _watch_saver_hooks(
     Each of them checks the weights. The first one also saves the position of the input, and calls
     the listeners of the request.
     """
-    checks = [] if request.config.nan_policy == "ignore" else [WeightsListener(weights)]
+    check = WeightsListener(weights)
     positions = [PositionListener(position, str(request.config.model_dir))] if position else []
     for i, hook in enumerate(saver_hooks(request.hooks)):
-        first, last = ([*checks, *positions], request.listeners) if i == 0 else (checks, [])
+        first, last = ([check, *positions], request.listeners) if i == 0 else ([check], [])
         stack.enter_context(_tf.listening(hook, first, last))
