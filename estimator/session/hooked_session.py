@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -102,37 +103,47 @@ class HookedSession:
         self._fetch_overrides = fetch_overrides
         self._step = step
         self._callables: dict[Any, Any] = {}
-        self._prepared: tuple[Any, concurrent.futures.Future] | None = None
+        self._prepared: dict[Any, concurrent.futures.Future] = {}
         self._is_asked_to_stop = False
         self._coordinator = tf.train.Coordinator()
         with graph.as_default():
             for hook in self._hooks:
-                self._begin(hook)
+                with self._explaining_names(hook):
+                    hook.begin()
                 if isinstance(hook, tf.compat.v1.train.FinalOpsHook):
-                    _check_reachable(hook, _tf.final_ops(hook), graph)
+                    _map_fetches(functools.partial(self._reachable, hook), _tf.final_ops(hook))
             self._values = _values_by_name(step) if self._hooks else {}
 
-    def _begin(self, hook: Hook) -> None:
+    @contextlib.contextmanager
+    def _explaining_names(self, hook: Hook) -> Iterator[None]:
+        """Says why a name that the hook uses in the block is not there, if there is a loop."""
         try:
-            hook.begin()
+            yield
         except KeyError as error:
-            raise self._not_there(hook, error) from error
+            if self._fetch_overrides is None:
+                raise
+            raise ValueError(
+                f"The hook {type(hook).__name__} fails: {error}. If it names a tensor of "
+                f"`model_fn`, that lives inside the loop. {_WAYS_OUT}"
+            ) from error
 
-    def _not_there(self, hook: Hook, error: KeyError) -> Exception:
-        if self._fetch_overrides is None:
-            return error
-        return ValueError(
-            f"The hook {type(hook).__name__} fails: {error}. If it names a tensor of `model_fn`, "
-            f"that lives inside the loop. {_WAYS_OUT}"
-        )
-
-    def _fetchable(self, fetch: Any) -> Any:
+    def _fetchable(self, hook: Hook, fetch: Any) -> Any:
         """Returns what the session fetches for a hook's fetch."""
         fetch = (self._fetch_overrides or {}).get(id(fetch), fetch)
         # A variable's name is its handle's name, and a hook cannot use a handle.
         is_handle = getattr(fetch, "dtype", None) == tf.resource
         name = fetch if isinstance(fetch, str) else fetch.name if is_handle else None
-        return fetch if name not in self._values else self._value_of(name)
+        return self._reachable(hook, self._value_of(name) if name in self._values else fetch)
+
+    def _reachable(self, hook: Hook, fetch: Any) -> Any:
+        """Returns a hook's fetch; raises ValueError if it is not of this graph."""
+        home = getattr(fetch, "graph", self._graph)
+        if home is self._graph:
+            return fetch
+        where = f"belongs to another graph. {_ANOTHER_GRAPH}"
+        if _tf.is_loop_body(home):
+            where = f"lives inside the loop, where a session cannot see it. {_WAYS_OUT}"
+        raise ValueError(f"The hook {type(hook).__name__} asks for {fetch.name}, which {where}")
 
     def _value_of(self, name: str) -> Any:
         """Returns what reads a variable after the step, if a session call makes one."""
@@ -141,14 +152,6 @@ class HookedSession:
             with self._graph.as_default(), tf.control_dependencies([self._step]):
                 value = self._values[name] = value.read_value()
         return value
-
-    def _feedable(self, hook: Hook, key: Any) -> Any:
-        if not isinstance(key, str):
-            return key
-        try:
-            return self._graph.get_tensor_by_name(key)
-        except KeyError as error:
-            raise self._not_there(hook, error) from error
 
     def start(
         self,
@@ -259,22 +262,19 @@ class HookedSession:
         A hook that asks for tensors of its own makes the call another one, so nothing is prepared.
         """
         is_asked = any(type(hook).before_run is not Hook.before_run for hook in self._hooks)
-        if not is_asked and self._prepared is None:
+        if not is_asked and not self._prepared:
             future = preparation.begin(_tf.make_callable, session, fetches, feeds)
-            self._prepared = _key(fetches, feeds), future
-
-    def _make_callable(self, key: Any, fetches: list[Any], feeds: Sequence[tf.Tensor]) -> Any:
-        if self._prepared is not None and self._prepared[0] == key:
-            future = self._prepared[1]
-            if future.exception() is None:
-                return future.result()
-        return _tf.make_callable(self.session, fetches, feeds)  # Raises the same error here.
+            self._prepared[_key(fetches, feeds)] = future
 
     def _callable(self, fetches: list[Any], feeds: Sequence[tf.Tensor]) -> Any:
         key = _key(fetches, feeds)
         if key not in self._callables:
+            future = self._prepared.get(key)
+            if future is None or future.exception() is not None:
+                made = _tf.make_callable(self.session, fetches, feeds)  # Raises the same error.
+            else:
+                made = future.result()
             # Keeps a reference to the fetches, because their ids are the key.
-            made = self._make_callable(key, fetches, feeds)
             self._callables[key] = made, fetches, feeds
         return self._callables[key][0]
 
@@ -295,10 +295,12 @@ class HookedSession:
             if arguments is None:
                 continue
             if arguments.fetches is not None:
-                everything[hook] = _map_fetches(self._fetchable, arguments.fetches)
-                _check_reachable(hook, everything[hook], self._graph)
+                fetchable = functools.partial(self._fetchable, hook)
+                everything[hook] = _map_fetches(fetchable, arguments.fetches)
             for key, value in (arguments.feed_dict or {}).items():
-                tensor = self._feedable(hook, key)
+                with self._explaining_names(hook):
+                    is_name = isinstance(key, str)
+                    tensor = self._graph.get_tensor_by_name(key) if is_name else key
                 if id(tensor) in feed_dict:
                     raise RuntimeError(
                         f"The hook {type(hook).__name__} feeds {tensor.name}, which another hook "
@@ -307,12 +309,7 @@ class HookedSession:
                 feed_dict[id(tensor)] = tensor, value
             if arguments.options is not None:
                 options.MergeFrom(arguments.options)
-        results = self.session.run(
-            everything,
-            dict(feed_dict.values()),
-            options,
-            metadata,
-        )
+        results = self.session.run(everything, dict(feed_dict.values()), options, metadata)
         return results, metadata, options
 
 
@@ -364,16 +361,3 @@ def _map_fetches(function: Callable[[Any], Any], fetches: Any) -> Any:
         mapped = [_map_fetches(function, value) for value in fetches]
         return type(fetches)(*mapped) if hasattr(fetches, "_fields") else type(fetches)(mapped)
     return tf.nest.map_structure(function, fetches)
-
-
-def _check_reachable(hook: Hook, fetches: Any, graph: tf.Graph) -> None:
-    tensors: list[Any] = []
-    _map_fetches(tensors.append, fetches)
-    for tensor in tensors:
-        home = getattr(tensor, "graph", graph)
-        if home is graph:
-            continue
-        where = f"belongs to another graph. {_ANOTHER_GRAPH}"
-        if _tf.is_loop_body(home):
-            where = f"lives inside the loop, where a session cannot see it. {_WAYS_OUT}"
-        raise ValueError(f"The hook {type(hook).__name__} asks for {tensor.name}, which {where}")
