@@ -82,10 +82,16 @@ class StepRunner:
             num_batches = num_steps * accumulation.size - min(
                 self._num_taken, accumulation.size - 1
             )
-        if self._program.feeds.num_steps is not None:
-            summary = self._call_or_cut(is_recording, num_steps, num_batches, end)
-        else:
-            summary = self._run_batches(num_batches, is_recording)
+        # How many steps each call completes, and how many batches it takes.
+        calls = [(num_steps, num_batches)]
+        if not self._program.is_loop:
+            calls = [(0, 1)] * (num_batches - 1) + [(1, 1)]
+        summary = None
+        for num_completed, num_taken in calls:
+            # Any of them may turn out to take the input's last batch, which completes the step.
+            summary = self._call(is_recording, num_completed, num_taken, end) or summary
+            if self.is_cut or self.is_nan or not self._worker_group.has_more:
+                break
         if not self.is_cut:
             self._num_taken = 0
         if self.step == before and not self.is_cut:
@@ -95,32 +101,6 @@ class StepRunner:
         num_run = num_steps if self._worker_group.decides_alone else max(1, self.step - before)
         self._autotuner.record(num_run, self._clock() - started_at)
         return summary
-
-    def _run_batches(self, num_batches: int, is_recording: bool) -> bytes | None:
-        """Runs the batches of a step, one per call; returns the summaries of the last one."""
-        summary = None
-        for left in reversed(range(num_batches)):
-            # Any of them may turn out to be the input's last batch, which completes the step.
-            latest = self._call_or_cut(is_recording, int(left == 0))
-            if self.is_cut:
-                break
-            summary = latest
-            if self.is_nan or not self._worker_group.has_more:
-                break
-        return summary
-
-    def _call_or_cut(self, *args: Any) -> bytes | None:
-        """Calls `_call`; sets `is_cut` and returns None if the input has ended."""
-        try:
-            return self._call(*args)
-        except tf.errors.OutOfRangeError as error:
-            if not self._worker_group.decides_alone:
-                raise ValueError(
-                    "The input of this worker ended, and others may have more. An `input_fn` that "
-                    "ends must return a tf.data.Dataset, of which all workers are told in time."
-                ) from error
-            self.is_cut = True
-            return None
 
     def check_ends(self, before: int, num_steps: int) -> None:
         """Raises ValueError if the global step never advances and the input never ends."""
@@ -177,22 +157,19 @@ class StepRunner:
             self.loss = float(self._session.session.run(self._program.state.loss_so_far))
 
     def _call(
-        self,
-        is_recording: bool,
-        num_steps: int,
-        num_batches: int | None = None,
-        end: int | None = None,
+        self, is_recording: bool, num_steps: int, num_batches: int, end: int | None
     ) -> bytes | None:
         """Makes a session call, updates the attributes, and returns the call's summaries.
 
-        If a loop recorded no summaries, the fetch is an empty array, and None is returned.
+        If a loop recorded no summaries, the fetch is an empty array, and None is returned. If the
+        input has ended, `is_cut` is set.
 
         Args:
           is_recording: whether to return the summaries of the last batch.
           num_steps: how many steps the call completes; if 0, the model's summary writers do not
             write.
-          num_batches: how many batches the call takes, if it is a loop.
-          end: the global step at which the loop ends, if other workers advance it, too.
+          num_batches: how many batches the call takes.
+          end: the global step at which a loop ends, if other workers advance it, too.
         """
         program = self._program
         fetches = program.fetches.of_call(is_recording)
@@ -200,42 +177,46 @@ class StepRunner:
         self.stock_hooks.expect(self.step, num_steps)
         hooks = self.stock_hooks.of_call(is_end_of_step=num_steps > 0)
         outcome, more_feeds, more_values = self._worker_group.consensus_ops()
+        expected = self.step + num_steps
 
         def take_in(results: list[Any]) -> None:
-            expected = self.step + num_steps
-            self._take_in(results, results[-1] if outcome else None, num_batches, end)
+            if outcome:
+                self._worker_group.take_in(results[-1])
+            self._take_in(results, num_batches, end)
             if self.is_cut:
                 self.stock_hooks.cut(self.step, expected)
 
-        results = self._session.run(
-            [*fetches, *outcome], [*feeds, *more_feeds], [*values, *more_values], hooks, take_in
-        )
+        try:
+            results = self._session.run(
+                [*fetches, *outcome], [*feeds, *more_feeds], [*values, *more_values], hooks, take_in
+            )
+        except tf.errors.OutOfRangeError as error:
+            if not self._worker_group.decides_alone:
+                raise ValueError(
+                    "The input of this worker ended, and others may have more. An `input_fn` that "
+                    "ends must return a tf.data.Dataset, of which all workers are told in time."
+                ) from error
+            self.is_cut = True
+            return None
         summary = results[len(fetches) - 1]
         return summary if isinstance(summary, bytes) else None
 
-    def _take_in(
-        self, results: list[Any], outcome: Any, num_batches: int | None, end: int | None
-    ) -> None:
+    def _take_in(self, results: list[Any], num_batches: int, end: int | None) -> None:
         """Updates the attributes from the results of a call.
 
         Args:
           results: the loss, the global step and, of a loop, the number of batches taken.
-          outcome: what all workers agreed on; None for one worker.
-          num_batches: how many batches the call was to take, if it is a loop.
+          num_batches: how many batches the call was to take.
           end: the global step at which the loop ends; None if it has no such limit.
         """
         loss, step, *rest = results
-        if outcome is not None:
-            self._worker_group.take_in(outcome)
         if not self._worker_group.is_empty:
             self.loss = float(loss)
+            self.has_run = True
         self.step = int(step)
-        self.has_run = self.has_run or not self._worker_group.is_empty
-        if num_batches is not None:
+        if self._program.is_loop and self._worker_group.decides_alone:
             is_at_end = self.is_nan or (end is not None and self.step >= end)
-            self.is_cut = (
-                self._worker_group.decides_alone and rest[0] < num_batches and not is_at_end
-            )
+            self.is_cut = rest[0] < num_batches and not is_at_end
 
     def _read_num_taken(self) -> int:
         """Returns how many batches the current step has accumulated; 0 without accumulation."""
