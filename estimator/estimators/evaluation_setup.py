@@ -142,7 +142,7 @@ def _open(
             is_evaluation=runtime.mode == ModeKeys.EVAL,
         )
     timeout_secs = model.config.session_creation_timeout_secs
-    return WarmSession(program, setup, host_input.key, connection, timeout_secs)
+    return WarmSession(program, setup, connection, timeout_secs)
 
 
 def _program_builder(

@@ -7,7 +7,6 @@ call uses another dataset.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -18,19 +17,6 @@ import tensorflow as tf
 from estimator.evaluation.input_sessions import InputGraph, InputSession, InputSessions
 from estimator.input.input_calls import Input, batch_tensors, type_spec_of
 from estimator.input.pipelines import cut, make_axes, make_sliced_element
-
-
-@dataclasses.dataclass(frozen=True)
-class OpenInput:
-    """An input that is being read.
-
-    Attributes:
-      session: a session on the input's graph, with initialized tables.
-      batches: the component tensors of each batch, as arrays.
-    """
-
-    session: tf.compat.v1.Session
-    batches: Iterator[list[np.ndarray]]
 
 
 class SessionOfBoth:
@@ -124,13 +110,19 @@ class HostInput:
         return str(tf.nest.map_structure(_kind, self.element)), shapes
 
     @contextlib.contextmanager
-    def opened(self, must_end: bool = False, has_hooks: bool = False) -> Iterator[OpenInput]:
+    def opened(
+        self, must_end: bool = False, has_hooks: bool = False
+    ) -> Iterator[tuple[tf.compat.v1.Session, Iterator[list[np.ndarray]]]]:
         """Opens the input, closed when the block ends.
 
         Args:
           must_end: whether to raise ValueError if the dataset is infinite.
           has_hooks: whether hooks may run ops of the input's graph, which then needs a session of
             its own.
+
+        Yields:
+          A session on the input's graph, with initialized tables; and the component tensors of each
+          batch, as arrays.
         """
         sessions = InputSessions(0) if has_hooks else self._sessions
         with contextlib.ExitStack() as stack:
@@ -140,7 +132,7 @@ class HostInput:
                     "The dataset of `input_fn` never ends, so `evaluate` would not either. Pass "
                     "`steps`, or leave out `repeat()`."
                 )
-            yield OpenInput(source.session, self._batches(source, stack))
+            yield source.session, self._batches(source, stack)
 
     def _batches(
         self, source: InputSession, stack: contextlib.ExitStack

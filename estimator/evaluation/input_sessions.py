@@ -153,17 +153,16 @@ class InputSessions:
         """Takes a session on an equal graph, or opens one; keeps it if the block does not raise."""
         fingerprint = source.fingerprint
         session = self._taken(fingerprint) or InputSession(source)
-        is_whole = False
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(session.close)
             yield session
-            is_whole = True
-        finally:
-            if is_whole and fingerprint is not None:
+            if fingerprint is not None:
                 if not session.has_ended:
                     session.start()  # Frees what the iterator has buffered.
-                self._keep(fingerprint, session)
-            else:
-                session.close()
+                stack.pop_all()
+                with self._lock:
+                    self._idle.append((fingerprint, session))
+                self._close_all_but(self._max_kept)
 
     def _taken(self, fingerprint: Fingerprint | None) -> InputSession | None:
         with self._lock:
@@ -172,20 +171,17 @@ class InputSessions:
                     return self._idle.pop(index)[1]
         return None
 
-    def _keep(self, fingerprint: Fingerprint, session: InputSession) -> None:
+    def _close_all_but(self, num_kept: int) -> None:
+        """Closes the idle sessions but for the last ones."""
         with self._lock:
-            self._idle.append((fingerprint, session))
-            num_surplus = max(0, len(self._idle) - self._max_kept)
+            num_surplus = max(0, len(self._idle) - num_kept)
             surplus, self._idle = self._idle[:num_surplus], self._idle[num_surplus:]
-        for _, old in surplus:
-            old.close()
+        for _, session in surplus:
+            session.close()
 
     def close(self) -> None:
         """Closes the idle sessions."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for _, session in idle:
-            session.close()
+        self._close_all_but(0)
 
 
 def _num_bytes(graph: tf.Graph) -> int:

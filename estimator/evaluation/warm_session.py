@@ -19,7 +19,7 @@ from estimator.cluster.server import Connection, check_runs_there
 from estimator.cluster.task_health import TaskHealth
 from estimator.config.warm_start_settings import WarmStartSettings
 from estimator.evaluation.batch_filler import limited, padded
-from estimator.evaluation.host_input import HostInput, OpenInput, SessionOfBoth
+from estimator.evaluation.host_input import HostInput, SessionOfBoth
 from estimator.program.graph_scope import extending
 from estimator.program.programs import EvalProgram, FedProgram, PredictProgram
 from estimator.session.hooked_session import Hook, HookedSession
@@ -57,25 +57,18 @@ class WarmSession:
     Attributes:
       program: the program to run.
       session: a session on the program's graph.
-      key: the key of the inputs that it can be fed with.
       is_used_up: whether an evaluation has left state that cannot be reset, such as rows of a
         table.
     """
 
     def __init__(
-        self,
-        program: FedProgram,
-        setup: Setup,
-        key: tuple,
-        connection: Connection,
-        timeout_secs: float,
+        self, program: FedProgram, setup: Setup, connection: Connection, timeout_secs: float
     ) -> None:
         """Opens the session; its variables have no values until `restore`.
 
         Args:
           program: the program to run.
           setup: the program's setup.
-          key: the key of the inputs that it can be fed with.
           connection: the connection to the server that it runs on.
           timeout_secs: how long to wait for that server.
 
@@ -85,7 +78,6 @@ class WarmSession:
         """
         check_runs_there(program.graph, connection)
         self.program = program
-        self.key = key
         self._connection, self._timeout_secs = connection, timeout_secs
         program.runtime.start()
         self._num_failures = program.runtime.num_failures()
@@ -187,12 +179,15 @@ class WarmSession:
 
     def twin(self) -> WarmSession:
         """Opens another session on the same program, without weights yet."""
-        return WarmSession(
-            self.program, self._setup, self.key, self._connection, self._timeout_secs
-        )
+        return WarmSession(self.program, self._setup, self._connection, self._timeout_secs)
 
-    def hooked(self, hooks: Sequence[Hook], source: OpenInput) -> HookedSession:
-        """Returns a session that calls hooks; without hooks, always the same one."""
+    def hooked(self, hooks: Sequence[Hook], source: tf.compat.v1.Session) -> HookedSession:
+        """Returns a session that calls hooks; without hooks, always the same one.
+
+        Args:
+          hooks: the hooks.
+          source: the session of the input, for ops of its graph that hooks run.
+        """
         if not hooks:
             return self._run
         graph = self._setup.graph
@@ -200,8 +195,7 @@ class WarmSession:
             made_before = needs_values()
             hooked = HookedSession(graph, hooks)
             start_new(self.session, made_before, self.checkpoint_path)
-        both = SessionOfBoth(self.session, source.session)
-        hooked.start(self.session, tf.train.Coordinator(), both)
+        hooked.start(self.session, tf.train.Coordinator(), SessionOfBoth(self.session, source))
         return hooked
 
     def reset_metrics(self) -> None:
@@ -252,16 +246,15 @@ def run_evaluation(
     assert isinstance(program, EvalProgram)
     warm.reset_metrics()
     must_end = steps is None and not hooks
+    outputs = [[loss] for loss in program.losses]
     total, weight = 0.0, 0.0
     with (
         program.runtime.restarting_after_failure(),
-        host_input.opened(must_end, bool(hooks)) as source,
+        host_input.opened(must_end, bool(hooks)) as (source, batches),
     ):
         session = warm.hooked(hooks, source)
-        for group in _groups(limited(source.batches, steps, host_input.batches_per_step), program):
-            fetches, feeds, values = _eval_call(program, group)
-            losses = session.run(fetches, feeds, values)[: len(group)]
-            for loss in losses:
+        for group in _groups(limited(batches, steps, host_input.batches_per_step), program):
+            for (loss,) in _run_group(session, program, group, outputs, program.updates):
                 if program.padding is not None:
                     total, weight = total + float(loss[0]), weight + float(loss[1])
                     continue
@@ -278,8 +271,7 @@ def run_evaluation(
             )
         values = warm.session.run(program.values)
         results = {name: tf.nest.map_structure(_in_numpy, v) for name, v in values.items()}
-        if hooks:
-            session.end()
+        session.end()
     results["loss"] = np.float32(total / weight)
     return {name: results[name] for name in sorted(results)}
 
@@ -291,28 +283,20 @@ def run_prediction(
     program = warm.program
     assert isinstance(program, PredictProgram)
     wanted = [_only(predictions, keys) for predictions in program.predictions]
+    outputs = [tf.nest.flatten(predictions) for predictions in wanted]
     with (
         program.runtime.restarting_after_failure(),
-        host_input.opened(has_hooks=bool(hooks)) as source,
+        host_input.opened(has_hooks=bool(hooks)) as (source, batches),
     ):
         session = warm.hooked(hooks, source)
-        for group in _groups(source.batches, program):
-            used = range(len(group))
-            fetches = [t for i in used for t in tf.nest.flatten(wanted[i])]
-            num_tensors = len(fetches)
-            for i in used:
-                if _has_rows(program, group[i]):
-                    fetches += [getattr(op, "op", op) for op in program.host_ops[i]]
-            feeds = [feed for i in used for feed in program.feeds[i]]
-            flat = session.run(fetches, feeds, [value for batch in group for value in batch])
-            size = num_tensors // len(group)
-            for i in used:
-                if _has_rows(program, group[i]):
-                    yield tf.nest.pack_sequence_as(wanted[i], flat[i * size : (i + 1) * size])
+        for group in _groups(batches, program):
+            results = _run_group(session, program, group, outputs, program.host_ops)
+            for structure, flat, batch in zip(wanted, results, group, strict=False):
+                if _has_rows(program, batch):
+                    yield tf.nest.pack_sequence_as(structure, flat)
             if session.should_stop:
                 break
-        if hooks:
-            session.end()
+        session.end()
 
 
 def _groups(
@@ -331,17 +315,30 @@ def _has_rows(program: FedProgram, batch: list[np.ndarray]) -> bool:
     return program.padding is None or batch[-2] > 0
 
 
-def _eval_call(
-    program: EvalProgram, group: list[list[np.ndarray]]
-) -> tuple[list[Any], list[tf.Tensor], list[np.ndarray]]:
-    """Returns fetches, feeds and values for the replicas that have a batch; others do not run."""
+def _run_group(
+    session: HookedSession,
+    program: FedProgram,
+    group: list[list[np.ndarray]],
+    outputs: Sequence[list[tf.Tensor]],
+    side_ops: Sequence[list[Any]],
+) -> list[list[Any]]:
+    """Runs the replicas that have a batch; returns the values of each one's outputs.
+
+    Args:
+      session: makes the call.
+      program: the program of the session.
+      group: a batch for each replica that is to run.
+      outputs: for each replica, the tensors to fetch.
+      side_ops: for each replica, what it also runs if its batch has real rows.
+    """
     used = range(len(group))
-    fetches = [program.losses[i] for i in used]
+    fetches: list[Any] = [tensor for i in used for tensor in outputs[i]]
     for i in used:
         if _has_rows(program, group[i]):
-            fetches += [getattr(update, "op", update) for update in program.updates[i]]
+            fetches += [getattr(op, "op", op) for op in side_ops[i]]
     feeds = [feed for i in used for feed in program.feeds[i]]
-    return fetches, feeds, [value for batch in group for value in batch]
+    flat = iter(session.run(fetches, feeds, [value for batch in group for value in batch]))
+    return [list(itertools.islice(flat, len(outputs[i]))) for i in used]
 
 
 def _in_numpy(value: Any) -> Any:
