@@ -19,7 +19,7 @@ from estimator.checkpoint.writer import CheckpointWriter
 from estimator.hooks.stock_hooks_in_loops import saver_hooks
 from estimator.rewrite.graph_walk import ops_behind
 from estimator.session import preparation
-from estimator.training.nan_guard import BadWeightsError, WeightsCheck
+from estimator.training.nan_guard import BadWeightsError
 from estimator.training.open_training import OpenTraining
 from estimator.training.saving import saves_start
 
@@ -37,19 +37,16 @@ class FirstCalls:
     their first calls one after the other, and in this thread.
     """
 
-    def __init__(
-        self, training: OpenTraining, saver: tf.compat.v1.train.Saver, weights: WeightsCheck
-    ) -> None:
+    def __init__(self, training: OpenTraining, saver: tf.compat.v1.train.Saver) -> None:
         """Makes no call yet.
 
         Args:
           training: the training run that starts.
           saver: saves the variables; its ops may be built later.
-          weights: checks that the weights are finite.
         """
         self._training, self._program = training, training.program
         self._is_local = not training.request.connection.target
-        self._saver, self._weights = saver, weights
+        self._saver, self._weights = saver, training.weights
         self._saves_in_one_call = _saves_in_one_call(training, saver)
         self._saving: concurrent.futures.Future | None = None
         self._input: concurrent.futures.Future | None = None

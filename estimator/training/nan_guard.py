@@ -14,14 +14,7 @@ from estimator.console import log
 class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
     """The loss is not finite; the message names the step."""
 
-    def __init__(self, message: str) -> None:
-        """Keeps `message`; the base class has a fixed message."""
-        super().__init__()
-        self._message = message
-
-    def __str__(self) -> str:
-        """Returns the message."""
-        return self._message
+    __str__ = RuntimeError.__str__  # The base class has a fixed message.
 
 
 class BadWeightsError(NanLossError):

@@ -9,6 +9,7 @@ from estimator.config.run_config import RunConfig
 from estimator.program.train_program import TrainProgram
 from estimator.session.hooked_session import HookedSession
 from estimator.session.signals import StopSignal
+from estimator.training.nan_guard import WeightsCheck
 from estimator.training.request import TrainRequest
 
 
@@ -22,6 +23,7 @@ class OpenTraining:
       request: what `train` was asked to do.
       worker_group: the workers that train together.
       stop: holds the signal that was received, if any.
+      weights: checks that the weights are finite.
     """
 
     program: TrainProgram
@@ -29,6 +31,7 @@ class OpenTraining:
     request: TrainRequest
     worker_group: WorkerGroup
     stop: StopSignal
+    weights: WeightsCheck
 
     @property
     def config(self) -> RunConfig:

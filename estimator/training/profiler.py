@@ -51,7 +51,7 @@ class ProfileWindow:
         with tf.profiler.experimental.Trace("train", step_num=step, _r=1):
             yield
         if self._steps is not None and step >= self._steps[1]:
-            self.stop()
+            self.close()
 
     def _start(self) -> None:
         try:
@@ -65,17 +65,9 @@ class ProfileWindow:
         else:
             self._is_on = True
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Stops the profiler, if it runs, and writes the profile."""
         if self._is_on:
             self._is_on, self._steps = False, None
             tf.profiler.experimental.stop()
             console.say("The profile is in %s/plugins/profile.", self._directory)
-
-    def __enter__(self) -> ProfileWindow:
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Stops the profiler."""
-        self.stop()

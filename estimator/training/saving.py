@@ -2,29 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
-from estimator.checkpoint.input_position import InputPosition
 from estimator.checkpoint.writer import CheckpointWriter
 from estimator.config.run_config import RunConfig
 from estimator.session.schedule import Schedule
-from estimator.training.nan_guard import WeightsCheck
 from estimator.training.open_training import OpenTraining
-
-
-@dataclasses.dataclass(frozen=True)
-class Savers:
-    """The objects that save a training run.
-
-    Attributes:
-      checkpoints: writes checkpoints; None if a hook does.
-      position: saves the position of the input; None if it is not saved.
-      weights: checks that the weights are finite.
-    """
-
-    checkpoints: CheckpointWriter | None
-    position: InputPosition | None
-    weights: WeightsCheck
 
 
 def saves_on_the_way(config: RunConfig) -> bool:
@@ -44,20 +25,20 @@ class Saving:
       schedule: when checkpoints are due.
     """
 
-    def __init__(self, training: OpenTraining, savers: Savers) -> None:
+    def __init__(self, training: OpenTraining, checkpoints: CheckpointWriter | None) -> None:
         """Starts the schedule of checkpoints.
 
         Args:
           training: the training run to save.
-          savers: the objects that save it.
+          checkpoints: writes checkpoints; None if a hook does.
         """
         config = training.config
         self._worker_group = training.worker_group
         self._session = training.session
-        self._checkpoints = savers.checkpoints
-        self._weights = savers.weights
+        self._checkpoints = checkpoints
+        self._weights = training.weights
         self.schedule = Schedule()
-        if savers.checkpoints is not None:
+        if checkpoints is not None:
             self.schedule = Schedule(
                 config.save_checkpoints_steps, config.save_checkpoints_secs, training.request.clock
             )

@@ -17,14 +17,15 @@ from estimator.session.hooked_session import Hook
 from estimator.training.first_calls import FirstCalls
 from estimator.training.open_training import OpenTraining
 from estimator.training.request import TrainRequest
-from estimator.training.saving import Savers, saves_on_the_way, saves_start
+from estimator.training.saving import saves_on_the_way, saves_start
 
 
 def start_or_resume(
     training: OpenTraining,
     session: tf.compat.v1.Session,
     first_calls: FirstCalls,
-    savers: Savers,
+    checkpoints: CheckpointWriter | None,
+    position: InputPosition | None,
     path: str | None,
     paths: Sequence[str],
 ) -> tuple[bool, int | None]:
@@ -34,7 +35,8 @@ def start_or_resume(
       training: the training run that starts.
       session: the restored session.
       first_calls: starts the input.
-      savers: save checkpoints and input positions.
+      checkpoints: writes checkpoints; None if a hook does.
+      position: saves the position of the input; None if it is not saved.
       path: the path of the restored checkpoint; None if nothing was restored.
       paths: the paths of all checkpoints, the newest first.
 
@@ -44,7 +46,6 @@ def start_or_resume(
     """
     request, worker_group = training.request, training.worker_group
     model_dir = str(training.config.model_dir)
-    checkpoints, position = savers.checkpoints, savers.position
     # Not earlier: nothing is written until the checkpoint is known to fit this model.
     tf.io.gfile.makedirs(model_dir)
     if worker_group.is_chief:

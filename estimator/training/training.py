@@ -31,7 +31,7 @@ from estimator.program.step_summaries import build_summary_with_new, summaries_s
 from estimator.program.train_program import TrainProgram
 from estimator.session.hooked_session import HookedSession
 from estimator.session.opening import Setup, Start, build_setup, build_start, opened
-from estimator.session.signals import StopSignal, stop_signals
+from estimator.session.signals import stop_signals
 from estimator.summary.event_writer import EventWriter
 from estimator.training.first_calls import FirstCalls
 from estimator.training.joining import guarded, joined
@@ -39,7 +39,6 @@ from estimator.training.nan_guard import WeightsCheck, WeightsListener
 from estimator.training.open_training import OpenTraining
 from estimator.training.report import SavesInEvents
 from estimator.training.request import TrainRequest, TrainResult
-from estimator.training.saving import Savers
 from estimator.training.start import graph_written, start_or_resume
 from estimator.training.training_loop import TrainRun
 
@@ -84,12 +83,12 @@ def run_train(
         stop = stack.enter_context(stop_signals())
         _watch_saver_hooks(request, position, weights, stack)
         # Before the setup, so that what hooks add to the graph is initialized, saved and recorded.
-        training = _begin_hooks(program, request, worker_group, stop)
-        first_calls = FirstCalls(training, start.saver, weights)
+        hooked, program = _begin_hooks(program, request, worker_group)
+        training = OpenTraining(program, hooked, request, worker_group, stop, weights)
+        first_calls = FirstCalls(training, start.saver)
         setup = _build_setup(training, start, first_calls)
         events = EventWriter(model_dir, program.graph if config.checkpoint_save_graph_def else None)
         checkpoints = _make_checkpoint_writer(training, setup, position, events)
-        savers = Savers(checkpoints, position, weights)
         program.runtime.start()
         stack.enter_context(program.runtime.restarting_after_failure())
         tasks = stack.enter_context(joined(training))
@@ -99,11 +98,11 @@ def run_train(
         if checkpoints is not None:
             stack.enter_context(checkpoints.finishing())
         is_input_resumed, step = start_or_resume(
-            training, session, first_calls, savers, path, paths
+            training, session, first_calls, checkpoints, position, path, paths
         )
         stack.enter_context(graph_written(training, checkpoints))
-        training.session.start(session, stack.enter_context(_coordinated(session)))
-        run = TrainRun(training, tasks, savers, events, path, step)
+        hooked.start(session, stack.enter_context(_coordinated(session)))
+        run = TrainRun(training, tasks, checkpoints, events, path, step)
         note_result(run.run(is_input_resumed))
 
 
@@ -139,9 +138,9 @@ def _tell_loop_length(request: TrainRequest) -> None:
 
 
 def _begin_hooks(
-    program: TrainProgram, request: TrainRequest, worker_group: WorkerGroup, stop: StopSignal
-) -> OpenTraining:
-    """Calls `begin` of hooks and listeners; adds their summaries to those of the program."""
+    program: TrainProgram, request: TrainRequest, worker_group: WorkerGroup
+) -> tuple[HookedSession, TrainProgram]:
+    """Calls `begin` of hooks and listeners; returns the program with the summaries they add."""
     fetch_overrides = {id(inside): outside for inside, outside in program.fetches.fetch_overrides}
     with extending(program.graph, program.place):
         before = summaries_so_far()
@@ -156,11 +155,11 @@ def _begin_hooks(
             fetch_overrides=fetch_overrides if program.is_loop else None,
             step=program.fetches.global_step,
         )
-        if not program.fetches.has_own_summary:
-            summary = build_summary_with_new(program.fetches.summary, before)
-            fetches = dataclasses.replace(program.fetches, summary=summary)
-            program = dataclasses.replace(program, fetches=fetches)
-    return OpenTraining(program, hooked, request, worker_group, stop)
+        if program.fetches.has_own_summary:
+            return hooked, program
+        summary = build_summary_with_new(program.fetches.summary, before)
+        fetches = dataclasses.replace(program.fetches, summary=summary)
+        return hooked, dataclasses.replace(program, fetches=fetches)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+
+from estimator.checkpoint.writer import CheckpointWriter
 from estimator.session.schedule import HasNextStep, loop_length
 from estimator.summary.event_writer import EventWriter
 from estimator.training.joining import WatchedTasks
@@ -11,7 +14,7 @@ from estimator.training.profiler import ProfileWindow
 from estimator.training.recording import Loop, Recording
 from estimator.training.report import Span
 from estimator.training.request import TrainResult, warn_of_no_steps
-from estimator.training.saving import Savers, Saving
+from estimator.training.saving import Saving
 from estimator.training.shutdown import Shutdown
 from estimator.training.step_runner import StepRunner
 from estimator.training.stop_reasons import StopReasons
@@ -24,7 +27,7 @@ class TrainRun:
         self,
         training: OpenTraining,
         tasks: WatchedTasks,
-        savers: Savers,
+        checkpoints: CheckpointWriter | None,
         events: EventWriter,
         restored: str | None,
         first_step: int | None,
@@ -34,7 +37,7 @@ class TrainRun:
         Args:
           training: the training run.
           tasks: the cluster's tasks that are watched.
-          savers: save checkpoints and input positions.
+          checkpoints: writes checkpoints; None if a hook does.
           events: writes the event file of `model_dir`.
           restored: the path of the checkpoint that training continues from; None if there is none.
           first_step: the global step; None if it is to be read from the session.
@@ -44,7 +47,7 @@ class TrainRun:
         self._steps = StepRunner(training, first_step)
         self._first_step = self._steps.step
         self._stopping = StopReasons(training, self._first_step)
-        self._saving = Saving(training, savers)
+        self._saving = Saving(training, checkpoints)
         span = Span(self._first_step, self._stopping.max_step, restored)
         self._recording = Recording(training, self._steps, events, span)
         self._shutdown = Shutdown(training, self._steps, tasks)
@@ -58,7 +61,7 @@ class TrainRun:
         Args:
           is_input_resumed: whether the input continues from its position at the checkpoint.
         """
-        with self._recording.report, self._profile:
+        with self._recording.report, contextlib.closing(self._profile):
             reason = self._run_loops(is_input_resumed)
             reason = self._shutdown.begin(reason)
             reason = self._save_last(reason)
@@ -120,7 +123,7 @@ class TrainRun:
             summary = steps.run(loop.num_steps, loop.is_recording, self._stopping.max_step)
         if steps.is_nan:
             return self._stop_on_nan(f"The loss of step {steps.step_of_loss()} is {steps.loss}")
-        agreed = self._complete() if steps.is_cut else self._agreed_reason()
+        agreed = self._agreed_reason()
         if agreed is not None and steps.step == loop.before:
             return agreed  # No worker started the loop, or the input ended in its first step.
         steps.check_ends(loop.before, loop.num_steps)
@@ -143,14 +146,14 @@ class TrainRun:
         return Loop(step, num_steps, self._recording.is_due(step, step + num_steps))
 
     def _agreed_reason(self) -> str | None:
-        """Returns why all workers stop after the last call, or None."""
-        reason = self._stopping.agreed()
-        if reason is None and not self._training.worker_group.has_more:
-            return self._complete()
-        return reason
+        """Returns why all workers stop after the last call, or None.
 
-    def _complete(self) -> str:
-        """Completes the last step at the end of the input."""
+        At the end of the input, completes the last step.
+        """
+        if not self._steps.is_cut:
+            reason = self._stopping.agreed()
+            if reason is not None or self._training.worker_group.has_more:
+                return reason
         self._steps.complete()
         return "end of input"
 
