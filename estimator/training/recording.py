@@ -49,7 +49,7 @@ class Recording:
           events: writes the event file of `model_dir`.
           span: the steps of the training run.
         """
-        request, config = training.request, training.config
+        config = training.config
         self._training = training
         self._steps = steps
         self._events = events
@@ -58,9 +58,7 @@ class Recording:
         self._num_skipped = 0
         self.summaries = Schedule(config.save_summary_steps)
         self._logs = Schedule(config.log_step_count_steps)
-        self.report = TrainReport(
-            config, training.program, span, events, request.batch, request.batch_size
-        )
+        self.report = TrainReport(training, span, events)
 
     def is_due(self, before: int, after: int) -> bool:
         """Returns whether the call that is planned from `before` to `after` records.

@@ -8,8 +8,6 @@ import os
 import shlex
 import shutil
 import sys
-import time
-from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -18,11 +16,10 @@ from estimator.checkpoint import files
 from estimator.cluster.server import task_name
 from estimator.config.batch_size import batch_in_words
 from estimator.config.loop_length import loop_in_words
-from estimator.config.run_config import RunConfig
-from estimator.program.train_program import TrainProgram
 from estimator.runtime.strategy import replicas_in_words
 from estimator.summary.event_writer import EventWriter
 from estimator.summary.metrics_log import MetricsLog
+from estimator.training.open_training import OpenTraining
 from estimator.training.progress_bar import ProgressBar
 
 
@@ -54,55 +51,37 @@ class TrainReport:
     On a terminal, a progress bar replaces the progress lines.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        program: TrainProgram,
-        span: Span,
-        events: EventWriter,
-        batch: str = "",
-        batch_size: int | None = None,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
+    def __init__(self, training: OpenTraining, span: Span, events: EventWriter) -> None:
         """Creates a report; entering it prints the first line.
 
         Args:
-          config: the RunConfig, with `model_dir` set.
-          program: the program that is trained.
+          training: the training run to report.
           span: the steps of the training run.
           events: the event file that the speed is written to.
-          batch: describes the batch, in words; by default it is derived from the program's input.
-          batch_size: the global batch size; None leaves out examples/sec.
-          clock: returns seconds.
         """
-        self._config = config
-        self._program = program
+        self._config, self._program = training.config, training.program
+        self._request = training.request
         self._span = span
         self._events = events
-        self._batch = batch or batch_in_words(
-            program.input.batch_size, program.runtime.num_replicas
-        )
-        self._batch_size = batch_size
-        self._clock = clock
-        self._model_dir = str(config.model_dir)
+        self._clock = training.request.clock
+        self._model_dir = str(training.config.model_dir)
         self._metrics = MetricsLog(self._model_dir)
         self._bar: ProgressBar | None = None
         self._stack = contextlib.ExitStack()
-        self._began = self._told = clock(), span.first_step
+        self._began = self._told = self._clock(), span.first_step
 
     def __enter__(self) -> TrainReport:
         """Prints what starts, and draws the progress bar on a terminal."""
         span = self._span
-        if not self._config.is_chief:
+        if self._config.is_chief:
+            self._metrics.resume_from(span.first_step)
+            console.say("Training in %s %s: %s", self._model_dir, span, self._how())
+            if self._config.log_step_count_steps is not None and console.is_terminal():
+                self._bar = ProgressBar(span.first_step, span.last_step)
+                self._stack.enter_context(console.rewriting(self._bar))
+                self._stack.callback(self._bar.close)
+        else:
             console.say("%s trains %s", self._task(), span)
-            self._began = self._clock(), span.first_step
-            return self
-        self._metrics.resume_from(span.first_step)
-        console.say("Training in %s %s: %s", self._model_dir, span, self._how())
-        if self._config.log_step_count_steps is not None and console.is_terminal():
-            self._bar = ProgressBar(span.first_step, span.last_step)
-            self._stack.enter_context(console.rewriting(self._bar))
-            self._stack.callback(self._bar.close)
         self._began = self._told = self._clock(), span.first_step
         return self
 
@@ -120,10 +99,10 @@ class TrainReport:
         steps_per_sec = self._speed_since(self._told, step)
         self._told = self._clock(), step
         speeds = {"global_step/sec": steps_per_sec}
-        if self._batch_size is not None:
+        if self._request.batch_size is not None:
             accumulation = self._program.accumulation
             num_batches = 1 if accumulation is None else accumulation.size
-            speeds["examples/sec"] = steps_per_sec * num_batches * self._batch_size
+            speeds["examples/sec"] = steps_per_sec * num_batches * self._request.batch_size
         self._events.write_scalars(speeds, step)
         if not self._config.is_chief:
             return
@@ -167,15 +146,17 @@ class TrainReport:
         return task_name(str(cluster.task_type), cluster.task_id).capitalize()
 
     def _how(self) -> str:
-        accumulation = self._program.accumulation
+        program = self._program
+        accumulation, num_replicas = program.accumulation, program.runtime.num_replicas
+        batch = self._request.batch or batch_in_words(program.input.batch_size, num_replicas)
         batches = "" if accumulation is None else f"{accumulation.size:,} batches of "
         loop, last_step = self._config.iterations_per_loop, self._span.last_step
         if not isinstance(loop, str) and last_step is not None:
             loop = max(1, min(loop, int(last_step) - self._span.first_step))
         parts = [
             f"{loop_in_words(loop)} a session call",
-            replicas_in_words(self._program.runtime.strategy),
-            f"{batches}{self._batch} a step" if self._batch else "",
+            replicas_in_words(program.runtime.strategy),
+            f"{batches}{batch} a step" if batch else "",
         ]
         return ", ".join(filter(None, parts))
 

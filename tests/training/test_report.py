@@ -15,8 +15,10 @@ from estimator.input.input_calls import Input
 from estimator.runtime.local import make_plain_runtime
 from estimator.summary.event_writer import EventWriter
 from estimator.training import report
+from estimator.training.open_training import OpenTraining
 from estimator.training.progress_bar import ProgressBar
 from estimator.training.report import Span, TrainReport
+from estimator.training.request import TrainRequest
 from tests.toy import Model, events, numbers
 
 
@@ -50,8 +52,10 @@ def said(monkeypatch):
 
 def make_report(tmp_path, clock, first_step=0, last_step=1000, checkpoint=None, **fields):
     config = est.RunConfig(model_dir=str(tmp_path), **fields)
+    request = TrainRequest(config, None, None, (), (), is_same_input=True, clock=clock)
+    training = OpenTraining(FakeProgram(), None, request, None, None, None)
     span = Span(first_step, last_step, checkpoint)
-    return TrainReport(config, FakeProgram(), span, EventWriter(str(tmp_path)), clock=clock)
+    return TrainReport(training, span, EventWriter(str(tmp_path)))
 
 
 def test_the_rate_and_the_time_left_are_those_of_the_interval(tmp_path, said):
