@@ -32,19 +32,17 @@ class SessionOfBoth:
 
     def run(self, fetches: Any, *args: Any, **kwargs: Any) -> Any:
         """Calls `run` of the session whose graph holds the first fetch."""
-        return self._session_of(fetches).run(fetches, *args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        """Returns the attribute of the model's session."""
-        return getattr(self._model, name)
-
-    def _session_of(self, fetches: Any) -> tf.compat.v1.Session:
         first = next(iter(tf.nest.flatten(fetches)), None)
         if isinstance(first, str):
             in_source = _has(self._source.graph, first) and not _has(self._model.graph, first)
         else:
             in_source = getattr(first, "graph", None) is self._source.graph
-        return self._source if in_source else self._model
+        session = self._source if in_source else self._model
+        return session.run(fetches, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns the attribute of the model's session."""
+        return getattr(self._model, name)
 
 
 class HostInput:
@@ -107,7 +105,8 @@ class HostInput:
         """A key that is equal for inputs that the same program can be fed with."""
         flat = tf.nest.flatten(self.element, expand_composites=True)
         shapes = tuple(None if spec is None else (spec.dtype, str(spec.shape)) for spec in flat)
-        return str(tf.nest.map_structure(_kind, self.element)), shapes
+        kinds = tf.nest.map_structure(lambda spec: type(spec).__name__, self.element)
+        return str(kinds), shapes
 
     @contextlib.contextmanager
     def opened(
@@ -168,7 +167,3 @@ def _initializers() -> list[tf.Operation]:
     variables = [*v1.global_variables(), *v1.local_variables()]
     tables = v1.get_collection(v1.GraphKeys.TABLE_INITIALIZERS)
     return [*(variable.initializer for variable in variables), *tables]
-
-
-def _kind(spec: Any) -> str:
-    return type(spec).__name__

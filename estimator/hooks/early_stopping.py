@@ -14,7 +14,6 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.config.checks import (
-    WrongTypeError,
     check_instance,
     check_int,
     check_number,
@@ -86,11 +85,8 @@ def make_early_stopping_hook(
       TypeError, ValueError: an argument is wrong, or not exactly one interval is given.
     """
     config = config_of(estimator)
-    if not callable(should_stop_fn):
-        raise WrongTypeError(
-            f"`should_stop_fn` ({should_stop_fn!r}) must be a function of no arguments that "
-            "returns whether to stop."
-        )
+    rule = "a function of no arguments that returns whether to stop"
+    check_instance("should_stop_fn", should_stop_fn, Callable, rule)
     check_takes_nothing("should_stop_fn", should_stop_fn)
     schedule = _make_schedule(run_every_secs, run_every_steps)
     if not config.is_chief:

@@ -39,7 +39,8 @@ class ScheduledHook(Hook):
 
     def begin(self) -> None:
         """Adds the op that reads the global step."""
-        self._step_read = build_step_read()
+        step = tf.compat.v1.train.get_or_create_global_step()
+        self._step_read = _tf.copies(step)[0].read_value()
 
     def after_create_session(
         self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
@@ -325,12 +326,6 @@ def _values_by_name(step: tf.Tensor | None) -> dict[str, Any]:
     if step is not None:
         values[_tf.copies(v1.train.get_global_step())[0].handle.name] = step
     return values
-
-
-def build_step_read() -> tf.Tensor:
-    """Returns a read of the default graph's global step, to be run by itself: scalar, int64."""
-    variable = tf.compat.v1.train.get_or_create_global_step()
-    return _tf.copies(variable)[0].read_value()
 
 
 def check_hooks(hooks: Any, argument: str = "hooks") -> list[Hook]:

@@ -270,24 +270,20 @@ def opened(
     ):
         if setup.callbacks is not None:
             setup.callbacks.begin(session)
-        start = functools.partial(_start_variables, setup, session, checkpoint_paths)
-        path = setup.group.begin(session, start, timeout_secs)
+
+        def start_variables() -> str | None:
+            is_first = setup.group.workers.is_chief
+            path = restore_first(setup, session, checkpoint_paths) if is_first else None
+            if not setup.group.broadcast_number(session, int(path is not None)):
+                for initialize in setup.initializers:
+                    initialize(session)
+            return path
+
+        path = setup.group.begin(session, start_variables, timeout_secs)
         if setup.broadcast is not None:
             session.run(setup.broadcast)
         setup.run_local_init(session)
         yield session, path
-
-
-def _start_variables(
-    setup: Setup, session: tf.compat.v1.Session, checkpoint_paths: Sequence[str]
-) -> str | None:
-    """Restores or initializes the variables; returns the checkpoint's path, or None."""
-    is_first = setup.group.workers.is_chief
-    path = restore_first(setup, session, checkpoint_paths) if is_first else None
-    if not setup.group.broadcast_number(session, int(path is not None)):
-        for initialize in setup.initializers:
-            initialize(session)
-    return path
 
 
 def restore_first(
