@@ -109,21 +109,20 @@ class WarmSession:
             self._restored = self._start(weights)
             self._setup.run_local_init(self.session)
         if weights.state is not None:
-            self._restored = None  # Weights in memory cannot be recognized later.
             return "the weights in memory"
         return self.checkpoint_path or "the initial values (there is no checkpoint yet)"
 
-    def _start(self, weights: Weights) -> tuple[str, bytes]:
+    def _start(self, weights: Weights) -> tuple[str, bytes] | None:
         """Sets the variables; returns the identity of their checkpoint."""
         if weights.state is not None:
             self._check_no_init_fn()
             load_state(self._setup.saver, self.session, weights.state)
-        elif weights.paths:
+            return None  # Weights in memory cannot be recognized later.
+        if weights.paths:
             path = restore_first(self._setup, self.session, weights.paths)
             return files.checkpoint_identity(str(path))
-        else:
-            for initialize in self._setup.initializers:
-                initialize(self.session)
+        for initialize in self._setup.initializers:
+            initialize(self.session)
         return _NO_CHECKPOINT
 
     def _check_no_init_fn(self) -> None:

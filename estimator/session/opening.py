@@ -309,8 +309,8 @@ def restore_first(
                 path,
                 files.restore_error(e),
             )
-            continue
-        return path
+        else:
+            return path
     if checkpoint_paths:
         raise ValueError(
             f"None of the checkpoints can be restored: {', '.join(checkpoint_paths)}. Remove them "

@@ -34,9 +34,8 @@ class Saving:
         """
         config = training.config
         self._worker_group = training.worker_group
-        self._session = training.session
+        self._session, self._weights = training.session, training.weights
         self._checkpoints = checkpoints
-        self._weights = training.weights
         self.schedule = Schedule()
         if checkpoints is not None:
             self.schedule = Schedule(
@@ -62,7 +61,7 @@ class Saving:
             return None
         is_asked_to_stop = checkpoints.is_finished and checkpoints.finish(session)
         if is_due:
-            self.check_weights()
+            self._weights.check(session)
             if not self._worker_group.has_more:
                 checkpoints.forget_position()  # The input has ended; nothing is left to resume.
             is_asked_to_stop = checkpoints.save(session, step) or is_asked_to_stop
@@ -79,10 +78,6 @@ class Saving:
         if self._worker_group.is_chief and self.schedule.is_due(before, step):
             self._worker_group.request("save")
         return "save" in self._worker_group.agreed
-
-    def check_weights(self) -> None:
-        """Raises BadWeightsError if any weight is not finite, unless `nan_policy` is "ignore"."""
-        self._weights.check(self._session.session)
 
     def end(self, step: int, *, is_saved: bool, is_uncounted: bool, is_input_over: bool) -> None:
         """Saves the last step, and calls `end` of the listeners.

@@ -162,10 +162,10 @@ class TrainRun:
 
         If the weights are not finite, nothing is saved, and `end` is called nevertheless.
         """
-        step = self._steps.step
+        step, session = self._steps.step, self._training.session
         try:
             if reason != "nan loss":
-                self._saving.check_weights()
+                self._training.weights.check(session.session)
         except BadWeightsError as error:
             reason = self._stop_on_nan(str(error))
         is_saved = reason != "nan loss"
@@ -175,7 +175,7 @@ class TrainRun:
             is_uncounted=self._steps.has_run and step == self._first_step,
             is_input_over=reason == "end of input",
         )
-        self._training.session.end(unsaved_step=None if is_saved else step)
+        session.end(unsaved_step=None if is_saved else step)
         return reason
 
     def _stop_on_nan(self, what: str) -> str:
