@@ -17,6 +17,7 @@ import tensorflow as tf
 from estimator.evaluation.input_sessions import InputGraph, InputSession, InputSessions
 from estimator.input.input_calls import Input, batch_tensors, type_spec_of
 from estimator.input.pipelines import cut, make_axes, make_sliced_element
+from estimator.session.opening import needs_values
 
 
 class SessionOfBoth:
@@ -89,7 +90,7 @@ class HostInput:
             self._source = InputGraph(
                 graph,
                 batch_tensors(batch),
-                _initializers(),
+                [getattr(thing, "initializer", thing) for thing in needs_values()],
                 source.initializer,
                 source.build_cardinality,
             )
@@ -136,7 +137,10 @@ class HostInput:
     def _batches(
         self, source: InputSession, stack: contextlib.ExitStack
     ) -> Iterator[list[np.ndarray]]:
-        """Starts the input at the first batch, after hooks have used the session."""
+        """Starts the input at the first batch, after hooks have used the session.
+
+        Yields the batches, or their parts, up to `max_batches`.
+        """
         source.start()
         if self._has_queues:
             coordinator = tf.train.Coordinator()
@@ -144,13 +148,10 @@ class HostInput:
                 threads = tf.compat.v1.train.start_queue_runners(source.session, coordinator)
             stack.callback(coordinator.join, threads, stop_grace_period_secs=5)
             stack.callback(coordinator.request_stop)
-        yield from self._split(source.batches())
-
-    def _split(self, batches: Iterator[list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
-        """Yields the parts of the batches, up to `max_batches`."""
+        batches = source.batches()
         if self._num_slices > 1:
             batches = (part for b in batches for part in cut(b, self._axes, self._num_slices))
-        return itertools.islice(batches, self._max_batches)
+        yield from itertools.islice(batches, self._max_batches)
 
 
 def _has(graph: tf.Graph, name: str) -> bool:
@@ -159,11 +160,3 @@ def _has(graph: tf.Graph, name: str) -> bool:
     except (KeyError, ValueError):
         return False
     return True
-
-
-def _initializers() -> list[tf.Operation]:
-    """Returns the initializers of variables and tables; one call, as each first run costs time."""
-    v1 = tf.compat.v1
-    variables = [*v1.global_variables(), *v1.local_variables()]
-    tables = v1.get_collection(v1.GraphKeys.TABLE_INITIALIZERS)
-    return [*(variable.initializer for variable in variables), *tables]

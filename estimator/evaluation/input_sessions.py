@@ -53,7 +53,7 @@ class InputGraph:
     Attributes:
       graph: the graph.
       tensors: the component tensors of a batch.
-      initializers: initialize variables and tables.
+      initializers: initialize variables and tables, in one call: each first run costs time.
       start: starts the iterator at its beginning; None for an input without one.
       build_cardinality: adds a scalar, int64: the number of batches, or a constant of
         tf.data.experimental; None for an input without an iterator.
