@@ -53,7 +53,7 @@ class WarmSessions:
         """
         kept = self._kept.setdefault(runtime.mode, {})
         old = warm = kept.get(host_input.key)
-        if warm is None or not warm.is_as_built or warm.is_lost or not warm.can_start(weights):
+        if warm is None or not warm.is_usable(weights):
             warm = self._opened(model, runtime, host_input, weights.warm_start)
         elif warm.is_used_up or (warm.is_predicting and not warm.has(weights)):
             warm = warm.twin()

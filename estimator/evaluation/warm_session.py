@@ -135,20 +135,22 @@ class WarmSession:
                 "Return it in mode TRAIN only, or evaluate checkpoints."
             )
 
-    def can_start(self, weights: Weights) -> bool:
-        """Returns whether its graph has the warm-start op that the weights may need."""
-        return weights.warm_start is None or self._setup.warm_start is not None
+    def is_usable(self, weights: Weights) -> bool:
+        """Returns whether the next call with `weights` can use its program.
+
+        It cannot if the graph lacks a warm-start op that the weights need; if a hook has extended
+        the graph, which would use memory and names permanently; or if its server or TPU has failed
+        or was restarted, with all its state.
+        """
+        can_start = weights.warm_start is None or self._setup.warm_start is not None
+        is_as_built = self._setup.graph.version == self._version_as_built
+        has_failed = self.program.runtime.num_failures() != self._num_failures
+        return can_start and is_as_built and not has_failed and not self._health.is_any_away()
 
     @property
     def checkpoint_path(self) -> str | None:
         """The checkpoint whose weights are loaded; None if they are not from a checkpoint."""
         return (self._restored[0] or None) if self._restored is not None else None
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether its server or TPU has failed or was restarted, with all its state."""
-        has_failed = self.program.runtime.num_failures() != self._num_failures
-        return has_failed or self._health.is_any_away()
 
     def has(self, weights: Weights) -> bool:
         """Returns whether these weights are loaded, from the same checkpoint files."""
@@ -156,11 +158,6 @@ class WarmSession:
             return False
         paths = weights.paths
         return self._restored == (files.checkpoint_identity(paths[0]) if paths else _NO_CHECKPOINT)
-
-    @property
-    def is_as_built(self) -> bool:
-        """Whether no hook has extended the graph, which would use memory and names permanently."""
-        return self._setup.graph.version == self._version_as_built
 
     @property
     def is_predicting(self) -> bool:
