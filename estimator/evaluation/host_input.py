@@ -17,6 +17,7 @@ import tensorflow as tf
 from estimator.evaluation.input_sessions import InputGraph, InputSession, InputSessions
 from estimator.input.input_calls import Input, batch_tensors, type_spec_of
 from estimator.input.pipelines import cut, make_axes, make_sliced_element
+from estimator.session.hooked_session import coordinated
 from estimator.session.opening import needs_values
 
 
@@ -81,9 +82,8 @@ class HostInput:
         self.batches_per_step = batches_per_step
         self._max_batches = max_batches
         self._sessions = sessions
-        v1 = tf.compat.v1
         with tf.Graph().as_default() as graph:
-            v1.set_random_seed(seed)
+            tf.compat.v1.set_random_seed(seed)
             source = build()
             ((features, labels),), _ = source.build_batches(1)
             batch = (features, labels if has_labels else None)
@@ -94,7 +94,6 @@ class HostInput:
                 source.initializer,
                 source.build_cardinality,
             )
-            self._has_queues = bool(v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS))
             self.element = tf.nest.map_structure(type_spec_of, batch)
             self._num_slices = num_slices
             if num_slices > 1:
@@ -142,12 +141,8 @@ class HostInput:
         Yields the batches, or their parts, up to `max_batches`.
         """
         source.start()
-        if self._has_queues:
-            coordinator = tf.train.Coordinator()
-            with self._source.graph.as_default():
-                threads = tf.compat.v1.train.start_queue_runners(source.session, coordinator)
-            stack.callback(coordinator.join, threads, stop_grace_period_secs=5)
-            stack.callback(coordinator.request_stop)
+        with self._source.graph.as_default():
+            stack.enter_context(coordinated(source.session))
         batches = source.batches()
         if self._num_slices > 1:
             batches = (part for b in batches for part in cut(b, self._axes, self._num_slices))

@@ -328,6 +328,22 @@ def _values_by_name(step: tf.Tensor | None) -> dict[str, Any]:
     return values
 
 
+@contextlib.contextmanager
+def coordinated(session: tf.compat.v1.Session) -> Iterator[tf.train.Coordinator]:
+    """Runs the queue runners of the default graph, if there are any, inside the block."""
+    v1 = tf.compat.v1
+    # Threads that still wait at the end are cancelled.
+    clean = (tf.errors.OutOfRangeError, tf.errors.CancelledError)
+    coordinator = tf.train.Coordinator(clean_stop_exception_types=clean)
+    has_queues = bool(v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS))
+    threads = v1.train.start_queue_runners(session, coordinator) if has_queues else []
+    try:
+        yield coordinator
+    finally:
+        coordinator.request_stop()
+        coordinator.join(threads, stop_grace_period_secs=5, ignore_live_threads=True)
+
+
 def check_hooks(hooks: Any, argument: str = "hooks") -> list[Hook]:
     """Returns the hooks as a list; raises an error if one is not a hook."""
     if hooks is None:

@@ -29,7 +29,7 @@ from estimator.input.array_datasets import release_arrays
 from estimator.program.graph_scope import extending
 from estimator.program.step_summaries import build_summary_with_new, summaries_so_far
 from estimator.program.train_program import TrainProgram
-from estimator.session.hooked_session import HookedSession
+from estimator.session.hooked_session import HookedSession, coordinated
 from estimator.session.opening import Setup, Start, build_setup, build_start, opened
 from estimator.session.signals import stop_signals
 from estimator.summary.event_writer import EventWriter
@@ -101,7 +101,7 @@ def run_train(
             training, session, first_calls, checkpoints, position, path, paths
         )
         stack.enter_context(graph_written(training, checkpoints))
-        hooked.start(session, stack.enter_context(_coordinated(session)))
+        hooked.start(session, stack.enter_context(coordinated(session)))
         run = TrainRun(training, tasks, checkpoints, events, path, step)
         note_result(run.run(is_input_resumed))
 
@@ -207,24 +207,6 @@ def _build_position(
             # The chief saves when all workers have written their positions.
             is_copied=request.config.async_checkpoints and worker_group.decides_alone,
         )
-
-
-@contextlib.contextmanager
-def _coordinated(session: tf.compat.v1.Session) -> Iterator[tf.train.Coordinator]:
-    """Runs the graph's queue runners, if there are any, inside the block."""
-    # Threads that still wait when training ends are cancelled.
-    clean = (tf.errors.OutOfRangeError, tf.errors.CancelledError)
-    coordinator = tf.train.Coordinator(clean_stop_exception_types=clean)
-    threads = tf.compat.v1.train.start_queue_runners(session, coordinator) if _has_queues() else []
-    try:
-        yield coordinator
-    finally:
-        coordinator.request_stop()
-        coordinator.join(threads, stop_grace_period_secs=5, ignore_live_threads=True)
-
-
-def _has_queues() -> bool:
-    return bool(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.QUEUE_RUNNERS))
 
 
 def _make_checkpoint_writer(
