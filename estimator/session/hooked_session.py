@@ -235,18 +235,15 @@ class HookedSession:
         hooks: Sequence[Hook],
         before_hooks: Callable[[list], None],
     ) -> list:
-        arguments = tf.compat.v1.train.SessionRunArgs(
-            fetches, dict(zip(feeds, values, strict=True))
-        )
-        context = tf.compat.v1.train.SessionRunContext(arguments, self._for_hooks)
+        train = tf.compat.v1.train
+        arguments = train.SessionRunArgs(fetches, dict(zip(feeds, values, strict=True)))
+        context = train.SessionRunContext(arguments, self._for_hooks)
         asked = [(hook, hook.before_run(context)) for hook in hooks]
         results, metadata, options = self._run_asked(fetches, feeds, values, asked)
         before_hooks(results["ours"])
         for hook, _ in asked:
-            hook.after_run(
-                context,
-                tf.compat.v1.train.SessionRunValues(results.get(hook), options, metadata),
-            )
+            run_values = train.SessionRunValues(results.get(hook), options, metadata)
+            hook.after_run(context, run_values)
         self._is_asked_to_stop = self._is_asked_to_stop or context.stop_requested
         if self._coordinator.should_stop():
             self._coordinator.raise_requested_exception()

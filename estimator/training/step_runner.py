@@ -79,9 +79,8 @@ class StepRunner:
         num_batches, before = num_steps, self.step
         if accumulation is not None:
             # A resumed run may accumulate fewer batches a step than have been taken already.
-            num_batches = num_steps * accumulation.size - min(
-                self._num_taken, accumulation.size - 1
-            )
+            num_before = min(self._num_taken, accumulation.size - 1)
+            num_batches = num_steps * accumulation.size - num_before
         # How many steps each call completes, and how many batches it takes.
         calls = [(num_steps, num_batches)]
         if not self._program.is_loop:

@@ -144,9 +144,8 @@ def _begin_hooks(
     fetch_overrides = {id(inside): outside for inside, outside in program.fetches.fetch_overrides}
     with extending(program.graph, program.place):
         before = summaries_so_far()
-        if worker_group.is_chief and not saver_hooks(
-            request.hooks
-        ):  # A saver hook calls them itself.
+        # A saver hook calls them itself.
+        if worker_group.is_chief and not saver_hooks(request.hooks):
             for listener in request.listeners:
                 listener.begin()
         hooked = HookedSession(
