@@ -113,7 +113,7 @@ def make_host_input(
     mode, num_replicas = runtime.mode, runtime.num_replicas
     with warmed_up("", runtime.session_config()):
         return HostInput(
-            lambda: batches.build_input(input_fn, runtime),
+            lambda: batches.get_input(input_fn, runtime),
             sessions,
             batches.config.tf_random_seed,
             has_labels=mode == ModeKeys.EVAL,

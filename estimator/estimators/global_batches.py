@@ -15,7 +15,7 @@ from estimator.config.tpu_context import TPUContext
 from estimator.estimators import arguments
 from estimator.estimators.model_inputs import Batches
 from estimator.input.batch_size_check import check_batch_size
-from estimator.input.input_calls import Input
+from estimator.input.input_calls import UserInput
 from estimator.runtime.local import Runtime, make_plain_runtime
 from estimator.runtime.strategy import make_runtime
 from estimator.spec import ModeKeys
@@ -106,11 +106,13 @@ class GlobalBatches(Batches):
             return int(self.tpu_config.per_host_input_for_training)
         return self.tpu_config.eval_training_input_configuration
 
-    def build_input(self, input_fn: Callable, runtime: Runtime) -> Input:
-        """Builds the input; raises an error if its batches do not have the promised size."""
-        source = super().build_input(input_fn, runtime)
+    def get_input(
+        self, input_fn: Callable, runtime: Runtime, index: int = 0, num_calls: int = 1
+    ) -> UserInput:
+        """Raises an error if the batches of the first call do not have the promised size."""
+        source = super().get_input(input_fn, runtime, index, num_calls)
         asked_for = self._input_batch_size(runtime)
-        if asked_for is not None:
+        if asked_for is not None and index == 0:
             argument, global_batch_size = self.sizes[runtime.mode]
             meaning = f"as `{argument}` says"
             if asked_for != global_batch_size:

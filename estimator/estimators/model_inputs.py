@@ -14,7 +14,7 @@ from estimator.config.run_config import RunConfig
 from estimator.config.tpu_config import InputPipelineConfig
 from estimator.evaluation.input_sessions import MAX_KEPT_BYTES
 from estimator.input.array_datasets import LARGE_BYTES
-from estimator.input.input_calls import Input, build_input
+from estimator.input.input_calls import Input, UserInput, get_input
 from estimator.input.pipelines import build_pipeline, num_batches_a_step
 from estimator.runtime.local import Runtime, make_plain_runtime
 from estimator.spec import ModeKeys
@@ -64,29 +64,33 @@ class Batches:
         """The number of steps between `host_call`s."""
         return 1
 
-    def build_input(self, input_fn: Callable, runtime: Runtime) -> Input:
-        """Calls `input_fn` for this task's replicas, as often as its pipeline requires."""
-        mode, num_replicas = runtime.mode, runtime.num_local_replicas
+    def get_input(
+        self, input_fn: Callable, runtime: Runtime, index: int = 0, num_calls: int = 1
+    ) -> UserInput:
+        """Makes one of this task's calls of `input_fn`."""
         num_pipelines, pipeline = runtime.hosts
-        kind = self.pipeline(mode)
-        if mode != ModeKeys.TRAIN:  # The batches are distributed and split when they are fed.
-            kind = InputPipelineConfig.PER_HOST_V1
+        input_context = tf.distribute.InputContext(
+            num_pipelines * num_calls, pipeline * num_calls + index, runtime.num_replicas
+        )
+        num_batches = num_batches_a_step(self.pipeline(runtime.mode), runtime.num_local_replicas)
+        return get_input(
+            input_fn,
+            mode=runtime.mode,
+            params=self.input_params(runtime, input_context),
+            config=self.config,
+            input_context=input_context,
+            min_array_bytes=_min_array_bytes(runtime),
+            lookahead=num_batches if runtime.looks_ahead else None,
+        )
+
+    def build_input(self, input_fn: Callable, runtime: Runtime) -> Input:
+        """Calls `input_fn` for the replicas that this task trains, as its pipeline requires."""
 
         def build(index: int, num_calls: int) -> Input:
-            input_context = tf.distribute.InputContext(
-                num_pipelines * num_calls, pipeline * num_calls + index, runtime.num_replicas
-            )
-            return build_input(
-                input_fn,
-                mode=mode,
-                params=self.input_params(runtime, input_context),
-                config=self.config,
-                input_context=input_context,
-                min_array_bytes=_min_array_bytes(runtime),
-                lookahead=num_batches_a_step(kind, num_replicas) if runtime.looks_ahead else None,
-            )
+            return self.get_input(input_fn, runtime, index, num_calls).build()
 
-        return build_pipeline(build, kind, num_replicas, self.batch_axis)
+        kind = self.pipeline(runtime.mode)
+        return build_pipeline(build, kind, runtime.num_local_replicas, self.batch_axis)
 
 
 def _min_array_bytes(runtime: Runtime) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.estimators.model_inputs import Batches
-from estimator.input.input_calls import build_input, call_input_fn
+from estimator.input.input_calls import call_input_fn, get_input
 from estimator.model.replicas import Model
 from estimator.runtime.strategy import make_runtime
 
@@ -85,13 +85,13 @@ class OldMethods:
 
         The iterator of a dataset is initialized with the graph's tables.
         """
-        source = build_input(
+        source = get_input(
             lambda: self._call_input_fn(input_fn, mode),
             mode=mode,
             params=None,
             config=self._config,
             input_context=tf.distribute.InputContext(),
-        )
+        ).build()
         if source.initializer is not None:
             collection = tf.compat.v1.GraphKeys.TABLE_INITIALIZERS
             tf.compat.v1.add_to_collection(collection, source.initializer)

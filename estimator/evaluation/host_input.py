@@ -15,10 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from estimator.evaluation.input_sessions import InputGraph, InputSession, InputSessions
-from estimator.input.input_calls import Input, batch_tensors, type_spec_of
+from estimator.input.input_calls import UserInput
 from estimator.input.pipelines import cut, make_axes, make_sliced_element
 from estimator.session.hooked_session import coordinated
-from estimator.session.opening import needs_values
 
 
 class SessionOfBoth:
@@ -57,7 +56,7 @@ class HostInput:
 
     def __init__(
         self,
-        build: Callable[[], Input],
+        call: Callable[[], UserInput],
         sessions: InputSessions,
         seed: int | None,
         has_labels: bool,
@@ -69,7 +68,7 @@ class HostInput:
         """Calls `input_fn` in a separate graph.
 
         Args:
-          build: builds the input in the default graph.
+          call: calls `input_fn` in the default graph.
           sessions: keeps its session for a later call with an equal input.
           seed: the graph's seed.
           has_labels: whether labels are needed; if not, they are never computed.
@@ -84,21 +83,12 @@ class HostInput:
         self._sessions = sessions
         with tf.Graph().as_default() as graph:
             tf.compat.v1.set_random_seed(seed)
-            source = build()
-            ((features, labels),), _ = source.build_batches(1)
-            batch = (features, labels if has_labels else None)
-            self._source = InputGraph(
-                graph,
-                batch_tensors(batch),
-                [getattr(thing, "initializer", thing) for thing in needs_values()],
-                source.initializer,
-                source.build_cardinality,
-            )
-            self.element = tf.nest.map_structure(type_spec_of, batch)
-            self._num_slices = num_slices
-            if num_slices > 1:
-                self._axes = make_axes(self.element, batch_axis)
-                self.element = make_sliced_element(self.element, self._axes)
+            self._source = InputGraph(graph, call(), has_labels)
+        self.element = self._source.element
+        self._num_slices = num_slices
+        if num_slices > 1:
+            self._axes = make_axes(self.element, batch_axis)
+            self.element = make_sliced_element(self.element, self._axes)
 
     @property
     def key(self) -> tuple:

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.input.array_datasets import release_arrays
+from estimator.input.input_calls import UserInput, batch_tensors
+from estimator.session.opening import needs_values
 
 # An input's graph is a few ops around a dataset, and runs few times, so optimizing it costs more
 # than it saves. (tf.data optimizes the dataset itself.)
@@ -25,10 +27,8 @@ _CONFIG = tf.compat.v1.ConfigProto()
 _CONFIG.graph_options.rewrite_options.disable_meta_optimizer = True
 
 # A session is kept only if restarting the iterator restarts everything. A stateful op may keep
-# state, such as the rows of a table. Ops of these types count as stateful, but keep none, or are
-# the iterator itself.
+# state, such as the rows of a table. Ops of these types count as stateful, but keep none.
 _RESTARTED = {
-    *("IteratorV2", "IteratorToStringHandle", "MakeIterator", "IteratorGetNext"),
     *("TensorDataset", "TensorSliceDataset", "RangeDataset", "ZipDataset", "ConcatenateDataset"),
     *("TextLineDataset", "TFRecordDataset", "TFRecordDatasetV2", "FixedLengthRecordDatasetV2"),
     *("Assert", "PartitionedCall", "StatefulPartitionedCall", "If", "While", "Case"),
@@ -40,30 +40,31 @@ _NEVER_KEPT = {"ReadFile", "MatchingFiles", "PyFuncStateless"}
 # The constants of a kept graph take twice their size.
 MAX_KEPT_BYTES = 32 * 2**20
 
-# The names of the tensors of a batch, and the graph.
-Fingerprint = tuple[list[str], bytes]
+# The name of the dataset, the number of an element's parts that are read, and the graph.
+Fingerprint = tuple[str, int, bytes]
 
 _NUMBER = re.compile(r"\d+$")
 
 
 @dataclasses.dataclass(frozen=True)
 class InputGraph:
-    """An input that was built in a graph of its own.
+    """An input in a graph of its own, which has no iterator until a session is opened on it.
 
     Attributes:
       graph: the graph.
-      tensors: the component tensors of a batch.
-      initializers: initialize variables and tables, in one call: each first run costs time.
-      start: starts the iterator at its beginning; None for an input without one.
-      build_cardinality: adds a scalar, int64: the number of batches, or a constant of
-        tf.data.experimental; None for an input without an iterator.
+      source: what `input_fn` returned in the graph.
+      has_labels: whether labels are needed; if not, they are never computed.
     """
 
     graph: tf.Graph
-    tensors: list[tf.Tensor]
-    initializers: list[tf.Operation]
-    start: tf.Operation | None
-    build_cardinality: Callable[[], tf.Tensor] | None
+    source: UserInput
+    has_labels: bool
+
+    @property
+    def element(self) -> tuple[Any, Any]:
+        """The (features, labels) to read, as type specs."""
+        features, labels = tf.nest.map_structure(_without_none, self.source.element)
+        return features, labels if self.has_labels else None
 
     @functools.cached_property
     def fingerprint(self) -> Fingerprint | None:
@@ -72,7 +73,8 @@ class InputGraph:
         That is so if the graph is large, or may keep state from one reading to the next. TensorFlow
         numbers the functions of a process, so they are renumbered here.
         """
-        if self.start is None or _num_bytes(self.graph) > MAX_KEPT_BYTES:
+        dataset = self.source.dataset
+        if dataset is None or _num_bytes(self.graph) > MAX_KEPT_BYTES:
             return None
         graph_def = self.graph.as_graph_def()
         if not all(map(_restarts, _op_types(graph_def))):
@@ -84,7 +86,8 @@ class InputGraph:
             graph_def.SerializeToString(deterministic=True),
             [function.signature.name for function in functions],
         )
-        return [tensor.name for tensor in self.tensors], serialized
+        num_read = sum(spec is not None for spec in tf.nest.flatten(self.element))
+        return tf.data.experimental.to_variant(dataset).name, num_read, serialized
 
 
 class InputSession:
@@ -97,19 +100,26 @@ class InputSession:
 
     def __init__(self, source: InputGraph) -> None:
         """Opens the session."""
-        self._source = source
         self.has_ended = False
+        with source.graph.as_default():
+            built = source.source.build()
+            self._build_cardinality = built.build_cardinality
+            ((features, labels),), _ = built.build_batches(1)
+            # In one call: each first run costs time.
+            initializers = [getattr(thing, "initializer", thing) for thing in needs_values()]
         self.session = tf.compat.v1.Session(graph=source.graph, config=_CONFIG)
-        if source.initializers:
-            self.session.run(source.initializers)
-        if source.start is not None:
-            self._start = _tf.make_callable(self.session, [source.start], [])
-        self._take = _tf.make_callable(self.session, source.tensors, [])
+        if initializers:
+            self.session.run(initializers)
+        self._start = None
+        if built.initializer is not None:
+            self._start = _tf.make_callable(self.session, [built.initializer], [])
+        tensors = batch_tensors((features, labels if source.has_labels else None))
+        self._take = _tf.make_callable(self.session, tensors, [])
 
     def start(self) -> None:
         """Starts the iterator at its beginning, if the input has one."""
         self.has_ended = False
-        if self._source.start is not None:
+        if self._start is not None:
             self._start()
 
     def batches(self) -> Iterator[list[np.ndarray]]:
@@ -122,10 +132,10 @@ class InputSession:
     @functools.cached_property
     def never_ends(self) -> bool:
         """Whether the dataset is infinite; False if that is not known."""
-        if self._source.build_cardinality is None:
+        if self._build_cardinality is None:
             return False
-        with self._source.graph.as_default():
-            cardinality = self._source.build_cardinality()
+        with self.session.graph.as_default():
+            cardinality = self._build_cardinality()
         return self.session.run(cardinality) == tf.data.INFINITE_CARDINALITY
 
     def close(self) -> None:
@@ -182,6 +192,11 @@ class InputSessions:
     def close(self) -> None:
         """Closes the idle sessions."""
         self._close_all_but(0)
+
+
+def _without_none(spec: Any) -> Any:
+    """Returns the spec; None for that of a None, which a dataset may have."""
+    return None if isinstance(spec, tf.TypeSpec) and spec.value_type is type(None) else spec
 
 
 def _num_bytes(graph: tf.Graph) -> int:

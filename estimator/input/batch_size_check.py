@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from estimator.console import log
-from estimator.input.input_calls import Input, input_arguments
+from estimator.input.input_calls import UserInput, input_arguments
 
 # For each dataset op that batches: the index of its batch size input.
 _SIZE_INPUTS = {
@@ -32,7 +32,7 @@ _KEEP_ELEMENTS = {
 
 def check_batch_size(
     input_fn: Callable,
-    source: Input,
+    source: UserInput,
     batch_size: int,
     meaning: str,
     batch_axis: Sequence[int] | None = None,
@@ -46,7 +46,7 @@ def check_batch_size(
 
     Args:
       input_fn: the function that yields the batches.
-      source: the input that it built.
+      source: what it returned.
       batch_size: the value of `params["batch_size"]`.
       meaning: what that value is, for messages, such as "a replica's part of `train_batch_size`
         (128)".
@@ -76,10 +76,10 @@ def check_batch_size(
     )
 
 
-def _wrong_sizes(source: Input, batch_size: int, batch_axis: Sequence[int] | None) -> set[int]:
+def _wrong_sizes(source: UserInput, batch_size: int, batch_axis: Sequence[int] | None) -> set[int]:
     """Returns the wrong sizes; none if they are only guesses and another guess is right."""
     specs = [spec for spec in tf.nest.flatten(source.element) if spec is not None]
-    batched = _size_of_last_batch_op(source.iterators)
+    batched = None if source.dataset is None else _size_of_last_batch_op(source.dataset)
     axes = list(batch_axis or ())[: len(specs)]
     axes += [0] * (len(specs) - len(axes))
     sizes, is_perhaps_right = set(), False
@@ -96,11 +96,9 @@ def _wrong_sizes(source: Input, batch_size: int, batch_axis: Sequence[int] | Non
     return set() if is_perhaps_right and batch_axis is None else sizes
 
 
-def _size_of_last_batch_op(iterators: Sequence[tf.compat.v1.data.Iterator]) -> int | None:
+def _size_of_last_batch_op(dataset: tf.data.Dataset) -> int | None:
     """Returns a dataset's batch size if nothing changes the elements after it is batched."""
-    if not iterators:
-        return None
-    op = iterators[0].initializer.inputs[0].op
+    op = tf.data.experimental.to_variant(dataset).op
     while op.type in _KEEP_ELEMENTS:
         op = op.inputs[0].op
     if op.type not in _SIZE_INPUTS:

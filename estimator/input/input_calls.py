@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -70,6 +71,21 @@ class Input:
         return sizes.pop() if len(sizes) == 1 else None
 
 
+@dataclasses.dataclass(frozen=True)
+class UserInput:
+    """What an `input_fn` returned in the default graph, before anything reads it.
+
+    Attributes:
+      element: (features, labels) as type specs.
+      dataset: the dataset; None for bare tensors.
+      build: adds the iterator to the default graph, which must be the same; to be called once.
+    """
+
+    element: tuple[Any, Any]
+    dataset: tf.data.Dataset | None
+    build: Callable[[], Input]
+
+
 class DatasetFn(functools.partial):
     """An `input_fn` of this library, bound to a function that makes a dataset."""
 
@@ -89,7 +105,7 @@ class DatasetFn(functools.partial):
         return super().__call__()
 
 
-def build_input(
+def get_input(
     input_fn: Callable,
     *,
     mode: str,
@@ -98,7 +114,7 @@ def build_input(
     input_context: tf.distribute.InputContext,
     lookahead: int | None = None,
     min_array_bytes: float = math.inf,
-) -> Input:
+) -> UserInput:
     """Calls `input_fn` with only the arguments that it names.
 
     Args:
@@ -118,9 +134,11 @@ def build_input(
         outside of it; or it asks for a batch size that `params` lack.
     """
     given = {"params": params, "mode": mode, "config": config, "input_context": input_context}
+    # Other modes have a graph for the input alone, where its ops are in nobody's way.
+    names = _tf.ops_of_datasets_in("input") if mode == ModeKeys.TRAIN else contextlib.nullcontext()
     with tf.device("/cpu:0"):
         try:
-            with _tf.ops_of_datasets_in("input"), arrays_outside_graph(min_array_bytes):
+            with names, arrays_outside_graph(min_array_bytes):
                 result = call_input_fn(input_fn, given)
         except KeyError as error:
             lacks_it = isinstance(params, Mapping) and "batch_size" not in params
@@ -132,8 +150,8 @@ def build_input(
                 "Estimator."
             ) from error
         if isinstance(result, tf.data.Dataset | tf.compat.v1.data.Dataset):
-            return _build_dataset_input(result, mode, lookahead)
-    return _build_tensor_input(result)
+            return _get_dataset_input(result, mode, lookahead)
+        return _get_tensor_input(result)
 
 
 def call_input_fn(input_fn: Callable, given: dict[str, Any]) -> Any:
@@ -229,34 +247,40 @@ def input_arguments(input_fn: Callable) -> tuple[str, ...]:
     return arguments_named("input_fn", input_fn, INPUT_FN_ARGUMENTS)
 
 
-def _build_dataset_input(dataset: tf.data.Dataset, mode: str, lookahead: int | None) -> Input:
+def _get_dataset_input(dataset: tf.data.Dataset, mode: str, lookahead: int | None) -> UserInput:
     element = _checked_element(dataset.element_spec)
-    try:
-        with tf.name_scope("training/"):  # Leaves plain names, such as "count", to variables.
-            ahead = dataset if lookahead is None else with_lookahead(dataset, lookahead)
-        # Not in a name scope: hooks fetch "IteratorGetNext:0", and a saved position uses its name.
-        iterator = tf.compat.v1.data.make_initializable_iterator(_with_options(ahead, mode))
-    except ValueError as error:
+    # An eager tensor has no graph.
+    home = getattr(tf.data.experimental.to_variant(dataset), "graph", None)
+    if home is not tf.compat.v1.get_default_graph():
         raise ValueError(
             f"`input_fn` returned a dataset that was made outside of it ({dataset!r}). Make it "
             "inside `input_fn`, which is called in the graph that the input becomes a part of."
-        ) from error
+        )
 
-    def build_batches(num_replicas: int) -> Taken:
-        if lookahead is None:
-            return take_in_turn([lambda: _split(iterator.get_next())] * num_replicas), None
-        group, has_more = iterator.get_next()
-        batches = build_unwrapped(group, dataset.element_spec, lookahead)
-        return [_split(batch) for batch in batches], has_more
+    def build() -> Input:
+        with tf.device("/cpu:0"):
+            with tf.name_scope("training/"):  # Leaves plain names, such as "count", to variables.
+                ahead = dataset if lookahead is None else with_lookahead(dataset, lookahead)
+            # Not in a scope: hooks fetch "IteratorGetNext:0", and a saved position uses its name.
+            iterator = tf.compat.v1.data.make_initializable_iterator(_with_options(ahead, mode))
 
-    return Input(
-        build_batches,
-        iterator.initializer,
-        (iterator,),
-        element,
-        dataset.cardinality,
-        looks_ahead=lookahead is not None,
-    )
+        def build_batches(num_replicas: int) -> Taken:
+            if lookahead is None:
+                return take_in_turn([lambda: _split(iterator.get_next())] * num_replicas), None
+            group, has_more = iterator.get_next()
+            batches = build_unwrapped(group, dataset.element_spec, lookahead)
+            return [_split(batch) for batch in batches], has_more
+
+        return Input(
+            build_batches,
+            iterator.initializer,
+            (iterator,),
+            element,
+            dataset.cardinality,
+            looks_ahead=lookahead is not None,
+        )
+
+    return UserInput(element, dataset, build)
 
 
 def _with_options(dataset: tf.data.Dataset, mode: str) -> tf.data.Dataset:
@@ -328,8 +352,8 @@ def _check_tensors(result: Any) -> None:
         )
 
 
-def _build_tensor_input(result: Any) -> Input:
-    """Builds an input of bare tensors: each batch is another run of the ops behind them."""
+def _get_tensor_input(result: Any) -> UserInput:
+    """Returns an input of bare tensors: each batch is another run of the ops behind them."""
     if not isinstance(result, str | bytes):
         result = with_arrays(with_sortable_keys(result))
     _check_tensors(result)
@@ -344,7 +368,8 @@ def _build_tensor_input(result: Any) -> Input:
         return build_copy(batch, runs_each_time, copies_waits=True)
 
     element = tf.nest.map_structure(type_spec_of, batch)
-    return Input(lambda n: (take_in_turn([build_batch] * n), None), None, (), element)
+    taken = Input(lambda n: (take_in_turn([build_batch] * n), None), None, (), element)
+    return UserInput(element, None, lambda: taken)
 
 
 def _split(element: Any) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ import estimator as est
 from estimator.cluster.collectives import Workers, build_broadcast
 from estimator.cluster.consensus import REPORT_SIZE
 from estimator.config.cluster import parse_tf_config
-from estimator.input.input_calls import build_input
+from estimator.input.input_calls import get_input
 from estimator.model.replicas import Model
 from estimator.program.train_program import build_train_program
 from estimator.runtime.strategy import make_runtime
@@ -64,14 +64,14 @@ def sizes_of_sums(model_fn, loop, num_replicas=1):
     )
     build_train_program(
         Model(noting_model_fn, {}, config),
-        lambda: build_input(
+        lambda: get_input(
             input_fn,
             mode="train",
             params={},
             config=config,
             input_context=None,
             lookahead=num_replicas,
-        ),
+        ).build(),
         make_runtime(config, "train"),
         iterations_per_loop=loop,
         nan_policy="raise",

@@ -313,3 +313,41 @@ def test_the_session_of_a_large_input_is_not_kept(model):
     large = np.zeros([9, 2**20], np.float32)
     assert len(read(model, lambda: Dataset.from_tensor_slices(large).batch(3))) == 9
     assert not model._warm.inputs._idle
+
+
+def test_of_two_datasets_in_equal_graphs_the_returned_one_is_read(model):
+    def input_fn(place):
+        both = [Dataset.range(4).batch(2), Dataset.range(4, 8).batch(2)]
+        return both[place]
+
+    for place in (0, 1, 0, 1):
+        assert read(model, lambda place=place: input_fn(place)) == [
+            *range(4 * place, 4 * place + 4)
+        ]
+
+
+def test_a_later_call_builds_nothing_beyond_what_input_fn_does(model):
+    graphs = []
+
+    def input_fn():
+        graphs.append(tf.compat.v1.get_default_graph())
+        return Dataset.range(4).batch(2)
+
+    for _ in range(2):
+        assert read(model, input_fn) == [0, 1, 2, 3]
+    first, second = ({op.type for op in graph.get_operations()} for graph in graphs)
+    assert first - second == {"OptionsDataset", "IteratorV2", "MakeIterator"} | {
+        "IteratorToStringHandle",
+        "IteratorGetNext",
+    }
+
+
+def test_a_dataset_made_outside_is_refused_before_the_model_is_built(tmp_path):
+    def never_called(features, mode):
+        raise AssertionError
+
+    outside = Dataset.range(4).batch(2)
+    with est.Estimator(never_called, str(tmp_path)) as model:
+        for call in (model.predict, model.evaluate):
+            with pytest.raises(ValueError, match="was made outside of it"):
+                list(call(lambda: outside))

@@ -12,7 +12,7 @@ import tf_keras
 import estimator as est
 from estimator import _tf
 from estimator.config.run_config import RunConfig
-from estimator.input.input_calls import build_input
+from estimator.input.input_calls import get_input
 from estimator.model.replicas import Model
 from estimator.program.fixed_shape import build_padded_eval_program, build_padded_predict_program
 from estimator.program.train_program import build_train_program
@@ -101,7 +101,9 @@ def built(model_fn, strategy, input_fn, iterations_per_loop=10, nan_policy="rais
     config = RunConfig(tf_random_seed=seed)
     return build_train_program(
         Model(model_fn, {}, config),
-        lambda: build_input(input_fn, mode="train", params={}, config=config, input_context=None),
+        lambda: get_input(
+            input_fn, mode="train", params={}, config=config, input_context=None
+        ).build(),
         runtime_of(strategy, config, est.ModeKeys.TRAIN),
         iterations_per_loop=iterations_per_loop,
         nan_policy=nan_policy,
