@@ -100,7 +100,6 @@ from estimator._tf.random import (
     swap_seed_counter,
 )
 from estimator._tf.session import (
-    FeedingSession,
     InterruptibleSession,
     PreparingSession,
     make_callable,

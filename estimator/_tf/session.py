@@ -50,24 +50,8 @@ def make_callable(
     return call
 
 
-class _SessionAround(_session.SessionInterface):
-    """A session that makes its calls in another one."""
-
-    _session: tf.compat.v1.Session
-
-    @property
-    def graph(self) -> tf.Graph:
-        """The session's graph."""
-        return self._session.graph
-
-    @property
-    def sess_str(self) -> str:
-        """The session's target."""
-        return self._session.sess_str
-
-
-class PreparingSession(_SessionAround):
-    """A session whose calls are prepared by a function.
+class PreparingSession(_session.SessionInterface):
+    """A session whose calls are prepared by a function, and made in another session.
 
     `Saver.save` and `Saver.restore` accept only a SessionInterface. 2.16 to 2.21.
     """
@@ -86,6 +70,16 @@ class PreparingSession(_SessionAround):
         """
         self._session, self._prepare = session, prepare
 
+    @property
+    def graph(self) -> tf.Graph:
+        """The session's graph."""
+        return self._session.graph
+
+    @property
+    def sess_str(self) -> str:
+        """The session's target."""
+        return self._session.sess_str
+
     def run(
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
     ) -> Any:
@@ -96,35 +90,6 @@ class PreparingSession(_SessionAround):
         feeds = {find(key): value for key, value in (feed_dict or {}).items()}
         call = self._prepare([find(fetches)], list(feeds))
         return call(*(np.asarray(v, t.dtype.as_numpy_dtype) for t, v in feeds.items()))[0]
-
-
-class FeedingSession(_SessionAround):
-    """A session in whose calls some tensors have given values.
-
-    `Saver.save` accepts only a SessionInterface, and has no argument for feeds. 2.16 to 2.21.
-    """
-
-    def __init__(
-        self,
-        session: tf.compat.v1.Session,
-        feeds: dict[str, Any],
-        options: tf.compat.v1.RunOptions | None = None,
-    ) -> None:
-        """Wraps a session.
-
-        Args:
-          session: runs the calls.
-          feeds: what to feed in each call, by the names of tensors.
-          options: the options of each call.
-        """
-        self._session, self._feeds, self._options = session, feeds, options
-
-    def run(
-        self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
-    ) -> Any:
-        """Runs `fetches` with both feeds."""
-        feeds = {**self._feeds, **(feed_dict or {})}
-        return self._session.run(fetches, feeds, options or self._options, run_metadata)
 
 
 class InterruptibleSession(tf.compat.v1.Session):

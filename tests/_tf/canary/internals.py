@@ -258,7 +258,6 @@ INTERNALS = {
         "tensorflow.compat.v1:Session._make_callable_from_options",
         "tensorflow.compat.v1:Session._do_call",
     ),
-    "FeedingSession": ("tensorflow.python.client.session:SessionInterface",),
     "PreparingSession": ("tensorflow.python.client.session:SessionInterface",),
     "InterruptibleSession": (
         "tensorflow.compat.v1:Session._do_call",

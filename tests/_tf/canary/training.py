@@ -223,21 +223,6 @@ def a_session_is_opened():
             assert session.run(tf.constant(3)) == 3
 
 
-@checks("FeedingSession")
-def a_saver_writes_what_is_fed():
-    with tf.Graph().as_default() as graph, V1.Session() as session:
-        w = V1.get_variable("w", [], initializer=V1.zeros_initializer())
-        session.run(w.initializer)
-        saver = V1.train.Saver()
-        save = graph.get_tensor_by_name(saver.saver_def.save_tensor_name).op.control_inputs[0]
-        fed = _tf.FeedingSession(session, {save.inputs[3].name: np.float32(3)})
-        assert fed.graph is graph
-        assert fed.sess_str == session.sess_str
-        with tempfile.TemporaryDirectory() as folder:
-            path = saver.save(fed, f"{folder}/w", write_meta_graph=False)
-            assert tf.train.load_variable(path, "w") == 3
-
-
 @checks("PreparingSession")
 def a_saver_saves_and_restores_in_prepared_calls():
     with tf.Graph().as_default() as graph, V1.Session() as session:
