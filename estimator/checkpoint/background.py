@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -27,30 +26,12 @@ _MANY_ELEMENTS = 100_000
 _DEEP_COPIED = (tf.float32, tf.float64, tf.half, tf.bfloat16, tf.int32, tf.int64)
 
 
-class BackgroundCall:
-    """A call that a thread of its own makes. The process does not exit before the thread ends."""
-
-    def __init__(self, function: Callable[[], None]) -> None:
-        """Starts the thread."""
-        self._outcome: concurrent.futures.Future[None] = concurrent.futures.Future()
-        threading.Thread(target=self._call, args=[function], name="checkpoint").start()
-
-    def _call(self, function: Callable[[], None]) -> None:
-        try:
-            function()
-        except BaseException as error:
-            self._outcome.set_exception(error)
-        else:
-            self._outcome.set_result(None)
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the call has returned or raised an error."""
-        return self._outcome.done()
-
-    def error(self) -> BaseException | None:
-        """Waits for the call; returns the error that it raised."""
-        return self._outcome.exception()
+def call_in_thread(function: Callable[[], None]) -> concurrent.futures.Future[None]:
+    """Calls a function in a thread of its own, which the process waits for before it exits."""
+    executor = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+    call = executor.submit(function)
+    executor.shutdown(wait=False)
+    return call
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +44,7 @@ class PendingSave:
     """
 
     step: int
-    call: BackgroundCall
+    call: concurrent.futures.Future[None]
 
 
 class CheckpointCopy:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
-from estimator.checkpoint.background import BackgroundCall, CheckpointCopy, PendingSave
+from estimator.checkpoint.background import CheckpointCopy, PendingSave, call_in_thread
 from estimator.checkpoint.input_position import InputPosition
 from estimator.checkpoint.meta_graph import MetaGraph
 from estimator.checkpoint.saver_ops import has_stock_methods
@@ -161,7 +161,7 @@ class CheckpointWriter:
         if copy is None:
             write()
         else:
-            self._pending = PendingSave(step, BackgroundCall(write))
+            self._pending = PendingSave(step, call_in_thread(write))
         self._last_step = step
         return copy is None and self._tell_saved(session, step)
 
@@ -185,7 +185,7 @@ class CheckpointWriter:
     @property
     def is_finished(self) -> bool:
         """Whether a checkpoint that a thread has written waits for `finish`."""
-        return self._pending is not None and self._pending.call.is_done
+        return self._pending is not None and self._pending.call.done()
 
     def finish(self, session: tf.compat.v1.Session) -> bool:
         """Waits for the checkpoint that is being written, if any, and tells the listeners.
@@ -198,25 +198,23 @@ class CheckpointWriter:
         """
         if self._pending is None:
             return False
-        pending, error = self._pending, self._pending.call.error()
+        step, error = self._pending.step, self.wait()
         self._pending = None
         if error is not None:
             self._last_step = None
-            _log_failure(pending.step, error)
             raise error
-        return self._tell_saved(session, pending.step)
+        return self._tell_saved(session, step)
 
-    @contextlib.contextmanager
-    def finishing(self) -> Iterator[None]:
-        """Waits at the end of the block for a checkpoint that an error has left unfinished.
-
-        If it could not be written, that is logged: the error that ends the block is raised.
-        """
-        try:
-            yield
-        finally:
-            if self._pending is not None and (error := self._pending.call.error()) is not None:
-                _log_failure(self._pending.step, error)
+    def wait(self) -> BaseException | None:
+        """Waits for the checkpoint that is being written, if any; logs and returns its error."""
+        if self._pending is None:
+            return None
+        error = self._pending.call.exception()
+        if error is not None:
+            log.error(
+                "The checkpoint of step %d could not be written: %s", self._pending.step, error
+            )
+        return error
 
     def _remove_old_positions(self, before: int | None, step: int) -> None:
         if self._position is not None:
@@ -229,7 +227,8 @@ class CheckpointWriter:
     def forget_position(self) -> None:
         """Removes the position of an input that has ended: the next run starts at the beginning."""
         if self._pending is not None:
-            self._pending.call.error()  # Waits, as it writes a position; `finish` raises the error.
+            # Waits, because it writes a position; `finish` raises the error.
+            self._pending.call.exception()
         if self._position is not None:
             self._position.remove(self._model_dir)
         self._position = None
@@ -254,10 +253,6 @@ class CheckpointWriter:
             self._save(session, step, self._position)
         for listener in self._listeners:
             listener.end(session, step)
-
-
-def _log_failure(step: int, error: BaseException) -> None:
-    log.error("The checkpoint of step %d could not be written: %s", step, error)
 
 
 class _PortableSaver(tf.compat.v1.train.Saver):

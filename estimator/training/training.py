@@ -96,7 +96,7 @@ def run_train(
         session, path = stack.enter_context(_opened(training, setup, paths, tasks.needed))
         stack.enter_context(guarded(training, session, tasks.needed))
         if checkpoints is not None:
-            stack.enter_context(checkpoints.finishing())
+            stack.callback(checkpoints.wait)  # For one that an error leaves unfinished.
         is_input_resumed, step = start_or_resume(
             training, session, first_calls, checkpoints, position, path, paths
         )
