@@ -16,7 +16,7 @@ from absl import flags
 from absl import logging as absl_logging
 
 from estimator import console
-from estimator.checkpoint.input_position import build_input_position
+from estimator.checkpoint.input_position import InputPosition
 
 ESTIMATOR = logging.getLogger("estimator")
 TENSORFLOW = logging.getLogger("tensorflow")
@@ -216,7 +216,7 @@ def test_a_warning_is_shown_though_nobody_set_logging_up(capsys, monkeypatch):
 
 def test_after_a_save_that_failed_the_programs_own_deprecations_are_logged(caplog):
     with pytest.raises(AttributeError), tf.Graph().as_default():
-        build_input_position(["no iterator"], tf.no_op())
+        InputPosition(["no iterator"], tf.no_op())
     tensorflow = logging.getLogger("tensorflow")
     assert tensorflow.filters == []
     tensorflow.addHandler(caplog.handler)

@@ -16,8 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -34,33 +33,6 @@ _NAME = "input-position"
 # The name of these savers' ops; programs expect those of the model's saver under "save/".
 _GRAPH_NAME = "save_input_position"
 _FILE = re.compile(re.escape(_NAME) + r"(-of-worker-\d+-of-\d+)?-(\d+)\.")
-
-
-class ReplicaCopies:
-    """Saves each replica's own variables with the iterators, and restores them separately."""
-
-    def __init__(self, copies: Mapping[str, tf.Variable], saveables: Sequence[Any]) -> None:
-        """Adds the savers to the default graph.
-
-        Args:
-          copies: the variables by the names under which they are saved.
-          saveables: the iterators' saveables, for the same file.
-        """
-        everything = {**copies, **{saveable.name: saveable for saveable in saveables}}
-        name = f"{_GRAPH_NAME}_and_copies"
-        self.with_input = tf.compat.v1.train.Saver(everything, max_to_keep=1, name=name)
-        self.alone = tf.compat.v1.train.Saver(dict(copies), name=f"{_GRAPH_NAME}_copies")
-        self._names = list(copies)
-
-    def are_in(self, path: str) -> bool:
-        """Returns whether a file holds all copies; false for files of earlier versions."""
-        try:
-            reader = open_checkpoint(path)
-            for name in self._names:
-                reader.get_tensor(name)
-        except (tf.errors.OpError, ValueError):
-            return False
-        return True
 
 
 class PositionCopy:
@@ -108,34 +80,47 @@ class InputPosition:
 
     def __init__(
         self,
-        saver: tf.compat.v1.train.Saver,
+        iterators: Sequence[tf.compat.v1.data.Iterator],
         initializer: tf.Operation,
-        workers: Workers,
-        copies: ReplicaCopies | None = None,
+        workers: Workers = ONE_WORKER,
+        variables: Iterable[tf.Variable] = (),
         *,
         is_copied: bool = False,
     ) -> None:
-        """Wraps the savers that `build_input_position` made, and the iterator's initializer.
+        """Adds the ops that save and restore to the default graph.
 
         Args:
-          saver: the iterators' saver.
-          initializer: starts the iterators at their beginning.
-          workers: the workers that train together.
-          copies: the variables that each replica updates alone; None if there are none.
+          iterators: the iterators of the input.
+          initializer: starts all iterators at their beginning.
+          workers: the workers that train together, each with its own input.
+          variables: the model's variables; the copies of those that each replica updates alone are
+            saved.
           is_copied: whether `copy` and `write_copy` are used in place of `save`.
         """
-        self._copies = copies
-        self._workers = workers
-        self._num_kept = min(workers.count, 2)
-        self._saver: tf.compat.v1.train.Saver | None = saver
+        with no_internal_deprecations():
+            saveables = [
+                tf.data.experimental.make_saveable_from_iterator(i, external_state_policy="ignore")
+                for i in iterators
+            ]
         self._initializer = initializer
-        self._whole_saver = saver if copies is None else copies.with_input
+        self._workers = workers
+        self._copies = _copies(variables, workers)
+        saver = tf.compat.v1.train.Saver(saveables, max_to_keep=1, name=_GRAPH_NAME)
+        self._saver: tf.compat.v1.train.Saver | None = saver
+        self._whole_saver = saver
+        if self._copies:
+            everything = {**self._copies, **{saveable.name: saveable for saveable in saveables}}
+            name = f"{_GRAPH_NAME}_and_copies"
+            self._whole_saver = tf.compat.v1.train.Saver(everything, max_to_keep=1, name=name)
+        self._copies_saver = tf.compat.v1.train.Saver(
+            dict(self._copies), name=f"{_GRAPH_NAME}_copies", allow_empty=True
+        )
         self._copy = PositionCopy(self._whole_saver) if is_copied else None
 
     @property
     def has_copies(self) -> bool:
         """Whether replicas update any variable alone; the same on all workers."""
-        return self._copies is not None
+        return bool(self._copies)
 
     def save(self, session: tf.compat.v1.Session, model_dir: str, step: int) -> None:
         """Saves the position at `step`; if the pipeline cannot be saved, warns and stops trying."""
@@ -206,7 +191,15 @@ class InputPosition:
     def finds_copies(self, model_dir: str, step: int) -> bool:
         """Returns whether this worker's copies at `step` are saved for as many replicas."""
         path = self._path_of(model_dir, step)
-        return path is not None and self._copies is not None and self._copies.are_in(path)
+        if path is None:
+            return False
+        try:
+            reader = open_checkpoint(path)
+            for name in self._copies:
+                reader.get_tensor(name)
+        except (tf.errors.OpError, ValueError):  # Files of earlier versions have no copies.
+            return False
+        return True
 
     def restore_copies(self, session: tf.compat.v1.Session, model_dir: str, step: int) -> None:
         """Restores the existing copies of each replica of this worker.
@@ -215,8 +208,7 @@ class InputPosition:
         mixing some restored copies with values from it would give a different mean or sum.
         """
         path = self._path_of(model_dir, step)
-        if self._copies is not None and path is not None:
-            self._copies.alone.restore(session, path)
+        self._copies_saver.restore(session, path)
 
     def _path_of(self, model_dir: str, step: int) -> str | None:
         """Returns the path of the position at `step`; None if there is none."""
@@ -226,11 +218,12 @@ class InputPosition:
 
     def keep_only(self, model_dir: str, *steps: int | None) -> None:
         """Removes this worker's positions of all but the last of these steps."""
-        _remove(model_dir, self._workers, steps[-self._num_kept :])
+        num_kept = min(self._workers.count, 2)
+        remove_positions(model_dir, self._workers, steps[-num_kept:])
 
     def remove(self, model_dir: str) -> None:
         """Removes this worker's positions: the next run starts its input at the beginning."""
-        _remove(model_dir, self._workers)
+        remove_positions(model_dir, self._workers)
 
 
 class PositionListener(tf.compat.v1.train.CheckpointSaverListener):
@@ -250,18 +243,18 @@ class PositionListener(tf.compat.v1.train.CheckpointSaverListener):
         self._position.keep_only(self._model_dir, global_step_value)
 
 
-def remove_positions(model_dir: str, workers: Workers = ONE_WORKER) -> None:
-    """Removes this worker's positions, so that the next run starts its input at the beginning."""
-    _remove(model_dir, workers)
-
-
 def _folders(model_dir: str) -> list[str]:
     """Returns the folder of positions, and `model_dir`, where earlier versions saved them."""
     return [os.path.join(model_dir, _FOLDER), model_dir]
 
 
-def _remove(model_dir: str, workers: Workers, steps_to_keep: Sequence[int | None] = ()) -> None:
-    """Removes positions; the chief also those of another number of workers, with other shards."""
+def remove_positions(
+    model_dir: str, workers: Workers, steps_to_keep: Sequence[int | None] = ()
+) -> None:
+    """Removes this worker's positions, so that the next run starts its input at the beginning.
+
+    The chief also removes those of another number of workers, whose shards were others.
+    """
     own = _whose(workers)
     for folder in _folders(model_dir):
         for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
@@ -277,35 +270,6 @@ def _remove(model_dir: str, workers: Workers, steps_to_keep: Sequence[int | None
 
 def _whose(workers: Workers) -> str:
     return "" if workers.count == 1 else f"-of-worker-{workers.index}-of-{workers.count}"
-
-
-def build_input_position(
-    iterators: Sequence[tf.compat.v1.data.Iterator],
-    initializer: tf.Operation,
-    workers: Workers = ONE_WORKER,
-    variables: Iterable[tf.Variable] = (),
-    *,
-    is_copied: bool = False,
-) -> InputPosition:
-    """Adds the ops that save and restore the iterators' positions to the default graph.
-
-    Args:
-      iterators: the iterators of the input.
-      initializer: starts all iterators at their beginning.
-      workers: the workers that train together, each with its own input.
-      variables: the model's variables; the copies of those that each replica updates alone are
-        saved.
-      is_copied: whether positions are copied first and written in another thread.
-    """
-    with no_internal_deprecations():
-        saveables = [
-            tf.data.experimental.make_saveable_from_iterator(i, external_state_policy="ignore")
-            for i in iterators
-        ]
-    saver = tf.compat.v1.train.Saver(saveables, max_to_keep=1, name=_GRAPH_NAME)
-    copies = _copies(variables, workers)
-    own = ReplicaCopies(copies, saveables) if copies else None
-    return InputPosition(saver, initializer, workers, own, is_copied=is_copied)
 
 
 def _copies(variables: Iterable[tf.Variable], workers: Workers) -> dict[str, tf.Variable]:

@@ -12,11 +12,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.checkpoint import files
 from estimator.checkpoint.background import CheckpointCopy, check_can_copy
-from estimator.checkpoint.input_position import (
-    InputPosition,
-    PositionListener,
-    build_input_position,
-)
+from estimator.checkpoint.input_position import InputPosition, PositionListener
 from estimator.checkpoint.trainer_lock import trainer_lock
 from estimator.checkpoint.writer import CheckpointWriter, build_saver
 from estimator.cluster.server import check_runs_there
@@ -198,7 +194,7 @@ def _build_position(
         )
         return None
     with program.graph.as_default():
-        return build_input_position(
+        return InputPosition(
             program.input.iterators,
             program.input.initializer,
             worker_group.workers,

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import estimator as est
 from estimator.checkpoint.background import CheckpointCopy
-from estimator.checkpoint.input_position import build_input_position
+from estimator.checkpoint.input_position import InputPosition
 from estimator.checkpoint.meta_graph import MetaGraph
 from estimator.checkpoint.writer import build_saver
 from tests.checkpoint.async_training import AtStep, Calls, contents, make, model_with_saver
@@ -123,7 +123,7 @@ def test_a_copied_position_is_that_of_its_step(tmp_path):
         data = tf.data.Dataset.range(100).shuffle(20, seed=1).prefetch(2)
         iterator = v1.data.make_initializable_iterator(data)
         element = iterator.get_next()
-        position = build_input_position([iterator], iterator.initializer, is_copied=True)
+        position = InputPosition([iterator], iterator.initializer, is_copied=True)
         with v1.Session(graph=graph) as session:
             session.run(iterator.initializer)
             ids(session, 7)
