@@ -170,13 +170,12 @@ def scope_name(column: Any, *, keeps_slashes: bool = False) -> str:
     return re.sub(r"[^A-Za-z0-9_.\-/]" if keeps_slashes else r"[^A-Za-z0-9_.\-]", "_", column.name)
 
 
-class _Variables(_fc.StateManager):
-    """Makes variables and keeps tables, by column."""
+class _Variables(_fc._StateManagerImpl):
+    """Makes variables in the caller's variable scope; the original makes them in a Keras layer."""
 
     def __init__(self, keeps_slashes: bool) -> None:
+        super().__init__(layer=None, trainable=True)
         self._keeps_slashes = keeps_slashes
-        self._variables: dict[Any, tf.Variable] = {}
-        self._resources: dict[Any, Any] = {}
 
     def create_variable(
         self,
@@ -192,18 +191,5 @@ class _Variables(_fc.StateManager):
         variable = V1.get_variable(
             f"{scope}/{name}", shape, dtype or tf.float32, initializer, trainable=trainable
         )
-        self._variables[feature_column, name] = variable
+        self._cols_to_vars_map[feature_column][name] = variable
         return variable
-
-    def get_variable(self, feature_column: Any, name: str) -> tf.Variable:
-        return self._variables[feature_column, name]
-
-    def add_resource(self, feature_column: Any, name: str, resource: Any) -> Any:
-        self._resources[feature_column, name] = resource
-        return resource
-
-    def has_resource(self, feature_column: Any, name: str) -> bool:
-        return (feature_column, name) in self._resources
-
-    def get_resource(self, feature_column: Any, name: str) -> Any:
-        return self._resources[feature_column, name]
