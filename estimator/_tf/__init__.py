@@ -43,7 +43,6 @@ from estimator._tf.graph import (
     can_be_read_in,
     capture_source,
     cond,
-    control_outputs,
     copy_op,
     forget_waits,
     hashable_tensors,

@@ -111,11 +111,6 @@ def set_input(op: tf.Operation, tensor: tf.Tensor, index: int = 0) -> None:
     op._update_input(index, tensor)
 
 
-def control_outputs(op: tf.Operation) -> Sequence[tf.Operation]:
-    """Returns the ops that have `op` as a control input (2.16 to 2.21)."""
-    return op._control_outputs
-
-
 def is_ref(tensor: tf.Tensor) -> bool:
     """Returns whether `tensor` refers to a v1 variable's or queue's buffer (2.16 to 2.21)."""
     return tensor.dtype._is_ref_dtype

@@ -130,15 +130,6 @@ def an_op_that_is_there_is_made_to_wait():
         V1.enable_control_flow_v2()
 
 
-@checks("control_outputs")
-def an_op_knows_what_waits_for_it():
-    with tf.Graph().as_default():
-        first = tf.no_op()
-        with tf.control_dependencies([first]):
-            second = tf.no_op()
-        assert list(_tf.control_outputs(first)) == [second]
-
-
 @checks("set_input")
 def an_op_gets_another_input():
     with tf.Graph().as_default(), V1.Session() as session:
