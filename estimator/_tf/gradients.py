@@ -11,17 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.distribute import mirrored_strategy as _mirrored
 from tensorflow.python.distribute import values as _values
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.training import optimizer as _v1_optimizer
 
 from estimator._tf.patches import patched
-from estimator._tf.replica_updates import (
-    assignments_in_branches_explained,
-    first_replica_updates,
-    shares_variables,
-)
+from estimator._tf.replica_updates import assignments_in_branches_explained, replicas_apart
 
 _TF_KERAS = "tf_keras.src.optimizers.optimizer"
 _thread = threading.local()
@@ -86,7 +81,7 @@ def mean_gradients(strategy: tf.distribute.Strategy) -> Iterator[None]:
         for owner, name in _keras_apply_methods():
             patch(owner, name, _reduced_first, reduce, is_on_replica)
         patch(_ops, "_op_to_colocate_with", _beside_first_copy)
-        stack.enter_context(_replicas_apart(strategy))
+        stack.enter_context(replicas_apart(strategy, _is_applying_reduced))
         stack.enter_context(assignments_in_branches_explained())
         stack.enter_context(_refusing_late_import())
         yield
@@ -103,41 +98,6 @@ def _refusing_late_import() -> Iterator[None]:
             "can no longer be prepared for graphs and replicas. Import it at the top of the "
             "program, or set TF_USE_LEGACY_KERAS=1."
         )
-
-
-def _replicas_apart(strategy: tf.distribute.Strategy) -> contextlib.AbstractContextManager[None]:
-    """Inside, after a Keras optimizer's gradients are reduced, replicas do not wait for others."""
-    if isinstance(strategy.extended, _mirrored.MirroredExtended):
-        return _copies_apart(strategy)
-    if shares_variables(strategy):
-        return first_replica_updates(strategy, _is_applying_reduced)
-    return contextlib.nullcontext()
-
-
-@contextlib.contextmanager
-def _copies_apart(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Inside, once a Keras optimizer's gradients are reduced, each replica updates its own copies.
-
-    TensorFlow has such a mode for XLA, and Keras's optimizers support it. All replicas then assign
-    the same values, so nothing is broadcast.
-    `_use_merge_call` of the extended class and values.apply_aggregation_replica_context 2.16 to
-    2.21.
-    """
-
-    def merging(merges: Callable[[], bool]) -> Callable[[], bool]:
-        return lambda: not _is_applying_reduced() and merges()
-
-    def aggregating(broadcast: Callable) -> Callable:
-        def aggregate(value: Any, *args: Any, **kwargs: Any) -> Any:
-            return value if _is_applying_reduced() else broadcast(value, *args, **kwargs)
-
-        return aggregate
-
-    with (
-        patched(strategy.extended, "_use_merge_call", merging),
-        patched(_values, "apply_aggregation_replica_context", aggregating),
-    ):
-        yield
 
 
 def _beside_first_copy(original: Callable) -> Callable:

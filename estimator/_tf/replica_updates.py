@@ -1,48 +1,67 @@
-"""Assignments by replicas: in branches, and to variables that replicas share."""
+"""Assignments by replicas: without waiting for each other, and in branches."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.distribute import mirrored_strategy as _mirrored
 from tensorflow.python.distribute import parameter_server_strategy as _ps
 from tensorflow.python.distribute import ps_values as _ps_values
 from tensorflow.python.distribute import values as _values
 
-from estimator._tf.patches import patched
+from estimator._tf.patches import Patch, patched, together
 from estimator._tf.v1_branches import is_in_v1_branch
 
 
-def shares_variables(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether the replicas of a process share one copy of each variable (2.16 to 2.21)."""
-    return isinstance(strategy.extended, _ps.ParameterServerStrategyExtended)
+def replicas_apart(strategy: tf.distribute.Strategy, all_do_the_same: Callable[[], bool]) -> Patch:
+    """Inside, replicas do not wait for each other to assign while `all_do_the_same()` is true.
 
+    By default all replicas synchronize for each assignment, which is impossible in a branch.
+    TensorFlow has a mode without that for XLA, and Keras's optimizers support it. With a
+    MirroredStrategy, each replica then updates its own copies, and nothing is broadcast.
 
-@contextlib.contextmanager
-def first_replica_updates(
-    strategy: tf.distribute.Strategy, all_do_the_same: Callable[[], bool]
-) -> Iterator[None]:
-    """Inside, only the first replica assigns shared variables while `all_do_the_same()` is true.
-
-    By default all replicas synchronize for each assignment, which is impossible in a branch, and
-    their values are reduced as the variable's `aggregation` says, which Keras does not set for an
-    optimizer's state.
-
-    `_use_merge_call` and `_replica_ctx_update` of the extended class, and `_assign_func` of
-    AggregatingVariable, 2.16 to 2.21.
+    `_use_merge_call` of the extended class and values.apply_aggregation_replica_context, 2.16 to
+    2.21.
 
     Args:
-      strategy: a strategy whose replicas share variables.
+      strategy: the strategy of the replicas.
       all_do_the_same: returns whether all replicas now assign the same values, on this thread.
     """
     extended = strategy.extended
 
     def merging(merges: Callable[[], bool]) -> Callable[[], bool]:
         return lambda: not all_do_the_same() and merges()
+
+    def aggregating(broadcast: Callable) -> Callable:
+        def aggregate(value: Any, *args: Any, **kwargs: Any) -> Any:
+            return value if all_do_the_same() else broadcast(value, *args, **kwargs)
+
+        return aggregate
+
+    own: Patch
+    if isinstance(extended, _mirrored.MirroredExtended):
+        own = patched(_values, "apply_aggregation_replica_context", aggregating)
+    elif isinstance(extended, _ps.ParameterServerStrategyExtended):
+        own = first_replica_updates(extended, all_do_the_same)
+    else:
+        return contextlib.nullcontext()
+    return together([patched(extended, "_use_merge_call", merging), own])
+
+
+def first_replica_updates(extended: Any, all_do_the_same: Callable[[], bool]) -> Patch:
+    """Inside, only the first replica assigns shared variables while `all_do_the_same()` is true.
+
+    By default the values of all replicas are reduced as the variable's `aggregation` says, which
+    Keras does not set for an optimizer's state.
+
+    `_replica_ctx_update` of the extended class, and `_assign_func` of AggregatingVariable, 2.16 to
+    2.21.
+    """
 
     def updating(update: Callable) -> Callable:
         def replica_update(
@@ -66,26 +85,26 @@ def first_replica_updates(
 
         return replica_assign
 
-    with (
-        patched(extended, "_use_merge_call", merging),
-        patched(extended, "_replica_ctx_update", updating),
-        patched(_ps_values.AggregatingVariable, "_assign_func", assigning),
-    ):
-        yield
+    return together(
+        [
+            patched(extended, "_replica_ctx_update", updating),
+            patched(_ps_values.AggregatingVariable, "_assign_func", assigning),
+        ]
+    )
 
 
-@contextlib.contextmanager
-def assignments_in_branches_explained() -> Iterator[None]:
+def assignments_in_branches_explained() -> Patch:
     """Inside, an assignment that would synchronize replicas in a branch raises a clear error.
 
     TensorFlow's error is about a `merge_call`. `graph` of a replica's thread,
     values._on_write_update_replica and AggregatingVariable._assign_func, 2.16 to 2.21.
     """
-    with (
-        patched(_values, "_on_write_update_replica", _explained),
-        patched(_ps_values.AggregatingVariable, "_assign_func", _explained),
-    ):
-        yield
+    return together(
+        [
+            patched(_values, "_on_write_update_replica", _explained),
+            patched(_ps_values.AggregatingVariable, "_assign_func", _explained),
+        ]
+    )
 
 
 def _explained(assign: Callable) -> Callable:

@@ -72,7 +72,10 @@ PATCHES = {
     "branches_noted": lambda: _tf.branches_noted(unused),
     "checkpoint_initializers_outside_loops": _tf.checkpoint_initializers_outside_loops,
     "components_replaced": components_replaced_in_graph,
-    "first_replica_updates": lambda: replica_updates.first_replica_updates(central(), unused),
+    "first_replica_updates": lambda: replica_updates.first_replica_updates(
+        central().extended, unused
+    ),
+    "replicas_apart": lambda: replica_updates.replicas_apart(mirrored(), unused),
     "hashable_tensors": _tf.hashable_tensors,
     "keras_compares_values": _tf.keras_compares_values,
     "keras_control_flow_v2": _tf.keras_control_flow_v2,
@@ -168,9 +171,9 @@ def test_each_patch_has_a_row_in_this_table_and_in_the_docs():
         for node in ast.walk(function)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "patched"
     }
-    # One is part of mean_gradients, one returns before its caller goes on, and the last one is for
-    # old programs, with tests in tests/compat.
-    others = {"_copies_apart", "make_multi_worker_mirrored", "supplied"}
+    # One returns before its caller goes on, and one is for old programs, with tests in
+    # tests/compat.
+    others = {"make_multi_worker_mirrored", "supplied"}
     assert found == {*PATCHES, *others}
     page = (folder.parents[1] / "docs" / "decisions" / "patches.md").read_text()
     assert [name for name in found if f"`{name}`" not in page] == []
