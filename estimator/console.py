@@ -12,9 +12,8 @@ import contextlib
 import logging
 import os
 import sys
-import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -153,40 +152,31 @@ def _clear_lines_before(record: logging.LogRecord) -> bool:
     return True
 
 
-class _WhileInUse:
-    """Installs a filter on loggers while at least one user needs it."""
+@contextlib.contextmanager
+def _filtering(accept: Callable[[logging.LogRecord], bool], *names: str) -> Iterator[None]:
+    """Installs a filter of its own on these loggers inside the block."""
 
-    def __init__(self, accept: Callable[[logging.LogRecord], bool], names: Sequence[str]) -> None:
-        self._accept = accept
-        self._names = names
-        self._lock = threading.Lock()
-        self._num_users = 0
+    def own(record: logging.LogRecord) -> bool:
+        return accept(record)
 
-    @contextlib.contextmanager
-    def used(self) -> Iterator[None]:
-        loggers = [logging.getLogger(name) for name in self._names]
-        with self._lock:
-            self._num_users += 1
-            for logger in loggers:
-                logger.addFilter(self._accept)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._num_users -= 1
-                for logger in loggers if self._num_users == 0 else ():
-                    logger.removeFilter(self._accept)
+    loggers = [logging.getLogger(name) for name in names]
+    for logger in loggers:
+        logger.addFilter(own)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(own)
 
 
 # A filter runs before all handlers, and leaves warnings without handlers to Python's default.
 log.addFilter(_tell_tensorflow)
-_clearing = _WhileInUse(_clear_lines_before, ["", "estimator", "tensorflow", "absl"])
 
 
 @contextlib.contextmanager
 def rewriting(line: Line) -> Iterator[None]:
     """Clears `line` whenever a message is written or logged inside the block."""
-    with _clearing.used():
+    with _filtering(_clear_lines_before, "", "estimator", "tensorflow", "absl"):
         _lines.add(line)
         try:
             yield
@@ -210,14 +200,11 @@ def _is_for_the_program(record: logging.LogRecord) -> bool:
     return not (is_deprecation and place.startswith(_INSIDE))
 
 
-_quieting = _WhileInUse(_is_for_the_program, ["tensorflow"])
-
-
 @contextlib.contextmanager
 def no_internal_deprecations() -> Iterator[None]:
     """Suppresses warnings inside the block about deprecated functions called by TensorFlow or us.
 
     The program's own calls are logged as usual. Can be used as a decorator.
     """
-    with _quieting.used():
+    with _filtering(_is_for_the_program, "tensorflow"):
         yield
