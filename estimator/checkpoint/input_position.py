@@ -23,10 +23,9 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.checkpoint.background import IN_THIS_THREAD
 from estimator.checkpoint.files import open_checkpoint, restore_error
-from estimator.checkpoint.saver_ops import last_save_op
+from estimator.checkpoint.saver_ops import save_ops
 from estimator.cluster.collectives import ONE_WORKER, Workers
 from estimator.console import log, no_internal_deprecations
-from estimator.rewrite.graph_walk import ops_of_type
 
 _FOLDER = "input-position"
 _NAME = "input-position"
@@ -44,8 +43,7 @@ class PositionCopy:
 
     def __init__(self, saver: tf.compat.v1.train.Saver) -> None:
         """Adds the ops to the default graph."""
-        graph = tf.compat.v1.get_default_graph()
-        (save,) = ops_of_type(last_save_op(graph, saver), "SaveV2")
+        (save,) = save_ops(tf.compat.v1.get_default_graph(), saver)
         tensors = list(save.inputs[3:])
         device = tf.DeviceSpec.from_string(tensors[0].device)
         place = {

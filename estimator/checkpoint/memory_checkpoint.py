@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from estimator.checkpoint.saver_ops import Key, keys_of, last_restore_op, last_save_op
+from estimator.checkpoint.saver_ops import Key, keys_of, last_restore_op, save_ops
 from estimator.rewrite.graph_walk import ops_of_type
 
 State: TypeAlias = dict[Key, np.ndarray]
@@ -23,7 +23,7 @@ def read_state(saver: tf.compat.v1.train.Saver, session: tf.compat.v1.Session) -
     """Returns what `saver` would write now."""
     tensors = {
         key: tensor
-        for op in ops_of_type(last_save_op(session.graph, saver), "SaveV2")
+        for op in save_ops(session.graph, saver)
         for key, tensor in zip(keys_of(op), op.inputs[3:], strict=True)
     }
     return dict(zip(tensors, session.run(list(tensors.values())), strict=True))
@@ -43,9 +43,7 @@ def load_state(
         for op in ops_of_type(last, "RestoreV2")
         for key, tensor in zip(keys_of(op), op.outputs, strict=True)
     }
-    missing = sorted(
-        {name.decode() for name, part in tensors.values() if (name, part) not in state}
-    )
+    missing = sorted({name.decode() for name, _ in set(tensors.values()) - set(state)})
     if missing:
         raise ValueError(
             f"The graph has variables that the training lacks: {', '.join(missing)}. Make the same "

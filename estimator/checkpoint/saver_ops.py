@@ -26,9 +26,10 @@ def has_stock_methods(saver: Any, names: Sequence[str] = ("save", "export_meta_g
     return all(m.__module__.startswith(("tensorflow.", "estimator.")) for m in methods)
 
 
-def last_save_op(graph: tf.Graph, saver: tf.compat.v1.train.Saver) -> tf.Operation:
-    """Returns the op that runs last when the saver saves."""
-    return graph.get_tensor_by_name(saver.as_saver_def().save_tensor_name).op
+def save_ops(graph: tf.Graph, saver: tf.compat.v1.train.Saver) -> list[tf.Operation]:
+    """Returns the SaveV2 ops with which the saver saves."""
+    last = graph.get_tensor_by_name(saver.as_saver_def().save_tensor_name).op
+    return ops_of_type(last, "SaveV2")
 
 
 def last_restore_op(graph: tf.Graph, saver: tf.compat.v1.train.Saver) -> tf.Operation:
@@ -38,7 +39,7 @@ def last_restore_op(graph: tf.Graph, saver: tf.compat.v1.train.Saver) -> tf.Oper
 
 def saved_names(graph: tf.Graph, saver: tf.compat.v1.train.Saver) -> set[str]:
     """Returns the names that the saver saves."""
-    return _names(ops_of_type(last_save_op(graph, saver), "SaveV2"))
+    return _names(save_ops(graph, saver))
 
 
 def restored_names(graph: tf.Graph, saver: tf.compat.v1.train.Saver) -> set[str]:
@@ -48,8 +49,7 @@ def restored_names(graph: tf.Graph, saver: tf.compat.v1.train.Saver) -> set[str]
 
 def saved_tensors(graph: tf.Graph, saver: tf.compat.v1.train.Saver) -> list[tf.Tensor]:
     """Returns the tensors that the saver writes, in the order of `keys_of` its SaveV2 ops."""
-    ops = ops_of_type(last_save_op(graph, saver), "SaveV2")
-    return [tensor for op in ops for tensor in op.inputs[3:]]
+    return [tensor for op in save_ops(graph, saver) for tensor in op.inputs[3:]]
 
 
 def keys_of(op: tf.Operation) -> list[Key]:
