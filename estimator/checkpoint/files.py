@@ -21,7 +21,7 @@ PREFIX = "model.ckpt"
 _ENDING = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _DATA = re.compile(r"\.data-\d{5}-of-(\d{5})$")
 # The key of tf.train.Checkpoint's object graph in its files.
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _STEP = re.compile(re.escape(PREFIX) + r"-(\d+)\.index$")
 # What TensorFlow calls a file of a checkpoint until it is whole.
 _UNFINISHED = re.compile(re.escape(PREFIX) + r"-\d+\.[^.]+\.tempstate\d+$")
@@ -179,7 +179,7 @@ def check_names(path: str, names: Collection[str]) -> None:
       ValueError: names are missing; the message lists them.
     """
     there = open_checkpoint(path).get_variable_to_shape_map()
-    if not set(names) <= set(there) and _OBJECT_GRAPH not in there:
+    if not set(names) <= set(there) and OBJECT_GRAPH not in there:
         raise _of_another_model(path, names, there)
 
 
@@ -213,11 +213,12 @@ def _of_another_model(
 
 
 def _data_files(path: str) -> list[str]:
-    """Returns the data files of the checkpoint `path`, which may contain glob characters."""
+    """Returns the paths of a checkpoint's data files; its own path may contain glob characters."""
     directory, prefix = os.path.split(path)
     if not tf.io.gfile.isdir(directory or "."):
         return []
-    return [n for n in tf.io.gfile.listdir(directory or ".") if n.startswith(prefix + ".data-")]
+    names = tf.io.gfile.listdir(directory or ".")
+    return [os.path.join(directory, name) for name in names if name.startswith(prefix + ".data-")]
 
 
 def missing_variables(path: str, variables: Sequence[tf.Variable]) -> list[tf.Variable]:
@@ -233,10 +234,7 @@ def prunable_checkpoints(model_dir: str) -> list[str] | None:
 
     Checkpoints that are kept forever (`keep_checkpoint_every_n_hours`) are not included.
     """
-    try:
-        state = tf.train.get_checkpoint_state(model_dir)
-    except (tf.errors.OpError, ValueError):
-        return None
+    state = _read_state(model_dir)
     if state is None:
         return None
     paths = [_resolved(model_dir, path) for path in state.all_model_checkpoint_paths]
@@ -263,7 +261,7 @@ def _resolved(model_dir: str, path: str) -> str:
 
 def remove_checkpoint(path: str) -> None:
     """Removes a checkpoint's files, starting with the index, without which it is no checkpoint."""
-    names = [path + ".index", *tf.io.gfile.glob(path + ".data-*"), path + ".meta"]
+    names = [path + ".index", *_data_files(path), path + ".meta"]
     for name in names:
         if tf.io.gfile.exists(name):
             tf.io.gfile.remove(name)
@@ -294,12 +292,17 @@ def restore_error(error: Exception) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
-def _named_latest(model_dir: str) -> str | None:
+def _read_state(model_dir: str) -> Any:
+    """Returns what the file `checkpoint` of a directory says; None if it cannot be read."""
     try:
-        state = tf.train.get_checkpoint_state(model_dir)
+        return tf.train.get_checkpoint_state(model_dir)
     except (tf.errors.OpError, ValueError) as error:
         log.warning("The file `checkpoint` in %s cannot be read: %s", model_dir, error)
         return None
+
+
+def _named_latest(model_dir: str) -> str | None:
+    state = _read_state(model_dir)
     if state is None:
         return None
     path = _resolved(model_dir, state.model_checkpoint_path)

@@ -15,7 +15,6 @@ from estimator.checkpoint.errors import CheckpointError
 from estimator.config.checks import check_no_pattern
 from estimator.config.warm_start_settings import VocabInfo, WarmStartSettings
 
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _SAVED_MODEL_VARIABLES = os.path.join("variables", "variables")
 _SHOWN = 12  # The maximum number of names in a message.
 
@@ -53,7 +52,7 @@ class OldModel:
     @property
     def names(self) -> list[str]:
         """The sorted names of its variables, as used in `var_name_to_prev_var_name`."""
-        hidden = {*self.keys.values(), _OBJECT_GRAPH}
+        hidden = {*self.keys.values(), files.OBJECT_GRAPH}
         return sorted({*self.keys, *(key for key in self.shapes if key not in hidden)})
 
 
@@ -72,7 +71,8 @@ def find_old_model(settings: WarmStartSettings, is_for_part: bool = False) -> Ol
     try:
         reader = files.open_checkpoint(path)
         shapes = reader.get_variable_to_shape_map()
-        object_graph = reader.get_tensor(_OBJECT_GRAPH) if _OBJECT_GRAPH in shapes else b""
+        key = files.OBJECT_GRAPH
+        object_graph = reader.get_tensor(key) if key in shapes else b""
     except (tf.errors.OpError, ValueError) as error:
         raise CheckpointError(
             f"`warm_start_from`: the checkpoint {path} is damaged ({files.restore_error(error)}). "
