@@ -83,9 +83,7 @@ class CheckpointWriter:
             outside the directory are left alone.
         """
         self._last_step = step
-        if restored is None:
-            return
-        if not isinstance(self._saver, tf.compat.v1.train.Saver):
+        if restored is None or not isinstance(self._saver, tf.compat.v1.train.Saver):
             return
         prunable = files.prunable_checkpoints(self._model_dir)
         index = paths.index(restored) if restored in paths else len(paths)
@@ -243,16 +241,13 @@ class CheckpointWriter:
         try:
             self.finish(session)
         finally:
-            self._end(session, step, is_saved)
-
-    def _end(self, session: tf.compat.v1.Session, step: int, is_saved: bool) -> None:
-        for listener in self._listeners:
-            if isinstance(listener, LastSaveListener):
-                listener.before_last_save()
-        if is_saved and step != self._last_step:
-            self._save(session, step, self._position)
-        for listener in self._listeners:
-            listener.end(session, step)
+            for listener in self._listeners:
+                if isinstance(listener, LastSaveListener):
+                    listener.before_last_save()
+            if is_saved and step != self._last_step:
+                self._save(session, step, self._position)
+            for listener in self._listeners:
+                listener.end(session, step)
 
 
 class _PortableSaver(tf.compat.v1.train.Saver):
