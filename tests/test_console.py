@@ -216,7 +216,7 @@ def test_a_warning_is_shown_though_nobody_set_logging_up(capsys, monkeypatch):
 
 def test_after_a_save_that_failed_the_programs_own_deprecations_are_logged(caplog):
     with pytest.raises(AttributeError), tf.Graph().as_default():
-        InputPosition(["no iterator"], tf.no_op())
+        InputPosition("unused", ["no iterator"], tf.no_op())
     tensorflow = logging.getLogger("tensorflow")
     assert tensorflow.filters == []
     tensorflow.addHandler(caplog.handler)

@@ -73,11 +73,15 @@ class PositionCopy:
         session.run(self._write, {self._path: path}, IN_THIS_THREAD)
 
 
-class InputPosition:
-    """Saves and restores the iterators' positions and the replicas' own copies."""
+class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
+    """Saves and restores the iterators' positions and the replicas' own copies.
+
+    As a listener of a user's CheckpointSaverHook, it saves the position whenever the hook saves.
+    """
 
     def __init__(
         self,
+        model_dir: str,
         iterators: Sequence[tf.compat.v1.data.Iterator],
         initializer: tf.Operation,
         workers: Workers = ONE_WORKER,
@@ -88,6 +92,7 @@ class InputPosition:
         """Adds the ops that save and restore to the default graph.
 
         Args:
+          model_dir: the directory of the checkpoints.
           iterators: the iterators of the input.
           initializer: starts all iterators at their beginning.
           workers: the workers that train together, each with its own input.
@@ -100,6 +105,7 @@ class InputPosition:
                 tf.data.experimental.make_saveable_from_iterator(i, external_state_policy="ignore")
                 for i in iterators
             ]
+        self._model_dir = model_dir
         self._initializer = initializer
         self._workers = workers
         self._copies = _copies(variables, workers)
@@ -120,11 +126,11 @@ class InputPosition:
         """Whether replicas update any variable alone; the same on all workers."""
         return bool(self._copies)
 
-    def save(self, session: tf.compat.v1.Session, model_dir: str, step: int) -> None:
+    def save(self, session: tf.compat.v1.Session, step: int) -> None:
         """Saves the position at `step`; if the pipeline cannot be saved, warns and stops trying."""
         if self._saver is None:
             return
-        path = self._make_path(model_dir)
+        path = self._make_path()
         with self._warning_of_failure():
             self._whole_saver.save(
                 session, path, global_step=step, write_meta_graph=False, write_state=False
@@ -139,17 +145,17 @@ class InputPosition:
                 self._copy.copy(session)
         return True
 
-    def write_copy(self, session: tf.compat.v1.Session, model_dir: str, step: int) -> None:
+    def write_copy(self, session: tf.compat.v1.Session, step: int) -> None:
         """Does what `save` would have done when `copy` was called; another thread may call it."""
         if self._saver is None or self._copy is None:
             return
-        path = f"{self._make_path(model_dir)}-{step}"
+        path = f"{self._make_path()}-{step}"
         with self._warning_of_failure():
             self._copy.write(session, path)
 
-    def _make_path(self, model_dir: str) -> str:
+    def _make_path(self) -> str:
         """Returns the path of a position, without its step; makes the folder."""
-        folder = os.path.join(model_dir, _FOLDER)
+        folder = os.path.join(self._model_dir, _FOLDER)
         tf.io.gfile.makedirs(folder)
         return os.path.join(folder, _NAME + _whose(self._workers))
 
@@ -166,12 +172,12 @@ class InputPosition:
                 restore_error(error),
             )
 
-    def restore(self, session: tf.compat.v1.Session, model_dir: str, step: int) -> bool:
+    def restore(self, session: tf.compat.v1.Session, step: int) -> bool:
         """Restores the input's position at `step`; returns whether that was possible.
 
         The replicas' copies keep the checkpoint's values until `restore_copies`.
         """
-        path = self._path_of(model_dir, step)
+        path = self._path_of(step)
         if self._saver is None or path is None:
             return False
         try:
@@ -186,9 +192,9 @@ class InputPosition:
             return False
         return True
 
-    def finds_copies(self, model_dir: str, step: int) -> bool:
+    def finds_copies(self, step: int) -> bool:
         """Returns whether this worker's copies at `step` are saved for as many replicas."""
-        path = self._path_of(model_dir, step)
+        path = self._path_of(step)
         if path is None:
             return False
         try:
@@ -199,46 +205,37 @@ class InputPosition:
             return False
         return True
 
-    def restore_copies(self, session: tf.compat.v1.Session, model_dir: str, step: int) -> None:
+    def restore_copies(self, session: tf.compat.v1.Session, step: int) -> None:
         """Restores the existing copies of each replica of this worker.
 
         All workers must do this, or none: the checkpoint's value combines the copies of all, and
         mixing some restored copies with values from it would give a different mean or sum.
         """
-        path = self._path_of(model_dir, step)
+        path = self._path_of(step)
         self._copies_saver.restore(session, path)
 
-    def _path_of(self, model_dir: str, step: int) -> str | None:
+    def _path_of(self, step: int) -> str | None:
         """Returns the path of the position at `step`; None if there is none."""
         name = f"{_NAME}{_whose(self._workers)}-{step}"
-        paths = [os.path.join(folder, name) for folder in _folders(model_dir)]
+        paths = [os.path.join(folder, name) for folder in _folders(self._model_dir)]
         return next((path for path in paths if tf.io.gfile.exists(path + ".index")), None)
 
-    def keep_only(self, model_dir: str, *steps: int | None) -> None:
+    def keep_only(self, *steps: int | None) -> None:
         """Removes this worker's positions of all but the last of these steps."""
         num_kept = min(self._workers.count, 2)
-        remove_positions(model_dir, self._workers, steps[-num_kept:])
+        remove_positions(self._model_dir, self._workers, steps[-num_kept:])
 
-    def remove(self, model_dir: str) -> None:
+    def remove(self) -> None:
         """Removes this worker's positions: the next run starts its input at the beginning."""
-        remove_positions(model_dir, self._workers)
-
-
-class PositionListener(tf.compat.v1.train.CheckpointSaverListener):
-    """Saves the position whenever a user's CheckpointSaverHook saves."""
-
-    def __init__(self, position: InputPosition, model_dir: str) -> None:
-        """Wraps a position, to be saved into `model_dir`."""
-        self._position = position
-        self._model_dir = model_dir
+        remove_positions(self._model_dir, self._workers)
 
     def before_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
         """Saves the position first, so that no checkpoint lacks its position."""
-        self._position.save(session, self._model_dir, global_step_value)
+        self.save(session, global_step_value)
 
     def after_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
         """Removes the positions of older checkpoints."""
-        self._position.keep_only(self._model_dir, global_step_value)
+        self.keep_only(global_step_value)
 
 
 def _folders(model_dir: str) -> list[str]:

@@ -141,7 +141,7 @@ class CheckpointWriter:
         is_copied = copy is not None and position is not None and position.copy(session)
         if position is not None and not is_copied:
             # Saves the position first, so that no checkpoint lacks its position.
-            position.save(session, self._model_dir, step)
+            position.save(session, step)
         before = self._last_step
         if not self._save_on(session):
             self._remove_old_positions(before, step)
@@ -152,7 +152,7 @@ class CheckpointWriter:
 
         def write() -> None:
             if position is not None and is_copied:
-                position.write_copy(session, self._model_dir, step)
+                position.write_copy(session, step)
             self._write(source, step, meta)
             self._remove_old_positions(before, step)
 
@@ -216,7 +216,7 @@ class CheckpointWriter:
 
     def _remove_old_positions(self, before: int | None, step: int) -> None:
         if self._position is not None:
-            self._position.keep_only(self._model_dir, before, step)
+            self._position.keep_only(before, step)
 
     def note_change(self) -> None:
         """Records that the state has changed since the last save, although the step has not."""
@@ -228,7 +228,7 @@ class CheckpointWriter:
             # Waits, because it writes a position; `finish` raises the error.
             self._pending.call.exception()
         if self._position is not None:
-            self._position.remove(self._model_dir)
+            self._position.remove()
         self._position = None
 
     def end(self, session: tf.compat.v1.Session, step: int, is_saved: bool = True) -> None:

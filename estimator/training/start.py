@@ -90,8 +90,8 @@ def _restore_input(
 
     It does so on all workers or on none: otherwise some would repeat examples, and others not.
     """
-    worker_group, model_dir = training.worker_group, str(training.config.model_dir)
-    is_restored = position is not None and position.restore(session, model_dir, saved_step)
+    worker_group = training.worker_group
+    is_restored = position is not None and position.restore(session, saved_step)
     number = worker_group.first_without(session, is_restored)
     if number is None:
         _restore_copies(training, session, position, saved_step)
@@ -117,10 +117,10 @@ def _restore_copies(
     """Restores each replica's own copies of variables, on all workers or on none."""
     if position is None or not position.has_copies:
         return
-    worker_group, model_dir = training.worker_group, str(training.config.model_dir)
-    number = worker_group.first_without(session, position.finds_copies(model_dir, saved_step))
+    worker_group = training.worker_group
+    number = worker_group.first_without(session, position.finds_copies(saved_step))
     if number is None:
-        position.restore_copies(session, model_dir, saved_step)
+        position.restore_copies(session, saved_step)
         return
     whose = "" if worker_group.decides_alone else f" of {worker_group.workers.names[number]}"
     log.warning(

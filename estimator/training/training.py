@@ -12,7 +12,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.checkpoint import files
 from estimator.checkpoint.background import CheckpointCopy, check_can_copy
-from estimator.checkpoint.input_position import InputPosition, PositionListener
+from estimator.checkpoint.input_position import InputPosition
 from estimator.checkpoint.trainer_lock import trainer_lock
 from estimator.checkpoint.writer import CheckpointWriter, build_saver
 from estimator.cluster.server import check_runs_there
@@ -195,6 +195,7 @@ def _build_position(
         return None
     with program.graph.as_default():
         return InputPosition(
+            str(request.config.model_dir),
             program.input.iterators,
             program.input.initializer,
             worker_group.workers,
@@ -266,7 +267,7 @@ def _watch_saver_hooks(
     the listeners of the request.
     """
     check = WeightsListener(weights)
-    positions = [PositionListener(position, str(request.config.model_dir))] if position else []
+    positions = [] if position is None else [position]
     for i, hook in enumerate(saver_hooks(request.hooks)):
         first, last = ([check, *positions], request.listeners) if i == 0 else ([check], [])
         stack.enter_context(_tf.listening(hook, first, last))

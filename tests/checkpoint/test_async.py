@@ -123,7 +123,7 @@ def test_a_copied_position_is_that_of_its_step(tmp_path):
         data = tf.data.Dataset.range(100).shuffle(20, seed=1).prefetch(2)
         iterator = v1.data.make_initializable_iterator(data)
         element = iterator.get_next()
-        position = InputPosition([iterator], iterator.initializer, is_copied=True)
+        position = InputPosition(str(tmp_path), [iterator], iterator.initializer, is_copied=True)
         with v1.Session(graph=graph) as session:
             session.run(iterator.initializer)
             ids(session, 7)
@@ -131,8 +131,8 @@ def test_a_copied_position_is_that_of_its_step(tmp_path):
             ids(session, 3)
             assert position.copy(session)
             expected = ids(session, 30)
-            position.write_copy(session, str(tmp_path), 10)
-            assert position.restore(session, str(tmp_path), 10)
+            position.write_copy(session, 10)
+            assert position.restore(session, 10)
             assert ids(session, 30) == expected
 
 
