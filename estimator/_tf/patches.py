@@ -84,9 +84,3 @@ class _Attribute:
         else:
             delattr(self.owner, self.name)
         self.layers = layers
-
-
-def patches_in_force() -> list[tuple[Any, str]]:
-    """Returns the owners and names of all attributes that are currently replaced."""
-    with _lock:
-        return [(attribute.owner, attribute.name) for attribute in _patched.values()]

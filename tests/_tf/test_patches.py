@@ -16,8 +16,8 @@ import tf_keras
 
 import estimator as est
 from estimator import _tf
-from estimator._tf import replica_updates
-from estimator._tf.patches import patched, patches_in_force
+from estimator._tf import patches, replica_updates
+from estimator._tf.patches import patched
 from estimator.model.replicas import BUILD_LOCK
 from estimator.program.graph_scope import building
 from estimator.randomness.seed import python_seed
@@ -37,6 +37,11 @@ def mirrored():
 @functools.cache
 def central():
     return tf.distribute.experimental.CentralStorageStrategy(["/cpu:0"])
+
+
+def patches_in_force():
+    """The owners and names of all attributes that are replaced now."""
+    return [(attribute.owner, attribute.name) for attribute in patches._patched.values()]
 
 
 def unused(*args, **kwargs):
