@@ -75,17 +75,8 @@ class PreparingSession(_session.SessionInterface):
         """The session's graph."""
         return self._session.graph
 
-    @property
-    def sess_str(self) -> str:
-        """The session's target."""
-        return self._session.sess_str
-
-    def run(
-        self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
-    ) -> Any:
+    def run(self, fetches: Any, feed_dict: Any = None) -> Any:
         """Runs one tensor or operation, which may be given by name, as a Saver's are."""
-        if options is not None or run_metadata is not None:
-            raise ValueError("`options` and `run_metadata` are not supported here.")
         find = self.graph.as_graph_element
         feeds = {find(key): value for key, value in (feed_dict or {}).items()}
         call = self._prepare([find(fetches)], list(feeds))
