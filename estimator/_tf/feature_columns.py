@@ -8,7 +8,6 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.feature_column import feature_column_v2 as _fc
-from tensorflow.python.ops import variables as _variables
 
 V1 = tf.compat.v1
 
@@ -133,8 +132,8 @@ class ColumnInput:
         if not isinstance(column, _fc.HashedCategoricalColumn):
             return False
         feature = self._features[column.key]
-        if not isinstance(feature, tf.Tensor) or isinstance(table, _variables.PartitionedVariable):
-            return False
+        if not isinstance(feature, tf.Tensor) or not isinstance(table, tf.Variable):
+            return False  # A partitioned variable is no tf.Variable.
         is_one = feature.shape.rank == 1 or (feature.shape.rank == 2 and feature.shape[1] == 1)
         return is_one and (feature.dtype, column.dtype) in _HASHED_AS_THEY_ARE
 

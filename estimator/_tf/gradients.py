@@ -13,7 +13,6 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute import values as _values
 from tensorflow.python.framework import ops as _ops
-from tensorflow.python.training import optimizer as _v1_optimizer
 
 from estimator._tf.patches import patched
 from estimator._tf.replica_updates import assignments_in_branches_explained, replicas_apart
@@ -75,7 +74,7 @@ def mean_gradients(strategy: tf.distribute.Strategy) -> Iterator[None]:
         def patch(owner: Any, name: str, make: Callable, *bound: Callable) -> None:
             stack.enter_context(patched(owner, name, lambda original: make(original, *bound)))
 
-        patch(_v1_optimizer.Optimizer, "apply_gradients", _scaled_first, scale)
+        patch(tf.compat.v1.train.Optimizer, "apply_gradients", _scaled_first, scale)
         for owner, name in _keras_sums():
             patch(owner, name, _unless_reduced, scale)
         for owner, name in _keras_apply_methods():

@@ -85,8 +85,8 @@ INTERNALS = {
     # gradients.py
     "gradient_reduction": (),
     "mean_gradients": (
-        "tensorflow.python.training.optimizer:Optimizer.apply_gradients",
-        "tensorflow.python.training.optimizer:Optimizer._distributed_apply",
+        f"{_HOOKS}:Optimizer.apply_gradients",
+        f"{_HOOKS}:Optimizer._distributed_apply",
         "tensorflow.python.distribute.mirrored_strategy:MirroredExtended._use_merge_call",
         "tensorflow.python.distribute.values:apply_aggregation_replica_context",
         "tensorflow.python.distribute.values:_on_write_update_replica",
@@ -109,7 +109,6 @@ INTERNALS = {
         f"{_COLUMNS}:_StateManagerImpl#_cols_to_vars_map",
         f"{_COLUMNS}:_create_categorical_column_weighted_sum",
         f"{_COLUMNS}:HashedCategoricalColumn",
-        f"{_OPS}.variables:PartitionedVariable",
     ),
     "is_column": (f"{_COLUMNS}:fc_types.FeatureColumn",),
     "is_dense": (f"{_COLUMNS}:DenseColumn", f"{_COLUMNS}:SequenceDenseColumn"),
