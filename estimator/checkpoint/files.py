@@ -251,9 +251,7 @@ def _resolved(model_dir: str, path: str) -> str:
 
     The directory may be a copy of one whose saver wrote absolute paths.
     """
-    if is_inside(model_dir, path) and os.path.dirname(os.path.abspath(path)) != os.path.abspath(
-        model_dir
-    ):
+    if is_inside(model_dir, os.path.dirname(path)):  # In a subdirectory.
         return path
     here = os.path.join(model_dir, os.path.basename(path))
     return here if tf.io.gfile.exists(here + ".index") else path
