@@ -99,8 +99,8 @@ from estimator._tf.random import (
     swap_seed_counter,
 )
 from estimator._tf.session import (
+    FunctionSession,
     InterruptibleSession,
-    PreparingSession,
     make_callable,
     open_session,
     set_scaffold_parts,

@@ -50,37 +50,35 @@ def make_callable(
     return call
 
 
-class PreparingSession(_session.SessionInterface):
-    """A session whose calls are prepared by a function, and made in another session.
+class FunctionSession(_session.SessionInterface):
+    """A session whose calls a function makes.
 
     `Saver.save` and `Saver.restore` accept only a SessionInterface. 2.16 to 2.21.
     """
 
     def __init__(
-        self,
-        session: tf.compat.v1.Session,
-        prepare: Callable[[list[Any], list[tf.Tensor]], Callable[..., list]],
+        self, graph: tf.Graph, function: Callable[[Any, dict[tf.Tensor, np.ndarray]], Any]
     ) -> None:
-        """Wraps a session.
+        """Makes no call.
 
         Args:
-          session: the session.
-          prepare: used instead of `make_callable`: takes the fetches and the feeds; what it returns
-            takes arrays for the feeds, and returns a list that begins with the result.
+          graph: the session's graph.
+          function: takes what to fetch, a tensor or an operation, and what to feed; returns its
+            value.
         """
-        self._session, self._prepare = session, prepare
+        self._graph, self._function = graph, function
 
     @property
     def graph(self) -> tf.Graph:
         """The session's graph."""
-        return self._session.graph
+        return self._graph
 
     def run(self, fetches: Any, feed_dict: Any = None) -> Any:
         """Runs one tensor or operation, which may be given by name, as a Saver's are."""
         find = self.graph.as_graph_element
         feeds = {find(key): value for key, value in (feed_dict or {}).items()}
-        call = self._prepare([find(fetches)], list(feeds))
-        return call(*(np.asarray(v, t.dtype.as_numpy_dtype) for t, v in feeds.items()))[0]
+        arrays = {t: np.asarray(value, t.dtype.as_numpy_dtype) for t, value in feeds.items()}
+        return self._function(find(fetches), arrays)
 
 
 class InterruptibleSession(tf.compat.v1.Session):

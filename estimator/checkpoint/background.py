@@ -61,22 +61,17 @@ class CheckpointCopy:
         with graph.as_default(), tf.name_scope("copy_checkpoint"):
             self._copies = {t.name: _build_copy(t) for t in saved_tensors(graph, saver)}
 
-    def take(self, session: tf.compat.v1.Session) -> _tf.PreparingSession:
+    def take(self, session: tf.compat.v1.Session) -> _tf.FunctionSession:
         """Copies the present values.
 
         Returns:
           A session from which the saver writes these values, in any thread.
         """
         copies = session.run(self._copies)
-
-        def prepare(fetches: list[Any], feeds: list[tf.Tensor]) -> Callable[..., list]:
-            def call(*values: Any) -> list:
-                given = {**copies, **dict(zip(feeds, values, strict=True))}
-                return session.run(fetches, given, IN_THIS_THREAD)
-
-            return call
-
-        return _tf.PreparingSession(session, prepare)
+        return _tf.FunctionSession(
+            session.graph,
+            lambda fetch, feeds: session.run(fetch, {**copies, **feeds}, IN_THIS_THREAD),
+        )
 
 
 def _build_copy(tensor: tf.Tensor) -> tf.Tensor:

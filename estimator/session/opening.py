@@ -338,12 +338,16 @@ def _restore(setup: Setup, session: tf.compat.v1.Session, path: str) -> None:
 
 def _preparing(
     session: tf.compat.v1.Session, callbacks: StartCallbacks | None, is_restoring: bool
-) -> tf.compat.v1.Session | _tf.PreparingSession:
+) -> tf.compat.v1.Session | _tf.FunctionSession:
     """Returns the session, or one whose call the callbacks prepare."""
     if callbacks is None:
         return session
-    prepare = functools.partial(callbacks.prepare, session, is_restoring)
-    return _tf.PreparingSession(session, prepare)
+
+    def run(fetch: Any, feeds: dict[tf.Tensor, np.ndarray]) -> Any:
+        call = callbacks.prepare(session, is_restoring, [fetch], list(feeds))
+        return call(*feeds.values())[0]
+
+    return _tf.FunctionSession(session.graph, run)
 
 
 def needs_values() -> list[tf.Variable | tf.Operation]:

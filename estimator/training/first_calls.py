@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from estimator import _tf
@@ -120,18 +121,18 @@ class FirstCalls:
           _OtherStepError: training does not start at step 0; no file is left.
         """
 
-        def checked(*values: Any) -> list:
+        def checked(fetch: Any, feeds: dict[tf.Tensor, np.ndarray]) -> Any:
             saving = self._saving
             save = self._prepare_save(session) if saving is None else saving.result()
             # No call can begin while another one is prepared, so the save begins right now.
             self._prepare_loop(session, is_restoring=False)
-            saved, *found = save(*values)
+            saved, *found = save(*feeds.values())
             if self._weights.read(found) != 0:
                 raise _OtherStepError
-            return [saved]
+            return saved
 
         try:
-            checkpoints.save_start(_tf.PreparingSession(session, lambda *_: checked), 0)
+            checkpoints.save_start(_tf.FunctionSession(session.graph, checked), 0)
         except (BadWeightsError, _OtherStepError):
             checkpoints.remove(0)
             raise

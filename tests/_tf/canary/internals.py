@@ -254,7 +254,7 @@ INTERNALS = {
         "tensorflow.compat.v1:Session._make_callable_from_options",
         "tensorflow.compat.v1:Session._do_call",
     ),
-    "PreparingSession": ("tensorflow.python.client.session:SessionInterface",),
+    "FunctionSession": ("tensorflow.python.client.session:SessionInterface",),
     "InterruptibleSession": (
         "tensorflow.compat.v1:Session._do_call",
         "tensorflow.compat.v1:Session#_closed",

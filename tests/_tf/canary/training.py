@@ -223,23 +223,23 @@ def a_session_is_opened():
             assert session.run(tf.constant(3)) == 3
 
 
-@checks("PreparingSession")
-def a_saver_saves_and_restores_in_prepared_calls():
+@checks("FunctionSession")
+def a_saver_saves_and_restores_in_calls_of_a_function():
     with tf.Graph().as_default() as graph, V1.Session() as session:
         w = V1.get_variable("w", [], initializer=V1.ones_initializer())
         saver, fetched = V1.train.Saver([w]), []
 
-        def prepare(fetches, feeds):
-            fetched.extend(fetch.op.type for fetch in fetches if isinstance(fetch, tf.Tensor))
-            return _tf.make_callable(session, fetches, feeds)
+        def run(fetch, feeds):
+            fetched.extend([fetch.op.type] if isinstance(fetch, tf.Tensor) else [])
+            return session.run(fetch, feeds)
 
-        preparing = _tf.PreparingSession(session, prepare)
-        assert preparing.graph is graph
-        preparing.run(w.initializer)
+        by_function = _tf.FunctionSession(graph, run)
+        assert by_function.graph is graph
+        by_function.run(w.initializer)
         with tempfile.TemporaryDirectory() as folder:
-            path = saver.save(preparing, f"{folder}/w", write_meta_graph=False)
+            path = saver.save(by_function, f"{folder}/w", write_meta_graph=False)
             session.run(w.assign(5.0))
-            saver.restore(preparing, path)
+            saver.restore(by_function, path)
         assert session.run(w) == 1
         assert fetched == ["Identity"]
 
