@@ -237,22 +237,15 @@ def tf_keras_losses(model: Any) -> list[tf.Tensor]:
     return [loss for loss in losses if loss not in of_placeholders]
 
 
-@contextlib.contextmanager
-def clones_uncompiled(model: Any) -> Iterator[None]:
+def clones_uncompiled(model: Any) -> Patch:
     """Inside, `clone_model` of Keras 3 makes a model that is not compiled.
 
     To compile the clone, it would serialize the arguments (see `compile_arguments`), and read
     variables of the optimizer, which have no values in a v1 graph. Keras 3.12 to 3.15.
     """
-    is_compiled = getattr(model, "compiled", None)
-    if is_compiled is None:  # Of tf-keras, which does not compile clones.
-        yield
-        return
-    model.compiled = False
-    try:
-        yield
-    finally:
-        model.compiled = is_compiled
+    if not hasattr(model, "compiled"):  # Of tf-keras, which does not compile clones.
+        return contextlib.nullcontext()
+    return patched(model, "compiled", lambda is_compiled: False)
 
 
 def compiled_metrics(model: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import random
 import threading
 import types
 
+import keras
 import pytest
 import tensorflow as tf
 import tf_keras
@@ -37,6 +38,13 @@ def mirrored():
 @functools.cache
 def central():
     return tf.distribute.experimental.CentralStorageStrategy(["/cpu:0"])
+
+
+@functools.cache
+def keras_model():
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
 
 
 def patches_in_force():
@@ -76,6 +84,7 @@ PATCHES = {
     "assignments_in_branches_explained": replica_updates.assignments_in_branches_explained,
     "branches_noted": lambda: _tf.branches_noted(unused),
     "checkpoint_initializers_outside_loops": _tf.checkpoint_initializers_outside_loops,
+    "clones_uncompiled": lambda: _tf.clones_uncompiled(keras_model()),
     "components_replaced": components_replaced_in_graph,
     "first_replica_updates": lambda: replica_updates.first_replica_updates(
         central().extended, unused
