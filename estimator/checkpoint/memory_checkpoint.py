@@ -26,7 +26,7 @@ def read_state(saver: tf.compat.v1.train.Saver, session: tf.compat.v1.Session) -
         for op in save_ops(session.graph, saver)
         for key, tensor in zip(keys_of(op), op.inputs[3:], strict=True)
     }
-    return dict(zip(tensors, session.run(list(tensors.values())), strict=True))
+    return session.run(tensors)
 
 
 def load_state(
