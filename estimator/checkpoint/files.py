@@ -237,8 +237,7 @@ def prunable_checkpoints(model_dir: str) -> list[str] | None:
     state = _read_state(model_dir)
     if state is None:
         return None
-    paths = [_resolved(model_dir, path) for path in state.all_model_checkpoint_paths]
-    return [path for path in paths if is_inside(model_dir, path)]
+    return [_resolved(model_dir, path) for path in state.all_model_checkpoint_paths]
 
 
 def is_inside(model_dir: str, path: str) -> bool:

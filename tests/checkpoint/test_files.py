@@ -551,3 +551,13 @@ def test_a_model_dir_need_not_be_in_the_local_file_system(tmp_path):
     assert {name.split(".")[1] for name in outcomes[1][-1]} == {"ckpt-4", "ckpt-5"}
     assert files.checkpoint_step(model.latest_checkpoint()) == 5
     assert not os.path.exists("ram:")
+
+
+def test_a_checkpoint_is_removed_whole_though_its_directory_looks_like_a_pattern(tmp_path):
+    folder = tmp_path / "run[1]"
+    folder.mkdir()
+    for name in ("model.ckpt-2", "model.ckpt-20"):
+        for ending in (".index", ".data-00000-of-00001", ".meta"):
+            (folder / f"{name}{ending}").touch()
+    files.remove_checkpoint(str(folder / "model.ckpt-2"))
+    assert {path.stem for path in folder.iterdir()} == {"model.ckpt-20"}
