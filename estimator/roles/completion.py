@@ -106,8 +106,7 @@ class CompletionWatch:
 def _is_older_than_process(model_dir: str) -> bool:
     """Returns whether the end of training was written before this process started."""
     written_at = _written_at(os.path.join(model_dir, _NAME))
-    now = _now_of(model_dir)
-    return written_at is not None and now - written_at > _age_secs()
+    return written_at is not None and _now_of(model_dir) - written_at > _age_secs()
 
 
 def _now_of(model_dir: str) -> float:
@@ -168,9 +167,5 @@ def read_end(model_dir: str) -> dict[str, Any] | None:
 
 def checkpoints_oldest_first(model_dir: str) -> list[tuple[int, str]]:
     """Returns the existing checkpoints with their steps, in ascending order."""
-    found = [
-        (step, path)
-        for path in files.checkpoints_newest_first(model_dir)
-        if (step := files.checkpoint_step(path)) is not None
-    ]
-    return sorted(found)
+    found = [(files.checkpoint_step(p), p) for p in files.checkpoints_newest_first(model_dir)]
+    return sorted((step, path) for step, path in found if step is not None)

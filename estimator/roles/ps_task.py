@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
 from typing import Any
 
@@ -60,9 +61,8 @@ class _Service:
     def __init__(self, config: RunConfig, stop: StopSignal) -> None:
         """Starts the server."""
         self._cluster, self._stop = config.cluster, stop
-        self._session_config = tf.compat.v1.ConfigProto()
-        if config.session_config is not None:
-            self._session_config.CopyFrom(config.session_config)
+        given = config.session_config
+        self._session_config = copy.deepcopy(given) or tf.compat.v1.ConfigProto()
         start_server(self._cluster, self._session_config, config.protocol)
         self._chief = task_addresses(self._cluster, "chief") or {
             "worker 0": task_addresses(self._cluster, "worker")["worker 0"]
@@ -133,8 +133,7 @@ class _Service:
             return result.read(session)
 
     def _open(self, graph: tf.Graph, *devices: str) -> tf.compat.v1.Session:
-        config = tf.compat.v1.ConfigProto()
-        config.CopyFrom(self._session_config)
+        config = copy.deepcopy(self._session_config)
         config.device_filters[:] = [f"/job:ps/task:{self._cluster.task_id}", *devices]
         return _tf.open_session(self._cluster.master, graph, config, _wait_briefly)
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
-from estimator.checkpoint.files import checkpoint_step, is_readable
+from estimator.checkpoint.files import is_readable
 from estimator.cluster.stop_policies import STOP_POLICIES
-from estimator.config.cluster import CHIEF, EVALUATOR, MASTER, PS, WORKER
+from estimator.config.cluster import CHIEF, EVALUATOR, MASTER, PS
 from estimator.console import log
 from estimator.estimators.estimator import Estimator
 from estimator.roles.completion import (
@@ -29,6 +29,7 @@ from estimator.roles.train_eval_specs import (
     TrainAndEvaluateResult,
     TrainSpec,
     checked_specs,
+    newest_step,
     run_local,
     run_training,
 )
@@ -85,37 +86,29 @@ def train_and_evaluate(
       TimeoutError, tf.errors.UnavailableError: another task did not start, or is gone.
     """
     specs = checked_specs(estimator, train_spec, eval_spec)
-    cluster = estimator.config.cluster
+    config, cluster = estimator.config, estimator.config.cluster
     if cluster.task_type in (EVALUATOR, PS):
         # These tasks would wait for others, which end at once because of such a mistake.
-        check_roles(estimator.config)
+        check_roles(config)
     if cluster.task_type == EVALUATOR:
         return run_evaluator(estimator, train_spec, specs)
+    if cluster.task_type == PS:
+        if exit_status := serve_parameters(config):
+            raise SystemExit(exit_status)
+        return _without_metrics(estimator, specs, _train_result(estimator))
+    check_task_trains(cluster)
     if not cluster.addresses:
         return run_local(estimator, train_spec, specs)
     if cluster.is_alone and EVALUATOR not in cluster.addresses:
         with _recording_end(estimator):
             return run_local(estimator, train_spec, specs)
-    if cluster.task_type == PS:
-        return _run_ps(estimator, specs)
-    if cluster.task_type not in (CHIEF, WORKER):
-        check_task_trains(cluster)
-    return _run_training(estimator, train_spec, specs)
-
-
-def _run_training(
-    model: Estimator, train_spec: TrainSpec, specs: Sequence[EvalSpec]
-) -> TrainAndEvaluateResult:
-    """Runs the chief or a worker; the chief records the end, or evaluates itself."""
-    is_chief, cluster = model.config.is_chief, model.config.cluster
-    make_training_runtime(model.config)
-    if cluster.task_type == CHIEF and cluster.chief_name == MASTER:
-        with _recording_end(model):
-            return run_local(model, train_spec, specs)
-    with _recording_end(model) if is_chief else contextlib.nullcontext():
-        listeners = list(train_spec.saving_listeners or ()) if is_chief else None
-        train_result = run_training(model, train_spec, listeners)
-    return _without_metrics(specs, train_result)
+    make_training_runtime(config)
+    with _recording_end(estimator) if config.is_chief else contextlib.nullcontext():
+        if cluster.task_type == CHIEF and cluster.chief_name == MASTER:
+            return run_local(estimator, train_spec, specs)
+        listeners = train_spec.saving_listeners if config.is_chief else None
+        train_result = run_training(estimator, train_spec, listeners)
+    return _without_metrics(estimator, specs, train_result)
 
 
 @contextlib.contextmanager
@@ -138,26 +131,16 @@ def _recording_end(model: Estimator) -> Iterator[None]:
         write_end(model.model_dir, exit_status=exit_status, reason=reason)
 
 
-def _run_ps(model: Estimator, specs: Sequence[EvalSpec]) -> TrainAndEvaluateResult:
-    exit_status = serve_parameters(model.config)
-    if exit_status:
-        raise SystemExit(exit_status)
-    return _without_metrics(specs, _train_result(model))
-
-
 def _without_metrics(
-    specs: Sequence[EvalSpec], train_result: TrainResult
+    model: Estimator, specs: Sequence[EvalSpec], train_result: TrainResult
 ) -> TrainAndEvaluateResult:
-    exporters = [exporter for spec in specs for exporter in spec.exporters or ()]  # type: ignore[union-attr]
-    return TrainAndEvaluateResult({}, [None] * len(exporters), train_result)
+    return TrainAndEvaluateResult([Evaluation(model, spec) for spec in specs], train_result)
 
 
 def _train_result(model: Estimator) -> TrainResult:
     """Returns how training ended, according to the files in the model's directory."""
     end = read_end(model.model_dir) or {}
-    newest = model.latest_checkpoint()
-    step = checkpoint_step(newest) if newest else None
-    return TrainResult(step or 0, None, end.get("reason", "max_steps"))
+    return TrainResult(newest_step(model), None, end.get("reason", "max_steps"))
 
 
 def run_evaluator(
@@ -186,7 +169,7 @@ def run_evaluator(
         # After this time, an end older than this process must belong to this training.
         old_secs = model.config.session_creation_timeout_secs
         delay = min(spec.start_delay_secs for spec in specs)
-        followers = [_SpecEvaluations(model, spec, clock) for spec in specs]
+        followers = [_Follower(model, spec, clock) for spec in specs]
         while True:
             # Reads the end before the checkpoints: no checkpoint is written after the end.
             end = ending.read()
@@ -200,50 +183,44 @@ def run_evaluator(
             is_old = not ending.is_new(end) and waited < max(delay, old_secs)
             is_last = is_at_max or (end is not None and not is_old)
             if waited >= delay or is_last:
-                for one in followers:
-                    one.run(checkpoints, is_last)
+                for follower in followers:
+                    follower.follow(checkpoints, is_last)
             if is_last:
                 break
             watch.check((end, checkpoints[-1:]))
             sleep(_POLL_SECS)
     if end is not None and end.get("exit_status"):
         raise SystemExit(end["exit_status"])
-    return TrainAndEvaluateResult(
-        {one.evaluation.name: one.evaluation.metrics for one in followers if checkpoints},
-        [result for one in followers for result in one.evaluation.export_results]
-        or [None for one in followers for _ in one.evaluation.exporters],
-        _train_result(model),
-    )
+    return TrainAndEvaluateResult(followers, _train_result(model))
 
 
-class _SpecEvaluations:
+class _Follower(Evaluation):
     """The evaluations of one EvalSpec in an evaluator."""
 
     def __init__(self, model: Estimator, spec: EvalSpec, clock: Callable[[], float]) -> None:
         pattern = os.path.join(model.eval_dir(spec.name), "*tfevents*")
         # The initial checkpoint is not evaluated unless no other follows it.
-        self._step = max(read_evaluations(pattern), default=0)
-        self._spec = spec
-        self.evaluation = Evaluation(model, spec, self._step, clock)
+        self._evaluated_step = max(read_evaluations(pattern), default=0)
+        super().__init__(model, spec, self._evaluated_step, clock)
 
-    def run(self, checkpoints: Sequence[tuple[int, str]], is_last: bool) -> None:
+    def follow(self, checkpoints: Sequence[tuple[int, str]], is_last: bool) -> None:
         """Evaluates the checkpoints that are due."""
-        new = [(step, path) for step, path in checkpoints if step > self._step]
-        is_each = self._spec.every_steps is not None or self._spec.throttle_secs == 0
+        new = [(step, path) for step, path in checkpoints if step > self._evaluated_step]
+        is_each = self.spec.every_steps is not None or self.spec.throttle_secs == 0
         for step, path in new if is_each else new[-1:]:
             is_the_last = is_last and path == checkpoints[-1][1]
-            if is_the_last or self.evaluation.is_due(step):
+            if is_the_last or self.is_due(step):
                 self._evaluate(step, path)
         if is_last and checkpoints:
-            self.evaluation.run_last()
+            self.run_last()
 
     def _evaluate(self, step: int, path: str) -> None:
         try:
-            self.evaluation.run(path)
+            self.run(path)
         except (ValueError, tf.errors.NotFoundError):
             if not tf.io.gfile.exists(path + ".index"):
                 log.warning("The checkpoint %s was removed before it could be evaluated.", path)
             elif is_readable(path):
                 raise
             return
-        self._step = step
+        self._evaluated_step = step

@@ -128,16 +128,21 @@ class TrainAndEvaluateResult(_Pair):
     train_result: TrainResult
 
     def __new__(
-        cls,
-        metrics_by_name: dict[str | None, dict[str, Any]],
-        export_results: list[Any],
-        train_result: TrainResult,
+        cls, evaluations: Sequence[Evaluation], train_result: TrainResult
     ) -> TrainAndEvaluateResult:
-        """Uses the first metrics for the pair."""
-        self = super().__new__(cls, next(iter(metrics_by_name.values()), None), export_results)
-        self.metrics_by_name = metrics_by_name
+        """Takes the results from the evaluations, some of which may not have been run."""
+        metrics = {one.spec.name: one.metrics for one in evaluations if one.metrics is not None}
+        exported = [result for one in evaluations for result in one.export_results]
+        self = super().__new__(cls, next(iter(metrics.values()), None), exported)
+        self.metrics_by_name = metrics
         self.train_result = train_result
         return self
+
+
+def newest_step(model: Estimator) -> int:
+    """Returns the step of the newest checkpoint; 0 if there is none."""
+    newest = model.latest_checkpoint()
+    return (checkpoint_step(newest) if newest else None) or 0
 
 
 def run_training(
@@ -157,8 +162,7 @@ def run_training(
         result = getattr(estimator, "train_result", None)
         if result is not None and result is not before:
             return result
-    newest = model.latest_checkpoint()
-    step = (checkpoint_step(newest) if newest else None) or 0
+    step = newest_step(model)
     is_at_max = train_spec.max_steps is not None and step >= train_spec.max_steps
     return TrainResult(step, None, "max_steps" if is_at_max else "end of input")
 
@@ -170,37 +174,33 @@ def run_local(
     clock: Callable[[], float] = time.monotonic,
 ) -> TrainAndEvaluateResult:
     """Runs `train_and_evaluate` on one machine; `clock` returns the time in seconds."""
-    newest = model.latest_checkpoint()
-    start = (checkpoint_step(newest) if newest else None) or 0
+    start = newest_step(model)
     evaluations = [Evaluation(model, spec, start, clock) for spec in eval_specs]
     listener = _EvaluationListener(evaluations, start, train_spec.max_steps)
     train_result = run_training(model, train_spec, [*(train_spec.saving_listeners or ()), listener])
     if model.latest_checkpoint() is None:
         log.warning("Training stopped without a checkpoint, so nothing is evaluated.")
-        return TrainAndEvaluateResult(
-            {}, [None for e in evaluations for _ in e.exporters], train_result
-        )
+        return TrainAndEvaluateResult(evaluations, train_result)
     for evaluation in evaluations:
         evaluation.run_last()
-    return TrainAndEvaluateResult(
-        {evaluation.name: evaluation.metrics for evaluation in evaluations},
-        [result for evaluation in evaluations for result in evaluation.export_results],
-        train_result,
-    )
+    return TrainAndEvaluateResult(evaluations, train_result)
 
 
 class Evaluation:
     """The evaluations of one EvalSpec.
 
     Attributes:
-      name: the spec's name.
-      exporters: the spec's exporters.
-      metrics: the metrics of the last evaluation.
-      export_results: the exporters' results for the last checkpoint.
+      spec: how and when to evaluate.
+      metrics: the metrics of the last evaluation; None before the first.
+      export_results: the exporters' results for the last checkpoint; None for each that has none.
     """
 
     def __init__(
-        self, model: Estimator, spec: EvalSpec, start: int, clock: Callable[[], float]
+        self,
+        model: Estimator,
+        spec: EvalSpec,
+        start: int = 0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Sets the schedule of evaluations.
 
@@ -211,14 +211,13 @@ class Evaluation:
           clock: returns seconds since an arbitrary fixed time.
         """
         self._model = model
-        self._spec = spec
+        self.spec = spec
         self._schedule = Schedule(spec.every_steps, spec.throttle_secs, clock, is_due_at_once=True)
         self._step = start
         self._evaluated = ""
-        self.name = spec.name
-        self.exporters = _checked_exporters(spec.exporters)
-        self.metrics: dict[str, Any] = {}
-        self.export_results: list[Any] = []
+        self._exporters = _checked_exporters(spec.exporters)
+        self.metrics: dict[str, Any] | None = None
+        self.export_results: list[Any] = [None] * len(self._exporters)
 
     def run_if_due(self, step: int) -> None:
         """Evaluates the checkpoint of `step`, which was just written, if that is due."""
@@ -239,12 +238,13 @@ class Evaluation:
         """Evaluates the last checkpoint unless already done; calls the exporters a last time."""
         if self._evaluated != self._model.latest_checkpoint():
             self._run(self._newest())
-            self.export_results = []
+            self.export_results = [None] * len(self._exporters)
         # If the checkpoint was exported before it was known to be the last, None does not replace
         # that.
-        before = self.export_results or [None] * len(self.exporters)
         last = self._export(is_final=True)
-        self.export_results = [new or old for old, new in zip(before, last, strict=True)]
+        self.export_results = [
+            new or old for old, new in zip(self.export_results, last, strict=True)
+        ]
 
     def _newest(self) -> str:
         path = self._model.latest_checkpoint()
@@ -257,11 +257,11 @@ class Evaluation:
 
     def _run(self, path: str) -> None:
         self.metrics = self._model.evaluate(
-            self._spec.input_fn,
-            steps=self._spec.steps,
-            hooks=list(self._spec.hooks or ()),
+            self.spec.input_fn,
+            steps=self.spec.steps,
+            hooks=list(self.spec.hooks or ()),
             checkpoint_path=path,
-            name=self._spec.name,
+            name=self.spec.name,
         )
         self._evaluated = path
 
@@ -271,10 +271,10 @@ class Evaluation:
                 estimator=self._model,
                 export_path=os.path.join(self._model.model_dir, "export", exporter.name),
                 checkpoint_path=self._evaluated,
-                eval_result=dict(self.metrics),
+                eval_result=dict(self.metrics or {}),
                 is_the_final_export=is_final,
             )
-            for exporter in self.exporters
+            for exporter in self._exporters
         ]
 
 
@@ -307,8 +307,7 @@ def _checked_exporters(exporters: Any) -> tuple[Exporter, ...]:
     if exporters is None:
         return ()
     listed = (exporters,) if isinstance(exporters, Exporter) else exporters
-    if not isinstance(listed, list | tuple):
-        raise WrongTypeError(f"`exporters` ({exporters!r}) must be an Exporter or a list of them.")
+    check_instance("exporters", listed, list | tuple, "an Exporter or a list of them")
     for exporter in listed:
         if not isinstance(exporter, Exporter):
             raise WrongTypeError(
