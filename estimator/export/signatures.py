@@ -106,14 +106,17 @@ def _make_signature(output: ExportOutput, receiver_tensors: Mapping[str, Any]) -
     # TensorFlow would warn about its own deprecated call.
     with graph.as_default(), no_internal_deprecations():
         signature = output.as_signature_def(dict(receiver_tensors))
-    names = [name for info in signature.outputs.values() for name in _tensor_names(info)]
-    _check_reachable(graph, names, {tensor.name for tensor in fed})
+        outputs = [
+            _saved_model.get_tensor_from_tensor_info(info) for info in signature.outputs.values()
+        ]
+    tensors = tf.nest.flatten(outputs, expand_composites=True)
+    _check_reachable(tensors, {tensor.name for tensor in fed})
     return signature
 
 
-def _check_reachable(graph: tf.Graph, names: Sequence[str], fed: set[str]) -> None:
-    """Raises ValueError if a tensor in `names` depends on a placeholder that is not `fed`."""
-    outputs = [graph.get_tensor_by_name(name).op for name in names if name not in fed]
+def _check_reachable(tensors: Sequence[tf.Tensor], fed: set[str]) -> None:
+    """Raises ValueError if one of `tensors` depends on a placeholder that is not `fed`."""
+    outputs = [tensor.op for tensor in tensors if tensor.name not in fed]
 
     def behind(op: tf.Operation) -> list[tf.Operation]:
         return [*(tensor.op for tensor in op.inputs if tensor.name not in fed), *op.control_inputs]
@@ -125,21 +128,6 @@ def _check_reachable(graph: tf.Graph, names: Sequence[str], fed: set[str]) -> No
                 f"its outputs need the placeholder {op.name!r}, which is not among its inputs "
                 f"{sorted(fed)}. Add it to the receiver tensors"
             )
-
-
-def _tensor_names(info: Any) -> list[str]:
-    """Returns the names of the dense tensors in a TensorInfo."""
-    encoding = info.WhichOneof("encoding")
-    if encoding == "coo_sparse":
-        sparse = info.coo_sparse
-        return [
-            sparse.values_tensor_name,
-            sparse.indices_tensor_name,
-            sparse.dense_shape_tensor_name,
-        ]
-    if encoding == "composite_tensor":
-        return [name for part in info.composite_tensor.components for name in _tensor_names(part)]
-    return [info.name]
 
 
 def _log_signatures(signatures: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
