@@ -58,6 +58,16 @@ def check_positive(argument: str, value: Any) -> None:
         raise ValueError(f"`{argument}` ({value}) must be positive.")
 
 
+def check_limit(argument: str, value: Any, none: str = "leave it out for no limit") -> None:
+    """Raises an error unless `value` is an integer of at least 1, or None; `none` says why None."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise WrongTypeError(f"`{argument}` ({value!r}) must be an integer, or None.")
+    if int(value) < 1:
+        raise ValueError(f"`{argument}` ({value}) must be at least 1; {none}.")
+
+
 def check_bool(argument: str, value: Any) -> None:
     """Raises an error unless `value` is True or False."""
     check_instance(argument, value, bool, "True or False")

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
 import tensorflow as tf
 
 from estimator.config.checks import (
@@ -15,6 +14,7 @@ from estimator.config.checks import (
     check_bool,
     check_instance,
     check_int,
+    check_limit,
     check_no_pattern,
     check_type,
 )
@@ -26,16 +26,6 @@ from estimator.export.receivers import check_receiver_fn
 from estimator.spec import ModeKeys
 
 Listener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
-
-
-def check_limit(argument: str, value: Any) -> None:
-    """Raises an error unless `value` is None or an integer of at least 1."""
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise WrongTypeError(f"`{argument}` ({value!r}) must be an integer, or None.")
-    if value < 1:
-        raise ValueError(f"`{argument}` ({value}) must be at least 1; leave it out for no limit.")
 
 
 def check_steps(steps: Any, max_steps: Any) -> None:
@@ -74,15 +64,10 @@ def checked_config(config: Any) -> RunConfig:
     """Returns the checked config, or the default one."""
     if config is None:
         return RunConfig()
-    if not isinstance(config, RunConfig):
-        hint = (
-            " Pass estimator.tpu.RunConfig(tpu_config=TPUConfig(...))."
-            if isinstance(config, TPUConfig)
-            else ""
-        )
-        raise WrongTypeError(
-            f"`config` ({config!r}) must be an estimator.RunConfig, or None.{hint}"
-        )
+    rule = "an estimator.RunConfig, or None"
+    if isinstance(config, TPUConfig):
+        rule += ". Pass estimator.tpu.RunConfig(tpu_config=TPUConfig(...))"
+    check_instance("config", config, RunConfig, rule)
     return config
 
 
@@ -187,8 +172,6 @@ def checked_predict_keys(keys: Any, predictions: Any) -> list[str] | None:
     return found
 
 
-_RECEIVER_FNS = "input_receiver_fn_map"
-
 # The first graph's variables are written, and only training has all of them.
 MODES_TO_EXPORT = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
 
@@ -201,7 +184,7 @@ def check_mode_to_export(argument: str, mode: Any) -> None:
 
 def checked_receiver_fns(receiver_fns: Any) -> dict[str, tuple[str, Any]]:
     """Returns, by mode, the receiver function and its name in errors."""
-    name = _RECEIVER_FNS
+    name = "input_receiver_fn_map"
     check_instance(
         name, receiver_fns, Mapping, "a dict from ModeKeys to functions that return input receivers"
     )

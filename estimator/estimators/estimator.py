@@ -18,7 +18,7 @@ import tensorflow as tf
 from estimator.checkpoint import files
 from estimator.checkpoint.errors import CheckpointError
 from estimator.checkpoint.memory_checkpoint import State
-from estimator.config.checks import check_bool, check_name, did_you_mean
+from estimator.config.checks import check_bool, check_limit, check_name, did_you_mean
 from estimator.config.frozen import call_in_words, show
 from estimator.config.run_config import RunConfig
 from estimator.config.warm_start_settings import WarmStartSettings, checked_warm_start
@@ -306,7 +306,7 @@ class Estimator(OldMethods):
         """
         check_input_fn(input_fn)
         all_hooks = check_hooks(hooks)
-        arguments.check_limit("steps", steps)
+        check_limit("steps", steps)
         check_name(name)
         weights = self._weights(checkpoint_path)
         return self._evaluate(input_fn, steps, all_hooks, name, weights)

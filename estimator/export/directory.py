@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.config.checks import check_instance, check_no_pattern
+from estimator.config.checks import check_no_pattern, check_type
 from estimator.export.unfinished import remove_abandoned_dirs, unfinished_dir, unfinished_path
 
 
@@ -27,7 +27,7 @@ def make_base_path(export_dir_base: Any) -> str:
         )
     path = os.fsdecode(export_dir_base)
     check_no_pattern("export_dir_base", path)
-    if tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path):
+    if _is_file(path):
         raise ValueError(
             f"`export_dir_base` ({path!r}) is a file; it must be a directory, or not exist yet."
         )
@@ -76,44 +76,37 @@ def remove_numbered_dir(path: str) -> None:
     tf.io.gfile.rmtree(unfinished)
 
 
-def make_extra_assets(assets_extra: Mapping[str, str] | None) -> dict[str, str]:
+def make_extra_assets(
+    assets_extra: Mapping[str, str] | None, *, must_exist: bool = True
+) -> dict[str, str]:
     """Maps each normalized relative destination to the source of the file to copy.
 
-    Raises:
-        ValueError: as for `extra_asset_sources`, or a source is not a file.
-    """
-    extra = extra_asset_sources(assets_extra)
-    for destination, source in extra.items():
-        if not tf.io.gfile.exists(source) or tf.io.gfile.isdir(source):
-            raise ValueError(
-                f"`assets_extra[{destination!r}]` ({source!r}) must be the path of a file that "
-                "exists."
-            )
-    return extra
-
-
-def extra_asset_sources(assets_extra: Mapping[str, str] | None) -> dict[str, str]:
-    """Does the same as `make_extra_assets`, for sources that may not exist yet.
+    Args:
+        assets_extra: the destinations and the sources.
+        must_exist: whether the sources must be files already.
 
     Raises:
-        ValueError: it is not a dict of paths, or a destination is outside the directory or given
-          twice.
+        ValueError: it is not a dict of paths, a source is not a file, or a destination is outside
+          the directory or given twice.
     """
-    if assets_extra is None:
-        return {}
-    check_instance("assets_extra", assets_extra, Mapping, "a dict: path in assets.extra -> file")
+    check_type("assets_extra", assets_extra, Mapping, "a dict: path in assets.extra -> file")
     extra: dict[str, str] = {}
-    for destination, source in assets_extra.items():
+    for destination, source in (assets_extra or {}).items():
         relative = _make_relative(destination)
         if relative in extra:
             raise ValueError(f"`assets_extra` has two files for {relative!r}. Rename one.")
-        if not isinstance(source, str | bytes | os.PathLike):
+        is_path = isinstance(source, str | bytes | os.PathLike)
+        if not is_path or (must_exist and not _is_file(source)):
             raise ValueError(
                 f"`assets_extra[{destination!r}]` ({source!r}) must be the path of a file that "
                 "exists."
             )
         extra[relative] = os.fsdecode(source)
     return extra
+
+
+def _is_file(path: str) -> bool:
+    return tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
 
 
 def write_extra_assets(extra: Mapping[str, str], directory: str) -> None:

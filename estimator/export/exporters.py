@@ -17,9 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from estimator.config.checks import WrongTypeError, check_instance, check_no_pattern, parameters_of
+from estimator.config.checks import (
+    check_instance,
+    check_limit,
+    check_no_pattern,
+    check_type,
+    parameters_of,
+)
 from estimator.console import log
-from estimator.export.directory import extra_asset_sources, numbered_dirs, remove_numbered_dir
+from estimator.export.directory import make_extra_assets, numbered_dirs, remove_numbered_dir
 from estimator.export.receivers import check_receiver_fn
 from estimator.summary.metrics_log import scalars_of
 
@@ -84,18 +90,12 @@ class _SavedModelExporter(Exporter):
         check_instance("name", name, str, "a string")
         check_exporter_name(name)
         check_receiver_fn(serving_input_receiver_fn)
-        if _RECORD_NAME in extra_asset_sources(assets_extra):
+        if _RECORD_NAME in make_extra_assets(assets_extra, must_exist=False):
             raise ValueError(
                 f"`assets_extra` has the destination {_RECORD_NAME!r}, where the exporter keeps "
                 "its record. Rename it."
             )
-        if exports_to_keep is not None:
-            if isinstance(exports_to_keep, bool) or not isinstance(exports_to_keep, int):
-                raise WrongTypeError(f"`exports_to_keep` ({exports_to_keep!r}) must be an integer.")
-            if exports_to_keep < 1:
-                raise ValueError(
-                    f"`exports_to_keep` ({exports_to_keep}) must be at least 1; None keeps all."
-                )
+        check_limit("exports_to_keep", exports_to_keep, "None keeps all")
         self._name = name
         self._receiver_fn = serving_input_receiver_fn
         self._assets_extra = dict(assets_extra or {})
@@ -268,11 +268,8 @@ class BestExporter(_SavedModelExporter):
           TypeError, ValueError: an argument is wrong.
         """
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
-        if event_file_pattern is not None and not isinstance(event_file_pattern, str):
-            raise WrongTypeError(
-                f"`event_file_pattern` ({event_file_pattern!r}) must be a pattern of paths in "
-                "`model_dir`, or None."
-            )
+        rule = "a pattern of paths in `model_dir`, or None"
+        check_type("event_file_pattern", event_file_pattern, str, rule)
         _check_compare_fn(compare_fn)
         self._compare_fn = compare_fn
         self._best: Mapping[str, Any] | None = None
@@ -350,17 +347,16 @@ def check_exporter_name(name: str) -> None:
 
 def _check_compare_fn(compare_fn: Any) -> None:
     rule = (
-        f"must be a function that takes {' and '.join(_COMPARE_ARGUMENTS)} and returns whether the "
+        f"a function that takes {' and '.join(_COMPARE_ARGUMENTS)} and returns whether the "
         "current one is better"
     )
-    if not callable(compare_fn):
-        raise WrongTypeError(f"`compare_fn` ({compare_fn!r}) {rule}.")
+    check_instance("compare_fn", compare_fn, Callable, rule)
     parameters_of("compare_fn", compare_fn)
     signature = inspect.signature(compare_fn)
     try:
         signature.bind(**dict.fromkeys(_COMPARE_ARGUMENTS))
     except TypeError as error:
-        raise ValueError(f"`compare_fn` {rule}; it takes {signature}: {error}.") from error
+        raise ValueError(f"`compare_fn` must be {rule}; it takes {signature}: {error}.") from error
 
 
 def _check_evaluated(checkpoint_path: Any, eval_result: Any) -> None:
@@ -370,11 +366,12 @@ def _check_evaluated(checkpoint_path: Any, eval_result: Any) -> None:
             "`checkpoint_path` (None) must be the path of the checkpoint that was evaluated. Pass "
             "`estimator.latest_checkpoint()` for the newest."
         )
-    if not isinstance(eval_result, Mapping):
-        raise ValueError(
-            f"`eval_result` ({eval_result!r}) must be the metrics of the evaluation, a dict by "
-            "name. Pass what `estimator.evaluate` returned."
-        )
+    check_instance(
+        "eval_result",
+        eval_result,
+        Mapping,
+        "the metrics of the evaluation, a dict by name. Pass what `estimator.evaluate` returned",
+    )
 
 
 def _read_record(directory: str) -> dict[str, Any]:

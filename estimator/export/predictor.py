@@ -160,9 +160,8 @@ class Predictor:
 
     def _explain_keys(self, inputs: Any) -> None:
         """Raises an error for inputs with other names than the signature's."""
-        if not isinstance(inputs, Mapping):
-            names = ", ".join(map(repr, self.feed_tensors))
-            raise WrongTypeError(f"`inputs` ({inputs!r}) must be a dict: {{{names}}}.")
+        names = ", ".join(map(repr, self.feed_tensors))
+        check_instance("inputs", inputs, Mapping, f"a dict: {{{names}}}")
         unknown = [name for name in inputs if name not in self.feed_tensors]
         if unknown:
             way_out = did_you_mean(unknown[0], self.feed_tensors)

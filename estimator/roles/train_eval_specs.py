@@ -15,7 +15,7 @@ from estimator.checkpoint.writer import LastSaveListener
 from estimator.config.checks import (
     WrongTypeError,
     check_instance,
-    check_int,
+    check_limit,
     check_name,
     check_number,
 )
@@ -54,7 +54,7 @@ class TrainSpec(TupleFields):
     def __post_init__(self) -> None:
         """Checks every value."""
         check_input_fn(self.input_fn)
-        arguments.check_limit("max_steps", self.max_steps)
+        check_limit("max_steps", self.max_steps)
         write_fields(self, hooks=tuple(check_hooks(self.hooks)))
         listeners = arguments.checked_listeners(self.saving_listeners)
         write_fields(self, saving_listeners=tuple(listeners))
@@ -97,14 +97,13 @@ class EvalSpec(TupleFields):
     def __post_init__(self) -> None:
         """Checks every value."""
         check_input_fn(self.input_fn)
-        arguments.check_limit("steps", self.steps)
+        check_limit("steps", self.steps)
         check_name(self.name)
         write_fields(self, hooks=tuple(check_hooks(self.hooks)))
         write_fields(self, exporters=_checked_exporters(self.exporters))
         check_number("start_delay_secs", self.start_delay_secs, minimum=0)
         check_number("throttle_secs", self.throttle_secs, minimum=0)
-        if self.every_steps is not None:
-            check_int("every_steps", self.every_steps)
+        check_limit("every_steps", self.every_steps, "leave it out to go by `throttle_secs`")
 
 
 class _Pair(NamedTuple):
