@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from estimator.checkpoint import files
 from estimator.checkpoint.old_model import find_checkpoint
 from estimator.config.warm_start_settings import WarmStartSettings
 from estimator.estimators import arguments
-from estimator.export.receivers import checked_receiver_fn
+from estimator.export.receivers import call_receiver_fn
 from estimator.model.replicas import Model
 from estimator.program.export_program import ExportProgram, build_export_program
 from estimator.runtime.local import make_plain_runtime
@@ -37,7 +38,7 @@ def build_programs(
     programs = []
     for mode, model in models.items():
         argument, function = receiver_fns[mode]
-        receiver_fn = checked_receiver_fn(function, argument, mode)
+        receiver_fn = functools.partial(call_receiver_fn, function, argument, mode)
         runtime = make_plain_runtime(model.config, mode)  # It runs wherever it is loaded.
         programs.append(build_export_program(model, receiver_fn, runtime))
     return programs

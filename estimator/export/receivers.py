@@ -8,7 +8,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from estimator.config.checks import WrongTypeError, check_instance, check_takes_nothing
+from estimator.config.checks import (
+    WrongTypeError,
+    check_instance,
+    check_limit,
+    check_takes_nothing,
+)
 from estimator.spec import ModeKeys
 from estimator.spec.named import check_tensor, is_tensor, make_named_tensors
 
@@ -21,6 +26,7 @@ _FEATURE_TYPES = (
     tf.io.SparseFeature,
     tf.io.VarLenFeature,
 )
+_ANY_SIZE = "None stands for any batch size"
 
 
 class _ServingFields(NamedTuple):
@@ -140,16 +146,13 @@ def build_raw_serving_input_receiver_fn(
     Raises:
         ValueError: `features` is not such a dict, or the batch size is not a positive int.
     """
-    _check_batch_size(default_batch_size)
-    if not isinstance(features, Mapping):
-        raise ValueError(
-            f"`features` ({features!r}) must be a dict of name to tensor. "
-            'For a single tensor pass {"feature": tensor}.'
-        )
-    specs = _make_specs(features, "features", _FEATURE)
+    check_limit("default_batch_size", default_batch_size, _ANY_SIZE)
+    rule = 'a dict of name to tensor. For a single tensor pass {"feature": tensor}'
+    check_instance("features", features, Mapping, rule)
+    specs = _make_specs(features, "features", _FEATURE, default_batch_size)
 
     def serving_input_receiver_fn() -> ServingInputReceiver:
-        placeholders = _build_placeholders(specs, default_batch_size)
+        placeholders = _build_placeholders(specs)
         # Two dicts, so that a model_fn that modifies its features does not change the signature.
         return ServingInputReceiver(dict(placeholders), placeholders)
 
@@ -173,7 +176,7 @@ def build_parsing_serving_input_receiver_fn(
     Raises:
         ValueError: `feature_spec` is not such a dict, or the batch size is not a positive int.
     """
-    _check_batch_size(default_batch_size)
+    check_limit("default_batch_size", default_batch_size, _ANY_SIZE)
     _check_feature_spec(feature_spec)
 
     def serving_input_receiver_fn() -> ServingInputReceiver:
@@ -206,9 +209,9 @@ def build_raw_supervised_input_receiver_fn(
         ValueError: a feature and a label have the same name, a value is not a tensor, or the batch
           size is not a positive int.
     """
-    _check_batch_size(default_batch_size)
-    feature_specs = _make_specs(features, "features", _INPUT)
-    label_specs = _make_specs(labels, "labels", _LABEL)
+    check_limit("default_batch_size", default_batch_size, _ANY_SIZE)
+    feature_specs = _make_specs(features, "features", _INPUT, default_batch_size)
+    label_specs = _make_specs(labels, "labels", _LABEL, default_batch_size)
     if shared := sorted(feature_specs.keys() & label_specs.keys()):
         raise ValueError(
             f"`features` and `labels` share the names {shared}: each is one input of the same "
@@ -216,8 +219,8 @@ def build_raw_supervised_input_receiver_fn(
         )
 
     def supervised_input_receiver_fn() -> SupervisedInputReceiver:
-        feature_tensors = _build_placeholders(feature_specs, default_batch_size)
-        label_tensors = _build_placeholders(label_specs, default_batch_size)
+        feature_tensors = _build_placeholders(feature_specs)
+        label_tensors = _build_placeholders(label_specs)
         return SupervisedInputReceiver(
             dict(feature_tensors) if isinstance(features, Mapping) else feature_tensors[_INPUT],
             dict(label_tensors) if isinstance(labels, Mapping) else label_tensors[_LABEL],
@@ -246,41 +249,33 @@ def check_receiver_fn(
     check_takes_nothing(argument, receiver_fn)
 
 
-def checked_receiver_fn(receiver_fn: Callable, argument: str, mode: str) -> Callable[[], Any]:
-    """Wraps the function so that it raises an error unless it returns a receiver for that mode."""
+def call_receiver_fn(receiver_fn: Callable, argument: str, mode: str = ModeKeys.PREDICT) -> Any:
+    """Calls the user's function; raises an error unless it returns an input receiver.
 
-    def make_receiver() -> Any:
-        receiver = receiver_fn()
-        check_input_receiver(receiver, argument, mode)
-        return receiver
-
-    return make_receiver
-
-
-def check_input_receiver(value: Any, function_name: str, mode: str = ModeKeys.PREDICT) -> None:
-    """Raises an error if `value`, returned by the user's `function_name`, is not an input receiver.
-
-    Call it in the graph in which the function was called. Any object with `features` and
-    `receiver_tensors` is accepted, because other libraries have their own receivers. Labels are not
-    required even in a mode with a loss, because a model may work without them.
+    Any object with `features` and `receiver_tensors` is accepted, because other libraries have
+    their own receivers. Labels are not required even in a mode with a loss, because a model may
+    work without them.
 
     Raises:
-        TypeError: `value` is not a receiver.
+        TypeError: the result is not a receiver.
         ValueError: its receiver tensors are not in the default graph.
     """
-    if not (hasattr(value, "features") and hasattr(value, "receiver_tensors")):
+    receiver = receiver_fn()
+    if not (hasattr(receiver, "features") and hasattr(receiver, "receiver_tensors")):
         is_serving = mode == ModeKeys.PREDICT
         raise WrongTypeError(
-            f"`{function_name}` returned {value!r}, a {type(value).__name__}. It must return "
+            f"`{argument}` returned {receiver!r}, a {type(receiver).__name__}. It must return "
             f"{_SERVING_WAY_OUT if is_serving else _SUPERVISED_WAY_OUT} that do."
         )
-    tensors = (value.receiver_tensors, getattr(value, "receiver_tensors_alternatives", None) or {})
+    alternatives = getattr(receiver, "receiver_tensors_alternatives", None) or {}
+    tensors = (receiver.receiver_tensors, alternatives)
     for tensor in tf.nest.flatten(tensors, expand_composites=True):
         if getattr(tensor, "graph", None) is not tf.compat.v1.get_default_graph():
             raise ValueError(
-                f"`{function_name}` returned the receiver tensor {tensor!r}, which is not of the "
+                f"`{argument}` returned the receiver tensor {tensor!r}, which is not of the "
                 "graph that is being exported. Make the placeholders inside the function."
             )
+    return receiver
 
 
 def _check_features(features: Any, argument: str) -> None:
@@ -312,45 +307,39 @@ def _make_alternatives(alternatives: Any) -> dict[str, dict[str, Any]] | None:
     }
 
 
-def _check_batch_size(size: Any) -> None:
-    if size is None or (isinstance(size, int) and not isinstance(size, bool) and size > 0):
-        return
-    raise WrongTypeError(
-        f"`default_batch_size` ({size!r}) must be a positive int, or None for any batch size."
-    )
-
-
 def _check_feature_spec(feature_spec: Any) -> None:
     if not isinstance(feature_spec, Mapping) or not feature_spec:
         raise WrongTypeError(
             f"`feature_spec` ({feature_spec!r}) must be a dict of name to tf.io.FixedLenFeature, "
             "tf.io.VarLenFeature and so on, with at least one entry."
         )
+    rule = (
+        "a tf.io.FixedLenFeature, tf.io.VarLenFeature or another of tf.io's features. For tensors "
+        "use build_raw_serving_input_receiver_fn"
+    )
     for name, feature in feature_spec.items():
-        if not isinstance(feature, _FEATURE_TYPES):
-            raise ValueError(
-                f"`feature_spec[{name!r}]` ({feature!r}) must be a tf.io.FixedLenFeature, "
-                "tf.io.VarLenFeature or another of tf.io's features. For tensors use "
-                "build_raw_serving_input_receiver_fn."
-            )
+        check_instance(f"feature_spec[{name!r}]", feature, _FEATURE_TYPES, rule)
 
 
-def _make_specs(templates: Any, argument: str, default_name: str) -> dict[str, tf.TensorSpec]:
+def _make_specs(
+    templates: Any, argument: str, default_name: str, batch_size: int | None
+) -> dict[str, tf.TensorSpec]:
+    """Returns the specs of the placeholders by the names of the features or labels."""
     if not isinstance(templates, Mapping):
-        return {default_name: _make_spec(templates, default_name, f"`{argument}`")}
+        return {default_name: _make_spec(templates, default_name, f"`{argument}`", batch_size)}
     if not templates:
         raise ValueError(f"`{argument}` ({{}}) must name at least one tensor.")
     for name in templates:
         if not isinstance(name, str):
             raise ValueError(f"`{argument}` has the key {name!r}: keys must be strings. Rename it.")
     return {
-        name: _make_spec(template, name, f"`{argument}[{name!r}]`")
+        name: _make_spec(template, name, f"`{argument}[{name!r}]`", batch_size)
         for name, template in templates.items()
     }
 
 
-def _make_spec(template: Any, name: str, label: str) -> tf.TensorSpec:
-    """Returns the dtype and shape of `template`, with the name for its placeholder."""
+def _make_spec(template: Any, name: str, label: str, batch_size: int | None) -> tf.TensorSpec:
+    """Returns the dtype, shape and name of the placeholder for `template`."""
     composite = (tf.SparseTensor, tf.SparseTensorSpec, tf.RaggedTensor, tf.RaggedTensorSpec)
     is_dense = hasattr(template, "dtype") and hasattr(template, "shape")
     if isinstance(template, composite) or not is_dense:
@@ -365,26 +354,16 @@ def _make_spec(template: Any, name: str, label: str) -> tf.TensorSpec:
             f"{label} ({template!r}) is a scalar, but its first dimension must be the batch. "
             "Pass one of shape [batch size, ...]."
         )
+    if shape.rank is not None:
+        shape = tf.TensorShape([batch_size]).concatenate(shape[1:])
     op = getattr(template, "op", None)  # An eager tensor has none.
     name = op.name if op is not None else getattr(template, "name", None) or name
-    return tf.TensorSpec(shape, template.dtype, name)
+    return tf.TensorSpec(shape, template.dtype, _make_op_name(name))
 
 
-def _build_placeholders(
-    specs: Mapping[str, tf.TensorSpec], batch_size: int | None
-) -> dict[str, tf.Tensor]:
-    return {
-        name: tf.compat.v1.placeholder(
-            spec.dtype, _with_batch_size(spec.shape, batch_size), name=_make_op_name(spec.name)
-        )
-        for name, spec in specs.items()
-    }
-
-
-def _with_batch_size(shape: tf.TensorShape, batch_size: int | None) -> tf.TensorShape:
-    if shape.rank is None:
-        return shape
-    return tf.TensorShape([batch_size]).concatenate(shape[1:])
+def _build_placeholders(specs: Mapping[str, tf.TensorSpec]) -> dict[str, tf.Tensor]:
+    build = tf.compat.v1.placeholder
+    return {name: build(spec.dtype, spec.shape, spec.name) for name, spec in specs.items()}
 
 
 def _make_op_name(name: str) -> str:

@@ -185,22 +185,22 @@ def test_supervised_receivers_keep_dicts():
     ],
 )
 def test_the_check_lets_receivers_pass(make):
-    receivers.check_input_receiver(make(), "serving_input_receiver_fn")
+    receivers.call_receiver_fn(make, "serving_input_receiver_fn")
 
 
 @pytest.mark.parametrize("value", [None, 3, {"features": 1}, ("features", "tensors"), len])
 def test_the_check_names_the_function_that_returned_the_wrong_thing(value):
     with pytest.raises(TypeError, match="`my_fn` returned .* must return a ServingInputReceiver"):
-        receivers.check_input_receiver(value, "my_fn")
+        receivers.call_receiver_fn(lambda: value, "my_fn")
 
 
 def test_the_check_finds_tensors_of_another_graph():
     receiver = export.ServingInputReceiver(tensor(), {"x": tensor()})
     with tf.Graph().as_default(), pytest.raises(ValueError, match="inside the function"):
-        receivers.check_input_receiver(receiver, "my_fn")
+        receivers.call_receiver_fn(lambda: receiver, "my_fn")
 
 
 def test_the_check_finds_eager_tensors():
     receiver = export.ServingInputReceiver(EAGER, EAGER)
     with pytest.raises(ValueError, match="inside the function"):
-        receivers.check_input_receiver(receiver, "my_fn")
+        receivers.call_receiver_fn(lambda: receiver, "my_fn")
