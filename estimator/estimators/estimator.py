@@ -31,7 +31,8 @@ from estimator.estimators.old_methods import OldMethods
 from estimator.estimators.results import rows, say_what_predicts, write_evaluation
 from estimator.evaluation.host_input import HostInput
 from estimator.evaluation.warm_session import WarmSession, Weights, run_evaluation
-from estimator.export.export_writer import run_export
+from estimator.export.export_session import opened_export
+from estimator.export.saved_model import write_saved_models
 from estimator.input.input_calls import check_input_fn, is_same_input
 from estimator.model.replicas import Model, check_model_fn, check_takes_params
 from estimator.program.programs import PredictProgram
@@ -589,15 +590,16 @@ class Estimator(OldMethods):
         programs = export_setup.build_programs(
             receiver_fns, lambda mode: self._model_with(self._batches.export_params(mode))
         )
-        return run_export(
-            programs,
-            export_dir_base,
-            paths,
-            session_config=make_plain_runtime(self._config, ModeKeys.PREDICT).session_config(),
-            assets_extra=assets_extra,
-            as_text=as_text,
-            strip_default_attrs=strip_default_attrs,
-        )
+        session_config = make_plain_runtime(self._config, ModeKeys.PREDICT).session_config()
+        with opened_export(programs, paths, session_config) as (session, graphs):
+            return write_saved_models(
+                export_dir_base,
+                session,
+                graphs,
+                assets_extra=assets_extra,
+                as_text=as_text,
+                strip_default_attrs=strip_default_attrs,
+            )
 
     def _weights(self, checkpoint_path: str | None) -> Weights:
         """Returns the weights to evaluate or predict with: a checkpoint, or the initial values."""

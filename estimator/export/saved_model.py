@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from estimator.config.checks import WrongTypeError
+from estimator.config.checks import check_instance
 from estimator.console import say
 from estimator.export.directory import (
     make_base_path,
@@ -29,31 +29,30 @@ class GraphToSave:
     """One graph of a SavedModel.
 
     Attributes:
-        session: an open session with the variables' values, on a graph that is not finalized.
+        graph: the graph, which is not finalized.
         signatures: maps names to SignatureDefs.
-        tags: the tags by which a loader selects the graph.
-        saver: a tf.compat.v1.train.Saver; None to save all variables of the graph.
-        main_op: the op that a loader runs after restoring the variables; None initializes local
-          variables and tables.
-        train_op: the op of one training step, for loaders that train.
+        tag: the tag by which a loader selects the graph.
+        saver: a tf.compat.v1.train.Saver of the variables.
+        main_op: the op that a loader runs after restoring the variables.
+        train_op: the op of one training step, for loaders that train, or None.
     """
 
-    session: tf.compat.v1.Session
+    graph: tf.Graph
     signatures: Mapping[str, Any]
-    tags: Sequence[str] = (_saved_model.SERVING,)
-    saver: Any = None
-    main_op: tf.Operation | None = None
-    train_op: tf.Operation | tf.Tensor | None = None
+    tag: str
+    saver: Any
+    main_op: tf.Operation
+    train_op: tf.Operation | None = None
 
 
 def write_saved_models(
     export_dir_base: str,
-    graphs: Iterable[GraphToSave],
+    session: tf.compat.v1.Session,
+    graphs: Sequence[GraphToSave],
     *,
     assets_extra: Mapping[str, str] | None = None,
     as_text: bool = False,
     strip_default_attrs: bool = True,
-    clock: Callable[[], float] = time.time,
 ) -> bytes:
     """Writes a SavedModel of one or more graphs, which share the variables of the first.
 
@@ -62,19 +61,18 @@ def write_saved_models(
 
     Args:
         export_dir_base: the parent of the numbered directory, which is written atomically.
-        graphs: the graphs, iterated once; each session must stay open only until the next is
-          requested.
+        session: a session on the first graph, with the variables' values.
+        graphs: the graphs, at least one.
         assets_extra: files to copy into `assets.extra`: maps destinations there to source paths.
         as_text: whether to write `saved_model.pbtxt` rather than `saved_model.pb`.
         strip_default_attrs: whether to omit attributes that have default values, so that older
           TensorFlow versions can read the graph.
-        clock: returns seconds since 1970, which become the directory's number.
 
     Returns:
         The path of the numbered directory.
 
     Raises:
-        ValueError: a path is wrong, a vocabulary file is missing, or there is no graph.
+        ValueError: a path is wrong, or a vocabulary file is missing.
         TypeError: a saver is not a Saver.
     """
     base = make_base_path(export_dir_base)
@@ -82,16 +80,14 @@ def write_saved_models(
 
     def write(directory: str) -> None:
         builder = _saved_model.Builder(directory)
-        has_variables = False
+        add_first = functools.partial(builder.add_meta_graph_and_variables, session)
         for graph in graphs:
-            _add_graph(builder, graph, has_variables, strip_default_attrs)
-            has_variables = True
-        if not has_variables:
-            raise ValueError("`graphs` is empty: a SavedModel needs at least one graph.")
+            add = add_first if graph is graphs[0] else builder.add_meta_graph
+            _add_graph(add, graph, strip_default_attrs)
         builder.save(as_text)
         write_extra_assets(extra, directory)
 
-    path = write_numbered_dir(base, write, clock)
+    path = write_numbered_dir(base, write)
     say("SavedModel written to %s", path)
     return tf.compat.as_bytes(path)
 
@@ -118,42 +114,26 @@ class _PortableSaver:
         return meta_graph
 
 
-def _add_graph(
-    builder: Any, to_save: GraphToSave, has_variables: bool, strip_default_attrs: bool
-) -> None:
-    """Adds a graph to the builder, with the variables if it is the first."""
-    graph = to_save.session.graph
-    if graph.finalized:
-        raise ValueError(
-            "the graph of `session` is finalized, but an export adds to it. "
-            "Use a plain tf.compat.v1.Session."
-        )
+def _add_graph(add: Callable[..., None], to_save: GraphToSave, strip_default_attrs: bool) -> None:
+    """Adds a graph to a SavedModel by a method of its builder."""
+    graph, saver = to_save.graph, to_save.saver
+    rule = "a tf.compat.v1.train.Saver, or None to save all variables"
+    check_instance("saver", saver, tf.compat.v1.train.Saver, rule)
+    assets = graph.get_collection(tf.compat.v1.GraphKeys.ASSET_FILEPATHS)
+    _check_assets(assets)
     with graph.as_default():
-        saver = to_save.saver or tf.compat.v1.train.Saver(sharded=True, allow_empty=True)
-        if not isinstance(saver, tf.compat.v1.train.Saver):
-            raise WrongTypeError(
-                f"`saver` ({saver!r}) must be a tf.compat.v1.train.Saver, or None to save all "
-                "variables."
-            )
-        assets = graph.get_collection(tf.compat.v1.GraphKeys.ASSET_FILEPATHS)
-        _check_assets(assets)
-        arguments = {
-            "signature_def_map": dict(to_save.signatures),
-            "assets_collection": assets,
-            "clear_devices": True,
-            "main_op": to_save.main_op or tf.compat.v1.train.Scaffold.default_local_init_op(),
-            "strip_default_attrs": strip_default_attrs,
-            "saver": _PortableSaver(saver),
-        }
         if to_save.train_op is not None:
             graph.add_to_collection(_TRAIN_OP_KEY, to_save.train_op)
         try:
-            if has_variables:
-                builder.add_meta_graph(list(to_save.tags), **arguments)
-            else:
-                builder.add_meta_graph_and_variables(
-                    to_save.session, list(to_save.tags), **arguments
-                )
+            add(
+                [to_save.tag],
+                signature_def_map=dict(to_save.signatures),
+                assets_collection=assets,
+                clear_devices=True,
+                main_op=to_save.main_op,
+                strip_default_attrs=strip_default_attrs,
+                saver=_PortableSaver(saver),
+            )
         finally:
             # Removes collections that the builder adds, which would spoil a second export of the
             # graph.

@@ -1,4 +1,4 @@
-"""Writes the programs of an export, with a checkpoint's weights, as one SavedModel."""
+"""Opens the session of an export, and makes the graphs to save from its programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 from estimator.checkpoint import files
 from estimator.checkpoint.saver_ops import restored_names, saved_names
 from estimator.checkpoint.writer import build_saver
-from estimator.export.saved_model import GraphToSave, write_saved_models
+from estimator.export.saved_model import GraphToSave
 from estimator.export.signatures import make_signatures, make_supervised_signatures
 from estimator.program.export_program import ExportProgram
 from estimator.session.opening import Setup, build_setup, build_start, opened
@@ -22,54 +22,47 @@ _SUPERVISED: Mapping[str, type[SupervisedOutput]] = {
     ModeKeys.EVAL: EvalOutput,
     ModeKeys.TRAIN: TrainOutput,
 }
+_TAGS = {
+    ModeKeys.PREDICT: tf.compat.v1.saved_model.tag_constants.SERVING,
+    **{mode: output.key for mode, output in _SUPERVISED.items()},
+}
 
 
-def run_export(
+@contextlib.contextmanager
+def opened_export(
     programs: Sequence[ExportProgram],
-    export_dir_base: str,
     checkpoint_paths: Sequence[str],
-    *,
     session_config: tf.compat.v1.ConfigProto,
-    assets_extra: Mapping[str, str] | None,
-    as_text: bool,
-    strip_default_attrs: bool,
-) -> bytes:
-    """Writes the SavedModel; returns the path of its numbered directory.
+) -> Iterator[tuple[tf.compat.v1.Session, list[GraphToSave]]]:
+    """Opens a session on the first graph, with a checkpoint's weights.
 
     Args:
       programs: the programs; the first one has all variables, which the others share.
-      export_dir_base: the parent of the numbered directory.
       checkpoint_paths: paths of checkpoints, newest first.
-      session_config: the config of the session that restores the checkpoint.
-      assets_extra: files to copy into `assets.extra`.
-      as_text: whether to write the graphs as text.
-      strip_default_attrs: whether to omit attributes that have default values.
+      session_config: the config of the session.
+
+    Yields:
+      The session, and the graphs to save.
 
     Raises:
       ValueError: no checkpoint fits a program, a program has a variable that the first lacks, or
-        there is no signature. In that case nothing is written.
+        there is no signature.
     """
     prepared = [_prepare(program, session_config) for program in programs]
-    with opened(prepared[0].setup, checkpoint_paths) as (session, path):
-        for graph in prepared[1:]:
-            _check_shared(path, prepared[0], graph)
-        return write_saved_models(
-            export_dir_base,
-            _graphs(prepared, session),
-            assets_extra=assets_extra,
-            as_text=as_text,
-            strip_default_attrs=strip_default_attrs,
-        )
+    first, *others = prepared
+    with opened(first.setup, checkpoint_paths) as (session, path):
+        for other in others:
+            _check_shared(path, first, other)
+        yield session, [one.to_save for one in prepared]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Prepared:
-    """A program, with its setup and signatures."""
+    """A program, with its setup and what is written of it."""
 
     program: ExportProgram
     setup: Setup
-    signatures: dict
-    main_op: tf.Operation
+    to_save: GraphToSave
 
 
 def _prepare(program: ExportProgram, session_config: tf.compat.v1.ConfigProto) -> _Prepared:
@@ -83,32 +76,15 @@ def _prepare(program: ExportProgram, session_config: tf.compat.v1.ConfigProto) -
     local = [[op for op in ops if op not in writers] for ops in setup.local_init_ops]
     setup = dataclasses.replace(setup, local_init_ops=local, must_be_ready=False)
     with program.graph.as_default():
-        return _Prepared(program, setup, _make_signatures(program), tf.group(*local))
-
-
-def _graphs(
-    prepared: Sequence[_Prepared], first_session: tf.compat.v1.Session
-) -> Iterator[GraphToSave]:
-    for graph in prepared:
-        with contextlib.ExitStack() as stack:
-            session = first_session
-            if graph is not prepared[0]:  # Only the first graph's values are written.
-                session = tf.compat.v1.Session(graph=graph.program.graph)
-                stack.callback(session.close)
-            yield GraphToSave(
-                session=session,
-                signatures=graph.signatures,
-                tags=(_tag(graph.program.mode),),
-                saver=graph.setup.saver,
-                main_op=graph.main_op,
-                train_op=graph.program.train_op,
-            )
-
-
-def _tag(mode: str) -> str:
-    if mode in _SUPERVISED:
-        return _SUPERVISED[mode].key
-    return tf.compat.v1.saved_model.tag_constants.SERVING
+        to_save = GraphToSave(
+            program.graph,
+            _make_signatures(program),
+            _TAGS[program.mode],
+            setup.saver,
+            main_op=tf.group(*local),
+            train_op=program.train_op,
+        )
+    return _Prepared(program, setup, to_save)
 
 
 def _make_signatures(program: ExportProgram) -> dict:
