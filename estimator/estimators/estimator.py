@@ -193,7 +193,8 @@ class Estimator(OldMethods):
           TypeError, ValueError: an argument is invalid, or the strategy cannot be made.
         """
         arguments.check_steps(steps, max_steps)
-        facts = self._facts()
+        title = f"{type(self).__name__} of {show(self._model_fn)} in {self.model_dir}"
+        facts = Facts(title, self._batches, self.latest_checkpoint(), self._warm_start)
         if self._config.smoke:
             start = files.checkpoint_step(facts.checkpoint) if facts.checkpoint else 0
             steps, max_steps = smoke.limit_training(steps, max_steps, start or 0)
@@ -550,18 +551,6 @@ class Estimator(OldMethods):
         """Returns the most important arguments as strings, by name."""
         shown = {"model_fn": show(self._model_fn), "config": repr(self._config)}
         return {**shown, "params": reprlib.repr(self._params)} if self._params else shown
-
-    def _facts(self) -> Facts:
-        modes = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
-        old = self._warm_start
-        return Facts(
-            title=f"{type(self).__name__} of {show(self._model_fn)} in {self.model_dir}",
-            config=self._config,
-            batches={m: self._batches.in_words(make_runtime(self._config, m)) for m in modes},
-            checkpoint=self.latest_checkpoint(),
-            warm_start=None if old is None else str(old.ckpt_to_initialize_from),
-            eval_dir=self.eval_dir(),
-        )
 
     def _is_same_input(self, input_fn: Callable) -> bool:
         """Returns whether the last `train` of this object, if any, had the same input."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator
 
 from estimator.checkpoint.files import checkpoint_step
 from estimator.config.loop_length import loop_in_words
-from estimator.config.run_config import RunConfig
-from estimator.runtime.strategy import devices_in_words, make_strategy, replicas_in_words
+from estimator.config.warm_start_settings import WarmStartSettings
+from estimator.estimators.model_inputs import Batches
+from estimator.runtime.strategy import devices_in_words, make_runtime, replicas_in_words
 from estimator.spec import ModeKeys
 
 _INDENT = 11
-_NO_CHECKPOINT = "the newest checkpoint, once there is one"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,41 +22,39 @@ class Facts:
 
     Attributes:
       title: the name of the estimator.
-      config: the config, with its `model_dir` filled in.
-      batches: by mode, the number of examples that the replicas take at a time, in words; "" if
-        unknown.
+      batches: its batches, and its config with `model_dir` filled in.
       checkpoint: the newest checkpoint; None if there is none.
-      warm_start: the source of the initial values, in words; None for initializers.
-      eval_dir: the directory of evaluations.
+      warm_start: the source of the initial values; None for initializers.
     """
 
     title: str
-    config: RunConfig
-    batches: Mapping[str, str]
+    batches: Batches
     checkpoint: str | None
-    warm_start: str | None
-    eval_dir: str
+    warm_start: WarmStartSettings | None
 
 
-def explain(facts: Facts, steps: int | None = None, max_steps: int | None = None) -> str:
+def explain(facts: Facts, steps: int | None, max_steps: int | None) -> str:
     """Describes what `train(steps=..., max_steps=...)`, `evaluate` and `predict` will do.
 
     Raises:
       ValueError: the strategy cannot be made.
     """
+    restored = facts.checkpoint or "the newest checkpoint, once there is one"
+    events = os.path.join(str(facts.batches.config.model_dir), "eval")
+    rows_by_method = {
+        "train": _train(facts, steps, max_steps),
+        "evaluate": [f"{restored}; events in {events}", _where_it_runs(facts, ModeKeys.EVAL)],
+        "predict": [restored, _where_it_runs(facts, ModeKeys.PREDICT)],
+    }
     lines = [facts.title]
-    for name, rows in (
-        ("train", _train(facts, steps, max_steps)),
-        ("evaluate", _evaluate(facts)),
-        ("predict", _predict(facts)),
-    ):
+    for name, rows in rows_by_method.items():
         for i, row in enumerate(rows):
             lines.append(f"  {name if i == 0 else '':{_INDENT}}{row}")
     return "\n".join(lines)
 
 
 def _train(facts: Facts, steps: int | None, max_steps: int | None) -> Iterator[str]:
-    config = facts.config
+    config = facts.batches.config
     yield _where_it_starts(facts, steps, max_steps)
     yield _where_it_runs(facts, ModeKeys.TRAIN)
     loop = config.iterations_per_loop
@@ -84,31 +83,23 @@ def _where_it_starts(facts: Facts, steps: int | None, max_steps: int | None) -> 
     end = max_steps if steps is None or start is None else start + steps
     to = "the end of the input" if end is None else f"step {end:,}"
     if facts.checkpoint is not None:
-        place = "the input resumes" if facts.config.resume_input else "the input restarts"
+        place = "the input resumes" if facts.batches.config.resume_input else "the input restarts"
         return f"from {facts.checkpoint} to {to}; {place}"
     if facts.warm_start is not None:
-        return f"from step 0 to {to}, with a warm start from {facts.warm_start}"
+        source = facts.warm_start.ckpt_to_initialize_from
+        return f"from step 0 to {to}, with a warm start from {source}"
     return f"from step 0 to {to}"
 
 
-def _evaluate(facts: Facts) -> Iterator[str]:
-    yield f"{facts.checkpoint or _NO_CHECKPOINT}; events in {facts.eval_dir}"
-    yield _where_it_runs(facts, ModeKeys.EVAL)
-
-
-def _predict(facts: Facts) -> Iterator[str]:
-    yield facts.checkpoint or _NO_CHECKPOINT
-    yield _where_it_runs(facts, ModeKeys.PREDICT)
-
-
 def _where_it_runs(facts: Facts, mode: str) -> str:
-    strategy = make_strategy(facts.config, mode)
-    batch = facts.batches[mode]
+    config = facts.batches.config
+    runtime = make_runtime(config, mode)
+    batch, strategy = facts.batches.in_words(runtime), runtime.strategy
     parts = [
         f"{replicas_in_words(strategy)} on {devices_in_words(strategy)}",
         f"batches of {batch}" if batch else "batches as `input_fn` makes them, one a replica",
-        "" if facts.config.compute_dtype == "float32" else facts.config.compute_dtype,
-        "compiled by XLA" if facts.config.jit_compile else "",
+        "" if config.compute_dtype == "float32" else config.compute_dtype,
+        "compiled by XLA" if config.jit_compile else "",
     ]
     return "; ".join(filter(None, parts))
 
