@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
 import os
 import reprlib
 import tempfile
@@ -81,11 +80,8 @@ class Estimator(OldMethods):
         Raises:
           TypeError, ValueError: an argument is invalid.
         """
-        check: Callable[..., None] = self._assert_members_are_not_overridden
-        if inspect.ismethod(check):
-            check()
-        else:  # Some programs override it with a staticmethod that takes the estimator.
-            check(self)
+        # Some programs override it with a staticmethod that takes the estimator.
+        type(self)._assert_members_are_not_overridden(self)  # noqa: SLF001  (of its own class)
         self._check_old_methods()
         check_model_fn(model_fn)
         check_takes_params(model_fn, params)
@@ -121,11 +117,7 @@ class Estimator(OldMethods):
         For use in another `model_fn`. It takes all four arguments, even if the original takes
         fewer.
         """
-
-        def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
-            return self._call_model_fn(features, labels, mode, config)
-
-        return model_fn
+        return self._calling_model_fn()
 
     @property
     def model_dir(self) -> str:

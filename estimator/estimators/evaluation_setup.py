@@ -18,8 +18,8 @@ from estimator.evaluation.input_sessions import InputSessions
 from estimator.evaluation.warm_session import WarmSession, Weights
 from estimator.model.replicas import Model
 from estimator.model.summable_metrics import NotSummableError
-from estimator.program import programs
 from estimator.program.fixed_shape import build_padded_eval_program, build_padded_predict_program
+from estimator.program.programs import build_eval_program, build_predict_program
 from estimator.runtime.local import Runtime, make_plain_runtime
 from estimator.session.opening import build_setup, build_start
 from estimator.session.warm_up import warmed_up
@@ -130,27 +130,20 @@ def _open(
     # Fails before anything is built.
     old_model = None if warm_start is None else find_old_model(warm_start, is_for_part=True)
     connection = runtime.connect()
-    # The params may be an object of any class.
-    has_names = isinstance(model.params, Mapping) or is_hparams(model.params)
-    batch_size = model.params.get("batch_size") if has_names else None
-    build = _program_builder(runtime, batch_size)
+    is_eval = runtime.mode == ModeKeys.EVAL
+    build: Callable = build_eval_program if is_eval else build_predict_program
+    if runtime.is_compiled:
+        # The params may be an object of any class.
+        has_names = isinstance(model.params, Mapping) or is_hparams(model.params)
+        batch_size = model.params.get("batch_size") if has_names else None
+        padded = build_padded_eval_program if is_eval else build_padded_predict_program
+        build = functools.partial(padded, batch_size=batch_size)
     program = build(model, host_input.element, runtime)
     with runtime.strategy.scope():
         setup = build_setup(
             build_start(program.graph, program.spec.scaffold, build_saver, old_model),
             connection.session_config,
-            is_evaluation=runtime.mode == ModeKeys.EVAL,
+            is_evaluation=is_eval,
         )
     timeout_secs = model.config.session_creation_timeout_secs
     return WarmSession(program, setup, connection, timeout_secs)
-
-
-def _program_builder(
-    runtime: Runtime, batch_size: int | None
-) -> Callable[..., programs.EvalProgram | programs.PredictProgram]:
-    """Returns the function that builds an evaluation or prediction program."""
-    is_eval = runtime.mode == ModeKeys.EVAL
-    if runtime.is_compiled:
-        build = build_padded_eval_program if is_eval else build_padded_predict_program
-        return functools.partial(build, batch_size=batch_size)
-    return programs.build_eval_program if is_eval else programs.build_predict_program

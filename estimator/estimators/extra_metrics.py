@@ -39,7 +39,9 @@ def add_metrics(estimator: Estimator, metric_fn: Callable) -> Estimator:
       ValueError: `metric_fn` takes other arguments.
     """
     check_instance("estimator", estimator, Estimator, "an Estimator")
-    names = _checked_arguments(metric_fn)
+    check_instance("metric_fn", metric_fn, Callable, "a function that returns a dict of metrics")
+    check_needs_only("metric_fn", metric_fn, _ARGUMENTS)
+    names = arguments_taken("metric_fn", metric_fn, _ARGUMENTS)
     original = estimator.model_fn
     original_names = argument_names(original)  # A subclass may define `model_fn` as a method.
     own_params = estimator.params
@@ -55,13 +57,6 @@ def add_metrics(estimator: Estimator, metric_fn: Callable) -> Estimator:
         return _with_metrics(spec, metric_fn, {name: given[name] for name in names})
 
     return estimator.with_model_fn(model_fn)
-
-
-def _checked_arguments(metric_fn: Any) -> tuple[str, ...]:
-    """Returns the arguments that `metric_fn` takes."""
-    check_instance("metric_fn", metric_fn, Callable, "a function that returns a dict of metrics")
-    check_needs_only("metric_fn", metric_fn, _ARGUMENTS)
-    return arguments_taken("metric_fn", metric_fn, _ARGUMENTS)
 
 
 def _with_metrics(spec: Any, metric_fn: Callable, arguments: dict[str, Any]) -> Any:

@@ -118,15 +118,18 @@ class OldMethods:
     def _overrides(self, name: str) -> bool:
         return getattr(type(self), name, None) is not getattr(OldMethods, name, None)
 
-    def _with_called_model_fn(self) -> Callable:
-        """Returns `model_fn`, or a call of the `_call_model_fn` that overrides ours."""
-        if not self._overrides("_call_model_fn"):
-            return self._model_fn
+    def _calling_model_fn(self) -> Callable:
+        """Returns a function that calls `_call_model_fn`."""
 
         def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
             return self._call_model_fn(features, labels, mode, config)
 
         return model_fn
+
+    def _with_called_model_fn(self) -> Callable:
+        """Returns `model_fn`, or a call of the `_call_model_fn` that overrides ours."""
+        is_ours = not self._overrides("_call_model_fn")
+        return self._model_fn if is_ours else self._calling_model_fn()
 
     def _with_called_input_fn(self, input_fn: Callable) -> Callable:
         """Returns `input_fn`, or a call of the `_call_input_fn` that overrides ours."""
