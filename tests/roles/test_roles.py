@@ -259,6 +259,21 @@ def test_a_job_of_another_name_has_no_part_in_train_and_evaluate(tmp_path):
         est.train_and_evaluate(model, *specs)
 
 
+def test_a_job_of_another_name_leaves_the_record_of_the_end_of_training_alone(tmp_path):
+    write_end(str(tmp_path), exit_status=0, reason="hook")
+    end = read_end(str(tmp_path))
+    addresses = {"chief": ["127.0.0.1:1"], "data": ["127.0.0.1:2"]}
+    text = json.dumps({"cluster": addresses, "task": {"type": "data", "index": 0}})
+    config = est.RunConfig(str(tmp_path), cluster=parse_tf_config(text))
+    with pytest.raises(ValueError, match="This task is data 0"):
+        est.train_and_evaluate(
+            est.Estimator(Model(), config=config),
+            est.TrainSpec(numbers(), 1),
+            est.EvalSpec(numbers(3)),
+        )
+    assert read_end(str(tmp_path)) == end
+
+
 def test_a_cluster_whose_ports_are_open_is_an_error_once_it_must_be_reached(tmp_path):
     addresses = {"chief": ["127.0.0.1:0"], "worker": ["127.0.0.1:0"], "ps": ["127.0.0.1:0"]}
     tf_config = {"cluster": addresses, "task": {"type": "chief", "index": 0}}
