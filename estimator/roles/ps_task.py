@@ -79,9 +79,8 @@ class _Service:
         with contextlib.suppress(TimeoutError):
             while (told := self._read_result()) == 0:
                 # It may have failed before it had a session through which to report that.
-                end = self._ending.read()
-                if _exit_status(end):
-                    return _exit_status(end)
+                if exit_status := _exit_status(self._ending.read()):
+                    return exit_status
                 if silence is not None:
                     raise silence  # The task has already waited for it.
                 log.warning(

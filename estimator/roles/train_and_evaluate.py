@@ -175,11 +175,8 @@ def run_evaluator(
             end = ending.read()
             checkpoints = checkpoints_oldest_first(model.model_dir)
             waited = clock() - started_at
-            is_at_max = (
-                train_spec.max_steps is not None
-                and bool(checkpoints)
-                and checkpoints[-1][0] >= train_spec.max_steps
-            )
+            step = checkpoints[-1][0] if checkpoints else 0
+            is_at_max = train_spec.max_steps is not None and step >= train_spec.max_steps
             is_old = not ending.is_new(end) and waited < max(delay, old_secs)
             is_last = is_at_max or (end is not None and not is_old)
             if waited >= delay or is_last:

@@ -231,19 +231,13 @@ class Evaluation:
     def run(self, path: str) -> None:
         """Evaluates a checkpoint and calls the exporters."""
         self._run(path)
-        self.export_results = self._export(is_final=False)
+        self._export(is_final=False)
 
     def run_last(self) -> None:
         """Evaluates the last checkpoint unless already done; calls the exporters a last time."""
         if self._evaluated != self._model.latest_checkpoint():
             self._run(self._newest())
-            self.export_results = [None] * len(self._exporters)
-        # If the checkpoint was exported before it was known to be the last, None does not replace
-        # that.
-        last = self._export(is_final=True)
-        self.export_results = [
-            new or old for old, new in zip(self.export_results, last, strict=True)
-        ]
+        self._export(is_final=True)
 
     def _newest(self) -> str:
         path = self._model.latest_checkpoint()
@@ -263,18 +257,20 @@ class Evaluation:
             name=self.spec.name,
         )
         self._evaluated = path
+        self.export_results = [None] * len(self._exporters)
 
-    def _export(self, is_final: bool) -> list[Any]:
-        return [
-            exporter.export(
+    def _export(self, is_final: bool) -> None:
+        for i, exporter in enumerate(self._exporters):
+            exported = exporter.export(
                 estimator=self._model,
                 export_path=os.path.join(self._model.model_dir, "export", exporter.name),
                 checkpoint_path=self._evaluated,
                 eval_result=dict(self.metrics or {}),
                 is_the_final_export=is_final,
             )
-            for exporter in self._exporters
-        ]
+            # If the checkpoint was exported before it was known to be the last, None does not
+            # replace that.
+            self.export_results[i] = exported or self.export_results[i]
 
 
 class _EvaluationListener(LastSaveListener):
