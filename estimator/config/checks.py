@@ -59,7 +59,13 @@ def check_positive(argument: str, value: Any) -> None:
 
 
 def check_limit(argument: str, value: Any, none: str = "leave it out for no limit") -> None:
-    """Raises an error unless `value` is an integer of at least 1, or None; `none` says why None."""
+    """Raises an error unless `value` is an integer of at least 1, or None.
+
+    Args:
+      argument: the name of the value in errors.
+      value: the value.
+      none: says what None stands for, or when to leave the argument out.
+    """
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):

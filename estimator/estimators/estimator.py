@@ -186,10 +186,11 @@ class Estimator(OldMethods):
         """
         arguments.check_steps(steps, max_steps)
         title = f"{type(self).__name__} of {show(self._model_fn)} in {self.model_dir}"
-        facts = Facts(title, self._batches, self.latest_checkpoint(), self._warm_start)
+        newest = self.latest_checkpoint()
         if self._config.smoke:
-            start = files.checkpoint_step(facts.checkpoint) if facts.checkpoint else 0
+            start = files.checkpoint_step(newest) if newest else 0
             steps, max_steps = smoke.limit_training(steps, max_steps, start or 0)
+        facts = Facts(title, self._batches, newest, self._warm_start, self.eval_dir())
         print(explain(facts, steps, max_steps))
 
     def __repr__(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterator
 
 from estimator.checkpoint.files import checkpoint_step
@@ -25,12 +24,14 @@ class Facts:
       batches: its batches, and its config with `model_dir` filled in.
       checkpoint: the newest checkpoint; None if there is none.
       warm_start: the source of the initial values; None for initializers.
+      eval_dir: the directory of evaluations.
     """
 
     title: str
     batches: Batches
     checkpoint: str | None
     warm_start: WarmStartSettings | None
+    eval_dir: str
 
 
 def explain(facts: Facts, steps: int | None, max_steps: int | None) -> str:
@@ -40,10 +41,12 @@ def explain(facts: Facts, steps: int | None, max_steps: int | None) -> str:
       ValueError: the strategy cannot be made.
     """
     restored = facts.checkpoint or "the newest checkpoint, once there is one"
-    events = os.path.join(str(facts.batches.config.model_dir), "eval")
     rows_by_method = {
         "train": _train(facts, steps, max_steps),
-        "evaluate": [f"{restored}; events in {events}", _where_it_runs(facts, ModeKeys.EVAL)],
+        "evaluate": [
+            f"{restored}; events in {facts.eval_dir}",
+            _where_it_runs(facts, ModeKeys.EVAL),
+        ],
         "predict": [restored, _where_it_runs(facts, ModeKeys.PREDICT)],
     }
     lines = [facts.title]
