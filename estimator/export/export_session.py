@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
@@ -16,16 +16,7 @@ from estimator.export.signatures import make_signatures, make_supervised_signatu
 from estimator.program.export_program import ExportProgram
 from estimator.session.opening import Setup, build_setup, build_start, opened
 from estimator.spec import ModeKeys
-from estimator.spec.outputs import EvalOutput, SupervisedOutput, TrainOutput
-
-_SUPERVISED: Mapping[str, type[SupervisedOutput]] = {
-    ModeKeys.EVAL: EvalOutput,
-    ModeKeys.TRAIN: TrainOutput,
-}
-_TAGS = {
-    ModeKeys.PREDICT: tf.compat.v1.saved_model.tag_constants.SERVING,
-    **{mode: output.key for mode, output in _SUPERVISED.items()},
-}
+from estimator.spec.outputs import EvalOutput, TrainOutput
 
 
 @contextlib.contextmanager
@@ -76,24 +67,23 @@ def _prepare(program: ExportProgram, session_config: tf.compat.v1.ConfigProto) -
     local = [[op for op in ops if op not in writers] for ops in setup.local_init_ops]
     setup = dataclasses.replace(setup, local_init_ops=local, must_be_ready=False)
     with program.graph.as_default():
-        to_save = GraphToSave(
-            program.graph,
-            _make_signatures(program),
-            _TAGS[program.mode],
-            setup.saver,
-            main_op=tf.group(*local),
-            train_op=program.train_op,
-        )
+        tag, signatures = _make_signatures(program)
+        main_op = tf.group(*local)
+    to_save = GraphToSave(
+        program.graph, signatures, tag, setup.saver, main_op, train_op=program.train_op
+    )
     return _Prepared(program, setup, to_save)
 
 
-def _make_signatures(program: ExportProgram) -> dict:
-    spec = program.spec
+def _make_signatures(program: ExportProgram) -> tuple[str, dict]:
+    """Returns the tag of the graph, and its signatures by name."""
+    receiver, spec = program.receiver, program.spec
     if program.mode == ModeKeys.PREDICT:
-        return make_signatures(program.receiver, spec.predictions, spec.export_outputs)
-    make_output = _SUPERVISED[program.mode]
+        signatures = make_signatures(receiver, spec.predictions, spec.export_outputs)
+        return tf.compat.v1.saved_model.tag_constants.SERVING, signatures
+    make_output = EvalOutput if program.mode == ModeKeys.EVAL else TrainOutput
     output = make_output(program.loss, spec.predictions, program.metrics or None)
-    return make_supervised_signatures(program.receiver, output)
+    return output.key, make_supervised_signatures(receiver, output)
 
 
 def _check_shared(path: str | None, first: _Prepared, other: _Prepared) -> None:
