@@ -159,8 +159,3 @@ def with_default(predictions: dict[Any, tf.Tensor], **outputs: Any) -> dict[str,
 def with_suffix(key: str, name: str | None) -> str:
     """Returns the key of a metric or summary of the head with this name."""
     return f"{key}/{name}" if name else key
-
-
-def with_losses(loss: tf.Tensor, more: Sequence[tf.Tensor] | None) -> tf.Tensor:
-    """Returns a loss plus the regularization losses."""
-    return loss if not more else tf.add_n([loss, *(tf.cast(one, loss.dtype) for one in more)])

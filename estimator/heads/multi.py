@@ -8,7 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.config.checks import WrongTypeError, check_number, checked_list
-from estimator.heads.head import DEFAULT_OUTPUT, Head, with_losses, with_suffix
+from estimator.heads.head import DEFAULT_OUTPUT, Head, with_suffix
+from estimator.heads.regularized_head import RegularizedHead
 from estimator.heads.single_head import REDUCTIONS
 from estimator.spec import ModeKeys
 from estimator.spec.outputs import PredictOutput
@@ -16,7 +17,7 @@ from estimator.spec.outputs import PredictOutput
 V1 = tf.compat.v1
 
 
-class MultiHead(Head):
+class MultiHead(RegularizedHead):
     """Several heads on one model.
 
     Labels are a dict from a head's name to its labels. Logits are such a dict, or one tensor, whose
@@ -68,15 +69,8 @@ class MultiHead(Head):
         """That of all heads."""
         return next(iter(self._heads.values())).loss_reduction
 
-    def loss(
-        self,
-        labels: Any,
-        logits: Any,
-        features: Any = None,
-        mode: str | None = None,
-        regularization_losses: Sequence[tf.Tensor] | None = None,
-    ) -> tf.Tensor:
-        """Returns the weighted sum of the heads' losses; see `Head`."""
+    def _build_loss(self, labels: Any, logits: Any, features: Any, mode: str | None) -> tf.Tensor:
+        """Returns the weighted sum of the heads' losses."""
         parts = self._logits_by_head(logits)
         losses = self._losses(self._by_head("labels", labels), parts, features, mode)
         if mode == ModeKeys.TRAIN:
@@ -86,54 +80,33 @@ class MultiHead(Head):
         weighted = [
             loss * weight for loss, weight in zip(losses.values(), self._weights, strict=True)
         ]
-        return with_losses(tf.add_n(weighted), regularization_losses)
+        return tf.add_n(weighted)
 
-    def predictions(self, logits: Any, keys: Sequence[Any] | None = None) -> dict[Any, tf.Tensor]:
-        """Returns the predictions of all heads; see `Head`. Keys are (name, key)."""
+    def _build_predictions(self, logits: Any) -> dict[Any, tf.Tensor]:
+        """Returns the predictions of all heads; keys are (name, key)."""
         parts = self._logits_by_head(logits)
-        found = {
+        return {
             (name, key): value
             for name, head in self._heads.items()
             for key, value in head.predictions(parts[name]).items()
         }
-        if keys is None:
-            return found
-        unknown = [key for key in keys if key not in found]
-        if unknown:
-            raise ValueError(
-                f"`keys` has {unknown[0]!r}, which is no prediction. There are {list(found)}."
-            )
-        return {key: found[key] for key in keys}
 
-    def metrics(self, regularization_losses: Sequence[tf.Tensor] | None = None) -> dict[str, Any]:
-        """Returns the metrics of all heads and their losses; see `Head`."""
+    def _make_metrics(self) -> dict[str, Any]:
+        """Returns the metrics of all heads and their losses."""
         made = {}
-        if regularization_losses:
-            made[with_suffix("regularization_loss", self.name)] = tf.keras.metrics.Mean()
         for name, head in self._heads.items():
             made[with_suffix("loss", name)] = tf.keras.metrics.Mean()
             made.update(head.metrics())
         return made
 
-    def update_metrics(
-        self,
-        eval_metrics: dict[str, Any],
-        features: Any,
-        logits: Any,
-        labels: Any,
-        mode: str | None = None,
-        regularization_losses: Sequence[tf.Tensor] | None = None,
-    ) -> dict[str, Any]:
-        """Adds a batch to the metrics of all heads; see `Head`."""
+    def _update_metrics(
+        self, metrics: dict[str, Any], features: Any, logits: Any, labels: Any, mode: str | None
+    ) -> None:
         labels, parts = self._by_head("labels", labels), self._logits_by_head(logits)
         for name, loss in self._losses(labels, parts, features, mode).items():
-            eval_metrics[with_suffix("loss", name)].update_state(loss)
-        if regularization_losses:
-            metric = eval_metrics[with_suffix("regularization_loss", self.name)]
-            metric.update_state(tf.add_n(regularization_losses))
+            metrics[with_suffix("loss", name)].update_state(loss)
         for name, head in self._heads.items():
-            head.update_metrics(eval_metrics, features, parts[name], labels[name])
-        return eval_metrics
+            head.update_metrics(metrics, features, parts[name], labels[name])
 
     def build_export_outputs(self, predictions: dict[Any, tf.Tensor]) -> dict[str, Any]:
         """Returns the outputs of all heads, the first one's default, and all predictions."""

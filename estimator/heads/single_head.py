@@ -16,13 +16,13 @@ from estimator.config.checks import (
     check_choice,
     check_needs_only,
     check_type,
-    did_you_mean,
     parameters_of,
 )
 from estimator.heads import head_metrics
-from estimator.heads.head import Head, with_losses, with_suffix
+from estimator.heads.head import with_suffix
 from estimator.heads.head_metrics import Evaluated, MetricRow, mean_row
 from estimator.heads.labels import build_weights, check_weight_column, weight_key
+from estimator.heads.regularized_head import RegularizedHead
 from estimator.spec import ModeKeys
 
 V1 = tf.compat.v1
@@ -36,11 +36,12 @@ REDUCTIONS = {
 }
 
 
-class SingleHead(Head):
+class SingleHead(RegularizedHead):
     """A head with one kind of labels, which a subclass defines.
 
     Attributes:
       loss_fn: the function of examples' losses that was given to the head; None for its own.
+      weight_key: the feature that has the weights; None without a `weight_column`.
     """
 
     _loss_dimension = 1  # The size of the last dimension of examples' losses.
@@ -63,6 +64,7 @@ class SingleHead(Head):
         self._loss_reduction = loss_reduction
         self._name = name
         self.loss_fn = loss_fn
+        self.weight_key = weight_key(weight_column)
 
     @property
     def name(self) -> str | None:
@@ -79,20 +81,7 @@ class SingleHead(Head):
         """How a batch's loss is made of its examples' losses."""
         return self._loss_reduction
 
-    @property
-    def weight_key(self) -> str | None:
-        """The feature that has the weights; None without a `weight_column`."""
-        return weight_key(self._weight_column)
-
-    def loss(
-        self,
-        labels: Any,
-        logits: Any,
-        features: Any = None,
-        mode: str | None = None,
-        regularization_losses: Sequence[tf.Tensor] | None = None,
-    ) -> tf.Tensor:
-        """Returns the loss of a batch; see `Head`."""
+    def _build_loss(self, labels: Any, logits: Any, features: Any, mode: str | None) -> tf.Tensor:
         logits = self._checked_logits(logits)
         with tf.name_scope("losses"):
             numbers = self._build_labels(labels, logits)
@@ -108,40 +97,19 @@ class SingleHead(Head):
                 average = loss / tf.reduce_sum(weights * tf.ones_like(losses))
                 with V1.name_scope(None):
                     V1.summary.scalar(with_suffix("average_loss", self._name), average)
-            return with_losses(loss, regularization_losses)
+            return loss
 
-    def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[Any, tf.Tensor]:
-        """Returns the predictions by key; see `Head`."""
+    def _build_predictions(self, logits: Any) -> dict[Any, tf.Tensor]:
         logits = self._checked_logits(logits)
         with tf.name_scope("predictions"):
-            outputs = self._build_outputs(logits)
-        if keys is None:
-            return outputs
-        for key in keys:
-            if key not in outputs:
-                raise ValueError(
-                    f"`keys` has {key!r}, which is no prediction of {self._title}. "
-                    f"{did_you_mean(key, outputs)}"
-                )
-        return {key: outputs[key] for key in keys}
+            return self._build_outputs(logits)
 
-    def metrics(self, regularization_losses: Sequence[tf.Tensor] | None = None) -> dict[str, Any]:
-        """Returns new Keras metrics by key; see `Head`."""
-        made = {row.key: row.make() for row in self._rows()}
-        if regularization_losses:
-            made["regularization_loss"] = tf.keras.metrics.Mean()
-        return {with_suffix(key, self._name): metric for key, metric in made.items()}
+    def _make_metrics(self) -> dict[str, Any]:
+        return {with_suffix(row.key, self._name): row.make() for row in self._rows()}
 
-    def update_metrics(
-        self,
-        eval_metrics: dict[str, Any],
-        features: Any,
-        logits: Any,
-        labels: Any,
-        mode: str | None = None,
-        regularization_losses: Sequence[tf.Tensor] | None = None,
-    ) -> dict[str, Any]:
-        """Adds a batch to the metrics; see `Head`."""
+    def _update_metrics(
+        self, metrics: dict[str, Any], features: Any, logits: Any, labels: Any, mode: str | None
+    ) -> None:
         logits = self._checked_logits(logits)
         with tf.name_scope("metrics"):
             numbers = self._build_labels(labels, logits)
@@ -149,12 +117,8 @@ class SingleHead(Head):
             weights, outputs = self._weights(features, logits), self._build_outputs(logits)
             batch = Evaluated(numbers, losses, weights, outputs)
             for row in self._rows():
-                metric = eval_metrics[with_suffix(row.key, self._name)]
+                metric = metrics[with_suffix(row.key, self._name)]
                 head_metrics.update(metric, row.values(batch), batch.weights)
-            if regularization_losses:
-                metric = eval_metrics[with_suffix("regularization_loss", self._name)]
-                metric.update_state(tf.add_n(regularization_losses))
-        return eval_metrics
 
     # --- Defined by subclasses --------------------------------------------------------------------
 
@@ -175,11 +139,6 @@ class SingleHead(Head):
         """Returns the metrics besides the losses."""
 
     # --- Shared -----------------------------------------------------------------------------------
-
-    @property
-    def _title(self) -> str:
-        """How errors name the head."""
-        return type(self).__name__ + (f" {self._name!r}" if self._name else "")
 
     def _rows(self) -> list[MetricRow]:
         return [mean_row("average_loss", lambda batch: batch.losses), *self._metric_rows()]

@@ -182,7 +182,8 @@ CASES = {
     ),
     "key of a head": (
         lambda: est.MultiHead([BINARY]).predictions(LOGITS[1], keys=[("top", "class_id")]),
-        "`keys` has ('top', 'class_id'), which is no prediction. There are [('top', 'logits'), ",
+        "`keys` has ('top', 'class_id'), which is no prediction of MultiHead 'top'. Use one of "
+        "('top', 'logits'), ",
     ),
     "sparse weights": (
         loss(WEIGHTED, [1, 0], {"w": tf.sparse.from_dense([[1.0], [2.0]])}),
@@ -199,7 +200,7 @@ CASES = {
     "weights of another shape": (
         loss(WEIGHTED, [1, 0], {"w": [1.0, 2.0, 3.0]}),
         "have shape (3,) and logits (2, 1)",
-        "(2,) or (2, 1)",
+        "(2, 1) or (2,)",
     ),
     "one weight": (
         loss(WEIGHTED, [1, 0], {"w": 2.0}),
