@@ -115,18 +115,7 @@ def with_shape_of(labels: tf.Tensor, logits: tf.Tensor, dimension: int, title: s
     Raises:
       ValueError: the static shapes do not fit.
     """
-    shape, of_logits = labels.shape, logits.shape
-    expected = of_logits[:-1].concatenate([dimension])
-    if shape.rank is None:
-        return tf.reshape(labels, tf.concat([tf.shape(logits)[:-1], [dimension]], 0))
-    if dimension == 1 and shape.rank == expected.rank - 1:
-        labels = tf.expand_dims(labels, -1)
-    if not labels.shape.is_compatible_with(expected):
-        raise ValueError(
-            f"{title}: labels have shape {shape} and logits {of_logits}, so labels must have shape "
-            f"{expected}{' or ' + str(expected[:-1]) if dimension == 1 else ''}."
-        )
-    return labels
+    return _with_rank_of(labels, logits, [dimension], f"{title}: labels")
 
 
 def build_weights(
@@ -164,7 +153,7 @@ def build_weights(
     weights = tf.cast(weights, logits.dtype)
     if getattr(column, "normalizer_fn", None) is not None:
         weights = column.normalizer_fn(weights)
-    weights = _with_rank_of(weights, logits, dimensions, key, title)
+    weights = _with_rank_of(weights, logits, dimensions, f"{title}: the weights, feature {key!r},")
     rule = f"{title}: weights, feature {key!r}, must not be negative; the first that is:"
     return build_required(weights, weights >= 0, rule)
 
@@ -186,21 +175,23 @@ def check_weight_column(column: Any) -> None:
 
 
 def _with_rank_of(
-    weights: tf.Tensor, logits: tf.Tensor, dimensions: Sequence[int], key: str, title: str
+    values: tf.Tensor, logits: tf.Tensor, dimensions: Sequence[int], what: str
 ) -> tf.Tensor:
-    shape, batch = weights.shape, logits.shape[:-1]
+    """Returns values with a last dimension of one of these sizes; they may lack one of size 1."""
+    shape, batch = values.shape, logits.shape[:-1]
     if shape.rank is None:
-        return tf.reshape(weights, tf.concat([tf.shape(logits)[:-1], [-1]], 0))
+        size = dimensions[0] if len(dimensions) == 1 else -1
+        return tf.reshape(values, tf.concat([tf.shape(logits)[:-1], [size]], 0))
     if shape.rank == batch.rank:
-        weights = tf.expand_dims(weights, -1)
+        values = tf.expand_dims(values, -1)
     allowed = [batch.concatenate([size]) for size in dimensions]
-    if not any(weights.shape.is_compatible_with(one) for one in allowed):
-        shapes = " or ".join(map(str, [batch, *allowed]))
+    if not any(values.shape.is_compatible_with(one) for one in allowed):
+        shapes = [batch, *allowed] if 1 in dimensions else allowed
         raise ValueError(
-            f"{title}: the weights, feature {key!r}, have shape {shape} and logits {logits.shape}, "
-            f"so weights must have shape {shapes}."
+            f"{what} have shape {shape} and logits {logits.shape}, so they must have shape "
+            f"{' or '.join(map(str, shapes))}."
         )
-    return weights
+    return values
 
 
 def _as_dense(labels: Any, title: str) -> tf.Tensor:

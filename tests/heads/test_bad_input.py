@@ -164,7 +164,7 @@ CASES = {
         "RegressionHead: labels have shape (2,) and logits (2, 2)",
         "must have shape (2, 2)",
     ),
-    "labels of another size": (loss(CLASSES, [1, 2, 0]), "(3,)", "(2, 1) or (2,)"),
+    "labels of another size": (loss(CLASSES, [1, 2, 0]), "(3,)", "(2,) or (2, 1)"),
     "labels of one head": (
         lambda: est.MultiHead([BINARY]).loss([[1], [0]], LOGITS[1]),
         "must be a dict with a tensor for each of the heads ['top']",
@@ -200,11 +200,11 @@ CASES = {
     "weights of another shape": (
         loss(WEIGHTED, [1, 0], {"w": [1.0, 2.0, 3.0]}),
         "have shape (3,) and logits (2, 1)",
-        "(2, 1) or (2,)",
+        "(2,) or (2, 1)",
     ),
     "one weight": (
         loss(WEIGHTED, [1, 0], {"w": 2.0}),
-        "have shape () and logits (2, 1), so weights must have shape (2,) or (2, 1)",
+        "have shape () and logits (2, 1), so they must have shape (2,) or (2, 1)",
     ),
     "weights are words": (loss(WEIGHTED, [1, 0], {"w": ["a", "b"]}), "are string, not numbers"),
     "losses are reduced": (
