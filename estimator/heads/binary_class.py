@@ -88,7 +88,7 @@ class BinaryClassHead(SingleHead):
     def _build_outputs(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         two = tf.concat([tf.zeros_like(logits), logits], -1, name="two_class_logits")
         outputs = {"logits": logits, "logistic": tf.sigmoid(logits, name="logistic")}
-        return outputs | class_outputs(two, 2, self._vocabulary)
+        return outputs | class_outputs(two, self._vocabulary)
 
     def _metric_rows(self) -> Sequence[MetricRow]:
         return [

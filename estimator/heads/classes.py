@@ -11,17 +11,15 @@ from estimator.config.checks import check_number, checked_list
 from estimator.spec.outputs import ClassificationOutput
 
 
-def class_outputs(
-    logits: tf.Tensor, num_classes: int, vocabulary: Sequence[str] | None
-) -> dict[str, tf.Tensor]:
+def class_outputs(logits: tf.Tensor, vocabulary: Sequence[str] | None) -> dict[str, tf.Tensor]:
     """Returns the predictions of one of several classes; logits are [D0, ..., DN, num_classes]."""
     ids = tf.expand_dims(tf.argmax(logits, -1), -1)
     return {
         "probabilities": tf.nn.softmax(logits, name="probabilities"),
         "class_ids": ids,
         "classes": _names(ids, vocabulary),
-        "all_class_ids": _for_each(tf.range(num_classes), logits),
-        "all_classes": _for_each(all_names(num_classes, vocabulary), logits),
+        "all_class_ids": _for_each(tf.range(logits.shape[-1]), logits),
+        "all_classes": all_classes(logits, vocabulary),
     }
 
 
@@ -30,14 +28,13 @@ def classification_output(
 ) -> ClassificationOutput:
     """Returns the probabilities with the labels of their classes."""
     scores = predictions["probabilities"]
-    names = all_names(scores.shape[-1], vocabulary)
-    return ClassificationOutput(scores, _for_each(names, scores))
+    return ClassificationOutput(scores, all_classes(scores, vocabulary))
 
 
-def all_names(num_classes: int, vocabulary: Sequence[str] | None) -> tf.Tensor:
-    """Returns the labels of all classes: the vocabulary, or their ids as strings."""
-    names = [str(i) for i in range(num_classes)] if vocabulary is None else list(vocabulary)
-    return tf.constant(names, tf.string)
+def all_classes(scores: tf.Tensor, vocabulary: Sequence[str] | None) -> tf.Tensor:
+    """Returns the labels of all classes, the vocabulary or ids as strings, for each example."""
+    names = map(str, range(scores.shape[-1])) if vocabulary is None else vocabulary
+    return _for_each(tf.constant(list(names), tf.string), scores)
 
 
 def checked_thresholds(thresholds: Any) -> tuple[float, ...]:

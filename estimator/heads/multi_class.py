@@ -70,8 +70,7 @@ class MultiClassHead(SingleHead):
         return tf.expand_dims(losses, -1)
 
     def _build_outputs(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
-        outputs = class_outputs(logits, self._logits_dimension, self._vocabulary)
-        return {"logits": logits} | outputs
+        return {"logits": logits} | class_outputs(logits, self._vocabulary)
 
     def _metric_rows(self) -> Sequence[MetricRow]:
         return compare_rows(["accuracy"], lambda b: (b.labels, b.outputs["class_ids"]))

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.config.checks import WrongTypeError, check_int, checked_list, did_you_mean
-from estimator.heads.classes import checked_thresholds, classification_output
+from estimator.heads.classes import all_classes, checked_thresholds, classification_output
 from estimator.heads.head import with_default
 from estimator.heads.head_metrics import (
     Evaluated,
@@ -118,7 +118,7 @@ class MultiLabelHead(SingleHead):
     def _build_outputs(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         probabilities = tf.sigmoid(logits, name="probabilities")
         outputs = {"logits": logits, "probabilities": probabilities}
-        return outputs | {"classes": classification_output(outputs, self._vocabulary).classes}
+        return outputs | {"classes": all_classes(probabilities, self._vocabulary)}
 
     def _metric_rows(self) -> Sequence[MetricRow]:
         def both(batch: Evaluated) -> Sequence[tf.Tensor]:

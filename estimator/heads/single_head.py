@@ -164,6 +164,8 @@ class SingleHead(RegularizedHead):
                 f"{self._title}: `logits` have shape {shape}; it must be [batch size, {size}], "
                 "with any more dimensions between."
             )
+        if shape[-1] is None:
+            logits = tf.ensure_shape(logits, [*shape[:-1], size])
         return logits
 
     def _weights(self, features: Any, logits: tf.Tensor) -> tf.Tensor | None:

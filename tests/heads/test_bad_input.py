@@ -243,6 +243,20 @@ def test_labels_and_weights_may_have_an_unknown_shape(shape):
     assert found == pytest.approx(np.average(losses, weights=[3, 1]) * 2, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("head", "size"),
+    [(BINARY, 1), (CLASSES, 3), (est.MultiLabelHead(3), 3)],
+    ids=["binary", "classes", "labels"],
+)
+def test_logits_of_an_unknown_size_are_predicted_and_exported(head, size):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        logits = tf.compat.v1.placeholder_with_default(LOGITS[size], [None, None])
+        made = head.create_estimator_spec({}, "infer", logits)
+        output = made.export_outputs["serving_default"]
+        names, scores = session.run([output.classes, output.scores])
+    assert names.shape == scores.shape == (2, max(size, 2))
+
+
 def test_predictions_are_those_of_the_keys():
     assert list(CLASSES.predictions(LOGITS[3], keys=["logits"])) == ["logits"]
     both = est.MultiHead([BINARY, est.MultiClassHead(3, name="three")])
