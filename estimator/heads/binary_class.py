@@ -78,8 +78,8 @@ class BinaryClassHead(SingleHead):
             labels = build_class_ids(labels, 2, self._vocabulary, title)
         else:
             labels = tf.cast(as_numbers(labels, title), logits.dtype)
-            rule = f"{title}: labels must be in [0, 1]; the first that is not:"
-            labels = build_required(labels, (labels >= 0) & (labels <= 1), rule)
+            is_right = (labels >= 0) & (labels <= 1)
+            labels = build_required(labels, is_right, f"{title}: labels must be in [0, 1]")
         return tf.cast(with_shape_of(labels, logits, 1, title), logits.dtype)
 
     def _build_default_losses(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

@@ -20,12 +20,13 @@ def build_required(values: tf.Tensor, is_right: tf.Tensor, rule: str) -> tf.Tens
     Args:
       values: a tensor.
       is_right: a bool for each of the values.
-      rule: the message; the first value that is not right follows it.
+      rule: what the values must be; the message adds the first that is not.
 
     Raises:
       ValueError: a value is wrong, and operations run eagerly. In a graph,
         `tf.errors.InvalidArgumentError` when it runs.
     """
+    message = f"{rule}; the first that is not: "
     with tf.name_scope("check"):
         flat = tf.reshape(values, [-1])
         # A last one that counts as wrong, so that there always is a first wrong one.
@@ -35,9 +36,8 @@ def build_required(values: tf.Tensor, is_right: tf.Tensor, rule: str) -> tf.Tens
         all_right = tf.reduce_all(is_right)
         if tf.executing_eagerly():
             if not all_right:
-                raise ValueError(f"{rule} {first.numpy()}.")
+                raise ValueError(f"{message}{first.numpy()}.")
             return values
-        message = f"{rule} "
         check = tf.raw_ops.Assert(condition=all_right, data=[message, first], summarize=1)
         with tf.control_dependencies([check]):
             return tf.identity(values)
@@ -88,7 +88,7 @@ def build_class_ids(
             "Convert them with tf.cast(labels, tf.int64)."
         )
     ids = tf.cast(ids, tf.int64)
-    rule = f"{title}: labels must be ids of classes in [0, {num_classes}); the first that is not:"
+    rule = f"{title}: labels must be ids of classes in [0, {num_classes})"
     return build_required(ids, (ids >= 0) & (ids < num_classes), rule)
 
 
@@ -101,7 +101,7 @@ def build_ids_of_words(words: tf.Tensor, vocabulary: Sequence[str], title: str) 
         )
     known = tf.constant(list(vocabulary), tf.string)
     is_word = tf.equal(words[..., tf.newaxis], known)
-    rule = f"{title}: labels must be in the `label_vocabulary`; the first that is not:"
+    rule = f"{title}: labels must be in the `label_vocabulary`"
     checked = build_required(words, tf.reduce_any(is_word, axis=-1), rule)
     with tf.control_dependencies([checked]):
         return tf.argmax(is_word, axis=-1)
@@ -154,7 +154,7 @@ def build_weights(
     if getattr(column, "normalizer_fn", None) is not None:
         weights = column.normalizer_fn(weights)
     weights = _with_rank_of(weights, logits, dimensions, f"{title}: the weights, feature {key!r},")
-    rule = f"{title}: weights, feature {key!r}, must not be negative; the first that is:"
+    rule = f"{title}: weights, feature {key!r}, must be at least 0"
     return build_required(weights, weights >= 0, rule)
 
 

@@ -94,7 +94,7 @@ class MultiLabelHead(SingleHead):
                 "each of an example's classes."
             )
         hot = tf.cast(hot, tf.int64)
-        rule = f"{self._title}: dense labels must be 0 or 1; the first that is not:"
+        rule = f"{self._title}: dense labels must be 0 or 1"
         return tf.cast(build_required(hot, (hot >= 0) & (hot <= 1), rule), logits.dtype)
 
     def _build_hot(self, labels: tf.SparseTensor, logits: tf.Tensor) -> tf.Tensor:

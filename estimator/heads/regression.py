@@ -60,12 +60,12 @@ class RegressionHead(SingleHead):
     def _build_labels(self, labels: Any, logits: tf.Tensor) -> tf.Tensor:
         numbers = tf.cast(as_numbers(labels, self._title), logits.dtype)
         numbers = with_shape_of(numbers, logits, self._logits_dimension, self._title)
-        return self._checked(numbers)
+        is_right, rule = self._check(numbers)
+        return build_required(numbers, is_right, f"{self._title}: labels must be {rule}")
 
-    def _checked(self, labels: tf.Tensor) -> tf.Tensor:
-        """Returns the labels; computing them raises an error if they have values they may not."""
-        rule = f"{self._title}: labels must be finite; the first that is not:"
-        return build_required(labels, tf.math.is_finite(labels), rule)
+    def _check(self, labels: tf.Tensor) -> tuple[tf.Tensor, str]:
+        """Returns which labels the head can use, and what they must be."""
+        return tf.math.is_finite(labels), "finite"
 
     def _build_default_losses(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return tf.math.squared_difference(logits, labels)
@@ -109,9 +109,8 @@ class PoissonRegressionHead(RegressionHead):
             label_dimension, weight_column, loss_reduction, inverse_link_fn=tf.exp, name=name
         )
 
-    def _checked(self, labels: tf.Tensor) -> tf.Tensor:
-        rule = f"{self._title}: labels must be finite and not negative; the first that is not:"
-        return build_required(labels, (labels >= 0) & tf.math.is_finite(labels), rule)
+    def _check(self, labels: tf.Tensor) -> tuple[tf.Tensor, str]:
+        return (labels >= 0) & tf.math.is_finite(labels), "finite and not negative"
 
     def _build_default_losses(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return tf.nn.log_poisson_loss(labels, logits, self._compute_full_loss)
@@ -134,9 +133,8 @@ class LogisticRegressionHead(RegressionHead):
             1, weight_column, loss_reduction, inverse_link_fn=tf.math.sigmoid, name=name
         )
 
-    def _checked(self, labels: tf.Tensor) -> tf.Tensor:
-        rule = f"{self._title}: labels must be in [0, 1]; the first that is not:"
-        return build_required(labels, (labels >= 0) & (labels <= 1), rule)
+    def _check(self, labels: tf.Tensor) -> tuple[tf.Tensor, str]:
+        return (labels >= 0) & (labels <= 1), "in [0, 1]"
 
     def _build_default_losses(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)

@@ -195,7 +195,7 @@ CASES = {
     ),
     "negative weights": (
         loss(WEIGHTED, [1, 0], {"w": [1.0, -2.0]}),
-        "weights, feature 'w', must not be negative; the first that is: -2.0",
+        "weights, feature 'w', must be at least 0; the first that is not: -2.0",
     ),
     "weights of another shape": (
         loss(WEIGHTED, [1, 0], {"w": [1.0, 2.0, 3.0]}),
