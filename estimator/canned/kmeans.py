@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator.canned.clustering import PLUS_PLUS, RANDOM, Clustering, ClusteringState
+from estimator.canned.clustering import PLUS_PLUS, RANDOM, Clustering
 from estimator.canned.columns import build_dense_input, checked_columns
 from estimator.canned.one_trainer import check_one_trainer
 from estimator.config.checks import (
@@ -182,32 +182,25 @@ def _make_model_fn(algorithm: Clustering, columns: Any, tolerance: float | None)
         }
         outputs = {key: PredictOutput(value) for key, value in predictions.items()}
         outputs["serving_default"] = PredictOutput(nearest)
+        train_op = None
+        if is_training:
+            # The loss is that of the centers before the step.
+            with tf.control_dependencies([loss]):
+                moved = algorithm.build_move(points, nearest, state)
+            with tf.control_dependencies([moved]):
+                train_op = V1.train.get_or_create_global_step().assign_add(1).op
         is_evaluation = mode == ModeKeys.EVAL
         return EstimatorSpec(
             mode,
             predictions,
             loss,
-            _build_step(algorithm, points, nearest, loss, state) if is_training else None,
+            train_op,
             eval_metric_ops={KMeans.SCORE: V1.metrics.mean(loss)} if is_evaluation else None,
             export_outputs=outputs,
             training_hooks=[] if tolerance is None else [_ToleranceHook(loss, tolerance)],
         )
 
     return model_fn
-
-
-def _build_step(
-    algorithm: Clustering,
-    points: tf.Tensor,
-    nearest: tf.Tensor,
-    loss: tf.Tensor,
-    state: ClusteringState,
-) -> tf.Operation:
-    """Returns an op that moves the centers once `loss`, that of the centers before, is known."""
-    with tf.control_dependencies([loss]):
-        moved = algorithm.build_move(points, nearest, state)
-    with tf.control_dependencies([moved]):
-        return V1.train.get_or_create_global_step().assign_add(1).op
 
 
 def _points_of(features: Any, columns: Any, is_cosine: bool) -> tf.Tensor:
