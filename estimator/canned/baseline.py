@@ -8,7 +8,6 @@ from typing import Any
 from estimator.canned.parts import (
     Form,
     baseline_part,
-    check_head,
     make_classifier_head,
     make_model_fn,
 )
@@ -31,10 +30,8 @@ class BaselineEstimator(Estimator):
         config: RunConfig | None = None,
     ) -> None:
         """Checks the arguments, which are as in `LinearEstimator`; builds nothing."""
-        check_head(head)
-        super().__init__(
-            make_model_fn(head, [baseline_part(optimizer, self._form)]), model_dir, config
-        )
+        part = baseline_part(optimizer, self._form)
+        super().__init__(make_model_fn(head, [part], self._form), model_dir, config)
 
 
 class BaselineClassifier(BaselineEstimator):

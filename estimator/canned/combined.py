@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from estimator.canned.parts import (
     Form,
-    check_head,
     dnn_part,
     linear_part,
     make_classifier_head,
@@ -51,7 +50,6 @@ class DNNLinearCombinedEstimator(Estimator):
         Raises:
           TypeError, ValueError: an argument is invalid, or no part has columns.
         """
-        check_head(head)
         parts, form = [], self._form
         if dnn_feature_columns:
             layers = dnn_activation_fn, dnn_dropout, batch_norm
@@ -67,9 +65,8 @@ class DNNLinearCombinedEstimator(Estimator):
                 "`linear_feature_columns` and `dnn_feature_columns` are both empty. Give the model "
                 "at least one feature column."
             )
-        super().__init__(
-            make_model_fn(head, parts), model_dir, config, warm_start_from=warm_start_from
-        )
+        model_fn = make_model_fn(head, parts, form)
+        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
 class DNNLinearCombinedClassifier(DNNLinearCombinedEstimator):

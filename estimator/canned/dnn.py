@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.canned.parts import Form, check_head, dnn_part, make_classifier_head, make_model_fn
+from estimator.canned.parts import Form, dnn_part, make_classifier_head, make_model_fn
 from estimator.config.run_config import RunConfig
 from estimator.estimators.estimator import Estimator
 from estimator.heads.head import Head
@@ -49,12 +49,10 @@ class DNNEstimator(Estimator):
         Raises:
           TypeError, ValueError: an argument is invalid.
         """
-        check_head(head)
         layers = activation_fn, dropout, batch_norm
         part = dnn_part(feature_columns, optimizer, hidden_units, layers, self._form)
-        super().__init__(
-            make_model_fn(head, [part]), model_dir, config, warm_start_from=warm_start_from
-        )
+        model_fn = make_model_fn(head, [part], self._form)
+        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
 class DNNClassifier(DNNEstimator):

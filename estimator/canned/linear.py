@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from estimator.canned.columns import checked_columns
-from estimator.canned.parts import (
-    Form,
-    check_head,
-    linear_part,
-    make_classifier_head,
-    make_model_fn,
-)
+from estimator.canned.parts import Form, linear_part, make_classifier_head, make_model_fn
 from estimator.canned.sdca import LinearSDCA
 from estimator.config.run_config import RunConfig
 from estimator.estimators.estimator import Estimator
 from estimator.heads.head import Head
 from estimator.heads.regression import RegressionHead
-from estimator.spec import EstimatorSpec
 
 
 class LinearEstimator(Estimator):
@@ -52,32 +44,19 @@ class LinearEstimator(Estimator):
         Raises:
           TypeError, ValueError: an argument is invalid.
         """
-        check_head(head)
-        if isinstance(optimizer, LinearSDCA):
-            model_fn = self._sdca_model_fn(
-                head, feature_columns, optimizer, sparse_combiner, warm_start_from
-            )
-        else:
-            part = linear_part(feature_columns, optimizer, sparse_combiner, self._form)
-            model_fn = make_model_fn(head, [part])
-        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
-
-    def _sdca_model_fn(
-        self,
-        head: Head,
-        columns: Sequence[Any],
-        optimizer: LinearSDCA,
-        combiner: str,
-        warm_start_from: Any,
-    ) -> Callable[..., EstimatorSpec]:
-        if warm_start_from is not None:
+        is_sdca = isinstance(optimizer, LinearSDCA)
+        if is_sdca and warm_start_from is not None:
             raise ValueError(
                 f"`warm_start_from` ({warm_start_from!r}) cannot be used with LinearSDCA, whose "
                 "weights follow from the examples that it remembers. Leave it out, or use another "
                 "`optimizer`."
             )
-        columns = checked_columns("feature_columns", columns, only_dense=False)
-        return optimizer.make_model_fn(head, columns, combiner, self._form)
+        if is_sdca:
+            model_fn = optimizer.make_model_fn(head, feature_columns, sparse_combiner, self._form)
+        else:
+            part = linear_part(feature_columns, optimizer, sparse_combiner, self._form)
+            model_fn = make_model_fn(head, [part], self._form)
+        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
 class LinearClassifier(LinearEstimator):

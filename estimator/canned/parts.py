@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator.canned.columns import build_dense_input, build_linear_logits, checked_columns
-from estimator.canned.layers import HiddenLayers, checked_units
+from estimator.canned.layers import Built, make_layers
 from estimator.canned.named_optimizers import NAMED, make_named
 from estimator.canned.summaries import build_summaries, layer_summaries
 from estimator.config.checks import (
     WrongTypeError,
-    check_bool,
     check_choice,
     check_instance,
     check_int,
-    check_number,
     check_takes_nothing,
-    did_you_mean,
 )
 from estimator.heads.binary_class import BinaryClassHead
 from estimator.heads.head import Head
@@ -33,8 +31,6 @@ from estimator.spec import EstimatorSpec, ModeKeys
 
 V1 = tf.compat.v1
 _MIN_SLICE_BYTES = 64 << 20  # Of columns' variables by default, as in 2.15.
-# The logits, the ops that update statistics, and the summaries by tag.
-_Built = tuple[tf.Tensor, Sequence[tf.Operation], Mapping[str, tf.Tensor]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,73 +75,57 @@ class Part:
     Attributes:
       name: the variable scope.
       build_logits: takes (features, number of logits, whether it trains, partitioner of columns).
-      optimizer: a name, or a class or function that returns an optimizer.
-      argument: the name of the optimizer's argument, for errors.
-      learning_rate: the learning rate of an optimizer that is given by name.
-      form: the form of the model.
+      make_optimizer: see `checked_optimizer`.
     """
 
     name: str
-    build_logits: Callable[[Any, int, bool, Any], _Built]
-    optimizer: str | Callable[[], Any]
-    argument: str
-    learning_rate: float
-    form: Form
+    build_logits: Callable[[Any, int, bool, Any], Built]
+    make_optimizer: Callable[..., Any]
 
 
-def make_model_fn(head: Head, parts: Sequence[Part]) -> Callable[..., EstimatorSpec]:
+def make_model_fn(head: Head, parts: Sequence[Part], form: Form) -> Callable[..., EstimatorSpec]:
     """Returns the `model_fn` of a model whose logits are the sum of those of its parts."""
+    check_head(head)
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> EstimatorSpec:
         is_training = mode == ModeKeys.TRAIN
         all_logits: list[tf.Tensor] = []
         updates: list[tf.Operation] = []
+        of_layers, of_columns = form.partitioners(config)
         for part in parts:
-            of_layers, of_columns = part.form.partitioners(config)
             with V1.variable_scope(part.name, reuse=V1.AUTO_REUSE, partitioner=of_layers):
                 logits, more, summaries = part.build_logits(
                     features, head.logits_dimension, is_training, of_columns
                 )
-                build_summaries(summaries, keeps_scope=part.form.scopes_summaries)
+                build_summaries(summaries, keeps_scope=form.scopes_summaries)
             all_logits.append(logits)
             updates += more
         return head.create_estimator_spec(
             features=features,
             mode=mode,
-            logits=all_logits[0] if len(all_logits) == 1 else tf.add_n(all_logits),
+            logits=tf.add_n(all_logits),
             labels=labels,
-            train_op_fn=_build_steps(parts, head) if is_training else None,
+            train_op_fn=lambda loss: _build_steps(loss, parts, head, form),
             update_ops=updates,
         )
 
     return model_fn
 
 
-def _build_steps(parts: Sequence[Part], head: Head) -> Callable[[tf.Tensor], tf.Operation]:
-    """Returns the `train_op_fn` that takes one step of each part's optimizer."""
-
-    def build(loss: tf.Tensor) -> tf.Operation:
-        steps = []
-        scopes = tuple(f"{part.name}/" for part in parts)
-        # Embeddings that several columns share are in no part's scope.
-        shared = [v for v in V1.trainable_variables() if not v.name.startswith(scopes)]
-        for part in parts:
-            is_first = part is parts[0]
-            variables = [*V1.trainable_variables(f"{part.name}/"), *(shared if is_first else ())]
-            optimizer = make_optimizer(
-                part.optimizer,
-                part.argument,
-                part.learning_rate,
-                part.form,
-                head,
-                counts_itself=not is_first,
-            )
-            with _slots_scope(part.name) if part.form.scopes_slots else contextlib.nullcontext():
-                steps.append(build_minimize(loss, optimizer, variables, None))
-        with tf.control_dependencies(steps):
-            return V1.train.get_or_create_global_step().assign_add(1).op
-
-    return build
+def _build_steps(loss: tf.Tensor, parts: Sequence[Part], head: Head, form: Form) -> tf.Operation:
+    """Returns an op that takes one step of each part's optimizer."""
+    steps = []
+    scopes = tuple(f"{part.name}/" for part in parts)
+    # Embeddings that several columns share are in no part's scope.
+    shared = [v for v in V1.trainable_variables() if not v.name.startswith(scopes)]
+    for part in parts:
+        is_first = part is parts[0]
+        variables = [*V1.trainable_variables(f"{part.name}/"), *(shared if is_first else ())]
+        optimizer = part.make_optimizer(head, counts_itself=not is_first)
+        with _slots_scope(part.name) if form.scopes_slots else contextlib.nullcontext():
+            steps.append(build_minimize(loss, optimizer, variables, None))
+    with tf.control_dependencies(steps):
+        return V1.train.get_or_create_global_step().assign_add(1).op
 
 
 @contextlib.contextmanager
@@ -156,44 +136,44 @@ def _slots_scope(name: str) -> Iterator[None]:
         yield
 
 
-def make_optimizer(
-    given: str | Callable[[], Any],
-    argument: str,
-    learning_rate: float,
-    form: Form,
-    head: Head,
-    *,
-    counts_itself: bool = False,
-) -> Any:
-    """Returns the optimizer for a graph; see `Part`, `Form` and `checked_optimizer`."""
+def checked_optimizer(
+    argument: str, given: Any, learning_rate: float, form: Form
+) -> Callable[..., Any]:
+    """Returns a function that makes the optimizer for a graph: takes the head and `counts_itself`.
+
+    Args:
+      argument: the name of the argument, for errors.
+      given: a name, an optimizer, or a class or function that returns one.
+      learning_rate: the learning rate of an optimizer that is given by name.
+      form: the form of the model.
+    """
     if isinstance(given, str):
-        return form.make_optimizer(given, learning_rate, head, counts_itself=counts_itself)
-    made = given()
-    if not _is_optimizer(made):
+        check_choice(argument, given, NAMED)
+        return functools.partial(form.make_optimizer, given, learning_rate)
+    if _is_optimizer(given):
+        make = optimizer_maker(given)
+    elif callable(given):
+        check_takes_nothing(argument, given)
+        make = given
+    else:
         raise WrongTypeError(
-            f"`{argument}` ({given!r}) returned {made!r}; it must return an optimizer."
+            f"`{argument}` ({given!r}) must be an optimizer, a function that returns one, or one "
+            f"of {', '.join(map(repr, NAMED))}."
         )
-    return made
+
+    def make_checked(head: Head, *, counts_itself: bool) -> Any:
+        made = make()
+        if not _is_optimizer(made):
+            raise WrongTypeError(
+                f"`{argument}` ({given!r}) returned {made!r}; it must return an optimizer."
+            )
+        return made
+
+    return make_checked
 
 
 def _is_optimizer(value: Any) -> bool:
     return not isinstance(value, type) and callable(getattr(value, "apply_gradients", None))
-
-
-def checked_optimizer(argument: str, optimizer: Any) -> str | Callable[[], Any]:
-    """Returns the name, or a function that returns the optimizer in each graph."""
-    if isinstance(optimizer, str):
-        check_choice(argument, optimizer, NAMED)
-        return optimizer
-    if _is_optimizer(optimizer):
-        return optimizer_maker(optimizer)
-    if not callable(optimizer):
-        raise WrongTypeError(
-            f"`{argument}` ({optimizer!r}) must be an optimizer, a function that returns one, or "
-            f"one of {', '.join(map(repr, NAMED))}."
-        )
-    check_takes_nothing(argument, optimizer)
-    return optimizer
 
 
 # --- Parts ----------------------------------------------------------------------------------------
@@ -218,16 +198,15 @@ def linear_part(
     """
     prefix, max_rate = ("linear_", 0.005) if is_wide else ("", 0.2)
     columns = checked_columns(f"{prefix}feature_columns", columns, only_dense=False)
-    argument = f"{prefix}optimizer"
-    optimizer = checked_optimizer(argument, optimizer)
+    rate = min(max_rate, 1 / math.sqrt(len(columns)))
+    make_optimizer = checked_optimizer(f"{prefix}optimizer", optimizer, rate, form)
     check_choice(f"{prefix}sparse_combiner", combiner, ("sum", "mean", "sqrtn"))
 
-    def build(features: Any, units: int, is_training: bool, partitioner: Any) -> _Built:
+    def build(features: Any, units: int, is_training: bool, partitioner: Any) -> Built:
         logits, summaries = build_linear_logits(columns, features, units, combiner, partitioner)
         return logits, (), summaries | (layer_summaries("linear", logits) if is_wide else {})
 
-    rate = min(max_rate, 1 / math.sqrt(len(columns)))
-    return Part("linear", build, optimizer, argument, rate, form)
+    return Part("linear", build, make_optimizer)
 
 
 def dnn_part(
@@ -251,64 +230,28 @@ def dnn_part(
     """
     name, slashes = f"{prefix}feature_columns", form.keeps_slashes
     columns = checked_columns(name, columns, only_dense=True, keeps_slashes=slashes)
-    argument = f"{prefix}optimizer"
-    optimizer = checked_optimizer(argument, optimizer)
-    activation, dropout, batch_norm = layers
-    hidden = HiddenLayers(
-        checked_units(
-            f"{prefix}hidden_units", units, "a list of integers, one for each hidden layer"
-        ),
-        _checked_activation(f"{prefix}activation_fn", activation),
-        _checked_dropout(f"{prefix}dropout", dropout),
-        batch_norm,
-    )
-    check_bool("batch_norm", batch_norm)
-
-    def build(features: Any, units: int, is_training: bool, partitioner: Any) -> _Built:
-        net = build_dense_input(columns, features, keeps_slashes=slashes, partitioner=partitioner)
-        return hidden.build_logits(net, units, is_training)
-
     rate = form.sgd_rate if optimizer == "SGD" else None
-    return Part("dnn", build, optimizer, argument, rate or form.dnn_rate, form)
+    make_optimizer = checked_optimizer(f"{prefix}optimizer", optimizer, rate or form.dnn_rate, form)
+    build_logits = make_layers(prefix, units, *layers)
+
+    def build(features: Any, units: int, is_training: bool, partitioner: Any) -> Built:
+        net = build_dense_input(columns, features, keeps_slashes=slashes, partitioner=partitioner)
+        return build_logits(net, units, is_training)
+
+    return Part("dnn", build, make_optimizer)
 
 
 def baseline_part(optimizer: Any, form: Form) -> Part:
     """A model of the labels alone: the same logits for all examples."""
-    optimizer = checked_optimizer("optimizer", optimizer)
+    make_optimizer = checked_optimizer("optimizer", optimizer, 0.3, form)
 
-    def build(features: Any, units: int, is_training: bool, partitioner: Any) -> _Built:
+    def build(features: Any, units: int, is_training: bool, partitioner: Any) -> Built:
         bias = V1.get_variable("bias", [units], initializer=V1.zeros_initializer())
         first = tf.nest.flatten(features)[0]
         size = first.dense_shape[0] if isinstance(first, tf.SparseTensor) else tf.shape(first)[0]
         return tf.ones([size, 1]) * bias, (), {}
 
-    return Part("baseline", build, optimizer, "optimizer", 0.3, form)
-
-
-def _checked_activation(argument: str, activation: Any) -> Callable[[tf.Tensor], tf.Tensor]:
-    if activation is None:
-        return tf.identity
-    if isinstance(activation, str):
-        known = [name for name in dir(tf.nn) if callable(getattr(tf.nn, name))]
-        if activation not in known:
-            raise ValueError(
-                f"`{argument}` ({activation!r}) is not in tf.nn. {did_you_mean(activation, known)}"
-            )
-        return getattr(tf.nn, activation)
-    check_instance(argument, activation, Callable, "a function such as tf.nn.relu")
-    return activation
-
-
-def _checked_dropout(argument: str, dropout: Any) -> float | None:
-    if dropout is None:
-        return None
-    check_number(argument, dropout, minimum=0)
-    if dropout >= 1:
-        raise ValueError(
-            f"`{argument}` ({dropout}) must be below 1: it is the probability that a unit is "
-            "dropped."
-        )
-    return float(dropout)
+    return Part("baseline", build, make_optimizer)
 
 
 # --- Heads ----------------------------------------------------------------------------------------
@@ -319,14 +262,11 @@ def make_classifier_head(
 ) -> Head:
     """Returns the head of a classifier."""
     check_int("n_classes", n_classes, minimum=2)
-    shared = {
-        "weight_column": weight_column,
-        "label_vocabulary": label_vocabulary,
-        "loss_reduction": loss_reduction,
-    }
     if n_classes == 2:
-        return BinaryClassHead(**shared)
-    return MultiClassHead(n_classes, **shared)
+        return BinaryClassHead(
+            weight_column, label_vocabulary=label_vocabulary, loss_reduction=loss_reduction
+        )
+    return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)
 
 
 def check_head(head: Any) -> None:

@@ -28,6 +28,7 @@ def make_recurrent(
     masked step has the output of the step before.
     """
     if rnn_cell_fn is None:
+        cell_type = "simple_rnn" if cell_type is None else cell_type
         is_list = not isinstance(units, numbers.Integral)
         rule = "a list of integers, one for each recurrent layer; or pass `rnn_cell_fn`"
         sizes = checked_units("units", units if is_list else [units], rule)
@@ -44,6 +45,11 @@ def make_recurrent(
             )
         return lambda *inputs: _build_keras(
             "cell_type", [cell_type(units=size) for size in sizes], *inputs
+        )
+    if units is not None or cell_type is not None:
+        raise ValueError(
+            "`rnn_cell_fn` is given together with `units` or `cell_type`. Pass the function alone, "
+            "or leave it out."
         )
     if not callable(rnn_cell_fn):
         raise WrongTypeError(
@@ -120,15 +126,16 @@ def _make_variables(
     They are read here, once for all steps.
     """
     size = num_gates * units
-    shapes = {"kernel": [inputs.shape[-1], size], "recurrent_kernel": [units, size]}
-    initializers = V1.glorot_uniform_initializer(), V1.orthogonal_initializer()
-    variables = [
+    variables = {
+        "kernel": ([inputs.shape[-1], size], V1.glorot_uniform_initializer()),
+        "recurrent_kernel": ([units, size], V1.orthogonal_initializer()),
+        "bias": (bias.shape, V1.constant_initializer(bias)),
+    }
+    made = [
         V1.get_variable(name, shape, initializer=initializer)
-        for (name, shape), initializer in zip(shapes.items(), initializers, strict=True)
+        for name, (shape, initializer) in variables.items()
     ]
-    start = V1.constant_initializer(bias)
-    variables.append(V1.get_variable("bias", bias.shape, initializer=start))
-    return tuple(tf.convert_to_tensor(variable) for variable in variables)
+    return tuple(map(tf.convert_to_tensor, made))
 
 
 def _build_simple(units: int, inputs: tf.Tensor) -> tuple[tf.Tensor, _Step]:

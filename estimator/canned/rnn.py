@@ -14,7 +14,6 @@ from estimator.canned.parts import (
     check_head,
     checked_optimizer,
     make_classifier_head,
-    make_optimizer,
 )
 from estimator.canned.recurrent import make_recurrent
 from estimator.config.checks import check_bool
@@ -79,11 +78,15 @@ class RNNEstimator(Estimator):
         columns = checked_columns(
             argument, sequence_feature_columns, only_dense=True, sequences=True
         )
-        context = _checked_context(context_feature_columns)
-        recurrent = _checked_recurrent(units, cell_type, rnn_cell_fn)
+        context = []
+        if context_feature_columns:
+            argument = "context_feature_columns"
+            context = checked_columns(argument, context_feature_columns, only_dense=True)
+        recurrent = make_recurrent(units, cell_type, rnn_cell_fn)
         build_logits = _make_logits_fn(columns, context, recurrent)
-        optimizer = checked_optimizer("optimizer", optimizer)
-        super().__init__(_make_model_fn(head, build_logits, optimizer), model_dir, config)
+        make_optimizer = checked_optimizer("optimizer", optimizer, _LEARNING_RATE, Form())
+        train_op_fn = _make_train_op_fn(make_optimizer, head, clips=isinstance(optimizer, str))
+        super().__init__(_make_model_fn(head, build_logits, train_op_fn), model_dir, config)
 
 
 class RNNClassifier(RNNEstimator):
@@ -146,21 +149,6 @@ class RNNClassifier(RNNEstimator):
         )
 
 
-def _checked_context(columns: Any) -> list[Any]:
-    if not columns:
-        return []
-    return checked_columns("context_feature_columns", columns, only_dense=True)
-
-
-def _checked_recurrent(units: Any, cell_type: Any, rnn_cell_fn: Any) -> Callable:
-    if rnn_cell_fn is not None and (units is not None or cell_type is not None):
-        raise ValueError(
-            "`rnn_cell_fn` is given together with `units` or `cell_type`. Pass the function alone, "
-            "or leave it out."
-        )
-    return make_recurrent(units, "simple_rnn" if cell_type is None else cell_type, rnn_cell_fn)
-
-
 def _make_logits_fn(columns: list[Any], context: list[Any], recurrent: Callable) -> Callable:
     """Returns a function that builds logits, and the mask of the steps that are not padding."""
 
@@ -185,13 +173,11 @@ def _make_logits_fn(columns: list[Any], context: list[Any], recurrent: Callable)
     return build
 
 
-def _make_model_fn(head: Head, build_logits: Callable, optimizer: Any) -> Callable:
+def _make_model_fn(head: Head, build_logits: Callable, train_op_fn: Callable) -> Callable:
     def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
-        is_training = mode == ModeKeys.TRAIN
-        logits, mask = build_logits(features, head, is_training)
+        logits, mask = build_logits(features, head, mode == ModeKeys.TRAIN)
         if isinstance(head, SequenceHead):
             features = {head.mask_key: mask, **features}
-        train_op_fn = _make_train_op_fn(optimizer, head) if is_training else None
         spec = head.create_estimator_spec(
             features=features, mode=mode, logits=logits, labels=labels, train_op_fn=train_op_fn
         )
@@ -203,17 +189,19 @@ def _make_model_fn(head: Head, build_logits: Callable, optimizer: Any) -> Callab
     return model_fn
 
 
-def _make_train_op_fn(optimizer: Any, head: Head) -> Callable[[tf.Tensor], tf.Operation]:
-    """Returns the `train_op_fn` that takes a step of the optimizer."""
+def _make_train_op_fn(
+    make_optimizer: Callable[..., Any], head: Head, *, clips: bool
+) -> Callable[[tf.Tensor], tf.Operation]:
+    """Returns the `train_op_fn` that takes a step of the optimizer, which may clip gradients."""
 
     def build(loss: tf.Tensor) -> tf.Operation:
-        made = make_optimizer(optimizer, "optimizer", _LEARNING_RATE, Form(), head)
+        optimizer = make_optimizer(head, counts_itself=False)
         variables, step = V1.trainable_variables(), V1.train.get_or_create_global_step()
-        if not isinstance(optimizer, str):
-            return build_minimize(loss, made, variables, step)
+        if not clips:
+            return build_minimize(loss, optimizer, variables, step)
         reduction = "sum" if head.loss_reduction in SUMS else "mean"
-        pairs = made.compute_gradients(loss, variables)
+        pairs = optimizer.compute_gradients(loss, variables)
         clipped = [clip_by_reduced_norm([pair], _CLIP_NORM, reduction)[0] for pair in pairs]
-        return made.apply_gradients(clipped, global_step=step)
+        return optimizer.apply_gradients(clipped, global_step=step)
 
     return build

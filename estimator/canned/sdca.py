@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.canned.columns import build_linear_logits, build_linear_values
+from estimator.canned.columns import build_linear_logits, build_linear_values, checked_columns
 from estimator.canned.one_trainer import check_one_trainer
-from estimator.canned.parts import Form
+from estimator.canned.parts import Form, check_head
 from estimator.canned.summaries import build_summaries
 from estimator.config.checks import (
     WrongTypeError,
@@ -84,20 +84,21 @@ class LinearSDCA:
         }
 
     def make_model_fn(
-        self, head: Head, columns: Sequence[Any], combiner: str, form: Form
+        self, head: Head, feature_columns: Any, combiner: str, form: Form
     ) -> Callable[..., EstimatorSpec]:
         """Returns the `model_fn` of a linear model.
 
         Args:
           head: the head.
-          columns: the checked feature columns.
+          feature_columns: the feature columns.
           combiner: how the weights of several categories of an example are combined.
           form: the form of the model.
 
         Raises:
-          ValueError: the head or the combiner cannot be used.
+          TypeError, ValueError: an argument is invalid, or cannot be used with SDCA.
         """
         single, loss_type = _checked(head, combiner)
+        columns = checked_columns("feature_columns", feature_columns, only_dense=False)
         # The names in 2.15 of the weights before regularization; in the v1 form, of a partition.
         slot_name = "linear/{name}/part_0_unshrunk" if form.partitions else "{name}_unshrunk"
 
@@ -115,9 +116,8 @@ class LinearSDCA:
                     targets = single.build_targets(features, logits, labels)
                     return self._build_step(columns, features, targets, loss_type, slot_name)
 
-            train_op_fn = build if mode == ModeKeys.TRAIN else None
             return head.create_estimator_spec(
-                features=features, mode=mode, logits=logits, labels=labels, train_op_fn=train_op_fn
+                features=features, mode=mode, logits=logits, labels=labels, train_op_fn=build
             )
 
         return model_fn
@@ -281,6 +281,7 @@ def _checked(head: Head, combiner: str) -> tuple[SingleHead, str]:
     Raises:
       ValueError: the head or the combiner cannot be used.
     """
+    check_head(head)
     loss_type = _LOSSES.get(type(head))
     if loss_type is None or head.logits_dimension != 1:
         raise ValueError(
