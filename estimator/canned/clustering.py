@@ -76,9 +76,9 @@ class Clustering:
 
     def read_centers(self, state: ClusteringState) -> tf.Tensor:
         """Returns the centers; for cosine distances they have length 1."""
-        return self._normalized(state.centers.read_value())
+        return self.normalized(state.centers.read_value())
 
-    def _normalized(self, points: tf.Tensor) -> tf.Tensor:
+    def normalized(self, points: tf.Tensor) -> tf.Tensor:
         """Returns points of length 1 for cosine distances; else the points."""
         return tf.math.l2_normalize(points, 1) if self.is_cosine else points
 
@@ -118,7 +118,7 @@ class Clustering:
 
         def choose() -> tf.Tensor:
             done = state.num_chosen.read_value()
-            new = self._normalized(self._choose(points, self.num_clusters - done))
+            new = self.normalized(self._choose(points, self.num_clusters - done))
             num_chosen = done + tf.shape(new)[0]
             centers = state.centers.read_value()
             centers = tf.concat([centers[:done], new, centers[num_chosen:]], 0)
@@ -195,7 +195,7 @@ class Clustering:
             counts = tf.math.bincount(nearest, minlength=self.num_clusters)
             if state.counts is None:
                 means = sums / (tf.cast(counts, tf.float32)[:, tf.newaxis] + 1e-6)
-                moved = [state.centers.assign(self._normalized(means))]
+                moved = [state.centers.assign(self.normalized(means))]
             else:
                 with tf.control_dependencies(self._build_iteration(state)):
                     moved = _build_means(sums, tf.cast(counts, tf.int64), state)
@@ -210,7 +210,7 @@ class Clustering:
         counts, steps_left = state.counts, state.steps_left
 
         def begin() -> tf.Tensor:
-            centers = self._normalized(state.next_centers.read_value())
+            centers = self.normalized(state.next_centers.read_value())
             assigned = [
                 state.centers.assign(centers),
                 counts.assign(tf.zeros_like(counts)),

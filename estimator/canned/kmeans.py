@@ -165,7 +165,7 @@ def _make_model_fn(algorithm: Clustering, columns: Any, tolerance: float | None)
         if mode != ModeKeys.PREDICT:
             check_one_trainer("KMeans", "move the centers on its own", mode, config)
         is_training = mode == ModeKeys.TRAIN
-        points = _points_of(features, columns, algorithm.is_cosine)
+        points = algorithm.normalized(_points_of(features, columns))
         state = algorithm.make_state(points.shape[1])
         if is_training:
             ready = algorithm.build_choice(points, state)
@@ -203,16 +203,14 @@ def _make_model_fn(algorithm: Clustering, columns: Any, tolerance: float | None)
     return model_fn
 
 
-def _points_of(features: Any, columns: Any, is_cosine: bool) -> tf.Tensor:
-    """Returns the points, [batch size, size]; of length 1 for cosine distances."""
+def _points_of(features: Any, columns: Any) -> tf.Tensor:
+    """Returns the points: [batch size, size]."""
     if columns is not None:
-        points = build_dense_input(columns, features, scope="input_layer")
-    elif isinstance(features, Mapping):
-        parts = [_checked_rows(f"The feature {key!r}", features[key]) for key in sorted(features)]
-        points = tf.concat(parts, 1)
-    else:
-        points = _checked_rows("`features`", features)
-    return tf.math.l2_normalize(points, 1) if is_cosine else points
+        return build_dense_input(columns, features, scope="input_layer")
+    if not isinstance(features, Mapping):
+        return _checked_rows("`features`", features)
+    parts = [_checked_rows(f"The feature {key!r}", features[key]) for key in sorted(features)]
+    return tf.concat(parts, 1)
 
 
 def _checked_rows(what: str, values: Any) -> tf.Tensor:
