@@ -128,7 +128,10 @@ CASES = {
     "batch_norm": (lambda: est.DNNClassifier([3], [X], batch_norm=3), "`batch_norm` (3) must be"),
     "one class": (lambda: est.BaselineClassifier(n_classes=1), "`n_classes` (1) must be at least"),
     "head of a deep model": (lambda: est.DNNEstimator("head", [3], [X]), "`head` ('head')"),
-    "head of both": (lambda: est.DNNLinearCombinedEstimator("head"), "`head` ('head')"),
+    "head of both": (
+        lambda: est.DNNLinearCombinedEstimator("head", **ONE_DEEP),
+        "`head` ('head')",
+    ),
     "label_dimension": (lambda: est.DNNRegressor([3], [X], label_dimension=0), "(0) must be at"),
     "no sequence": (
         lambda: RNN([X], units=[3]),
