@@ -6,6 +6,7 @@ decoder is Viterbi's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -52,12 +53,7 @@ def crf_log_norm(inputs: tf.Tensor, sequence_lengths: Any, transition_params: An
 
     Of length 0 there is one sequence, whose score is 0.
     """
-    transitions = tf.convert_to_tensor(transition_params)[tf.newaxis]
-
-    def step(alpha: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
-        return scores + tf.reduce_logsumexp(alpha[:, :, tf.newaxis] + transitions, 1)
-
-    alphas = _scanned(step, inputs)
+    alphas = _scanned(inputs, transition_params, tf.reduce_logsumexp)
     norm = tf.reduce_logsumexp(_last(alphas, sequence_lengths), 1)
     return tf.where(tf.less_equal(sequence_lengths, 0), tf.zeros_like(norm), norm)
 
@@ -84,13 +80,9 @@ def crf_decode(
 
     The score of a sequence of length 0 is that of its first position, as in TensorFlow 1.15.
     """
-    transitions = tf.convert_to_tensor(transition_params)[tf.newaxis]
     lengths = tf.cast(sequence_length, tf.int32)
-
-    def step(best: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
-        return scores + tf.reduce_max(best[:, :, tf.newaxis] + transitions, 1)
-
-    forward = _scanned(step, potentials)  # [length, batch, tags]
+    transitions = tf.convert_to_tensor(transition_params)
+    forward = _scanned(potentials, transitions, tf.reduce_max)
     last = _last(forward, lengths)
     final = tf.argmax(last, 1, tf.int32)
     max_length = tf.shape(potentials)[1]
@@ -98,7 +90,7 @@ def crf_decode(
     def step_back(tag: tf.Tensor, item: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         best, position = item
         # The tag at `position`, given the tag after it; the last one is known.
-        into = tf.gather(tf.transpose(transitions[0]), tag)
+        into = tf.gather(tf.transpose(transitions), tag)
         before = tf.argmax(best + into, 1, tf.int32)
         return tf.where(position >= lengths - 1, final, before)
 
@@ -121,13 +113,17 @@ def viterbi_decode(score: np.ndarray, transition_params: np.ndarray) -> tuple[li
     return tags[::-1], best.max()
 
 
-def _scanned(step: Any, inputs: tf.Tensor) -> tf.Tensor:
-    """Returns the states of all positions, [length, batch, tags]; the first is the input's own."""
+def _scanned(
+    inputs: tf.Tensor, transition_params: Any, reduce: Callable[..., tf.Tensor]
+) -> tf.Tensor:
+    """Returns the reduced scores of all sequences up to each tag, [length, batch, tags]."""
+    transitions = tf.convert_to_tensor(transition_params)
     by_position = tf.transpose(inputs, [1, 0, 2])
 
     def step_or_start(state: tf.Tensor, item: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         scores, position = item
-        return tf.where(tf.equal(position, 0), scores, step(state, scores))
+        before = reduce(state[:, :, tf.newaxis] + transitions, 1)
+        return tf.where(tf.equal(position, 0), scores, scores + before)
 
     # A scan from position 1 on would fail for inputs that have only one.
     positions = tf.range(tf.shape(by_position)[0])

@@ -1,4 +1,4 @@
-"""What the layers of `tf.contrib.layers` share: variables, activations, sizes."""
+"""What the layers of `tf.contrib.layers` share: variables, activations."""
 
 from __future__ import annotations
 
@@ -35,8 +35,3 @@ def activate_and_collect(outputs: tf.Tensor, activation_fn: Any, collections: An
     if collections:
         _V1.add_to_collections(collections, outputs)
     return outputs
-
-
-def as_pair(value: Any) -> list[int]:
-    """Returns the sizes for both dimensions of an image."""
-    return list(value) if isinstance(value, list | tuple) else [value, value]

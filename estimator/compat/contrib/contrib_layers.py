@@ -9,11 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.compat.contrib.contrib_layer_parts import (
-    activate_and_collect,
-    as_pair,
-    make_variables,
-)
+from estimator.compat.contrib.contrib_layer_parts import activate_and_collect, make_variables
 from estimator.compat.contrib.contrib_regularizers import xavier_initializer
 
 _V1 = tf.compat.v1
@@ -45,7 +41,6 @@ def fully_connected(
         init = weights_initializer or xavier_initializer()
         weights = make("weights", shape, init, weights_regularizer)
         outputs = tf.tensordot(inputs, weights, 1) if inputs.shape.rank != 2 else inputs @ weights
-        outputs.set_shape([*inputs.shape.as_list()[:-1], num_outputs])
         if normalizer_fn is not None:
             outputs = normalizer_fn(outputs, **(normalizer_params or {}))
         elif biases_initializer is not None:
@@ -81,15 +76,16 @@ def convolution2d(
     with _V1.variable_scope(scope, "Conv", [inputs], reuse=reuse):
         make = make_variables(inputs.dtype, variables_collections, trainable)
         init = weights_initializer or xavier_initializer()
-        shape = [*as_pair(kernel_size), channels, num_outputs]
+        size = kernel_size if isinstance(kernel_size, list | tuple) else [kernel_size, kernel_size]
+        shape = [*size, channels, num_outputs]
         weights = make("weights", shape, init, weights_regularizer)
         outputs = tf.nn.conv2d(
             inputs,
             weights,
-            strides=as_pair(stride),
+            strides=stride,
             padding=padding.upper(),
             data_format=data_format,
-            dilations=as_pair(rate),
+            dilations=rate,
         )
         if normalizer_fn is not None:
             outputs = normalizer_fn(outputs, **(normalizer_params or {}))
@@ -104,12 +100,8 @@ def flatten(inputs: tf.Tensor, outputs_collections: Any = None, scope: Any = Non
     inputs = tf.convert_to_tensor(inputs)
     with _V1.name_scope(scope, "Flatten", [inputs]):
         sizes = inputs.shape.as_list()[1:]
-        if None in sizes:
-            outputs = tf.reshape(inputs, [tf.shape(inputs)[0], -1])
-        else:
-            size = math.prod(sizes)
-            outputs = tf.reshape(inputs, [-1, size])
-            outputs.set_shape([inputs.shape.as_list()[0], size])
+        shape = [tf.shape(inputs)[0], -1] if None in sizes else [-1, math.prod(sizes)]
+        outputs = tf.reshape(inputs, shape)
         return activate_and_collect(outputs, None, outputs_collections)
 
 
@@ -144,8 +136,7 @@ def _pool2d(
 ) -> tf.Tensor:
     """Takes the maximum, or the mean, of each window."""
     with _V1.name_scope(scope, name, [inputs]):
-        size, steps = as_pair(kernel_size), as_pair(stride)
-        pooled = pool(inputs, size, steps, padding.upper(), data_format)
+        pooled = pool(inputs, kernel_size, stride, padding.upper(), data_format)
         return activate_and_collect(pooled, None, outputs_collections)
 
 

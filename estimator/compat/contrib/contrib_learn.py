@@ -69,37 +69,36 @@ class Experiment:
             )
         self.estimator = estimator
         self.train_steps, self.eval_steps = train_steps, eval_steps
-        self._inputs = train_input_fn, eval_input_fn
-        self._hooks = list(train_monitors or ()), list(eval_hooks or ())
+        self._train: dict[str, Any] = {
+            "input_fn": train_input_fn,
+            "hooks": list(train_monitors or ()),
+            "saving_listeners": saving_listeners,
+        }
+        self._eval: dict[str, Any] = {"input_fn": eval_input_fn, "hooks": list(eval_hooks or ())}
         self._delays = eval_delay_secs, continuous_eval_throttle_secs
-        given = export_strategies if isinstance(export_strategies, list | tuple) else None
-        wanted = given or ([export_strategies] if export_strategies and given is None else [])
-        self._exporters = [_as_exporter(i, one) for i, one in enumerate(wanted)]
-        self._listeners = saving_listeners
+        strategies = export_strategies or []
+        if not isinstance(strategies, list | tuple):
+            strategies = [strategies]
+        self._exporters = [
+            one if hasattr(one, "export") else FinalExporter(f"export_{i}", one)
+            for i, one in enumerate(strategies)
+        ]
 
     def train(self, delay_secs: float | None = None) -> Any:
         """Trains to `train_steps`; at once, whatever `delay_secs` is."""
-        return self.estimator.train(
-            self._inputs[0],
-            hooks=self._hooks[0],
-            max_steps=self.train_steps,
-            saving_listeners=self._listeners,
-        )
+        return self.estimator.train(**self._train, max_steps=self.train_steps)
 
     def evaluate(self, delay_secs: float | None = None, name: str | None = None) -> dict[str, Any]:
         """Evaluates the newest checkpoint; at once, whatever `delay_secs` is."""
-        return self.estimator.evaluate(
-            self._inputs[1], steps=self.eval_steps, hooks=self._hooks[1], name=name
-        )
+        return self.estimator.evaluate(**self._eval, steps=self.eval_steps, name=name)
 
     def train_and_evaluate(self) -> Any:
         """Trains, and evaluates and exports checkpoints, as `estimator.train_and_evaluate` does."""
-        train_spec = TrainSpec(self._inputs[0], self.train_steps, self._hooks[0], self._listeners)
+        train_spec = TrainSpec(**self._train, max_steps=self.train_steps)
         delay, throttle = self._delays
         eval_spec = EvalSpec(
-            self._inputs[1],
+            **self._eval,
             steps=self.eval_steps,
-            hooks=self._hooks[1],
             exporters=self._exporters,
             start_delay_secs=delay,
             throttle_secs=throttle,
@@ -110,10 +109,8 @@ class Experiment:
 
     def test(self) -> Any:
         """Trains one step and evaluates one batch."""
-        self.estimator.train(
-            self._inputs[0], hooks=self._hooks[0], steps=1, saving_listeners=self._listeners
-        )
-        return self.estimator.evaluate(self._inputs[1], steps=1, hooks=self._hooks[1])
+        self.estimator.train(**self._train, steps=1)
+        return self.estimator.evaluate(**self._eval, steps=1)
 
 
 _SCHEDULES = ("continuous_train_and_eval", "evaluate", "test", "train", "train_and_evaluate")
@@ -179,9 +176,3 @@ def make_export_strategy(
       strip_default_attrs: no effect: they are always stripped.
     """
     return FinalExporter("Servo", serving_input_fn, assets_extra, as_text)
-
-
-def _as_exporter(index: int, given: Any) -> Any:
-    if hasattr(given, "export"):
-        return given
-    return FinalExporter(f"export_{index}", given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +11,9 @@ from estimator.compat.contrib.contrib_layer_parts import activate_and_collect, m
 
 _V1 = tf.compat.v1
 _Function = Callable[..., Any]
+_ZEROS, _ONES = _V1.zeros_initializer(), _V1.ones_initializer()
+_INITIALIZERS = {"beta": _ZEROS, "gamma": _ONES, "moving_mean": _ZEROS, "moving_variance": _ONES}
+_MOVING = ("moving_mean", "moving_variance")
 
 
 def layer_norm(
@@ -36,8 +39,8 @@ def layer_norm(
     shape = inputs.shape.as_list()[begin_params_axis % rank :]
     with _V1.variable_scope(scope, "LayerNorm", [inputs], reuse=reuse):
         make = make_variables(inputs.dtype, variables_collections, trainable)
-        beta = make("beta", shape, _V1.zeros_initializer()) if center else None
-        gamma = make("gamma", shape, _V1.ones_initializer()) if scale else None
+        beta = make("beta", shape, _ZEROS) if center else None
+        gamma = make("gamma", shape, _ONES) if scale else None
         axes = list(range(begin_norm_axis % rank, rank))
         mean, variance = tf.nn.moments(inputs, axes, keepdims=True)
         epsilon = 1e-3 if inputs.dtype == tf.float16 else 1e-12
@@ -91,48 +94,33 @@ def batch_norm(
     axis = rank - 1 if data_format == "NHWC" else 1
     with _V1.variable_scope(scope, "BatchNorm", [inputs], reuse=reuse):
         wide = inputs if inputs.dtype.size > 2 else tf.cast(inputs, tf.float32)
-        make = _parameter_maker(wide, axis, param_initializers, param_regularizers)
-        beta = make("beta", variables_collections, trainable) if center else None
-        gamma = make("gamma", variables_collections, trainable) if scale else None
-        moving = [make(name, variables_collections, False) for name in _MOVING]
+        size = [wide.shape.as_list()[axis]]
+        init = {**_INITIALIZERS, **(param_initializers or {})}
+        rules = param_regularizers or {}
+        make = make_variables(wide.dtype, variables_collections, trainable)
+        beta = make("beta", size, init["beta"], rules.get("beta")) if center else None
+        gamma = make("gamma", size, init["gamma"], rules.get("gamma")) if scale else None
+        make_moving = make_variables(wide.dtype, variables_collections, trainable=False)
+        moving = [make_moving(name, size, init[name]) for name in _MOVING]
         mean, variance = moving
         if is_training:
             mean, variance = tf.nn.moments(wide, [i for i in range(rank) if i != axis])
             is_fused = fused is not False and rank in (2, 4)
             target = variance * _bessels_correction(wide, axis) if is_fused else variance
-            updates = _build_moving_updates(moving, (mean, target), decay)
+            updates = [
+                _V1.assign_sub(variable, (variable - value) * (1 - decay))
+                for variable, value in zip(moving, (mean, target), strict=True)
+            ]
             if updates_collections is None:
                 with tf.control_dependencies(updates):
                     mean, variance = tf.identity(mean), tf.identity(variance)
-            for op in updates if updates_collections is not None else ():
-                _V1.add_to_collections(updates_collections, op)
+            else:
+                for op in updates:
+                    _V1.add_to_collections(updates_collections, op)
         shape = [-1 if i == axis else 1 for i in range(rank)]
         parts = [None if v is None else tf.reshape(v, shape) for v in (mean, variance, beta, gamma)]
         normal = tf.cast(tf.nn.batch_normalization(wide, *parts, epsilon), inputs.dtype)
         return activate_and_collect(normal, activation_fn, outputs_collections)
-
-
-_MOVING = ("moving_mean", "moving_variance")
-
-
-def _parameter_maker(
-    inputs: tf.Tensor,
-    axis: int,
-    initializers: Mapping[str, Any] | None,
-    regularizers: Mapping[str, Any] | None,
-) -> _Function:
-    """Returns a function that makes one of the variables, of the size of an axis."""
-    zeros, ones = _V1.zeros_initializer(), _V1.ones_initializer()
-    init = {"beta": zeros, "gamma": ones, "moving_mean": zeros, "moving_variance": ones}
-    init |= initializers or {}
-    rules = regularizers or {}
-
-    def make(name: str, collections: Any, trainable: bool) -> Any:
-        make_one = make_variables(inputs.dtype, collections, trainable)
-        rule = None if name in _MOVING else rules.get(name)
-        return make_one(name, [inputs.shape.as_list()[axis]], init[name], rule)
-
-    return make
 
 
 def _bessels_correction(inputs: tf.Tensor, axis: int) -> tf.Tensor:
@@ -140,11 +128,3 @@ def _bessels_correction(inputs: tf.Tensor, axis: int) -> tf.Tensor:
     sizes = tf.shape(inputs, tf.int64)
     number = tf.cast(tf.size(inputs, tf.int64) // sizes[axis], inputs.dtype)
     return number / tf.maximum(number - 1, 1)
-
-
-def _build_moving_updates(moving: Sequence, now: Sequence, decay: float) -> list[Any]:
-    """Builds ops that move the statistics towards those of the batch."""
-    return [
-        _V1.assign_sub(variable, (variable - value) * (1 - decay))
-        for variable, value in zip(moving, now, strict=True)
-    ]

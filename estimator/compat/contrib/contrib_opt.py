@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -48,8 +48,9 @@ class DecoupledWeightDecayExtension:
         gradients = [gradient for gradient, _ in pairs if gradient is not None]
         # The gradients are those of the values before the decay.
         with tf.control_dependencies(tf.nest.flatten(gradients, expand_composites=True)):
+            rate = self._weight_decay() if callable(self._weight_decay) else self._weight_decay
             decays = [
-                _decay(v, gradient, _value(self._weight_decay))
+                _decay(v, gradient, rate)
                 for gradient, v in pairs
                 if gradient is not None and self._decays(v)
             ]
@@ -198,7 +199,3 @@ def _decay(variable: Any, gradient: Any, rate: Any) -> Any:
         rows = tf.unique(gradient.indices)[0]
         return _V1.scatter_sub(variable, rows, rate * tf.gather(variable, rows))
     return _V1.assign_sub(variable, rate * variable)
-
-
-def _value(decay: Any | Callable[[], Any]) -> Any:
-    return decay() if callable(decay) else decay

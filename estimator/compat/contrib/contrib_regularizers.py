@@ -16,9 +16,7 @@ def xavier_initializer(
     uniform: bool = True, seed: int | None = None, dtype: Any = tf.float32
 ) -> Any:
     """Makes Glorot's initializer."""
-    return _V1.variance_scaling_initializer(
-        1.0, "fan_avg", "uniform" if uniform else "truncated_normal", seed, dtype
-    )
+    return variance_scaling_initializer(1.0, "FAN_AVG", uniform, seed, dtype)
 
 
 def variance_scaling_initializer(

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from estimator.config.checks import WrongTypeError, did_you_mean
+from estimator.config.checks import WrongTypeError, check_choice
 
 
 class HParams:
@@ -29,12 +29,10 @@ class HParams:
         """
         if hasattr(self, name):
             raise ValueError(f"`name` ({name!r}) is taken. Use `set_hparam` to change a value.")
-        if isinstance(value, list | tuple):
-            if not value:
-                raise ValueError(f"`value` of {name!r} is an empty list, so its type is unknown.")
-            self._types[name] = (type(value[0]), True)
-        else:
-            self._types[name] = (type(value), False)
+        is_list = isinstance(value, list | tuple)
+        if is_list and not value:
+            raise ValueError(f"`value` of {name!r} is an empty list, so its type is unknown.")
+        self._types[name] = (type(value[0] if is_list else value), is_list)
         vars(self)[name] = list(value) if isinstance(value, tuple) else value
 
     def set_hparam(self, name: str, value: Any) -> None:
@@ -44,8 +42,7 @@ class HParams:
           ValueError: there is no such name, or a list is given for a number, or the reverse.
           TypeError: the value is of another type.
         """
-        if name not in self._types:
-            raise ValueError(f"`name` ({name!r}) is unknown. {did_you_mean(name, self._types)}")
+        check_choice("name", name, self._types)
         kind, is_list = self._types[name]
         if isinstance(value, list | tuple) != is_list:
             rule = "a list" if is_list else "no list"
@@ -85,9 +82,8 @@ class HParams:
         Raises:
           ValueError: there is no list of this name, or it is too short, or `new` is a list.
         """
-        old = self.get(name)
-        if name not in self._types:
-            raise ValueError(f"`name` ({name!r}) is unknown. {did_you_mean(name, self._types)}")
+        check_choice("name", name, self._types)
+        old = getattr(self, name)
         if not isinstance(old, list) or isinstance(new, list):
             raise ValueError(
                 f"`{name}[{index}]` is given, but `{name}` ({old!r}) must be a list for that, and "
