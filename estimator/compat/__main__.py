@@ -6,17 +6,18 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-_EPILOG = """The options above come before SCRIPT.py; what comes after it are the script's own.
+_EPILOG = """The options above come before the script or module; what comes after it are its own.
 docs/migrating.md says more."""
 
 
 def main(argv: Sequence[str]) -> None:
     """Runs what the command line says; the exit code is the program's own."""
     parser = _make_parser()
-    own = _own(argv)
-    options = parser.parse_args(own)
-    target = options.module or options.script
-    if target is None and options.check is None:
+    options = parser.parse_args(argv)
+    program = options.program
+    if program[:1] == ["--"]:
+        del program[0]
+    if not program and options.check is None:
         parser.error("there is no SCRIPT.py to run")
     from estimator.compat.runner import Settings, run
     from estimator.compat.script import ScriptError
@@ -25,9 +26,9 @@ def main(argv: Sequence[str]) -> None:
         if options.check is not None:
             sys.exit(_check(options.check))
         settings = Settings(
-            target=target,
-            argv=argv[len(own) :],
-            is_module=options.module is not None,
+            target=program[0],
+            argv=program[1:],
+            is_module=options.is_module,
             is_v1=not options.no_v1_behavior,
             old_numpy=options.old_numpy,
             v1_packages=options.v1_package,
@@ -38,14 +39,15 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _make_parser() -> argparse.ArgumentParser:
-    """Returns the parser of the arguments up to the script."""
+    """Returns a parser that leaves the script or module and all that follows in `program`."""
     parser = argparse.ArgumentParser(
         prog="python -m estimator.compat",
+        usage="%(prog)s [options] {SCRIPT.py | -m MODULE} [arguments]",
         description="Runs a program that was written for TensorFlow 1 and tf.estimator as it is.",
         epilog=_EPILOG,
         allow_abbrev=False,
     )
-    parser.add_argument("-m", dest="module", metavar="MODULE", help="run a module instead")
+    parser.add_argument("-m", dest="is_module", action="store_true", help="run a module")
     parser.add_argument(
         "--no-v1-behavior",
         action="store_true",
@@ -66,7 +68,7 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--check", metavar="PATH", help="say what would work and what not; run nothing"
     )
-    parser.add_argument("script", nargs="?", metavar="SCRIPT.py")
+    parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
 
@@ -77,22 +79,6 @@ def _check(path: str) -> int:
     findings = check(path)
     print(report(findings, path))
     return int(any(one.verdict == MISSING for one in findings))
-
-
-_WITH_VALUE = ("--check", "--v1-package")
-
-
-def _own(argv: Sequence[str]) -> list[str]:
-    """Returns the arguments up to the script or the module, which are not the program's own."""
-    position = 0
-    while position < len(argv):
-        argument = argv[position]
-        if not argument.startswith("-"):
-            return list(argv[: position + 1])
-        if argument == "-m":
-            return list(argv[: position + 2])
-        position += 2 if argument in _WITH_VALUE else 1
-    return list(argv)
 
 
 if __name__ == "__main__":

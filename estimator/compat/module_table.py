@@ -33,7 +33,6 @@ _EARLY = (
 )
 _SPECS = "classifier_parse_example_spec regressor_parse_example_spec"
 _EXPORTERS = "BestExporter Exporter FinalExporter LatestExporter"
-_KEYS = "DEFAULT_SERVING_KEY LOSS_METRIC_KEY AVERAGE_LOSS_METRIC_KEY"
 
 
 def _both(*names: str) -> str:
@@ -81,7 +80,7 @@ NAMES = {
     "extenders": "add_metrics",
     "gc": "",
     "head": "",
-    "head.base_head": f"Head {_KEYS}",
+    "head.base_head": "Head DEFAULT_SERVING_KEY LOSS_METRIC_KEY AVERAGE_LOSS_METRIC_KEY",
     "head.binary_class_head": "BinaryClassHead",
     "head.multi_class_head": "MultiClassHead",
     "head.multi_head": "MultiHead",

@@ -75,16 +75,15 @@ class TableFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """
         if not _is_old(name):
             return None
-        if _sources(name) is None:
+        sources = _sources(name)
+        if sources is None:
             # Without the error's `name`, `from module import name` shows this message.
             raise ModuleNotFoundError(_not_provided(name))
-        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+        return importlib.machinery.ModuleSpec(name, self, loader_state=sources, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> TableModule:
         """Makes a module of the table."""
-        sources = _sources(spec.name)
-        assert sources is not None
-        return TableModule(spec.name, sources, _not_provided)
+        return TableModule(spec.name, spec.loader_state, _not_provided)
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Does nothing: the module is complete."""

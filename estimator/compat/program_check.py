@@ -25,6 +25,8 @@ AS_IS, V2, INSTALL, RUNNER, OLD_NUMPY, MISSING = (
 _VERDICTS = (AS_IS, V2, INSTALL, RUNNER, OLD_NUMPY, MISSING)
 # Packages whose names are looked up.
 _ROOTS = ("tensorflow", "tensorflow_estimator", "numpy", "collections", "time", "inspect")
+# What is reported under its full name, not as a part of `tf`.
+_PRIVATE = ("tensorflow.python", "tensorflow.core", "tensorflow_estimator")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +85,7 @@ def check(path: str) -> list[Finding]:
         for name, places in sorted(lines.items(), key=lambda item: (min(item[1]), item[0])):
             verdict = judge.verdict(name)
             if verdict is not None:
-                shown = name.replace("tensorflow", "tf", 1) if _is_public(name) else name
+                shown = name if name.startswith(_PRIVATE) else name.replace("tensorflow", "tf", 1)
                 found.append(Finding(str(file), tuple(sorted(places)), shown, *verdict))
     return found
 
@@ -214,26 +216,17 @@ def _imported(name: str, verdict: str) -> tuple[str, str]:
     """Imports the longest part of a name that is a module, and looks the rest up."""
     parts = name.split(".")
     module: Any = None
-    error: Exception | None = None
-    for i in range(1, len(parts) + 1):
+    for i in range(len(parts)):
         try:
-            module = importlib.import_module(".".join(parts[:i]))
-        except ImportError as import_error:
-            error = import_error
-            if _missing(module, parts[i - 1 :]) is None:
-                return verdict, ""
-            break
-    else:
-        return verdict, ""
-    if verdict == AS_IS:
-        return MISSING, "it is private to TensorFlow, which has changed it; use the public API"
-    return MISSING, str(error)
-
-
-def _is_public(name: str) -> bool:
-    return name.split(".")[:2] not in (["tensorflow", "python"], ["tensorflow", "core"]) and (
-        name.split(".")[0] == "tensorflow"
-    )
+            module = importlib.import_module(".".join(parts[: i + 1]))
+        except ImportError as error:
+            if _missing(module, parts[i:]) is None:
+                break
+            if verdict == AS_IS:
+                private = "it is private to TensorFlow, which has changed it; use the public API"
+                return MISSING, private
+            return MISSING, str(error)
+    return verdict, ""
 
 
 def _python_files(path: str) -> list[pathlib.Path]:

@@ -77,14 +77,14 @@ def _prepare(settings: Settings, stack: contextlib.ExitStack) -> dict | None:
     import tensorflow as tf
 
     from estimator.compat.v1_api import make_v1_api
-    from estimator.compat.v1_imports import ProgramFinder, V1Imports, finding
+    from estimator.compat.v1_imports import ProgramFinder, v1_builtins
     from estimator.console import no_internal_deprecations
 
     with no_internal_deprecations():
         tf.compat.v1.disable_v2_behavior()
-    imports = V1Imports(make_v1_api())
-    stack.enter_context(finding(ProgramFinder(imports, settings.v1_packages)))
-    return imports.builtins
+    own_builtins = v1_builtins(make_v1_api())
+    sys.meta_path.insert(0, ProgramFinder(own_builtins, settings.v1_packages))
+    return own_builtins
 
 
 @contextlib.contextmanager

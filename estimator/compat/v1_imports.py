@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import pathlib
-import sys
 import sysconfig
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from estimator.compat.script import check_is_python_3
@@ -20,20 +20,14 @@ from estimator.compat.v1_api import REAL, ModuleOverlay
 _REAL_NAMES = tuple(f"tensorflow.{name}" for name in REAL)
 
 
-class V1Imports:
-    """Gives the program's own modules a builtin `__import__` that knows `tensorflow` as version 1.
+def v1_builtins(api: ModuleOverlay) -> dict[str, Any]:
+    """Returns builtins whose `__import__` gives `api` for `tensorflow`, for the program's modules.
 
     Installed packages, TensorFlow's own among them, import the real one; so what is decided is
     decided for each module that imports, and `sys.modules` stays as it is.
     """
 
-    def __init__(self, api: ModuleOverlay) -> None:
-        """Prepares the builtins of the program's modules."""
-        self._api = api
-        self.builtins = {**vars(builtins), "__import__": self._import}
-
-    def _import(
-        self,
+    def import_module(
         name: str,
         globals_: Mapping[str, Any] | None = None,
         locals_: Mapping[str, Any] | None = None,
@@ -43,32 +37,32 @@ class V1Imports:
         """Imports as the builtin does, except `tensorflow`."""
         if level or name.split(".")[0] != "tensorflow":
             return builtins.__import__(name, globals_, locals_, fromlist or (), level)
-        module = self._found(name)
+        module = _find_module(api, name)
         if not fromlist:
-            return self._api
+            return api
         for wanted in fromlist:
             if wanted != "*":
                 _check_has(module, name, wanted)
         return module
 
-    def _found(self, name: str) -> Any:
-        """Returns the module of this name.
+    return {**vars(builtins), "__import__": import_module}
 
-        Raises:
-          ModuleNotFoundError: there is none.
-        """
-        parts = name.split(".")[1:]
-        if parts[:2] == ["compat", "v1"]:
-            parts = parts[2:]
-        if parts and parts[0] in REAL:
-            return importlib.import_module(name)
-        found: Any = self._api
-        for part in parts:
-            try:
-                found = getattr(found, part)
-            except AttributeError as error:
-                raise ModuleNotFoundError(str(error)) from None
-        return found
+
+def _find_module(api: ModuleOverlay, name: str) -> Any:
+    """Returns the module of this name.
+
+    Raises:
+      ModuleNotFoundError: there is none.
+    """
+    parts = name.split(".")[1:]
+    if parts[:2] == ["compat", "v1"]:
+        parts = parts[2:]
+    if parts and parts[0] in REAL:
+        return importlib.import_module(name)
+    try:
+        return functools.reduce(getattr, parts, api)
+    except AttributeError as error:
+        raise ModuleNotFoundError(str(error)) from None
 
 
 def _check_has(module: Any, name: str, wanted: str) -> None:
@@ -87,9 +81,9 @@ def _check_has(module: Any, name: str, wanted: str) -> None:
 class ProgramFinder(importlib.abc.MetaPathFinder):
     """Finds the modules of the program itself, so that they get its builtins."""
 
-    def __init__(self, imports: V1Imports, packages: Sequence[str] = ()) -> None:
+    def __init__(self, own_builtins: dict[str, Any], packages: Sequence[str] = ()) -> None:
         """Takes the names of the installed packages that are parts of the program, too."""
-        self._builtins = imports.builtins
+        self._builtins = own_builtins
         self._packages = set(packages)
         paths = sysconfig.get_paths()
         ours = pathlib.Path(__file__).parents[1]
@@ -134,13 +128,3 @@ class _Loader(importlib.machinery.SourceFileLoader):
     def exec_module(self, module: types.ModuleType) -> None:
         vars(module)["__builtins__"] = self._builtins
         super().exec_module(module)
-
-
-@contextlib.contextmanager
-def finding(finder: importlib.abc.MetaPathFinder) -> Iterator[None]:
-    """Has Python ask the finder before all others inside the block."""
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)

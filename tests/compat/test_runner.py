@@ -14,10 +14,10 @@ import pytest
 import tensorflow as tf
 
 from estimator.compat import script
-from estimator.compat.__main__ import _own, main
+from estimator.compat.__main__ import _make_parser, main
 from estimator.compat.old_aliases import aliases, old_aliases
 from estimator.compat.v1_api import make_v1_api
-from estimator.compat.v1_imports import ProgramFinder, V1Imports, finding
+from estimator.compat.v1_imports import ProgramFinder, v1_builtins
 from tests.forked import OldProgram
 from tests.old_versions import obeys_log_level
 
@@ -250,7 +250,9 @@ def test_another_syntax_error_stays_one(tmp_path, source, monkeypatch, api):
     with pytest.raises(SyntaxError):
         script.parse(str(tmp_path / "broken_module.py"))
     monkeypatch.syspath_prepend(tmp_path)
-    with finding(ProgramFinder(V1Imports(api), [])), pytest.raises(SyntaxError):
+    finder = ProgramFinder(v1_builtins(api))
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    with pytest.raises(SyntaxError):
         importlib.import_module("broken_module")
 
 
@@ -274,15 +276,15 @@ def test_without_a_script_the_usage_is_shown(capsys):
 @pytest.mark.parametrize(
     ("argv", "count"),
     [
-        (["a.py", "-m", "x"], 1),
-        (["--old-numpy", "a.py", "--old-numpy"], 2),
-        (["--v1-package", "t2t", "a.py", "b.py"], 3),
-        (["--no-v1-behavior", "-m", "a.b", "--flag"], 3),
-        (["--v1-package=t2t", "-m", "a"], 3),
+        (["a.py", "-m", "x"], 0),
+        (["--old-numpy", "a.py", "--old-numpy"], 1),
+        (["--v1-package", "t2t", "a.py", "b.py"], 2),
+        (["--no-v1-behavior", "-m", "a.b", "--flag", "--", "--check"], 2),
+        (["--v1-package=t2t", "-m", "a"], 2),
     ],
 )
 def test_options_end_at_the_script(argv, count):
-    assert _own(argv) == argv[:count]
+    assert _make_parser().parse_args(argv).program == argv[count:]
 
 
 # --- Parts of the runner, in this process --------------------------------------------------------
@@ -324,23 +326,20 @@ def test_installed_packages_import_the_real_tensorflow_unless_listed(tmp_path, m
     (tmp_path / "own_module.py").write_text("import tensorflow as tf\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.syspath_prepend(installed)
-    imports = V1Imports(api)
-    with finding(ProgramFinder(imports, ["old_package"])):
-        found = {
-            n: importlib.import_module(n) for n in ("old_package", "new_package", "own_module")
-        }
+    finder = ProgramFinder(v1_builtins(api), ["old_package"])
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    found = {n: importlib.import_module(n) for n in ("old_package", "new_package", "own_module")}
     for name in found:
         monkeypatch.delitem(sys.modules, name)
     assert found["old_package"].tf is found["own_module"].tf is api
     assert found["new_package"].tf is tf
-    assert not any(isinstance(finder, ProgramFinder) for finder in sys.meta_path)
 
 
 def test_modules_inside_tensorflow_are_imported_from_their_packages(api):
     name = "tensorflow.core.example.example_parser_configuration_pb2"
     assert name not in sys.modules  # Otherwise the package has it already.
     package, _, last = name.rpartition(".")
-    found = {"__builtins__": V1Imports(api).builtins}
+    found = {"__builtins__": v1_builtins(api)}
     exec(f"from {package} import {last}", found)
     assert found[last] is sys.modules.pop(name)
     with pytest.raises(ImportError, match="no_such_pb2"):
