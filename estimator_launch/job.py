@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
 
 from estimator.config.cluster import PS
 from estimator_launch.output import Output
@@ -59,7 +58,7 @@ def run_job(job: Job, output: Output) -> int:
     events: queue.SimpleQueue[TaskProcess | signal.Signals] = queue.SimpleQueue()
     with _signals_to(events), contextlib.closing(Watchdog(job.grace_secs)) as watchdog:
         for num_left in reversed(range(job.num_restarts + 1)):
-            end = _Attempt(job, output, events, watchdog).run()
+            end = _run_once(job, output, events, watchdog)
             if end.status == 0 or end.is_stopped or num_left == 0:
                 break
             output.say(f"Starting all tasks again ({num_left} of {job.num_restarts} restarts left)")
@@ -74,95 +73,78 @@ def _signals_to(events: queue.SimpleQueue) -> Iterator[None]:
         del frame
         events.put(signal.Signals(number))
 
-    before: dict[int, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
-    ours = [number for number, handler in before.items() if handler != signal.SIG_IGN]
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    ours = {number: old for number, old in before.items() if old != signal.SIG_IGN}
     for number in ours:
         signal.signal(number, note)
     try:
         yield
     finally:
-        for number in ours:
-            signal.signal(number, before[number])
+        for number, old in ours.items():
+            signal.signal(number, old)
 
 
-class _Attempt:
-    """One attempt at running the job: starts all tasks once."""
-
-    def __init__(
-        self, job: Job, output: Output, events: queue.SimpleQueue, watchdog: Watchdog
-    ) -> None:
-        self._job = job
-        self._output = output
-        self._events = events
-        self._watchdog = watchdog
-        self._processes: list[TaskProcess] = []
-
-    def run(self) -> _End:
-        """Starts the tasks, waits, and ends all of them, even after an exception."""
-        try:
-            self._start()
-            end = self._wait()
-        finally:
-            last_signal = self._stop()
-        if last_signal is not None and not end.is_stopped:
-            return _End(end.status or 128 + last_signal, is_stopped=True)
-        return end
-
-    def _start(self) -> None:
-        for task, tf_config in make_tf_configs(self._job.tasks).items():
-            self._processes.append(
-                TaskProcess(
-                    task,
-                    self._job.command,
-                    tf_config,
-                    self._output,
-                    self._events.put,
-                    self._watchdog,
-                )
+def _run_once(job: Job, output: Output, events: queue.SimpleQueue, watchdog: Watchdog) -> _End:
+    """Starts the tasks, waits, and ends all of them, even after an exception."""
+    processes: list[TaskProcess] = []
+    try:
+        for task, tf_config in make_tf_configs(job.tasks).items():
+            processes.append(
+                TaskProcess(task, job.command, tf_config, output, events.put, watchdog)
             )
-        names = ", ".join(f"{process.task} (pid {process.pid})" for process in self._processes)
-        self._output.say(f"Started {names}")
+        names = ", ".join(f"{process.task} (pid {process.pid})" for process in processes)
+        output.say(f"Started {names}")
+        end = _wait(processes, output, events)
+    finally:
+        last_signal = _stop(processes, output, events, job.grace_secs)
+    if last_signal is not None and not end.is_stopped:
+        return _End(end.status or 128 + last_signal, is_stopped=True)
+    return end
 
-    def _wait(self) -> _End:
-        """Waits until the job is done, a task has failed, or a signal was received."""
-        awaited = {process for process in self._processes if process.task.role != PS}
-        while awaited:
-            event = self._events.get()
-            if isinstance(event, signal.Signals):
-                self._output.say(f"{event.name}: ending all tasks")
-                return _End(128 + event, is_stopped=True)
-            if event in self._processes and event.status:
-                event.drain()
-                self._output.say(f"{event.task} {event.describe_status()}; ending all tasks")
-                return _End(event.status)
-            awaited.discard(event)
-        return _End()
 
-    def _stop(self) -> signal.Signals | None:
-        """Ends the tasks that still run; a signal meanwhile, which is returned, kills them."""
-        for process in self._processes:
-            process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + self._job.grace_secs
-        last_signal = None
-        while any(process.is_alive() for process in self._processes):
-            if last_signal is not None or time.monotonic() >= deadline:
-                when = f"{self._job.grace_secs:g} s after SIGTERM (--grace_secs)"
-                if last_signal is not None:
-                    when = f"when {last_signal.name} was received"
-                self._kill(when)
-                break
-            with contextlib.suppress(queue.Empty):
-                event = self._events.get(timeout=_POLL_SECS)
-                if event in _SIGNALS:
-                    last_signal = event
-        for process in self._processes:
-            process.drain()
-            process.close()
-        return last_signal
+def _wait(processes: Sequence[TaskProcess], output: Output, events: queue.SimpleQueue) -> _End:
+    """Waits until the job is done, a task has failed, or a signal was received."""
+    awaited = {process for process in processes if process.task.role != PS}
+    while awaited:
+        event = events.get()
+        if isinstance(event, signal.Signals):
+            output.say(f"{event.name}: ending all tasks")
+            return _End(128 + event, is_stopped=True)
+        if event in processes and event.status:
+            event.drain()
+            output.say(f"{event.task} {event.describe_status()}; ending all tasks")
+            return _End(event.status)
+        awaited.discard(event)
+    return _End()
 
-    def _kill(self, when: str) -> None:
-        alive = [process for process in self._processes if process.is_alive()]
-        names = ", ".join(str(process.task) for process in alive)
-        self._output.say(f"SIGKILL to {names}, still running {when}")
-        for process in alive:
-            process.kill()
+
+def _stop(
+    processes: Sequence[TaskProcess], output: Output, events: queue.SimpleQueue, grace_secs: float
+) -> signal.Signals | None:
+    """Ends the tasks that still run; a signal meanwhile, which is returned, kills them."""
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + grace_secs
+    last_signal = None
+    while alive := [process for process in processes if process.is_alive()]:
+        if last_signal is not None:
+            _kill(alive, output, f"when {last_signal.name} was received")
+            break
+        if time.monotonic() >= deadline:
+            _kill(alive, output, f"{grace_secs:g} s after SIGTERM (--grace_secs)")
+            break
+        with contextlib.suppress(queue.Empty):
+            event = events.get(timeout=_POLL_SECS)
+            if event in _SIGNALS:
+                last_signal = event
+    for process in processes:
+        process.drain()
+        process.close()
+    return last_signal
+
+
+def _kill(alive: Sequence[TaskProcess], output: Output, when: str) -> None:
+    names = ", ".join(str(process.task) for process in alive)
+    output.say(f"SIGKILL to {names}, still running {when}")
+    for process in alive:
+        process.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Mapping, Sequence
 from io import RawIOBase
@@ -24,11 +25,9 @@ class Output:
         self.stdout, self.stderr = stdout, stderr
         width = max(map(len, [_NAME, *names])) + 2
         plain = {name: f"[{name}]".ljust(width) for name in [*names, _NAME]}
-        colors = {name: _COLORS[i % len(_COLORS)] for i, name in enumerate(names)}
-        colored = {
-            **plain,
-            **{name: f"\033[{c}m{plain[name]}\033[0m" for name, c in colors.items()},
-        }
+        colored = dict(plain)
+        for name, color in zip(names, itertools.cycle(_COLORS)):
+            colored[name] = f"\033[{color}m{plain[name]}\033[0m"
         self._prefixes: Mapping[RawIOBase, Mapping[str, str]] = {
             stream: colored if stream.isatty() else plain for stream in (stdout, stderr)
         }

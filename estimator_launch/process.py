@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import os
 import signal
 import subprocess
 import threading
@@ -16,7 +15,7 @@ from typing import IO, Any
 from estimator.config.cluster import environment_with
 from estimator_launch.output import Output
 from estimator_launch.tasks import Task
-from estimator_launch.watchdog import Watchdog
+from estimator_launch.watchdog import Watchdog, signal_group
 
 # How long to wait for the last lines of a process that has ended. They are in the pipes already,
 # but a child process that still runs may keep the pipes open.
@@ -92,18 +91,14 @@ class TaskProcess:
     def is_alive(self) -> bool:
         """Returns whether the process, or another one of its process group, still runs."""
         return self._process.poll() is None or (
-            self.send_signal(0) and _has_living_process(self._process.pid)
+            self.send_signal(0) and _has_living_process(self.pid)
         )
 
     def send_signal(self, number: int) -> bool:
         """Sends a signal to the process group; returns whether the group still exists."""
-        if self._is_group_gone:  # Its id may have been reused by now.
-            return False
-        try:
-            os.killpg(self._process.pid, number)
-        except (ProcessLookupError, PermissionError):  # The latter on macOS, for zombies.
-            self._is_group_gone = True
-            self._watchdog.forget(self.pid)
+        # The id of a group that is gone may have been reused by now.
+        if not self._is_group_gone and not signal_group(self.pid, number):
+            self.close()
         return not self._is_group_gone
 
     def kill(self) -> None:

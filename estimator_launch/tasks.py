@@ -79,11 +79,9 @@ def make_command(words: Sequence[str]) -> list[str]:
             "program.py --flags`."
         )
     program = words[0]
-    if program == "-m":
-        if len(words) < 2:
-            raise ValueError("-m must be followed by the name of a module.")
-        return [sys.executable, *words]
-    if program.endswith(".py"):
+    if program == "-m" and len(words) < 2:
+        raise ValueError("-m must be followed by the name of a module.")
+    if program == "-m" or program.endswith(".py"):
         return [sys.executable, *words]
     path = shutil.which(program)
     if path is None:

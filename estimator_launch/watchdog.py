@@ -67,7 +67,7 @@ def main(grace_secs: float) -> None:
     groups = {
         group: outputs
         for group, outputs in _read_groups().items()
-        if _send_signal(group, signal.SIGTERM)
+        if signal_group(group, signal.SIGTERM)
     }
     if not groups:
         return
@@ -79,9 +79,9 @@ def main(grace_secs: float) -> None:
     deadline = time.monotonic() + grace_secs
     while groups and time.monotonic() < deadline:
         time.sleep(_POLL_SECS)
-        groups = {group: pipes for group, pipes in groups.items() if _send_signal(group, 0)}
+        groups = {group: pipes for group, pipes in groups.items() if signal_group(group, 0)}
     for group in groups:
-        _send_signal(group, signal.SIGKILL)
+        signal_group(group, signal.SIGKILL)
 
 
 def _read_groups() -> dict[int, Sequence[int]]:
@@ -107,7 +107,7 @@ def _copy(pipe: int, stream: int) -> None:
             os.write(stream, data)
 
 
-def _send_signal(group: int, number: int) -> bool:
+def signal_group(group: int, number: int) -> bool:
     """Sends a signal to a process group; returns whether the group exists."""
     try:
         os.killpg(group, number)
