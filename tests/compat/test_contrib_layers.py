@@ -276,10 +276,12 @@ def test_a_stack_names_its_scopes_and_is_used_again():
     layers.stack(tf.ones([2, 3]), layers.fully_connected, [4], scope="s", reuse=True)
     thin = functools.partial(layers.fully_connected, biases_initializer=None)
     layers.stack(tf.ones([2, 3]), thin, [4])
+    layers.stack(tf.ones([2, 3]), layers.linear, [4], biases_initializer=None)
     assert names() == [
         *("Stack/convolution2d_1/weights", "Stack/convolution2d_2/weights"),
         *("s/s_1/weights", "s/s_1/biases"),
         "Stack_1/fully_connected_1/weights",
+        "Stack_2/fully_connected_1/weights",
     ]
 
 

@@ -195,6 +195,5 @@ def stack(inputs: Any, layer: _Function, stack_args: Sequence, **kwargs: Any) ->
     return inputs
 
 
-def linear(inputs: tf.Tensor, num_outputs: int, **kwargs: Any) -> tf.Tensor:
-    """Calls `fully_connected` without an activation."""
-    return fully_connected(inputs, num_outputs, None, **kwargs)
+# As a partial, it has the scopes of `fully_connected` in a stack.
+linear = functools.partial(fully_connected, activation_fn=None)
