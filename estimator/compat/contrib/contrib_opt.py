@@ -23,7 +23,7 @@ class DecoupledWeightDecayExtension:
 
     def __init__(self, weight_decay: Any, *args: Any, **kwargs: Any) -> None:
         """Takes the optimizer's own arguments after the weight decay."""
-        self._decay_var_list: set[str] | None = None
+        self._decay_var_list: Sequence | None = None
         self._weight_decay = weight_decay
         super().__init__(*args, **kwargs)
 
@@ -31,7 +31,7 @@ class DecoupledWeightDecayExtension:
         self, loss: Any, *args: Any, decay_var_list: Sequence | None = None, **kwargs: Any
     ) -> Any:
         """Adds a step; only the variables of `decay_var_list` decay, if it is given."""
-        self._set_decayed(decay_var_list)
+        self._decay_var_list = decay_var_list
         return super().minimize(loss, *args, **kwargs)  # type: ignore[misc]
 
     def apply_gradients(
@@ -42,26 +42,19 @@ class DecoupledWeightDecayExtension:
         decay_var_list: Sequence | None = None,
     ) -> Any:
         """Applies gradients, after the decay."""
-        pairs = list(grads_and_vars)
         if decay_var_list is not None:
-            self._set_decayed(decay_var_list)
-        gradients = [gradient for gradient, _ in pairs if gradient is not None]
+            self._decay_var_list = decay_var_list
+        pairs = list(grads_and_vars)
+        given = [(gradient, v) for gradient, v in pairs if gradient is not None]
+        gradients = [gradient for gradient, _ in given]
+        decayed = [v for _, v in given] if self._decay_var_list is None else self._decay_var_list
+        names = {v.name for v in decayed}
         # The gradients are those of the values before the decay.
         with tf.control_dependencies(tf.nest.flatten(gradients, expand_composites=True)):
             rate = self._weight_decay() if callable(self._weight_decay) else self._weight_decay
-            decays = [
-                _decay(v, gradient, rate)
-                for gradient, v in pairs
-                if gradient is not None and self._decays(v)
-            ]
+            decays = [_decay(v, gradient, rate) for gradient, v in given if v.name in names]
         with tf.control_dependencies(decays):
             return super().apply_gradients(pairs, global_step, name)  # type: ignore[misc]
-
-    def _set_decayed(self, variables: Sequence | None) -> None:
-        self._decay_var_list = None if variables is None else {v.name for v in variables}
-
-    def _decays(self, variable: Any) -> bool:
-        return self._decay_var_list is None or variable.name in self._decay_var_list
 
 
 class AdamWOptimizer(DecoupledWeightDecayExtension, _Adam):
