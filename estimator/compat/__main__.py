@@ -18,7 +18,7 @@ def main(argv: Sequence[str]) -> None:
     if program[:1] == ["--"]:
         del program[0]
     if not program and options.check is None:
-        parser.error("there is no SCRIPT.py to run")
+        parser.error("there is no SCRIPT.py to run, and no MODULE after -m")
     from estimator.compat.runner import Settings, run
     from estimator.compat.script import ScriptError
 

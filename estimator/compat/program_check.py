@@ -129,9 +129,10 @@ def uses_in(tree: ast.AST) -> Iterator[tuple[str, int]]:
             inner.add(node.value)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node not in inner:
-            first, _, rest = _dotted(node).partition(".")
-            if first in names:
-                yield f"{names[first]}.{rest}", node.lineno
+            first, *rest = ast.unparse(node).split(".")
+            # A call or an index in the chain is no identifier.
+            if first in names and all(part.isidentifier() for part in rest):
+                yield ".".join([names[first], *rest]), node.lineno
 
 
 def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str, str]]:
@@ -144,16 +145,6 @@ def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str, str]
             is_bound_to_all = bool(package or alias.asname)
             short = alias.asname or (alias.name if package else first)
             yield short, full, full if is_bound_to_all else first
-
-
-def _dotted(node: ast.expr) -> str:
-    """Returns a chain of attributes as written; "" if it is something else."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        value = _dotted(node.value)
-        return f"{value}.{node.attr}" if value else ""
-    return ""
 
 
 class _Judge:

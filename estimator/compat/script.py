@@ -12,8 +12,7 @@ from typing import Any
 
 # What Python 3 says of the most frequent statements and literals of Python 2.
 _PYTHON_2 = (
-    (re.compile(r"^\s*print\s+[^=(]"), "a print statement"),
-    (re.compile(r"^\s*print\s*$"), "a print statement"),
+    (re.compile(r"^\s*print(\s+[^=(]|\s*$)"), "a print statement"),
     (re.compile(r"^\s*exec\s+[^=(]"), "an exec statement"),
     (re.compile(r"^\s*except\s+[\w.()]+(\s*,\s*[\w.]+)*\s*,\s*\w+\s*:"), "`except X, e`"),
     (re.compile(r"^\s*raise\s+[\w.]+\s*,"), "`raise X, message`"),

@@ -57,15 +57,12 @@ def assign_from_checkpoint_fn(
       ignore_missing_vars: whether to leave out those that the checkpoint lacks.
       reshape_variables: whether a value may have another shape of the same size.
     """
-    by_name = (
-        dict(var_list)
-        if isinstance(var_list, Mapping)
-        else {v.name.removesuffix(":0"): v for v in var_list}
-    )
+    if not isinstance(var_list, Mapping):
+        var_list = {v.name.removesuffix(":0"): v for v in var_list}
     if ignore_missing_vars:
         reader = files.open_checkpoint(model_path)
-        by_name = {name: v for name, v in by_name.items() if reader.has_tensor(name)}
-    saver = _V1.train.Saver(by_name, reshape=reshape_variables) if by_name else None
+        var_list = {name: v for name, v in var_list.items() if reader.has_tensor(name)}
+    saver = _V1.train.Saver(var_list, reshape=reshape_variables) if var_list else None
 
     def load(session: Any) -> None:
         if saver is not None:

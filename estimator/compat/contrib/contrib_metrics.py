@@ -62,24 +62,16 @@ def f1_score(
     thresholds = [-_EPSILON, *inner, 1 + _EPSILON]
     labels, predictions = tf.convert_to_tensor(labels), tf.convert_to_tensor(predictions)
     with _V1.variable_scope(name, "f1", [labels, predictions]):
-        counts = [
-            count(labels, predictions, thresholds, weights)
-            for count in (
-                _metrics.true_positives_at_thresholds,
-                _metrics.false_positives_at_thresholds,
-                _metrics.false_negatives_at_thresholds,
-            )
-        ]
-        value, update = (_best_f1(*one) for one in zip(*counts, strict=True))
+        precisions = _metrics.precision_at_thresholds(labels, predictions, thresholds, weights)
+        recalls = _metrics.recall_at_thresholds(labels, predictions, thresholds, weights)
+        value, update = (_best_f1(*both) for both in zip(precisions, recalls, strict=True))
     _V1.add_to_collections(metrics_collections or (), value)
     _V1.add_to_collections(updates_collections or (), update)
     return value, update
 
 
-def _best_f1(hits: Any, false_positives: Any, false_negatives: Any) -> Any:
-    """Returns the highest F1 score, given the counts at each threshold."""
-    precision = hits / (hits + false_positives + _EPSILON)
-    recall = hits / (hits + false_negatives + _EPSILON)
+def _best_f1(precision: Any, recall: Any) -> Any:
+    """Returns the highest F1 score, given the precision and the recall at each threshold."""
     return tf.reduce_max(2 * precision * recall / (precision + recall + _EPSILON))
 
 

@@ -173,15 +173,15 @@ class MovingAverageOptimizer(_Optimizer):
             variables = {v.op.name: v for v in variables}
         swapped = dict(variables)
         for own, average in self._averages.items():
-            pair = own, average.op.name
-            missing = [one for one in pair if one not in variables]
-            if len(missing) == 1:
+            other = average.op.name
+            if (own in variables) != (other in variables):
+                there, missing = (own, other) if own in variables else (other, own)
                 raise ValueError(
-                    f"`var_list` has {pair[1 - pair.index(missing[0])]!r}, but lacks "
-                    f"{missing[0]!r}, with which it is swapped. Add it, or leave out both."
+                    f"`var_list` has {there!r}, but lacks {missing!r}, with which it is swapped. "
+                    "Add it, or leave out both."
                 )
-            if not missing:
-                swapped[pair[0]], swapped[pair[1]] = average, variables[own]
+            if own in variables:
+                swapped[own], swapped[other] = average, variables[own]
         return _V1.train.Saver(swapped, name=name, **kwargs)
 
 
