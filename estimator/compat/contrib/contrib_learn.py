@@ -138,16 +138,15 @@ def run(
     """
     if (output_dir is None) == (run_config is None):
         raise ValueError("Pass `run_config`, with a `model_dir`, or `output_dir`, and not both.")
-    if run_config is None and hparams is not None:
+    if run_config is not None:
+        experiment = experiment_fn(run_config=run_config, hparams=hparams)
+    elif hparams is not None:
         raise ValueError(
             f"`hparams` ({hparams!r}) are passed on together with `run_config`, which is missing. "
             "Pass RunConfig(model_dir=...) instead of `output_dir`."
         )
-    experiment = (
-        experiment_fn(output_dir)
-        if run_config is None
-        else experiment_fn(run_config=run_config, hparams=hparams)
-    )
+    else:
+        experiment = experiment_fn(output_dir)
     schedule = schedule or "train_and_evaluate"
     check_choice("schedule", schedule, _SCHEDULES)
     return getattr(experiment, schedule)()

@@ -107,11 +107,9 @@ class LazyAdamOptimizer(_Adam):
 
     def _apply_to_rows(self, var: Any, values: Any, rows: Any) -> Any:
         powers = self._get_beta_accumulators()
-        kind = var.dtype.base_dtype
-        power1, power2 = (tf.cast(power, kind) for power in powers)
-        rate, beta1, beta2, epsilon = (
-            tf.cast(value, kind)
-            for value in (self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t)
+        given = (*powers, self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t)
+        power1, power2, rate, beta1, beta2, epsilon = (
+            tf.cast(value, var.dtype.base_dtype) for value in given
         )
         rate = rate * tf.sqrt(1 - power2) / (1 - power1)
         m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
