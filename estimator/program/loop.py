@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
-from collections.abc import Callable
 
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.program.train_step import BuiltStep
+from estimator.program.step_plan import StepPlan
+from estimator.program.train_step import BuiltStep, build_train_step
 
 
-def build_loop(
-    build_step: Callable[[tf.Tensor], BuiltStep],
-    num_steps: tf.Tensor,
-    *,
-    stop_on_nan: bool,
-    returns_more: bool = False,
-    home: str | None = None,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tensor]:
     """Runs a train step `num_steps` times, or until its loss is not finite or no other may follow.
 
     A step starts on a task after the previous one has ended there: with `parallel_iterations=1`,
@@ -29,20 +23,20 @@ def build_loop(
     On a GPU, a bool is in the device's memory and an int32 in the host's. So whether to go on is an
     int32: as a bool, it would be copied to the device and back in every step.
 
+    If a step's `is_before_end` is on another task, that task, the plan's `home_of_loop`, decides
+    whether to go on. The next step then starts with its reads there, without waiting for two more
+    messages, one that the step is done and one to go on.
+
     Args:
-      build_step: builds one step in the loop's body. It is called with whether this is the loop's
-        last step (scalar, bool).
+      plan: what each step is built from.
       num_steps: scalar, int32; fed, so that one graph runs loops of any length.
-      stop_on_nan: whether to end the loop after a step whose loss is not finite.
-      returns_more: whether to return whether another step may follow.
-      home: the device that decides whether to go on, if a step's `is_before_end` is on another
-        task. The next step then starts with its reads there, without waiting for two more messages,
-        one that the step is done and one to go on. None decides on this task.
 
     Returns:
-      The number of steps run (scalar, int32), the loss of the last one (scalar, float32), and
-      whether another may follow (scalar, bool; None unless `returns_more`).
+      The step in the loop's body, but with the `loss` of the last step, and with its `has_more` if
+      there are several workers, else None; and the number of steps run (scalar, int32).
     """
+    home, returns_more = plan.home_of_loop, plan.consensus is not None
+    bodies: list[BuiltStep] = []
     devices = _tf.note_devices()
     with tf.name_scope("training/"):
         rest = [tf.constant(0), tf.constant(0.0), *([tf.constant(1)] if returns_more else [])]
@@ -53,11 +47,12 @@ def build_loop(
                 next_step = step + 1
                 with tf.device("/cpu:0"):
                     is_last = tf.equal(next_step, num_steps)
-            built = build_step(is_last)
+            built = build_train_step(plan, is_last)
             with tf.device("/cpu:0"):
                 conditions = [tf.logical_not(is_last)]
                 conditions += [] if built.has_more is None else [built.has_more]
-                conditions += [tf.math.is_finite(built.loss)] if stop_on_nan else []
+                if plan.nan_policy in ("raise", "stop"):
+                    conditions.append(tf.math.is_finite(built.loss))
                 goes_on = tf.cast(functools.reduce(tf.logical_and, conditions), tf.int32)
                 more = [tf.cast(built.has_more, tf.int32)] if returns_more else []
         if home is not None:
@@ -65,6 +60,7 @@ def build_loop(
         if built.is_before_end is not None:
             with tf.device("/cpu:0"):
                 goes_on *= tf.cast(built.is_before_end, tf.int32)
+        bodies.append(built)
         return goes_on, next_step, built.loss, *more
 
     with _placing_at(home):
@@ -78,7 +74,8 @@ def build_loop(
             return_same_structure=True,
         )
     with tf.device("/cpu:0"):
-        return num_run, loss, tf.cast(more[0], tf.bool) if returns_more else None
+        has_more = tf.cast(more[0], tf.bool) if returns_more else None
+    return dataclasses.replace(bodies[0], loss=loss, has_more=has_more), num_run
 
 
 def _placing_at(home: str | None) -> contextlib.AbstractContextManager[None]:

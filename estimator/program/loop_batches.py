@@ -47,9 +47,7 @@ class LoopInput:
         with tf.device("/cpu:0"):
             for get, place in zip(self._gets, self._places, strict=True):
                 components = tf.raw_ops.OptionalGetValue(
-                    optional=place.build_read(),
-                    output_types=get.get_attr("output_types"),
-                    output_shapes=get.get_attr("output_shapes"),
+                    optional=place.build_read(), **_types_of(get)
                 )
                 values[get] = components[0].op
             return build_copy(self._batches, _is_copied, values, copies_waits=True)
@@ -66,7 +64,10 @@ class LoopInput:
             optionals: list[tf.Tensor] = []
             for get in self._gets:
                 with tf.control_dependencies([optional.op for optional in optionals]):
-                    optionals.append(_build_optional(get))
+                    optional = tf.raw_ops.IteratorGetNextAsOptional(
+                        iterator=get.inputs[0], **_types_of(get)
+                    )
+                    optionals.append(optional)
             has_values = [tf.raw_ops.OptionalHasValue(optional=o) for o in optionals]
             with tf.control_dependencies(_build_writes(self._places, optionals)):
                 if len(has_values) == 1:
@@ -78,17 +79,20 @@ class LoopInput:
             return _tf.cond(is_wanted, take, lambda: tf.constant(False), name="next_batches")
 
 
-def build_loop_input(source: Input, num_replicas: int) -> LoopInput | None:
-    """Builds a loop's input from `source`; None if its end cannot be detected in advance.
+def build_loop_input(source: Input, num_replicas: int) -> Input | LoopInput:
+    """Builds a loop's input from `source`; returns `source` if the iterations read it directly.
 
-    That is the case without an iterator, and with `limit_epochs`: queues, Python functions and
-    counters signal their end by an error, and constants never end. It is also the case if an
-    iterator waits for an op with side effects, which must run once for each batch.
+    They do if it looks ahead itself, or if its end cannot be detected in advance. That is the case
+    without an iterator, and with `limit_epochs`: queues, Python functions and counters signal their
+    end by an error, and constants never end. It is also the case if an iterator waits for an op
+    with side effects, which must run once for each batch.
 
     Args:
-      source: the input, which does not look ahead itself.
+      source: the input.
       num_replicas: the number of replicas, which take a batch each in every iteration.
     """
+    if source.looks_ahead:
+        return source
     graph = tf.compat.v1.get_default_graph()
     with tf.device("/cpu:0"), tf.name_scope("training/first_batches"):
         batches, _ = build_replica_batches(source, num_replicas)
@@ -99,7 +103,7 @@ def build_loop_input(source: Input, num_replicas: int) -> LoopInput | None:
         waited_for = ops_behind(o for get in gets if get in of_first for o in get.control_inputs)
         has_effects = any(map(_has_side_effect, waited_for))
         if not gets or has_effects or any(op.type in _COUNTERS for op in behind):
-            return None
+            return source
         places = [build_loop_output(tf.variant, "batch", tf.raw_ops.OptionalNone()) for _ in gets]
         taken: list[tf.Operation] = []
         for get in gets:
@@ -121,12 +125,8 @@ def _is_copied(op: tf.Operation) -> bool:
     return is_small or runs_each_time(op)
 
 
-def _build_optional(get: tf.Operation) -> tf.Tensor:
-    return tf.raw_ops.IteratorGetNextAsOptional(
-        iterator=get.inputs[0],
-        output_types=get.get_attr("output_types"),
-        output_shapes=get.get_attr("output_shapes"),
-    )
+def _types_of(get: tf.Operation) -> dict[str, Any]:
+    return {name: get.get_attr(name) for name in ("output_types", "output_shapes")}
 
 
 def _build_writes(

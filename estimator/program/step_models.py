@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.cluster.consensus import REPORT_SIZE, Consensus
+from estimator.cluster.consensus import REPORT_SIZE
 from estimator.console import log
 from estimator.model.replicas import Model, Replicas, VariableWatch, build_replicas
 from estimator.optimizer.accumulated_step import counting_accumulation
@@ -66,11 +66,12 @@ def build_step_models(plan: StepPlan, start: StepStart) -> StepModels:
                 return StepModels(
                     _build_tpu_replicas(plan, model, start.batches, step_key, accumulations)
                 )
-            with _slots_for_report(plan.consensus) as slots:
+            # Inside, all-reduces of gradients have slots for the report that workers exchange.
+            with _tf.piggyback_slots(REPORT_SIZE) if plan.consensus else nullcontext(()) as slots:
                 replicas = build_replicas(
                     plan.runtime.strategy, model, start.batches, ModeKeys.TRAIN
                 )
-        global_step = plan.counters.global_step
+        global_step = plan.global_step
         warn_unless_steps_are_counted(replicas.new_ops, global_step, accumulations)
         conditional = {accumulation.update for accumulation in accumulations}
         assigned = [op for op in updates.assignments(replicas.new_ops) if op not in conditional]
@@ -81,15 +82,6 @@ def build_step_models(plan: StepPlan, start: StepStart) -> StepModels:
         return StepModels(replicas, accumulations, counting, slots)
 
 
-def _slots_for_report(
-    consensus: Consensus | None,
-) -> contextlib.AbstractContextManager[Sequence[_tf.PiggybackSlot]]:
-    """Inside, all-reduces of gradients have slots for the report that workers exchange."""
-    if consensus is None:
-        return contextlib.nullcontext(())
-    return _tf.piggyback_slots(REPORT_SIZE)
-
-
 def _build_tpu_replicas(
     plan: StepPlan,
     model: Model,
@@ -98,7 +90,7 @@ def _build_tpu_replicas(
     accumulations: Sequence[Accumulation],
 ) -> Replicas:
     """Builds the model as one program that each core of a TPU runs, including its updates."""
-    global_step = plan.counters.global_step
+    global_step = plan.global_step
 
     def finish(spec: EstimatorSpec, watch: VariableWatch) -> list[Any]:
         if accumulations:

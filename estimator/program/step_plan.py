@@ -19,21 +19,6 @@ from estimator.runtime.local import Runtime
 
 
 @dataclasses.dataclass(frozen=True)
-class StepCounters:
-    """The counters of steps.
-
-    Attributes:
-      global_step: the global step variable.
-      before: scalar, int64: the global step before the session call.
-      skipped: counts the steps that are reverted.
-    """
-
-    global_step: tf.Variable
-    before: tf.Tensor
-    skipped: LoopOutput
-
-
-@dataclasses.dataclass(frozen=True)
 class StepPlan:
     """What a train step is built from; its tensors are in the graph around the loop, if any.
 
@@ -41,21 +26,26 @@ class StepPlan:
       runtime: where the replicas run.
       model: the model of each replica.
       source: the input, or how a loop's iterations take batches from it.
-      counters: the counters of steps.
+      global_step: the global step variable.
+      step_before: scalar, int64: the global step before the session call.
+      skipped_steps: counts the steps that are reverted.
       is_recording: scalar, int32: 1 if the last step's summaries are wanted, else 0. As a bool, it
         would be copied to a GPU and back in every step of a loop.
       consensus: the collective by which several workers agree; None for one worker.
-      reverts_bad_steps: whether to revert a step that leaves a loss or weight that is not finite.
+      nan_policy: the RunConfig's: what happens after a step that leaves a loss or weight that is
+        not finite. With "skip" it is reverted; with "raise" and "stop" the loop ends.
       host_call_steps: the number of steps between `host_call`s.
     """
 
     runtime: Runtime
     model: Model
     source: Input | LoopInput
-    counters: StepCounters
+    global_step: tf.Variable
+    step_before: tf.Tensor
+    skipped_steps: LoopOutput
     is_recording: tf.Tensor
     consensus: Consensus | None
-    reverts_bad_steps: bool
+    nan_policy: str
     host_call_steps: int
 
     @property
@@ -68,12 +58,7 @@ class StepPlan:
         """The device that ends a loop whose steps other workers count, too; None for others."""
         if not self.runtime.shares_variables:
             return None
-        return f"{task_of(primary(self.counters.global_step).handle.op)}/device:CPU:0"
-
-    @property
-    def can_end(self) -> bool:
-        """Whether a step can say that no other step may follow."""
-        return self.consensus is not None or isinstance(self.source, LoopInput)
+        return f"{task_of(primary(self.global_step).handle.op)}/device:CPU:0"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -12,7 +12,9 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.console import log
 from estimator.program.loop_output import LoopOutput, build_loop_output, build_writes
+from estimator.program.step_plan import StepStart
 from estimator.rewrite.subgraph_copy import build_copy, runs_each_time
+from estimator.spec import EstimatorSpec
 
 _SUMMARIES = tf.compat.v1.GraphKeys.SUMMARIES
 
@@ -33,15 +35,6 @@ class LoopReport:
     logged: list[tuple[Any, dict[str, LoopOutput]]]
     saved: list[tuple[Any, list[LoopOutput]]]
 
-    def places(self) -> Iterator[LoopOutput]:
-        """Yields all outputs."""
-        if self.summary is not None:
-            yield self.summary
-        for _, places in self.logged:
-            yield from places.values()
-        for _, last in self.saved:
-            yield from last
-
 
 @dataclasses.dataclass(frozen=True)
 class StepSummaries:
@@ -52,15 +45,13 @@ class StepSummaries:
         if there are none.
       is_own: whether the model's Scaffold brings the `summary_op`, so that nothing is added to it.
       report: the values of a loop's last step; None outside of a loop.
+      places: the outputs that the last step of a loop writes.
     """
 
     merged: tf.Tensor | None
     is_own: bool
-    report: LoopReport | None
-
-    def places(self) -> list[LoopOutput]:
-        """Returns the outputs that the last step of a loop writes."""
-        return [] if self.report is None else list(self.report.places())
+    report: LoopReport | None = None
+    places: Sequence[LoopOutput] = ()
 
     def build_outside(self) -> tf.Tensor | None:
         """Builds a read of the last step's merged summaries, outside of the loop."""
@@ -73,42 +64,36 @@ class StepSummaries:
 
 
 def build_step_summaries(
-    scaffold: tf.compat.v1.train.Scaffold | None,
-    hooks: tuple,
-    summaries_before: set[int],
-    *,
-    is_last: tf.Tensor | None,
-    is_recorded: tf.Tensor,
-    running: Iterable[tf.Operation],
+    spec: EstimatorSpec, start: StepStart, running: Iterable[tf.Operation]
 ) -> tuple[StepSummaries, list[tf.Operation]]:
     """Merges a step's summaries; in a loop, stores those of its last step for the host.
 
     Args:
-      scaffold: the model's, whose `summary_op` is set if it has none; None if there is no Scaffold.
-      hooks: the model's training hooks.
-      summaries_before: what `summaries_so_far` returned before `model_fn` was called.
-      is_last: scalar, bool: this is the last step of the loop; None outside of a loop.
-      is_recorded: scalar, bool: this is the last step, and the host wants its summaries.
+      spec: the first replica's, whose Scaffold gets a `summary_op` if it has none.
+      start: the start of the step.
       running: the ops that the step runs anyway.
 
     Returns:
       The summaries, and the ops that the step must run.
     """
-    scaffold = scaffold or tf.compat.v1.train.Scaffold()
+    scaffold = spec.scaffold or tf.compat.v1.train.Scaffold()
     is_own = scaffold.summary_op is not None
     if not is_own:
-        merged = build_merged_summary(summaries_before)
+        merged = build_merged_summary(start.summaries_before)
         _tf.set_scaffold_parts(scaffold, {"summary_op": merged})
     merged = scaffold.summary_op
     if isinstance(merged, str):
         merged = tensor_of(merged)
-    if is_last is None:
-        return StepSummaries(merged, is_own, None), []
+    if not start.is_in_loop:
+        return StepSummaries(merged, is_own), []
     inside = None if merged is None or _is_outside(merged) else merged
-    report, (summaries, values) = _build_loop_report(inside, hooks)
-    stages = [stage for stage in ((is_last, values), (is_recorded, summaries)) if stage[1]]
+    hooks = (*spec.training_hooks, *spec.training_chief_hooks)
+    report, summaries, values = _build_loop_report(inside, hooks)
+    both = ((start.is_last, values), (start.is_recorded, summaries))
+    stages = [(predicate, kept) for predicate, kept in both if kept]
     ops = [build_writes(stages, running)] if stages else []
-    return StepSummaries(merged, is_own, report), ops
+    places = [place for _, place in [*summaries, *values]]
+    return StepSummaries(merged, is_own, report, places), ops
 
 
 def build_merged_summary(graph_before: set[int]) -> tf.Tensor | None:
@@ -172,11 +157,11 @@ def written_summaries(graph_before: set[int]) -> list[tf.Operation]:
 
 def _build_loop_report(
     summary: tf.Tensor | None, hooks: tuple
-) -> tuple[LoopReport, tuple[list[_Kept], list[_Kept]]]:
+) -> tuple[LoopReport, list[_Kept], list[_Kept]]:
     """Builds outputs for the last step's summaries, and for what the model's hooks log and save.
 
     Returns:
-      The outputs, and pairs of a tensor and its output: of the summaries, and of the hooks.
+      The outputs, and pairs of a tensor and its output: those of the summaries, and of the hooks.
     """
     place = None if summary is None else build_loop_output(tf.string, "last_summary")
     report = LoopReport(place, [], [])
@@ -196,7 +181,7 @@ def _build_loop_report(
             last = [build_loop_output(tf.string, "last_saved") for _ in saved]
             report.saved.append((hook, last))
             values += zip(saved, last, strict=True)
-    return report, (summaries, values)
+    return report, summaries, values
 
 
 def build_fetch_overrides(

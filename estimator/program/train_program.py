@@ -21,7 +21,7 @@ from estimator.program.graph_scope import build_step_before, building, primary
 from estimator.program.loop import build_loop
 from estimator.program.loop_batches import LoopInput, build_loop_input
 from estimator.program.skipped_steps import build_skip_counter
-from estimator.program.step_plan import StepCounters, StepPlan
+from estimator.program.step_plan import StepPlan
 from estimator.program.step_summaries import build_fetch_overrides
 from estimator.program.train_step import BuiltStep, build_train_step
 from estimator.randomness.seed import separate_step_seeds
@@ -140,25 +140,6 @@ class TrainProgram:
         return self.feeds.num_steps is not None
 
 
-@dataclasses.dataclass(frozen=True)
-class _Steps:
-    """The built steps of a session call.
-
-    Attributes:
-      built: the step; the loop's body if there is a loop.
-      loss: scalar, float32: the loss of the last step.
-      has_more: scalar, bool: whether another step may follow the last; None if unknown.
-      num_run: scalar, int32: how many batches each replica took.
-      is_loop: whether there is a loop.
-    """
-
-    built: BuiltStep
-    loss: tf.Tensor
-    has_more: tf.Tensor | None
-    num_run: tf.Tensor
-    is_loop: bool
-
-
 def build_train_program(
     model: Model,
     make_input: Callable[[], input_calls.Input],
@@ -177,8 +158,7 @@ def build_train_program(
       iterations_per_loop: 1 builds the step in the outermost graph, where hooks can fetch any
         tensor; any other value, or None, builds it as the body of a loop of any length. On a TPU,
         inside whose program nothing can be fetched anyway, it is always a loop.
-      nan_policy: the RunConfig's. With "raise" and "stop", a loop ends after a step whose loss is
-        not finite.
+      nan_policy: the RunConfig's.
       host_call_steps: the number of steps between `host_call`s.
     """
     place = runtime.make_device_fn()
@@ -194,25 +174,26 @@ def build_train_program(
         plan = StepPlan(
             runtime,
             model,
-            counters=StepCounters(global_step, step_before, build_skip_counter()),
-            source=_build_loop_source(source, runtime.num_local_replicas) if is_loop else source,
+            global_step=global_step,
+            step_before=step_before,
+            skipped_steps=build_skip_counter(),
+            source=build_loop_input(source, runtime.num_local_replicas) if is_loop else source,
             is_recording=_build_is_recorded(is_recording, consensus if is_loop else None),
             consensus=consensus,
-            reverts_bad_steps=nan_policy == "skip",
+            nan_policy=nan_policy,
             host_call_steps=host_call_steps,
         )
-        stops_on_nan = nan_policy in ("raise", "stop")
-        steps = _build_steps(plan, num_steps if is_loop else None, stops_on_nan=stops_on_nan)
-        fetches, accumulation = _build_fetches(plan, steps)
+        step, num_run = _build_steps(plan, num_steps if is_loop else None)
+        fetches, accumulation = _build_fetches(plan, step, num_run)
         return TrainProgram(
             graph=graph,
-            spec=steps.built.spec,
+            spec=step.spec,
             input=source,
             runtime=runtime,
-            feeds=TrainFeeds(num_steps if is_loop else None, is_recording, steps.built.end),
+            feeds=TrainFeeds(num_steps if is_loop else None, is_recording, step.end),
             fetches=fetches,
-            state=_build_state(plan, steps.built),
-            agreement=_build_agreement(plan, steps, source),
+            state=_build_state(plan, step),
+            agreement=_build_agreement(plan, step, source, is_loop=is_loop),
             accumulation=accumulation,
             place=place,
         )
@@ -225,87 +206,70 @@ def _build_is_recorded(is_recording: tf.Tensor, consensus: Consensus | None) -> 
         return tf.cast(is_whole, tf.int32)
 
 
-def _build_loop_source(
-    source: input_calls.Input, num_replicas: int
-) -> input_calls.Input | LoopInput:
-    """Builds the input of a loop's iterations; returns `source` if the loop reads it directly."""
-    if source.looks_ahead:
-        return source
-    return build_loop_input(source, num_replicas) or source
+def _build_steps(plan: StepPlan, num_steps: tf.Tensor | None) -> tuple[BuiltStep, tf.Tensor | None]:
+    """Builds a loop of `num_steps` steps; a single step if that is None.
 
-
-def _build_steps(plan: StepPlan, num_steps: tf.Tensor | None, *, stops_on_nan: bool) -> _Steps:
-    """Builds a loop of `num_steps` steps; a single step if that is None."""
+    Returns:
+      The step, in a loop with the `loss` and the `has_more` of the last one, and how many batches
+      each replica took in the loop (scalar, int32; None without a loop).
+    """
     if num_steps is None:
         with separate_step_seeds(tf.compat.v1.get_default_graph()):
-            num_run = tf.constant(1, name="training/num_run")
-            built = build_train_step(plan, tf.constant(True, name="training/is_last"))
-        return _Steps(built, built.loss, built.has_more, num_run, is_loop=False)
-    bodies: list[BuiltStep] = []
-
-    def build_body(is_last: tf.Tensor) -> BuiltStep:
-        bodies.append(build_train_step(plan, is_last))
-        return bodies[-1]
-
-    before: list[tf.Tensor | tf.Operation] = [plan.counters.before]
+            return build_train_step(plan, tf.constant(True, name="training/is_last")), None
+    before: list[tf.Tensor | tf.Operation] = [plan.step_before]
     if isinstance(plan.source, LoopInput):
         before.append(plan.source.first)
     with tf.control_dependencies(before):
         with tf.name_scope("training/"):
             consensus = plan.consensus
             wanted = consensus.build_num_steps() if consensus else tf.identity(num_steps)
-        num_run, loss, has_more = build_loop(
-            build_body,
-            wanted,
-            stop_on_nan=stops_on_nan,
-            returns_more=plan.consensus is not None,
-            home=plan.home_of_loop,
-        )
-    (built,) = bodies
-    return _Steps(built, loss, has_more, num_run, is_loop=True)
+        return build_loop(plan, wanted)
 
 
-def _build_fetches(plan: StepPlan, steps: _Steps) -> tuple[TrainFetches, StepAccumulation | None]:
+def _build_fetches(
+    plan: StepPlan, step: BuiltStep, num_run: tf.Tensor | None
+) -> tuple[TrainFetches, StepAccumulation | None]:
     """Builds what a session call fetches, and how its batches make steps."""
-    built = steps.built
-    with tf.control_dependencies([steps.loss]):
-        counter = primary(plan.counters.global_step)
+    with tf.control_dependencies([step.loss]):
+        counter = primary(plan.global_step)
         step_after = tf.identity(counter.read_value(), "global_step_after")
-        summary = built.summaries.build_outside()
-    accumulation = build_step_accumulation(built.models.counting, built.models.accumulations)
+        summary = step.summaries.build_outside()
+    accumulation = build_step_accumulation(step.models.counting, step.models.accumulations)
     fetches = TrainFetches(
-        loss=steps.loss,
+        loss=step.loss,
         global_step=step_after,
-        num_run=steps.num_run if steps.is_loop else None,
+        num_run=num_run,
         summary=summary,
-        has_own_summary=built.summaries.is_own,
+        has_own_summary=step.summaries.is_own,
         fetch_overrides=[
-            (built.spec.loss, steps.loss),
-            *build_fetch_overrides(built.summaries.report, steps.loss),
+            (step.spec.loss, step.loss),
+            *build_fetch_overrides(step.summaries.report, step.loss),
         ],
     )
     return fetches, accumulation
 
 
-def _build_state(plan: StepPlan, built: BuiltStep) -> TrainState:
+def _build_state(plan: StepPlan, step: BuiltStep) -> TrainState:
     """Builds what can be read and initialized between session calls."""
-    kept = [] if built.last_loss is None else [built.last_loss]
-    places = [plan.counters.skipped, *built.summaries.places(), *kept]
+    kept = [] if step.last_loss is None else [step.last_loss]
+    places = [plan.skipped_steps, *step.summaries.places, *kept]
     return TrainState(
-        current_step=primary(plan.counters.global_step).read_value(),
-        skipped_steps=plan.counters.skipped.build_read(),
-        loss_so_far=None if built.last_loss is None else built.last_loss.build_read(),
+        current_step=primary(plan.global_step).read_value(),
+        skipped_steps=plan.skipped_steps.build_read(),
+        loss_so_far=None if step.last_loss is None else step.last_loss.build_read(),
         initializers=[place.initializer for place in places],
     )
 
 
-def _build_agreement(plan: StepPlan, steps: _Steps, source: input_calls.Input) -> Agreement:
+def _build_agreement(
+    plan: StepPlan, step: BuiltStep, source: input_calls.Input, *, is_loop: bool
+) -> Agreement:
     """Builds what the workers agree on, as tensors that a session can fetch."""
     consensus, outcome = plan.consensus, None
     if consensus is not None:
-        requested = consensus.agreed[1:] if steps.is_loop else steps.built.requested
+        requested = consensus.agreed[1:] if is_loop else step.requested
         with tf.device("/cpu:0"):
-            outcome = tf.concat([[tf.cast(steps.has_more, tf.int32)], requested], axis=0)
+            outcome = tf.concat([[tf.cast(step.has_more, tf.int32)], requested], axis=0)
     has_first_batch: tf.Tensor | None = None
     if source.looks_ahead:
         # The first run returns no batches; the steps take them in later ones.
@@ -313,7 +277,7 @@ def _build_agreement(plan: StepPlan, steps: _Steps, source: input_calls.Input) -
         _, has_first_batch = input_calls.build_replica_batches(source, num_replicas)
     return Agreement(
         graph=tf.compat.v1.get_default_graph(),
-        is_loop=steps.is_loop,
+        is_loop=is_loop,
         consensus=consensus,
         outcome=outcome,
         has_first_batch=has_first_batch,

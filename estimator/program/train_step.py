@@ -18,7 +18,7 @@ from estimator.program import host_call
 from estimator.program.graph_scope import primary
 from estimator.program.loop_batches import LoopInput
 from estimator.program.loop_output import LoopOutput, build_loop_output
-from estimator.program.skipped_steps import build_revert, build_snapshot
+from estimator.program.skipped_steps import build_revert
 from estimator.program.step_models import StepModels, build_step_models
 from estimator.program.step_ops import all_parts, as_ops, ops_run_for, without_ops_for_sessions
 from estimator.program.step_order import order_assignments, order_reads
@@ -91,10 +91,10 @@ def build_train_step(plan: StepPlan, is_last: tf.Tensor) -> BuiltStep:
     _order(plan, start, models, step_ops)
     more = [] if has_more is None else [has_more]
     running = as_ops([*done, *step_ops, loss, *more])
-    summaries, reported = _build_summaries(start, models, running)
+    summaries, reported = build_step_summaries(models.specs[0], start, running)
     done += reported
-    if plan.reverts_bad_steps:
-        done = [_build_revert(plan, models, step_ops, loss, done)]
+    if plan.nan_policy == "skip":
+        done = [build_revert(plan, models, step_ops, loss, done)]
     if plan.runtime.shares_variables:
         pack_messages(ops_run_for([*done, loss], models.new_ops))
     end: tf.Tensor | None = None
@@ -104,16 +104,16 @@ def build_train_step(plan: StepPlan, is_last: tf.Tensor) -> BuiltStep:
     with tf.device("/cpu:0"), tf.control_dependencies([tf.group(*all_parts(done))]):
         loss = tf.identity(loss, "loss_of_step")
     last_loss: LoopOutput | None = None
-    if start.is_in_loop and not plan.can_end:
+    if start.is_in_loop and has_more is None:
         loss, last_loss = _build_stored_loss(loss)
     return BuiltStep(loss, has_more, is_before_end, models, summaries, requested, end, last_loss)
 
 
 def _build_start(plan: StepPlan, is_last: tf.Tensor, is_in_loop: bool) -> StepStart:
     """Reads the global step and takes the batches."""
-    step = plan.counters.before
+    step = plan.step_before
     if is_in_loop:
-        step = primary(plan.counters.global_step).read_value()
+        step = primary(plan.global_step).read_value()
     if isinstance(plan.source, LoopInput):
         batches = plan.source.build_batches()
         with tf.device("/cpu:0"):
@@ -136,7 +136,7 @@ def _build_effects(plan: StepPlan, start: StepStart, models: StepModels) -> list
     done += updates.build_updates(
         without_ops_for_sessions(replicas),
         replicas.keras_variables,
-        plan.counters.global_step,
+        plan.global_step,
         [one.update for one in models.accumulations],
         set(ops_run_for(done, replicas.new_ops)),
     )
@@ -182,39 +182,11 @@ def _order(
     losses = [spec.loss for spec in models.specs]
     seen = as_ops([*losses, *summaries_since(start.summaries_before)])
     running = list(dict.fromkeys([*step_ops, *ops_run_for(seen, models.new_ops)]))
-    order_assignments(running, start.step, plan.counters.global_step, uncertain, branches)
+    order_assignments(running, start.step, plan.global_step, uncertain, branches)
     order_reads(models.new_ops, [*step_ops, *seen])
     if start.is_in_loop:
         graph = tf.compat.v1.get_default_graph()
         _tf.forget_waits(graph, without_waits(models.replicas.waits, step_ops))
-
-
-def _build_summaries(
-    start: StepStart, models: StepModels, running: Sequence[tf.Operation]
-) -> tuple[StepSummaries, list[tf.Operation]]:
-    """Builds the step's summaries, and the ops that store them for the host after a loop."""
-    spec = models.specs[0]
-    return build_step_summaries(
-        spec.scaffold,
-        (*spec.training_hooks, *spec.training_chief_hooks),
-        start.summaries_before,
-        is_last=start.is_last if start.is_in_loop else None,
-        is_recorded=start.is_recorded,
-        running=running,
-    )
-
-
-def _build_revert(
-    plan: StepPlan,
-    models: StepModels,
-    step_ops: Sequence[tf.Operation],
-    loss: tf.Tensor,
-    done: Sequence[Any],
-) -> tf.Operation:
-    """Builds an op that runs the step, and reverts it if the loss or a weight is not finite."""
-    counters = [plan.counters.global_step, *(one.num_taken for one in models.accumulations)]
-    before = build_snapshot(step_ops, counters)
-    return build_revert(before, loss, all_parts(done), plan.counters.skipped, plan.workers)
 
 
 def _build_is_before_end(
@@ -231,9 +203,9 @@ def _build_is_before_end(
     """
     with tf.init_scope(), tf.device(home):
         end = tf.compat.v1.placeholder_with_default(tf.int64.max, [], "training/end")
-    global_step = plan.counters.global_step
+    global_step = plan.global_step
     made, elsewhere = all_parts(done), []
-    if not plan.reverts_bad_steps:
+    if plan.nan_policy != "skip":
         there = task_of(primary(global_step).handle.op)
         elsewhere = [op for op in made if task_of(getattr(op, "op", op)) != there]
         made = [op for op in made if op not in elsewhere]
