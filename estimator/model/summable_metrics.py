@@ -10,8 +10,9 @@ is; anything that is not understood counts as inexact.
 from __future__ import annotations
 
 import collections
+import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.model.replicas import Replicas
-from estimator.rewrite.graph_walk import functions_called, ops_behind, walk
+from estimator.rewrite.graph_walk import function_nodes, inputs_of, nodes_inside, ops_behind, walk
 
 # Ops that take a resource without changing it, although TensorFlow does not mark them so.
 _READS = {"LookupTableExportV2", "LookupTableFindV2", "LookupTableSizeV2", "VarIsInitializedOp"}
@@ -60,7 +61,7 @@ def check_sums(values: Mapping[str, Any], fetches: Any, replicas: Replicas) -> N
     check = _SumCheck(ops, replicas.variables, len(replicas.outputs))
     for name, value in values.items():
         for tensor in tf.nest.flatten(value):
-            if reason := check.why_not_sum(tensor):
+            for reason in check.why_not_sum(tensor):
                 raise NotSummableError(f"the metric {name!r} {reason}")
 
 
@@ -101,7 +102,11 @@ def _changes(ops: Iterable[tf.Operation]) -> dict[tf.Operation, list[tf.Operatio
 
 
 class _SumCheck:
-    """Analyzes the ops of metrics that were built on several replicas."""
+    """Analyzes the ops of metrics that were built on several replicas.
+
+    Its methods yield the reasons why a metric is not a sum, of which the first is enough; none if
+    it is a sum.
+    """
 
     def __init__(
         self, ops: Iterable[tf.Operation], variables: Sequence[tf.Variable], num_replicas: int
@@ -116,21 +121,18 @@ class _SumCheck:
         }
         self._changes = _changes(ops)
         self._clear: set[tf.Operation] = set()  # Ops that an added value may depend on.
-        self._python_functions: set[str] | None = None
+        graph = tf.compat.v1.get_default_graph()
+        self._functions = functools.cache(lambda: function_nodes(graph))
 
-    def why_not_sum(self, value: tf.Tensor) -> str | None:
-        """Explains why a metric's value does not depend on sums alone; None if it does."""
+    def why_not_sum(self, value: tf.Tensor) -> Iterator[str]:
+        """Yields why a metric's value does not depend on sums alone."""
 
         def behind(op: tf.Operation) -> list[tf.Operation]:
-            is_sum = self._summed_variable(op) is not None
-            return [] if is_sum else [tensor.op for tensor in op.inputs]
+            return inputs_of(op) if self._summed_variable(op) is None else []
 
         for op in walk([value.op], behind):
             variable = self._summed_variable(op)
-            reason = self._why_unclear(op) if variable is None else self._why_not_added(variable)
-            if reason is not None:
-                return reason
-        return None
+            yield from self._why_unclear(op) if variable is None else self._why_not_added(variable)
 
     def _summed_variable(self, op: tf.Operation) -> tf.Variable | None:
         """Returns the variable whose copies on all replicas `op` sums; None if there is none."""
@@ -143,57 +145,47 @@ class _SumCheck:
         all_handles = {copy.handle.op for copy in _tf.copies(variable)}
         return variable if all_handles == set(handles) else None
 
-    def _why_not_added(self, variable: tf.Variable) -> str | None:
-        """Explains why a variable's copies are not sums that start at zero; None if they are."""
+    def _why_not_added(self, variable: tf.Variable) -> Iterator[str]:
+        """Yields why a variable's copies are not sums that start at zero."""
         first = _tf.copies(variable)[0]
         start = tf.get_static_value(first.initial_value)
         if start is None or np.any(start != np.zeros_like(start)):
-            return f"has a variable that does not start at zero ({first.name})"
+            yield f"has a variable that does not start at zero ({first.name})"
         for copy in _tf.copies(variable):
             for op in self._changes[copy.handle.op]:
                 added = _added(op, copy.handle)
                 if added is None:
-                    return f"changes a variable by something else than adding to it ({first.name})"
-                for tensor in added:
-                    if reason := self._why_depends(tensor):
-                        return reason
-        return None
+                    yield f"changes a variable by something else than adding to it ({first.name})"
+                for tensor in added or ():
+                    yield from self._why_depends(tensor)
 
-    def _why_depends(self, tensor: tf.Tensor) -> str | None:
-        """Explains why an added value may depend on more than the batch; None if it does not."""
+    def _why_depends(self, tensor: tf.Tensor) -> Iterator[str]:
+        """Yields why an added value may depend on more than the batch."""
 
         def is_clear(op: tf.Operation) -> bool:
             return op in self._clear or _RANDOM.match(op.type) is not None
 
         def behind(op: tf.Operation) -> list[tf.Operation]:
-            return [tensor.op for tensor in op.inputs if not is_clear(tensor.op)]
+            return [other for other in inputs_of(op) if not is_clear(other)]
 
-        if is_clear(tensor.op):
-            return None
-        for op in walk([tensor.op], behind):
-            if reason := self._why_unclear(op):
-                return reason
+        for op in walk([] if is_clear(tensor.op) else [tensor.op], behind):
+            yield from self._why_unclear(op)
             self._clear.add(op)
-        return None
 
-    def _why_unclear(self, op: tf.Operation) -> str | None:
-        """Explains why `op` may depend on what other batches left behind; None if it does not."""
-        if op.type in _PYTHON or self._runs_python(op):
-            return f"is computed by a Python function, which may keep a state ({op.name})"
+    def _why_unclear(self, op: tf.Operation) -> Iterator[str]:
+        """Yields why `op` may depend on what other batches left behind."""
+        if self._runs_python(op):
+            yield f"is computed by a Python function, which may keep a state ({op.name})"
         for tensor in op.inputs:
             if tensor.dtype == tf.resource and self._changes.get(_source(tensor)):
-                return f"reads what one replica counted ({_source(tensor).name})"
+                yield f"reads what one replica counted ({_source(tensor).name})"
         if any(_tf.is_ref(tensor) for tensor in op.outputs):
-            return f"reads a variable without resource ({op.name})"
-        return None
+            yield f"reads a variable without resource ({op.name})"
 
     def _runs_python(self, op: tf.Operation) -> bool:
-        names = functions_called(op.node_def)
-        if not names or not op.op_def.is_stateful:
+        if not op.op_def.is_stateful:
             return False
-        if self._python_functions is None:
-            self._python_functions = _python_functions(op.graph)
-        return not self._python_functions.isdisjoint(names)
+        return any(node.op in _PYTHON for node in nodes_inside(op.node_def, self._functions))
 
 
 def _source(handle: tf.Tensor) -> tf.Operation:
@@ -221,13 +213,3 @@ def _added(op: tf.Operation, handle: tf.Tensor) -> list[tf.Tensor] | None:
     terms = list(op.inputs[1].op.inputs)  # variable.assign(variable + x)
     others = [term for term in terms if _read_handle(term) is not handle.op]
     return others if len(others) == len(terms) - 1 else None
-
-
-def _python_functions(graph: tf.Graph) -> set[str]:
-    """Returns the functions of a graph that call Python, directly or through other functions."""
-    functions = graph.as_graph_def().library.function
-    calls = {f.signature.name: set().union(*map(functions_called, f.node_def)) for f in functions}
-    found = {f.signature.name for f in functions if any(n.op in _PYTHON for n in f.node_def)}
-    while more := {name for name in calls.keys() - found if calls[name] & found}:
-        found |= more
-    return found

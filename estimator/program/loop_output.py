@@ -13,11 +13,10 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.rewrite.graph_walk import ops_before, ops_behind, waits_of
+from estimator.rewrite.graph_walk import is_read, ops_before, ops_behind, waits_of
 from estimator.rewrite.subgraph_copy import build_copy
 from estimator.runtime.ps_placement import on_own_task
 
-_READS = ("ReadVariableOp", "ResourceGather")
 # What a body captures, a v1 loop in it, and what a TPU's program returns.
 _STAYING = ("Placeholder", "Exit", "TPUReplicatedOutput")
 
@@ -110,6 +109,6 @@ def _ops_that_serve_only(
     graph = tf.compat.v1.get_default_graph()
     moved: set[tf.Operation] = set()
     for op in ops_before(tensors, lambda op: op.graph is graph and op not in others, waits_of):
-        if not op.type.startswith(_READS) or not moved.isdisjoint(waits_of(op)):
+        if not is_read(op) or not moved.isdisjoint(waits_of(op)):
             moved.add(op)
     return moved

@@ -21,9 +21,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.input import input_calls
 from estimator.rewrite import updates
-from estimator.rewrite.graph_walk import in_order, ops_behind, waits_of
-
-_READS = ("ReadVariableOp", "ResourceGather")
+from estimator.rewrite.graph_walk import in_order, is_read, ops_behind, waits_of
 
 
 def order_assignments(
@@ -92,7 +90,7 @@ def order_reads(new_ops: Sequence[tf.Operation], results: Sequence[tf.Operation]
                 op, [end for r in dict.fromkeys(unordered) for end in ends_of(r)]
             )
             handles.difference_update(_tf.capture_source(t).ref() for t in _tf.written_handles(op))
-        if op.type.startswith(_READS) or _tf.runs_a_function(op):
+        if is_read(op) or _tf.runs_a_function(op):
             for handle in handles:
                 reads.setdefault(handle, []).append(op)
 
@@ -102,7 +100,7 @@ def _ops_before(
 ) -> dict[tf.Operation, int]:
     """Returns the places of each op and of the ops before it as a bit set."""
     before: dict[tf.Operation, int] = {}
-    for op in in_order(list(place)):
+    for op in in_order(place):
         sets = [before[other] for other in waits(op) if other in before]
         before[op] = functools.reduce(operator.or_, sets, 1 << place[op])
     return before

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -60,22 +60,22 @@ def ops_of_type(last: tf.Operation, kind: str) -> list[tf.Operation]:
 
 
 def ops_before(
-    tensors: Sequence[tf.Tensor],
+    ends: Iterable[tf.Operation | tf.Tensor],
     follow: Callable[[tf.Operation], bool],
     behind: Callable[[tf.Operation], Iterable[tf.Operation]] = inputs_of,
 ) -> list[tf.Operation]:
-    """Returns the ops that compute `tensors`, as far back as `follow` accepts; inputs first.
+    """Returns the ops that compute `ends`, as far back as `follow` accepts; inputs first.
 
     In a loop of v1 control flow, which is a cycle, no order has all inputs first.
 
     Args:
-      tensors: the tensors to start from.
+      ends: the ops and tensors to start from.
       follow: whether to return an op and look behind it.
       behind: returns the ops behind an op; `waits_of` follows control inputs as well.
     """
     found: dict[tf.Operation, None] = {}
     opened: set[tf.Operation] = set()
-    stack = [(tensor.op, False) for tensor in tensors]
+    stack = [(getattr(end, "op", end), False) for end in ends]
     while stack:
         op, are_inputs_done = stack.pop()
         if op in found or not follow(op):
@@ -89,21 +89,15 @@ def ops_before(
     return list(found)
 
 
-def in_order(ops: Sequence[tf.Operation]) -> list[tf.Operation]:
+def in_order(ops: Collection[tf.Operation]) -> list[tf.Operation]:
     """Sorts ops topologically, as the order of creation is not always one."""
-    remaining, ordered = set(ops), []
-    stack = list(reversed(ops))
-    while stack:
-        op = stack[-1]
-        ahead = [other for other in waits_of(op) if other in remaining] if op in remaining else []
-        if ahead and not closes_a_loop(op):
-            stack += ahead
-        else:
-            stack.pop()
-            if op in remaining:
-                remaining.remove(op)
-                ordered.append(op)
-    return ordered
+    among = set(ops)
+    return ops_before(ops, among.__contains__, lambda op: [] if closes_a_loop(op) else waits_of(op))
+
+
+def is_read(op: tf.Operation) -> bool:
+    """Returns whether `op` itself reads a variable, or rows of one."""
+    return op.type.startswith(("ReadVariableOp", "ResourceGather"))
 
 
 def closes_a_loop(op: tf.Operation) -> bool:
@@ -111,8 +105,34 @@ def closes_a_loop(op: tf.Operation) -> bool:
     return op.type == "NextIteration"
 
 
-def functions_called(node: tf.compat.v1.NodeDef) -> set[str]:
-    """Returns the names of the functions that a node calls."""
+def function_nodes(graph: tf.Graph) -> dict[str, Sequence[tf.compat.v1.NodeDef]]:
+    """Returns the nodes of each function of a graph, by the function's name."""
+    functions = graph.as_graph_def().library.function
+    return {function.signature.name: function.node_def for function in functions}
+
+
+def nodes_inside(
+    node: tf.compat.v1.NodeDef,
+    functions: Callable[[], Mapping[str, Sequence[tf.compat.v1.NodeDef]]],
+) -> Iterator[tf.compat.v1.NodeDef]:
+    """Yields a node and those of the functions that it calls, directly or through others.
+
+    Args:
+      node: the node.
+      functions: returns `function_nodes` of its graph, which takes long; only called if needed.
+    """
+    yield node
+    seen: set[str] = set()
+    left = _functions_called(node)
+    while left:
+        name = left.pop()
+        seen.add(name)
+        for inner in functions().get(name, ()):
+            yield inner
+            left |= _functions_called(inner) - seen
+
+
+def _functions_called(node: tf.compat.v1.NodeDef) -> set[str]:
     values = node.attr.values()
     functions = [f for value in values for f in [value.func, *value.list.func]]
     return {function.name for function in functions if function.name}

@@ -21,9 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.rewrite.graph_walk import ops_behind, waits_of
-
-_READS = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd"}
+from estimator.rewrite.graph_walk import is_read, ops_behind, waits_of
 
 
 def build_updates(
@@ -168,7 +166,7 @@ def _add_order(
     reads_since: list[tf.Operation] = []
     for op in ops:
         is_write = op in writes
-        if not is_write and op.type not in _READS and not _tf.runs_a_function(op):
+        if not is_write and not is_read(op) and not _tf.runs_a_function(op):
             continue
         if last_write and op in unordered:
             continue

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import collections
-from collections.abc import Iterable, Iterator, Mapping
+import functools
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 from estimator import _tf
 from estimator.console import log
-from estimator.rewrite.graph_walk import functions_called
+from estimator.rewrite.graph_walk import function_nodes, nodes_inside
 
 # TensorFlow removes these ops from a program before it is compiled.
 _NOT_COMPILED = ("TPU", "Placeholder", "CrossReplicaSum", "AllToAll", "CollectivePermute", "Xla")
@@ -38,34 +38,16 @@ def warn_of_uncompilable_ops(graph: tf.Graph) -> None:
 
 def _uncompilable_ops(graph: tf.Graph) -> Iterator[tuple[tf.Operation, list[str]]]:
     """Yields the ops that cannot be compiled, with the unsupported types: their own or nested."""
-    functions: dict[str, tf.compat.v1.NodeDef] | None = None
+    functions = functools.cache(lambda: function_nodes(graph))
     for op in graph.get_operations():
         node = op.node_def
         if _tf.TPU_PROGRAM not in node.attr or _OUTSIDE in node.attr:
             continue
-        called = functions_called(node)
-        if called and functions is None:
-            library = graph.as_graph_def().library.function
-            functions = {function.signature.name: function.node_def for function in library}
-        types = {t for node in _nodes_inside([node], functions or {}) for t in [_type(node)] if t}
+        types = {t for t in map(_type, nodes_inside(node, functions)) if t is not None}
         if any(tensor.dtype == tf.string for tensor in op.outputs):
             types.add(f"{op.type} of strings")
         if types:
             yield op, sorted(types)
-
-
-def _nodes_inside(
-    nodes: Iterable[tf.compat.v1.NodeDef], functions: Mapping[str, Iterable[tf.compat.v1.NodeDef]]
-) -> Iterator[tf.compat.v1.NodeDef]:
-    """Yields the nodes and those of the functions that they call."""
-    seen, left = set(), collections.deque(nodes)
-    while left:
-        node = left.popleft()
-        yield node
-        for name in functions_called(node):
-            if name not in seen:
-                seen.add(name)
-                left.extend(functions.get(name, ()))
 
 
 def _type(node: tf.compat.v1.NodeDef) -> str | None:
