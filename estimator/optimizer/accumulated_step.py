@@ -73,7 +73,7 @@ def build_accumulated_loss(
     if accumulation is None:
         return loss, []
     with tf.device("/cpu:0"):
-        before = _primary(accumulation.loss).read_value()
+        before = _tf.copies(accumulation.loss)[0].read_value()
         is_first = tf.equal(accumulation.added_before, 0)
         now = loss + tf.where(is_first, tf.zeros_like(before), before)
         mean = now / tf.cast(accumulation.added_before + 1, tf.float32)
@@ -94,7 +94,7 @@ def build_step_accumulation(
     flushes = [_build_flush(accumulation) for accumulation in accumulations]
     return StepAccumulation(
         counting.size,
-        _primary(counting.num_taken).read_value(),
+        _tf.copies(counting.num_taken)[0].read_value(),
         None if None in flushes else [flush for flush in flushes if flush is not None],
         [v for a in accumulations for v in (*a.sums, a.num_taken, a.num_added, a.loss)],
     )
@@ -113,7 +113,7 @@ def _build_flush(accumulation: Accumulation) -> tf.Operation | None:
         taken = _build_again(accumulation.update.inputs[1:])
     except _NeedsBatchError:
         return None
-    has_any = _primary(accumulation.num_added).read_value() > 0
+    has_any = _tf.copies(accumulation.num_added)[0].read_value() > 0
     return _tf.copy_op(accumulation.update, [has_any, *taken])
 
 
@@ -144,7 +144,3 @@ def _build_again(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 def _is_given(op: tf.Operation) -> bool:
     """Returns whether `op` exists without a step: a handle, or a fed or captured tensor."""
     return op.type.startswith("Placeholder") or any(o.dtype == tf.resource for o in op.outputs)
-
-
-def _primary(variable: tf.Variable) -> tf.Variable:
-    return _tf.copies(variable)[0]

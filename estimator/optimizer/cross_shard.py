@@ -167,10 +167,9 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
         def apply(strategy: tf.distribute.Strategy, parts: list, variables: list) -> tf.Operation:
             pairs = [(parts[i], variables[i]) for i in there]
             sums = strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
-            gradients: list[Any] = [None] * len(parts)
-            for i, total in zip(there, sums, strict=True):
-                gradients[i] = strategy.experimental_local_results(total)[0]
-            reduced = list(zip(gradients, variables, strict=True))
+            local = [strategy.experimental_local_results(total)[0] for total in sums]
+            gradients = dict(zip(there, local, strict=True))
+            reduced = [(gradients.get(i), variable) for i, variable in enumerate(variables)]
             return self._opt.apply_gradients(reduced, global_step=global_step, name=name)
 
         variables = [variable for _, variable in grads_and_vars]
