@@ -213,7 +213,7 @@ def build_replicas(
         outputs = strategy.extended.call_for_each_replica(build_one)
         replicas = list(strategy.experimental_local_results(outputs))
         hoist = Hoist(waits, watch.num_ops_before) if _tf.is_loop_body(watch.graph) else None
-        replicas[0] = _with_one_scaffold(replicas, hoist)
+        replicas[0] = with_one_scaffold(replicas, hoist)
         if hoist is not None:
             build_table_initializers(hoist)
     apart = set(saver_ops)
@@ -232,7 +232,7 @@ def _waits_noted(graph: tf.Graph) -> contextlib.AbstractContextManager[Waits]:
     return _tf.noting_waits(graph) if _tf.is_loop_body(graph) else contextlib.nullcontext({})
 
 
-def _with_one_scaffold(replicas: Sequence[Replica], hoist: Hoist | None) -> Replica:
+def with_one_scaffold(replicas: Sequence[Replica], hoist: Hoist | None = None) -> Replica:
     """Returns the first replica, with one Scaffold for all of them that a session can use."""
     first = replicas[0]
     if first.scaffold_fn is None:
@@ -310,11 +310,6 @@ def watching_variables(mode: str) -> Iterator[VariableWatch]:
         _tf.keras_control_flow_v2(),
     ):
         yield watch
-
-
-def with_scaffold(replica: Replica) -> Replica:
-    """Returns the replica, which represents all replicas, with a Scaffold for a session."""
-    return _with_one_scaffold([replica], None)
 
 
 def _create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:

@@ -20,7 +20,7 @@ def building(
 ) -> Iterator[tuple[tf.Graph, tf.Variable]]:
     """Makes a new graph the default, under a strategy, with a global step.
 
-    `device_fn` returns the device of each op.
+    `device_fn` returns the device of each op; None if there is none.
     """
     runtime.start_eager_context()
     graph = tf.Graph()
@@ -29,7 +29,7 @@ def building(
         _no_garbage_collection(),
         _tf.tf_keras_classes_kept(),
         graph.as_default(),
-        _placing(device_fn),
+        tf.compat.v1.device(device_fn),
         runtime.scope(),
         _tf.hashable_tensors(),
         _tf.variables_are_true(),
@@ -50,17 +50,11 @@ def extending(graph: tf.Graph, device_fn: Callable[[tf.Operation], str] | None) 
     """
     with (
         graph.as_default(),
-        _placing(device_fn),
+        tf.compat.v1.device(device_fn),
         _tf.variables_are_true(),
         tf.variable_creator_scope(create_resource),
     ):
         yield
-
-
-def _placing(device_fn: Callable[[tf.Operation], str] | None) -> Any:
-    if device_fn is None:
-        return contextlib.nullcontext()
-    return tf.compat.v1.device(device_fn)
 
 
 def create_resource(next_creator: Callable, **kwargs: Any) -> tf.Variable:

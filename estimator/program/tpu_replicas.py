@@ -25,7 +25,7 @@ from estimator.model.replicas import (
     Replicas,
     VariableWatch,
     watching_variables,
-    with_scaffold,
+    with_one_scaffold,
 )
 from estimator.program.deferred_summaries import DeferredSummaries
 from estimator.program.step_summaries import tensor_of
@@ -65,23 +65,19 @@ def build_program(
     strategy = runtime.strategy
     made: list[_Inside] = []
     summaries = DeferredSummaries()
-    flat = [tf.nest.flatten(batch) for batch in batches]
-    places = [place for place, tensor in enumerate(flat[0]) if tensor is not None]
 
     @tf.autograph.experimental.do_not_convert
     def build_one(*tensors: tf.Tensor) -> list[tf.Tensor]:
-        taken: list[Any] = [None] * len(flat[0])
-        for place, tensor in zip(places, tensors, strict=True):
-            taken[place] = tensor
-        features, labels = tf.nest.pack_sequence_as(batches[0], taken)
+        features, labels = _filled(batches[0], tensors)
         with watching_variables(mode) as watch, _tf.replica_reaches_outer_graphs():
             replica = _call(model, features, labels, mode)
             done = finish(replica.spec, watch)
         made.append(_leave(replica, mode, done, summaries))
-        return made[-1].tensors()
+        return _tensors_in(made[-1].given)
 
     with summaries.deferring(), computing_in(model.config.compute_dtype):
-        inputs = [_tf.per_replica(strategy, [tensors[i] for tensors in flat]) for i in places]
+        flat = [_tensors_in(batch) for batch in batches]
+        inputs = [_tf.per_replica(strategy, list(each)) for each in zip(*flat, strict=True)]
         outputs = strategy.run(build_one, args=tuple(inputs))
     _tf.free_tpu_handles(tf.compat.v1.get_default_graph())
     warn_of_uncompilable_ops(tf.compat.v1.get_default_graph())
@@ -93,7 +89,7 @@ def build_program(
         made[0].show([values[0] for values in per_output], summaries)
     else:
         summaries.drop()
-    replicas[0] = with_scaffold(replicas[0])
+    replicas[0] = with_one_scaffold(replicas[:1])
     return Replicas(outputs=replicas, new_ops=[], keras_variables=[])
 
 
@@ -139,17 +135,9 @@ class _Inside:
     replica: Replica
     given: dict[str, Any]
 
-    def tensors(self) -> list[tf.Tensor]:
-        return [tensor for tensor in tf.nest.flatten(self.given) if tensor is not None]
-
-    def _outside(self, values: Sequence[tf.Tensor]) -> dict[str, Any]:
-        left = iter(values)
-        flat = [None if tensor is None else next(left) for tensor in tf.nest.flatten(self.given)]
-        return tf.nest.pack_sequence_as(self.given, flat)
-
     def as_seen_outside(self, values: Sequence[tf.Tensor]) -> Replica:
         """Returns the replica with the tensors inside replaced by their values on the host."""
-        given, spec = self._outside(values), self.replica.spec
+        given, spec = _filled(self.given, values), self.replica.spec
         changes = {key: given[key] for key in ("loss", "predictions")}
         if spec.mode == ModeKeys.TRAIN:
             changes["train_op"] = given["loss"].op
@@ -163,7 +151,7 @@ class _Inside:
 
     def show(self, values: Sequence[tf.Tensor], summaries: DeferredSummaries) -> None:
         """Builds the summaries, and redirects the model's hooks to the values outside."""
-        given = self._outside(values)
+        given = _filled(self.given, values)
         summaries.build(given["summaries"])
         for hook, tensors in zip(_hooks(self.replica.spec), given["logged"], strict=True):
             if isinstance(hook, _Logging):
@@ -171,6 +159,16 @@ class _Inside:
             elif isinstance(hook, _Saving):
                 ones = _tf.summary_tensors(hook)
                 _tf.set_summary_tensors(hook, [getattr(one, "built", one) for one in ones])
+
+
+def _tensors_in(structure: Any) -> list[tf.Tensor]:
+    return [tensor for tensor in tf.nest.flatten(structure) if tensor is not None]
+
+
+def _filled(structure: Any, tensors: Sequence[tf.Tensor]) -> Any:
+    """Returns a structure with other tensors in the place of `_tensors_in(structure)`."""
+    left = iter(tensors)
+    return tf.nest.map_structure(lambda part: None if part is None else next(left), structure)
 
 
 def _call(model: Model, features: Any, labels: Any, mode: str) -> Replica:
