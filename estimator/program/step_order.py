@@ -78,7 +78,9 @@ def order_reads(new_ops: Sequence[tf.Operation], results: Sequence[tf.Operation]
     reads: dict[Any, list[tf.Operation]] = {}
     assigning = set(updates.assignments(ops))
     for op in ops:
-        handles = {_tf.capture_source(t).ref() for t in op.inputs if t.dtype == tf.resource}
+        # In order, so that the ops of `ends_of` have the same names in every process.
+        resources = [t for t in op.inputs if t.dtype == tf.resource]
+        handles = dict.fromkeys(_tf.capture_source(t).ref() for t in resources)
         if op in assigning:
             earlier = [read for handle in handles for read in reads.get(handle, ())]
             unordered = [
@@ -89,7 +91,8 @@ def order_reads(new_ops: Sequence[tf.Operation], results: Sequence[tf.Operation]
             _tf.add_control_inputs(
                 op, [end for r in dict.fromkeys(unordered) for end in ends_of(r)]
             )
-            handles.difference_update(_tf.capture_source(t).ref() for t in _tf.written_handles(op))
+            for written in _tf.written_handles(op):
+                handles.pop(_tf.capture_source(written).ref(), None)
         if is_read(op) or _tf.runs_a_function(op):
             for handle in handles:
                 reads.setdefault(handle, []).append(op)
