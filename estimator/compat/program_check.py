@@ -26,7 +26,7 @@ _VERDICTS = (AS_IS, V2, INSTALL, RUNNER, OLD_NUMPY, MISSING)
 # Packages whose names are looked up.
 _ROOTS = ("tensorflow", "tensorflow_estimator", "numpy", "collections", "time", "inspect")
 # What is reported under its full name, not as a part of `tf`.
-_PRIVATE = ("tensorflow.python", "tensorflow.core", "tensorflow_estimator")
+_PRIVATE = ("tensorflow.python.", "tensorflow.core.", "tensorflow_estimator.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,9 @@ def check(path: str) -> list[Finding]:
         for name, places in sorted(lines.items(), key=lambda item: (min(item[1]), item[0])):
             verdict = judge.verdict(name)
             if verdict is not None:
-                shown = name if name.startswith(_PRIVATE) else name.replace("tensorflow", "tf", 1)
+                shown = (
+                    name if f"{name}.".startswith(_PRIVATE) else name.replace("tensorflow", "tf", 1)
+                )
                 found.append(Finding(str(file), tuple(sorted(places)), shown, *verdict))
     return found
 

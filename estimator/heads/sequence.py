@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,13 +10,12 @@ import tensorflow as tf
 from estimator.config.checks import WrongTypeError, check_instance
 from estimator.heads.head import Head
 from estimator.heads.multi_label import MultiLabelHead
-from estimator.heads.regularized_head import RegularizedHead
 from estimator.heads.single_head import SingleHead
 
 _NOT_DENSE = tf.SparseTensor | tf.RaggedTensor
 
 
-class SequenceHead(RegularizedHead):
+class SequenceHead(Head):
     """Applies another head to each step of each sequence, as if the step were an example.
 
     Logits have shape [batch size, time, logits_dimension]. Steps that are padding do not count in
@@ -56,20 +55,40 @@ class SequenceHead(RegularizedHead):
         """How the loss is made of the losses of all steps."""
         return self._head.loss_reduction
 
-    def _build_loss(self, labels: Any, logits: Any, features: Any, mode: str | None) -> tf.Tensor:
-        return self._head.loss(**self._steps(features, logits, labels), mode=mode)
+    def loss(
+        self,
+        labels: Any,
+        logits: Any,
+        features: Any = None,
+        mode: str | None = None,
+        regularization_losses: Sequence[tf.Tensor] | None = None,
+    ) -> tf.Tensor:
+        """Returns the loss of a batch; see `Head`."""
+        steps = self._steps(features, logits, labels)
+        return self._head.loss(**steps, mode=mode, regularization_losses=regularization_losses)
 
-    def _build_predictions(self, logits: Any) -> dict[Any, tf.Tensor]:
-        """Returns the predictions of all steps by key."""
-        return self._head.predictions(logits)
+    def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[Any, tf.Tensor]:
+        """Returns the predictions of all steps by key; see `Head`."""
+        return self._head.predictions(logits, keys)
 
-    def _make_metrics(self) -> dict[str, Any]:
-        return self._head.metrics()
+    def metrics(self, regularization_losses: Sequence[tf.Tensor] | None = None) -> dict[str, Any]:
+        """Returns new Keras metrics by key; see `Head`."""
+        return self._head.metrics(regularization_losses)
 
-    def _update_metrics(
-        self, metrics: dict[str, Any], features: Any, logits: Any, labels: Any, mode: str | None
-    ) -> None:
-        self._head.update_metrics(metrics, **self._steps(features, logits, labels), mode=mode)
+    def update_metrics(
+        self,
+        eval_metrics: dict[str, Any],
+        features: Any,
+        logits: Any,
+        labels: Any,
+        mode: str | None = None,
+        regularization_losses: Sequence[tf.Tensor] | None = None,
+    ) -> dict[str, Any]:
+        """Adds a batch to the metrics; see `Head`."""
+        steps = self._steps(features, logits, labels)
+        return self._head.update_metrics(
+            eval_metrics, **steps, mode=mode, regularization_losses=regularization_losses
+        )
 
     def build_export_outputs(self, predictions: dict[Any, tf.Tensor]) -> dict[str, Any] | None:
         """Returns the `export_outputs` of the head of a step; see `Head`."""

@@ -157,14 +157,16 @@ class SingleHead(RegularizedHead):
     def _checked_logits(self, logits: Any) -> tf.Tensor:
         logits = tf.convert_to_tensor(logits)
         shape, size = logits.shape, self._logits_dimension
+        # After `tf.disable_v2_behavior()`, dimensions are `Dimension` objects.
+        last = tf.compat.dimension_value(shape[-1]) if shape.rank else None
         if not logits.dtype.is_floating:
             raise WrongTypeError(f"{self._title}: `logits` are {logits.dtype.name}, not floats.")
-        if shape.rank is None or shape.rank < 2 or shape[-1] not in (None, size):
+        if shape.rank is None or shape.rank < 2 or last not in (None, size):
             raise ValueError(
                 f"{self._title}: `logits` have shape {shape}; it must be [batch size, {size}], "
                 "with any more dimensions between."
             )
-        if shape[-1] is None:
+        if last is None:
             logits = tf.ensure_shape(logits, [*shape[:-1], size])
         return logits
 

@@ -114,6 +114,7 @@ def get_input(
     input_context: tf.distribute.InputContext,
     lookahead: int | None = None,
     min_array_bytes: float = math.inf,
+    shares_graph: bool = True,
 ) -> UserInput:
     """Calls `input_fn` with only the arguments that it names.
 
@@ -127,6 +128,8 @@ def get_input(
         else None.
       min_array_bytes: the size from which arrays that become datasets are kept out of the graph,
         which then runs in this process only.
+      shares_graph: whether the graph is a model's, too, whose variables may need the names that
+        the ops of datasets would take.
 
     Raises:
       TypeError: it returned None, or neither a dataset nor tensors.
@@ -134,8 +137,7 @@ def get_input(
         outside of it; or it asks for a batch size that `params` lack.
     """
     given = {"params": params, "mode": mode, "config": config, "input_context": input_context}
-    # Other modes have a graph for the input alone, where its ops are in nobody's way.
-    names = _tf.ops_of_datasets_in("input") if mode == ModeKeys.TRAIN else contextlib.nullcontext()
+    names = _tf.ops_of_datasets_in("input") if shares_graph else contextlib.nullcontext()
     with tf.device("/cpu:0"):
         try:
             with names, arrays_outside_graph(min_array_bytes):

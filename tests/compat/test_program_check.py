@@ -30,6 +30,7 @@ PROGRAM = """
     isinstance(np.float(3), collections.Mapping)
     tf.estimator.Estimato(None)
     tf.placeholder(tf.flags.FLAGS.type)
+    tf.python_io.TFRecordWriter("records")
 """
 EXPECTED = """
 program.py:16: tf.estimator.Estimator works after estimator.install(), or with the runner
@@ -38,6 +39,7 @@ program.py:13: tf.placeholder needs the runner (also 20)
 program.py:14: tf.contrib.layers.fully_connected needs the runner
 program.py:15: tf.layers.dense needs the runner: with tf-keras
 program.py:20: tf.flags.FLAGS.type needs the runner
+program.py:21: tf.python_io.TFRecordWriter needs the runner
 program.py:18: collections.Mapping needs the runner with --old-numpy
 program.py:18: numpy.float needs the runner with --old-numpy
 broken.py:2: This file is not there: it is no Python: 'return' outside function
@@ -56,7 +58,7 @@ program.py:19: tf.estimator.Estimato is not there: module 'estimator.compat.v1' 
 
 works as it is: 6
 works after estimator.install(), or with the runner: 1
-needs the runner: 5
+needs the runner: 6
 needs the runner with --old-numpy: 2
 is not there: 7
 """

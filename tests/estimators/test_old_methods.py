@@ -79,6 +79,17 @@ def test_the_calls_give_what_the_functions_return():
     assert dataset.element_spec[1].shape == [1]
 
 
+def test_a_dataset_in_the_graph_of_a_model_leaves_names_to_variables():
+    model = est.Estimator(lambda features, mode: None)
+    with tf.Graph().as_default():
+        for mode in (est.ModeKeys.EVAL, est.ModeKeys.PREDICT):
+            model._get_features_and_labels_from_input_fn(
+                lambda: tf.data.Dataset.range(4).repeat(2).batch(2), mode
+            )
+        for name in ("count", "start", "batch_size"):
+            assert tf.compat.v1.get_variable(name, []).name == f"{name}:0"
+
+
 @pytest.mark.parametrize("name", ["_train_model", "_get_features_and_labels_from_input_fn"])
 def test_what_overrides_a_method_that_is_not_called_is_refused(name):
     mine = type("Mine", (Unchecked,), {name: lambda self: None})

@@ -243,11 +243,21 @@ def test_labels_and_weights_may_have_an_unknown_shape(shape):
     assert found == pytest.approx(np.average(losses, weights=[3, 1]) * 2, rel=1e-6)
 
 
+@pytest.fixture(params=["v1", "v2"])
+def tensor_shapes(request):
+    """Both kinds of shapes; after `tf.disable_v2_behavior()`, dimensions are objects."""
+    if request.param == "v1":
+        tf.compat.v1.disable_v2_tensorshape()
+    yield
+    tf.compat.v1.enable_v2_tensorshape()
+
+
 @pytest.mark.parametrize(
     ("head", "size"),
     [(BINARY, 1), (CLASSES, 3), (est.MultiLabelHead(3), 3)],
     ids=["binary", "classes", "labels"],
 )
+@pytest.mark.usefixtures("tensor_shapes")
 def test_logits_of_an_unknown_size_are_predicted_and_exported(head, size):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         logits = tf.compat.v1.placeholder_with_default(LOGITS[size], [None, None])

@@ -15,19 +15,31 @@ from estimator.optimizer.cross_shard import CrossShardOptimizer
 from estimator.spec import ModeKeys
 
 
-def _with_weights_first(head: Callable[..., Head]) -> Callable[..., Head]:
-    """Returns a function that makes a head, and takes the first two arguments in the old order."""
+def poisson_regression_head(
+    weight_column: Any = None,
+    label_dimension: int = 1,
+    loss_reduction: str = "sum_over_batch_size",
+    compute_full_loss: bool = True,
+    name: str | None = None,
+) -> Head:
+    """Makes a PoissonRegressionHead."""
+    return PoissonRegressionHead(
+        label_dimension, weight_column, loss_reduction, compute_full_loss, name
+    )
 
-    def make_head(
-        weight_column: Any = None, label_dimension: int = 1, *args: Any, **kwargs: Any
-    ) -> Head:
-        return head(label_dimension, weight_column, *args, **kwargs)
 
-    return make_head
-
-
-poisson_regression_head = _with_weights_first(PoissonRegressionHead)
-regression_head = _with_weights_first(RegressionHead)
+def regression_head(
+    weight_column: Any = None,
+    label_dimension: int = 1,
+    loss_reduction: str = "sum_over_batch_size",
+    loss_fn: Callable | None = None,
+    inverse_link_fn: Callable | None = None,
+    name: str | None = None,
+) -> Head:
+    """Makes a RegressionHead."""
+    return RegressionHead(
+        label_dimension, weight_column, loss_reduction, loss_fn, inverse_link_fn, name
+    )
 
 
 def clip_gradients_by_norm(optimizer: Any, clip_norm: float) -> CrossShardOptimizer:

@@ -59,6 +59,7 @@ def assign_from_checkpoint_fn(
     """
     if not isinstance(var_list, Mapping):
         var_list = {v.name.removesuffix(":0"): v for v in var_list}
+    var_list = dict(var_list)
     if ignore_missing_vars:
         reader = files.open_checkpoint(model_path)
         var_list = {name: v for name, v in var_list.items() if reader.has_tensor(name)}
