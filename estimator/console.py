@@ -154,7 +154,7 @@ def _clear_lines_before(record: logging.LogRecord) -> bool:
 
 @contextlib.contextmanager
 def _filtering(accept: Callable[[logging.LogRecord], bool], *names: str) -> Iterator[None]:
-    """Installs a filter of its own on these loggers inside the block."""
+    """Filters the records of these loggers inside the block; other threads' blocks keep theirs."""
 
     def own(record: logging.LogRecord) -> bool:
         return accept(record)

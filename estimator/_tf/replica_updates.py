@@ -57,7 +57,8 @@ def first_replica_updates(extended: Any, all_do_the_same: Callable[[], bool]) ->
     """Inside, only the first replica assigns shared variables while `all_do_the_same()` is true.
 
     By default the values of all replicas are reduced as the variable's `aggregation` says, which
-    Keras does not set for an optimizer's state.
+    Keras does not set for an optimizer's state. The replicas still meet, unless this is used
+    beside a patch of `_use_merge_call`.
 
     `_replica_ctx_update` of the extended class, and `_assign_func` of AggregatingVariable, 2.16 to
     2.21.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -27,10 +28,21 @@ _DEEP_COPIED = (tf.float32, tf.float64, tf.half, tf.bfloat16, tf.int32, tf.int64
 
 
 def call_in_thread(function: Callable[[], None]) -> concurrent.futures.Future[None]:
-    """Calls a function in a thread of its own, which the process waits for before it exits."""
-    executor = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-    call = executor.submit(function)
-    executor.shutdown(wait=False)
+    """Calls a function in a thread of its own, which the process waits for before it exits.
+
+    An executor would take no call once the main thread has ended, but another may still train.
+    """
+    call: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            function()
+        except BaseException as error:
+            call.set_exception(error)
+        else:
+            call.set_result(None)
+
+    threading.Thread(target=run, name="checkpoint").start()
     return call
 
 

@@ -246,9 +246,10 @@ def _folders(model_dir: str) -> list[str]:
 def remove_positions(
     model_dir: str, workers: Workers, steps_to_keep: Sequence[int | None] = ()
 ) -> None:
-    """Removes this worker's positions, so that the next run starts its input at the beginning.
+    """Removes this worker's positions, but for those of `steps_to_keep`.
 
-    The chief also removes those of another number of workers, whose shards were others.
+    Without any, the next run starts its input at the beginning. The chief also removes the
+    positions of jobs with another number of workers, which read other shards.
     """
     own = _whose(workers)
     for folder in _folders(model_dir):

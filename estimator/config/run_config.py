@@ -146,7 +146,7 @@ class RunConfig(FrozenFields):
 
     def __post_init__(self) -> None:
         """Normalizes the fields, then checks them."""
-        check_instance("cluster", self.cluster, Cluster, "a Cluster")
+        check_instance("cluster", self.cluster, Cluster, "a Cluster, by default TF_CONFIG's")
         if self.save_checkpoints_steps is self.save_checkpoints_secs is _NOT_NAMED:
             write_fields(self, save_checkpoints_secs=DEFAULT_SAVE_CHECKPOINTS_SECS)
         for name in _NEVER_IF_ZERO:

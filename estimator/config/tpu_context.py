@@ -58,7 +58,7 @@ class TPUContext:
             )
 
     def tpu_host_placement_function(self, host_id: int) -> str:
-        """Returns the device of a host; programs pass this method on as a function."""
+        """Returns the device of a host."""
         _check_index("host_id", host_id, self.num_hosts)
         return _HOST
 

@@ -81,7 +81,6 @@ class Batches:
             input_context=input_context,
             min_array_bytes=_min_array_bytes(runtime),
             lookahead=num_batches if runtime.looks_ahead else None,
-            shares_graph=runtime.mode == ModeKeys.TRAIN,
         )
 
     def build_input(self, input_fn: Callable, runtime: Runtime) -> Input:

@@ -40,7 +40,7 @@ _NEVER_KEPT = {"ReadFile", "MatchingFiles", "PyFuncStateless"}
 # The constants of a kept graph take twice their size.
 MAX_KEPT_BYTES = 32 * 2**20
 
-# The name of the dataset, the number of an element's parts that are read, and the graph.
+# The name of the dataset, the number of tensors that are read of each element, and the graph.
 Fingerprint = tuple[str, int, bytes]
 
 _NUMBER = re.compile(r"\d+$")
@@ -195,8 +195,8 @@ class InputSessions:
 
 
 def _without_none(spec: Any) -> Any:
-    """Returns the spec; None for that of a None, which a dataset may have."""
-    return None if isinstance(spec, tf.TypeSpec) and spec.value_type is type(None) else spec
+    """Returns None for the spec of a None in a dataset's elements; other specs as they are."""
+    return None if isinstance(spec, tf.NoneTensorSpec) else spec
 
 
 def _num_bytes(graph: tf.Graph) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import math
@@ -46,9 +45,10 @@ class Input:
       element: (features, labels) as type specs.
       build_cardinality: adds a scalar, int64: the number of batches, or a constant of
         tf.data.experimental. None for an input of bare tensors.
-      looks_ahead: whether it knows if there are batches for the next step, else that is None. Then
-        the very first run of `build_batches` returns only that and no batches.
-      is_split: whether replicas get copies or parts of a batch, or batches of calls of their own.
+      looks_ahead: whether `build_batches` says if there are batches for the next step, which
+        otherwise is None. The very first run then says only that, and takes no batches.
+      is_split: whether the replicas share a batch, or have an `input_fn` call each, instead of
+        taking one batch after another.
     """
 
     build_batches: Callable[[int], Taken]
@@ -114,7 +114,6 @@ def get_input(
     input_context: tf.distribute.InputContext,
     lookahead: int | None = None,
     min_array_bytes: float = math.inf,
-    shares_graph: bool = True,
 ) -> UserInput:
     """Calls `input_fn` with only the arguments that it names.
 
@@ -128,8 +127,6 @@ def get_input(
         else None.
       min_array_bytes: the size from which arrays that become datasets are kept out of the graph,
         which then runs in this process only.
-      shares_graph: whether the graph is a model's, too, whose variables may need the names that
-        the ops of datasets would take.
 
     Raises:
       TypeError: it returned None, or neither a dataset nor tensors.
@@ -137,10 +134,9 @@ def get_input(
         outside of it; or it asks for a batch size that `params` lack.
     """
     given = {"params": params, "mode": mode, "config": config, "input_context": input_context}
-    names = _tf.ops_of_datasets_in("input") if shares_graph else contextlib.nullcontext()
     with tf.device("/cpu:0"):
         try:
-            with names, arrays_outside_graph(min_array_bytes):
+            with _tf.ops_of_datasets_in("input"), arrays_outside_graph(min_array_bytes):
                 result = call_input_fn(input_fn, given)
         except KeyError as error:
             lacks_it = isinstance(params, Mapping) and "batch_size" not in params
@@ -184,7 +180,7 @@ def build_replica_batches(source: Input, num_replicas: int) -> Taken:
 
 
 def take_in_turn(builds: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Builds what each takes, one after the other."""
+    """Calls each function; what it builds waits for the batches of the one before it."""
     taken: list[Any] = []
     for build in builds:
         with tf.control_dependencies(batch_tensors(taken)):
@@ -394,7 +390,7 @@ def _as_tensor(value: Any) -> Any:
 
 
 def type_spec_of(value: Any) -> Any:
-    """Returns the type spec of a tensor; None for the labels of a batch without any."""
+    """Returns the type spec of a tensor; None for None, as labels may be."""
     return None if value is None else tf.type_spec_from_value(value)
 
 

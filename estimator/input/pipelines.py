@@ -138,11 +138,13 @@ def _with_shards(shards: Sequence[Input]) -> Input:
 
 def _build_batches_of_shards(shards: Sequence[Input]) -> Taken:
     """Takes a batch of each shard; says whether every shard has another, if they look ahead."""
-    taken = take_in_turn([functools.partial(shard.build_batches, 1) for shard in shards])
-    batches = [batch for (batch,), _ in taken]
+    builds = [functools.partial(shard.build_batches, 1) for shard in shards]
     if not shards[0].looks_ahead:
-        return batches, None
-    return batches, tf.reduce_all(tf.stack([has_more for _, has_more in taken]))
+        return [batch for (batch,), _ in take_in_turn(builds)], None
+    # The first run has no batches that anything could wait for.
+    taken = [build() for build in builds]
+    has_more = tf.reduce_all(tf.stack([more for _, more in taken]))
+    return [batch for (batch,), _ in taken], has_more
 
 
 def _kind(spec: Any) -> Any:

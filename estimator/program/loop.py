@@ -32,8 +32,9 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
       num_steps: scalar, int32; fed, so that one graph runs loops of any length.
 
     Returns:
-      The step in the loop's body, but with the `loss` of the last step, and with its `has_more` if
-      there are several workers, else None; and the number of steps run (scalar, int32).
+      The step of the loop's body, in which `loss` and `has_more` are replaced by those of the last
+      step that was run, outside of the loop; `has_more` is None for a single worker. And the
+      number of steps run (scalar, int32).
     """
     home, returns_more = plan.home_of_loop, plan.consensus is not None
     bodies: list[BuiltStep] = []

@@ -125,7 +125,8 @@ class _Service:
 
     def _read_result(self) -> int:
         """Returns how training ended: 1 plus the exit status; 0 if the chief did not report it."""
-        # A session places its whole graph, so this one has nothing on the first ps task.
+        # A session places its whole graph: an op on the first ps task, which may be gone, would
+        # make this call fail.
         with tf.Graph().as_default() as graph:
             result = SharedNumber("result", on_ps(self._cluster.task_id))
         with self._open(graph) as session:

@@ -13,6 +13,8 @@ Dataset = tf.data.Dataset
 
 
 def model_fn(features, mode):
+    if isinstance(features, dict):
+        features = {key: value for key, value in features.items() if value is not None}
     return est.EstimatorSpec(mode, predictions=features, loss=tf.zeros([]))
 
 
@@ -351,3 +353,16 @@ def test_a_dataset_made_outside_is_refused_before_the_model_is_built(tmp_path):
         for call in (model.predict, model.evaluate):
             with pytest.raises(ValueError, match="was made outside of it"):
                 list(call(lambda: outside))
+
+
+def test_labels_in_the_place_of_a_none_are_not_read(model):
+    def input_fn(has_none):
+        both = Dataset.from_tensors((np.arange(2), np.arange(2) + 5))
+        if has_none:
+            return both.map(lambda p, q: ({"a": p, "n": None}, q))
+        return both.map(lambda p, q: {"a": p, "b": q})
+
+    for has_none, keys in ((True, {"a"}), (False, {"a", "b"})) * 2:
+        rows = list(model.predict(lambda has_none=has_none: input_fn(has_none)))
+        assert [set(row) for row in rows] == [keys] * 2
+        assert [row["a"] for row in rows] == [0, 1]

@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import estimator as est
+from estimator.input.batch_size_check import check_batch_size
+from estimator.input.input_calls import build_replica_batches, get_input
 from estimator.input.lookahead import build_unwrapped, with_lookahead
+from estimator.input.pipelines import build_pipeline
 
 V1 = tf.compat.v1
 
@@ -85,3 +89,36 @@ def test_a_saved_position_goes_on_with_the_next_step_from_anywhere(num_replicas,
                 saver.restore(session, path)
                 assert [session.run(step) for _ in range(number, 7)] == steps[number:]
     assert [more for _, more in steps] == [True] * 6 + [False]
+
+
+def input_of(input_fn, lookahead):
+    return get_input(
+        input_fn, mode="train", params={}, config=None, input_context=None, lookahead=lookahead
+    )
+
+
+def test_shards_say_whether_more_follows_before_they_have_batches():
+    def build(index, num_calls):
+        return input_of(lambda: tf.data.Dataset.range(10 * index, 10 * index + 2), 1).build()
+
+    # Nothing that the call does not need is pruned from the graph.
+    config = V1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    with tf.Graph().as_default(), V1.Session(config=config) as session:
+        source = build_pipeline(build, est.tpu.InputPipelineConfig.PER_SHARD_V1, 2)
+        batches, has_more = build_replica_batches(source, 2)
+        session.run(source.initializer)
+        assert session.run(has_more)
+        numbers = [features for features, _ in batches]
+        assert session.run([numbers, has_more]) == [[0, 10], True]
+        assert session.run([numbers, has_more]) == [[1, 11], False]
+
+
+def test_the_size_of_batches_is_known_with_a_lookahead_too():
+    def input_fn(params):
+        return tf.data.Dataset.range(20).batch(8)
+
+    with tf.Graph().as_default():
+        source = input_of(input_fn, 2)
+        with pytest.raises(ValueError, match="yields batches of 8 examples"):
+            check_batch_size(input_fn, source, 4, "as `train_batch_size` says")
