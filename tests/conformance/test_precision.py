@@ -11,6 +11,8 @@ from tests.conformance import cases
 
 V1 = tf.compat.v1
 NUM_STEPS = 60
+# At a higher rate, one rounding may turn a unit on or off, and processors round in different ways.
+RATE = 0.2
 # bfloat16 has 8 bits. A run in it ends at a loss that is within 2 % of how far the loss fell.
 TOLERANCE = 0.02
 # Every kind of layers on one replica; under several, one of each library and one by hand.
@@ -81,7 +83,7 @@ class Model:
         )
         train_op = None
         if mode == est.ModeKeys.TRAIN:
-            train_op = cases.build_minimize(V1.train.GradientDescentOptimizer(0.5), loss)
+            train_op = cases.build_minimize(V1.train.GradientDescentOptimizer(RATE), loss)
         return est.EstimatorSpec(mode, predictions=predictions, loss=loss, train_op=train_op)
 
 
@@ -139,7 +141,7 @@ def test_bfloat16_tracks_float32_in_every_mode(logits, strategy, loop, plain, tm
     kinds = {model.get_variable_value(name).dtype for name in model.get_variable_names()}
     assert kinds <= {np.dtype("float32"), np.dtype("int64")}
     fallen = np.log(3) - eval_loss  # The logits start at 0.
-    assert fallen > 0.8
+    assert fallen > 0.7
     assert [loss, eval_loss] == pytest.approx(plain(logits)[:2], abs=TOLERANCE * fallen)
     assert np.mean(np.abs(predicted - plain(logits)[2])) < 0.1  # They go up to 11.
     # A SavedModel computes as `predict` does. Batches of other sizes may be summed in other orders.
