@@ -9,6 +9,6 @@ NUM_CASES = 10
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # For a busy machine: alone they take 20 seconds.
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(i, marks=pytest.mark.full) for i in (2, 3))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(i, marks=pytest.mark.full) for i in (1, 2, 3))])
 def test_random_programs_do_what_an_eager_loop_does(seed):
     run_cases(NUM_CASES, seed, shrinks=False)

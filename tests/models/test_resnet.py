@@ -32,6 +32,7 @@ def make_classifier(model_dir, params, loop_steps, **options):
     )
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_200_steps_from_tfrecords_learn_the_digits(tmp_path, data_dir):
     builder = mnist.prepare("mnist_5k", data_dir)
