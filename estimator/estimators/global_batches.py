@@ -109,7 +109,10 @@ class GlobalBatches(Batches):
     def get_input(
         self, input_fn: Callable, runtime: Runtime, index: int = 0, num_calls: int = 1
     ) -> UserInput:
-        """Raises an error if the batches of the first call do not have the promised size."""
+        """Calls `input_fn`; raises an error if its batches do not have the promised size.
+
+        They are checked for the first call only: the others are told the same size.
+        """
         source = super().get_input(input_fn, runtime, index, num_calls)
         asked_for = self._input_batch_size(runtime)
         if asked_for is not None and index == 0:

@@ -60,7 +60,7 @@ class InputGraph:
     source: UserInput
     has_labels: bool
 
-    @property
+    @functools.cached_property
     def element(self) -> tuple[Any, Any]:
         """The (features, labels) to read, as type specs."""
         features, labels = tf.nest.map_structure(_without_none, self.source.element)

@@ -50,11 +50,7 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
                     is_last = tf.equal(next_step, num_steps)
             built = build_train_step(plan, is_last)
             with tf.device("/cpu:0"):
-                conditions = [tf.logical_not(is_last)]
-                conditions += [] if built.has_more is None else [built.has_more]
-                if plan.nan_policy in ("raise", "stop"):
-                    conditions.append(tf.math.is_finite(built.loss))
-                goes_on = tf.cast(functools.reduce(tf.logical_and, conditions), tf.int32)
+                goes_on = _build_goes_on(plan, built, is_last)
                 more = [tf.cast(built.has_more, tf.int32)] if returns_more else []
         if home is not None:
             _place_unplaced(step.graph, rest[0].device)
@@ -77,6 +73,16 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
     with tf.device("/cpu:0"):
         has_more = tf.cast(more[0], tf.bool) if returns_more else None
     return dataclasses.replace(bodies[0], loss=loss, has_more=has_more), num_run
+
+
+def _build_goes_on(plan: StepPlan, built: BuiltStep, is_last: tf.Tensor) -> tf.Tensor:
+    """Builds whether this task wants another step after this one: scalar, int32."""
+    conditions = [tf.logical_not(is_last)]
+    if built.has_more is not None:
+        conditions.append(built.has_more)
+    if plan.nan_policy in ("raise", "stop"):
+        conditions.append(tf.math.is_finite(built.loss))
+    return tf.cast(functools.reduce(tf.logical_and, conditions), tf.int32)
 
 
 def _placing_at(home: str | None) -> contextlib.AbstractContextManager[None]:
