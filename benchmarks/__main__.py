@@ -38,14 +38,20 @@ _MODELS = tuple(dict.fromkeys(model for models in _WORKLOADS.values() for model 
 # The scheduler places the threads of a process once and for long, well or badly: on two cores a
 # small model's step takes 50 us or 90 us. So the rounds of these come from several processes.
 _NUM_PROCESSES = {"loop": 3, "loop cnn": 2, "mirrored": 3, "multi_worker": 2, "parameter_server": 2}
-# Fewer where a round starts processes, or where steps are long and hardly differ between rounds:
-# all benchmarks take about 20 minutes together.
+# Fewer where a round starts processes, or where steps are long and hardly differ between rounds.
 _NUM_ROUNDS = {
     **{"loop": 9, "loop cnn": 6, "mirrored": 12, "mirrored cnn": 6, "warm": 8},
     **{"start": 5, "large_start": 3, "launch": 3, "memory": 2},
     **{"saves": 4, "saves dense": 3, "saves embedding": 3},
     **{"multi_worker": 4, "parameter_server": 6, "ps_scaling": 5},
     **{"wide_deep": 6, "examples": 4},
+}
+# The shares of the 20 minutes of a whole run. A benchmark has one round at least, however long.
+_SECONDS = {
+    **{"loop": 65, "loop cnn": 130, "mirrored": 35, "mirrored cnn": 70, "warm": 35},
+    **{"start": 80, "large_start": 35, "large_start bert": 85, "launch": 45, "memory": 30},
+    **{"saves": 55, "multi_worker": 35, "parameter_server": 45},
+    **{"wide_deep": 45, "examples": 45},
 }
 _NUM_QUICK_ROUNDS = 3
 _DEFAULT_PATH = Path(__file__).parent / "results" / "latest.json"
@@ -60,7 +66,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--only", default=",".join(_USUAL), metavar="NAME,NAME", help=text)
     text = "models to run them on, where they have them (default: all)"
     add("--models", default=",".join(_MODELS), metavar="NAME,NAME", help=text)
-    text = "rounds after warm-up (default: 2 to 12, fewer where a round takes long)"
+    text = "rounds after warm-up (default: as many as fit into 20 minutes for all, up to 12)"
     add("--rounds", type=int, metavar="N", help=text)
     text = f"{_NUM_QUICK_ROUNDS} short rounds: does it run at all?"
     add("--quick", action="store_true", help=text)
@@ -110,21 +116,25 @@ def run_benchmarks(options: argparse.Namespace) -> Iterator[dict]:
 
 def _run_benchmark(name: str, workload: str, options: argparse.Namespace) -> dict:
     """The rounds and the rows, from one process or, put together, from several."""
-    num_processes, num_rounds = (
-        counts.get(f"{name} {workload}") or counts.get(name, 1)
-        for counts in (_NUM_PROCESSES, _NUM_ROUNDS)
+    num_processes, num_rounds, seconds = (
+        table.get(f"{name} {workload}") or table.get(name, default)
+        for table, default in ((_NUM_PROCESSES, 1), (_NUM_ROUNDS, 1), (_SECONDS, math.inf))
     )
     num_processes = 1 if options.quick else num_processes
+    seconds = math.inf if options.rounds else seconds
     num_rounds = options.rounds or num_rounds
-    arguments = {
-        "workload": workload,
-        "num_rounds": math.ceil(num_rounds / num_processes),
-        "is_quick": options.quick,
-    }
-    result, *others = (
-        run_in_process(f"benchmarks.{name}", ends_all=True, **arguments)
-        for _ in range(num_processes)
-    )
+
+    def run() -> dict:
+        return run_in_process(
+            f"benchmarks.{name}",
+            ends_all=True,
+            workload=workload,
+            num_rounds=math.ceil(num_rounds / num_processes),
+            until=time.monotonic() + seconds / num_processes,
+            is_quick=options.quick,
+        )
+
+    result, *others = (run() for _ in range(num_processes))
     for other in others:
         for contender, values in other["rounds"].items():
             result["rounds"][contender] += values

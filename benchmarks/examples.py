@@ -11,7 +11,7 @@ from benchmarks.timing import ROUND_STEPS, divide, measure_trainers
 _TARGET = 1.05
 
 
-def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
+def measure(workload: str, num_rounds: int, until: float, is_quick: bool) -> dict:
     """Both contenders on one workload."""
     example = EXAMPLES[workload]
     steps = example.loop_steps if is_quick else ROUND_STEPS[workload]
@@ -20,7 +20,7 @@ def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
             "ours": functools.partial(train_ours, example, directory),
             "by hand": functools.partial(train_by_hand, example),
         }
-        rounds = measure_trainers(trainers, steps, num_rounds)
+        rounds = measure_trainers(trainers, steps, num_rounds, until)
     what = f"ours {example.loop_steps} / by hand {example.loop_steps}"
     ratios = divide(rounds["ours"], rounds["by hand"])
     by_hand = [seconds * 1e3 for seconds in rounds["by hand"]]

@@ -14,14 +14,14 @@ _NUM_LAYERS = {"bert": 12, "small_bert": 3}
 _TARGET = 1.05
 
 
-def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
+def measure(workload: str, num_rounds: int, until: float, is_quick: bool) -> dict:
     """One process a contender and round."""
     del is_quick
     contenders = {
         name: functools.partial(_time_start, name, _NUM_LAYERS[workload])
         for name in ("ours", "by hand")
     }
-    rounds = measure_rounds(contenders, num_rounds)
+    rounds = measure_rounds(contenders, num_rounds, until)
     ratios = divide(rounds["ours"], rounds["by hand"])
     by_hand = [seconds * 1000 for seconds in rounds["by hand"]]
     rows = [

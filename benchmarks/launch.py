@@ -21,7 +21,7 @@ _REPOSITORY = Path(__file__).parents[1]
 _NUM_WORKERS = 2
 
 
-def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
+def measure(workload: str, num_rounds: int, until: float, is_quick: bool) -> dict:
     """Both ways alternate."""
     del is_quick
     arguments = {
@@ -35,7 +35,7 @@ def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
         "launcher": functools.partial(_time_launcher, program),
         "by hand": functools.partial(_time_by_hand, program),
     }
-    rounds = measure_rounds(contenders, num_rounds)
+    rounds = measure_rounds(contenders, num_rounds, until)
     ratios = divide(rounds["launcher"], rounds["by hand"])
     millis = [seconds * 1000 for seconds in rounds["by hand"]]
     rows = [

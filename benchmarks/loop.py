@@ -24,7 +24,7 @@ _RATIOS = (
 )
 
 
-def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
+def measure(workload: str, num_rounds: int, until: float, is_quick: bool) -> dict:
     """All contenders on one workload."""
     work = WORKLOADS[workload]
     trainers = {
@@ -38,7 +38,7 @@ def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
                 train_ours, work, f"{directory}/{loop_steps}", Setup(loop_steps)
             )
         round_steps = 100 if is_quick else ROUND_STEPS[workload]
-        rounds = measure_trainers(trainers, round_steps, num_rounds)
+        rounds = measure_trainers(trainers, round_steps, num_rounds, until)
     return {"rounds": rounds, "rows": as_dicts(make_rows(workload, rounds))}
 
 

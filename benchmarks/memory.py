@@ -9,14 +9,14 @@ from benchmarks.timing import divide, measure_rounds
 _TARGET = 1.1
 
 
-def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
+def measure(workload: str, num_rounds: int, until: float, is_quick: bool) -> dict:
     """One process a contender and round."""
     num_steps = 100 if is_quick else 300
     contenders = {
         name: functools.partial(_read_peak, workload, name, num_steps)
         for name in ("ours", "by hand")
     }
-    rounds = measure_rounds(contenders, num_rounds)
+    rounds = measure_rounds(contenders, num_rounds, until)
     ratios = divide(rounds["ours"], rounds["by hand"])
     rows = [
         Row("memory", workload, "ours / by hand", ratios, target=_TARGET),

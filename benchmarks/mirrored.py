@@ -10,7 +10,7 @@ from benchmarks.timing import ROUND_STEPS, divide, measure_trainers
 from benchmarks.workloads import WORKLOADS
 
 
-def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
+def measure(workload: str, num_rounds: int, until: float, is_quick: bool) -> dict:
     """Both contenders on one workload, in loops of 100."""
     work = WORKLOADS[workload]
     with tempfile.TemporaryDirectory() as directory:
@@ -21,7 +21,7 @@ def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
             for num_replicas in (1, 2)
         }
         round_steps = 100 if is_quick else ROUND_STEPS[workload]
-        rounds = measure_trainers(trainers, round_steps, num_rounds)
+        rounds = measure_trainers(trainers, round_steps, num_rounds, until)
     ratios = divide(rounds["replicas 2"], rounds["replicas 1"])
     row = Row("mirrored", workload, "2 replicas / 1 replica", ratios, target=1.15)
     return {"rounds": rounds, "rows": as_dicts([row])}

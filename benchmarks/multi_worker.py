@@ -13,7 +13,7 @@ _LOOP_STEPS = 100
 _TARGET = 1.0
 
 
-def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
+def measure(workload: str, num_rounds: int, until: float, is_quick: bool) -> dict:
     """All contenders on one workload, in loops of 100."""
     tasks = make_tasks(_NUM_WORKERS, num_ps=0, has_chief=False, has_evaluator=False)
     shared = {"workload": workload, "loop_steps": _LOOP_STEPS, "num_workers": _NUM_WORKERS}
@@ -25,7 +25,7 @@ def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
     steps = _LOOP_STEPS if is_quick else ROUND_STEPS[workload]
     with started_groups(tasks, contenders) as groups:
         turns = {name: functools.partial(group.measure, steps) for name, group in groups.items()}
-        rounds = measure_rounds(turns, num_rounds)
+        rounds = measure_rounds(turns, num_rounds, until)
     rounds = {name: [secs / steps for secs in values] for name, values in rounds.items()}
     ratios = {name: divide(rounds["ours"], rounds[name]) for name in rounds if name != "ours"}
     micros = [seconds * 1e6 for seconds in rounds["hand-written"]]

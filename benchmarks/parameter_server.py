@@ -13,7 +13,7 @@ LOOP_STEPS = 100
 _TARGET = 2.0
 
 
-def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
+def measure(workload: str, num_rounds: int, until: float, is_quick: bool) -> dict:
     """Both contenders on one workload; each worker runs as many steps as the other."""
     tasks = make_tasks(_NUM_WORKERS, num_ps=1, has_chief=False, has_evaluator=False)
     shared = {"workload": workload, "loop_steps": LOOP_STEPS, "num_workers": _NUM_WORKERS}
@@ -24,7 +24,7 @@ def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
     steps = LOOP_STEPS if is_quick else ROUND_STEPS[workload]
     with started_groups(tasks, contenders) as groups:
         turns = {name: functools.partial(group.measure, steps) for name, group in groups.items()}
-        rounds = measure_rounds(turns, num_rounds)
+        rounds = measure_rounds(turns, num_rounds, until)
     num_steps = steps * _NUM_WORKERS
     rounds = {name: [secs / num_steps for secs in values] for name, values in rounds.items()}
     # Seconds a step: the ratio of steps a second is the other way round.

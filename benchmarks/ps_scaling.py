@@ -17,8 +17,9 @@ _MOST_WORKERS = 4
 _CONTENDERS = {"ours": "ours, with ps", "classic": "classic"}
 
 
-def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
+def measure(workload: str, num_rounds: int, until: float, is_quick: bool) -> dict:
     """Both contenders with each number of workers, one number after the other."""
+    del until  # Not part of a whole run.
     steps = LOOP_STEPS if is_quick else ROUND_STEPS[workload]
     rounds: Rounds = {}
     for num_workers in range(1, _MOST_WORKERS + 1):

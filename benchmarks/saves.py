@@ -30,7 +30,7 @@ _CONTENDERS = {
 }
 
 
-def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
+def measure(workload: str, num_rounds: int, until: float, is_quick: bool) -> dict:
     """All contenders on one workload; a round has two saves, or one of a model with long steps."""
     model_fn, input_fn = _make_functions(workload)
     with tempfile.TemporaryDirectory() as directory:
@@ -40,7 +40,7 @@ def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
             if workload in WORKLOADS or "no" not in name.split(" ")
         }
         round_steps = _SAVE_STEPS * (1 if is_quick or workload == "dense" else 2)
-        rounds = measure_trainers(trainers, round_steps, num_rounds)
+        rounds = measure_trainers(trainers, round_steps, num_rounds, until)
     ratios = {name: divide(rounds[name], rounds["none"]) for name in rounds if name != "none"}
     # A cheap step of a large model takes less time than its weights to write, on whatever thread.
     target = None if workload == "embedding" else _TARGET

@@ -16,11 +16,11 @@ _TARGET = 1.0
 _CONTENDERS = ("ours", "ours, loop 100", "ours, first loop", "keras", "keras, first loop")
 
 
-def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
+def measure(workload: str, num_rounds: int, until: float, is_quick: bool) -> dict:
     """One process a contender and round; the first round fills the caches of the disk."""
     del is_quick
     contenders = {name: functools.partial(_time_first_step, workload, name) for name in _CONTENDERS}
-    rounds = measure_rounds(contenders, num_rounds)
+    rounds = measure_rounds(contenders, num_rounds, until)
     return {"rounds": rounds, "rows": as_dicts(make_rows(workload, rounds))}
 
 

@@ -7,6 +7,7 @@ wait on a lock, and the clock is read in the running thread, so that what is tim
 nothing else: no graph building, no first or last checkpoint, no hand-over.
 """
 
+import math
 import queue
 import statistics
 import threading
@@ -85,31 +86,46 @@ class Meter:
         return answer
 
 
-def measure_rounds(contenders: Mapping[str, Callable[[], float]], num_rounds: int) -> Rounds:
+def measure_rounds(
+    contenders: Mapping[str, Callable[[], float]], num_rounds: int, until: float = math.inf
+) -> Rounds:
     """Measures each contender once a round, after a round of warm-up.
 
     The order rotates, so that none always follows the same other.
+
+    Args:
+      contenders: measure themselves once a call.
+      num_rounds: the rounds, at most.
+      until: the `time.monotonic()` at which to end. After the first, no round begins that would
+        end later if it took as long as the one before.
     """
     names = list(contenders)
     rounds: Rounds = {name: [] for name in names}
     for index in range(num_rounds + 1):
+        start = time.monotonic()
         first = index % len(names)
         for name in names[first:] + names[:first]:
             value = contenders[name]()
             if index > 0:
                 rounds[name].append(value)
+        end = time.monotonic()
+        if index > 0 and end + (end - start) > until:
+            break
     return rounds
 
 
 def measure_trainers(
-    trainers: Mapping[str, Trainer], steps_per_round: int, num_rounds: int
+    trainers: Mapping[str, Trainer],
+    steps_per_round: int,
+    num_rounds: int,
+    until: float = math.inf,
 ) -> Rounds:
-    """Seconds per step of trainers that take turns."""
+    """Seconds per step of trainers that take turns, as `measure_rounds` takes them."""
     meters = {name: Meter(train) for name, train in trainers.items()}
     contenders = {
         name: (lambda meter=meter: meter.measure(steps_per_round)) for name, meter in meters.items()
     }
-    rounds = measure_rounds(contenders, num_rounds)
+    rounds = measure_rounds(contenders, num_rounds, until)
     for meter in meters.values():
         meter.stop()
     return rounds

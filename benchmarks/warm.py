@@ -44,7 +44,7 @@ _NUM_CALLS = 100
 _PREDICTOR_TARGET_MS = 0.2
 
 
-def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
+def measure(workload: str, num_rounds: int, until: float, is_quick: bool) -> dict:
     """Both kinds of call, both sizes of prediction."""
     del is_quick  # every call is short
     work = WORKLOADS[workload]
@@ -52,7 +52,7 @@ def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
         calls = {**make_our_calls(work, directory), **_make_predictor_calls(work, directory)}
         calls |= _make_bare_calls(work)
         contenders = {name: functools.partial(time_call, call) for name, call in calls.items()}
-        rounds = measure_rounds(contenders, num_rounds)
+        rounds = measure_rounds(contenders, num_rounds, until)
     return {"rounds": rounds, "rows": as_dicts(make_rows(workload, rounds))}
 
 

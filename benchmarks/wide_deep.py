@@ -22,7 +22,7 @@ _LOOP_STEPS = 100
 _PEER = Path(__file__).parents[1] / ".venv-peer" / "bin" / "python"
 
 
-def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
+def measure(workload: str, num_rounds: int, until: float, is_quick: bool) -> dict:
     """All contenders on one workload."""
     steps = _LOOP_STEPS if is_quick else ROUND_STEPS[workload]
     with tempfile.TemporaryDirectory() as directory, _started_peer() as peer:
@@ -36,7 +36,7 @@ def measure(workload: str, num_rounds: int, is_quick: bool) -> dict:
         turns = {name: functools.partial(meter.measure, steps) for name, meter in meters.items()}
         if peer:
             turns["tf.estimator"] = lambda: peer.measure(steps) / steps
-        rounds = measure_rounds(turns, num_rounds)
+        rounds = measure_rounds(turns, num_rounds, until)
         for meter in meters.values():
             meter.stop()
     return {"rounds": rounds, "rows": as_dicts(make_rows(workload, rounds))}

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from benchmarks.__main__ import parse_arguments
+from benchmarks.timing import measure_rounds
 
 
 def test_models_that_no_chosen_benchmark_has_are_refused(capsys):
@@ -36,6 +37,14 @@ def test_a_benchmark_without_any_of_the_models_may_stand_beside_one_that_has_som
 )
 def test_only_a_whole_run_is_published(arguments, is_whole):
     assert parse_arguments(arguments).is_whole == is_whole
+
+
+@pytest.mark.parametrize(("secs", "num_rounds"), [(1000, 4), (2.5, 2), (-1, 1)])
+def test_no_round_begins_that_would_end_too_late(secs, num_rounds, monkeypatch):
+    seconds = iter(range(1000))  # The clock is read where a round begins and where it ends.
+    monkeypatch.setattr(time, "monotonic", lambda: next(seconds) / 2)
+    rounds = measure_rounds({"one": lambda: 0.1, "other": lambda: 0.2}, 4, until=secs)
+    assert rounds == {"one": [0.1] * num_rounds, "other": [0.2] * num_rounds}
 
 
 @pytest.mark.slow
