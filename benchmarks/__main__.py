@@ -46,7 +46,7 @@ _NUM_ROUNDS = {
     **{"multi_worker": 4, "parameter_server": 6, "ps_scaling": 5},
     **{"wide_deep": 6, "examples": 4},
 }
-# The shares of the 20 minutes of a whole run. A benchmark has one round at least, however long.
+# The shares of the 20 minutes of a whole run. However long it takes, each has one round.
 _SECONDS = {
     **{"loop": 65, "loop cnn": 130, "mirrored": 35, "mirrored cnn": 70, "warm": 35},
     **{"start": 80, "large_start": 35, "large_start bert": 85, "launch": 45, "memory": 30},
@@ -121,20 +121,22 @@ def _run_benchmark(name: str, workload: str, options: argparse.Namespace) -> dic
         for table, default in ((_NUM_PROCESSES, 1), (_NUM_ROUNDS, 1), (_SECONDS, math.inf))
     )
     num_processes = 1 if options.quick else num_processes
-    seconds = math.inf if options.rounds else seconds
     num_rounds = options.rounds or num_rounds
-
-    def run() -> dict:
-        return run_in_process(
-            f"benchmarks.{name}",
-            ends_all=True,
-            workload=workload,
-            num_rounds=math.ceil(num_rounds / num_processes),
-            until=time.monotonic() + seconds / num_processes,
-            is_quick=options.quick,
-        )
-
-    result, *others = (run() for _ in range(num_processes))
+    start = time.monotonic()
+    end = start + (math.inf if options.rounds else seconds)
+    results: list[dict] = []
+    for num_left in range(num_processes, 0, -1):
+        now = time.monotonic()
+        if results and now + (now - start) / len(results) > end:
+            break
+        arguments = {
+            "workload": workload,
+            "num_rounds": math.ceil(num_rounds / num_processes),
+            "until": now + (end - now) / num_left,
+            "is_quick": options.quick,
+        }
+        results.append(run_in_process(f"benchmarks.{name}", ends_all=True, **arguments))
+    result, *others = results
     for other in others:
         for contender, values in other["rounds"].items():
             result["rounds"][contender] += values

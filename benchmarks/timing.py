@@ -96,8 +96,8 @@ def measure_rounds(
     Args:
       contenders: measure themselves once a call.
       num_rounds: the rounds, at most.
-      until: the `time.monotonic()` at which to end. After the first, no round begins that would
-        end later if it took as long as the one before.
+      until: the `time.monotonic()` at which to end: no round begins that would end later if it took
+        as long as the one before. If that leaves none, what counts is the warm-up.
     """
     names = list(contenders)
     rounds: Rounds = {name: [] for name in names}
@@ -105,13 +105,11 @@ def measure_rounds(
         start = time.monotonic()
         first = index % len(names)
         for name in names[first:] + names[:first]:
-            value = contenders[name]()
-            if index > 0:
-                rounds[name].append(value)
+            rounds[name].append(contenders[name]())
         end = time.monotonic()
-        if index > 0 and end + (end - start) > until:
+        if end + (end - start) > until:
             break
-    return rounds
+    return {name: values[1:] or values for name, values in rounds.items()}
 
 
 def measure_trainers(
