@@ -268,3 +268,27 @@ def test_the_area_of_a_constant_of_v1_is_too_large(tmp_path):
 @pytest.mark.only_here("area under precision and recall in models of v1")
 def test_the_area_of_a_constant_of_v1_is_the_share_of_positives(tmp_path):
     assert area_of_a_constant(tmp_path) == pytest.approx(0.5, abs=1e-3)
+
+
+def own_summary_op_model_fn(features, labels, mode):
+    spec = own_loss_model_fn(features, labels, mode)
+    scaffold = v1.train.Scaffold(summary_op=v1.summary.scalar("only", 5.0))
+    return spec._replace(scaffold=scaffold)
+
+
+def recorded_by_own_summary_op(model_dir):
+    trained(lambda **kwargs: est.Estimator(own_summary_op_model_fn, **kwargs), "two", model_dir)
+    return recorded(model_dir)
+
+
+@pytest.mark.only_2_15("the loss beside a summary_op")
+def test_a_summary_op_of_a_scaffold_is_all_that_is_recorded(tmp_path):
+    assert recorded_by_own_summary_op(tmp_path) == {"only": [(1, 5), (2, 5)]}
+
+
+@pytest.mark.only_here("the loss beside a summary_op")
+def test_the_loss_is_recorded_beside_a_summary_op_of_a_scaffold(tmp_path):
+    found = recorded_by_own_summary_op(tmp_path)
+    assert found["only"] == [(1, 5), (2, 5)]
+    assert [step for step, _ in found.pop("loss")] == [1, 2]
+    assert set(found) == {"only"}
