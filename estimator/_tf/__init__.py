@@ -101,7 +101,9 @@ from estimator._tf.random import (
 from estimator._tf.session import (
     FunctionSession,
     InterruptibleSession,
+    MappedSession,
     make_callable,
+    map_fetches,
     open_session,
     set_scaffold_parts,
 )

@@ -8,7 +8,7 @@ import queue
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,66 @@ class FunctionSession(_session.SessionInterface):
         feeds = {find(key): value for key, value in (feed_dict or {}).items()}
         arrays = {t: np.asarray(value, t.dtype.as_numpy_dtype) for t, value in feeds.items()}
         return self._function(find(fetches), arrays)
+
+
+def map_fetches(function: Callable[[Any], Any], fetches: Any) -> Any:
+    """Applies `function` to each fetch of a structure.
+
+    Follows a session's rules for structures: unlike in tf.nest, the keys of a dict, such as the
+    tensors of `LoggingTensorHook([tensor, another])`, need not be sortable.
+    """
+    if isinstance(fetches, Mapping):
+        return {key: map_fetches(function, value) for key, value in fetches.items()}
+    if isinstance(fetches, list | tuple):
+        mapped = [map_fetches(function, value) for value in fetches]
+        return type(fetches)(*mapped) if hasattr(fetches, "_fields") else type(fetches)(mapped)
+    return tf.nest.map_structure(function, fetches)
+
+
+class MappedSession(_session.SessionInterface):
+    """A session that runs and feeds other tensors and operations than it is asked to.
+
+    Otherwise it does as the session that it is made of, but for partial runs. `Saver.restore`
+    accepts only a SessionInterface. 2.16 to 2.21.
+    """
+
+    def __init__(self, session: tf.compat.v1.Session, function: Callable[[Any], Any]) -> None:
+        """Makes no call.
+
+        Args:
+          session: makes the calls.
+          function: returns what to run or feed instead of a tensor or an operation.
+        """
+        self._session, self._function = session, function
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns an attribute of the session."""
+        return getattr(self._session, name)
+
+    @property
+    def graph(self) -> tf.Graph:
+        """The session's graph."""
+        return self._session.graph
+
+    @property
+    def sess_str(self) -> str:
+        """The session's target."""
+        return self._session.sess_str
+
+    def run(self, fetches: Any, feed_dict: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Runs as `Session.run` does."""
+        fetches = map_fetches(self._mapped, fetches)
+        feeds = {self._mapped(key): value for key, value in (feed_dict or {}).items()}
+        return self._session.run(fetches, feeds, *args, **kwargs)
+
+    def _mapped(self, value: Any) -> Any:
+        element = getattr(value, "_as_graph_element", lambda: value)()
+        if element is None:  # The result of `assign` in a loop is a variable without one.
+            element = value.op
+        if not isinstance(element, tf.Tensor | tf.Operation):
+            return value
+        mapped = self._function(element)
+        return value if mapped is element else mapped
 
 
 class InterruptibleSession(tf.compat.v1.Session):

@@ -129,6 +129,7 @@ class Replicas:
       keras_variables: handles of the variables that Keras layers and optimizers made.
       waits: in a loop's body, the ops outside the loop that each new op waits for.
       variables: the variables that they made.
+      hoist: in a loop's body, copies what they made there out of the loop; else None.
     """
 
     outputs: list[Replica]
@@ -136,6 +137,7 @@ class Replicas:
     keras_variables: list[tf.Tensor]
     waits: Waits = dataclasses.field(default_factory=dict)
     variables: list[tf.Variable] = dataclasses.field(default_factory=list)
+    hoist: Hoist | None = None
 
 
 def argument_names(model_fn: Callable) -> tuple[str, ...]:
@@ -225,6 +227,7 @@ def build_replicas(
         keras_variables=watch.keras_variables,
         waits=waits,
         variables=watch.variables,
+        hoist=hoist,
     )
 
 

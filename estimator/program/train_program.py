@@ -25,6 +25,7 @@ from estimator.program.step_plan import StepPlan
 from estimator.program.step_summaries import build_fetch_overrides
 from estimator.program.train_step import BuiltStep, build_train_step
 from estimator.randomness.seed import separate_step_seeds
+from estimator.rewrite.hoist import Hoist
 from estimator.runtime.local import Runtime
 from estimator.spec import EstimatorSpec
 
@@ -121,6 +122,7 @@ class TrainProgram:
       accumulation: how several batches make one step; None if gradients are not accumulated.
       place: the device function for all ops, including ops that are added later; None if there is
         none.
+      hoist: copies what the model made in a loop's body out of it; None if it was not made there.
     """
 
     graph: tf.Graph
@@ -133,6 +135,7 @@ class TrainProgram:
     agreement: Agreement
     accumulation: StepAccumulation | None
     place: Callable[[tf.Operation], str] | None
+    hoist: Hoist | None
 
     @property
     def is_loop(self) -> bool:
@@ -196,6 +199,7 @@ def build_train_program(
             agreement=_build_agreement(plan, step, source, is_loop=is_loop),
             accumulation=accumulation,
             place=place,
+            hoist=step.models.replicas.hoist,
         )
 
 

@@ -35,6 +35,14 @@ class Hoist:
         self._of_step = set(self._body.get_operations()[:num_ops_before])
         self._copies: dict[tf.Operation, tf.Operation] = {}
 
+    def session(self, argument: str, session: tf.compat.v1.Session) -> _tf.MappedSession:
+        """Returns a session that runs and feeds also what is in the body, as copies outside."""
+
+        def outside(value: Any) -> Any:
+            return self.build(argument, value) if value.graph is self._body else value
+
+        return _tf.MappedSession(session, outside)
+
     def build(self, argument: str, value: Any) -> Any:
         """Returns the same value outside the loop; `value` itself if it is already there.
 
@@ -72,7 +80,7 @@ class Hoist:
         if op.graph is self._body and (op not in self._of_step or op.type == "Const"):
             return
         raise ValueError(
-            f"`{argument}` needs {op.name!r}, which has a value only while a step runs. Make it of "
+            f"{argument} needs {op.name!r}, which has a value only while a step runs. Make it of "
             "variables and constants, or train with `iterations_per_loop=1`."
         )
 

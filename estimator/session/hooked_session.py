@@ -112,7 +112,7 @@ class HookedSession:
                 with self._explaining_names(hook):
                     hook.begin()
                 if isinstance(hook, tf.compat.v1.train.FinalOpsHook):
-                    _map_fetches(functools.partial(self._reachable, hook), _tf.final_ops(hook))
+                    _tf.map_fetches(functools.partial(self._reachable, hook), _tf.final_ops(hook))
             self._values = _values_by_name(step) if self._hooks else {}
 
     @contextlib.contextmanager
@@ -294,7 +294,7 @@ class HookedSession:
                 continue
             if arguments.fetches is not None:
                 fetchable = functools.partial(self._fetchable, hook)
-                everything[hook] = _map_fetches(fetchable, arguments.fetches)
+                everything[hook] = _tf.map_fetches(fetchable, arguments.fetches)
             for key, value in (arguments.feed_dict or {}).items():
                 with self._explaining_names(hook):
                     is_name = isinstance(key, str)
@@ -355,17 +355,3 @@ def check_hooks(hooks: Any, argument: str = "hooks") -> list[Hook]:
                 "tf.compat.v1.train.SessionRunHook. Derive its class from that class."
             )
     return hooks
-
-
-def _map_fetches(function: Callable[[Any], Any], fetches: Any) -> Any:
-    """Applies `function` to each fetch of a structure.
-
-    Follows a session's rules for structures: unlike in tf.nest, the keys of a dict, such as the
-    tensors of `LoggingTensorHook([tensor, another])`, need not be sortable.
-    """
-    if isinstance(fetches, Mapping):
-        return {key: _map_fetches(function, value) for key, value in fetches.items()}
-    if isinstance(fetches, list | tuple):
-        mapped = [_map_fetches(function, value) for value in fetches]
-        return type(fetches)(*mapped) if hasattr(fetches, "_fields") else type(fetches)(mapped)
-    return tf.nest.map_structure(function, fetches)

@@ -72,6 +72,8 @@ def run_train(
     _tell_loop_length(request)
     with contextlib.ExitStack() as stack:
         stack.callback(release_arrays, program.graph)
+        if program.hoist is not None:
+            stack.enter_context(_tf.hashable_tensors())  # What hooks and `init_fn` feed.
         if worker_group.is_chief:
             patience_secs = min(_LOCK_PATIENCE_SECS, config.session_creation_timeout_secs)
             stack.enter_context(trainer_lock(model_dir, patience_secs))
@@ -97,7 +99,8 @@ def run_train(
             training, session, first_calls, checkpoints, position, path, paths
         )
         stack.enter_context(graph_written(training, checkpoints))
-        hooked.start(session, stack.enter_context(coordinated(session)))
+        for_hooks = program.hoist and program.hoist.session("A hook", session)
+        hooked.start(session, stack.enter_context(coordinated(session)), for_hooks)
         run = TrainRun(training, tasks, checkpoints, events, path, step)
         note_result(run.run(is_input_resumed))
 

@@ -277,6 +277,42 @@ def test_init_fn_can_restore_by_the_usual_saver(tmp_path, strategy, loop):
 @pytest.mark.each_value
 @LOOPS
 @EVERYWHERE
+@WHERE
+@pytest.mark.parametrize("way", ["group", "list", "variable"])
+def test_init_fn_can_feed_a_placeholder_of_the_model(tmp_path, strategy, loop, where, way):
+    """As programs load embeddings that another program has trained."""
+
+    def make_scaffold(w, start, seen, step):
+        value = v1.placeholder(tf.float32, [])
+        assigned = start.assign(2 * value)
+        fetches = {"group": tf.group(assigned), "list": [assigned, w], "variable": assigned}
+        fed = {value: 2.5}
+        return v1.train.Scaffold(
+            init_fn=lambda scaffold, session: session.run(fetches[way], feed_dict=fed)
+        )
+
+    trained = make(tmp_path, strategy, loop, make_scaffold, where)
+    trained.train(numbers(), steps=3)
+    assert trained.get_variable_value("start") == 5.0
+    assert trained.get_variable_value("global_step") == 3
+
+
+@EVERYWHERE
+def test_what_init_fn_feeds_must_not_be_the_batch_of_a_loop(tmp_path, strategy):
+    def model_fn(features, labels, mode):
+        w = variable("w")
+        loss, step = tf.cast(tf.reduce_sum(features), tf.float32) + w, v1.train.get_global_step()
+        scaffold = v1.train.Scaffold(init_fn=lambda scaffold, session: session.run(loss))
+        return est.EstimatorSpec(mode, loss=loss, train_op=step.assign_add(1), scaffold=scaffold)
+
+    config = cases.make_config(**cases.STRATEGIES[strategy], iterations_per_loop=5)
+    with pytest.raises(ValueError, match=r"^The `init_fn` of the Scaffold needs .*_per_loop=1"):
+        est.Estimator(model_fn, str(tmp_path), config).train(numbers(), steps=5)
+
+
+@pytest.mark.each_value
+@LOOPS
+@EVERYWHERE
 def test_a_copy_of_a_scaffold_has_what_it_is_given_and_the_rest_of_the_other(
     tmp_path, strategy, loop
 ):

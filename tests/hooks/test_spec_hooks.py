@@ -135,6 +135,58 @@ class Notes(v1.train.CheckpointSaverListener):
         return global_step_value == self.stop_at
 
 
+class Runs(v1.train.SessionRunHook):
+    """Runs, between session calls, what its model has made."""
+
+    def __init__(self, fed, assigned, read):
+        self.fed, self.assigned, self.read, self.seen = fed, assigned, read, []
+
+    def after_create_session(self, session, coord):
+        session.run(self.assigned, {self.fed: 3.0})
+        self.seen.append(session.run({"read": self.read})["read"])
+
+    def after_run(self, run_context, run_values):
+        run_context.session.run(self.assigned, feed_dict={self.fed: 4.0})
+
+    def end(self, session):
+        self.seen.append(session.run([self.read])[0])
+
+
+@pytest.mark.each_value
+@LOOPS
+@STRATEGIES
+def test_a_models_hook_runs_what_the_model_made_where_no_step_needs_it(tmp_path, strategy, loop):
+    hooks = []
+
+    def make_hooks(loss):
+        w = v1.get_variable(
+            "w",
+            [],
+            initializer=v1.zeros_initializer(),
+            trainable=False,
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+        fed = v1.placeholder(tf.float32, [])
+        hook = Runs(fed, tf.group(w.assign(10 * fed)), w + 1.0)
+        hooks.append(hook)
+        return {"training_hooks": [hook]}
+
+    trained = make(tmp_path, make_model_fn(make_hooks), strategy, loop)
+    trained.train(numbers(), steps=4)
+    assert hooks[0].seen == [31, 41]
+    assert trained.get_variable_value("global_step") == 4
+
+
+@STRATEGIES
+def test_a_models_hook_must_not_run_what_needs_the_batch_of_a_loop(tmp_path, strategy):
+    def make_hooks(loss):
+        return {"training_hooks": [Runs(loss, loss + 1.0, loss)]}
+
+    trained = make(tmp_path, make_model_fn(make_hooks), strategy, loop=100)
+    with pytest.raises(ValueError, match="^A hook needs '.*', which has a value only while a step"):
+        trained.train(numbers(), steps=4)
+
+
 @pytest.mark.each_value
 @pytest.mark.parametrize(
     ("loop", "where"), [(1, "hooks"), (100, "training_hooks"), (1, "training_chief_hooks")]

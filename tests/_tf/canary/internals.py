@@ -255,10 +255,15 @@ INTERNALS = {
         "tensorflow.compat.v1:Session._do_call",
     ),
     "FunctionSession": ("tensorflow.python.client.session:SessionInterface",),
+    "MappedSession": (
+        "tensorflow.python.client.session:SessionInterface",
+        "tensorflow.python.ops.resource_variable_ops:BaseResourceVariable._as_graph_element",
+    ),
     "InterruptibleSession": (
         "tensorflow.compat.v1:Session._do_call",
         "tensorflow.compat.v1:Session#_closed",
     ),
+    "map_fetches": (),
     "open_session": (),
     "set_scaffold_parts": (f"{_HOOKS}:Scaffold#_init_op",),
     # summary.py

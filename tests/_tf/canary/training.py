@@ -1,5 +1,6 @@
 """Checks of `_tf`: checkpoints, hooks, sessions, summaries, SyncReplicasOptimizer."""
 
+import collections
 import tempfile
 import threading
 
@@ -242,6 +243,34 @@ def a_saver_saves_and_restores_in_calls_of_a_function():
             saver.restore(by_function, path)
         assert session.run(w) == 1
         assert fetched == ["Identity"]
+
+
+@checks("map_fetches")
+def fetches_have_a_sessions_structures():
+    with tf.Graph().as_default():
+        a, b = tf.constant(1), tf.constant(2)
+    point = collections.namedtuple("point", "x y")
+    fetches = {b: a, a: point([b], (a, None))}  # Tensors have no order.
+    named = _tf.map_fetches(lambda one: None if one is None else one.op.name, fetches)
+    assert named == {b: a.op.name, a: point([b.op.name], (a.op.name, None))}
+
+
+@checks("MappedSession")
+def a_session_runs_and_feeds_other_things_than_it_is_asked_to():
+    with tf.Graph().as_default(), V1.Session() as session:
+        w = V1.get_variable("w", [], initializer=V1.zeros_initializer())
+        asked, given = V1.placeholder(tf.float32, []), V1.placeholder(tf.float32, [])
+        instead = {asked.op: given, w.assign(asked).op: w.assign(given)}
+        mapped = _tf.MappedSession(session, lambda one: instead.get(getattr(one, "op", one), one))
+        assert mapped.graph is session.graph
+        mapped.run([w.initializer])
+        assignment = next(op for op in instead if op.type == "AssignVariableOp")
+        mapped.run({"done": assignment}, {asked: 5.0})
+        with tempfile.TemporaryDirectory() as folder:
+            path = V1.train.Saver([w]).save(mapped, f"{folder}/w", write_meta_graph=False)
+            assert tf.train.load_checkpoint(path).get_tensor("w") == 5
+        assert mapped.run((w, w.assign_add(1.0))) is not None
+        assert mapped.sess_str == session.sess_str
 
 
 class GoneError(Exception):
