@@ -69,12 +69,12 @@ class Program:
     def err(self):
         return without_cpp_log(self._read(self._err))
 
-    def wait_for(self, text, limit_secs=LIMIT_SECS):
-        """Waits until the program has written `text` to stdout."""
+    def wait_for(self, text, limit_secs=LIMIT_SECS, where="out"):
+        """Waits until the program has written `text` to stdout, or to stderr: "err"."""
         end = time.monotonic() + limit_secs
         while True:
             has_ended = self.process.poll() is not None  # Before its output is read.
-            if text in self.out:
+            if text in getattr(self, where):
                 return
             assert not has_ended, self.err[-3000:]
             assert time.monotonic() < end, f"{self.name} did not write {text!r}"

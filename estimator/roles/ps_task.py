@@ -61,6 +61,8 @@ class _Service:
     def __init__(self, config: RunConfig, stop: StopSignal) -> None:
         """Starts the server."""
         self._cluster, self._stop = config.cluster, stop
+        # First, so that a failure of a chief that starts beside this task is a new one.
+        self._ending = CompletionWatch(config.model_dir)
         given = config.session_config
         self._session_config = copy.deepcopy(given) or tf.compat.v1.ConfigProto()
         start_server(self._cluster, self._session_config, config.protocol)
@@ -68,7 +70,6 @@ class _Service:
             "worker 0": task_addresses(self._cluster, "worker")["worker 0"]
         }
         say_waiting(self._cluster, self._chief)
-        self._ending = CompletionWatch(config.model_dir)
         self._timeout_secs = config.session_creation_timeout_secs
         self._peer_timeout_secs = config.peer_timeout_secs
         self._has_told = False

@@ -70,14 +70,17 @@ def test_a_training_that_is_finished_ends_every_task_again(tmp_path):
 @pytest.mark.slow
 def test_a_ps_ends_with_a_chief_that_fails_before_it_has_a_server(tmp_path):
     # A ps that is started after the failure cannot know that it is not from an earlier training.
-    cluster = Cluster(lost_run.__file__, "endless", tmp_path, 600, ps=1, chief=1)
+    roles = {"ps": 1, "chief": 1}
+    cluster = Cluster(lost_run.__file__, "endless", tmp_path, 600, only=[("ps", 0)], **roles)
     with socket.socket() as taken:
         host, _, port = cluster.addresses["chief"][0].partition(":")
         taken.bind((host, int(port)))
         taken.listen()
         with cluster:
-            assert cluster.statuses() == [1, 1]
+            cluster["ps", 0].wait_for("waits for the chief", where="err")
+            assert cluster.start("chief", 0).status() == 1
             assert "cannot listen" in cluster["chief", 0].err
+            assert cluster["ps", 0].status() == 1
 
 
 @pytest.mark.slow
