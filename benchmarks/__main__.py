@@ -122,17 +122,17 @@ def _run_benchmark(name: str, workload: str, options: argparse.Namespace) -> dic
     )
     num_processes = 1 if options.quick else num_processes
     num_rounds = options.rounds or num_rounds
+    seconds = math.inf if options.rounds else seconds
     start = time.monotonic()
-    end = start + (math.inf if options.rounds else seconds)
     results: list[dict] = []
-    for num_left in range(num_processes, 0, -1):
-        now = time.monotonic()
-        if results and now + (now - start) / len(results) > end:
-            break
+    for index in range(num_processes):
+        elapsed = time.monotonic() - start
+        if index > 0 and elapsed + elapsed / index > seconds:
+            break  # Another process would not fit.
         arguments = {
             "workload": workload,
             "num_rounds": math.ceil(num_rounds / num_processes),
-            "until": now + (end - now) / num_left,
+            "until": start + seconds * (index + 1) / num_processes,
             "is_quick": options.quick,
         }
         results.append(run_in_process(f"benchmarks.{name}", ends_all=True, **arguments))

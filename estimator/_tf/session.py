@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import functools
 import queue
 import sys
 import threading
@@ -95,53 +96,36 @@ def map_fetches(function: Callable[[Any], Any], fetches: Any) -> Any:
     return tf.nest.map_structure(function, fetches)
 
 
-class MappedSession(_session.SessionInterface):
-    """A session that runs and feeds other tensors and operations than it is asked to.
+class MappedSession(tf.compat.v1.Session):
+    """A session whose `run` may run and feed copies of what it is asked for. 2.16 to 2.21.
 
-    Otherwise it does as the session that it is made of, but for partial runs. `Saver.restore`
-    accepts only a SessionInterface. 2.16 to 2.21.
+    Attributes:
+      find_copy: returns what to run or feed instead of a tensor or an operation; None if `run` does
+        as it is asked.
     """
 
-    def __init__(self, session: tf.compat.v1.Session, function: Callable[[Any], Any]) -> None:
-        """Makes no call.
-
-        Args:
-          session: makes the calls.
-          function: returns what to run or feed instead of a tensor or an operation.
-        """
-        self._session, self._function = session, function
-
-    def __getattr__(self, name: str) -> Any:
-        """Returns an attribute of the session."""
-        return getattr(self._session, name)
-
-    @property
-    def graph(self) -> tf.Graph:
-        """The session's graph."""
-        return self._session.graph
-
-    @property
-    def sess_str(self) -> str:
-        """The session's target."""
-        return self._session.sess_str
+    find_copy: Callable[[Any], Any] | None = None
 
     def run(self, fetches: Any, feed_dict: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Runs as `Session.run` does."""
-        fetches = map_fetches(self._mapped, fetches)
-        feeds = {self._mapped(key): value for key, value in (feed_dict or {}).items()}
-        return self._session.run(fetches, feeds, *args, **kwargs)
-
-    def _mapped(self, value: Any) -> Any:
-        element = getattr(value, "_as_graph_element", lambda: value)()
-        if element is None:  # The result of `assign` in a loop is a variable without one.
-            element = value.op
-        if not isinstance(element, tf.Tensor | tf.Operation):
-            return value
-        mapped = self._function(element)
-        return value if mapped is element else mapped
+        if self.find_copy is not None:
+            find = functools.partial(_found_copy, self.find_copy)
+            fetches = map_fetches(find, fetches)
+            feed_dict = {find(key): value for key, value in (feed_dict or {}).items()}
+        return super().run(fetches, feed_dict, *args, **kwargs)
 
 
-class InterruptibleSession(tf.compat.v1.Session):
+def _found_copy(find_copy: Callable[[Any], Any], value: Any) -> Any:
+    element = getattr(value, "_as_graph_element", lambda: value)()
+    if element is None:  # The result of `assign` in a loop is a variable without one.
+        element = value.op
+    if not isinstance(element, tf.Tensor | tf.Operation):
+        return value
+    copy = find_copy(element)
+    return value if copy is element else copy
+
+
+class InterruptibleSession(MappedSession):
     """A session whose calls can be abandoned: a call to a server that is gone never returns.
 
     All calls pass through `_do_call`, but for those that make a callable, which contact the server,
@@ -246,11 +230,16 @@ def open_session(
     graph: tf.Graph,
     config: tf.compat.v1.ConfigProto,
     wait: Callable[[threading.Event], None] | None,
-) -> tf.compat.v1.Session:
+    find_copy: Callable[[Any], Any] | None = None,
+) -> MappedSession:
     """Opens a session on a graph: an `InterruptibleSession` if `wait` is given."""
-    if wait is None:
-        return tf.compat.v1.Session(target, graph=graph, config=config)
-    return InterruptibleSession(target, graph, config, wait)
+    session = (
+        MappedSession(target, graph=graph, config=config)
+        if wait is None
+        else InterruptibleSession(target, graph, config, wait)
+    )
+    session.find_copy = find_copy
+    return session
 
 
 def set_scaffold_parts(scaffold: tf.compat.v1.train.Scaffold, parts: dict[str, Any]) -> None:

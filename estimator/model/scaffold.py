@@ -30,8 +30,7 @@ def build_scaffold(scaffolds: Sequence[Scaffold], hoist: Hoist | None) -> Scaffo
     """Completes the first replica's Scaffold so that it initializes all replicas.
 
     It stays the object that `init_fn` and the model's hooks refer to, and keeps its own `saver`,
-    `init_fn` and `summary_op`. The `init_fn` of a model in a loop gets a session that can run what
-    the model made there, such as the assignment of a placeholder that it feeds.
+    `init_fn` and `summary_op`.
 
     Args:
       scaffolds: one for each replica, or one for all of them.
@@ -49,8 +48,6 @@ def build_scaffold(scaffolds: Sequence[Scaffold], hoist: Hoist | None) -> Scaffo
         parts[name] = _as_one(_all_parts(scaffolds, name, hoist), lambda ops: tf.concat(ops, 0))
     for name in ("init_feed_dict", "local_init_feed_dict"):
         parts[name] = _feeds([getattr(scaffold, name) for scaffold in scaffolds], name, hoist)
-    if hoist is not None and first.init_fn is not None:
-        parts["init_fn"] = _reaching_into_loop(first.init_fn, hoist)
     _tf.set_scaffold_parts(first, parts)
     return first
 
@@ -126,13 +123,6 @@ def _feeds(feeds: Sequence[Any], name: str, hoist: Hoist | None) -> dict[Any, An
         argument = f"The `{name}` of the Scaffold"
         pairs = [(hoist.build(argument, _flat(key)[0]), value) for key, value in pairs]
     return dict(pairs) if given else None
-
-
-def _reaching_into_loop(init_fn: Callable, hoist: Hoist) -> Callable:
-    def initialize(session: tf.compat.v1.Session) -> Any:
-        return init_fn(hoist.session("The `init_fn` of the Scaffold", session))
-
-    return initialize
 
 
 def _check_saver(saver: Any) -> None:

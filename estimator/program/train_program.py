@@ -25,7 +25,6 @@ from estimator.program.step_plan import StepPlan
 from estimator.program.step_summaries import build_fetch_overrides
 from estimator.program.train_step import BuiltStep, build_train_step
 from estimator.randomness.seed import separate_step_seeds
-from estimator.rewrite.hoist import Hoist
 from estimator.runtime.local import Runtime
 from estimator.spec import EstimatorSpec
 
@@ -122,7 +121,8 @@ class TrainProgram:
       accumulation: how several batches make one step; None if gradients are not accumulated.
       place: the device function for all ops, including ops that are added later; None if there is
         none.
-      hoist: copies what the model made in a loop's body out of it; None if it was not made there.
+      find_copy: returns what a session runs or feeds instead of a tensor or an operation, which may
+        be inside the loop; None without a loop.
     """
 
     graph: tf.Graph
@@ -135,7 +135,7 @@ class TrainProgram:
     agreement: Agreement
     accumulation: StepAccumulation | None
     place: Callable[[tf.Operation], str] | None
-    hoist: Hoist | None
+    find_copy: Callable[[Any], Any] | None
 
     @property
     def is_loop(self) -> bool:
@@ -188,6 +188,7 @@ def build_train_program(
         )
         step, num_run = _build_steps(plan, num_steps if is_loop else None)
         fetches, accumulation = _build_fetches(plan, step, num_run)
+        hoist = step.models.replicas.hoist
         return TrainProgram(
             graph=graph,
             spec=step.spec,
@@ -199,7 +200,7 @@ def build_train_program(
             agreement=_build_agreement(plan, step, source, is_loop=is_loop),
             accumulation=accumulation,
             place=place,
-            hoist=step.models.replicas.hoist,
+            find_copy=None if hoist is None else hoist.find_copy,
         )
 
 

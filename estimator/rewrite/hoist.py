@@ -35,13 +35,9 @@ class Hoist:
         self._of_step = set(self._body.get_operations()[:num_ops_before])
         self._copies: dict[tf.Operation, tf.Operation] = {}
 
-    def session(self, argument: str, session: tf.compat.v1.Session) -> _tf.MappedSession:
-        """Returns a session that runs and feeds also what is in the body, as copies outside."""
-
-        def outside(value: Any) -> Any:
-            return self.build(argument, value) if value.graph is self._body else value
-
-        return _tf.MappedSession(session, outside)
+    def find_copy(self, value: Any) -> Any:
+        """Returns what a session runs, or feeds, for an op or a tensor of any graph."""
+        return self.build("`session.run`", value) if value.graph is self._body else value
 
     def build(self, argument: str, value: Any) -> Any:
         """Returns the same value outside the loop; `value` itself if it is already there.

@@ -61,7 +61,7 @@ class _Service:
     def __init__(self, config: RunConfig, stop: StopSignal) -> None:
         """Starts the server."""
         self._cluster, self._stop = config.cluster, stop
-        # First, so that a failure of a chief that starts beside this task is a new one.
+        # Before the server, so that the failure of a chief that starts meanwhile counts as new.
         self._ending = CompletionWatch(config.model_dir)
         given = config.session_config
         self._session_config = copy.deepcopy(given) or tf.compat.v1.ConfigProto()

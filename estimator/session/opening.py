@@ -247,6 +247,7 @@ def opened(
     master: str = "",
     timeout_secs: float = 0,
     wait: Callable[[threading.Event], None] | None = None,
+    find_copy: Callable[[Any], Any] | None = None,
 ) -> Iterator[tuple[tf.compat.v1.Session, str | None]]:
     """Opens a session and restores it from the first readable checkpoint.
 
@@ -259,13 +260,15 @@ def opened(
       master: the session's target.
       timeout_secs: how long to wait for the chief to initialize the variables.
       wait: waits for the session's calls to return; None if they always return.
+      find_copy: returns what `session.run` runs or feeds instead of a tensor or an operation; None
+        if that is what it is asked for.
 
     Yields:
       The session, and the checkpoint's path or None.
     """
     with (
         setup.graph.as_default(),
-        _tf.open_session(master, setup.graph, setup.config, wait) as session,
+        _tf.open_session(master, setup.graph, setup.config, wait, find_copy) as session,
     ):
         if setup.callbacks is not None:
             setup.callbacks.begin(session)

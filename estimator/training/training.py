@@ -72,8 +72,6 @@ def run_train(
     _tell_loop_length(request)
     with contextlib.ExitStack() as stack:
         stack.callback(release_arrays, program.graph)
-        if program.hoist is not None:
-            stack.enter_context(_tf.hashable_tensors())  # What hooks and `init_fn` feed.
         if worker_group.is_chief:
             patience_secs = min(_LOCK_PATIENCE_SECS, config.session_creation_timeout_secs)
             stack.enter_context(trainer_lock(model_dir, patience_secs))
@@ -99,8 +97,7 @@ def run_train(
             training, session, first_calls, checkpoints, position, path, paths
         )
         stack.enter_context(graph_written(training, checkpoints))
-        for_hooks = program.hoist and program.hoist.session("A hook", session)
-        hooked.start(session, stack.enter_context(coordinated(session)), for_hooks)
+        hooked.start(session, stack.enter_context(coordinated(session)))
         run = TrainRun(training, tasks, checkpoints, events, path, step)
         note_result(run.run(is_input_resumed))
 
@@ -168,7 +165,11 @@ def _opened(
     connection, check = training.request.connection, training.stop.check_waiting
     wait = functools.partial(needed.wait_for, check=check) if needed else None
     timeout_secs = training.config.session_creation_timeout_secs
-    with opened(setup, paths, connection.target, timeout_secs, wait) as (session, path):
+    find_copy = training.program.find_copy
+    with (
+        _tf.hashable_tensors(),  # What hooks and `init_fn` feed may be inside the loop.
+        opened(setup, paths, connection.target, timeout_secs, wait, find_copy) as (session, path),
+    ):
         if not isinstance(session, _tf.InterruptibleSession):
             yield session, path
             return

@@ -9,6 +9,7 @@ import time
 import psutil
 import pytest
 
+from benchmarks import __main__ as command
 from benchmarks.__main__ import parse_arguments
 from benchmarks.timing import measure_rounds
 
@@ -39,6 +40,15 @@ def test_only_a_whole_run_is_published(arguments, is_whole):
     assert parse_arguments(arguments).is_whole == is_whole
 
 
+def test_the_shares_of_a_whole_run_are_20_minutes_at_most():
+    shares = [
+        command._SECONDS.get(f"{name} {model}") or command._SECONDS[name]
+        for name in command._USUAL
+        for model in command._WORKLOADS[name]
+    ]
+    assert sum(shares) <= 20 * 60
+
+
 # A round takes a second: the first is the warm-up, and the only one of a run without time for more.
 @pytest.mark.parametrize(("until", "measured"), [(100, [1, 2, 3]), (3, [1, 2]), (2, [1]), (1, [0])])
 def test_no_round_begins_that_would_end_too_late(until, measured, monkeypatch):
@@ -56,8 +66,8 @@ def test_no_round_begins_that_would_end_too_late(until, measured, monkeypatch):
 @pytest.mark.timeout(180)
 def test_a_run_that_is_stopped_keeps_its_rows_and_ends_its_processes(tmp_path):
     results = tmp_path / "results.json"
-    command = [sys.executable, "-m", "benchmarks", "--only=warm,launch", "--models=mlp", "--quick"]
-    run = subprocess.Popen([*command, f"--output={results}"], stdout=subprocess.PIPE, text=True)
+    program = [sys.executable, "-m", "benchmarks", "--only=warm,launch", "--models=mlp", "--quick"]
+    run = subprocess.Popen([*program, f"--output={results}"], stdout=subprocess.PIPE, text=True)
     try:
         printed = [run.stdout.readline() for _ in range(3)]
         started = []

@@ -298,7 +298,7 @@ def test_init_fn_can_feed_a_placeholder_of_the_model(tmp_path, strategy, loop, w
 
 
 @EVERYWHERE
-def test_what_init_fn_feeds_must_not_be_the_batch_of_a_loop(tmp_path, strategy):
+def test_init_fn_must_not_run_what_needs_the_batch_of_a_loop(tmp_path, strategy):
     def model_fn(features, labels, mode):
         w = variable("w")
         loss, step = tf.cast(tf.reduce_sum(features), tf.float32) + w, v1.train.get_global_step()
@@ -306,7 +306,7 @@ def test_what_init_fn_feeds_must_not_be_the_batch_of_a_loop(tmp_path, strategy):
         return est.EstimatorSpec(mode, loss=loss, train_op=step.assign_add(1), scaffold=scaffold)
 
     config = cases.make_config(**cases.STRATEGIES[strategy], iterations_per_loop=5)
-    with pytest.raises(ValueError, match=r"^The `init_fn` of the Scaffold needs .*_per_loop=1"):
+    with pytest.raises(ValueError, match=r"^`session\.run` needs .*_per_loop=1"):
         est.Estimator(model_fn, str(tmp_path), config).train(numbers(), steps=5)
 
 

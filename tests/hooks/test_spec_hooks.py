@@ -149,7 +149,7 @@ class Runs(v1.train.SessionRunHook):
         run_context.session.run(self.assigned, feed_dict={self.fed: 4.0})
 
     def end(self, session):
-        self.seen.append(session.run([self.read])[0])
+        self.seen.append(session.run(self.read))
 
 
 @pytest.mark.each_value
@@ -171,9 +171,14 @@ def test_a_models_hook_runs_what_the_model_made_where_no_step_needs_it(tmp_path,
         hooks.append(hook)
         return {"training_hooks": [hook]}
 
-    trained = make(tmp_path, make_model_fn(make_hooks), strategy, loop)
-    trained.train(numbers(), steps=4)
-    assert hooks[0].seen == [31, 41]
+    class Reads(v1.train.CheckpointSaverListener):
+        def before_save(self, session, global_step_value):
+            (hook,) = hooks[:1]
+            hook.seen.append((global_step_value, session.run([hook.read])[0]))
+
+    trained = make(tmp_path, make_model_fn(make_hooks), strategy, loop, save_checkpoints_steps=4)
+    trained.train(numbers(), steps=4, saving_listeners=[Reads()])
+    assert hooks[0].seen == [(0, 1), 31, (4, 41), 41]
     assert trained.get_variable_value("global_step") == 4
 
 
@@ -183,7 +188,7 @@ def test_a_models_hook_must_not_run_what_needs_the_batch_of_a_loop(tmp_path, str
         return {"training_hooks": [Runs(loss, loss + 1.0, loss)]}
 
     trained = make(tmp_path, make_model_fn(make_hooks), strategy, loop=100)
-    with pytest.raises(ValueError, match="^A hook needs '.*', which has a value only while a step"):
+    with pytest.raises(ValueError, match=r"^`session\.run` needs '.*', which has a value only"):
         trained.train(numbers(), steps=4)
 
 

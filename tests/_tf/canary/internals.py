@@ -256,7 +256,6 @@ INTERNALS = {
     ),
     "FunctionSession": ("tensorflow.python.client.session:SessionInterface",),
     "MappedSession": (
-        "tensorflow.python.client.session:SessionInterface",
         "tensorflow.python.ops.resource_variable_ops:BaseResourceVariable._as_graph_element",
     ),
     "InterruptibleSession": (
