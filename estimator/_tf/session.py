@@ -231,13 +231,14 @@ def open_session(
     config: tf.compat.v1.ConfigProto,
     wait: Callable[[threading.Event], None] | None,
     find_copy: Callable[[Any], Any] | None = None,
-) -> MappedSession:
+) -> tf.compat.v1.Session:
     """Opens a session on a graph: an `InterruptibleSession` if `wait` is given."""
-    session = (
-        MappedSession(target, graph=graph, config=config)
-        if wait is None
-        else InterruptibleSession(target, graph, config, wait)
-    )
+    if wait is None and find_copy is None:
+        return tf.compat.v1.Session(target, graph=graph, config=config)
+    if wait is None:
+        session = MappedSession(target, graph=graph, config=config)
+    else:
+        session = InterruptibleSession(target, graph, config, wait)
     session.find_copy = find_copy
     return session
 

@@ -219,7 +219,7 @@ def a_callable_feeds_and_fetches():
 def a_session_is_opened():
     with tf.Graph().as_default() as graph:
         with _tf.open_session("", graph, V1.ConfigProto(), wait=None) as session:
-            assert type(session) is _tf.MappedSession
+            assert type(session) is V1.Session
         with _tf.open_session("", graph, V1.ConfigProto(), threading.Event.wait) as session:
             assert session.run(tf.constant(3)) == 3
 
