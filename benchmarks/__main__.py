@@ -38,20 +38,23 @@ _MODELS = tuple(dict.fromkeys(model for models in _WORKLOADS.values() for model 
 # The scheduler places the threads of a process once and for long, well or badly: on two cores a
 # small model's step takes 50 us or 90 us. So the rounds of these come from several processes.
 _NUM_PROCESSES = {"loop": 3, "loop cnn": 2, "mirrored": 3, "multi_worker": 2, "parameter_server": 2}
-# Fewer where a round starts processes, or where steps are long and hardly differ between rounds.
+# Many short ones where the machine's speed drifts within seconds; fewer where a round starts
+# processes, or where steps are long and hardly differ between rounds.
 _NUM_ROUNDS = {
-    **{"loop": 9, "loop cnn": 6, "mirrored": 12, "mirrored cnn": 6, "warm": 8},
+    **{"loop": 36, "loop cnn": 6, "mirrored": 36, "mirrored cnn": 6, "warm": 8},
     **{"start": 5, "large_start": 3, "launch": 3, "memory": 2},
     **{"saves": 4, "saves dense": 3, "saves embedding": 3},
-    **{"multi_worker": 4, "parameter_server": 6, "ps_scaling": 5},
-    **{"wide_deep": 6, "examples": 4},
+    **{"multi_worker": 12, "parameter_server": 12, "ps_scaling": 12},
+    **{"wide_deep": 12, "examples": 4},
 }
-# The shares of the 20 minutes of a whole run. However long it takes, each has one round.
+# The shares of the 20 minutes of a whole run. However long it takes, each has one round; what one
+# takes beyond its share, or leaves of it, changes those of the ones after it.
 _SECONDS = {
-    **{"loop": 65, "loop cnn": 130, "mirrored": 35, "mirrored cnn": 70, "warm": 35},
-    **{"start": 80, "large_start": 35, "large_start bert": 85, "launch": 45, "memory": 30},
-    **{"saves": 55, "multi_worker": 35, "parameter_server": 45},
-    **{"wide_deep": 45, "examples": 45},
+    **{"loop": 60, "loop cnn": 100, "mirrored": 30, "mirrored cnn": 65, "warm": 30},
+    **{"start": 70, "large_start": 25, "large_start bert": 75, "launch": 45, "memory": 50},
+    **{"saves": 70, "saves dense": 110, "saves embedding": 55},
+    **{"multi_worker": 45, "parameter_server": 45, "ps_scaling": 300},
+    **{"wide_deep": 35, "examples": 50},
 }
 _NUM_QUICK_ROUNDS = 3
 _DEFAULT_PATH = Path(__file__).parent / "results" / "latest.json"
@@ -66,7 +69,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--only", default=",".join(_USUAL), metavar="NAME,NAME", help=text)
     text = "models to run them on, where they have them (default: all)"
     add("--models", default=",".join(_MODELS), metavar="NAME,NAME", help=text)
-    text = "rounds after warm-up (default: as many as fit into 20 minutes for all, up to 12)"
+    text = "rounds after warm-up (default: as many as fit into 20 minutes for all, up to 36)"
     add("--rounds", type=int, metavar="N", help=text)
     text = f"{_NUM_QUICK_ROUNDS} short rounds: does it run at all?"
     add("--quick", action="store_true", help=text)
@@ -102,26 +105,34 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 def run_benchmarks(options: argparse.Namespace) -> Iterator[dict]:
     """Each benchmark on each model; a failure is noted and the rest goes on."""
-    for name in options.only:
-        for workload in (model for model in _WORKLOADS[name] if model in options.models):
-            start = time.perf_counter()
-            result = {"benchmark": name, "workload": workload, "load_before": os.getloadavg()}
-            try:
-                result |= _run_benchmark(name, workload, options)
-            except RuntimeError as error:
-                print(error, file=sys.stderr)
-                result |= {"error": str(error).splitlines()[-1]}
-            yield {**result, "seconds": time.perf_counter() - start}
+    planned = [
+        (name, workload)
+        for name in options.only
+        for workload in _WORKLOADS[name]
+        if workload in options.models
+    ]
+    shares = [_find_entry(_SECONDS, name, workload) for name, workload in planned]
+    end = time.monotonic() + sum(shares)
+    for index, (name, workload) in enumerate(planned):
+        start = time.monotonic()
+        seconds = (end - start) * shares[index] / sum(shares[index:])
+        result = {"benchmark": name, "workload": workload, "load_before": os.getloadavg()}
+        try:
+            result |= _run_benchmark(name, workload, options, seconds)
+        except RuntimeError as error:
+            print(error, file=sys.stderr)
+            result |= {"error": str(error).splitlines()[-1]}
+        yield {**result, "seconds": time.monotonic() - start}
 
 
-def _run_benchmark(name: str, workload: str, options: argparse.Namespace) -> dict:
+def _find_entry(table: dict[str, int], name: str, workload: str, default: int = 1) -> int:
+    return table.get(f"{name} {workload}") or table.get(name, default)
+
+
+def _run_benchmark(name: str, workload: str, options: argparse.Namespace, seconds: float) -> dict:
     """The rounds and the rows, from one process or, put together, from several."""
-    num_processes, num_rounds, seconds = (
-        table.get(f"{name} {workload}") or table.get(name, default)
-        for table, default in ((_NUM_PROCESSES, 1), (_NUM_ROUNDS, 1), (_SECONDS, math.inf))
-    )
-    num_processes = 1 if options.quick else num_processes
-    num_rounds = options.rounds or num_rounds
+    num_processes = 1 if options.quick else _find_entry(_NUM_PROCESSES, name, workload)
+    num_rounds = options.rounds or _find_entry(_NUM_ROUNDS, name, workload)
     seconds = math.inf if options.rounds else seconds
     start = time.monotonic()
     results: list[dict] = []

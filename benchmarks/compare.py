@@ -26,6 +26,8 @@ from estimator_launch.tasks import Task, make_tasks
 _REPOSITORY = Path(__file__).parents[1]
 _SLOWER = 1.05
 _NUM_ROUNDS = 9
+# Rounds of steps and of calls are short: three for each one of starts.
+_NUM_TURNS = 3
 # The scheduler places the threads of a process for long, well or badly: rounds of several count. A
 # cluster has several anyway, and takes a minute to start.
 _NUM_PROCESSES = 3
@@ -76,7 +78,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     text = f"a case that is named here, or starts so; may be repeated, of {', '.join(_CASES)}"
     add("--only", action="append", metavar="CASE", help=text)
     add("--models", default="mlp", metavar="NAME,NAME", help="the models (default: mlp)")
-    add("--rounds", type=int, default=_NUM_ROUNDS, metavar="N", help="rounds (default: 9)")
+    text = f"rounds of starts (default: 9); {_NUM_TURNS} times as many short ones of the rest"
+    add("--rounds", type=int, default=_NUM_ROUNDS, metavar="N", help=text)
     options = parser.parse_args(arguments)
     options.models = options.models.split(",")
     if unknown := set(options.models) - set(WORKLOADS):
@@ -120,7 +123,8 @@ def measure(case: Case, model: str, folders: dict[str, Path], num_rounds: int) -
     total: Rounds = {name: [] for name in folders}
     num_processes = 1 if case.is_cluster else _NUM_PROCESSES
     for _ in range(num_processes):
-        rounds = _measure_turns(case, model, folders, math.ceil(num_rounds / num_processes))
+        num_turns = math.ceil(num_rounds * _NUM_TURNS / num_processes)
+        rounds = _measure_turns(case, model, folders, num_turns)
         for name, values in rounds.items():
             total[name] += values
     return total

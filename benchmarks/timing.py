@@ -19,11 +19,12 @@ Trainer = Callable[[Callable[[int], bool]], object]
 # Contender -> one measurement per round.
 Rounds = dict[str, list[float]]
 
-# How many steps of a model a contender runs in a round: a multiple of its longest loop, and of the
-# order of half a second or more.
+# How many steps of a model a contender runs in a round: a multiple of its longest loop. Where steps
+# are short, a fifth of a second: on a machine whose speed drifts within seconds, many rounds of
+# contenders close to each other vary half as much as a few long ones that take the same time.
 ROUND_STEPS = {
-    "logistic": 3000,
-    "mlp": 1000,
+    "logistic": 1000,
+    "mlp": 300,
     "cnn": 100,
     "columns": 500,
     "resnet": 10,

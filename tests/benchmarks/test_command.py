@@ -49,6 +49,22 @@ def test_the_shares_of_a_whole_run_are_20_minutes_at_most():
     assert sum(shares) <= 20 * 60
 
 
+def test_time_that_one_benchmark_takes_or_leaves_is_shared_by_the_ones_after_it(monkeypatch):
+    now, told = [0.0], {}
+    taken = {"logistic": 30, "mlp": 90, "cnn": 110}  # Of 60, 60 and 110 seconds.
+
+    def run_benchmark(name, workload, options, seconds):
+        told[workload] = seconds
+        now[0] += taken[workload]
+        return {"rows": []}
+
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(command, "_run_benchmark", run_benchmark)
+    monkeypatch.setattr(command, "_SECONDS", {"loop": 60, "loop cnn": 110})
+    assert len(list(command.run_benchmarks(parse_arguments(["--only=loop"])))) == 3
+    assert told == pytest.approx({"logistic": 60, "mlp": 200 * 60 / 170, "cnn": 110})
+
+
 # A round takes a second: the first is the warm-up, and the only one of a run without time for more.
 @pytest.mark.parametrize(("until", "measured"), [(100, [1, 2, 3]), (3, [1, 2]), (2, [1]), (1, [0])])
 def test_no_round_begins_that_would_end_too_late(until, measured, monkeypatch):
