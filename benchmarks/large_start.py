@@ -21,7 +21,7 @@ def measure(workload: str, num_rounds: int, until: float, is_quick: bool) -> dic
         name: functools.partial(_time_start, name, _NUM_LAYERS[workload])
         for name in ("ours", "by hand")
     }
-    rounds = measure_rounds(contenders, num_rounds, until)
+    rounds = measure_rounds(contenders, num_rounds, until, has_warm_up=False)
     ratios = divide(rounds["ours"], rounds["by hand"])
     by_hand = [seconds * 1000 for seconds in rounds["by hand"]]
     rows = [

@@ -35,7 +35,7 @@ def measure(workload: str, num_rounds: int, until: float, is_quick: bool) -> dic
         "launcher": functools.partial(_time_launcher, program),
         "by hand": functools.partial(_time_by_hand, program),
     }
-    rounds = measure_rounds(contenders, num_rounds, until)
+    rounds = measure_rounds(contenders, num_rounds, until, has_warm_up=False)
     ratios = divide(rounds["launcher"], rounds["by hand"])
     millis = [seconds * 1000 for seconds in rounds["by hand"]]
     rows = [

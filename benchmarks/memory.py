@@ -16,7 +16,7 @@ def measure(workload: str, num_rounds: int, until: float, is_quick: bool) -> dic
         name: functools.partial(_read_peak, workload, name, num_steps)
         for name in ("ours", "by hand")
     }
-    rounds = measure_rounds(contenders, num_rounds, until)
+    rounds = measure_rounds(contenders, num_rounds, until, has_warm_up=False)
     ratios = divide(rounds["ours"], rounds["by hand"])
     rows = [
         Row("memory", workload, "ours / by hand", ratios, target=_TARGET),

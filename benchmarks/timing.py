@@ -88,9 +88,12 @@ class Meter:
 
 
 def measure_rounds(
-    contenders: Mapping[str, Callable[[], float]], num_rounds: int, until: float = math.inf
+    contenders: Mapping[str, Callable[[], float]],
+    num_rounds: int,
+    until: float = math.inf,
+    has_warm_up: bool = True,
 ) -> Rounds:
-    """Measures each contender once a round, after a round of warm-up.
+    """Measures each contender once a round, by default after a round of warm-up.
 
     The order rotates, so that none always follows the same other.
 
@@ -99,10 +102,12 @@ def measure_rounds(
       num_rounds: the rounds, at most.
       until: the `time.monotonic()` at which to end: no round begins that would end later if it took
         as long as the one before. If that leaves none, what counts is the warm-up.
+      has_warm_up: whether the first round does not count. Those that start processes need none.
     """
+    num_warm_ups = int(has_warm_up)
     names = list(contenders)
     rounds: Rounds = {name: [] for name in names}
-    for index in range(num_rounds + 1):
+    for index in range(num_rounds + num_warm_ups):
         start = time.monotonic()
         first = index % len(names)
         for name in names[first:] + names[:first]:
@@ -110,7 +115,7 @@ def measure_rounds(
         end = time.monotonic()
         if end + (end - start) > until:
             break
-    return {name: values[1:] or values for name, values in rounds.items()}
+    return {name: values[num_warm_ups:] or values for name, values in rounds.items()}
 
 
 def measure_trainers(

@@ -76,6 +76,8 @@ def test_no_round_begins_that_would_end_too_late(until, measured, monkeypatch):
         return now[0] - 1
 
     assert measure_rounds({"one": take_a_second}, 3, until) == {"one": measured}
+    now = [0]
+    assert measure_rounds({"one": take_a_second}, 1, until, has_warm_up=False) == {"one": [0]}
 
 
 @pytest.mark.slow
