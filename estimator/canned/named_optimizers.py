@@ -13,7 +13,6 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.heads.head import Head
-from estimator.heads.multi import MultiHead
 
 V1 = tf.compat.v1
 
@@ -170,12 +169,13 @@ class RMSProp(_Named, tf.compat.v1.train.Optimizer):
         return tf.group(handle.scatter_sub(tf.IndexedSlices(step, indices)))
 
 
-def make_named(name: str, learning_rate: float, head: Head, *, counts_itself: bool) -> Any:
-    """Returns the optimizer of a name; `counts_itself` if another one has the global step."""
+def make_named(name: str, learning_rate: float, head: Head, *, before: Sequence[Any]) -> Any:
+    """Returns the optimizer of a name; those `before` it in the model have the global step."""
     optimizer = NAMED[name](learning_rate)
-    optimizer.counts_itself = counts_itself
-    if isinstance(head, MultiHead):
-        optimizer.scope = f"training_{head.num_heads}"
+    optimizer.counts_itself = bool(before)
+    optimizer.scope = head.training_scope or optimizer.scope
+    if any(isinstance(one, NAMED[name]) for one in before):
+        optimizer.keras_name += "_1"
     return optimizer
 
 

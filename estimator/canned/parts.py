@@ -38,7 +38,8 @@ class Form:
     """How the models of `tf.estimator` and of `tf.compat.v1.estimator` differ.
 
     Attributes:
-      make_optimizer: takes an optimizer's name, its learning rate, the head and `counts_itself`.
+      make_optimizer: takes an optimizer's name, its learning rate, the head and, as `before`, the
+        optimizers of the parts before it.
       dnn_rate: the learning rate of a deep model's optimizer that is given by name.
       sgd_rate: the learning rate of a deep model with optimizer="SGD"; None for `dnn_rate`.
       keeps_slashes: see `build_dense_input`.
@@ -46,6 +47,8 @@ class Form:
       partitioner: how the variables of columns are partitioned; None for the default.
       scopes_slots: whether an optimizer's slots are made in the variable scope of its part, from
         which their names in checkpoints derive.
+      trains_in_head: whether the optimizers are in the name scope of the head, whatever the head's
+        `training_scope` is.
       scopes_summaries: whether the tags of a part's summaries begin with the part's name scope.
     """
 
@@ -56,6 +59,7 @@ class Form:
     partitions: bool = False
     partitioner: Any = None
     scopes_slots: bool = False
+    trains_in_head: bool = False
     scopes_summaries: bool = False
 
     def partitioners(self, config: Any) -> tuple[Any, Any]:
@@ -114,15 +118,21 @@ def make_model_fn(head: Head, parts: Sequence[Part], form: Form) -> Callable[...
 
 def _build_steps(loss: tf.Tensor, parts: Sequence[Part], head: Head, form: Form) -> tf.Operation:
     """Returns an op that takes one step of each part's optimizer."""
-    steps = []
+    steps: list[tf.Operation] = []
+    optimizers: list[Any] = []
     scopes = tuple(f"{part.name}/" for part in parts)
     # Embeddings that several columns share are in no part's scope.
     shared = [v for v in V1.trainable_variables() if not v.name.startswith(scopes)]
     for part in parts:
         is_first = part is parts[0]
         variables = [*V1.trainable_variables(f"{part.name}/"), *(shared if is_first else ())]
-        optimizer = part.make_optimizer(head, counts_itself=not is_first)
-        with _slots_scope(part.name) if form.scopes_slots else contextlib.nullcontext():
+        optimizer = part.make_optimizer(head, before=optimizers)
+        optimizers.append(optimizer)
+        with contextlib.ExitStack() as scopes_of_names:
+            if form.trains_in_head:
+                scopes_of_names.enter_context(V1.name_scope(f"{head.name or 'head'}/"))
+            if form.scopes_slots:
+                scopes_of_names.enter_context(_slots_scope(part.name))
             steps.append(build_minimize(loss, optimizer, variables, None))
     with tf.control_dependencies(steps):
         return V1.train.get_or_create_global_step().assign_add(1).op
@@ -139,7 +149,7 @@ def _slots_scope(name: str) -> Iterator[None]:
 def checked_optimizer(
     argument: str, given: Any, learning_rate: float, form: Form
 ) -> Callable[..., Any]:
-    """Returns a function that makes the optimizer for a graph: takes the head and `counts_itself`.
+    """Returns a function that makes the optimizer for a graph: takes the head and `before`.
 
     Args:
       argument: the name of the argument, for errors.
@@ -161,7 +171,7 @@ def checked_optimizer(
             f"of {', '.join(map(repr, NAMED))}."
         )
 
-    def make_checked(head: Head, *, counts_itself: bool) -> Any:
+    def make_checked(head: Head, *, before: Sequence[Any]) -> Any:
         made = make()
         if not _is_optimizer(made):
             raise WrongTypeError(

@@ -195,7 +195,7 @@ def _make_train_op_fn(
     """Returns the `train_op_fn` that takes a step of the optimizer, which may clip gradients."""
 
     def build(loss: tf.Tensor) -> tf.Operation:
-        optimizer = make_optimizer(head, counts_itself=False)
+        optimizer = make_optimizer(head, before=())
         variables, step = V1.trainable_variables(), V1.train.get_or_create_global_step()
         if not clips:
             return build_minimize(loss, optimizer, variables, step)

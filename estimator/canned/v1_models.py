@@ -28,8 +28,8 @@ OPTIMIZERS = {
 }
 
 
-def _make_optimizer(name: str, learning_rate: float, head: Any, *, counts_itself: bool) -> Any:
-    del head, counts_itself  # Their slots have other names, and none of them counts.
+def _make_optimizer(name: str, learning_rate: float, head: Any, *, before: Any) -> Any:
+    del head, before  # Their slots have other names, and none of them counts.
     return OPTIMIZERS[name](learning_rate)
 
 
@@ -39,6 +39,7 @@ _FORM = Form(
     keeps_slashes=False,
     partitions=True,
     scopes_slots=True,
+    trains_in_head=True,
     scopes_summaries=True,
 )
 _COMBINED = dataclasses.replace(_FORM, dnn_rate=0.001, scopes_slots=False)
@@ -92,7 +93,9 @@ def _v1_form(
 
 
 BaselineClassifier = _v1_form(baseline.BaselineClassifier, _BASELINE)
-BaselineEstimator = _v1_form(baseline.BaselineEstimator, _BASELINE)
+BaselineEstimator = _v1_form(
+    baseline.BaselineEstimator, dataclasses.replace(_BASELINE, trains_in_head=False)
+)
 BaselineRegressor = _v1_form(baseline.BaselineRegressor, _BASELINE)
 
 _partitioned = functools.partial(_v1_form, partitioner="input_layer_partitioner", before="config")
@@ -100,7 +103,9 @@ DNNClassifier = _partitioned(dnn.DNNClassifier, _FORM)
 DNNEstimator = _partitioned(dnn.DNNEstimator, _FORM)
 DNNRegressor = _partitioned(dnn.DNNRegressor, _FORM)
 DNNLinearCombinedClassifier = _partitioned(combined.DNNLinearCombinedClassifier, _COMBINED)
-DNNLinearCombinedEstimator = _partitioned(combined.DNNLinearCombinedEstimator, _COMBINED)
+DNNLinearCombinedEstimator = _partitioned(
+    combined.DNNLinearCombinedEstimator, dataclasses.replace(_COMBINED, trains_in_head=False)
+)
 DNNLinearCombinedRegressor = _partitioned(combined.DNNLinearCombinedRegressor, _COMBINED)
 
 # The partitioner is the argument after `config`.

@@ -10,11 +10,13 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.canned.v1_models import OPTIMIZERS
-from estimator.compat.contrib.contrib_estimator import regression_head
+from estimator.compat.contrib.contrib_estimator import (
+    binary_classification_head,
+    multi_class_head,
+    regression_head,
+)
 from estimator.config.checks import WrongTypeError, check_choice, parameters_of
 from estimator.estimators.arguments import check_overrides
-from estimator.heads.binary_class import BinaryClassHead
-from estimator.heads.multi_class import MultiClassHead
 
 LOSS_METRIC_KEY = "loss"
 AVERAGE_LOSS_METRIC_KEY = "average_loss"
@@ -72,10 +74,10 @@ class PredictionKeys:
 # The heads of tf.compat.v1's ready-made models; their losses are sums over the batch.
 _SUM = tf.compat.v1.losses.Reduction.SUM
 _binary_logistic_head_with_sigmoid_cross_entropy_loss = functools.partial(
-    BinaryClassHead, loss_reduction=_SUM
+    binary_classification_head, loss_reduction=_SUM
 )
 _multi_class_head_with_softmax_cross_entropy_loss = functools.partial(
-    MultiClassHead, loss_reduction=_SUM
+    multi_class_head, loss_reduction=_SUM
 )
 _regression_head = functools.partial(regression_head, loss_reduction=_SUM)
 _regression_head_with_mean_squared_error_loss = _regression_head

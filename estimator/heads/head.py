@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -23,7 +24,14 @@ class Head(abc.ABC):
 
     Subclass it to define another head: `create_estimator_spec` calls the other methods. Logits have
     shape [D0, ..., DN, logits_dimension], usually [batch size, logits_dimension].
+
+    Attributes:
+      training_scope: the name scope, outside of all others, of the optimizer. Its own variables,
+        such as the powers of Adam's betas, get their names in checkpoints from it. None is that of
+        the head, as in the models of `tf.compat.v1.estimator`.
     """
+
+    training_scope: str | None = "training"
 
     @property
     @abc.abstractmethod
@@ -130,7 +138,10 @@ class Head(abc.ABC):
                 return EstimatorSpec(mode, predictions, loss, eval_metric_ops=metrics)
             shares = self._shares(regularization_losses)
             loss = self.loss(**batch, mode=mode, regularization_losses=shares)
-            train_op = build_train_op(loss, optimizer, trainable_variables, train_op_fn, update_ops)
+            with _top_level_scope(self.training_scope):
+                train_op = build_train_op(
+                    loss, optimizer, trainable_variables, train_op_fn, update_ops
+                )
         self.build_summaries(loss, regularization_losses)
         return EstimatorSpec(mode, predictions, loss, train_op)
 
@@ -144,6 +155,16 @@ class Head(abc.ABC):
         if losses is None or num_replicas == 1 or self.loss_reduction not in SUMS:
             return losses
         return [loss / num_replicas for loss in losses]
+
+
+@contextlib.contextmanager
+def _top_level_scope(name: str | None) -> Iterator[None]:
+    """Opens a name scope outside of all others; None opens none."""
+    if name is None:
+        yield
+        return
+    with V1.name_scope(None), V1.name_scope(name):
+        yield
 
 
 _MODES = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)

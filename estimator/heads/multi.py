@@ -38,6 +38,7 @@ class MultiHead(RegularizedHead):
           TypeError: something is not a head, or a weight is not a number.
         """
         self._heads = {head.name: head for head in _checked_heads(heads)}
+        self.training_scope = f"training_{len(self._heads)}"
         self._weights = checked_list("head_weights", head_weights)
         if head_weights is None:
             self._weights = (1.0,) * len(self._heads)
@@ -53,11 +54,6 @@ class MultiHead(RegularizedHead):
     def name(self) -> str:
         """The names of the heads, joined by `_`."""
         return "_".join(map(str, self._heads))
-
-    @property
-    def num_heads(self) -> int:
-        """The number of heads."""
-        return len(self._heads)
 
     @property
     def logits_dimension(self) -> int:

@@ -35,7 +35,7 @@ def test_steps_are_those_of_keras(name, kind):
     with tf.Graph().as_default(), V1.Session() as session:
         ours = V1.get_variable("ours", initializer=START)
         step = V1.train.create_global_step()
-        optimizer = make_named(name, 0.1, RegressionHead(), counts_itself=False)
+        optimizer = make_named(name, 0.1, RegressionHead(), before=[])
         updates = [
             optimizer.apply_gradients([(gradient, ours)], step) for gradient in gradients(kind)
         ]

@@ -295,7 +295,7 @@ def test_functions_make_heads_of_all_arguments(function, given, make_head):
     made = getattr(contrib.estimator, function)(*first, "w", *given)
     head = make_head("w", *given)
     assert type(made) is type(head)
-    assert plain(made) == plain(head)
+    assert plain(made) == plain(head) | {"training_scope": None}
 
 
 def plain(head):
@@ -312,6 +312,19 @@ def test_heads_are_joined_and_gradients_are_clipped():
     clipped = heads.clip_gradients_by_norm(V1.train.GradientDescentOptimizer(1.0), 5.0)
     found = trained(clipped, lambda w: tf.reduce_sum(w * [0.0, 30.0, 40.0]), num_steps=1)
     np.testing.assert_allclose(found, [1, 2 - 3, 3 - 4], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("module", "scope"), [(contrib.estimator, "head"), (None, "training")], ids=["contrib", "est"]
+)
+def test_an_optimizer_is_in_the_scope_of_a_head_of_contrib(module, scope):
+    head = module.multi_class_head(3) if module else est.MultiClassHead(3)
+    w = V1.get_variable("w", [2, 3])
+    optimizer = V1.train.AdamOptimizer()
+    batch = {"features": {}, "logits": tf.ones([2, 2]) @ w, "labels": [[0], [2]]}
+    head.create_estimator_spec(**batch, mode="train", optimizer=optimizer)
+    names = [variable.op.name for variable in optimizer.variables()]
+    assert f"{scope}/beta1_power" in names
 
 
 def test_datasets_and_strategies():

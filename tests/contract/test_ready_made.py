@@ -203,3 +203,109 @@ def test_slots_of_several_heads_have_a_scope_of_their_own(num_heads, tmp_path):
     model.train(lambda: tf.data.Dataset.from_tensors(({"x": np.float32([[1.0]])}, labels)), steps=1)
     name = f"training_{num_heads}/Adagrad/dnn/logits/kernel/accumulator"
     assert name in model.get_variable_names()
+
+
+def binary_heads(num_heads):
+    """A head, or several of them, and their labels."""
+    labels = np.int64([[0], [1]])
+    if num_heads == 1:
+        return est.BinaryClassHead(), labels
+    names = [f"h{index}" for index in range(num_heads)]
+    return est.MultiHead([est.BinaryClassHead(name=n) for n in names]), dict.fromkeys(names, labels)
+
+
+X = np.float32([[1.0], [3.0]])
+
+
+@pytest.mark.parametrize("num_heads", [1, 3])
+@pytest.mark.parametrize("is_in_scope", [False, True])
+def test_variables_of_an_optimizer_in_train_op_fn_are_in_the_scope_of_training(
+    is_in_scope, num_heads, tmp_path
+):
+    def model_fn(features, labels, mode):
+        head, _ = binary_heads(num_heads)
+        logits = features["x"] @ v1.get_variable("w", [1, head.logits_dimension])
+        with tf.name_scope("outer" if is_in_scope else ""):
+            return head.create_estimator_spec(
+                features,
+                mode,
+                logits,
+                labels,
+                train_op_fn=lambda loss: v1.train.AdamOptimizer().minimize(
+                    loss, v1.train.get_global_step()
+                ),
+            )
+
+    model = est.Estimator(model_fn, str(tmp_path))
+    model.train(batch(binary_heads(num_heads)[1], x=X), steps=1)
+    found = {name for name in model.get_variable_names() if "power" in name}
+    scope = "training" if num_heads == 1 else f"training_{num_heads}"
+    assert found == {f"{scope}/beta1_power", f"{scope}/beta2_power"}
+
+
+@pytest.mark.parametrize("num_heads", [1, 2])
+@pytest.mark.parametrize("kind", ["BaselineEstimator", "DNNLinearCombinedEstimator"])
+def test_models_of_v1_with_a_head_train_in_the_scope_of_training(kind, num_heads, tmp_path):
+    head, labels = binary_heads(num_heads)
+    optimizer, columns = v1.train.AdamOptimizer(), [FC.numeric_column("x")]
+    model = {
+        "BaselineEstimator": lambda: v1est.BaselineEstimator(
+            head, str(tmp_path), optimizer=optimizer
+        ),
+        "DNNLinearCombinedEstimator": lambda: v1est.DNNLinearCombinedEstimator(
+            head,
+            str(tmp_path),
+            dnn_feature_columns=columns,
+            dnn_hidden_units=[2],
+            dnn_optimizer=optimizer,
+        ),
+    }[kind]()
+    model.train(batch(labels, x=X), steps=1)
+    scope = "training" if num_heads == 1 else f"training_{num_heads}"
+    assert f"{scope}/beta1_power" in model.get_variable_names()
+
+
+@pytest.mark.parametrize("name", ["Adagrad", "Adam", "Ftrl", "RMSProp", "SGD"])
+def test_two_optimizers_of_one_name_have_their_own_variables_and_rates(name, tmp_path):
+    columns = [FC.numeric_column("x")]
+    model = est.DNNLinearCombinedClassifier(
+        str(tmp_path),
+        linear_feature_columns=columns,
+        linear_optimizer=name,
+        dnn_feature_columns=columns,
+        dnn_optimizer=name,
+        dnn_hidden_units=[2],
+    )
+    model.train(batch(np.int64([[0], [1]]), x=X), steps=2)
+    scope = f"training/{name.replace('P', 'p')}"
+    rates = [model.get_variable_value(f"{scope}{end}/learning_rate") for end in ("", "_1")]
+    np.testing.assert_allclose(rates, [0.001, 0.005])
+    names = set(model.get_variable_names())
+    assert f"{scope}_1/iter" in names
+    assert f"{scope}/iter" not in names
+    slots = {n for n in names if n.startswith(scope) and "/linear_model/" in n}
+    assert all(n.startswith(f"{scope}_1/") for n in slots)
+    assert bool(slots) == (name != "SGD")
+
+
+def moving_variance(tmp_path):
+    head, labels = binary_heads(1)
+    model = v1est.DNNLinearCombinedEstimator(
+        head,
+        str(tmp_path),
+        dnn_feature_columns=[FC.numeric_column("x")],
+        dnn_hidden_units=[2],
+        batch_norm=True,
+    )
+    model.train(batch(labels, x=X), steps=2)
+    return model.get_variable_value("dnn/hiddenlayer_0/batchnorm_0/moving_variance")
+
+
+@pytest.mark.only_2_15("batch normalization of a wide-and-deep model of v1")
+def test_moving_statistics_beside_a_head_are_never_updated(tmp_path):
+    np.testing.assert_array_equal(moving_variance(tmp_path), [1, 1])
+
+
+@pytest.mark.only_here("batch normalization of a wide-and-deep model of v1")
+def test_moving_statistics_beside_a_head_are_updated(tmp_path):
+    assert np.all(moving_variance(tmp_path) != 1)

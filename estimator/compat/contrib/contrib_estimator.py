@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,12 +10,40 @@ import tensorflow as tf
 
 from estimator.estimators.estimator import Estimator
 from estimator.export import PredictOutput
+from estimator.heads.binary_class import BinaryClassHead
 from estimator.heads.head import Head
-from estimator.heads.regression import PoissonRegressionHead, RegressionHead
+from estimator.heads.multi import MultiHead
+from estimator.heads.multi_class import MultiClassHead
+from estimator.heads.multi_label import MultiLabelHead
+from estimator.heads.regression import (
+    LogisticRegressionHead,
+    PoissonRegressionHead,
+    RegressionHead,
+)
 from estimator.optimizer.cross_shard import CrossShardOptimizer
 from estimator.spec import ModeKeys
 
 
+def in_own_scope(make: Callable[..., Head]) -> Callable[..., Head]:
+    """Wraps what makes a head: its optimizer is in the head's name scope, as in TensorFlow 1."""
+
+    @functools.wraps(make)
+    def make_head(*args: Any, **kwargs: Any) -> Head:
+        head = make(*args, **kwargs)
+        head.training_scope = None
+        return head
+
+    return make_head
+
+
+binary_classification_head = in_own_scope(BinaryClassHead)
+logistic_regression_head = in_own_scope(LogisticRegressionHead)
+multi_class_head = in_own_scope(MultiClassHead)
+multi_head = in_own_scope(MultiHead)
+multi_label_head = in_own_scope(MultiLabelHead)
+
+
+@in_own_scope
 def poisson_regression_head(
     weight_column: Any = None,
     label_dimension: int = 1,
@@ -28,6 +57,7 @@ def poisson_regression_head(
     )
 
 
+@in_own_scope
 def regression_head(
     weight_column: Any = None,
     label_dimension: int = 1,

@@ -53,11 +53,9 @@ NAMES = {
         "tf.compat.v1.distribute.experimental": "ParameterServerStrategy TPUStrategy",
     },
     "estimator": {
-        "contrib_estimator": "clip_gradients_by_norm forward_features poisson_regression_head "
-        "regression_head",
-        "estimator": "binary_classification_head=BinaryClassHead "
-        "logistic_regression_head=LogisticRegressionHead multi_class_head=MultiClassHead "
-        "multi_head=MultiHead multi_label_head=MultiLabelHead",
+        "contrib_estimator": "binary_classification_head clip_gradients_by_norm "
+        "forward_features logistic_regression_head multi_class_head multi_head multi_label_head "
+        "poisson_regression_head regression_head",
         "estimator.compat.v1": "BaselineEstimator DNNEstimator DNNLinearCombinedEstimator "
         "LinearEstimator add_metrics",
         "estimator.experimental": "InMemoryEvaluatorHook RNNClassifier RNNEstimator call_logit_fn "
