@@ -134,8 +134,11 @@ def _build_steps(loss: tf.Tensor, parts: Sequence[Part], head: Head, form: Form)
             if form.scopes_slots:
                 scopes_of_names.enter_context(_slots_scope(part.name))
             steps.append(build_minimize(loss, optimizer, variables, None))
+    step = V1.train.get_or_create_global_step()
+    if getattr(optimizers[0], "iterations", None) is step:
+        return tf.group(*steps)
     with tf.control_dependencies(steps):
-        return V1.train.get_or_create_global_step().assign_add(1).op
+        return step.assign_add(1).op
 
 
 @contextlib.contextmanager
@@ -177,9 +180,16 @@ def checked_optimizer(
             raise WrongTypeError(
                 f"`{argument}` ({given!r}) returned {made!r}; it must return an optimizer."
             )
+        if not before and _is_legacy(made):
+            made.iterations = V1.train.get_or_create_global_step()
         return made
 
     return make_checked
+
+
+def _is_legacy(optimizer: Any) -> bool:
+    """Returns whether it is one of `tf_keras.optimizers.legacy`; in 2.15, models took no other."""
+    return any(base.__name__ == "OptimizerV2" for base in type(optimizer).__mro__)
 
 
 def _is_optimizer(value: Any) -> bool:
