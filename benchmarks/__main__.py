@@ -125,8 +125,8 @@ def run_benchmarks(options: argparse.Namespace) -> Iterator[dict]:
         yield {**result, "seconds": time.monotonic() - start}
 
 
-def _find_entry(table: dict[str, int], name: str, workload: str, default: int = 1) -> int:
-    return table.get(f"{name} {workload}") or table.get(name, default)
+def _find_entry(table: dict[str, int], name: str, workload: str) -> int:
+    return table.get(f"{name} {workload}") or table.get(name, 1)
 
 
 def _run_benchmark(name: str, workload: str, options: argparse.Namespace, seconds: float) -> dict:

@@ -5,6 +5,7 @@ the CPUs are busy with one worker already, more workers only take turns.
 """
 
 import functools
+import time
 
 from benchmarks.parameter_server import LOOP_STEPS
 from benchmarks.processes import answer
@@ -19,23 +20,26 @@ _CONTENDERS = {"ours": "ours, with ps", "classic": "classic"}
 
 def measure(workload: str, num_rounds: int, until: float, is_quick: bool) -> dict:
     """Both contenders with each number of workers, one number after the other."""
-    del until  # Not part of a whole run.
     steps = LOOP_STEPS if is_quick else ROUND_STEPS[workload]
     rounds: Rounds = {}
     for num_workers in range(1, _MOST_WORKERS + 1):
-        measured = _measure_workers(workload, num_workers, num_rounds, steps)
+        now = time.monotonic()
+        share = (until - now) / (_MOST_WORKERS + 1 - num_workers)
+        measured = _measure_workers(workload, num_workers, num_rounds, steps, now + share)
         rounds |= {f"{name}, {num_workers}": values for name, values in measured.items()}
     return {"rounds": rounds, "rows": as_dicts(make_rows(workload, rounds))}
 
 
-def _measure_workers(workload: str, num_workers: int, num_rounds: int, steps: int) -> Rounds:
+def _measure_workers(
+    workload: str, num_workers: int, num_rounds: int, steps: int, until: float
+) -> Rounds:
     """Seconds a global step, by contender."""
     tasks = make_tasks(num_workers, num_ps=1, has_chief=False, has_evaluator=False)
     shared = {"workload": workload, "loop_steps": LOOP_STEPS, "num_workers": num_workers}
     contenders = {name: {"contender": long, **shared} for name, long in _CONTENDERS.items()}
     with started_groups(tasks, contenders) as groups:
         turns = {name: functools.partial(group.measure, steps) for name, group in groups.items()}
-        rounds = measure_rounds(turns, num_rounds)
+        rounds = measure_rounds(turns, num_rounds, until)
     num_steps = steps * num_workers
     return {name: [seconds / num_steps for seconds in values] for name, values in rounds.items()}
 

@@ -123,16 +123,15 @@ def _build_steps(loss: tf.Tensor, parts: Sequence[Part], head: Head, form: Form)
     scopes = tuple(f"{part.name}/" for part in parts)
     # Embeddings that several columns share are in no part's scope.
     shared = [v for v in V1.trainable_variables() if not v.name.startswith(scopes)]
+    no_scope = contextlib.nullcontext()
     for part in parts:
         is_first = part is parts[0]
         variables = [*V1.trainable_variables(f"{part.name}/"), *(shared if is_first else ())]
         optimizer = part.make_optimizer(head, before=optimizers)
         optimizers.append(optimizer)
-        with contextlib.ExitStack() as scopes_of_names:
-            if form.trains_in_head:
-                scopes_of_names.enter_context(V1.name_scope(f"{head.name or 'head'}/"))
-            if form.scopes_slots:
-                scopes_of_names.enter_context(_slots_scope(part.name))
+        in_head = V1.name_scope(f"{head.name or 'head'}/") if form.trains_in_head else no_scope
+        in_part = _slots_scope(part.name) if form.scopes_slots else no_scope
+        with in_head, in_part:
             steps.append(build_minimize(loss, optimizer, variables, None))
     step = V1.train.get_or_create_global_step()
     if getattr(optimizers[0], "iterations", None) is step:
@@ -181,7 +180,13 @@ def checked_optimizer(
                 f"`{argument}` ({given!r}) returned {made!r}; it must return an optimizer."
             )
         if not before and _is_legacy(made):
-            made.iterations = V1.train.get_or_create_global_step()
+            try:
+                made.iterations = V1.train.get_or_create_global_step()
+            except RuntimeError as error:
+                raise ValueError(
+                    f"`{argument}` ({given!r}) returned {made!r}, which has variables already; it "
+                    "must return a new optimizer at each call. Or pass the optimizer itself."
+                ) from error
         return made
 
     return make_checked

@@ -42,7 +42,7 @@ def test_only_a_whole_run_is_published(arguments, is_whole):
 
 def test_the_shares_of_a_whole_run_are_20_minutes_at_most():
     shares = [
-        command._SECONDS.get(f"{name} {model}") or command._SECONDS[name]
+        command._find_entry(command._SECONDS, name, model)
         for name in command._USUAL
         for model in command._WORKLOADS[name]
     ]

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 import estimator as est
 
@@ -14,6 +15,7 @@ X = FC.numeric_column("x", [2])
 COLOR = FC.categorical_column_with_vocabulary_list("color", ["red", "green"])
 VALUES = FC.sequence_numeric_column("values")
 RNN = est.experimental.RNNClassifier
+LEGACY = tf_keras.optimizers.legacy.Adam()
 ONE_DEEP = {"dnn_feature_columns": [X], "dnn_hidden_units": [3]}
 
 SEQUENCE = FC.sequence_categorical_column_with_hash_bucket("words", 5)
@@ -34,6 +36,11 @@ def build(model):
         features = {"x": tf.zeros([2, 2]), "a b": tf.zeros([2, 1]), "a_b": tf.zeros([2, 1])}
         V1.train.create_global_step()
         return model.model_fn(features, tf.constant([[1], [0]]), "train", model.config)
+
+
+def build_twice(model):
+    build(model)
+    build(model)
 
 
 # What is called, and parts of what the error says.
@@ -100,6 +107,11 @@ CASES = {
         lambda: build(est.DNNLinearCombinedClassifier(dnn_optimizer=lambda: "Adam", **ONE_DEEP)),
         "`dnn_optimizer` (<function",
         "returned 'Adam'; it must return an optimizer",
+    ),
+    "a function returns one optimizer twice": (
+        lambda: build_twice(est.LinearClassifier([X], optimizer=lambda: LEGACY)),
+        "`optimizer` (<function",
+        "which has variables already; it must return a new optimizer at each call",
     ),
     "optimizer of another graph": (
         lambda: est.LinearClassifier([X], optimizer=made_in_a_graph()),

@@ -315,10 +315,11 @@ def test_heads_are_joined_and_gradients_are_clipped():
 
 
 @pytest.mark.parametrize(
-    ("module", "scope"), [(contrib.estimator, "head"), (None, "training")], ids=["contrib", "est"]
+    ("make_head", "scope"),
+    [(contrib.estimator.multi_class_head, "head"), (est.MultiClassHead, "training")],
 )
-def test_an_optimizer_is_in_the_scope_of_a_head_of_contrib(module, scope):
-    head = module.multi_class_head(3) if module else est.MultiClassHead(3)
+def test_an_optimizer_is_in_the_scope_of_a_head_of_contrib(make_head, scope):
+    head = make_head(3)
     w = V1.get_variable("w", [2, 3])
     optimizer = V1.train.AdamOptimizer()
     batch = {"features": {}, "logits": tf.ones([2, 2]) @ w, "labels": [[0], [2]]}

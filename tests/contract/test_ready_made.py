@@ -215,6 +215,7 @@ def binary_heads(num_heads):
 
 
 X = np.float32([[1.0], [3.0]])
+ADAM = v1.train.AdamOptimizer
 
 
 @pytest.mark.parametrize("num_heads", [1, 3])
@@ -244,22 +245,25 @@ def test_variables_of_an_optimizer_in_train_op_fn_are_in_the_scope_of_training(
 
 
 @pytest.mark.parametrize("num_heads", [1, 2])
-@pytest.mark.parametrize("kind", ["BaselineEstimator", "DNNLinearCombinedEstimator"])
-def test_models_of_v1_with_a_head_train_in_the_scope_of_training(kind, num_heads, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        ("BaselineEstimator", {"optimizer": ADAM}),
+        (
+            "DNNLinearCombinedEstimator",
+            {
+                "dnn_feature_columns": [FC.numeric_column("x")],
+                "dnn_hidden_units": [2],
+                "dnn_optimizer": ADAM,
+            },
+        ),
+    ],
+)
+def test_models_of_v1_with_a_head_train_in_the_scope_of_training(
+    kind, arguments, num_heads, tmp_path
+):
     head, labels = binary_heads(num_heads)
-    optimizer, columns = v1.train.AdamOptimizer(), [FC.numeric_column("x")]
-    model = {
-        "BaselineEstimator": lambda: v1est.BaselineEstimator(
-            head, str(tmp_path), optimizer=optimizer
-        ),
-        "DNNLinearCombinedEstimator": lambda: v1est.DNNLinearCombinedEstimator(
-            head,
-            str(tmp_path),
-            dnn_feature_columns=columns,
-            dnn_hidden_units=[2],
-            dnn_optimizer=optimizer,
-        ),
-    }[kind]()
+    model = getattr(v1est, kind)(head, str(tmp_path), **arguments)
     model.train(batch(labels, x=X), steps=1)
     scope = "training" if num_heads == 1 else f"training_{num_heads}"
     assert f"{scope}/beta1_power" in model.get_variable_names()
