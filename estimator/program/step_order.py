@@ -48,6 +48,8 @@ def order_assignments(
     graph = tf.compat.v1.get_default_graph()
     # Tensors from outside the loop, such as constants, exist before the loop starts.
     taken = {tensor.op for tensor in input_calls.batch_tensors(batches) if tensor.graph is graph}
+    if not taken:
+        return
     # Omits redundant control inputs, because each one between tasks is a message.
     waited_for: dict[tf.Operation, set[tf.Operation]] = {}
     ends = set(assigning)
@@ -72,8 +74,10 @@ def order_reads(new_ops: Sequence[tf.Operation], results: Sequence[tf.Operation]
     running = ops_behind(results, set(new_ops))
     ops = [op for op in new_ops if op in running]
     place = {op: i for i, op in enumerate(ops)}
-    before = _ops_before(place, waits_of)
-    surely_before = _ops_before(place, _sure_waits_of)
+    topological = in_order(ops)
+    before = surely_before = _ops_before(place, topological, waits_of)
+    if any(map(_is_inlined, ops)):
+        surely_before = _ops_before(place, topological, _sure_waits_of)
     ends_of = functools.cache(_tf.ends_of)
     reads: dict[Any, list[tf.Operation]] = {}
     assigning = set(updates.assignments(ops))
@@ -99,11 +103,13 @@ def order_reads(new_ops: Sequence[tf.Operation], results: Sequence[tf.Operation]
 
 
 def _ops_before(
-    place: dict[tf.Operation, int], waits: Callable[[tf.Operation], list[tf.Operation]]
+    place: dict[tf.Operation, int],
+    topological: Sequence[tf.Operation],
+    waits: Callable[[tf.Operation], list[tf.Operation]],
 ) -> dict[tf.Operation, int]:
     """Returns the places of each op and of the ops before it as a bit set."""
     before: dict[tf.Operation, int] = {}
-    for op in in_order(place):
+    for op in topological:
         sets = [before[other] for other in waits(op) if other in before]
         before[op] = functools.reduce(operator.or_, sets, 1 << place[op])
     return before

@@ -105,10 +105,12 @@ def build_order(
       idle: new ops that assign but that no step runs; nothing waits for them.
     """
     written = {op: {handle.ref() for handle in _tf.written_handles(op)} for op in writes}
+    wanted = set().union(*written.values())
     by_variable = collections.defaultdict(list)
     for op in new_ops:
-        handles = {tensor.ref() for tensor in op.inputs if tensor.dtype == tf.resource}
-        if not handles or op in idle or _reads_foreign_write(op, handles, writes):
+        # In order, so that the ops of `ends_of` have the same names in every process.
+        handles = dict.fromkeys(tensor.ref() for tensor in op.inputs if tensor.dtype == tf.resource)
+        if op in idle or wanted.isdisjoint(handles) or _reads_foreign_write(op, handles, writes):
             continue  # No step may wait for an op that a saver or a hook may run later.
         for handle in handles:
             by_variable[handle].append(op)
@@ -194,6 +196,8 @@ def _behind_placeholders(new_ops: Sequence[tf.Operation]) -> set[tf.Operation]:
     features, which builds its updates a second time.
     """
     found: set[tf.Operation] = set()
+    if not any(op.type == "Placeholder" for op in new_ops):
+        return found
     for op in new_ops:
         is_fed = op.type != "Placeholder" or _tf.capture_source(op.outputs[0]) is not op.outputs[0]
         if not is_fed or any(tensor.op in found for tensor in op.inputs):
@@ -202,7 +206,7 @@ def _behind_placeholders(new_ops: Sequence[tf.Operation]) -> set[tf.Operation]:
 
 
 def _reads_foreign_write(
-    op: tf.Operation, handles: set[Any], writes: Collection[tf.Operation]
+    op: tf.Operation, handles: Collection[Any], writes: Collection[tf.Operation]
 ) -> bool:
     """Returns whether `op` is the read after an assignment that no step runs."""
     return any(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,11 +42,17 @@ class WeightsCheck:
         if nan_policy == "ignore":
             return
         with graph.as_default():
-            for weight in tf.compat.v1.trainable_variables():
-                if weight.dtype.is_floating:
-                    value = _tf.copies(weight)[0].read_value()
-                    self._names.append(weight.name.partition(":")[0])
-                    self.fetches.append(tf.reduce_all(tf.math.is_finite(value)))
+            weights = [w for w in tf.compat.v1.trainable_variables() if w.dtype.is_floating]
+            # Few ops for each, as a large model has hundreds of weights.
+            all_axes = functools.cache(tf.range)
+            for weight in weights:
+                variable = _tf.copies(weight)[0]
+                value = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
+                rank = value.shape.rank
+                axes = tf.range(tf.rank(value)) if rank is None else all_axes(rank)
+                is_finite = tf.raw_ops.IsFinite(x=value)
+                self._names.append(weight.name.partition(":")[0])
+                self.fetches.append(tf.raw_ops.All(input=is_finite, axis=axes))
 
     def check(self, session: tf.compat.v1.Session) -> None:
         """Raises BadWeightsError unless all weights are finite."""
