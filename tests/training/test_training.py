@@ -90,6 +90,29 @@ def test_weights_that_are_nan_before_the_loss_is_are_not_saved_either(
     assert checkpoint_steps(trained.model_dir) == [0]
 
 
+@pytest.mark.parametrize("bad", ["scalar", "matrix", "no_known_shape"])
+def test_weights_of_all_shapes_are_checked(tmp_path, bad):
+    values = {"scalar": np.ones([]), "matrix": np.ones([2, 3]), "no_known_shape": np.ones([2])}
+
+    def model_fn(features, mode):
+        weights = {}
+        for name, value in values.items():
+            has_shape = name != "no_known_shape"
+            shape = value.shape if has_shape else None
+            initial = v1.placeholder_with_default(np.float32(value), shape)
+            weights[name] = v1.get_variable(name, initializer=initial, validate_shape=has_shape)
+        total = tf.add_n([tf.reduce_sum(weight) for weight in weights.values()])
+        with tf.control_dependencies([total]):
+            changed = weights[bad].assign(weights[bad] * np.nan)
+        with tf.control_dependencies([changed]):
+            train_op = v1.train.get_global_step().assign_add(1)
+        return est.EstimatorSpec(mode, loss=total, train_op=train_op)
+
+    trained = make(tmp_path, 1, model_fn=model_fn)
+    with pytest.raises(v1.train.NanLossDuringTrainingError, match=rf"step 1 .*\['{bad}'\]"):
+        trained.train(numbers(), steps=1)
+
+
 @LOOPS
 def test_policy_stop_ends_training_without_an_error_or_a_save(
     tmp_path, iterations_per_loop, caplog
