@@ -49,6 +49,7 @@ def test_steps_are_those_of_keras(name, kind):
     assert not np.allclose(found, START)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("num_replicas", [1, 2])
 @pytest.mark.parametrize("loop_steps", [1, 2])
 @pytest.mark.parametrize("name", ["Adam", "SGD"])
