@@ -15,8 +15,8 @@ from benchmarks.timing import divide, measure_trainers
 from benchmarks.workloads import LEARNING_RATE, WORKLOADS, make_training_input
 
 _SAVE_STEPS = 100
-# A step of the dense layer takes 0.4 s: first calls of 100 steps would be two minutes for three
-# contenders.
+# A step of the dense layer takes 0.1 to 0.4 s: first calls of 100 steps would be up to two minutes
+# for three contenders.
 _LOOP_STEPS = {"dense": 20}
 _TARGET = 1.03
 _NUM_IDS, _NUM_COLUMNS = 1_000_000, 100
