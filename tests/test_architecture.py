@@ -169,6 +169,7 @@ MAY_CALL = {
     "gc.disable": {"program/graph_scope.py"},
     "gc.enable": {"program/graph_scope.py"},
     "signal.signal": {"session/signals.py", "job.py", "watchdog.py"},
+    "libc.signal": {"_tf/session.py"},
     "signal.set_wakeup_fd": {"session/signals.py"},
     "logger.addFilter": {"console.py"},
     "log.addFilter": {"console.py"},

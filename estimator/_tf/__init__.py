@@ -106,6 +106,7 @@ from estimator._tf.session import (
     map_fetches,
     open_session,
     set_scaffold_parts,
+    stopped_at_exit,
 )
 from estimator._tf.sparse_reduction import sparse_sums_of_any_length
 from estimator._tf.summary import close_file_writer, file_writer, summary_ops_replaced

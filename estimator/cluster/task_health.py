@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from estimator import _tf
 from estimator.cluster.heartbeat import Heartbeat
 
 if TYPE_CHECKING:
@@ -238,8 +239,9 @@ class TaskHealth:
     def _end_calls(self, wait: Callable[[], None]) -> None:
         time.sleep(_GRACE_SECS)
         wait()
-        for session in self._guarded:
-            session.close()
+        with _tf.stopped_at_exit():
+            for session in self._guarded:
+                session.close()
 
     def _ask_until(
         self, end: float, channel: grpc.Channel, check: Callable[[], None]

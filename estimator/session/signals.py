@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
+from estimator import _tf
 from estimator.console import log
 
 _PATIENCE_SECS = 3.0
@@ -196,7 +197,8 @@ class _Arrivals:
     def _end_call(self, kind: signal.Signals) -> None:
         """Ends the session call so that the handler runs; SIGTERM waits for that only briefly."""
         if self._stop.end_call is not None:
-            self._stop.end_call()
+            with _tf.stopped_at_exit():
+                self._stop.end_call()
         if kind == signal.SIGTERM:
             time.sleep(_PATIENCE_SECS)
             if not self._is_over:

@@ -265,6 +265,7 @@ INTERNALS = {
     "map_fetches": (),
     "open_session": (),
     "set_scaffold_parts": (f"{_HOOKS}:Scaffold#_init_op",),
+    "stopped_at_exit": (),
     # summary.py
     "file_writer": (
         "tensorflow.compat.v1.summary:FileWriterCache._lock",

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from estimator import _tf
+from estimator._tf import session as _session
 from tests._tf.canary.rows import V1, checks, in_loop
 
 # --- checkpoint.py ------------------------------------------------------------------------------
@@ -305,6 +306,13 @@ def a_scaffold_has_its_parts_without_being_finalized():
         op, scaffold = tf.no_op(), V1.train.Scaffold()
         _tf.set_scaffold_parts(scaffold, {"init_op": op})
         assert scaffold.init_op is op
+
+
+@checks("stopped_at_exit")
+def a_thread_is_noted_while_it_is_inside():
+    with _tf.stopped_at_exit():
+        assert threading.current_thread() in _session._threads_to_stop
+    assert not _session._threads_to_stop
 
 
 # --- summary.py ---------------------------------------------------------------------------------
