@@ -42,6 +42,7 @@ from estimator._tf.graph import (
     add_control_inputs,
     can_be_read_in,
     capture_source,
+    captures_stranger,
     cond,
     copy_op,
     forget_waits,

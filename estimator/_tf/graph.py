@@ -156,6 +156,16 @@ def capture_source(tensor: tf.Tensor) -> tf.Tensor:
         tensor = outside
 
 
+def captures_stranger(graph: tf.Graph) -> bool:
+    """Returns whether a function body reads an eager tensor, or one of a graph not around it.
+
+    Nothing complains before the function is called: not where it was read. `captures` 2.16 to 2.21.
+    """
+    around = outer_graphs(graph)
+    captured = _captured(graph).values()
+    return not all(tf.is_symbolic_tensor(one) and one.graph in around for one in captured)
+
+
 # The attribute of a function body that caches the result of `_captured`. A WeakKeyDictionary would
 # never release a body: its values, tensors around the body, refer to a graph that refers to it.
 _CAPTURED = "_estimator_captured"

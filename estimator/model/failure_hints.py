@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator import _tf
+
 
 @contextlib.contextmanager
 def explaining_failure(trained_on: Any, features: Any, *, lacks_labels: bool) -> Iterator[None]:
@@ -43,6 +45,32 @@ def explaining_failure(trained_on: Any, features: Any, *, lacks_labels: bool) ->
                 "makes a receiver with labels."
             ) from error
         raise
+
+
+# What TensorFlow says of a tensor that is not in the graph that is being built.
+_OF_OUTSIDE = ("Attempting to capture an EagerTensor", "must be from the same graph")
+
+
+@contextlib.contextmanager
+def explaining_outside() -> Iterator[None]:
+    """Explains errors of a `model_fn`, called in the block, that uses what was made outside of it.
+
+    Raises:
+      ValueError: it does.
+    """
+    message = (
+        "`model_fn` uses a tensor or a variable that was made outside of this call{}. Each call "
+        "builds another graph: make variables, layers, metrics and optimizers inside `model_fn`, "
+        "and pass constants as NumPy arrays."
+    )
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        if not any(text in str(error) for text in _OF_OUTSIDE):
+            raise
+        raise ValueError(message.format(f" ({type(error).__name__}: {error})")) from error
+    if _tf.captures_stranger(tf.compat.v1.get_default_graph()):
+        raise ValueError(message.format(""))
 
 
 @contextlib.contextmanager

@@ -20,7 +20,11 @@ from estimator.config.checks import (
     parameters_of,
 )
 from estimator.input.conversion import with_own_keys
-from estimator.model.failure_hints import explaining_batch_size, explaining_failure
+from estimator.model.failure_hints import (
+    explaining_batch_size,
+    explaining_failure,
+    explaining_outside,
+)
 from estimator.model.precision import compiling, computing_in
 from estimator.model.reduction import keep_local, keep_metrics_local
 from estimator.model.scaffold import build_scaffold
@@ -58,8 +62,8 @@ class Model:
         """Calls `model_fn` in the default graph and checks what it returns.
 
         Raises:
-          ValueError: there are labels that `model_fn` does not take, or the spec is for another
-            mode.
+          ValueError: there are labels that `model_fn` does not take, it uses what was made outside
+            of it, or the spec is for another mode.
           TypeError: `model_fn` does not return a spec.
         """
         self._check_labels(labels)
@@ -71,6 +75,7 @@ class Model:
             _tf.fresh_keras_names(),
             python_seed(self.config.tf_random_seed),
             computing_in(self.config.compute_dtype),
+            explaining_outside(),
         ):
             spec = self.call(features, labels, mode)
         check_spec(spec, mode)

@@ -37,6 +37,16 @@ def _train_with_a_hook_inside_the_loop(stage):
     stage.train(model_fn, hooks=[FetchDouble()], config=est.RunConfig(iterations_per_loop=2))
 
 
+def _times(value):
+    """A model whose loss has a factor that was not made in it."""
+    return spec_with(loss=lambda a: a["loss"] * value)
+
+
+def _variable_of_another_graph():
+    with tf.Graph().as_default():
+        return V1.get_variable("v", [])
+
+
 TRAIN = {
     "the input is a dataset": (
         lambda s: s.train(input_fn=batches()()),
@@ -237,6 +247,35 @@ TRAIN_MODEL = {
         lambda s: s.train(spec_with(loss=lambda a: tensor_of_another_graph())),
         ValueError,
         "`loss` (<tf.Tensor ... is in another graph ... Make it inside `model_fn`",
+    ),
+    "a variable was made outside": (
+        lambda s: s.train(_times(tf.Variable(2.0))),
+        ValueError,
+        "`model_fn` uses a tensor or a variable that was made outside of this call (RuntimeError: "
+        " ... make variables, layers, metrics and optimizers inside `model_fn`",
+    ),
+    "a variable was made outside of a loop": (
+        lambda s: s.train(_times(tf.Variable(2.0)), config=est.RunConfig(iterations_per_loop=2)),
+        ValueError,
+        "`model_fn` uses a tensor or a variable that was made outside of this call. Each call ",
+    ),
+    "a tensor was made outside": (
+        lambda s: s.train(_times(tf.constant(2.0))),
+        ValueError,
+        "`model_fn` uses a tensor or a variable that was made outside of this call (RuntimeError: "
+        " ... constants as NumPy arrays",
+    ),
+    "a variable is of another graph": (
+        lambda s: s.train(_times(_variable_of_another_graph())),
+        ValueError,
+        "made outside of this call (ValueError: ... must be from the same graph as",
+    ),
+    "a variable is of another graph than a loop": (
+        lambda s: s.train(
+            _times(_variable_of_another_graph()), config=est.RunConfig(iterations_per_loop=2)
+        ),
+        ValueError,
+        "`model_fn` uses a tensor or a variable that was made outside of this call. Each call ",
     ),
     "the train_op is a function": (
         lambda s: s.train(spec_with(train_op=lambda a: print)),

@@ -15,6 +15,7 @@ X = FC.numeric_column("x", [2])
 COLOR = FC.categorical_column_with_vocabulary_list("color", ["red", "green"])
 VALUES = FC.sequence_numeric_column("values")
 RNN = est.experimental.RNNClassifier
+ADAM = tf.keras.optimizers.Adam()
 LEGACY = tf_keras.optimizers.legacy.Adam()
 ONE_DEEP = {"dnn_feature_columns": [X], "dnn_hidden_units": [3]}
 
@@ -36,6 +37,10 @@ def build(model):
         features = {"x": tf.zeros([2, 2]), "a b": tf.zeros([2, 1]), "a_b": tf.zeros([2, 1])}
         V1.train.create_global_step()
         return model.model_fn(features, tf.constant([[1], [0]]), "train", model.config)
+
+
+def input_fn():
+    return tf.data.Dataset.from_tensors(({"x": [[1.0, 2.0]]}, [[1]]))
 
 
 def build_twice(model):
@@ -112,6 +117,11 @@ CASES = {
         lambda: build_twice(est.LinearClassifier([X], optimizer=lambda: LEGACY)),
         "`optimizer` (<function",
         "which has variables already; it must return a new optimizer at each call",
+    ),
+    "a function returns an optimizer made outside of it": (
+        lambda: est.LinearClassifier([X], optimizer=lambda: ADAM).train(input_fn),
+        "was made outside of this call",
+        "make variables, layers, metrics and optimizers inside",
     ),
     "optimizer of another graph": (
         lambda: est.LinearClassifier([X], optimizer=made_in_a_graph()),

@@ -180,6 +180,26 @@ def a_captured_tensor_leads_to_the_one_outside():
     assert in_loop(capture)[0]
 
 
+@checks("captures_stranger")
+def a_body_may_only_capture_what_is_around_it():
+    with tf.Graph().as_default():
+        elsewhere = tf.constant(1.0)
+    eager = tf.constant([1.0] * 1000)
+    with tf.Graph().as_default():
+        around = tf.constant(1.0)
+
+        def captures_stranger(value):
+            def body():
+                tf.identity(value)
+                found.append(_tf.captures_stranger(V1.get_default_graph()))
+
+            found = []
+            tf.function(body).get_concrete_function()
+            return found[-1]
+
+        assert [captures_stranger(one) for one in (around, elsewhere, eager)] == [False, True, True]
+
+
 def wait_in_body(count):
     """Makes an op in the body that waits for one around it, which is returned, too."""
     outer = _tf.outer_graphs(count.graph)[-1].get_operations()[0]

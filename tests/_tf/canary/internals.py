@@ -153,6 +153,10 @@ INTERNALS = {
         "tensorflow.python.framework.func_graph:FuncGraph.function_captures",
         "tensorflow.python.framework.func_graph:FuncGraph.captures",
     ),
+    "captures_stranger": (
+        "tensorflow.python.framework.func_graph:FuncGraph.function_captures",
+        "tensorflow.python.framework.func_graph:FuncGraph.captures",
+    ),
     "names_shared": (
         "tensorflow:Graph#_names_in_use",
         "tensorflow.python.framework.func_graph:FuncGraph._capture_helper",
