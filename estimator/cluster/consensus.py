@@ -9,7 +9,7 @@ single step does not wait for this agreement.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 
@@ -29,7 +29,8 @@ class Consensus:
 
     Attributes:
       workers: the workers that take part.
-      num_steps: scalar, int32, fed: the number of steps that this worker wants to run.
+      num_steps: scalar, int32: the number of steps that this worker wants to run. Fed by those who
+        run `agreed` on its own, so that no batch is taken.
       requests: [len(REQUESTS)], int32, fed: 1 for each thing that this worker requests.
       agreed: [1 + len(REQUESTS)], int32: the smallest number of steps, and 1 for everything that
         any worker requests. All workers may run it on its own, as a barrier.
@@ -56,7 +57,6 @@ class Agreement:
 
     Attributes:
       graph: the graph of the program.
-      is_loop: whether a session call runs a loop of steps.
       consensus: the collective by which they agree; None for one worker.
       outcome: [1 + len(REQUESTS)], int32: whether all have input for another step, and what any
         worker asks for; fetched along with the loss. None for one worker.
@@ -65,19 +65,29 @@ class Agreement:
     """
 
     graph: tf.Graph
-    is_loop: bool
     consensus: Consensus | None
     outcome: tf.Tensor | None
     has_first_batch: tf.Tensor | None
 
 
-def build_consensus(workers: Workers, num_steps: tf.Tensor) -> Consensus | None:
-    """Adds a consensus of several workers to the default graph; returns None for one worker."""
+def build_consensus(
+    workers: Workers, num_steps: tf.Tensor, build_has_batch: Callable[[], tf.Tensor] | None = None
+) -> Consensus | None:
+    """Adds a consensus of several workers to the default graph; returns None for one worker.
+
+    Args:
+      workers: the workers that take part.
+      num_steps: scalar, int32, fed: the number of steps that this worker wants to run.
+      build_has_batch: takes the batch of the first step; returns whether there is one (scalar,
+        bool). Without one, this worker wants no step. None if batches are taken later.
+    """
     if workers.count == 1:
         return None
     # In a name scope, like all that is built before the model: a variable of the same name as an op
     # would be saved under another name.
     with tf.device("/cpu:0"), tf.name_scope("training/"):
+        if build_has_batch is not None:
+            num_steps = tf.where(build_has_batch(), num_steps, 0)
         requests = tf.compat.v1.placeholder_with_default(
             [0] * len(REQUESTS), [len(REQUESTS)], "requests"
         )

@@ -35,7 +35,7 @@ class SynchronousWorkers(WorkerGroup):
         assert agreement.outcome is not None
         super().__init__(is_chief, agreement.consensus.workers)
         self._consensus, self._outcome = agreement.consensus, agreement.outcome
-        self._is_loop, self._graph = agreement.is_loop, agreement.graph
+        self._graph = agreement.graph
         self._notices = notices
         self._requests: set[str] = set()
 
@@ -48,11 +48,6 @@ class SynchronousWorkers(WorkerGroup):
     def needs_others_to_end(self) -> bool:
         """Whether this worker has to see that the chief has saved the last step."""
         return not self.is_chief
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the last call was an empty loop, because some worker wants to stop."""
-        return self._is_loop and self.stop is not None
 
     def request(self, what: str) -> None:
         """Requests something from all workers in the next session call."""

@@ -36,6 +36,12 @@ _OF_TRAINING = (
     "training cannot continue. Its own log says why. Start all tasks again: training resumes from "
     "the newest checkpoint."
 )
+# TensorFlow's words, in the call that fails and in all later ones.
+_COLLECTIVES_ENDED = "Collective ops is aborted"
+_NO_COLLECTIVES = (
+    "TensorFlow has ended all collectives of this process, because a call failed while another "
+    f"worker waited for it, in this training or in an earlier one. So {_OF_TRAINING}"
+)
 _ANSWER_SECS = 5.0
 _POLL_SECS = 0.5
 # How long a call that fails because a task is gone may take to raise its own error.
@@ -140,7 +146,7 @@ class TaskHealth:
         """Makes TensorFlow errors inside the block name the lost task that caused them.
 
         Raises:
-          tf.errors.UnavailableError: a task is gone.
+          tf.errors.UnavailableError: a task is gone, or collectives cannot run any more.
         """
         if not self._channels:
             yield
@@ -161,6 +167,8 @@ class TaskHealth:
             ):
                 self._is_lost.set()
                 raise self._make_error() from error
+            if _COLLECTIVES_ENDED in str(error):
+                raise tf.errors.UnavailableError(None, None, _NO_COLLECTIVES) from error
             raise
         finally:
             for name, channel in self._channels.items():

@@ -55,11 +55,6 @@ class WorkerGroup:
         """The reason why a worker wants to stop: a signal's name, or a `TrainResult`'s reason."""
         return next((request for request in self.agreed if request != "save"), None)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether the last call was an empty loop, because some worker wants to stop."""
-        return False
-
     def request(self, what: str) -> None:
         """Requests something from all workers in the next session call."""
 

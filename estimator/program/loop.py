@@ -36,11 +36,15 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
       step that was run, outside of the loop; `has_more` is None for a single worker. And the
       number of steps run (scalar, int32).
     """
-    home, returns_more = plan.home_of_loop, plan.consensus is not None
+    home = plan.home_of_loop
     bodies: list[BuiltStep] = []
     devices = _tf.note_devices()
     with tf.name_scope("training/"):
-        rest = [tf.constant(0), tf.constant(0.0), *([tf.constant(1)] if returns_more else [])]
+        rest = [tf.constant(0), tf.constant(0.0)]
+        if plan.consensus is not None:
+            with tf.device("/cpu:0"):
+                # A worker without a batch wants a loop of no steps.
+                rest.append(tf.minimum(plan.consensus.agreed[0], 1))
 
     def build_body(goes_on: tf.Tensor, step: tf.Tensor, *_: tf.Tensor) -> tuple[tf.Tensor, ...]:
         with devices(), _tf.names_shared(step.graph):
@@ -51,7 +55,7 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
             built = build_train_step(plan, is_last)
             with tf.device("/cpu:0"):
                 goes_on = _build_goes_on(plan, built, is_last)
-                more = [tf.cast(built.has_more, tf.int32)] if returns_more else []
+                more = [tf.cast(built.has_more, tf.int32)] if plan.consensus else []
         if home is not None:
             _place_unplaced(step.graph, rest[0].device)
         if built.is_before_end is not None:
@@ -71,7 +75,7 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
             return_same_structure=True,
         )
     with tf.device("/cpu:0"):
-        has_more = tf.cast(more[0], tf.bool) if returns_more else None
+        has_more = tf.cast(more[0], tf.bool) if plan.consensus else None
     return dataclasses.replace(bodies[0], loss=loss, has_more=has_more), num_run
 
 

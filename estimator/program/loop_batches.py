@@ -8,8 +8,9 @@ session calls the input's position is exactly after the batches of the finished 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -31,15 +32,27 @@ class LoopInput:
 
     A batch waits in a resource on the host. As a loop variable it would be copied to the loop's
     device, which some types do not allow.
-
-    Attributes:
-      first: stores the first iteration's batches; raises OutOfRangeError if there are none.
     """
 
-    first: tf.Operation
     _batches: list[Any]
     _gets: Sequence[tf.Operation]
     _places: Sequence[LoopOutput]
+
+    def build_first(self) -> tf.Operation:
+        """Takes the first iteration's batches; raises OutOfRangeError if there are none."""
+        taken: list[tf.Operation] = []
+        with _before_loop():
+            for get in self._gets:
+                with tf.control_dependencies(taken):
+                    taken.append(_tf.copy_op(get, list(get.inputs)))
+            with tf.control_dependencies(taken):
+                optionals = [tf.raw_ops.OptionalFromValue(components=get.outputs) for get in taken]
+                return tf.group(*self._build_writes(optionals))
+
+    def build_has_first(self) -> tf.Tensor:
+        """Takes the first iteration's batches; returns whether there are any: scalar, bool."""
+        with _before_loop():
+            return self._build_take()
 
     def build_batches(self) -> list[Any]:
         """Returns the batches of an iteration, one for each replica, in the loop's body."""
@@ -59,24 +72,36 @@ class LoopInput:
           is_wanted: scalar, bool.
           batches: this iteration's batches, which are read first.
         """
-
-        def take() -> tf.Tensor:
-            optionals: list[tf.Tensor] = []
-            for get in self._gets:
-                with tf.control_dependencies([optional.op for optional in optionals]):
-                    optional = tf.raw_ops.IteratorGetNextAsOptional(
-                        iterator=get.inputs[0], **_types_of(get)
-                    )
-                    optionals.append(optional)
-            has_values = [tf.raw_ops.OptionalHasValue(optional=o) for o in optionals]
-            with tf.control_dependencies(_build_writes(self._places, optionals)):
-                if len(has_values) == 1:
-                    return tf.identity(has_values[0])
-                return tf.reduce_all(tf.stack(has_values))
-
         read = {tensor.op for tensor in batch_tensors(batches)}
         with tf.device("/cpu:0"), tf.control_dependencies(read):
-            return _tf.cond(is_wanted, take, lambda: tf.constant(False), name="next_batches")
+            return _tf.cond(
+                is_wanted, self._build_take, lambda: tf.constant(False), name="next_batches"
+            )
+
+    def _build_take(self) -> tf.Tensor:
+        """Takes an iteration's batches, one after the other; returns whether there were any."""
+        optionals: list[tf.Tensor] = []
+        for get in self._gets:
+            with tf.control_dependencies([optional.op for optional in optionals]):
+                optional = tf.raw_ops.IteratorGetNextAsOptional(
+                    iterator=get.inputs[0], **_types_of(get)
+                )
+                optionals.append(optional)
+        has_values = [tf.raw_ops.OptionalHasValue(optional=o) for o in optionals]
+        with tf.control_dependencies(self._build_writes(optionals)):
+            if len(has_values) == 1:
+                return tf.identity(has_values[0])
+            return tf.reduce_all(tf.stack(has_values))
+
+    def _build_writes(self, optionals: Sequence[tf.Tensor]) -> list[tf.Operation]:
+        pairs = zip(self._places, optionals, strict=True)
+        return [place.build_write(optional) for place, optional in pairs]
+
+
+@contextlib.contextmanager
+def _before_loop() -> Iterator[None]:
+    with tf.device("/cpu:0"), tf.name_scope("training/first_batches"):
+        yield
 
 
 def build_loop_input(source: Input, num_replicas: int) -> Input | LoopInput:
@@ -94,7 +119,7 @@ def build_loop_input(source: Input, num_replicas: int) -> Input | LoopInput:
     if source.looks_ahead:
         return source
     graph = tf.compat.v1.get_default_graph()
-    with tf.device("/cpu:0"), tf.name_scope("training/first_batches"):
+    with _before_loop():
         batches, _ = build_replica_batches(source, num_replicas)
         behind = set(ops_before(batch_tensors(batches), runs_each_time, waits_of))
         gets = [op for op in graph.get_operations() if op in behind and op.type in _GETS]
@@ -105,14 +130,7 @@ def build_loop_input(source: Input, num_replicas: int) -> Input | LoopInput:
         if not gets or has_effects or any(op.type in _COUNTERS for op in behind):
             return source
         places = [build_loop_output(tf.variant, "batch", tf.raw_ops.OptionalNone()) for _ in gets]
-        taken: list[tf.Operation] = []
-        for get in gets:
-            with tf.control_dependencies(taken):
-                taken.append(_tf.copy_op(get, list(get.inputs)))
-        with tf.control_dependencies(taken):
-            optionals = [tf.raw_ops.OptionalFromValue(components=get.outputs) for get in taken]
-            first = tf.group(*_build_writes(places, optionals))
-    return LoopInput(first, batches, gets, places)
+        return LoopInput(batches, gets, places)
 
 
 def _has_side_effect(op: tf.Operation) -> bool:
@@ -127,9 +145,3 @@ def _is_copied(op: tf.Operation) -> bool:
 
 def _types_of(get: tf.Operation) -> dict[str, Any]:
     return {name: get.get_attr(name) for name in ("output_types", "output_shapes")}
-
-
-def _build_writes(
-    places: Sequence[LoopOutput], optionals: Sequence[tf.Tensor]
-) -> list[tf.Operation]:
-    return [place.build_write(optional) for place, optional in zip(places, optionals, strict=True)]

@@ -173,14 +173,19 @@ def build_train_program(
         step_before = build_step_before(global_step)
         is_recording = tf.compat.v1.placeholder_with_default(False, [], "training/is_recording")
         num_steps = tf.compat.v1.placeholder_with_default(1, [], "training/num_steps")
-        consensus = build_consensus(runtime.workers, num_steps)
+        batches = build_loop_input(source, runtime.num_local_replicas) if is_loop else source
+        consensus = build_consensus(
+            runtime.workers,
+            num_steps,
+            batches.build_has_first if isinstance(batches, LoopInput) else None,
+        )
         plan = StepPlan(
             runtime,
             model,
             global_step=global_step,
             step_before=step_before,
             skipped_steps=build_skip_counter(),
-            source=build_loop_input(source, runtime.num_local_replicas) if is_loop else source,
+            source=batches,
             is_recording=_build_is_recorded(is_recording, consensus if is_loop else None),
             consensus=consensus,
             nan_policy=nan_policy,
@@ -222,8 +227,8 @@ def _build_steps(plan: StepPlan, num_steps: tf.Tensor | None) -> tuple[BuiltStep
         with separate_step_seeds(tf.compat.v1.get_default_graph()):
             return build_train_step(plan, tf.constant(True, name="training/is_last")), None
     before: list[tf.Tensor | tf.Operation] = [plan.step_before]
-    if isinstance(plan.source, LoopInput):
-        before.append(plan.source.first)
+    if isinstance(plan.source, LoopInput) and plan.consensus is None:
+        before.append(plan.source.build_first())
     with tf.control_dependencies(before):
         with tf.name_scope("training/"):
             consensus = plan.consensus
@@ -282,7 +287,6 @@ def _build_agreement(
         _, has_first_batch = input_calls.build_replica_batches(source, num_replicas)
     return Agreement(
         graph=tf.compat.v1.get_default_graph(),
-        is_loop=is_loop,
         consensus=consensus,
         outcome=outcome,
         has_first_batch=has_first_batch,

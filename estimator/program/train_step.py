@@ -117,8 +117,10 @@ def _build_start(plan: StepPlan, is_last: tf.Tensor, is_in_loop: bool) -> StepSt
     if isinstance(plan.source, LoopInput):
         batches = plan.source.build_batches()
         with tf.device("/cpu:0"):
-            has_more: tf.Tensor | None = plan.source.build_next(tf.logical_not(is_last), batches)
-            is_last = tf.logical_not(has_more)
+            has_next = plan.source.build_next(tf.logical_not(is_last), batches)
+            # Of several workers, each says at the start of the next loop whether it has a batch.
+            has_more = has_next if plan.consensus is None else tf.logical_or(has_next, is_last)
+            is_last = tf.logical_not(has_next)
     else:
         batches, has_more = input_calls.build_replica_batches(
             plan.source, plan.runtime.num_local_replicas

@@ -209,7 +209,8 @@ class StepRunner:
           end: the global step at which the loop ends; None if it has no such limit.
         """
         loss, step, *rest = results
-        if not self._worker_group.is_empty:
+        # A loop of several workers is empty if one wants to stop, or has no batch for it.
+        if not self._program.is_loop or rest[0] > 0:
             self.loss = float(loss)
             self.has_run = True
         self.step = int(step)

@@ -179,7 +179,7 @@ def test_workers_stop_at_the_same_step_for_the_same_reason(tmp_path):
     with Cluster(PROGRAM, "stops", tmp_path, worker=2) as cluster:
         cluster.check_all_succeed()
         chiefs, others = (cluster[task].results for task in TWO)
-    assert len(chiefs) == 2 * 7 + 4
+    assert len(chiefs) == 2 * 7 + 4 + 4
     for ours, theirs in zip(chiefs, others, strict=True):
         assert [ours[k] for k in ("case", "step", "reason")] == [
             theirs[k] for k in ("case", "step", "reason")
@@ -210,7 +210,13 @@ def test_workers_stop_at_the_same_step_for_the_same_reason(tmp_path):
         ]
         # Every 5 steps; the first call of all is recorded too.
         assert recorded == [1, 5, 10, 15, 20]
-    listener, by_clock, by_hook, with_statistics = chiefs[14:]
+    endless, in_loop, between_loops, empty = chiefs[14:18]
+    assert (endless["step"], endless["reason"]) == (20, "max_steps")
+    for found, step in ((in_loop, 7), (between_loops, 6)):
+        assert (found["step"], found["reason"]) == (step, "end of input")
+        assert found["w"] == pytest.approx(sum(i * 0.5 ** (step - i) for i in range(step)))
+    assert "gave no batch" in empty["reason"]
+    listener, by_clock, by_hook, with_statistics = chiefs[18:]
     assert (listener["step"], listener["reason"]) == (6, "listener")
     assert by_clock["saved"] == [0, *range(2, 21)]  # The chief's clock, as the next call tells all.
     assert (by_hook["step"], by_hook["saved"]) == (20, [0, 4, 8, 12, 16, 20])
@@ -326,9 +332,24 @@ def test_an_error_that_one_process_catches_ends_the_training_of_all_and_the_next
         # TensorFlow itself ends a call that waited for the last one before that failed.
         assert re.search(
             r"^UnavailableError: Worker 1 .* has failed \(Unknown.*KeyError: 'in the input'\), so"
-            r"|^InternalError: (.|\n)*Collective ops is aborted",
+            r"|^UnavailableError: TensorFlow has ended all collectives of this process",
             hears["input"]["error"],
         )
+
+
+@pytest.mark.slow
+def test_without_loops_tensors_that_end_on_one_worker_are_an_error_on_all(tmp_path):
+    with Cluster(PROGRAM, "tensors_end", tmp_path, worker=2) as cluster:
+        cluster.check_all_succeed()
+        (ends, *again), (hears, *too) = (
+            [r["error"] for r in cluster[task].results] for task in TWO
+        )
+    assert ends.startswith("ValueError: The input of this worker ended, and others may have more")
+    assert hears.startswith("UnavailableError: Worker 0 ")
+    assert ") has failed (ValueError: The input of this worker ended, and others " in hears
+    # TensorFlow itself may end a call that waited for the first one before that failed.
+    if (again, too) != ([None], [None]):
+        assert all("Start all tasks again" in error for error in again + too)
 
 
 @pytest.mark.slow

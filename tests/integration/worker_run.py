@@ -296,6 +296,9 @@ def stops(model_dir):
         run("hook", average_model_fn, numbers(None), loop, hooks)
         hooks = [CutsLoops(f"{model_dir}/profile{loop}")] if index == 1 else []
         run("cut by one", average_model_fn, numbers(None), loop, hooks, save_summary_steps=5)
+    for count in (None, 7, 6, 0):
+        mine = 10 if count is not None and index == 0 else count
+        run(f"tensors: {count}", average_model_fn, tensors(mine), 3)
     run("listener", average_model_fn, numbers(None), 100, listeners=[StopsAtSave()])
     by_clock = {"save_checkpoints_steps": None, "save_checkpoints_secs": 1e-6}
     run("clock", average_model_fn, numbers(None), 1, **by_clock)
@@ -352,6 +355,30 @@ def numbers(count, nan_at=None):
         return data.map(make).batch(1)
 
     return input_fn
+
+
+def tensors(count):
+    """The same numbers as the tensors of an iterator, not as a dataset."""
+
+    def input_fn():
+        iterator = v1.data.make_initializable_iterator(numbers(count)())
+        v1.add_to_collection(v1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+        return iterator.get_next()
+
+    return input_fn
+
+
+def tensors_end(model_dir):
+    """Without loops nobody knows before a step whether there are tensors for it. Trains again."""
+    config = est.RunConfig(model_dir, strategy="multi_worker_mirrored")
+    with est.Estimator(average_model_fn, config=config) as model:
+        for input_fn in (tensors(4 if config.task_id == 0 else 8), numbers(None)):
+            error = None
+            try:
+                model.train(input_fn, steps=10)
+            except (ValueError, tf.errors.OpError) as caught:
+                error = f"{type(caught).__name__}: {caught}"
+            say(error=error)
 
 
 def saving_model_fn(features, labels, mode, config):
