@@ -156,14 +156,14 @@ def capture_source(tensor: tf.Tensor) -> tf.Tensor:
         tensor = outside
 
 
-def captures_stranger(graph: tf.Graph) -> bool:
-    """Returns whether a function body reads an eager tensor, or one of a graph not around it.
+def foreign_captures(graph: tf.Graph) -> list[tf.Tensor]:
+    """Returns the tensors that a function body reads and that are in no graph around it.
 
-    Nothing complains before the function is called: not where it was read. `captures` 2.16 to 2.21.
+    TensorFlow raises an error for them only when the function is called. 2.16 to 2.21.
     """
     around = outer_graphs(graph)
     captured = _captured(graph).values()
-    return not all(tf.is_symbolic_tensor(one) and one.graph in around for one in captured)
+    return [t for t in captured if not (tf.is_symbolic_tensor(t) and t.graph in around)]
 
 
 # The attribute of a function body that caches the result of `_captured`. A WeakKeyDictionary would

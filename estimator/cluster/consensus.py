@@ -29,8 +29,8 @@ class Consensus:
 
     Attributes:
       workers: the workers that take part.
-      num_steps: scalar, int32: the number of steps that this worker wants to run. Fed by those who
-        run `agreed` on its own, so that no batch is taken.
+      num_steps: scalar, int32: the number of steps that this worker wants to run. Fed
+        where `agreed` is run on its own, so that no batch is taken.
       requests: [len(REQUESTS)], int32, fed: 1 for each thing that this worker requests.
       agreed: [1 + len(REQUESTS)], int32: the smallest number of steps, and 1 for everything that
         any worker requests. All workers may run it on its own, as a barrier.
@@ -71,7 +71,7 @@ class Agreement:
 
 
 def build_consensus(
-    workers: Workers, num_steps: tf.Tensor, build_has_batch: Callable[[], tf.Tensor] | None = None
+    workers: Workers, num_steps: tf.Tensor, build_has_batch: Callable[[], tf.Tensor] | None
 ) -> Consensus | None:
     """Adds a consensus of several workers to the default graph; returns None for one worker.
 

@@ -40,7 +40,8 @@ _OF_TRAINING = (
 _COLLECTIVES_ENDED = "Collective ops is aborted"
 _NO_COLLECTIVES = (
     "TensorFlow has ended all collectives of this process, because a call failed while another "
-    f"worker waited for it, in this training or in an earlier one. So {_OF_TRAINING}"
+    "worker waited for it, in this training or in an earlier one. Start all tasks again: training "
+    "resumes from the newest checkpoint."
 )
 _ANSWER_SECS = 5.0
 _POLL_SECS = 0.5

@@ -48,15 +48,15 @@ def explaining_failure(trained_on: Any, features: Any, *, lacks_labels: bool) ->
 
 
 # What TensorFlow says of a tensor that is not in the graph that is being built.
-_OF_OUTSIDE = ("Attempting to capture an EagerTensor", "must be from the same graph")
+_FOREIGN = ("Attempting to capture an EagerTensor", "must be from the same graph")
 
 
 @contextlib.contextmanager
-def explaining_outside() -> Iterator[None]:
-    """Explains errors of a `model_fn`, called in the block, that uses what was made outside of it.
+def explaining_foreign_tensors() -> Iterator[None]:
+    """Explains errors of a `model_fn`, called in the block, that uses tensors of another graph.
 
     Raises:
-      ValueError: it does.
+      ValueError: it uses such a tensor or variable, or an eager one.
     """
     message = (
         "`model_fn` uses a tensor or a variable that was made outside of this call{}. Each call "
@@ -66,11 +66,11 @@ def explaining_outside() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError) as error:
-        if not any(text in str(error) for text in _OF_OUTSIDE):
+        if not any(text in str(error) for text in _FOREIGN):
             raise
         raise ValueError(message.format(f" ({type(error).__name__}: {error})")) from error
-    if _tf.captures_stranger(tf.compat.v1.get_default_graph()):
-        raise ValueError(message.format(""))
+    if foreign := _tf.foreign_captures(tf.compat.v1.get_default_graph()):
+        raise ValueError(message.format(f" ({foreign[0]!r})"))
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from estimator.input.conversion import with_own_keys
 from estimator.model.failure_hints import (
     explaining_batch_size,
     explaining_failure,
-    explaining_outside,
+    explaining_foreign_tensors,
 )
 from estimator.model.precision import compiling, computing_in
 from estimator.model.reduction import keep_local, keep_metrics_local
@@ -75,7 +75,7 @@ class Model:
             _tf.fresh_keras_names(),
             python_seed(self.config.tf_random_seed),
             computing_in(self.config.compute_dtype),
-            explaining_outside(),
+            explaining_foreign_tensors(),
         ):
             spec = self.call(features, labels, mode)
         check_spec(spec, mode)

@@ -40,11 +40,7 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
     bodies: list[BuiltStep] = []
     devices = _tf.note_devices()
     with tf.name_scope("training/"):
-        rest = [tf.constant(0), tf.constant(0.0)]
-        if plan.consensus is not None:
-            with tf.device("/cpu:0"):
-                # A worker without a batch wants a loop of no steps.
-                rest.append(tf.minimum(plan.consensus.agreed[0], 1))
+        rest = [tf.constant(0), tf.constant(0.0), *_build_has_batches(plan)]
 
     def build_body(goes_on: tf.Tensor, step: tf.Tensor, *_: tf.Tensor) -> tuple[tf.Tensor, ...]:
         with devices(), _tf.names_shared(step.graph):
@@ -77,6 +73,12 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
     with tf.device("/cpu:0"):
         has_more = tf.cast(more[0], tf.bool) if plan.consensus else None
     return dataclasses.replace(bodies[0], loss=loss, has_more=has_more), num_run
+
+
+def _build_has_batches(plan: StepPlan) -> list[tf.Tensor]:
+    """Builds whether all of several workers have a batch for the loop: [scalar, int32]."""
+    with tf.device("/cpu:0"):
+        return [tf.minimum(plan.consensus.agreed[0], 1)] if plan.consensus else []
 
 
 def _build_goes_on(plan: StepPlan, built: BuiltStep, is_last: tf.Tensor) -> tf.Tensor:

@@ -173,19 +173,16 @@ def build_train_program(
         step_before = build_step_before(global_step)
         is_recording = tf.compat.v1.placeholder_with_default(False, [], "training/is_recording")
         num_steps = tf.compat.v1.placeholder_with_default(1, [], "training/num_steps")
-        batches = build_loop_input(source, runtime.num_local_replicas) if is_loop else source
-        consensus = build_consensus(
-            runtime.workers,
-            num_steps,
-            batches.build_has_first if isinstance(batches, LoopInput) else None,
-        )
+        step_input = build_loop_input(source, runtime.num_local_replicas) if is_loop else source
+        build_has_first = step_input.build_has_first if isinstance(step_input, LoopInput) else None
+        consensus = build_consensus(runtime.workers, num_steps, build_has_first)
         plan = StepPlan(
             runtime,
             model,
             global_step=global_step,
             step_before=step_before,
             skipped_steps=build_skip_counter(),
-            source=batches,
+            source=step_input,
             is_recording=_build_is_recorded(is_recording, consensus if is_loop else None),
             consensus=consensus,
             nan_policy=nan_policy,

@@ -12,19 +12,19 @@ from tests.forked import Program
 
 MOMENTS = ("while Python ends", "after Python has ended")
 CALLS = ("makes a callable", "closes a session")
-# The main thread sleeps while it exits, for as many seconds as its exit status says.
 STATUS = 3
 PROGRAM = f"""
 import ctypes
+import os
 import sys
 import threading
-import time
 
 import tensorflow as tf
 
 from estimator import _tf
 
-fifo, moment, call = sys.argv[1:]
+held, fifo, moment, call = sys.argv[1:]
+os.dup2(os.open(held, os.O_RDONLY), 0)  # A read ends when the test closes the file.
 
 
 class Stdout:  # Python flushes it when other threads cannot run any more.
@@ -32,7 +32,7 @@ class Stdout:  # Python flushes it when other threads cannot run any more.
 
     def flush(self):
         if sys.is_finalizing():
-            time.sleep({STATUS})
+            os.read(0, 1)
 
 
 def wait(is_done):
@@ -73,7 +73,7 @@ if moment == "while Python ends":
     sys.stdout = Stdout()
 else:
     libc = ctypes.CDLL(None)
-    libc.on_exit(libc.sleep, None)
+    libc.on_exit(libc.getchar, None)
 sys.exit({STATUS})
 """
 
@@ -84,16 +84,23 @@ def test_a_call_that_returns_late_does_not_change_the_exit_status(tmp_path):
     path.write_text(PROGRAM)
     cases = list(itertools.product(MOMENTS, CALLS))
     fifos = [str(tmp_path / f"{i}.fifo") for i in range(len(cases))]
+    held = str(tmp_path / "held.fifo")
+    os.mkfifo(held)
+    holder = os.open(held, os.O_RDWR)
     with contextlib.ExitStack() as stack:
+        release = stack.enter_context(contextlib.ExitStack())
+        release.callback(os.close, holder)
         programs = []
         for fifo, case in zip(fifos, cases, strict=True):
             os.mkfifo(fifo)
-            programs.append(stack.enter_context(Program(str(path), fifo, *case)))
+            programs.append(stack.enter_context(Program(str(path), held, fifo, *case)))
         for program in programs:
             program.wait_for("exits")
-        time.sleep(STATUS / 4)
+        time.sleep(0.5)  # To get there. A slow machine may try another moment.
         for fifo in fifos:
             # Fails if no call waits for it any more.
             os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+        time.sleep(0.5)  # To return there.
+        release.close()
         for case, program in zip(cases, programs, strict=True):
             assert program.status() == STATUS, (case, program.err[-3000:])

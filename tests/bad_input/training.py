@@ -257,7 +257,8 @@ TRAIN_MODEL = {
     "a variable was made outside of a loop": (
         lambda s: s.train(_times(tf.Variable(2.0)), config=est.RunConfig(iterations_per_loop=2)),
         ValueError,
-        "`model_fn` uses a tensor or a variable that was made outside of this call. Each call ",
+        "`model_fn` uses a tensor or a variable that was made outside of this call (<tf.Tensor: "
+        " ... resource ... Each call builds another graph",
     ),
     "a tensor was made outside": (
         lambda s: s.train(_times(tf.constant(2.0))),
@@ -275,7 +276,8 @@ TRAIN_MODEL = {
             _times(_variable_of_another_graph()), config=est.RunConfig(iterations_per_loop=2)
         ),
         ValueError,
-        "`model_fn` uses a tensor or a variable that was made outside of this call. Each call ",
+        "`model_fn` uses a tensor or a variable that was made outside of this call (<tf.Tensor "
+        " ... resource ... Each call builds another graph",
     ),
     "the train_op is a function": (
         lambda s: s.train(spec_with(train_op=lambda a: print)),

@@ -345,9 +345,12 @@ def test_without_loops_tensors_that_end_on_one_worker_are_an_error_on_all(tmp_pa
             [r["error"] for r in cluster[task].results] for task in TWO
         )
     assert ends.startswith("ValueError: The input of this worker ended, and others may have more")
-    assert hears.startswith("UnavailableError: Worker 0 ")
-    assert ") has failed (ValueError: The input of this worker ended, and others " in hears
     # TensorFlow itself may end a call that waited for the first one before that failed.
+    assert re.search(
+        r"^UnavailableError: Worker 0 .* has failed \(ValueError: The input of this worker ended"
+        r"|^UnavailableError: TensorFlow has ended all collectives of this process",
+        hears,
+    )
     if (again, too) != ([None], [None]):
         assert all("Start all tasks again" in error for error in again + too)
 

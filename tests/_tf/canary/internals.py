@@ -153,7 +153,7 @@ INTERNALS = {
         "tensorflow.python.framework.func_graph:FuncGraph.function_captures",
         "tensorflow.python.framework.func_graph:FuncGraph.captures",
     ),
-    "captures_stranger": (
+    "foreign_captures": (
         "tensorflow.python.framework.func_graph:FuncGraph.function_captures",
         "tensorflow.python.framework.func_graph:FuncGraph.captures",
     ),

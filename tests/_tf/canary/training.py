@@ -312,7 +312,7 @@ def a_scaffold_has_its_parts_without_being_finalized():
 def a_thread_is_noted_while_it_is_inside():
     with _tf.stopped_at_exit():
         assert threading.current_thread() in _session._threads_to_stop
-    assert not _session._threads_to_stop
+    assert threading.current_thread() not in _session._threads_to_stop
 
 
 # --- summary.py ---------------------------------------------------------------------------------
