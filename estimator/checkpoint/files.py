@@ -23,8 +23,10 @@ _DATA = re.compile(r"\.data-\d{5}-of-(\d{5})$")
 # The key of tf.train.Checkpoint's object graph in its files.
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _STEP = re.compile(re.escape(PREFIX) + r"-(\d+)\.index$")
-# What TensorFlow calls a file of a checkpoint until it is whole.
-_UNFINISHED = re.compile(re.escape(PREFIX) + r"-\d+\.[^.]+\.tempstate\d+$")
+# What TensorFlow, and `write_file`, call a file until it is whole.
+_UNFINISHED = re.compile(
+    re.escape(PREFIX) + r"-\d+\.([^.]+\.tempstate\d+|meta\.tmp)$|checkpoint\.tmp[0-9a-f]{32}$"
+)
 # If nobody wrote into an unfinished file for so long, its process was killed.
 _ABANDONED_SECS = 3600
 
@@ -265,7 +267,7 @@ def remove_checkpoint(path: str) -> None:
 
 
 def remove_unfinished(model_dir: str) -> None:
-    """Removes parts of checkpoints that killed processes left, each as large as a checkpoint."""
+    """Removes parts of checkpoints that killed processes left, as large as a checkpoint or a graph."""
     # A file may be finished by now, and an object store may have no empty directory.
     with contextlib.suppress(tf.errors.NotFoundError):
         for name in filter(_UNFINISHED.match, tf.io.gfile.listdir(model_dir)):
@@ -276,10 +278,16 @@ def remove_unfinished(model_dir: str) -> None:
 
 
 def write_file(path: str, content: bytes) -> None:
-    """Writes a file that appears whole or not at all."""
-    with tf.io.gfile.GFile(path + ".tmp", "wb") as file:
-        file.write(content)
-    tf.io.gfile.rename(path + ".tmp", path, overwrite=True)
+    """Writes a file that appears whole or not at all, even if the disk is full."""
+    unfinished = path + ".tmp"
+    try:
+        with tf.io.gfile.GFile(unfinished, "wb") as file:
+            file.write(content)
+        tf.io.gfile.rename(unfinished, path, overwrite=True)
+    except BaseException:
+        with contextlib.suppress(tf.errors.OpError):
+            tf.io.gfile.remove(unfinished)
+        raise
 
 
 def restore_error(error: Exception) -> str:

@@ -3,6 +3,7 @@
 import glob
 import logging
 import os
+import resource
 import shutil
 import time
 
@@ -177,6 +178,8 @@ def test_what_a_killed_save_left_is_removed_when_nobody_writes_it_any_more(make)
     for name, seconds in {
         "model.ckpt-9.data-00000-of-00001.tempstate123": an_hour_ago,
         "model.ckpt-9.index.tempstate123": an_hour_ago,
+        "model.ckpt-9.meta.tmp": an_hour_ago,
+        f"checkpoint.tmp{'0a' * 16}": an_hour_ago,
         "model.ckpt-8.data-00000-of-00001.tempstate7": time.time(),
         "model.ckpt-8.data-00000-of-00001": an_hour_ago,
         "mine.ckpt-8.index.tempstate7": an_hour_ago,
@@ -192,6 +195,20 @@ def test_what_a_killed_save_left_is_removed_when_nobody_writes_it_any_more(make)
         "model.ckpt-8.data-00000-of-00001",
         "mine.ckpt-8.index.tempstate7",
     }
+
+
+def test_a_file_that_cannot_be_written_stays_as_it_was_and_leaves_no_other(tmp_path):
+    path = str(tmp_path / "file")
+    files.write_file(path, b"old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # As on a disk that is full.
+    try:
+        with pytest.raises(tf.errors.OpError):
+            files.write_file(path, b"new" * 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / "file").read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
 
 
 @pytest.mark.parametrize("keep", [1, 2, 5])
