@@ -29,6 +29,8 @@ from estimator._tf.distribute import (
 from estimator._tf.equality import keras_compares_values, variables_are_true
 from estimator._tf.feature_columns import (
     ColumnInput,
+    SharedEmbeddingColumn,
+    as_current_column,
     identity_column,
     is_categorical,
     is_column,

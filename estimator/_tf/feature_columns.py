@@ -17,6 +17,37 @@ def is_column(value: Any) -> bool:
     return isinstance(value, _fc.fc_types.FeatureColumn)
 
 
+class SharedEmbeddingColumn(_fc.EmbeddingColumn):
+    """An embedding column whose variable all columns of a collection use.
+
+    Attributes:
+      collection: the name of the collection, and of the variable.
+    """
+
+    collection: str
+
+    @property
+    def name(self) -> str:
+        """The column's name, as that of `tf.compat.v1.feature_column.shared_embedding_columns`."""
+        return f"{self.categorical_column.name}_shared_embedding"
+
+
+def as_current_column(value: Any) -> Any:
+    """Returns a shared embedding of TensorFlow 1 as a column of today; other values as they are.
+
+    `tf.compat.v1.feature_column.shared_embedding_columns` returns columns that only functions of
+    `tf.compat.v1.feature_column` can use (2.16 to 2.21). They are tuples that name their fields as
+    an embedding column does, and that of the collection.
+    """
+    if not isinstance(value, _fc.fc_old._SharedEmbeddingColumn):
+        return value
+    fields = value._asdict()
+    collection = fields.pop("shared_embedding_collection_name")
+    column = SharedEmbeddingColumn(**fields)
+    column.collection = collection
+    return column
+
+
 def is_dense(column: Any) -> bool:
     """Returns whether a column gives numbers; others need an indicator or embedding."""
     return isinstance(column, _fc.DenseColumn | _fc.SequenceDenseColumn)
@@ -24,7 +55,7 @@ def is_dense(column: Any) -> bool:
 
 def is_embedding(column: Any) -> bool:
     """Returns whether a column has an embedding of its own, not one that several columns share."""
-    return isinstance(column, _fc.EmbeddingColumn)
+    return isinstance(column, _fc.EmbeddingColumn) and not isinstance(column, SharedEmbeddingColumn)
 
 
 def is_sequence(column: Any) -> bool:
@@ -166,7 +197,8 @@ def scope_name(column: Any, *, keeps_slashes: bool = False) -> str:
     A slash is replaced like other special characters, except in the deep models of tf.estimator's
     v2 form, where `keeps_slashes` is true.
     """
-    return re.sub(r"[^A-Za-z0-9_.\-/]" if keeps_slashes else r"[^A-Za-z0-9_.\-]", "_", column.name)
+    name = column.collection if isinstance(column, SharedEmbeddingColumn) else column.name
+    return re.sub(r"[^A-Za-z0-9_.\-/]" if keeps_slashes else r"[^A-Za-z0-9_.\-]", "_", name)
 
 
 class _Variables(_fc._StateManagerImpl):

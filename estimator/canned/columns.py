@@ -31,9 +31,11 @@ def checked_columns(
       keeps_slashes: see `build_dense_input`.
       sequences: whether they must be of sequences; otherwise none may be.
     """
+    columns = _tf.as_current_column(columns)
     if _tf.is_column(columns):
         columns = [columns]
-    given, columns = columns, list(checked_list(argument, columns))
+    given = columns
+    columns = [_tf.as_current_column(column) for column in checked_list(argument, columns)]
     if not columns:
         raise ValueError(f"`{argument}` ({given!r}) must have at least one feature column.")
     for column in columns:
@@ -65,6 +67,11 @@ def _check_column(argument: str, column: Any, only_dense: bool, sequences: bool)
         raise WrongTypeError(
             f"`{argument}` holds {column!r}, which is not a feature column. Make one with a "
             "function of tf.feature_column, such as numeric_column(key)."
+        )
+    if not only_dense and isinstance(column, _tf.SharedEmbeddingColumn):
+        raise ValueError(
+            f"`{argument}` has the column {column.name!r} of shared_embedding_columns, which only "
+            "a deep model can use. Give the linear model its `categorical_column`."
         )
     if sequences and not _tf.is_sequence(column):
         raise ValueError(

@@ -267,7 +267,7 @@ def remove_checkpoint(path: str) -> None:
 
 
 def remove_unfinished(model_dir: str) -> None:
-    """Removes parts of checkpoints that killed processes left, as large as a checkpoint or a graph."""
+    """Removes parts of checkpoints that killed processes left, which may be large."""
     # A file may be finished by now, and an object store may have no empty directory.
     with contextlib.suppress(tf.errors.NotFoundError):
         for name in filter(_UNFINISHED.match, tf.io.gfile.listdir(model_dir)):

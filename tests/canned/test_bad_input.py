@@ -48,6 +48,11 @@ def build_twice(model):
     build(model)
 
 
+def shared_columns():
+    with tf.Graph().as_default():
+        return tf.compat.v1.feature_column.shared_embedding_columns([COLOR], 2)
+
+
 # What is called, and parts of what the error says.
 CASES = {
     "no columns": (lambda: est.LinearClassifier([]), "`feature_columns` ([]) must have"),
@@ -86,6 +91,10 @@ CASES = {
         lambda: est.DNNClassifier([3], [X, COLOR]),
         "has the column 'color', which gives categories",
         "embedding_column or indicator_column",
+    ),
+    "an embedding of several columns in a linear model": (
+        lambda: est.compat.v1.LinearClassifier(shared_columns()),
+        "has the column 'color_shared_embedding' of shared_embedding_columns, which only a deep",
     ),
     "hidden units": (lambda: est.DNNClassifier(3, [X]), "`hidden_units` (3) must be a list"),
     "a hidden unit": (lambda: est.DNNClassifier([2.5], [X]), "`hidden_units` (2.5)", "integer"),

@@ -292,6 +292,39 @@ def test_columns_share_an_embedding_that_is_trained_and_warm_started(tmp_path):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_columns_of_tensorflow_1_share_an_embedding_in_loops_and_on_replicas(tmp_path):
+    first, second = (
+        tf.feature_column.categorical_column_with_identity(key, 6) for key in ("id", "other")
+    )
+    with tf.Graph().as_default():
+        shared = V1.feature_column.shared_embedding_columns([first, second], 2)
+    features = {"id": model_cases.FEATURES["id"], "other": model_cases.FEATURES["id"][::-1]}
+    name = "dnn/input_from_feature_columns/input_layer/id_other_shared_embedding/embedding_weights"
+
+    def batches():  # The same for each replica.
+        return tf.data.Dataset.from_tensors((features, model_cases.LABELS["two"])).repeat()
+
+    found = {}
+    for kind, settings in {
+        "alone": {},
+        "replicas": {"iterations_per_loop": 3, "strategy": "mirrored", "num_replicas": 2},
+    }.items():
+        config = est.RunConfig(tf_random_seed=3, **settings)
+        with est.compat.v1.DNNClassifier(
+            [3],
+            shared,
+            str(tmp_path / kind),
+            optimizer=lambda: V1.train.AdamOptimizer(0.1),
+            loss_reduction=tf.compat.v1.losses.Reduction.MEAN,
+            config=config,
+        ) as model:
+            model.train(batches, steps=6)
+            found[kind] = model.get_variable_value(name)
+        before = model_cases.read_variables(str(tmp_path / kind), 0)[name]
+        assert np.all(np.any(found[kind] != before, axis=1))
+    np.testing.assert_allclose(found["replicas"], found["alone"], rtol=1e-4, atol=1e-6)
+
+
 def test_the_example_of_the_guide_prints_its_results(tmp_path):
     """A LinearRegressor under MirroredStrategy, of TensorFlow's guide to distributed training."""
     strategy = tf.distribute.MirroredStrategy(["/cpu:0"])

@@ -65,6 +65,24 @@ def test_a_slash_in_a_key_is_kept_in_deep_models_of_v2_alone(tmp_path):
     assert names <= set(found)
 
 
+def test_columns_of_tensorflow_1_share_an_embedding(tmp_path):
+    with tf.Graph().as_default():  # TensorFlow makes shared embeddings in graphs alone.
+        columns = v1.feature_column.shared_embedding_columns([ids("other"), ids("id")], 2)
+    model = v1est.DNNClassifier(
+        [2],
+        [*columns, FC.embedding_column(ids("id"), 2)],
+        str(tmp_path),
+        optimizer=v1.train.GradientDescentOptimizer(1.0),
+        activation_fn=tf.identity,
+    )
+    found = trained(model, id=IDS, other=np.int64([[3], [3], [1], [1]]))
+    assert f"{INPUT}/id_embedding/embedding_weights" in found
+    name = f"{INPUT}/id_other_shared_embedding/embedding_weights"
+    before = tf.train.load_checkpoint(str(tmp_path / "model.ckpt-0")).get_tensor(name)
+    is_trained = np.any(found[name] != before, axis=1)
+    assert list(is_trained) == [False, True, True, True, True, False]
+
+
 def test_a_linear_model_takes_a_sequence_of_categories_as_a_set(tmp_path):
     sequence = FC.sequence_categorical_column_with_identity("id", 6)
     several = np.int64([[1, 2], [4, -1], [1, 5], [2, -1]])  # -1 is none.

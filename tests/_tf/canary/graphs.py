@@ -484,6 +484,30 @@ def columns_tell_what_they_wrap():
     assert _tf.scope_name(ids, keeps_slashes=True) == "a/b_c"
 
 
+@checks("as_current_column")
+@checks("SharedEmbeddingColumn")
+def columns_of_tensorflow_1_share_a_variable():
+    ids = [tf.feature_column.categorical_column_with_identity(key, 3) for key in ("b", "a")]
+    with tf.Graph().as_default():
+        old = V1.feature_column.shared_embedding_columns(ids, 2)
+        columns = [_tf.as_current_column(column) for column in old]
+        assert [column.name for column in columns] == [column.name for column in old]
+        assert all(
+            _tf.is_column(c) and _tf.is_dense(c) and not _tf.is_embedding(c) for c in columns
+        )
+        assert {_tf.scope_name(column) for column in columns} == {"a_b_shared_embedding"}
+        given = _tf.ColumnInput({"a": tf.constant([[0]]), "b": tf.constant([[0]])})
+        with V1.variable_scope("input", reuse=V1.AUTO_REUSE), V1.Session() as session:
+            values = [given.dense(column) for column in columns]
+            session.run(V1.global_variables_initializer())
+            first, second = session.run(values)
+        assert [v.op.name for v in V1.global_variables()] == [
+            "input/a_b_shared_embedding/embedding_weights"
+        ]
+        assert first.tolist() == second.tolist()
+    assert _tf.as_current_column(ids[0]) is ids[0]
+
+
 @checks("ColumnInput")
 def columns_give_numbers_and_weighted_sums():
     words = tf.feature_column.categorical_column_with_vocabulary_list("word", ["a", "b"])

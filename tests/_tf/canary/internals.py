@@ -110,6 +110,8 @@ INTERNALS = {
         f"{_COLUMNS}:_create_categorical_column_weighted_sum",
         f"{_COLUMNS}:HashedCategoricalColumn",
     ),
+    "SharedEmbeddingColumn": (f"{_COLUMNS}:EmbeddingColumn",),
+    "as_current_column": (f"{_COLUMNS}:fc_old._SharedEmbeddingColumn",),
     "is_column": (f"{_COLUMNS}:fc_types.FeatureColumn",),
     "is_dense": (f"{_COLUMNS}:DenseColumn", f"{_COLUMNS}:SequenceDenseColumn"),
     "is_categorical": (f"{_COLUMNS}:CategoricalColumn",),
