@@ -177,6 +177,12 @@ def task_addresses(cluster: Cluster, role: str) -> dict[str, str]:
     }
 
 
+def chief_address(cluster: Cluster) -> dict[str, str]:
+    """Returns the address of the chief, by its name; of worker 0 if there is no chief."""
+    chief = task_addresses(cluster, "chief")
+    return chief or {"worker 0": task_addresses(cluster, "worker")["worker 0"]}
+
+
 def say_waiting(cluster: Cluster, others: Mapping[str, str]) -> None:
     """Logs which tasks this task waits for: `others`, by name, with their addresses."""
     listed = ", ".join(f"{name} ({address})" for name, address in others.items())

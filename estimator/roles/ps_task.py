@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.cluster.kv_store import SharedNumber, encode_stop, on_ps
-from estimator.cluster.server import say_waiting, start_server, task_addresses, task_name
+from estimator.cluster.server import chief_address, say_waiting, start_server, task_name
 from estimator.cluster.task_health import TaskHealth
 from estimator.config.run_config import RunConfig
 from estimator.console import log, say
@@ -25,9 +25,9 @@ _CALL_SECS = 10.0
 def serve_parameters(config: RunConfig) -> int:
     """Serves variables until the chief's process has ended.
 
-    A chief that ends without reporting how training ended, and without recording a failure in
-    `model_dir`, may come back: this task waits for it for half a minute. A chief that fails before
-    it connects can only report that through `model_dir`.
+    A chief that ends without reporting how training ended, and without recording it in `model_dir`,
+    may come back: this task waits for it for half a minute. A chief that ends before it connects
+    can only report that through `model_dir`.
 
     SIGTERM and SIGINT stop the training, after which the chief saves the variables held here. This
     task then ends after the chief; it ends at once if there is no chief, or if the signal is
@@ -66,9 +66,7 @@ class _Service:
         given = config.session_config
         self._session_config = copy.deepcopy(given) or tf.compat.v1.ConfigProto()
         start_server(self._cluster, self._session_config, config.protocol)
-        self._chief = task_addresses(self._cluster, "chief") or {
-            "worker 0": task_addresses(self._cluster, "worker")["worker 0"]
-        }
+        self._chief = chief_address(self._cluster)
         say_waiting(self._cluster, self._chief)
         self._timeout_secs = config.session_creation_timeout_secs
         self._peer_timeout_secs = config.peer_timeout_secs
@@ -79,9 +77,10 @@ class _Service:
         silence = self._wait_until_gone(self._timeout_secs)
         with contextlib.suppress(TimeoutError):
             while (told := self._read_result()) == 0:
-                # It may have failed before it had a session through which to report that.
-                if exit_status := _exit_status(self._ending.read()):
-                    return exit_status
+                # It may have ended before it had a session through which to report that.
+                end = self._ending.read()
+                if self._ending.is_new(end) or _exit_status(end):
+                    return _exit_status(end)
                 if silence is not None:
                     raise silence  # The task has already waited for it.
                 log.warning(

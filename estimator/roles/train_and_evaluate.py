@@ -22,6 +22,7 @@ from estimator.roles.completion import (
     read_end,
     write_end,
 )
+from estimator.roles.left_alone import is_left_alone
 from estimator.roles.ps_task import serve_parameters
 from estimator.roles.train_eval_specs import (
     EvalSpec,
@@ -93,7 +94,8 @@ def train_and_evaluate(
     if cluster.task_type == EVALUATOR:
         return run_evaluator(estimator, train_spec, specs)
     if cluster.task_type == PS:
-        if exit_status := serve_parameters(config):
+        is_over = is_left_alone(config, newest_step(estimator), train_spec.max_steps)
+        if not is_over and (exit_status := serve_parameters(config)):
             raise SystemExit(exit_status)
         return _without_metrics(estimator, specs, _train_result(estimator))
     check_task_trains(cluster)

@@ -27,6 +27,7 @@ from estimator.estimators.estimator import Estimator
 from estimator.export.exporters import Exporter, check_exporter_name
 from estimator.hooks.early_stopping import EarlyStoppingHook
 from estimator.input.input_calls import check_input_fn
+from estimator.roles.left_alone import is_left_alone
 from estimator.session.hooked_session import Hook, check_hooks
 from estimator.session.schedule import Schedule
 from estimator.training.request import TrainResult
@@ -150,6 +151,9 @@ def run_training(
     listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener] | None,
 ) -> TrainResult:
     """Trains; returns how it ended, even if a subclass's `train` has another estimator train."""
+    step = newest_step(model)
+    if is_left_alone(model.config, step, train_spec.max_steps):
+        return TrainResult(step, None, "max_steps")
     before = model.train_result
     trained = model.train(
         train_spec.input_fn,

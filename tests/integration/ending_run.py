@@ -83,6 +83,12 @@ def finished(model_dir, max_steps):
     run(make_model(model_dir), int(max_steps))
 
 
+def restarted(model_dir, strategy):
+    """Nothing is left to train, and the other tasks do not come."""
+    changes = {"strategy": strategy, "session_creation_timeout_secs": 3}
+    run(make_model(model_dir, **changes), 4)
+
+
 def drained(model_dir, chiefs_batches):
     """Training that ends by a signal; the chief's input may end before."""
     model = make_model(model_dir, save_checkpoints_steps=None)

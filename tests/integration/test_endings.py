@@ -11,7 +11,7 @@ import pytest
 
 import estimator as est
 from estimator.config.cluster import parse_tf_config
-from estimator.roles.completion import read_end
+from estimator.roles.completion import read_end, write_end
 from estimator.summary.event_reader import read_evaluations
 from tests.integration import ending_run, lost_run
 from tests.integration.cluster import LIMIT_SECS, ROOT, Cluster, tf_config
@@ -65,6 +65,43 @@ def test_a_training_that_is_finished_ends_every_task_again(tmp_path):
     with Cluster(PROGRAM, "finished", tmp_path, 4, **roles) as cluster:
         assert cluster.statuses() == [0, 0, 0, 0], cluster["chief", 0].err[-3000:]
         assert [task.out.splitlines()[-1] for task in cluster.tasks.values()] == ["4 max_steps"] * 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("strategy", "roles", "started"),
+    [
+        ("parameter_server", {"chief": 1, "worker": 1, "ps": 1}, [("worker", 0), ("ps", 0)]),
+        ("parameter_server", {"chief": 1, "worker": 1, "ps": 2}, [("chief", 0), ("ps", 0)]),
+        ("multi_worker_mirrored", {"chief": 1, "worker": 1}, [("worker", 0)]),
+        ("multi_worker_mirrored", {"chief": 1, "worker": 1}, [("chief", 0)]),
+    ],
+)
+def test_a_task_that_comes_back_after_the_end_ends(tmp_path, strategy, roles, started):
+    with est.Estimator(average_model_fn, str(tmp_path)) as model:
+        model.train(numbers(None), max_steps=4)
+    if ("chief", 0) not in started:
+        write_end(str(tmp_path), exit_status=0, reason="max_steps")
+    with Cluster(PROGRAM, "restarted", tmp_path, strategy, only=started, **roles) as cluster:
+        assert cluster.statuses() == [0] * len(started), cluster[started[0]].err[-3000:]
+        outputs = [task.out.splitlines()[-1] for task in cluster.tasks.values()]
+        assert outputs == ["4 max_steps"] * len(started)
+        assert "Nothing is left to train" in cluster[started[0]].err
+    assert read_end(str(tmp_path))["exit_status"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("is_recorded", "num_steps"), [(False, 4), (True, 3)])
+def test_a_task_waits_for_a_training_that_has_not_ended(tmp_path, is_recorded, num_steps):
+    with est.Estimator(average_model_fn, str(tmp_path)) as model:
+        model.train(numbers(None), max_steps=num_steps)
+    if is_recorded:
+        write_end(str(tmp_path), exit_status=0, reason="max_steps")
+    roles, strategy = {"chief": 1, "worker": 1}, "multi_worker_mirrored"
+    only = [("worker", 0)]
+    with Cluster(PROGRAM, "restarted", tmp_path, strategy, only=only, **roles) as cluster:
+        assert cluster.statuses() == [1]
+        assert "did not answer within `session_creation_timeout_secs` (3)" in cluster[only[0]].err
 
 
 @pytest.mark.slow

@@ -1,0 +1,60 @@
+"""Ends a task that is started again when its training, and the tasks it needs, have ended."""
+
+from __future__ import annotations
+
+import contextlib
+
+from estimator.cluster.server import chief_address
+from estimator.cluster.task_health import TaskHealth
+from estimator.config.run_config import RunConfig
+from estimator.console import log
+from estimator.roles.completion import read_end
+from estimator.runtime.strategy import make_training_runtime
+from estimator.session.signals import stop_signals
+
+_CHIEF_ANSWERS_SECS = 30.0
+# Longer, because a worker that cannot read `model_dir` needs the chief to learn that nothing is
+# left to train.
+_OTHERS_ANSWER_SECS = 300.0
+
+
+def is_left_alone(config: RunConfig, step: int, max_steps: int | None) -> bool:
+    """Returns whether nothing is left to train, and the tasks that this one needs do not answer.
+
+    A task may be killed while the others end. Whoever starts it again, such as Kubernetes, expects
+    it to end, too, but it would wait for the others until `session_creation_timeout_secs` is over.
+
+    Args:
+      config: this task's config; in a worker or a ps, the chief must have recorded in its
+        `model_dir` that training has ended.
+      step: the step of the newest checkpoint in `model_dir`; 0 if there is none.
+      max_steps: the step at which training ends, or None.
+
+    Raises:
+      KeyboardInterrupt, SystemExit: a signal was received.
+    """
+    cluster = config.cluster
+    if cluster.is_alone or max_steps is None or step < max_steps:
+        return False
+    if config.is_chief:
+        # Connecting starts the server, which the others look for.
+        others, secs = make_training_runtime(config).connect().needed, _OTHERS_ANSWER_SECS
+    else:
+        end = read_end(str(config.model_dir))
+        if end is None or end.get("exit_status"):
+            return False
+        others, secs = chief_address(cluster), _CHIEF_ANSWERS_SECS
+    health = TaskHealth(others, config.peer_timeout_secs)
+    with contextlib.closing(health), stop_signals() as stop:
+        try:
+            health.wait(min(secs, config.session_creation_timeout_secs), stop.end_process)
+        except TimeoutError:
+            log.warning(
+                "Nothing is left to train: the newest checkpoint is of step %d, and `max_steps` is "
+                "%d. Of %s, some do not answer: this task ends without them.",
+                step,
+                max_steps,
+                ", ".join(others),
+            )
+            return True
+    return False
