@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+from estimator.checkpoint import files
 from estimator.cluster.server import chief_address
 from estimator.cluster.task_health import TaskHealth
 from estimator.config.run_config import RunConfig
@@ -18,7 +19,7 @@ _CHIEF_ANSWERS_SECS = 30.0
 _OTHERS_ANSWER_SECS = 300.0
 
 
-def is_left_alone(config: RunConfig, step: int, max_steps: int | None) -> bool:
+def is_left_alone(config: RunConfig, max_steps: int | None) -> bool:
     """Returns whether nothing is left to train, and the tasks that this one needs do not answer.
 
     A task may be killed while the others end. Whoever starts it again, such as Kubernetes, expects
@@ -27,20 +28,23 @@ def is_left_alone(config: RunConfig, step: int, max_steps: int | None) -> bool:
     Args:
       config: this task's config; in a worker or a ps, the chief must have recorded in its
         `model_dir` that training has ended.
-      step: the step of the newest checkpoint in `model_dir`; 0 if there is none.
       max_steps: the step at which training ends, or None.
 
     Raises:
       KeyboardInterrupt, SystemExit: a signal was received.
     """
-    cluster = config.cluster
-    if cluster.is_alone or max_steps is None or step < max_steps:
+    cluster, model_dir = config.cluster, str(config.model_dir)
+    if cluster.is_alone or max_steps is None:
+        return False
+    newest = files.latest_checkpoint(model_dir)
+    step = files.checkpoint_step(newest) if newest else None
+    if step is None or step < max_steps:
         return False
     if config.is_chief:
         # Connecting starts the server, which the others look for.
         others, secs = make_training_runtime(config).connect().needed, _OTHERS_ANSWER_SECS
     else:
-        end = read_end(str(config.model_dir))
+        end = read_end(model_dir)
         if end is None or end.get("exit_status"):
             return False
         others, secs = chief_address(cluster), _CHIEF_ANSWERS_SECS

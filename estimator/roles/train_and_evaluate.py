@@ -94,7 +94,7 @@ def train_and_evaluate(
     if cluster.task_type == EVALUATOR:
         return run_evaluator(estimator, train_spec, specs)
     if cluster.task_type == PS:
-        is_over = is_left_alone(config, newest_step(estimator), train_spec.max_steps)
+        is_over = is_left_alone(config, train_spec.max_steps)
         if not is_over and (exit_status := serve_parameters(config)):
             raise SystemExit(exit_status)
         return _without_metrics(estimator, specs, _train_result(estimator))

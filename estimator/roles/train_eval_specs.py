@@ -151,9 +151,8 @@ def run_training(
     listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener] | None,
 ) -> TrainResult:
     """Trains; returns how it ended, even if a subclass's `train` has another estimator train."""
-    step = newest_step(model)
-    if is_left_alone(model.config, step, train_spec.max_steps):
-        return TrainResult(step, None, "max_steps")
+    if is_left_alone(model.config, train_spec.max_steps):
+        return TrainResult(newest_step(model), None, "max_steps")
     before = model.train_result
     trained = model.train(
         train_spec.input_fn,
