@@ -74,6 +74,24 @@ def explaining_foreign_tensors() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def explaining_foreign_strategy() -> Iterator[None]:
+    """Explains why a `model_fn`, called on the replicas in the block, enters another strategy.
+
+    Raises:
+      ValueError: it enters the scope of another strategy.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if "Must not nest tf.distribute.Strategy scopes" not in str(error):
+            raise
+        raise ValueError(
+            f"`model_fn` enters the scope of another strategy than it runs under ({error}), as a "
+            "Keras optimizer does that was made outside of this call. Make it inside `model_fn`."
+        ) from error
+
+
+@contextlib.contextmanager
 def explaining_batch_size(params: Mapping[str, Any]) -> Iterator[None]:
     """Explains a KeyError of `params["batch_size"]` of the `model_fn` called in the block.
 

@@ -23,6 +23,7 @@ from estimator.input.conversion import with_own_keys
 from estimator.model.failure_hints import (
     explaining_batch_size,
     explaining_failure,
+    explaining_foreign_strategy,
     explaining_foreign_tensors,
 )
 from estimator.model.precision import compiling, computing_in
@@ -216,6 +217,7 @@ def build_replicas(
         compiling(model.config.jit_compile),
         _waits_noted(tf.compat.v1.get_default_graph()) as waits,
         _tf.savers_apart() as saver_ops,
+        explaining_foreign_strategy(),  # The replicas' threads may raise the error in this one.
     ):
         outputs = strategy.extended.call_for_each_replica(build_one)
         replicas = list(strategy.experimental_local_results(outputs))

@@ -17,6 +17,7 @@ VALUES = FC.sequence_numeric_column("values")
 RNN = est.experimental.RNNClassifier
 ADAM = tf.keras.optimizers.Adam()
 LEGACY = tf_keras.optimizers.legacy.Adam()
+TWO = est.RunConfig(strategy="mirrored", num_replicas=2)
 ONE_DEEP = {"dnn_feature_columns": [X], "dnn_hidden_units": [3]}
 
 SEQUENCE = FC.sequence_categorical_column_with_hash_bucket("words", 5)
@@ -131,6 +132,11 @@ CASES = {
         lambda: est.LinearClassifier([X], optimizer=lambda: ADAM).train(input_fn),
         "was made outside of this call",
         "make variables, layers, metrics and optimizers inside",
+    ),
+    "replicas have an optimizer that was made outside": (
+        lambda: est.LinearClassifier([X], optimizer=lambda: ADAM, config=TWO).train(input_fn),
+        "`model_fn` enters the scope of another strategy than it runs under (Must not nest",
+        "Keras optimizer does that was made outside of this call. Make it inside `model_fn`",
     ),
     "optimizer of another graph": (
         lambda: est.LinearClassifier([X], optimizer=made_in_a_graph()),
