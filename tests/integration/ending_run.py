@@ -9,6 +9,7 @@ import sys
 import tensorflow as tf
 
 import estimator as est
+from estimator.roles.completion import read_end
 from tests.integration.lost_run import Say, make_model, run
 from tests.integration.worker_run import Weights, average_model_fn, numbers, say
 
@@ -78,14 +79,16 @@ def beside_ps(model_dir):
         stop_at_step(model, 20)
 
 
-def finished(model_dir, max_steps):
+def finished(model_dir, max_steps, strategy):
     """Nothing is left to train."""
-    run(make_model(model_dir), int(max_steps))
+    run(make_model(model_dir, strategy=strategy), int(max_steps))
 
 
 def restarted(model_dir, strategy):
-    """Nothing is left to train, and the other tasks do not come."""
-    changes = {"strategy": strategy, "session_creation_timeout_secs": 3}
+    """Nothing is left to train, and some of the other tasks do not come."""
+    # A ps without word of the end waits for a chief that comes.
+    is_patient = est.RunConfig().task_type == "ps" and read_end(model_dir) is None
+    changes = {"strategy": strategy, "session_creation_timeout_secs": 60 if is_patient else 3}
     run(make_model(model_dir, **changes), 4)
 
 

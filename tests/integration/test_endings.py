@@ -58,13 +58,21 @@ def test_workers_beside_a_ps_end_at_the_step_of_a_hook(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_training_that_is_finished_ends_every_task_again(tmp_path):
+@pytest.mark.parametrize(
+    ("strategy", "roles"),
+    [
+        ("parameter_server", {"chief": 1, "worker": 1, "ps": 1, "evaluator": 1}),
+        ("multi_worker_mirrored", {"chief": 1, "worker": 1}),
+    ],
+)
+def test_a_training_that_is_finished_ends_every_task_again(tmp_path, strategy, roles):
     with est.Estimator(average_model_fn, str(tmp_path)) as model:
         model.train(numbers(None), max_steps=4)
-    roles = {"chief": 1, "worker": 1, "ps": 1, "evaluator": 1}
-    with Cluster(PROGRAM, "finished", tmp_path, 4, **roles) as cluster:
-        assert cluster.statuses() == [0, 0, 0, 0], cluster["chief", 0].err[-3000:]
-        assert [task.out.splitlines()[-1] for task in cluster.tasks.values()] == ["4 max_steps"] * 4
+    with Cluster(PROGRAM, "finished", tmp_path, 4, strategy, **roles) as cluster:
+        assert cluster.statuses() == [0] * len(roles), cluster["chief", 0].err[-3000:]
+        outputs = [task.out.splitlines()[-1] for task in cluster.tasks.values()]
+        assert outputs == ["4 max_steps"] * len(roles)
+        assert "do not answer" not in cluster["chief", 0].err
 
 
 @pytest.mark.slow
