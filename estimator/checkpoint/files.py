@@ -278,7 +278,7 @@ def remove_unfinished(model_dir: str) -> None:
 
 
 def write_file(path: str, content: bytes) -> None:
-    """Writes a file that appears whole or not at all, even if the disk is full."""
+    """Writes a file that appears whole or not at all; removes what a failed write leaves."""
     unfinished = path + ".tmp"
     try:
         with tf.io.gfile.GFile(unfinished, "wb") as file:

@@ -86,8 +86,8 @@ def explaining_foreign_strategy() -> Iterator[None]:
         if "Must not nest tf.distribute.Strategy scopes" not in str(error):
             raise
         raise ValueError(
-            f"`model_fn` enters the scope of another strategy than it runs under ({error}), as a "
-            "Keras optimizer does that was made outside of this call. Make it inside `model_fn`."
+            f"`model_fn` enters the scope of a strategy other than its own ({error}), as a Keras "
+            "optimizer does that was made outside of this call. Make it inside `model_fn`."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Ends a task that is started again when its training, and the tasks it needs, have ended."""
+"""Detects that a restarted task has nothing to do: training and the other tasks have ended."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _OTHERS_ANSWER_SECS = 300.0
 def is_left_alone(config: RunConfig, max_steps: int | None) -> bool:
     """Returns whether nothing is left to train, and the tasks that this one needs do not answer.
 
-    A task may be killed while the others end. Whoever starts it again, such as Kubernetes, expects
-    it to end, too, but it would wait for the others until `session_creation_timeout_secs` is over.
+    A task may be killed while the others end. When Kubernetes, say, restarts it, it must end, too,
+    instead of waiting `session_creation_timeout_secs` for tasks that do not come back.
 
     Args:
       config: this task's config; in a worker or a ps, the chief must have recorded in its

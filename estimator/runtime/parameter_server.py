@@ -81,14 +81,12 @@ class ParameterServerRuntime(Runtime):
         if existing is not None:
             # Servers that outlive a worker do not report that it is gone: only they are watched.
             return dataclasses.replace(existing, needed={**existing.needed, **needed})
-        chief = server.task_addresses(cluster, "chief")
-        workers = server.task_addresses(cluster, "worker")
-        if not chief and not cluster.is_chief:
-            chief = {"worker 0": workers.pop("worker 0", "")}
         server.start_server(cluster, session_config, config.protocol)
         if cluster.is_chief:
+            workers = server.task_addresses(cluster, "worker")
             return server.Connection(config.master, session_config, needed, replaceable=workers)
-        return server.Connection(config.master, session_config, {**needed, **chief})
+        needed |= server.chief_address(cluster)
+        return server.Connection(config.master, session_config, needed)
 
     def make_worker_group(self, agreement: Agreement, asked: Mapping[str, Any]) -> WorkerGroup:
         """Makes this worker's part of workers that talk through the ps tasks."""

@@ -135,7 +135,7 @@ CASES = {
     ),
     "replicas have an optimizer that was made outside": (
         lambda: est.LinearClassifier([X], optimizer=lambda: ADAM, config=TWO).train(input_fn),
-        "`model_fn` enters the scope of another strategy than it runs under (Must not nest",
+        "`model_fn` enters the scope of a strategy other than its own (Must not nest",
         "Keras optimizer does that was made outside of this call. Make it inside `model_fn`",
     ),
     "optimizer of another graph": (
