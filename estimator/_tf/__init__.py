@@ -8,6 +8,7 @@ from estimator._tf.callers import is_called_by_keras, is_made_by_keras, line_of
 from estimator._tf.checkpoint import (
     checkpoint_initializers_outside_loops,
     initializer_before_checkpoint,
+    meta_graphs_refused,
     object_graph_keys,
     object_saveables,
     savers_apart,

@@ -8,6 +8,7 @@ import os
 import sys
 import types
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -19,16 +20,21 @@ _TF_DATA = os.path.join(_TENSORFLOW, "python", "data") + os.sep
 def is_made_by_keras(op: tf.Operation) -> bool:
     """Returns whether Keras 3 or tf-keras code made `op`, by the op's traceback."""
     folders = _keras_folders()
-    return any(frame.filename.startswith(folders) for frame in op.traceback)
+    return any(frame.filename.startswith(folders) for frame in _traceback(op))
 
 
 def line_of(op: tf.Operation) -> str:
     """Returns the line of user code that made `op`, as "file:number"; "" if there is none."""
     inside = (_TENSORFLOW, _ESTIMATOR, *_keras_folders())
-    for frame in reversed(list(op.traceback)):
+    for frame in reversed(_traceback(op)):
         if not frame.filename.startswith(inside):
             return f"{frame.filename}:{frame.lineno}"
     return ""
+
+
+def _traceback(op: tf.Operation) -> list[Any]:
+    """Returns the frames of the stack that made `op`; [] if it comes from an imported graph."""
+    return list(op.traceback or ())
 
 
 def is_called_by_keras(*parts: str) -> bool:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2 as _object_graph
 from tensorflow.python.checkpoint import graph_view as _graph_view
 from tensorflow.python.training import checkpoint_utils as _checkpoint_utils
+from tensorflow.python.training import saver as _saver
 
 from estimator._tf.distribute import copies
 from estimator._tf.graph import is_loop_body
@@ -99,6 +100,24 @@ def savers_apart() -> Iterator[list[tf.Operation]]:
 
     with patched(tf.compat.v1.train.Saver, "build", make):
         yield ops
+
+
+def meta_graphs_refused(graph: tf.Graph, error: Exception) -> Patch:
+    """Inside, importing a meta graph into `graph` raises `error`.
+
+    `import_meta_graph` and `hub.Module` do so, by `_import_meta_graph_with_return_elements` of
+    saver.py (2.16 to 2.21).
+    """
+
+    def make(original: Callable) -> Callable:
+        def import_meta_graph(*args: Any, **kwargs: Any) -> Any:
+            if tf.compat.v1.get_default_graph() is graph:
+                raise error
+            return original(*args, **kwargs)
+
+        return import_meta_graph
+
+    return patched(_saver, "_import_meta_graph_with_return_elements", make)
 
 
 def _as_saveable(value: Any, name: str) -> Any:

@@ -252,10 +252,12 @@ class Estimator(OldMethods):
         old_model = train_setup.find_start(self._warm_start, found, self._config)
         model = self._model_with(self._batches.model_params(runtime))
         called_fn = self._with_called_input_fn(input_fn)
-        program = train_setup.build_program(model, called_fn, runtime, self._batches, connection)
+        program, config = train_setup.build_program(
+            model, called_fn, runtime, self._batches, connection
+        )
         self._trained_on = program.input.element[0]
         request = TrainRequest(
-            config=self._config,
+            config=config,
             steps=steps,
             max_steps=max_steps,
             hooks=training_hooks(all_hooks, program.spec, self._config.is_chief),

@@ -9,8 +9,9 @@ from estimator.cluster.server import Connection
 from estimator.config.loop_length import loop_steps
 from estimator.config.run_config import RunConfig
 from estimator.config.warm_start_settings import WarmStartSettings
-from estimator.console import say
+from estimator.console import log, say
 from estimator.estimators.model_inputs import Batches
+from estimator.model.failure_hints import ImportedInLoopError
 from estimator.model.replicas import Model
 from estimator.program.train_program import TrainProgram, build_train_program
 from estimator.runtime.local import Runtime
@@ -34,11 +35,17 @@ def find_start(
 
 def build_program(
     model: Model, input_fn: Callable, runtime: Runtime, batches: Batches, connection: Connection
-) -> TrainProgram:
-    """Builds the input and the model according to the config; the session comes later."""
+) -> tuple[TrainProgram, RunConfig]:
+    """Builds the input and the model; the session comes later.
+
+    Returns:
+      The program, and the config to run it with: one step a session call if the model cannot be in
+      a loop.
+    """
     config = batches.config
-    with warmed_up(connection.target, connection.session_config):
-        program = build_train_program(
+
+    def build() -> TrainProgram:
+        return build_train_program(
             model,
             lambda: batches.build_input(input_fn, runtime),
             runtime,
@@ -46,6 +53,16 @@ def build_program(
             nan_policy=config.nan_policy,
             host_call_steps=batches.host_call_steps,
         )
+
+    with warmed_up(connection.target, connection.session_config):
+        try:
+            program = build()
+        except ImportedInLoopError as error:
+            if runtime.is_compiled:
+                raise
+            log.warning("%s So each session call runs one step.", error)
+            config = config.replace(iterations_per_loop=1)
+            program = build()
     if program.accumulation is not None:
         runtime.check_accumulation(program.accumulation.size)
-    return program
+    return program, config

@@ -11,6 +11,10 @@ import tensorflow as tf
 from estimator import _tf
 
 
+class ImportedInLoopError(ValueError):
+    """A `model_fn` imports a meta graph in a loop; it can be called again without one."""
+
+
 @contextlib.contextmanager
 def explaining_failure(trained_on: Any, features: Any, *, lacks_labels: bool) -> Iterator[None]:
     """Adds what is unusual about the arguments to an error of the `model_fn` called in the block.
@@ -28,6 +32,8 @@ def explaining_failure(trained_on: Any, features: Any, *, lacks_labels: bool) ->
     """
     try:
         yield
+    except ImportedInLoopError:
+        raise
     except Exception as error:
         before = None if trained_on is None else _describe(trained_on)
         now = _describe(features)

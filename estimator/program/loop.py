@@ -9,6 +9,7 @@ import functools
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.model.failure_hints import ImportedInLoopError
 from estimator.program.step_plan import StepPlan
 from estimator.program.train_step import BuiltStep, build_train_step
 
@@ -43,7 +44,7 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
         rest = [tf.constant(0), tf.constant(0.0), *_build_has_batches(plan)]
 
     def build_body(goes_on: tf.Tensor, step: tf.Tensor, *_: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        with devices(), _tf.names_shared(step.graph):
+        with devices(), _tf.names_shared(step.graph), _refusing_imports(step.graph):
             with tf.name_scope("training/"):
                 next_step = step + 1
                 with tf.device("/cpu:0"):
@@ -73,6 +74,17 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
     with tf.device("/cpu:0"):
         has_more = tf.cast(more[0], tf.bool) if plan.consensus else None
     return dataclasses.replace(bodies[0], loss=loss, has_more=has_more), num_run
+
+
+def _refusing_imports(body: tf.Graph) -> contextlib.AbstractContextManager[None]:
+    """Inside, a meta graph cannot be imported into a loop's body, out of a session's reach."""
+    return _tf.meta_graphs_refused(
+        body,
+        ImportedInLoopError(
+            "`model_fn` imports a meta graph, as hub.Module does. In a loop of steps, no session "
+            "could initialize its variables."
+        ),
+    )
 
 
 def _build_has_batches(plan: StepPlan) -> list[tf.Tensor]:

@@ -97,6 +97,7 @@ PATCHES = {
     "keras_seeds_replaced": lambda: _tf.keras_seeds_replaced(unused),
     "listening": lambda: _tf.listening(HOOK, [tf.compat.v1.train.CheckpointSaverListener()], []),
     "mean_gradients": lambda: _tf.mean_gradients(mirrored()),
+    "meta_graphs_refused": lambda: _tf.meta_graphs_refused(GRAPH, ValueError()),
     "names_shared": lambda: _tf.names_shared(BODY),
     "noting_waits": lambda: _tf.noting_waits(GRAPH),
     "ops_of_datasets_in": ops_of_datasets_in_graph,

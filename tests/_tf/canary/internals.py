@@ -28,6 +28,9 @@ INTERNALS = {
         f"{_HOOKS}:Saver#_var_list",
         "tensorflow.python.distribute.values:DistributedVariable._gather_saveables_for_checkpoint",
     ),
+    "meta_graphs_refused": (
+        "tensorflow.python.training.saver:_import_meta_graph_with_return_elements",
+    ),
     # data.py
     "ops_of_datasets_in": ("tensorflow:Graph.unique_name", "tensorflow.python.data:Dataset"),
     "components_replaced": (

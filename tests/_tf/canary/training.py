@@ -89,6 +89,18 @@ def a_saver_that_is_made_in_a_loop_is_around_it():
     assert graph.get_operation_by_name(name) in ops
 
 
+@checks("meta_graphs_refused")
+def a_meta_graph_is_refused_in_one_graph_only():
+    with tf.Graph().as_default():
+        V1.get_variable("w", [])
+        meta = V1.train.export_meta_graph()
+    with tf.Graph().as_default() as graph, _tf.meta_graphs_refused(graph, ValueError("no")):
+        with pytest.raises(ValueError, match="no"):
+            V1.train.import_meta_graph(meta)
+        with tf.Graph().as_default():
+            V1.train.import_meta_graph(meta)
+
+
 # --- hooks.py -----------------------------------------------------------------------------------
 
 HOOKS = V1.train
