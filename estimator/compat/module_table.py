@@ -60,7 +60,7 @@ NAMES = {
     "canned.linear": f"{_LINEAR} LinearSDCA linear_logit_fn_builder "
     "linear_logit_fn_builder_v2=experimental.linear_logit_fn_builder",
     "canned.metric_keys": "MetricKeys",
-    "canned.optimizers": "get_optimizer_instance",
+    "canned.optimizers": "get_optimizer_instance get_optimizer_instance_v2",
     "canned.parsing_utils": f"{_SPECS} "
     "classifier_parse_example_spec_v2=classifier_parse_example_spec "
     "regressor_parse_example_spec_v2=regressor_parse_example_spec",
@@ -68,7 +68,7 @@ NAMES = {
     "canned.rnn": "RNNClassifier RNNEstimator",
     "early_stopping": _EARLY,
     "estimator": "Estimator EstimatorV2=Estimator VocabInfo WarmStartSettings "
-    "_assert_members_are_not_overridden",
+    "_assert_members_are_not_overridden maybe_overwrite_model_dir_and_session_config",
     "estimator_lib": f"{_BASELINE} {_DNN} {_LINEAR} {_COMBINED} {_EXPORTERS} {_HOOKS} {_RUN_HOOKS} "
     f"{_SPECS} {_EARLY} Estimator EstimatorSpec EvalSpec ModeKeys RunConfig TrainSpec VocabInfo "
     "WarmStartSettings add_metrics export inputs model_to_estimator train_and_evaluate",
@@ -106,7 +106,7 @@ NAMES = {
     "TPUEstimatorSpec",
     "tpu.util": "",
     "training": "EvalSpec TrainSpec train_and_evaluate",
-    "util": "fn_args",
+    "util": "fn_args parse_input_fn_result",
 }
 
 GONE = {
@@ -119,6 +119,5 @@ GONE = {
     "tpu.error_handling": "It is not needed: training raises the first error of its session.",
     "tpu.util": "It is not needed: estimator.tpu.TPUConfig checks its own arguments.",
     "training:_TrainingExecutor": "Use estimator.train_and_evaluate.",
-    "util:parse_input_fn_result": "Call `get_next` of an iterator of the dataset.",
     "util:MultiHostDatasetInitializerHook": "It is not needed: datasets are initialized.",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,9 @@ from estimator.compat.contrib.contrib_estimator import (
     regression_head,
 )
 from estimator.config.checks import WrongTypeError, check_choice, parameters_of
-from estimator.estimators.arguments import check_overrides
+from estimator.config.run_config import RunConfig
+from estimator.estimators.arguments import check_overrides, checked_config, checked_model_dir
+from estimator.input.input_calls import features_and_labels
 
 LOSS_METRIC_KEY = "loss"
 AVERAGE_LOSS_METRIC_KEY = "average_loss"
@@ -99,6 +102,31 @@ def get_optimizer_instance(opt: Any, learning_rate: float | None = None) -> Any:
         if learning_rate is None:
             raise ValueError(f"`learning_rate` must be given if `opt` ({opt!r}) is a name.")
         return OPTIMIZERS[opt](learning_rate)
+    return _checked_optimizer(opt)
+
+
+def get_optimizer_instance_v2(opt: Any, learning_rate: float | None = None) -> Any:
+    """Returns a Keras optimizer, given one, its name, or a function that makes it.
+
+    Args:
+      opt: "Adagrad", "Adam", "Ftrl", "RMSProp" or "SGD"; an optimizer; or a function of nothing.
+      learning_rate: for a name; None for the default of its class. Otherwise it has no effect.
+
+    Raises:
+      ValueError: the name is unknown.
+      TypeError: it is not an optimizer, or the function returns none.
+    """
+    if not isinstance(opt, str):
+        return _checked_optimizer(opt)
+    check_choice("opt", opt, OPTIMIZERS)
+    optimizers = tf.keras.optimizers
+    if optimizers.__name__.startswith("tf_keras"):
+        optimizers = optimizers.legacy  # Those of 2.15's models.
+    make = getattr(optimizers, opt.replace("RMSProp", "RMSprop"))
+    return make() if learning_rate is None else make(learning_rate)
+
+
+def _checked_optimizer(opt: Any) -> Any:
     made = opt() if callable(opt) else opt
     if not hasattr(made, "apply_gradients"):
         raise WrongTypeError(
@@ -106,6 +134,51 @@ def get_optimizer_instance(opt: Any, learning_rate: float | None = None) -> Any:
             f"{', '.join(OPTIMIZERS)}."
         )
     return made
+
+
+def maybe_overwrite_model_dir_and_session_config(
+    config: RunConfig | None, model_dir: Any
+) -> RunConfig:
+    """Returns the config, or the default one, with a directory: this, its own or a new one.
+
+    Raises:
+      ValueError: the argument and the config name different directories.
+      TypeError: `config` is not a RunConfig, or `model_dir` not a path.
+    """
+    config = checked_config(config)
+    path = checked_model_dir(model_dir, config.model_dir)
+    return config.replace(model_dir=path or tempfile.mkdtemp())
+
+
+def parse_input_fn_result(result: Any) -> tuple[Any, Any, list]:
+    """Returns the features, the labels or None, and the hooks of what an `input_fn` returned.
+
+    A dataset gets an iterator in the default graph, and a hook that initializes it.
+
+    Raises:
+      ValueError: it is a tuple other than (features, labels).
+    """
+    hooks = []
+    if isinstance(result, tf.data.Dataset):
+        iterator = tf.compat.v1.data.make_initializable_iterator(result)
+        hooks.append(_DatasetInitializerHook(iterator))
+        result = iterator.get_next()
+    return *features_and_labels(result), hooks
+
+
+class _DatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
+    """Initializes an iterator in each new session."""
+
+    def __init__(self, iterator: tf.compat.v1.data.Iterator) -> None:
+        self._iterator = iterator
+
+    def begin(self) -> None:
+        """Makes sure that the initializer is in the graph, which is finalized later."""
+        self._initializer = self._iterator.initializer
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Runs the initializer."""
+        session.run(self._initializer)
 
 
 def fn_args(fn: Callable) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ class Estimator(OldMethods):
         check_model_fn(model_fn)
         check_takes_params(model_fn, params)
         self._config = arguments.checked_config(config)
-        self._warm_start = checked_warm_start(warm_start_from)
+        self._warm_start_settings = checked_warm_start(warm_start_from)
         self._model_dir = given = arguments.checked_model_dir(model_dir, self._config.model_dir)
         if self._config.smoke:
             self._model_dir = smoke.make_scratch_dir(self)
@@ -190,7 +190,7 @@ class Estimator(OldMethods):
         if self._config.smoke:
             start = files.checkpoint_step(newest) if newest else 0
             steps, max_steps = smoke.limit_training(steps, max_steps, start or 0)
-        facts = Facts(title, self._batches, newest, self._warm_start, self.eval_dir())
+        facts = Facts(title, self._batches, newest, self._warm_start_settings, self.eval_dir())
         print(explain(facts, steps, max_steps))
 
     def __repr__(self) -> str:
@@ -249,7 +249,7 @@ class Estimator(OldMethods):
         arguments.check_writable(self.model_dir)
         runtime = make_training_runtime(self._config)
         connection = runtime.connect()
-        old_model = train_setup.find_start(self._warm_start, found, self._config)
+        old_model = train_setup.find_start(self._warm_start_settings, found, self._config)
         model = self._model_with(self._batches.model_params(runtime))
         called_fn = self._with_called_input_fn(input_fn)
         program, config = train_setup.build_program(
@@ -483,7 +483,9 @@ class Estimator(OldMethods):
         Args:
           model_fn: the model function of the new estimator.
         """
-        return Estimator(model_fn, self.model_dir, self._config, self._params, self._warm_start)
+        return Estimator(
+            model_fn, self.model_dir, self._config, self._params, self._warm_start_settings
+        )
 
     def close(self) -> None:
         """Frees the sessions that `evaluate` and `predict` keep, and closes event files."""
@@ -569,7 +571,7 @@ class Estimator(OldMethods):
         if self._config.smoke:
             export_dir_base = smoke.make_export_dir(export_dir_base, self.model_dir)
         paths = export_setup.checkpoints_to_export(
-            checkpoint_path, self._checkpoint_dirs, self._warm_start
+            checkpoint_path, self._checkpoint_dirs, self._warm_start_settings
         )
         programs = export_setup.build_programs(
             receiver_fns, lambda mode: self._model_with(self._batches.export_params(mode))
@@ -588,4 +590,4 @@ class Estimator(OldMethods):
     def _weights(self, checkpoint_path: str | None) -> Weights:
         """Returns the weights to evaluate or predict with: a checkpoint, or the initial values."""
         paths = files.any_checkpoints(self._checkpoint_dirs, checkpoint_path)
-        return Weights(paths, warm_start=None if paths else self._warm_start)
+        return Weights(paths, warm_start=None if paths else self._warm_start_settings)

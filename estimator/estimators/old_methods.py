@@ -38,6 +38,13 @@ _ONLY_CALLED = {
     "_create_and_assert_global_step": "the library creates the global step, int64, in each graph",
     "_get_features_and_labels_from_input_fn": _INPUT,
 }
+# Attributes of tf.estimator that the config has, by another name.
+_OF_CONFIG = {
+    "_device_fn": "device_fn",
+    "_eval_distribution": "eval_distribute",
+    "_session_config": "session_config",
+    "_train_distribution": "train_distribute",
+}
 
 
 class OldMethods:
@@ -53,11 +60,13 @@ class OldMethods:
     _batches: Batches
 
     def __getattr__(self, name: str) -> Any:
-        """Raises an error for what is not there.
+        """Returns an attribute that tf.estimator had; raises an error for any other.
 
         Raises:
           AttributeError: with the way out, if tf.estimator has a private method of this name.
         """
+        if name in _OF_CONFIG:
+            return getattr(self.config, _OF_CONFIG[name])
         instead = NOT_CALLED.get(name)
         if instead is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -94,7 +94,7 @@ class TPUEstimator(Estimator):
         """
         rest: dict[str, Any] = dict(self._sizes.values())
         rest["batch_axis"] = self._batch_axis
-        rest["warm_start_from"] = self._warm_start
+        rest["warm_start_from"] = self._warm_start_settings
         return TPUEstimator(model_fn, self.model_dir, self._config, self._params, **rest)
 
     def _make_batches(self) -> GlobalBatches:

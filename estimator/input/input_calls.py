@@ -179,6 +179,20 @@ def build_replica_batches(source: Input, num_replicas: int) -> Taken:
     return together, None
 
 
+def features_and_labels(element: Any) -> tuple[Any, Any]:
+    """Returns the (features, labels) of an element; a tuple is always the pair."""
+    if isinstance(element, tuple):
+        if len(element) != 2:
+            raise ValueError(
+                f"The dataset of `input_fn` yields tuples of {len(element)} values. They must be "
+                "(features, labels); put several features into a dict or an inner tuple."
+            )
+        return element
+    if isinstance(element, list) and len(element) == 2:
+        return element[0], element[1]
+    return element, None
+
+
 def take_in_turn(builds: Sequence[Callable[[], Any]]) -> list[Any]:
     """Calls each function; what it builds waits for the batches of the one before it."""
     taken: list[Any] = []
@@ -264,10 +278,12 @@ def _get_dataset_input(dataset: tf.data.Dataset, mode: str, lookahead: int | Non
 
         def build_batches(num_replicas: int) -> Taken:
             if lookahead is None:
-                return take_in_turn([lambda: _split(iterator.get_next())] * num_replicas), None
+                return take_in_turn(
+                    [lambda: features_and_labels(iterator.get_next())] * num_replicas
+                ), None
             group, has_more = iterator.get_next()
             batches = build_unwrapped(group, dataset.element_spec, lookahead)
-            return [_split(batch) for batch in batches], has_more
+            return [features_and_labels(batch) for batch in batches], has_more
 
         return Input(
             build_batches,
@@ -317,7 +333,7 @@ def _checked_element(element: Any) -> tuple[Any, Any]:
                 f"The dataset of `input_fn` yields datasets ({spec}). Its elements must be "
                 "tensors. Flatten them with flat_map, or batch them."
             )
-    return _split(element)
+    return features_and_labels(element)
 
 
 def _check_tensors(result: Any) -> None:
@@ -355,7 +371,7 @@ def _get_tensor_input(result: Any) -> UserInput:
     if not isinstance(result, str | bytes):
         result = with_arrays(with_sortable_keys(result))
     _check_tensors(result)
-    batch = _split(tf.nest.map_structure(_as_tensor, result))
+    batch = features_and_labels(tf.nest.map_structure(_as_tensor, result))
     home = tf.compat.v1.get_default_graph()
     is_taken: list[bool] = []
 
@@ -368,20 +384,6 @@ def _get_tensor_input(result: Any) -> UserInput:
     element = tf.nest.map_structure(type_spec_of, batch)
     taken = Input(lambda n: (take_in_turn([build_batch] * n), None), None, (), element)
     return UserInput(element, None, lambda: taken)
-
-
-def _split(element: Any) -> tuple[Any, Any]:
-    """Returns the (features, labels) of an element; a tuple is always the pair."""
-    if isinstance(element, tuple):
-        if len(element) != 2:
-            raise ValueError(
-                f"The dataset of `input_fn` yields tuples of {len(element)} values. They must be "
-                "(features, labels); put several features into a dict or an inner tuple."
-            )
-        return element
-    if isinstance(element, list) and len(element) == 2:
-        return element[0], element[1]
-    return element, None
 
 
 def _as_tensor(value: Any) -> Any:

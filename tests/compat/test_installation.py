@@ -214,8 +214,10 @@ def test_what_is_not_provided_is_an_import_error_with_the_way_out(code, message)
 @pytest.mark.usefixtures("installed")
 def test_an_attribute_that_is_not_provided_is_an_attribute_error_with_the_way_out():
     module = importlib.import_module("tensorflow_estimator.python.estimator.util")
-    with pytest.raises(AttributeError, match="parse_input_fn_result is not provided .* `get_next`"):
-        _ = module.parse_input_fn_result
+    with pytest.raises(
+        AttributeError, match="MultiHostDatasetInitializerHook is not provided .* not needed"
+    ):
+        _ = module.MultiHostDatasetInitializerHook
     assert not hasattr(module, "__wrapped__")
 
 

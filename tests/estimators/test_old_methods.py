@@ -111,3 +111,16 @@ def test_overriding_a_call_needs_the_check_overridden_too():
     mine = type("Mine", (est.Estimator,), {"_call_model_fn": Doubling._call_model_fn})
     with pytest.raises(ValueError, match="Mine overrides _call_model_fn of Estimator"):
         mine(Model())
+
+
+def test_programs_read_what_the_estimator_was_given(tmp_path):
+    session_config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=3)
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    config = est.RunConfig(session_config=session_config, train_distribute=strategy)
+    settings = est.WarmStartSettings(str(tmp_path / "old"))
+    model = est.Estimator(lambda features, params: None, str(tmp_path), config, {"a": 1}, settings)
+    assert model._session_config == session_config
+    assert (model._train_distribution, model._eval_distribution) == (strategy, None)
+    assert model._device_fn is None
+    assert model._warm_start_settings is settings
+    assert (model._params, model._model_dir) == ({"a": 1}, str(tmp_path))

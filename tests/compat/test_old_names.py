@@ -1,0 +1,88 @@
+"""The functions of tensorflow_estimator's modules that libraries built on it call."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator as est
+from tests import legacy_keras
+
+
+@pytest.fixture(autouse=True)
+def _installed():
+    est.install()
+    yield
+    est.uninstall()
+
+
+@pytest.mark.parametrize("has_labels", [True, False])
+@pytest.mark.parametrize("is_dataset", [True, False])
+def test_an_input_fn_result_is_read_in_a_session(is_dataset, has_labels):
+    from tensorflow_estimator.python.estimator import util
+
+    x, y = np.arange(3.0), np.arange(3)
+    data = ({"x": x}, y) if has_labels else {"x": x}
+    with tf.Graph().as_default():
+        dataset = tf.data.Dataset.from_tensor_slices(data).batch(3)
+        iterator = tf.compat.v1.data.make_one_shot_iterator(dataset)
+        result = dataset if is_dataset else iterator.get_next()
+        features, labels, hooks = util.parse_input_fn_result(result)
+        fetches = [features["x"], labels if has_labels else tf.no_op()]
+        with tf.compat.v1.train.MonitoredSession(hooks=hooks) as session:
+            got_x, got_y = session.run(fetches)
+    np.testing.assert_array_equal(got_x, x)
+    assert not has_labels or got_y.tolist() == [0, 1, 2]
+    assert (labels is None) == (not has_labels)
+    assert len(hooks) == is_dataset
+
+
+def test_an_input_fn_result_of_three_values_is_an_error():
+    from tensorflow_estimator.python.estimator import util
+
+    with pytest.raises(ValueError, match="tuples of 3 values"):
+        util.parse_input_fn_result((1, 2, 3))
+
+
+def test_a_config_gets_the_directory(tmp_path):
+    from tensorflow_estimator.python.estimator import estimator as estimator_lib
+
+    overwrite = estimator_lib.maybe_overwrite_model_dir_and_session_config
+    config = est.RunConfig(tf_random_seed=7)
+    assert overwrite(None, str(tmp_path)).model_dir == str(tmp_path)
+    assert overwrite(config, str(tmp_path)).tf_random_seed == 7
+    new = overwrite(config, None).model_dir
+    assert tf.io.gfile.isdir(new)
+    assert overwrite(config.replace(model_dir=new), None).model_dir == new
+    with pytest.raises(ValueError, match="differ"):
+        overwrite(config.replace(model_dir=new), str(tmp_path))
+    with pytest.raises(TypeError, match="`config`"):
+        overwrite({}, None)
+
+
+def test_keras_optimizers_are_made_by_name():
+    from tensorflow_estimator.python.estimator.canned import optimizers
+
+    for name in ("Adagrad", "Adam", "Ftrl", "RMSProp", "SGD"):
+        made = optimizers.get_optimizer_instance_v2(name, learning_rate=0.25)
+        assert type(made).__name__ == name.replace("Prop", "prop")
+        assert float(np.asarray(made.learning_rate)) == 0.25
+        assert optimizers.get_optimizer_instance_v2(lambda made=made: made) is made
+    default = tf.keras.optimizers.Adam().learning_rate
+    assert optimizers.get_optimizer_instance_v2("Adam").learning_rate == default
+    with pytest.raises(ValueError, match="`opt` .'Sgd'. is unknown"):
+        optimizers.get_optimizer_instance_v2("Sgd")
+    with pytest.raises(TypeError, match="`opt` .7. must be an optimizer"):
+        optimizers.get_optimizer_instance_v2(7)
+
+
+@pytest.mark.skipif(legacy_keras.IS_LEGACY, reason="Runs the test below in a process of its own.")
+def test_optimizers_of_tf_keras_in_a_process_of_their_own():
+    legacy_keras.run_tests(__file__, "tf_keras_optimizers_are")
+
+
+@pytest.mark.skipif(not legacy_keras.IS_LEGACY, reason="Needs tf-keras as tf.keras.")
+def test_tf_keras_optimizers_are_those_of_2_15():
+    from tensorflow_estimator.python.estimator.canned import optimizers
+
+    made = optimizers.get_optimizer_instance_v2("SGD", 0.1)
+    assert isinstance(made, tf.keras.optimizers.legacy.SGD)
