@@ -4,7 +4,7 @@ TensorFlow may change these names in any release. Each entry says why the public
 and with which versions it is known to work, so that an upgrade concerns this folder alone.
 """
 
-from estimator._tf.callers import is_called_by_keras, is_made_by_keras, line_of
+from estimator._tf.callers import hides_its_maker, is_called_by_keras, is_made_by_keras, line_of
 from estimator._tf.checkpoint import (
     checkpoint_initializers_outside_loops,
     initializer_before_checkpoint,

@@ -14,6 +14,8 @@ import tensorflow as tf
 
 _ESTIMATOR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TENSORFLOW = os.path.dirname(os.path.abspath(tf.__file__)) + os.sep
+_REPLICAS = os.path.join(_TENSORFLOW, "python", "distribute", "mirrored_run.py")
+_V1_OPTIMIZERS = os.path.join(_TENSORFLOW, "python", "training", "optimizer.py")
 _TF_DATA = os.path.join(_TENSORFLOW, "python", "data") + os.sep
 
 
@@ -21,6 +23,17 @@ def is_made_by_keras(op: tf.Operation) -> bool:
     """Returns whether Keras 3 or tf-keras code made `op`, by the op's traceback."""
     folders = _keras_folders()
     return any(frame.filename.startswith(folders) for frame in _traceback(op))
+
+
+def hides_its_maker(op: tf.Operation) -> bool:
+    """Returns whether `op` was made for all replicas by code that its traceback does not show.
+
+    While replicas meet in a `merge_call`, the main thread makes the ops, whose traceback shows none
+    of the replicas' calls; but it shows an optimizer of tf.compat.v1.train. 2.16 to 2.21.
+    """
+    frames = {(frame.filename, frame.name) for frame in _traceback(op)}
+    is_merged = (_REPLICAS, "_call_for_each_replica") in frames
+    return is_merged and all(filename != _V1_OPTIMIZERS for filename, _ in frames)
 
 
 def line_of(op: tf.Operation) -> str:

@@ -111,7 +111,8 @@ class GlobalBatches(Batches):
     ) -> UserInput:
         """Calls `input_fn`; raises an error if its batches do not have the promised size.
 
-        They are checked for the first call only: the others are told the same size.
+        They are checked for the first call only: the others are told the same size. Evaluation and
+        prediction give the same results with any size, which only a TPU's program fixes.
         """
         source = super().get_input(input_fn, runtime, index, num_calls)
         asked_for = self._input_batch_size(runtime)
@@ -120,7 +121,8 @@ class GlobalBatches(Batches):
             meaning = f"as `{argument}` says"
             if asked_for != global_batch_size:
                 meaning = f"a replica's part of `{argument}` ({global_batch_size})"
-            check_batch_size(input_fn, source, asked_for, meaning, self.batch_axis)
+            matters = runtime.mode == ModeKeys.TRAIN or runtime.is_compiled
+            check_batch_size(input_fn, source, asked_for, meaning, self.batch_axis, matters=matters)
         return source
 
     def _input_batch_size(self, runtime: Runtime) -> int | None:

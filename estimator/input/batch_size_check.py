@@ -36,13 +36,15 @@ def check_batch_size(
     batch_size: int,
     meaning: str,
     batch_axis: Sequence[int] | None = None,
+    *,
+    matters: bool = True,
 ) -> None:
     """Raises an error if an `input_fn` with `params` yields batches of another size than told.
 
     The size is taken from static shapes, or from the final `batch` of a dataset. Where neither
     determines it, batches are accepted, as they are if any tensor could have the right size, unless
     `batch_axis` says which dimensions count the examples. For an `input_fn` that takes no `params`,
-    which was not told a size, the mismatch is only logged.
+    which was not told a size, the mismatch is only logged, as it is if no result depends on it.
 
     Args:
       input_fn: the function that yields the batches.
@@ -52,6 +54,7 @@ def check_batch_size(
         (128)".
       batch_axis: for each tensor of (features, labels), flattened, the dimension that counts the
         examples; the first if None.
+      matters: whether the result depends on the size of the batches.
 
     Raises:
       ValueError: the batches have another size.
@@ -60,13 +63,15 @@ def check_batch_size(
     if not sizes:
         return
     found = f"batches of {', '.join(map(str, sorted(sizes)))} examples"
-    if "params" not in input_arguments(input_fn):
+    takes_params = "params" in input_arguments(input_fn)
+    if not (takes_params and matters):
         log.warning(
-            "`input_fn` takes no `params` and yields %s, not of %d, %s. Take `params`, and batch "
-            'by params["batch_size"].',
+            '`input_fn` %s %s, not of %d, %s. %s by params["batch_size"].',
+            "yields" if takes_params else "takes no `params` and yields",
             found,
             batch_size,
             meaning,
+            "Batch" if takes_params else "Take `params`, and batch",
         )
         return
     raise ValueError(

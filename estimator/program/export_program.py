@@ -12,6 +12,7 @@ from estimator.model import reduction
 from estimator.model.replicas import Model, Replicas, build_replicas
 from estimator.optimizer import accumulation
 from estimator.program.graph_scope import building
+from estimator.program.step_ops import ops_run_for
 from estimator.rewrite import updates
 from estimator.runtime.local import Runtime
 from estimator.spec import EstimatorSpec, ModeKeys
@@ -89,7 +90,8 @@ def _build_train_op(
 ) -> tf.Operation:
     spec = replicas.outputs[0].spec
     conditional = [one.update for one in accumulations]
+    run = set(ops_run_for([spec.train_op], replicas.new_ops))
     others = updates.build_updates(
-        replicas.new_ops, replicas.keras_variables, global_step, conditional
+        replicas.new_ops, replicas.keras_variables, global_step, run, conditional
     )
     return tf.group(spec.train_op, *others)

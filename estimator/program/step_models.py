@@ -16,7 +16,7 @@ from estimator.model.replicas import Model, Replicas, VariableWatch, build_repli
 from estimator.optimizer.accumulated_step import counting_accumulation
 from estimator.optimizer.accumulation import Accumulation, collecting_accumulations
 from estimator.program import tpu_replicas
-from estimator.program.step_ops import all_parts
+from estimator.program.step_ops import all_parts, ops_run_for
 from estimator.program.step_plan import StepPlan, StepStart
 from estimator.randomness.random_ops import drawing_by_step
 from estimator.rewrite import updates
@@ -100,7 +100,8 @@ def _build_tpu_replicas(
             )
         new_ops, keras_variables = watch.new_ops(), watch.keras_variables
         warn_unless_steps_are_counted(new_ops, global_step)
-        others = updates.build_updates(new_ops, keras_variables, global_step)
+        run = set(ops_run_for([spec.train_op], new_ops))
+        others = updates.build_updates(new_ops, keras_variables, global_step, run)
         return all_parts([spec.train_op, *others])
 
     # The program as a whole assigns variables, so it waits for the read of the global step.

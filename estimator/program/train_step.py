@@ -139,8 +139,8 @@ def _build_effects(plan: StepPlan, start: StepStart, models: StepModels) -> list
         without_ops_for_sessions(replicas),
         replicas.keras_variables,
         plan.global_step,
-        [one.update for one in models.accumulations],
         set(ops_run_for(done, replicas.new_ops)),
+        [one.update for one in models.accumulations],
     )
     done += written_summaries(start.summaries_before)
     if plan.workers.is_chief:

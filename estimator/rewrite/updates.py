@@ -3,7 +3,8 @@
 Keras layers and optimizers are written for eager execution: they assign and return nothing. In a
 graph, a session would never run such an assignment, or would run it before a read that the Python
 code put first. `build_updates` finds these assignments and runs them in the order of the code. v1
-layers put theirs in the collection UPDATE_OPS, which many a `model_fn` forgets to run.
+layers put theirs in the collection UPDATE_OPS, which many a `model_fn` forgets to run. What other
+code assigns, also to a variable of a layer, runs only if the `train_op` depends on it.
 
 A cond, a loop or a call of a `tf.function` that assigns is treated as one assignment. The order
 inside it is fixed when it is built: by TensorFlow for a `tf.function`, and by `wiring_branches` for
@@ -28,8 +29,8 @@ def build_updates(
     new_ops: Sequence[tf.Operation],
     keras_variables: Sequence[tf.Tensor],
     global_step: tf.Variable,
+    run: Collection[tf.Operation],
     conditional: Sequence[tf.Operation] = (),
-    counting: Collection[tf.Operation] | None = None,
 ) -> list[tf.Operation]:
     """Orders the assignments of Keras in `new_ops`, and returns all updates that a step must run.
 
@@ -42,12 +43,11 @@ def build_updates(
 
     Args:
       new_ops: the ops that `model_fn` made in the default graph, in order of creation.
-      keras_variables: handles of the variables that Keras made. Assignments of several replicas are
-        made in one place, where Keras is not on the call stack.
+      keras_variables: handles of the variables that Keras made.
       global_step: the global step, whose increment the `train_op` runs.
+      run: the ops of `new_ops` that the step runs anyway. What others than Keras assign outside of
+        them, such as an op that a hook runs now and then, is left alone.
       conditional: conds of the step that may assign to any of the variables they take.
-      counting: the ops that the step runs; assignments to the global step outside them, such as
-        those of a SyncReplicasOptimizer's queue runner, are left alone. None means `new_ops`.
 
     Returns:
       The assignments made by Keras, and the ops of UPDATE_OPS that are in `new_ops`.
@@ -55,14 +55,15 @@ def build_updates(
     unfed = _behind_placeholders(new_ops)
     new_ops = [op for op in new_ops if op not in unfed]
     assigning = assignments(new_ops)
-    assigned = _of_keras(assigning, {handle.ref() for handle in keras_variables})
+    handles = {handle.ref() for handle in keras_variables}
+    assigned = _of_keras(assigning, handles)
     made = set(new_ops)
     collected = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
     wired = [op for op in (getattr(update, "op", update) for update in collected) if op in made]
-    runs = made if counting is None else {*counting, *wired, *assigned, *conditional}
-    counts = [op for op in writes_to(assigning, global_step) if op in runs]
+    runs = {*run, *wired, *assigned, *conditional}
+    ordered = [*writes_to(assigning, global_step), *_to_any_of(handles, assigning)]
     idle = {op for op in assigning if op not in runs}
-    build_order(new_ops, {*counts, *assigned, *conditional}, idle)
+    build_order(new_ops, {*assigned, *conditional, *ordered} - idle, idle)
     return [_tf.after_v1_branches(op) for op in assigned] + wired
 
 
@@ -126,8 +127,7 @@ def build_order(
 
 def writes_to(ops: Sequence[tf.Operation], variable: tf.Variable) -> list[tf.Operation]:
     """Returns the assignments that assign to `variable`."""
-    handles = {copy.handle.ref() for copy in _tf.copies(variable)}
-    return [op for op in ops if any(handle.ref() in handles for handle in _written(op))]
+    return _to_any_of({copy.handle.ref() for copy in _tf.copies(variable)}, ops)
 
 
 def assignments(new_ops: Sequence[tf.Operation]) -> list[tf.Operation]:
@@ -149,12 +149,20 @@ def _written(op: tf.Operation) -> list[tf.Tensor]:
 
 
 def _of_keras(assigning: Sequence[tf.Operation], handles: set[Any]) -> list[tf.Operation]:
-    """Returns the assignments made by Keras code, or to variables that Keras made."""
-    return [
-        op
-        for op in assigning
-        if _tf.is_made_by_keras(op) or any(handle.ref() in handles for handle in _written(op))
-    ]
+    """Returns the assignments that Keras code made.
+
+    Where that cannot be seen, in a function or for several replicas, it is assumed of assignments
+    to the variables that Keras made, which have these `handles`.
+    """
+    made = {op for op in assigning if _tf.is_made_by_keras(op)}
+    to_keras = _to_any_of(handles, assigning)
+    made.update(op for op in to_keras if _tf.hides_its_maker(op) or _tf.runs_a_function(op))
+    return [op for op in assigning if op in made]
+
+
+def _to_any_of(handles: set[Any], assigning: Sequence[tf.Operation]) -> list[tf.Operation]:
+    """Returns the ops that assign to one of the variables."""
+    return [op for op in assigning if any(handle.ref() in handles for handle in _written(op))]
 
 
 def _add_order(

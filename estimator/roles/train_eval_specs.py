@@ -287,6 +287,10 @@ class _EvaluationListener(LastSaveListener):
         self._max_steps = max_steps
         self._is_last = False
 
+    def begin(self) -> None:
+        """Evaluates again if `train` of a subclass trains in parts, with a last save each."""
+        self._is_last = False
+
     def before_last_save(self) -> None:
         """Stops evaluating during training."""
         self._is_last = True

@@ -304,15 +304,8 @@ def mean_checkpoint(tmp_path_factory):
     return model.train(lambda: numbers(2, 2)).latest_checkpoint()
 
 
-@pytest.mark.each_value
-@pytest.mark.parametrize("mode", ARGUMENTS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_batches_of_another_size_than_was_asked_for_are_refused(
-    shape, mode, mean_checkpoint, tmp_path
-):
-    argument = ARGUMENTS[mode]
-    sizes = {argument: 8}
-    config = make_config("mirrored_x2")
+def test_batches_of_another_size_than_was_asked_for_are_refused_in_training(shape, tmp_path):
     built = []
 
     def model_fn(features, labels, mode, params):
@@ -322,14 +315,36 @@ def test_batches_of_another_size_than_was_asked_for_are_refused(
         assert params["batch_size"] == 4
         return SHAPES[shape](8)
 
-    model = est.tpu.TPUEstimator(model_fn, str(tmp_path), config, **sizes)
-    verb = {TRAIN: model.train, EVAL: model.evaluate, PREDICT: model.predict}[mode]
-    arguments = {} if mode == TRAIN else {"checkpoint_path": mean_checkpoint}
+    config = make_config("mirrored_x2")
+    model = est.tpu.TPUEstimator(model_fn, str(tmp_path), config, train_batch_size=8)
     with pytest.raises(ValueError, match=r"`input_fn` yields batches of 8 examples") as caught:
-        verb(input_fn, **arguments)
-    says = f'params["batch_size"] is 4, a replica\'s part of `{argument}` (8). Batch by'
+        model.train(input_fn)
+    says = 'params["batch_size"] is 4, a replica\'s part of `train_batch_size` (8). Batch by'
     assert says in str(caught.value)
     assert built == []
+
+
+@pytest.mark.parametrize("mode", [EVAL, PREDICT])
+def test_no_other_result_depends_on_the_size_of_the_batches(
+    mode, mean_checkpoint, tmp_path, caplog
+):
+    config = make_config("mirrored_x2")
+    model = est.tpu.TPUEstimator(mean_model, str(tmp_path), config, **{ARGUMENTS[mode]: 8})
+
+    def result(size):
+        verb = (
+            model.evaluate if mode == EVAL else lambda *args, **kw: list(model.predict(*args, **kw))
+        )
+        return verb(lambda params: numbers(8, size), checkpoint_path=mean_checkpoint)
+
+    with caplog.at_level(logging.WARNING, "estimator"):
+        expected = result(4)
+        assert "yields" not in caplog.text
+        assert result(2) == expected
+    says = (
+        "`input_fn` yields batches of 2 examples, not of 4, a replica's part of `{}` (8). Batch by"
+    )
+    assert says.format(ARGUMENTS[mode]) in caplog.text
 
 
 UNTOLD = {

@@ -107,6 +107,58 @@ def test_a_layer_may_assign_in_a_cond_a_loop_and_a_function(replicas, library, t
     assert model.get_variable_value("unwired") == 0
 
 
+class Now(V1.train.SessionRunHook):
+    """Runs an op before each step but the first."""
+
+    def __init__(self, op):
+        self.op, self.is_first = op, True
+
+    def before_run(self, run_context):
+        if not self.is_first:
+            run_context.session.run(self.op)
+        self.is_first = False
+
+
+def make_hooked_model_fn(library, hooked):
+    """An optimizer and an assignment change a layer's weight, both only if a hook runs them."""
+
+    def model_fn(features, labels, mode):
+        layer = library.layers.Dense(1, use_bias=False, kernel_initializer="ones", name="dense")
+        loss = tf.reduce_mean(layer(features))
+        (kernel,) = V1.trainable_variables()
+        ops = {"minimize": V1.train.GradientDescentOptimizer(1.0).minimize(0.5 * loss)}
+        if not tf.distribute.has_strategy():  # Replicas' weights cannot be assigned in a replica.
+            ops["assign"] = kernel.assign(kernel - 3.0)
+        hooks = [Now(ops[name]) for name in hooked]
+        step = V1.train.get_global_step()
+        return est.EstimatorSpec(mode, loss=loss, train_op=step.assign_add(1), training_hooks=hooks)
+
+    return model_fn
+
+
+@pytest.mark.parametrize("hooked", [[], ["minimize"], ["assign"], ["minimize", "assign"]], ids=str)
+@pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
+def test_only_a_hook_runs_what_the_train_op_leaves_to_it(library, hooked, tmp_path):
+    model = est.Estimator(make_hooked_model_fn(library, hooked), str(tmp_path))
+    model.train(lambda: tf.data.Dataset.from_tensors([[1.0]]).repeat(), steps=NUM_STEPS)
+    by_one = {"minimize": 0.5, "assign": 3.0}
+    change = sum(by_one[name] for name in hooked) * (NUM_STEPS - 1)
+    assert model.get_variable_value("dense/kernel")[0, 0] == 1.0 - change
+
+
+@pytest.mark.parametrize("loop", [1, 3])
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored", "central_storage"])
+@pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
+def test_nothing_runs_an_optimizer_that_the_train_op_leaves_out(library, strategy, loop, tmp_path):
+    replicas = {} if strategy == "one_device" else {"num_replicas": 2}
+    config = est.RunConfig(
+        str(tmp_path), strategy=strategy, iterations_per_loop=loop, **QUIET, **replicas
+    )
+    model = est.Estimator(make_hooked_model_fn(library, []), config=config)
+    model.train(lambda: tf.data.Dataset.from_tensors([[1.0]]).repeat(), steps=NUM_STEPS)
+    assert model.get_variable_value("dense/kernel")[0, 0] == 1.0
+
+
 def make_scale_model_fn(optimizer):
     def model_fn(features, labels, mode):
         w = V1.get_variable("w", [1, 1], initializer=V1.ones_initializer())
@@ -224,15 +276,22 @@ def test_keras_may_assign_in_branches_also_with_v1_control_flow(v1_control_flow,
 
 
 def make_branching_model_fn(build):
-    """Each step, `build` does something with a count that Keras made; is the batch odd or late?"""
+    """Each step, `build` may call a layer that counts; is the batch odd or late?"""
+
+    class Counter(keras.layers.Layer):
+        def __init__(self):
+            super().__init__(name="layer")
+            self.count = self.add_weight(
+                name="count", initializer="zeros", trainable=False, aggregation="none"
+            )
+
+        def call(self, number):
+            self.count.value.assign_add(number)
+            return number
 
     def model_fn(features, labels, mode):
-        layer = keras.layers.Layer(name="layer")
-        count = layer.add_weight(
-            name="count", initializer="zeros", trainable=False, aggregation="none"
-        )
         step = V1.train.get_global_step()
-        build(count.value, tf.equal(step % 2, 1), step >= 4)
+        build(Counter(), tf.equal(step % 2, 1), step >= 4)
         w = V1.get_variable("w", [], initializer=V1.ones_initializer())
         loss = tf.reduce_mean(tf.square(features * w - labels))
         train_op = V1.train.GradientDescentOptimizer(0.001).minimize(loss, step)
@@ -242,17 +301,14 @@ def make_branching_model_fn(build):
 
 
 def count_in_cond(count, is_odd, is_late):
-    def bump():
-        with tf.control_dependencies([count.assign_add(1.0)]):
-            return tf.constant(0.0)
-
-    tf.cond(is_odd, lambda: tf.cond(is_late, bump, lambda: 0.0), lambda: 0.0)
-    tf.cond(is_late, lambda: 0.0, lambda: count.assign_add(10.0))
-    return count * 1.0
+    tf.cond(
+        is_odd, lambda: tf.cond(is_late, lambda: count(tf.constant(1.0)), lambda: 0.0), lambda: 0.0
+    )
+    tf.cond(is_late, lambda: 0.0, lambda: count(tf.constant(10.0)))
 
 
 def count_in_loop(count, is_odd, is_late):
-    tf.while_loop(lambda i: i < 3, lambda i: (count.assign_add(1.0), i + 1)[1:], [0])
+    tf.while_loop(lambda i: i < 3, lambda i: (count(tf.constant(1.0)), i + 1)[1:], [0])
 
 
 @pytest.mark.parametrize("replicas", [{}, {"strategy": "mirrored", "num_replicas": 2}], ids=str)

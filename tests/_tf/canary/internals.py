@@ -9,6 +9,11 @@ INTERNALS = {
     # callers.py: the folders of TensorFlow and Keras, and the stacks that ops keep.
     "is_made_by_keras": ("tensorflow:Operation.traceback",),
     "is_called_by_keras": ("keras:src", "tf_keras:src"),
+    "hides_its_maker": (
+        "tensorflow:Operation.traceback",
+        "tensorflow.python.distribute.mirrored_run:_call_for_each_replica",
+        "tensorflow.python.training.optimizer:Optimizer._distributed_apply",
+    ),
     "line_of": ("tensorflow:Operation.traceback",),
     # checkpoint.py
     "slice_of": ("tensorflow:Variable._get_save_slice_info",),

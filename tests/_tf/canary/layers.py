@@ -22,6 +22,27 @@ def an_op_of_a_layer_is_made_by_keras():
         assert _tf.is_made_by_keras(tf_keras.layers.Dense(1)(ours).op)
 
 
+@checks("hides_its_maker")
+def an_op_made_for_all_replicas_hides_its_maker_but_for_a_v1_optimizer():
+    strategy, made = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"]), {}
+
+    def build():
+        with tf.name_scope("alone"):
+            made["alone"] = tf.zeros([])
+        variable = V1.get_variable("w", [])
+        made["optimizer"] = V1.train.GradientDescentOptimizer(1.0).minimize(variable * 1.0)
+        together = lambda _: made.setdefault("together", tf.zeros([]))  # noqa: E731
+        tf.distribute.get_replica_context().merge_call(together)
+
+    with tf.Graph().as_default() as graph, strategy.scope():
+        strategy.extended.call_for_each_replica(build)
+        assert _tf.hides_its_maker(made["together"].op)
+        assert not _tf.hides_its_maker(made["alone"].op)
+        updates = [op for op in graph.get_operations() if "ApplyGradient" in op.type]
+        assert updates
+        assert not any(map(_tf.hides_its_maker, updates))
+
+
 @checks("is_called_by_keras")
 def a_layers_call_is_called_by_keras():
     answers = []
