@@ -53,7 +53,8 @@ NAMES = {
     "canned.dnn": f"{_DNN} dnn_logit_fn_builder "
     "dnn_logit_fn_builder_v2=experimental.dnn_logit_fn_builder",
     "canned.dnn_linear_combined": _COMBINED,
-    "canned.head": "MetricKeys _binary_logistic_head_with_sigmoid_cross_entropy_loss "
+    "canned.head": "LossSpec MetricKeys _Head "
+    "_binary_logistic_head_with_sigmoid_cross_entropy_loss "
     "_multi_class_head_with_softmax_cross_entropy_loss _regression_head "
     "_regression_head_with_mean_squared_error_loss",
     "canned.kmeans": "KMeansClustering=experimental.KMeans",
@@ -102,8 +103,8 @@ NAMES = {
     "tpu": "",
     "tpu.tpu_config": "InputPipelineConfig RunConfig=tpu.RunConfig TPUConfig",
     "tpu.tpu_context": "TPUContext=config.tpu_context.TPUContext",
-    "tpu.tpu_estimator": "InputPipelineConfig RunConfig=tpu.RunConfig TPUConfig TPUEstimator "
-    "TPUEstimatorSpec",
+    "tpu.tpu_estimator": "ExportSavedModelApiVersion InputPipelineConfig RunConfig=tpu.RunConfig "
+    "TPUConfig TPUEstimator TPUEstimatorSpec",
     "tpu.util": "",
     "training": "EvalSpec TrainSpec train_and_evaluate",
     "util": "fn_args parse_input_fn_result",

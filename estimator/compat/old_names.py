@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import abc
+import collections
+import enum
 import functools
 import inspect
 import tempfile
@@ -72,6 +75,43 @@ class PredictionKeys:
     LOGITS = "logits"
     PREDICTIONS = "predictions"
     PROBABILITIES = "probabilities"
+
+
+class ExportSavedModelApiVersion(enum.IntEnum):
+    """The values of a TPUEstimator's argument of this name."""
+
+    V1 = 1
+    V2 = 2
+
+
+# What `create_loss` of a head of v1 returns.
+LossSpec = collections.namedtuple(
+    "LossSpec", "training_loss unreduced_loss weights processed_labels"
+)
+
+
+class _Head(abc.ABC):
+    """The base class of heads that were written for v1: their own code calls their methods."""
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str | None:
+        """The head's name."""
+
+    @property
+    @abc.abstractmethod
+    def logits_dimension(self) -> int:
+        """The size of the last dimension of the logits."""
+
+    @abc.abstractmethod
+    def create_loss(self, features: Any, mode: str, logits: Any, labels: Any) -> Any:
+        """Returns the loss of a batch: a LossSpec."""
+
+    @abc.abstractmethod
+    def create_estimator_spec(
+        self, features: Any, mode: str, logits: Any, labels: Any = None, **others: Any
+    ) -> Any:
+        """Returns what a `model_fn` can return."""
 
 
 # The heads of tf.compat.v1's ready-made models; their losses are sums over the batch.

@@ -286,7 +286,8 @@ def run_prediction(
     ):
         session = warm.hooked(hooks, source)
         for group in _groups(batches, program):
-            results = _run_group(session, program, group, outputs, program.host_ops)
+            shown = wanted[0] if len(group) == 1 else None
+            results = _run_group(session, program, group, outputs, program.host_ops, shown)
             for structure, flat, batch in zip(wanted, results, group, strict=False):
                 if _has_rows(program, batch):
                     yield tf.nest.pack_sequence_as(structure, flat)
@@ -317,6 +318,7 @@ def _run_group(
     group: list[list[np.ndarray]],
     outputs: Sequence[list[tf.Tensor]],
     side_ops: Sequence[list[Any]],
+    original: Any = None,
 ) -> list[list[Any]]:
     """Runs the replicas that have a batch; returns the values of each one's outputs.
 
@@ -326,6 +328,7 @@ def _run_group(
       group: a batch for each replica that is to run.
       outputs: for each replica, the tensors to fetch.
       side_ops: for each replica, what it also runs if its batch has real rows.
+      original: what hooks find as the call's own fetches; None for a list of them.
     """
     used = range(len(group))
     fetches: list[Any] = [tensor for i in used for tensor in outputs[i]]
@@ -333,7 +336,8 @@ def _run_group(
         if _has_rows(program, group[i]):
             fetches += [getattr(op, "op", op) for op in side_ops[i]]
     feeds = [feed for i in used for feed in program.feeds[i]]
-    flat = iter(session.run(fetches, feeds, [value for batch in group for value in batch]))
+    values = [value for batch in group for value in batch]
+    flat = iter(session.run(fetches, feeds, values, original=original))
     return [list(itertools.islice(flat, len(outputs[i]))) for i in used]
 
 

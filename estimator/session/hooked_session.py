@@ -180,10 +180,12 @@ class HookedSession:
         values: Sequence[Any],
         hooks: Sequence[Hook] | None = None,
         before_hooks: Callable[[list], None] = lambda results: None,
+        original: Any = None,
     ) -> list:
         """Runs `fetches` with `values` for `feeds`; hooks (all if None) may add fetches and feeds.
 
-        `before_hooks` is called with the results before the hooks' `after_run`.
+        `before_hooks` is called with the results before the hooks' `after_run`. `original` is what
+        hooks find as the fetches of `original_args`; None for `fetches`.
 
         Raises:
           Exception: the error with which a hook asked the coordinator to stop.
@@ -194,7 +196,8 @@ class HookedSession:
             before_hooks(results)
             return results
         with self._is_default():
-            return self._run_hooked(fetches, feeds, values, hooks, before_hooks)
+            shown = fetches if original is None else original
+            return self._run_hooked(fetches, feeds, values, hooks, before_hooks, shown)
 
     def schedules(self) -> list[Schedule]:
         """Returns the schedules of the hooks that have one."""
@@ -234,9 +237,10 @@ class HookedSession:
         values: Sequence[Any],
         hooks: Sequence[Hook],
         before_hooks: Callable[[list], None],
+        original: Any,
     ) -> list:
         train = tf.compat.v1.train
-        arguments = train.SessionRunArgs(fetches, dict(zip(feeds, values, strict=True)))
+        arguments = train.SessionRunArgs(original, dict(zip(feeds, values, strict=True)))
         context = train.SessionRunContext(arguments, self._for_hooks)
         asked = [(hook, hook.before_run(context)) for hook in hooks]
         results, metadata, options = self._run_asked(fetches, feeds, values, asked)

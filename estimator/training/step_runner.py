@@ -187,7 +187,13 @@ class StepRunner:
 
         try:
             results = self._session.run(
-                [*fetches, *outcome], [*feeds, *more_feeds], [*values, *more_values], hooks, take_in
+                [*fetches, *outcome],
+                [*feeds, *more_feeds],
+                [*values, *more_values],
+                hooks,
+                take_in,
+                # As tf.estimator has it: the step, and its loss.
+                original=[program.fetches.loss.op, program.fetches.loss],
             )
         except tf.errors.OutOfRangeError as error:
             if not self._worker_group.decides_alone:

@@ -86,3 +86,37 @@ def test_tf_keras_optimizers_are_those_of_2_15():
 
     made = optimizers.get_optimizer_instance_v2("SGD", 0.1)
     assert isinstance(made, tf.keras.optimizers.legacy.SGD)
+
+
+def test_a_head_of_v1_has_a_base_class():
+    from tensorflow.python.estimator.canned import head as head_lib
+
+    class Incomplete(head_lib._Head):
+        name, logits_dimension = "mine", 1
+
+    class Mine(Incomplete):
+        def create_loss(self, features, mode, logits, labels):
+            return head_lib.LossSpec(1.0, [2.0], weights=3.0, processed_labels=labels)
+
+        def create_estimator_spec(self, features, mode, logits, labels=None):
+            return self.create_loss(features, mode, logits, labels)
+
+    spec = Mine().create_estimator_spec({}, est.ModeKeys.TRAIN, [0.5], labels=[4])
+    assert spec == (1.0, [2.0], 3.0, [4])
+    with pytest.raises(TypeError, match="abstract"):
+        Incomplete()
+
+
+@pytest.mark.parametrize("version", ["V1", "V2"])
+def test_a_tpu_estimator_takes_the_version_of_exports(version, tmp_path):
+    from tensorflow_estimator.python.estimator.tpu import tpu_estimator
+
+    config = tpu_estimator.RunConfig(model_dir=str(tmp_path))
+    version = tpu_estimator.ExportSavedModelApiVersion[version]
+    tpu_estimator.TPUEstimator(
+        lambda features: None,
+        config=config,
+        use_tpu=False,
+        train_batch_size=8,
+        export_saved_model_api_version=version,
+    )

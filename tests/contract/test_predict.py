@@ -248,6 +248,25 @@ def test_hooks_are_called_around_each_batch(predictor):
     assert hook.graph
 
 
+class Again(v1.train.SessionRunHook):
+    """Asks for what the call itself asks for."""
+
+    def __init__(self):
+        self.seen = []
+
+    def before_run(self, run_context):
+        return v1.train.SessionRunArgs(run_context.original_args.fetches)
+
+    def after_run(self, run_context, run_values):
+        self.seen += list(run_values.results["y"])
+
+
+def test_a_hook_may_ask_for_the_predictions_of_the_call(predictor):
+    hook = Again()
+    predictions = list(predictor.predict(numbers(3, 2), hooks=[hook]))
+    assert hook.seen == [prediction["y"] for prediction in predictions]
+
+
 def test_hooks_of_the_spec_are_called(trained_dir):
     hook = Counting()
     HOOKS.append(hook)

@@ -215,6 +215,27 @@ def test_run_context_has_the_session_and_the_arguments(run):
     assert context.stop_requested in (True, False)
 
 
+class LossOfCall(v1.train.SessionRunHook):
+    """Asks for the loss as the last of the call's own fetches."""
+
+    def __init__(self):
+        self.losses = []
+
+    def before_run(self, run_context):
+        return v1.train.SessionRunArgs(run_context.original_args.fetches[-1])
+
+    def after_run(self, run_context, run_values):
+        self.losses.append(float(run_values.results))
+
+
+def test_a_hook_finds_the_train_op_and_the_loss_among_the_arguments(tmp_path):
+    hook = LossOfCall()
+    model = est.Estimator(mean_model_fn, str(tmp_path))
+    model.train(forever(1), hooks=[hook], steps=3)
+    weights = [weight_after(step, 1.0) for step in range(3)]
+    np.testing.assert_allclose(hook.losses, np.square(np.subtract(weights, 1.0)) / 2, rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["results", "options", "run_metadata"])
 def test_run_values_have(run, name):
     assert hasattr(run.hook.values, name)
