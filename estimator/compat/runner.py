@@ -76,12 +76,15 @@ def _prepare(settings: Settings, stack: contextlib.ExitStack) -> dict | None:
         return None
     import tensorflow as tf
 
+    from estimator._tf.api_modules import supplied
     from estimator.compat.v1_api import make_v1_api
     from estimator.compat.v1_imports import ProgramFinder, v1_builtins
     from estimator.console import no_internal_deprecations
 
     with no_internal_deprecations():
         tf.compat.v1.disable_v2_behavior()
+    # What was a variable's reference to its buffer; the library's variables are resources.
+    stack.enter_context(supplied(tf.Variable, "_ref", lambda variable: variable))
     own_builtins = v1_builtins(make_v1_api())
     sys.meta_path.insert(0, ProgramFinder(own_builtins, settings.v1_packages))
     return own_builtins

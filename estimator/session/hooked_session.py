@@ -117,14 +117,15 @@ class HookedSession:
 
     @contextlib.contextmanager
     def _explaining_names(self, hook: Hook) -> Iterator[None]:
-        """Says why a name that the hook uses in the block is not there, if there is a loop."""
+        """Says why the hook cannot use a tensor or a name in the block, if there is a loop."""
         try:
             yield
-        except KeyError as error:
-            if self._fetch_overrides is None:
+        except (KeyError, ValueError) as error:
+            is_foreign = isinstance(error, KeyError) or "must be from the same graph" in str(error)
+            if self._fetch_overrides is None or not is_foreign:
                 raise
             raise ValueError(
-                f"The hook {type(hook).__name__} fails: {error}. If it names a tensor of "
+                f"The hook {type(hook).__name__} fails: {error}. If it uses a tensor of "
                 f"`model_fn`, that lives inside the loop. {_WAYS_OUT}"
             ) from error
 

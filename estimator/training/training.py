@@ -139,6 +139,8 @@ def _begin_hooks(
     """Calls `begin` of hooks and listeners; returns the program with the summaries they add."""
     fetch_overrides = {id(inside): outside for inside, outside in program.fetches.fetch_overrides}
     with extending(program.graph, program.place):
+        if request.own_hooks:
+            _add_loss_summary(program.fetches.loss)
         before = summaries_so_far()
         # A saver hook calls them itself.
         if worker_group.is_chief and not saver_hooks(request.hooks):
@@ -155,6 +157,16 @@ def _begin_hooks(
         summary = build_summary_with_new(program.fetches.summary, before)
         fetches = dataclasses.replace(program.fetches, summary=summary)
         return hooked, dataclasses.replace(program, fetches=fetches)
+
+
+def _add_loss_summary(loss: tf.Tensor) -> None:
+    """Adds the loss to what `summary.merge_all` merges in a hook's `begin`, as tf.estimator does.
+
+    What the library itself records, it takes from the results of the session calls.
+    """
+    summaries = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
+    if all(summary.op.name != "loss" for summary in summaries):
+        tf.compat.v1.summary.scalar("loss", loss)
 
 
 @contextlib.contextmanager

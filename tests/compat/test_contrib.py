@@ -364,3 +364,13 @@ def test_heads_of_one_reduction_by_either_name_are_one_head():
     summed = heads.regression_head(loss_reduction=V1.losses.Reduction.SUM, name="b")
     with pytest.raises(ValueError, match="loss reductions"):
         heads.multi_head([named, summed])
+
+
+def test_names_that_have_others_today():
+    nest = contrib.framework.nest
+    assert nest.is_sequence([1])
+    assert not nest.is_sequence(1)
+    assert nest.flatten({"b": [1, 2], "a": 3}) == [3, 1, 2]
+    made = {name: make(0.1) for name, make in contrib.layers.OPTIMIZER_CLS_NAMES.items()}
+    assert isinstance(made["Momentum"], tf.compat.v1.train.MomentumOptimizer)
+    assert sorted(made) == ["Adagrad", "Adam", "Ftrl", "Momentum", "RMSProp", "SGD"]

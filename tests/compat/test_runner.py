@@ -68,6 +68,7 @@ FACTS = """
             cross_shard=tf.tpu.CrossShardOptimizer.__module__,
             real=sys.modules["tensorflow"] is not tf,
             ops=ops.Graph is tf.Graph,
+            ref=(lambda v: v._ref() is v)(tf.get_variable("v", [], use_resource=True)),
             aliases=[np.float is float, collections.Mapping is not None, bool(np.bool(1))],
             missing=missing,
         )
@@ -121,6 +122,10 @@ def test_tensorflow_is_version_1_in_the_script_and_in_its_modules(facts):
     assert found["cross_shard"] == "estimator.optimizer.cross_shard"
     assert found["real"]
     assert found["ops"]
+
+
+def test_a_variable_refers_to_itself(facts):
+    assert facts[1]["ref"]
 
 
 def test_removed_names_of_numpy_and_python_are_supplied_on_demand(facts):

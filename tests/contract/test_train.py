@@ -236,6 +236,41 @@ def test_a_hook_finds_the_train_op_and_the_loss_among_the_arguments(tmp_path):
     np.testing.assert_allclose(hook.losses, np.square(np.subtract(weights, 1.0)) / 2, rtol=1e-6)
 
 
+class Merged(v1.train.SessionRunHook):
+    """Merges the summaries, as hooks do that send them elsewhere."""
+
+    def __init__(self):
+        self.losses = []
+
+    def begin(self):
+        self.summary = v1.summary.merge_all()
+
+    def before_run(self, run_context):
+        return v1.train.SessionRunArgs(self.summary)
+
+    def after_run(self, run_context, run_values):
+        values = v1.Summary.FromString(run_values.results).value
+        self.losses += [value.simple_value for value in values if value.tag == "loss"]
+
+
+def bare_model_fn(features, labels, mode):
+    """Has no summary of its own, and no op that is named "loss"."""
+    w = v1.get_variable("w", [], initializer=v1.ones_initializer())
+    step = v1.train.get_global_step()
+    train_op = v1.train.GradientDescentOptimizer(0.1).minimize(w, global_step=step)
+    return est.EstimatorSpec(mode, loss=w * 1.0, train_op=train_op)
+
+
+def test_a_hook_that_merges_the_summaries_finds_the_loss(tmp_path):
+    hook = Merged()
+    config = est.RunConfig(str(tmp_path), save_summary_steps=1)
+    est.Estimator(bare_model_fn, config=config).train(forever(1), hooks=[hook], steps=3)
+    np.testing.assert_allclose(hook.losses, [1.0, 0.9, 0.8], rtol=1e-6)
+    recorded = scalars(str(tmp_path), "loss")
+    assert list(recorded) == [1, 2, 3]
+    np.testing.assert_allclose(list(recorded.values()), hook.losses, rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["results", "options", "run_metadata"])
 def test_run_values_have(run, name):
     assert hasattr(run.hook.values, name)

@@ -304,6 +304,55 @@ def test_a_name_of_the_loop_is_told_the_ways_out_too(tmp_path):
     make(tmp_path, 1, model_fn).train(numbers(), steps=2, hooks=[hook])
 
 
+class Merged(v1.train.SessionRunHook):
+    """Merges the summaries, and keeps the losses among them."""
+
+    def __init__(self):
+        self.losses = []
+
+    def begin(self):
+        self.summary = v1.summary.merge_all()
+
+    def before_run(self, run_context):
+        return v1.train.SessionRunArgs(self.summary)
+
+    def after_run(self, run_context, run_values):
+        values = v1.Summary.FromString(run_values.results).value
+        self.losses += [one.simple_value for one in values if one.tag == "loss"]
+
+
+class Losses(v1.train.SessionRunHook):
+    """Keeps the loss of each call."""
+
+    def __init__(self):
+        self.losses = []
+
+    def before_run(self, run_context):
+        _, loss = run_context.original_args.fetches
+        return v1.train.SessionRunArgs(loss)
+
+    def after_run(self, run_context, run_values):
+        self.losses.append(float(run_values.results))
+
+
+@LOOPS
+def test_a_hook_that_merges_summaries_finds_the_loss_of_the_call(tmp_path, iterations_per_loop):
+    hooks = [Merged(), Losses()]
+    make(tmp_path, iterations_per_loop).train(numbers(), hooks, steps=10)
+    assert hooks[0].losses == hooks[1].losses
+    assert len(hooks[0].losses) == 10 // iterations_per_loop
+
+
+def test_a_summary_of_the_loop_cannot_be_merged_by_a_hook_which_is_told_the_ways_out(tmp_path):
+    def model_fn(features, labels, mode):
+        v1.summary.scalar("mine", tf.reduce_sum(features))
+        return Model()(features, labels, mode)
+
+    with pytest.raises(ValueError, match=r"(?s)Merged fails: .*mine.*inside the loop") as error:
+        make(tmp_path, 5, model_fn).train(numbers(), [Merged()], steps=5)
+    assert "iterations_per_loop=1" in str(error.value)
+
+
 def test_the_input_goes_on_after_the_saves_of_a_users_hook_too(tmp_path):
     trained = make(tmp_path, model_fn=ids_model_fn)
     for _ in range(2):

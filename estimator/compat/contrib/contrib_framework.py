@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,11 @@ import tensorflow as tf
 from estimator.checkpoint import files
 
 _V1 = tf.compat.v1
+# `tf.nest`, with the old name of `is_nested`.
+nest = types.SimpleNamespace(
+    **{name: getattr(tf.nest, name) for name in dir(tf.nest) if not name.startswith("_")},
+    is_sequence=tf.nest.is_nested,
+)
 
 
 def get_variables(

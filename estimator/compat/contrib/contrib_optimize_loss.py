@@ -12,12 +12,12 @@ from estimator.canned.v1_models import OPTIMIZERS
 from estimator.config.checks import WrongTypeError, check_choice
 
 _V1 = tf.compat.v1
-_OPTIMIZERS = {
+OPTIMIZER_CLS_NAMES = {
     **OPTIMIZERS,
     "Momentum": lambda learning_rate: _V1.train.MomentumOptimizer(learning_rate, momentum=0.9),
 }
 _DEFAULT_SUMMARIES = ("learning_rate", "loss", "global_gradient_norm")
-_SUMMARIES = (*_DEFAULT_SUMMARIES, "gradients", "gradient_norm")
+OPTIMIZER_SUMMARIES = [*_DEFAULT_SUMMARIES, "gradients", "gradient_norm"]
 
 
 def optimize_loss(
@@ -69,7 +69,7 @@ def optimize_loss(
         )
     summaries = _DEFAULT_SUMMARIES if summaries is None else summaries
     for one in summaries:
-        check_choice("summaries", one, _SUMMARIES)
+        check_choice("summaries", one, OPTIMIZER_SUMMARIES)
     step = _V1.train.get_or_create_global_step() if global_step is None else global_step
     with _V1.variable_scope(name, "OptimizeLoss", [loss]):
         updates = _V1.get_collection(_V1.GraphKeys.UPDATE_OPS) if update_ops is None else update_ops
@@ -105,8 +105,8 @@ def _make_optimizer(optimizer: Any, learning_rate: Any) -> Any:
             f"`learning_rate` must be given if `optimizer` ({optimizer!r}) is a name or a class."
         )
     if isinstance(optimizer, str):
-        check_choice("optimizer", optimizer, _OPTIMIZERS)
-        return _OPTIMIZERS[optimizer](learning_rate=learning_rate)
+        check_choice("optimizer", optimizer, OPTIMIZER_CLS_NAMES)
+        return OPTIMIZER_CLS_NAMES[optimizer](learning_rate=learning_rate)
     if isinstance(optimizer, type):
         optimizer = optimizer(learning_rate=learning_rate)
     elif callable(optimizer) and not hasattr(optimizer, "compute_gradients"):
@@ -114,7 +114,7 @@ def _make_optimizer(optimizer: Any, learning_rate: Any) -> Any:
     if not hasattr(optimizer, "compute_gradients"):
         raise WrongTypeError(
             f"`optimizer` ({optimizer!r}) must be an optimizer of tf.train, its class, a function "
-            f"of the learning rate, or a name: {', '.join(_OPTIMIZERS)}."
+            f"of the learning rate, or a name: {', '.join(OPTIMIZER_CLS_NAMES)}."
         )
     return optimizer
 

@@ -65,9 +65,9 @@ NAMES = {
     },
     "framework": {
         "contrib_framework": "assign_from_checkpoint_fn get_model_variables "
-        "get_trainable_variables get_variables get_variables_to_restore",
+        "get_trainable_variables get_variables get_variables_to_restore nest",
         "tf": "argsort is_tensor sort",
-        "tf.compat.v1": "assert_scalar nest",
+        "tf.compat.v1": "assert_scalar",
         "tf.compat.v1.train": "assert_global_step create_global_step get_global_step "
         "get_or_create_global_step init_from_checkpoint",
         "tf.train": "list_variables load_checkpoint load_variable",
@@ -80,7 +80,7 @@ NAMES = {
         "contrib_layers": "avg_pool2d conv2d=convolution2d convolution2d dropout embed_sequence "
         "flatten fully_connected linear max_pool2d one_hot_encoding relu=fully_connected stack",
         "contrib_normalization": "batch_norm layer_norm",
-        "contrib_optimize_loss": "optimize_loss",
+        "contrib_optimize_loss": "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES optimize_loss",
         "contrib_regularizers": "apply_regularization l1_l2_regularizer l1_regularizer "
         "l2_regularizer sum_regularizer variance_scaling_initializer xavier_initializer "
         "xavier_initializer_conv2d=xavier_initializer",
