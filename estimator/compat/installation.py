@@ -89,7 +89,8 @@ def _restore_modules(
     sys.meta_path.remove(finder)
     for name in [*ours, *old_modules_loaded()]:
         sys.modules.pop(name, None)
-    parent = sys.modules.get("tensorflow.python")
-    if isinstance(getattr(parent, "estimator", None), TableModule):
-        delattr(parent, "estimator")
+        parent, _, last = name.rpartition(".")
+        package = sys.modules.get(parent)
+        if isinstance(vars(package or types).get(last), TableModule):
+            delattr(package, last)
     sys.modules.update(before)

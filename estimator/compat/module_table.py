@@ -1,8 +1,9 @@
 """Which names each module of `tensorflow_estimator.python.estimator` has, and which ours are.
 
 `NAMES` maps a module to names. One that is not followed by "=" is looked up in `SPACES`, in order;
-"A=b.c" means `estimator.b.c`. `GONE` says what replaces a module, or a name of one ("module:name"),
-that is not provided.
+"A=b.c" means `estimator.b.c`, and "A!" a class that only raises an error: A is not provided, but a
+package that names it when it is imported can be imported. `GONE` says what replaces a module, or a
+name of one ("module:name"), that is not provided.
 """
 
 SPACES = (
@@ -53,8 +54,12 @@ NAMES = {
     "canned.dnn": f"{_DNN} dnn_logit_fn_builder "
     "dnn_logit_fn_builder_v2=experimental.dnn_logit_fn_builder",
     "canned.dnn_linear_combined": _COMBINED,
-    "canned.head": "LossSpec MetricKeys _Head "
+    "canned.head": "LossSpec MetricKeys _CLASSIFY_SERVING_KEY _DEFAULT_SERVING_KEY _Head "
+    "_PREDICT_SERVING_KEY _REGRESS_SERVING_KEY "
     "_binary_logistic_head_with_sigmoid_cross_entropy_loss "
+    "_BinaryLogisticHeadWithSigmoidCrossEntropyLoss! _MultiClassHeadWithSoftmaxCrossEntropyLoss! "
+    "_all_class_ids! _all_classes! _append_update_ops! _check_logits_final_dim! "
+    "_classification_output! _create_eval_metrics_tuple! _summary_key! _validate_loss_fn_args! "
     "_multi_class_head_with_softmax_cross_entropy_loss _regression_head "
     "_regression_head_with_mean_squared_error_loss",
     "canned.kmeans": "KMeansClustering=experimental.KMeans",

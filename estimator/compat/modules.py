@@ -18,6 +18,11 @@ Sources = Mapping[str, Callable[[], Any]]
 # The packages that have the modules of the table.
 _PACKAGES = ("tensorflow_estimator.python.estimator", "tensorflow.python.estimator")
 _ROOTS = ("tensorflow_estimator", "tensorflow.python.estimator")
+# Modules beside those of a package that is still there.
+_BESIDE = {
+    f"tensorflow.python.tpu.{name}": f"tpu.{name}"
+    for name in ("tpu_config", "tpu_context", "tpu_estimator")
+}
 
 
 class TableModule(types.ModuleType):
@@ -104,7 +109,7 @@ def find(name: str, place: str = "") -> Any:
 
 
 def _is_old(name: str) -> bool:
-    return any(name == root or name.startswith(root + ".") for root in _ROOTS)
+    return name in _BESIDE or any(name == root or name.startswith(root + ".") for root in _ROOTS)
 
 
 def _short(name: str) -> str:
@@ -112,7 +117,7 @@ def _short(name: str) -> str:
     for package in _PACKAGES:
         if name.startswith(package + "."):
             return name[len(package) + 1 :]
-    return ""
+    return _BESIDE.get(name, "")
 
 
 def _sources(name: str) -> Sources | None:
@@ -124,7 +129,7 @@ def _sources(name: str) -> Sources | None:
     short = _short(name)
     if name not in _PACKAGES and short not in NAMES:
         return None
-    sources = dict(map(_parsed, NAMES.get(short, "").split()))
+    sources = dict(_parsed(name, entry) for entry in NAMES.get(short, "").split())
     for child in NAMES:
         parent, _, last = child.rpartition(".")
         if parent == short:
@@ -136,9 +141,20 @@ def _importer(name: str) -> Callable[[], Any]:
     return lambda: importlib.import_module(name)
 
 
-def _parsed(entry: str) -> tuple[str, Callable[[], Any]]:
+def _parsed(module: str, entry: str) -> tuple[str, Callable[[], Any]]:
     name, _, place = entry.partition("=")
+    if name.endswith("!"):
+        return name[:-1], lambda: _placeholder(module, name[:-1])
     return name, lambda: find(name, place)
+
+
+def _placeholder(module: str, name: str) -> type:
+    """Makes a class whose call, or whose subclass's, is an error that says that it is missing."""
+
+    def refuse(cls: type, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(_not_provided(f"{module}.{name}"))
+
+    return type(name, (), {"__new__": refuse, "__doc__": "Is not provided."})
 
 
 def _not_provided(name: str) -> str:

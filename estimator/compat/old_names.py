@@ -27,6 +27,10 @@ from estimator.input.input_calls import features_and_labels
 LOSS_METRIC_KEY = "loss"
 AVERAGE_LOSS_METRIC_KEY = "average_loss"
 DEFAULT_SERVING_KEY = tf.compat.v1.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+_DEFAULT_SERVING_KEY = DEFAULT_SERVING_KEY
+_CLASSIFY_SERVING_KEY = "classification"
+_REGRESS_SERVING_KEY = "regression"
+_PREDICT_SERVING_KEY = "predict"
 
 
 class TaskType:

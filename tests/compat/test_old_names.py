@@ -120,3 +120,28 @@ def test_a_tpu_estimator_takes_the_version_of_exports(version, tmp_path):
         train_batch_size=8,
         export_saved_model_api_version=version,
     )
+
+
+def test_what_is_not_provided_can_be_imported_and_derived_from_but_not_used():
+    from tensorflow_estimator.python.estimator.canned import head as head_lib
+
+    class Mine(head_lib._MultiClassHeadWithSoftmaxCrossEntropyLoss):
+        pass
+
+    with pytest.raises(NotImplementedError, match="_all_classes is not provided .* Use the heads"):
+        head_lib._all_classes([1.0], 2)
+    with pytest.raises(NotImplementedError, match="_MultiClassHeadWith.* is not provided"):
+        Mine(n_classes=3)
+    assert head_lib._CLASSIFY_SERVING_KEY == "classification"
+
+
+def test_the_old_modules_beside_those_of_tpus_are_there_until_the_end():
+    from tensorflow.python import tpu
+    from tensorflow.python.tpu import tpu_config, tpu_estimator
+
+    assert tpu_config.TPUConfig is est.tpu.TPUConfig
+    assert tpu_estimator.TPUEstimator is est.tpu.TPUEstimator
+    est.uninstall()
+    assert not hasattr(tpu, "tpu_config")
+    with pytest.raises(ImportError, match="tpu_config"):
+        from tensorflow.python.tpu import tpu_config
