@@ -84,10 +84,12 @@ def savers_apart() -> Iterator[list[tf.Operation]]:
       A list of the ops that savers make, none of which a step runs.
     """
     ops: list[tf.Operation] = []
+    around = tf.compat.v1.get_default_graph()
 
     def make(original: Callable) -> Callable:
         def build(self: Any) -> None:
-            is_inside = is_loop_body(tf.compat.v1.get_default_graph())
+            # A function of the model may have a saver inside, as a SavedModel of TensorFlow 1 has.
+            is_inside = is_loop_body(around) and tf.compat.v1.get_default_graph() is around
             with tf.init_scope() if is_inside else contextlib.nullcontext():
                 graph = tf.compat.v1.get_default_graph()
                 num_ops_before = len(graph.get_operations())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -124,7 +125,7 @@ class ColumnInput:
         return tf.reshape(values, tf.concat([tf.shape(values)[:2], [size]], 0)), lengths
 
     def _create_variables(self, column: Any) -> None:
-        column.create_state(self._state)
+        self._state.create_for(column)
         shared = getattr(column, "shared_embedding_column_creator", None)
         if shared is not None:
             # Makes the variable of all columns that share it, in no scope of a model.
@@ -136,7 +137,7 @@ class ColumnInput:
         """Returns a column's dense values, or its ids and their weights, both sparse."""
         if not is_categorical(column):
             return self.dense(column)
-        column.create_state(self._state)
+        self._state.create_for(column)
         pair = column.get_sparse_tensors(self._cache, self._state)
         return pair.id_tensor, pair.weight_tensor
 
@@ -147,7 +148,7 @@ class ColumnInput:
         if not is_categorical(column):
             values = self.dense(column)
             return values @ V1.get_variable(name, [values.shape[1], units], initializer=zeros)
-        column.create_state(self._state)
+        self._state.create_for(column)
         weights = V1.get_variable(name, [column.num_buckets, units], initializer=zeros)
         if self._is_one_row(column, weights):
             return self._gather_rows(column, weights)
@@ -208,6 +209,15 @@ class _Variables(_fc._StateManagerImpl):
         super().__init__(layer=None, trainable=True)
         self._keeps_slashes = keeps_slashes
 
+    def create_for(self, column: Any) -> None:
+        """Has a column make its variables and tables.
+
+        In the v1 form, what a column makes by itself is in the column's scope, too.
+        """
+        is_v2 = self._keeps_slashes
+        with contextlib.nullcontext() if is_v2 else V1.variable_scope(scope_name(column)):
+            column.create_state(self)
+
     def create_variable(
         self,
         feature_column: Any,
@@ -218,9 +228,11 @@ class _Variables(_fc._StateManagerImpl):
         use_resource: bool = True,
         initializer: Any = None,
     ) -> tf.Variable:
-        scope = scope_name(feature_column, keeps_slashes=self._keeps_slashes)
+        key = name
+        if self._keeps_slashes:
+            name = f"{scope_name(feature_column, keeps_slashes=True)}/{name}"
         variable = V1.get_variable(
-            f"{scope}/{name}", shape, dtype or tf.float32, initializer, trainable=trainable
+            name, shape, dtype or tf.float32, initializer, trainable=trainable
         )
-        self._cols_to_vars_map[feature_column][name] = variable
+        self._cols_to_vars_map[feature_column][key] = variable
         return variable

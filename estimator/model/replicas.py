@@ -33,7 +33,7 @@ from estimator.model.variable_names import marking_get_variable, without_mark
 from estimator.randomness.seed import python_seed
 from estimator.rewrite.hoist import Hoist, Waits, build_table_initializers
 from estimator.rewrite.initial_values import without_order
-from estimator.rewrite.updates import wiring_branches
+from estimator.rewrite.updates import initializers_of, wiring_branches
 from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
 MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
@@ -302,7 +302,7 @@ def watching_variables(mode: str) -> Iterator[VariableWatch]:
             kwargs.update(_rule_for_state(**kwargs))
         variable = _create_variable(next_creator, **kwargs)
         # Includes initializers that the model replaces later, with values from a checkpoint.
-        watch.initializers.update(copy.initializer for copy in _tf.copies(variable))
+        watch.initializers.update(initializers_of(variable))
         watch.variables.append(variable)
         if _tf.is_called_by_keras("metrics"):
             metrics.update(copy.handle.ref() for copy in _tf.copies(variable))

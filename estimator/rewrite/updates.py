@@ -194,7 +194,16 @@ def _initializers() -> set[tf.Operation]:
     keys = tf.compat.v1.GraphKeys
     variables = graph.get_collection(keys.GLOBAL_VARIABLES)
     variables += graph.get_collection(keys.LOCAL_VARIABLES)
-    return {copy.initializer for variable in variables for copy in _tf.copies(variable)}
+    return {op for variable in variables for op in initializers_of(variable)}
+
+
+def initializers_of(variable: tf.Variable) -> list[tf.Operation]:
+    """Returns the op that initializes each copy of a variable.
+
+    A variable that `tf.saved_model.load` made has a tensor instead, and before that None.
+    """
+    found = (copy.initializer for copy in _tf.copies(variable))
+    return [getattr(one, "op", one) for one in found if one is not None]
 
 
 def _behind_placeholders(new_ops: Sequence[tf.Operation]) -> set[tf.Operation]:

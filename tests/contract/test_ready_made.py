@@ -3,8 +3,11 @@
 tests/canned/ and tests/heads/ compare losses, weights, metrics and predictions with recorded ones.
 """
 
+import collections
+
 import numpy as np
 import pytest
+from tensorflow.python.feature_column import feature_column_v2 as columns_lib
 
 from tests.contract.names import est, tf, v1, v1est
 
@@ -63,6 +66,47 @@ def test_a_slash_in_a_key_is_kept_in_deep_models_of_v2_alone(tmp_path):
     found = trained(model, **{"a/b": IDS})
     names = {f"{INPUT}/a/b_embedding/embedding_weights", "linear/linear_model/a_b/weights"}
     assert names <= set(found)
+
+
+class OwnVariable(columns_lib.DenseColumn, collections.namedtuple("OwnVariable", "key")):
+    """A column of a library, which makes its variable without TensorFlow's state manager."""
+
+    _is_v2_column = True
+    name = "own_column"
+    parents = property(lambda self: [self.key])
+    parse_example_spec = property(lambda self: {self.key: tf.io.FixedLenFeature([1], tf.float32)})
+    variable_shape = property(lambda self: tf.TensorShape([1]))
+
+    def create_state(self, state_manager):
+        with v1.variable_scope("module"):
+            state_manager.add_resource(self, "own", v1.get_variable("own", [1, 1]))
+
+    def transform_feature(self, transformation_cache, state_manager):
+        return tf.cast(transformation_cache.get(self.key, state_manager), tf.float32)
+
+    def get_dense_tensor(self, transformation_cache, state_manager):
+        values = transformation_cache.get(self, state_manager)
+        return values * state_manager.get_resource(self, "own")
+
+    def get_config(self):
+        return self._asdict()
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None, columns_by_name=None):
+        return cls(**config)
+
+
+def test_the_variable_of_a_librarys_column_has_the_columns_scope(tmp_path):
+    model = v1est.DNNClassifier(
+        [2],
+        [OwnVariable("id"), FC.embedding_column(ids("id"), 2)],
+        str(tmp_path),
+        optimizer=v1.train.GradientDescentOptimizer(0.1),
+    )
+    found = trained(model, id=IDS)
+    assert {f"{INPUT}/own_column/module/own", f"{INPUT}/id_embedding/embedding_weights"} <= set(
+        found
+    )
 
 
 def test_columns_of_tensorflow_1_share_an_embedding(tmp_path):
