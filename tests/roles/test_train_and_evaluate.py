@@ -133,6 +133,25 @@ def test_an_input_that_ends_at_a_checkpoint_is_not_evaluated_twice(make, iterati
     assert exports == ["recorder of step 100"]
 
 
+class InParts(est.Estimator):
+    """Trains in three parts, each by another Estimator, as AdaNet does."""
+
+    def _assert_members_are_not_overridden(self):
+        pass
+
+    def train(self, input_fn, hooks=None, steps=None, max_steps=None, saving_listeners=None):
+        for end in (8, 16, max_steps):
+            part = est.Estimator(Model(), config=self.config)
+            part.train(input_fn, hooks, max_steps=end, saving_listeners=saving_listeners)
+        return self
+
+
+def test_a_training_in_parts_is_evaluated_in_each(tmp_path):
+    model = InParts(Model(), str(tmp_path), est.RunConfig(save_checkpoints_steps=4))
+    est.train_and_evaluate(model, est.TrainSpec(numbers(), max_steps=24), eval_spec())
+    assert evaluated_steps(model) == [4, 8, 12, 16, 20, 24]
+
+
 def test_a_checkpoint_saver_hook_of_the_user_is_followed(make):
     model, recorder = make(), Recorder()
     hook = v1.train.CheckpointSaverHook(model.model_dir, save_steps=20)
