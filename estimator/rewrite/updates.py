@@ -50,17 +50,21 @@ def build_updates(
       conditional: conds of the step that may assign to any of the variables they take.
 
     Returns:
-      The assignments made by Keras, and the ops of UPDATE_OPS that are in `new_ops`.
+      The assignments made by Keras, and the ops of UPDATE_OPS that belong to the step.
     """
     unfed = _behind_placeholders(new_ops)
     new_ops = [op for op in new_ops if op not in unfed]
     assigning = assignments(new_ops)
     handles = {handle.ref() for handle in keras_variables}
-    assigned = _of_keras(assigning, handles)
     made = set(new_ops)
     collected = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
     wired = [op for op in (getattr(update, "op", update) for update in collected) if op in made]
-    runs = {*run, *wired, *assigned, *conditional}
+    assigned = _of_keras(assigning, handles)
+    # What an assignment outside of the step runs, such as an optimizer's that is left to a hook, is
+    # left to it, too.
+    apart = ops_behind({*assigning} - {*run, *conditional, *wired, *assigned}, made)
+    wired, assigned = ([o for o in ops if o in run or o not in apart] for ops in (wired, assigned))
+    runs = {*run, *conditional, *wired, *assigned}
     ordered = [*writes_to(assigning, global_step), *_to_any_of(handles, assigning)]
     idle = {op for op in assigning if op not in runs}
     build_order(new_ops, {*assigned, *conditional, *ordered} - idle, idle)

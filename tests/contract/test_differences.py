@@ -300,3 +300,56 @@ def test_variables_are_reference_variables(tmp_path):
 @pytest.mark.usefixtures("without_resource_variables")
 def test_variables_are_resource_variables(tmp_path):
     assert not kind_of_variables(tmp_path)[2]
+
+
+# --- Updates of layers ---------------------------------------------------------------------------
+
+
+class Now(est.SessionRunHook):
+    """Runs an op before each step."""
+
+    def __init__(self, op):
+        self.op = op
+
+    def before_run(self, run_context):
+        run_context.session.run(self.op)
+
+
+def moving_mean(path, *, has_minimize=False, is_wired=False, has_hook=False):
+    """The moving mean of 2 after three steps, whose `train_op` only counts them."""
+
+    def model_fn(features, labels, mode):
+        w = v1.get_variable("w", [], initializer=v1.ones_initializer())
+        moving = v1.get_variable("moving", [], initializer=v1.zeros_initializer(), trainable=False)
+        update = moving.assign((moving + 2.0) / 2.0)
+        v1.add_to_collection(v1.GraphKeys.UPDATE_OPS, update.op)
+        minimize = None
+        if has_minimize:
+            with tf.control_dependencies([update] if is_wired else []):
+                loss = tf.square(tf.identity(w))
+            minimize = v1.train.GradientDescentOptimizer(0.1).minimize(loss)
+        count = v1.assign_add(v1.train.get_global_step(), 1)
+        hooks = [Now(minimize)] if has_hook else []
+        return est.EstimatorSpec(mode, loss=w * 1.0, train_op=count, training_hooks=hooks)
+
+    model = est.Estimator(model_fn, os.fspath(path)).train(forever(), steps=3)
+    return float(model.get_variable_value("moving"))
+
+
+AFTER_THREE = 1.75
+
+
+@pytest.mark.only_2_15("updates that nothing runs")
+def test_updates_that_nothing_runs_do_not_run(tmp_path):
+    assert moving_mean(tmp_path) == 0.0
+
+
+@pytest.mark.only_here("updates that nothing runs")
+def test_updates_that_nothing_runs_are_run_by_the_step(tmp_path):
+    assert moving_mean(tmp_path) == AFTER_THREE
+
+
+def test_updates_that_wait_for_a_hook_are_left_to_it(tmp_path):
+    options = {"has_minimize": True, "is_wired": True}
+    assert moving_mean(tmp_path / "hooked", **options, has_hook=True) == AFTER_THREE
+    assert moving_mean(tmp_path / "idle", **options) == 0.0
