@@ -91,6 +91,6 @@ def _restore_modules(
         sys.modules.pop(name, None)
         parent, _, last = name.rpartition(".")
         package = sys.modules.get(parent)
-        if isinstance(vars(package or types).get(last), TableModule):
+        if package is not None and isinstance(vars(package).get(last), TableModule):
             delattr(package, last)
     sys.modules.update(before)
