@@ -4,7 +4,13 @@ TensorFlow may change these names in any release. Each entry says why the public
 and with which versions it is known to work, so that an upgrade concerns this folder alone.
 """
 
-from estimator._tf.callers import hides_its_maker, is_called_by_keras, is_made_by_keras, line_of
+from estimator._tf.callers import (
+    hides_its_maker,
+    is_called_by_keras,
+    is_in_returned_op,
+    is_made_by_keras,
+    line_of,
+)
 from estimator._tf.checkpoint import (
     checkpoint_initializers_outside_loops,
     initializer_before_checkpoint,
@@ -132,6 +138,7 @@ from estimator._tf.variable_use import (
     ends_of,
     is_stateful,
     keras_control_flow_v2,
+    ops_inside,
     runs_a_function,
     variable_source,
     written_handles,

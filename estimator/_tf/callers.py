@@ -15,7 +15,10 @@ import tensorflow as tf
 _ESTIMATOR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TENSORFLOW = os.path.dirname(os.path.abspath(tf.__file__)) + os.sep
 _REPLICAS = os.path.join(_TENSORFLOW, "python", "distribute", "mirrored_run.py")
-_V1_OPTIMIZERS = os.path.join(_TENSORFLOW, "python", "training", "optimizer.py")
+_RETURNING = (
+    os.path.join(_TENSORFLOW, "python", "training", "optimizer.py"),
+    os.path.join("tf_keras", "src", "optimizers", "legacy", "optimizer_v2.py"),
+)
 _TF_DATA = os.path.join(_TENSORFLOW, "python", "data") + os.sep
 
 
@@ -26,14 +29,22 @@ def is_made_by_keras(op: tf.Operation) -> bool:
 
 
 def hides_its_maker(op: tf.Operation) -> bool:
-    """Returns whether `op` was made for all replicas by code that its traceback does not show.
+    """Returns whether the traceback of `op` does not show what code made it.
 
-    While replicas meet in a `merge_call`, the main thread makes the ops, whose traceback shows none
-    of the replicas' calls; but it shows an optimizer of tf.compat.v1.train. 2.16 to 2.21.
+    An imported op has none. And in a `merge_call` of replicas, the main thread makes the ops, while
+    the replicas' threads wait. 2.16 to 2.21.
     """
-    frames = {(frame.filename, frame.name) for frame in _traceback(op)}
-    is_merged = (_REPLICAS, "_call_for_each_replica") in frames
-    return is_merged and all(filename != _V1_OPTIMIZERS for filename, _ in frames)
+    frames = [(frame.filename, frame.name) for frame in _traceback(op)]
+    return not frames or (_REPLICAS, "_call_for_each_replica") in frames
+
+
+def is_in_returned_op(op: tf.Operation) -> bool:
+    """Returns whether `op` is of an optimizer that returns what runs its ops, by its traceback.
+
+    Those of tf.compat.v1.train and of tf_keras.optimizers.legacy do; they are on the traceback also
+    if replicas made `op` together. 2.16 to 2.21.
+    """
+    return any(frame.filename.endswith(_RETURNING) for frame in _traceback(op))
 
 
 def line_of(op: tf.Operation) -> str:

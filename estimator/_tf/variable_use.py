@@ -76,6 +76,22 @@ def runs_a_function(op: tf.Operation) -> bool:
     return _has_function(op.type)
 
 
+def ops_inside(op: tf.Operation) -> list[tf.Operation]:
+    """Returns the ops of the functions that `op` runs, and of those that these run, in turn.
+
+    Graph._get_function, AtomicFunction.graph 2.16 to 2.21.
+    """
+    found: list[tf.Operation] = []
+    if not runs_a_function(op):
+        return found
+    for attr in op.node_def.attr.values():
+        for function in [attr.func, *attr.list.func]:
+            body = getattr(op.graph._get_function(function.name), "graph", None)
+            for inner in [] if body is None else body.get_operations():
+                found += [inner, *ops_inside(inner)]
+    return found
+
+
 def ends_of(op: tf.Operation) -> list[tf.Operation]:
     """Returns the ops to wait for to be sure that all of `op` has run; may add ops to its graph.
 

@@ -79,7 +79,8 @@ NAMES = {
     f"{_SPECS} {_EARLY} Estimator EstimatorSpec EvalSpec ModeKeys RunConfig TrainSpec VocabInfo "
     "WarmStartSettings add_metrics export inputs model_to_estimator train_and_evaluate",
     "export": "",
-    "export.export": _EXPORT,
+    "export.export": f"{_EXPORT} UnsupervisedInputReceiver "
+    "build_supervised_input_receiver_fn_from_input_fn",
     "export.export_lib": f"{_EXPORT} {_OUTPUTS}",
     "export.export_output": _OUTPUTS,
     "exporter": _EXPORTERS,

@@ -22,6 +22,7 @@ from estimator.compat.contrib.contrib_estimator import (
 from estimator.config.checks import WrongTypeError, check_choice, parameters_of
 from estimator.config.run_config import RunConfig
 from estimator.estimators.arguments import check_overrides, checked_config, checked_model_dir
+from estimator.export.receivers import build_raw_supervised_input_receiver_fn
 from estimator.input.input_calls import features_and_labels
 
 LOSS_METRIC_KEY = "loss"
@@ -208,6 +209,26 @@ def parse_input_fn_result(result: Any) -> tuple[Any, Any, list]:
         hooks.append(_DatasetInitializerHook(iterator))
         result = iterator.get_next()
     return *features_and_labels(result), hooks
+
+
+# What a receiver function of a model without labels returns.
+UnsupervisedInputReceiver = collections.namedtuple(
+    "UnsupervisedInputReceiver", "features receiver_tensors"
+)
+
+
+def build_supervised_input_receiver_fn_from_input_fn(
+    input_fn: Callable, **input_fn_args: Any
+) -> Callable[[], Any]:
+    """Returns a receiver function of placeholders like the tensors that an `input_fn` returns.
+
+    Args:
+      input_fn: called once, in a graph of its own.
+      **input_fn_args: its arguments.
+    """
+    with tf.Graph().as_default():
+        features, labels, _ = parse_input_fn_result(input_fn(**input_fn_args))
+        return build_raw_supervised_input_receiver_fn(features, labels)
 
 
 class _DatasetInitializerHook(tf.compat.v1.train.SessionRunHook):

@@ -125,7 +125,9 @@ class OldMethods:
                 )
 
     def _overrides(self, name: str) -> bool:
-        return getattr(type(self), name, None) is not getattr(OldMethods, name, None)
+        """Returns whether a subclass, or the program on this object, replaced a method."""
+        is_inherited = getattr(type(self), name, None) is getattr(OldMethods, name, None)
+        return name in vars(self) or not is_inherited
 
     def _calling_model_fn(self) -> Callable:
         """Returns a function that calls `_call_model_fn`."""

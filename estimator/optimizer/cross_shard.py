@@ -143,10 +143,12 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
                 return self._apply_once(list(grads_and_vars), global_step, name)
             if self._is_v1:
                 return self._opt.apply_gradients(grads_and_vars, global_step, name)
-            # Keras's updates return nothing to wait for; the train step adds them.
-            self._opt.apply_gradients(list(grads_and_vars))
-        counted = [] if global_step is None else [global_step.assign_add(1)]
-        return tf.group(*counted, name=name)
+            applied = self._opt.apply_gradients(list(grads_and_vars))
+        # Most of Keras's optimizers return nothing to wait for; the train step adds their updates.
+        done: list[Any] = [applied] if isinstance(applied, tf.Operation | tf.Tensor) else []
+        if global_step is not None:
+            done.append(global_step.assign_add(1))
+        return tf.group(*done, name=name)
 
     def _apply_once(
         self,

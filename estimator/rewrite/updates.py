@@ -4,7 +4,8 @@ Keras layers and optimizers are written for eager execution: they assign and ret
 graph, a session would never run such an assignment, or would run it before a read that the Python
 code put first. `build_updates` finds these assignments and runs them in the order of the code. v1
 layers put theirs in the collection UPDATE_OPS, which many a `model_fn` forgets to run. What other
-code assigns, also to a variable of a layer, runs only if the `train_op` depends on it.
+code assigns, also to a variable of a layer, runs only if the `train_op` depends on it, as do the
+optimizers that return an op: those of v1, and tf-keras's legacy ones.
 
 A cond, a loop or a call of a `tf.function` that assigns is treated as one assignment. The order
 inside it is fixed when it is built: by TensorFlow for a `tf.function`, and by `wiring_branches` for
@@ -59,15 +60,16 @@ def build_updates(
     made = set(new_ops)
     collected = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
     wired = [op for op in (getattr(update, "op", update) for update in collected) if op in made]
-    assigned = _of_keras(assigning, handles)
+    of_keras = _of_keras(assigning, handles)
+    assigned = _unreturned(of_keras)
     # What an assignment outside of the step runs, such as an optimizer's that is left to a hook, is
     # left to it, too.
     apart = ops_behind({*assigning} - {*run, *conditional, *wired, *assigned}, made)
     wired, assigned = ([o for o in ops if o in run or o not in apart] for ops in (wired, assigned))
     runs = {*run, *conditional, *wired, *assigned}
-    ordered = [*writes_to(assigning, global_step), *_to_any_of(handles, assigning)]
     idle = {op for op in assigning if op not in runs}
-    build_order(new_ops, {*assigned, *conditional, *ordered} - idle, idle)
+    writes = {*conditional, *of_keras, *writes_to(assigning, global_step)}
+    build_order(new_ops, writes - idle, idle)
     return [_tf.after_v1_branches(op) for op in assigned] + wired
 
 
@@ -88,9 +90,8 @@ def wiring_branches(
         if not any(map(_tf.written_handles, ops)):
             return
         handles = {handle.ref() for handle in keras_variables}
-        assigned = [
-            op for op in _of_keras(assignments(ops), handles) if any(map(is_wanted, _written(op)))
-        ]
+        of_keras = _unreturned(_of_keras(assignments(ops), handles))
+        assigned = [op for op in of_keras if any(map(is_wanted, _written(op)))]
         build_order(ops, set(assigned))
         branch.control_outputs.extend(assigned)
 
@@ -153,15 +154,30 @@ def _written(op: tf.Operation) -> list[tf.Tensor]:
 
 
 def _of_keras(assigning: Sequence[tf.Operation], handles: set[Any]) -> list[tf.Operation]:
-    """Returns the assignments that Keras code made.
+    """Returns the assignments that Keras made, or that are to variables with these handles."""
+    to_keras = set(_to_any_of(handles, assigning))
+    return [op for op in assigning if op in to_keras or _tf.is_made_by_keras(op)]
 
-    Where that cannot be seen, in a function or for several replicas, it is assumed of assignments
-    to the variables that Keras made, which have these `handles`.
+
+def _unreturned(of_keras: Sequence[tf.Operation]) -> list[tf.Operation]:
+    """Returns the assignments that Keras made without returning an op that runs them.
+
+    Where it cannot be seen what made one, as for several replicas, Keras is assumed: the variable
+    is Keras's.
     """
-    made = {op for op in assigning if _tf.is_made_by_keras(op)}
-    to_keras = _to_any_of(handles, assigning)
-    made.update(op for op in to_keras if _tf.hides_its_maker(op) or _tf.runs_a_function(op))
-    return [op for op in assigning if op in made]
+    return [
+        op
+        for op in of_keras
+        if _is_unreturned(op)
+        or any(
+            _tf.written_resources(inner) and _is_unreturned(inner) for inner in _tf.ops_inside(op)
+        )
+    ]
+
+
+def _is_unreturned(op: tf.Operation) -> bool:
+    is_of_keras = _tf.is_made_by_keras(op) or _tf.hides_its_maker(op)
+    return is_of_keras and not _tf.is_in_returned_op(op)
 
 
 def _to_any_of(handles: set[Any], assigning: Sequence[tf.Operation]) -> list[tf.Operation]:

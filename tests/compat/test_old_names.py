@@ -145,3 +145,18 @@ def test_the_old_modules_beside_those_of_tpus_are_there_until_the_end():
     assert not hasattr(tpu, "tpu_config")
     with pytest.raises(ImportError, match="tpu_config"):
         from tensorflow.python.tpu import tpu_config
+
+
+def test_a_receiver_function_is_made_of_an_input_fn():
+    from tensorflow_estimator.python.estimator.export import export
+
+    def input_fn(size):
+        data = {"x": np.zeros([4, size], np.float32)}, np.zeros([4], np.int64)
+        return tf.data.Dataset.from_tensor_slices(data).batch(2)
+
+    make = export.build_supervised_input_receiver_fn_from_input_fn(input_fn, size=3)
+    with tf.Graph().as_default():
+        receiver = make()
+        assert (receiver.features["x"].shape[1], receiver.labels.dtype) == (3, tf.int64)
+        assert set(receiver.receiver_tensors) == {"x", "label"}
+    assert export.UnsupervisedInputReceiver({}, {}).receiver_tensors == {}

@@ -299,7 +299,7 @@ def make_model_fn(cases, names):
     """Trains each case; notes in `names` what its variables are called."""
 
     def model_fn(features, labels, mode):
-        total = tf.constant(0.0)
+        total, done = tf.constant(0.0), []
         for case in cases:
             with tf.compat.v1.variable_scope(case.key):
                 weights = {
@@ -311,11 +311,12 @@ def make_model_fn(cases, names):
             total += 0.0 if case.overflows else loss
             gradients = tf.gradients(scaled_loss(optimizer, loss), list(weights.values()))
             pairs = zip(unscaled(optimizer, gradients), weights.values(), strict=True)
-            WRAPPERS[case.wrapper](optimizer).apply_gradients(list(pairs))
+            applied = WRAPPERS[case.wrapper](optimizer).apply_gradients(list(pairs))
+            done += [applied] if isinstance(applied, tf.Operation) else []
             variables = [*weights.values(), *variables_of(optimizer)]
             names[case.key] = [variable.name.partition(":")[0] for variable in variables]
-        global_step = tf.compat.v1.train.get_global_step()
-        return est.EstimatorSpec(mode, loss=total, train_op=global_step.assign_add(1))
+        done.append(tf.compat.v1.train.get_global_step().assign_add(1))
+        return est.EstimatorSpec(mode, loss=total, train_op=tf.group(*done))
 
     return model_fn
 

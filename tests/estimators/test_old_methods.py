@@ -124,3 +124,17 @@ def test_programs_read_what_the_estimator_was_given(tmp_path):
     assert model._device_fn is None
     assert model._warm_start_settings is settings
     assert (model._params, model._model_dir) == ({"a": 1}, str(tmp_path))
+
+
+def test_a_method_that_is_replaced_on_the_estimator_itself_is_called(tmp_path):
+    model = est.Estimator(Model(), str(tmp_path))
+    original, modes = model._call_model_fn, []
+
+    def noting(features, labels, mode, config):
+        modes.append(mode)
+        return original(features, labels, mode, config)
+
+    model._call_model_fn = noting
+    model.train(numbers(), steps=1)
+    model.evaluate(numbers(1))
+    assert modes == [est.ModeKeys.TRAIN, est.ModeKeys.EVAL]

@@ -119,14 +119,21 @@ class Now(V1.train.SessionRunHook):
         self.is_first = False
 
 
-def make_hooked_model_fn(library, hooked):
+RETURNING = {
+    "v1": V1.train.GradientDescentOptimizer,
+    "legacy": tf_keras.optimizers.legacy.SGD,
+}
+
+
+def make_hooked_model_fn(library, optimizer, hooked):
     """An optimizer and an assignment change a layer's weight, both only if a hook runs them."""
 
     def model_fn(features, labels, mode):
         layer = library.layers.Dense(1, use_bias=False, kernel_initializer="ones", name="dense")
         loss = tf.reduce_mean(layer(features))
         (kernel,) = V1.trainable_variables()
-        ops = {"minimize": V1.train.GradientDescentOptimizer(1.0).minimize(0.5 * loss)}
+        gradient = tf.gradients(0.5 * loss, kernel)[0]
+        ops = {"minimize": RETURNING[optimizer](1.0).apply_gradients([(gradient, kernel)])}
         if not tf.distribute.has_strategy():  # Replicas' weights cannot be assigned in a replica.
             ops["assign"] = kernel.assign(kernel - 3.0)
         hooks = [Now(ops[name]) for name in hooked]
@@ -137,24 +144,69 @@ def make_hooked_model_fn(library, hooked):
 
 
 @pytest.mark.parametrize("hooked", [[], ["minimize"], ["assign"], ["minimize", "assign"]], ids=str)
+@pytest.mark.parametrize("optimizer", RETURNING)
 @pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
-def test_only_a_hook_runs_what_the_train_op_leaves_to_it(library, hooked, tmp_path):
-    model = est.Estimator(make_hooked_model_fn(library, hooked), str(tmp_path))
+def test_only_a_hook_runs_what_the_train_op_leaves_to_it(library, optimizer, hooked, tmp_path):
+    model = est.Estimator(make_hooked_model_fn(library, optimizer, hooked), str(tmp_path))
     model.train(lambda: tf.data.Dataset.from_tensors([[1.0]]).repeat(), steps=NUM_STEPS)
     by_one = {"minimize": 0.5, "assign": 3.0}
     change = sum(by_one[name] for name in hooked) * (NUM_STEPS - 1)
     assert model.get_variable_value("dense/kernel")[0, 0] == 1.0 - change
 
 
+def loop_once(assign):
+    def body(count):
+        with tf.control_dependencies([assign()]):
+            return count + 1
+
+    return tf.while_loop(lambda count: count < 1, body, [0])
+
+
+WAYS = {
+    "function": lambda assign: tf.function(assign, autograph=False)(),
+    "cond": lambda assign: tf.cond(tf.constant(True), assign, lambda: 0.0),
+    "loop": loop_once,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("has_hook", [False, True])
+@pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
+def test_a_function_that_assigns_to_a_layers_weight_is_left_to_a_hook(
+    library, has_hook, way, tmp_path
+):
+    def model_fn(features, labels, mode):
+        layer = library.layers.Dense(1, use_bias=False, kernel_initializer="ones", name="dense")
+        loss = tf.reduce_mean(layer(features))
+        (kernel,) = V1.trainable_variables()
+
+        def assign():
+            with tf.control_dependencies([kernel.assign(kernel - 3.0)]):
+                return tf.constant(0.0)
+
+        op = WAYS[way](assign)
+        hooks = [Now(op)] if has_hook else []
+        step = V1.train.get_global_step()
+        return est.EstimatorSpec(mode, loss=loss, train_op=step.assign_add(1), training_hooks=hooks)
+
+    model = est.Estimator(model_fn, str(tmp_path))
+    model.train(lambda: tf.data.Dataset.from_tensors([[1.0]]).repeat(), steps=NUM_STEPS)
+    change = 3.0 * (NUM_STEPS - 1) * has_hook
+    assert model.get_variable_value("dense/kernel")[0, 0] == 1.0 - change
+
+
 @pytest.mark.parametrize("loop", [1, 3])
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored", "central_storage"])
+@pytest.mark.parametrize("optimizer", RETURNING)
 @pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
-def test_nothing_runs_an_optimizer_that_the_train_op_leaves_out(library, strategy, loop, tmp_path):
+def test_nothing_runs_an_optimizer_that_the_train_op_leaves_out(
+    library, optimizer, strategy, loop, tmp_path
+):
     replicas = {} if strategy == "one_device" else {"num_replicas": 2}
     config = est.RunConfig(
         str(tmp_path), strategy=strategy, iterations_per_loop=loop, **QUIET, **replicas
     )
-    model = est.Estimator(make_hooked_model_fn(library, []), config=config)
+    model = est.Estimator(make_hooked_model_fn(library, optimizer, []), config=config)
     model.train(lambda: tf.data.Dataset.from_tensors([[1.0]]).repeat(), steps=NUM_STEPS)
     assert model.get_variable_value("dense/kernel")[0, 0] == 1.0
 

@@ -312,6 +312,23 @@ def a_loop_runs_a_function_and_a_sum_does_not():
     assert found == {"StatelessWhile"}
 
 
+@checks("ops_inside")
+def the_ops_inside_a_call_are_those_of_all_functions():
+    with tf.Graph().as_default():
+        variable = tf.Variable(0.0)
+
+        @tf.function(autograph=False)
+        def outer():
+            return tf.cond(variable > 0, lambda: variable.assign(1.0), lambda: 2.0 * variable)
+
+        call = outer().op
+        while not _tf.runs_a_function(call):
+            call = call.inputs[0].op
+        kinds = {op.type for op in _tf.ops_inside(call)}
+        assert {"If", "AssignVariableOp", "Mul"} <= kinds
+        assert _tf.ops_inside(variable.op) == []
+
+
 @checks("ends_of")
 def the_end_of_a_call_comes_after_what_it_assigns():
     with tf.Graph().as_default(), V1.Session() as session:

@@ -12,7 +12,11 @@ INTERNALS = {
     "hides_its_maker": (
         "tensorflow:Operation.traceback",
         "tensorflow.python.distribute.mirrored_run:_call_for_each_replica",
+    ),
+    "is_in_returned_op": (
+        "tensorflow:Operation.traceback",
         "tensorflow.python.training.optimizer:Optimizer._distributed_apply",
+        "?tf_keras.src.optimizers.legacy.optimizer_v2:OptimizerV2",
     ),
     "line_of": ("tensorflow:Operation.traceback",),
     # checkpoint.py
@@ -341,6 +345,10 @@ INTERNALS = {
     ),
     "variable_source": ("tensorflow.python.framework.func_graph:FuncGraph.captures",),
     "is_stateful": ("tensorflow.python.framework.op_def_registry:get",),
+    "ops_inside": (
+        "tensorflow:Graph._get_function",
+        "tensorflow.python.eager.polymorphic_function.atomic_function:AtomicFunction.graph",
+    ),
     "runs_a_function": ("tensorflow.python.framework.op_def_registry:get",),
     "ends_of": ("tensorflow:Graph._set_control_flow_context",),
     "branches_noted": (

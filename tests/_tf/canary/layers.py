@@ -22,25 +22,48 @@ def an_op_of_a_layer_is_made_by_keras():
         assert _tf.is_made_by_keras(tf_keras.layers.Dense(1)(ours).op)
 
 
+def on_replicas(build):
+    """Calls a function on two replicas in a new graph, which is returned."""
+    with tf.Graph().as_default() as graph:
+        strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+        with strategy.scope():
+            strategy.extended.call_for_each_replica(build)
+    return graph
+
+
 @checks("hides_its_maker")
-def an_op_made_for_all_replicas_hides_its_maker_but_for_a_v1_optimizer():
-    strategy, made = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"]), {}
+def an_op_that_replicas_make_together_hides_its_maker():
+    made = {}
 
     def build():
-        with tf.name_scope("alone"):
-            made["alone"] = tf.zeros([])
-        variable = V1.get_variable("w", [])
-        made["optimizer"] = V1.train.GradientDescentOptimizer(1.0).minimize(variable * 1.0)
+        made["alone"] = tf.zeros([])
         together = lambda _: made.setdefault("together", tf.zeros([]))  # noqa: E731
         tf.distribute.get_replica_context().merge_call(together)
 
-    with tf.Graph().as_default() as graph, strategy.scope():
-        strategy.extended.call_for_each_replica(build)
-        assert _tf.hides_its_maker(made["together"].op)
-        assert not _tf.hides_its_maker(made["alone"].op)
-        updates = [op for op in graph.get_operations() if "ApplyGradient" in op.type]
-        assert updates
-        assert not any(map(_tf.hides_its_maker, updates))
+    on_replicas(build)
+    assert _tf.hides_its_maker(made["together"].op)
+    assert not _tf.hides_its_maker(made["alone"].op)
+
+
+def assigning_ops(make_optimizer):
+    def build():
+        variable = V1.get_variable("w", [], use_resource=True)
+        make_optimizer(0.1).apply_gradients([(tf.ones([]), variable)])
+
+    with tf.Graph().as_default() as alone:
+        build()
+    ops = [*alone.get_operations(), *on_replicas(build).get_operations()]
+    return [op for op in ops if "ApplyGradient" in op.type]
+
+
+@checks("is_in_returned_op")
+def updates_of_v1_and_legacy_optimizers_are_in_a_returned_op():
+    for make in (V1.train.GradientDescentOptimizer, tf_keras.optimizers.legacy.SGD):
+        ops = assigning_ops(make)
+        assert len(ops) == 3
+        assert all(map(_tf.is_in_returned_op, ops))
+    with tf.Graph().as_default():
+        assert not _tf.is_in_returned_op(tf_keras.layers.Dense(1)(tf.zeros([1, 1])).op)
 
 
 @checks("is_called_by_keras")
