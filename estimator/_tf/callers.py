@@ -15,10 +15,8 @@ import tensorflow as tf
 _ESTIMATOR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TENSORFLOW = os.path.dirname(os.path.abspath(tf.__file__)) + os.sep
 _REPLICAS = os.path.join(_TENSORFLOW, "python", "distribute", "mirrored_run.py")
-_RETURNING = (
-    os.path.join(_TENSORFLOW, "python", "training", "optimizer.py"),
-    os.path.join("tf_keras", "src", "optimizers", "legacy", "optimizer_v2.py"),
-)
+_V1_OPTIMIZERS = os.path.join(_TENSORFLOW, "python", "training", "optimizer.py")
+_LEGACY_OPTIMIZERS = os.path.join("", "tf_keras", "src", "optimizers", "legacy", "")
 _TF_DATA = os.path.join(_TENSORFLOW, "python", "data") + os.sep
 
 
@@ -42,9 +40,15 @@ def is_in_returned_op(op: tf.Operation) -> bool:
     """Returns whether `op` is of an optimizer that returns what runs its ops, by its traceback.
 
     Those of tf.compat.v1.train and of tf_keras.optimizers.legacy do; they are on the traceback also
-    if replicas made `op` together. 2.16 to 2.21.
+    if replicas made `op` together. Any other code of Keras nearer to `op` does not. 2.16 to 2.21.
     """
-    return any(frame.filename.endswith(_RETURNING) for frame in _traceback(op))
+    keras = _keras_folders()
+    for name in reversed([frame.filename for frame in _traceback(op)]):
+        if name == _V1_OPTIMIZERS or _LEGACY_OPTIMIZERS in name:
+            return True
+        if name.startswith(keras):
+            return False
+    return False
 
 
 def line_of(op: tf.Operation) -> str:

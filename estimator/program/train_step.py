@@ -135,11 +135,13 @@ def _build_effects(plan: StepPlan, start: StepStart, models: StepModels) -> list
     """Builds and returns everything that a step runs for its side effects."""
     replicas = models.replicas
     done = [spec.train_op for spec in models.specs]
+    losses = [spec.loss for spec in models.specs]
+    run = [*done, *losses, *summaries_since(start.summaries_before)]
     done += updates.build_updates(
         without_ops_for_sessions(replicas),
         replicas.keras_variables,
         plan.global_step,
-        set(ops_run_for(done, replicas.new_ops)),
+        set(ops_run_for(run, replicas.new_ops)),
         [one.update for one in models.accumulations],
     )
     done += written_summaries(start.summaries_before)

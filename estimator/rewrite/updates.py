@@ -67,9 +67,10 @@ def build_updates(
     apart = ops_behind({*assigning} - {*run, *conditional, *wired, *assigned}, made)
     wired, assigned = ([o for o in ops if o in run or o not in apart] for ops in (wired, assigned))
     runs = {*run, *conditional, *wired, *assigned}
-    idle = {op for op in assigning if op not in runs}
     writes = {*conditional, *of_keras, *writes_to(assigning, global_step)}
-    build_order(new_ops, writes - idle, idle)
+    idle = {op for op in assigning if op not in runs}
+    left_to_hooks = ops_behind(idle, made).keys() - ops_behind(runs, made).keys()
+    build_order(new_ops, writes - idle, idle, left_to_hooks)
     return [_tf.after_v1_branches(op) for op in assigned] + wired
 
 
@@ -102,6 +103,7 @@ def build_order(
     new_ops: Sequence[tf.Operation],
     writes: set[tf.Operation],
     idle: Collection[tf.Operation] = frozenset(),
+    left_to_hooks: Collection[tf.Operation] = frozenset(),
 ) -> None:
     """Orders each of `writes` relative to the other ops on the same variable, as they were made.
 
@@ -109,6 +111,8 @@ def build_order(
       new_ops: all new ops, in order of creation.
       writes: the new ops that assign.
       idle: new ops that assign but that no step runs; nothing waits for them.
+      left_to_hooks: new ops that only `idle` ones run; they wait for no write, because a hook that
+        runs them between steps would run a step.
     """
     written = {op: {handle.ref() for handle in _tf.written_handles(op)} for op in writes}
     wanted = set().union(*written.values())
@@ -122,12 +126,12 @@ def build_order(
             by_variable[handle].append(op)
     # Initializing an average that is created after the train_op must not run a step.
     needed = (op for initializer in _initializers() for op in waits_of(initializer))
-    first_values = ops_behind(needed, set(new_ops))
+    unordered = {*ops_behind(needed, set(new_ops)), *left_to_hooks}
     ends_of = functools.cache(_tf.ends_of)
     for handle, ops in by_variable.items():
         assigning = {op for op in ops if handle in written.get(op, ())}
         if assigning:
-            _add_order(ops, assigning, first_values, ends_of)
+            _add_order(ops, assigning, unordered, ends_of)
 
 
 def writes_to(ops: Sequence[tf.Operation], variable: tf.Variable) -> list[tf.Operation]:

@@ -60,8 +60,10 @@ def build_minimize(optimizer: Any, loss: tf.Tensor) -> tf.Operation:
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return optimizer.minimize(loss, global_step=global_step)
     variables = tf.compat.v1.trainable_variables()
-    optimizer.apply_gradients(zip(tf.gradients(loss, variables), variables, strict=True))
-    return global_step.assign_add(1).op
+    gradients = tf.gradients(loss, variables)
+    applied = optimizer.apply_gradients(zip(gradients, variables, strict=True))
+    done = [applied] if isinstance(applied, tf.Operation) else []  # Of a legacy optimizer.
+    return tf.group(global_step.assign_add(1), *done)
 
 
 def make_softmax_model_fn(make_optimizer: Callable[[], Any]) -> Callable[..., est.EstimatorSpec]:

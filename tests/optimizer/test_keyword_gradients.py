@@ -50,9 +50,11 @@ def test_gradients_may_be_given_by_name(call, num_replicas, tmp_path):
     def model_fn(features, labels, mode):
         weight = tf.compat.v1.get_variable("w", [], initializer=tf.zeros_initializer())
         loss = tf.reduce_mean(tf.square(features * weight - labels))
-        CALLS[call](tf.gradients(loss, [weight]), [weight])
+        applied = CALLS[call](tf.gradients(loss, [weight]), [weight])
+        done = [applied] if isinstance(applied, tf.Operation) else []  # Of a legacy optimizer.
         step = tf.compat.v1.train.get_global_step()
-        return est.EstimatorSpec(mode, loss=loss, train_op=tf.compat.v1.assign_add(step, 1))
+        train_op = tf.group(tf.compat.v1.assign_add(step, 1), *done)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
     config = est.RunConfig(strategy="mirrored", num_replicas=num_replicas)
     trained = est.Estimator(model_fn, str(tmp_path), config).train(input_fn, steps=1)

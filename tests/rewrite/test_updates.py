@@ -211,6 +211,41 @@ def test_nothing_runs_an_optimizer_that_the_train_op_leaves_out(
     assert model.get_variable_value("dense/kernel")[0, 0] == 1.0
 
 
+class Once(V1.train.SessionRunHook):
+    """Runs an op once, before the second step."""
+
+    def __init__(self, op):
+        self.op, self.num_calls = op, 0
+
+    def before_run(self, run_context):
+        self.num_calls += 1
+        if self.num_calls == 2:
+            run_context.session.run(self.op)
+
+
+@pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
+def test_what_a_hook_runs_of_a_weight_runs_no_step(library, tmp_path):
+    """Made after the train_op: a target network's synchronization, and another optimizer's step."""
+
+    def model_fn(features, labels, mode):
+        layer = library.layers.Dense(1, use_bias=False, kernel_initializer="ones", name="dense")
+        loss = tf.reduce_mean(layer(features))
+        (kernel,) = V1.trainable_variables()
+        target = V1.get_variable("target", [1, 1], trainable=False)
+        optimizer = V1.train.GradientDescentOptimizer(0.1)
+        train_op = optimizer.minimize(loss, V1.train.get_global_step())
+        sync = target.assign(kernel)
+        second = optimizer.minimize(tf.reduce_mean(layer(features) ** 2) / 2.0, var_list=[kernel])
+        hooks = [Once(sync), Once(second)]
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks)
+
+    model = est.Estimator(model_fn, str(tmp_path))
+    model.train(lambda: tf.data.Dataset.from_tensors([[1.0]]).repeat(), steps=3)
+    assert model.get_variable_value("target")[0, 0] == pytest.approx(0.9)
+    weight = 0.9 - 0.1 * 0.9 - 0.1 - 0.1
+    assert model.get_variable_value("dense/kernel")[0, 0] == pytest.approx(weight)
+
+
 def make_scale_model_fn(optimizer):
     def model_fn(features, labels, mode):
         w = V1.get_variable("w", [1, 1], initializer=V1.ones_initializer())
