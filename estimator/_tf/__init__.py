@@ -5,9 +5,8 @@ and with which versions it is known to work, so that an upgrade concerns this fo
 """
 
 from estimator._tf.callers import (
-    hides_its_maker,
     is_called_by_keras,
-    is_in_returned_op,
+    is_left_to_step,
     is_made_by_keras,
     line_of,
 )

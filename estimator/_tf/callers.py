@@ -26,29 +26,22 @@ def is_made_by_keras(op: tf.Operation) -> bool:
     return any(frame.filename.startswith(folders) for frame in _traceback(op))
 
 
-def hides_its_maker(op: tf.Operation) -> bool:
-    """Returns whether the traceback of `op` does not show what code made it.
+def is_left_to_step(op: tf.Operation) -> bool:
+    """Returns whether Keras made `op` and returned nothing that runs it, by the op's traceback.
 
-    An imported op has none. And in a `merge_call` of replicas, the main thread makes the ops, while
-    the replicas' threads wait. 2.16 to 2.21.
+    The optimizers of tf.compat.v1.train and of tf_keras.optimizers.legacy return an op; the code
+    that is nearest to `op` counts. It is also true where the maker cannot be seen: an imported op
+    has no traceback, and what replicas make in a `merge_call` is made by the main thread while
+    theirs wait. 2.16 to 2.21.
     """
-    frames = [(frame.filename, frame.name) for frame in _traceback(op)]
-    return not frames or (_REPLICAS, "_call_for_each_replica") in frames
-
-
-def is_in_returned_op(op: tf.Operation) -> bool:
-    """Returns whether `op` is of an optimizer that returns what runs its ops, by its traceback.
-
-    Those of tf.compat.v1.train and of tf_keras.optimizers.legacy do; they are on the traceback also
-    if replicas made `op` together. Any other code of Keras nearer to `op` does not. 2.16 to 2.21.
-    """
-    keras = _keras_folders()
-    for name in reversed([frame.filename for frame in _traceback(op)]):
+    keras, frames = _keras_folders(), _traceback(op)
+    for name in reversed([frame.filename for frame in frames]):
         if name == _V1_OPTIMIZERS or _LEGACY_OPTIMIZERS in name:
-            return True
-        if name.startswith(keras):
             return False
-    return False
+        if name.startswith(keras):
+            return True
+    merging = (_REPLICAS, "_call_for_each_replica")
+    return not frames or merging in [(frame.filename, frame.name) for frame in frames]
 
 
 def line_of(op: tf.Operation) -> str:

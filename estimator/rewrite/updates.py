@@ -61,7 +61,7 @@ def build_updates(
     collected = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
     wired = [op for op in (getattr(update, "op", update) for update in collected) if op in made]
     of_keras = _of_keras(assigning, handles)
-    assigned = _unreturned(of_keras)
+    assigned = _left_to_step(of_keras)
     # What an assignment outside of the step runs, such as an optimizer's that is left to a hook, is
     # left to it, too.
     apart = ops_behind({*assigning} - {*run, *conditional, *wired, *assigned}, made)
@@ -91,7 +91,7 @@ def wiring_branches(
         if not any(map(_tf.written_handles, ops)):
             return
         handles = {handle.ref() for handle in keras_variables}
-        of_keras = _unreturned(_of_keras(assignments(ops), handles))
+        of_keras = _left_to_step(_of_keras(assignments(ops), handles))
         assigned = [op for op in of_keras if any(map(is_wanted, _written(op)))]
         build_order(ops, set(assigned))
         branch.control_outputs.extend(assigned)
@@ -163,25 +163,14 @@ def _of_keras(assigning: Sequence[tf.Operation], handles: set[Any]) -> list[tf.O
     return [op for op in assigning if op in to_keras or _tf.is_made_by_keras(op)]
 
 
-def _unreturned(of_keras: Sequence[tf.Operation]) -> list[tf.Operation]:
-    """Returns the assignments that Keras made without returning an op that runs them.
+def _left_to_step(of_keras: Sequence[tf.Operation]) -> list[tf.Operation]:
+    """Returns the assignments that Keras made without returning an op that runs them."""
 
-    Where it cannot be seen what made one, as for several replicas, Keras is assumed: the variable
-    is Keras's.
-    """
-    return [
-        op
-        for op in of_keras
-        if _is_unreturned(op)
-        or any(
-            _tf.written_resources(inner) and _is_unreturned(inner) for inner in _tf.ops_inside(op)
-        )
-    ]
+    def is_inside(op: tf.Operation) -> bool:
+        inside = filter(_tf.written_resources, _tf.ops_inside(op))
+        return any(map(_tf.is_left_to_step, inside))
 
-
-def _is_unreturned(op: tf.Operation) -> bool:
-    is_of_keras = _tf.is_made_by_keras(op) or _tf.hides_its_maker(op)
-    return is_of_keras and not _tf.is_in_returned_op(op)
+    return [op for op in of_keras if _tf.is_left_to_step(op) or is_inside(op)]
 
 
 def _to_any_of(handles: set[Any], assigning: Sequence[tf.Operation]) -> list[tf.Operation]:

@@ -22,6 +22,9 @@ _WAYS_OUT = (
     "`training_hooks` of the EstimatorSpec, which sees the last step of each loop."
 )
 
+# What TensorFlow says of a tensor that is not in the graph that a hook adds to.
+_FOREIGN = ("must be from the same graph", "is not an element of this graph")
+
 _ANOTHER_GRAPH = (
     "Take it from the default graph in the hook's `begin`, or make the hook in `model_fn`."
 )
@@ -121,11 +124,12 @@ class HookedSession:
         try:
             yield
         except (KeyError, ValueError) as error:
-            is_foreign = isinstance(error, KeyError) or "must be from the same graph" in str(error)
+            is_foreign = isinstance(error, KeyError) or any(text in str(error) for text in _FOREIGN)
             if self._fetch_overrides is None or not is_foreign:
                 raise
+            says = str(error).rstrip(".")
             raise ValueError(
-                f"The hook {type(hook).__name__} fails: {error}. If it uses a tensor of "
+                f"The hook {type(hook).__name__} fails: {says}. If it uses a tensor of "
                 f"`model_fn`, that lives inside the loop. {_WAYS_OUT}"
             ) from error
 

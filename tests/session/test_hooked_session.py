@@ -353,6 +353,20 @@ def test_a_summary_of_the_loop_cannot_be_merged_by_a_hook_which_is_told_the_ways
     assert "iterations_per_loop=1" in str(error.value)
 
 
+def test_an_op_of_the_loop_to_wait_for_is_told_the_ways_out_too(tmp_path):
+    class Waits(v1.train.SessionRunHook):
+        def __init__(self, op):
+            self.op = op
+
+        def begin(self):
+            with tf.control_dependencies([self.op]):
+                tf.no_op()
+
+    trained = make(tmp_path, 5, with_hooks(lambda x, loss: [Waits(x.op)]))
+    with pytest.raises(ValueError, match=r"(?s)Waits fails: .*inside the loop"):
+        trained.train(numbers(), steps=5)
+
+
 def test_the_input_goes_on_after_the_saves_of_a_users_hook_too(tmp_path):
     trained = make(tmp_path, model_fn=ids_model_fn)
     for _ in range(2):

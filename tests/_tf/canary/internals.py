@@ -9,12 +9,9 @@ INTERNALS = {
     # callers.py: the folders of TensorFlow and Keras, and the stacks that ops keep.
     "is_made_by_keras": ("tensorflow:Operation.traceback",),
     "is_called_by_keras": ("keras:src", "tf_keras:src"),
-    "hides_its_maker": (
+    "is_left_to_step": (
         "tensorflow:Operation.traceback",
         "tensorflow.python.distribute.mirrored_run:_call_for_each_replica",
-    ),
-    "is_in_returned_op": (
-        "tensorflow:Operation.traceback",
         "tensorflow.python.training.optimizer:Optimizer._distributed_apply",
         "?tf_keras.src.optimizers.legacy.optimizer_v2:OptimizerV2",
     ),

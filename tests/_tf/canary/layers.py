@@ -31,21 +31,7 @@ def on_replicas(build):
     return graph
 
 
-@checks("hides_its_maker")
-def an_op_that_replicas_make_together_hides_its_maker():
-    made = {}
-
-    def build():
-        made["alone"] = tf.zeros([])
-        together = lambda _: made.setdefault("together", tf.zeros([]))  # noqa: E731
-        tf.distribute.get_replica_context().merge_call(together)
-
-    on_replicas(build)
-    assert _tf.hides_its_maker(made["together"].op)
-    assert not _tf.hides_its_maker(made["alone"].op)
-
-
-def assigning_ops(make_optimizer):
+def updates_of(make_optimizer):
     def build():
         variable = V1.get_variable("w", [], use_resource=True)
         make_optimizer(0.1).apply_gradients([(tf.ones([]), variable)])
@@ -56,14 +42,23 @@ def assigning_ops(make_optimizer):
     return [op for op in ops if "ApplyGradient" in op.type]
 
 
-@checks("is_in_returned_op")
-def updates_of_v1_and_legacy_optimizers_are_in_a_returned_op():
+@checks("is_left_to_step")
+def what_keras_does_not_return_is_left_to_the_step():
+    made = {}
+
+    def build():
+        made["alone"] = tf.zeros([])
+        made["layer"] = tf_keras.layers.Dense(1)(tf.zeros([1, 1]))
+        together = lambda _: made.setdefault("together", tf.zeros([]))  # noqa: E731
+        tf.distribute.get_replica_context().merge_call(together)
+
+    on_replicas(build)
+    found = {name: _tf.is_left_to_step(tensor.op) for name, tensor in made.items()}
+    assert found == {"alone": False, "layer": True, "together": True}
     for make in (V1.train.GradientDescentOptimizer, tf_keras.optimizers.legacy.SGD):
-        ops = assigning_ops(make)
-        assert len(ops) == 3
-        assert all(map(_tf.is_in_returned_op, ops))
-    with tf.Graph().as_default():
-        assert not _tf.is_in_returned_op(tf_keras.layers.Dense(1)(tf.zeros([1, 1])).op)
+        updates = updates_of(make)
+        assert len(updates) == 3
+        assert not any(map(_tf.is_left_to_step, updates))
 
 
 @checks("is_called_by_keras")
