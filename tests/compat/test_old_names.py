@@ -75,17 +75,18 @@ def test_keras_optimizers_are_made_by_name():
         optimizers.get_optimizer_instance_v2(7)
 
 
-@pytest.mark.skipif(legacy_keras.IS_LEGACY, reason="Runs the test below in a process of its own.")
-def test_optimizers_of_tf_keras_in_a_process_of_their_own():
-    legacy_keras.run_tests(__file__, "tf_keras_optimizers_are")
+if legacy_keras.IS_LEGACY:
 
+    def test_tf_keras_optimizers_are_those_of_2_15():
+        from tensorflow_estimator.python.estimator.canned import optimizers
 
-@pytest.mark.skipif(not legacy_keras.IS_LEGACY, reason="Needs tf-keras as tf.keras.")
-def test_tf_keras_optimizers_are_those_of_2_15():
-    from tensorflow_estimator.python.estimator.canned import optimizers
+        made = optimizers.get_optimizer_instance_v2("SGD", 0.1)
+        assert isinstance(made, tf.keras.optimizers.legacy.SGD)
 
-    made = optimizers.get_optimizer_instance_v2("SGD", 0.1)
-    assert isinstance(made, tf.keras.optimizers.legacy.SGD)
+else:
+
+    def test_optimizers_of_tf_keras_in_a_process_of_their_own():
+        legacy_keras.run_tests(__file__, "tf_keras_optimizers_are")
 
 
 def test_a_head_of_v1_has_a_base_class():
