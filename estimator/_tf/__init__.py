@@ -95,6 +95,7 @@ from estimator._tf.keras import (
     metric_variables,
     names_without_weight_decay,
     tf_keras_classes_kept,
+    tf_keras_constants_in_graph,
     tf_keras_containers,
     tf_keras_losses,
     tf_keras_names_by_thread,

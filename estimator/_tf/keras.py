@@ -54,6 +54,18 @@ def tf_keras_names_by_thread() -> Patch:
     return patched(backend, "get_default_graph_uid_map", lambda original: map_of_thread)
 
 
+def tf_keras_constants_in_graph() -> Patch:
+    """Inside, a functional model of tf-keras keeps the constants of TensorFlow's ops as tensors.
+
+    By default a session evaluates them in the graph around a loop, where those of a loop's body are
+    not. `tf_keras.src.engine.base_layer_utils` 2.16 to 2.21.
+    """
+    utils = sys.modules.get("tf_keras.src.engine.base_layer_utils")
+    if utils is None:
+        return contextlib.nullcontext()
+    return patched(utils, "_UNSAFE_GRAPH_OP_LAYER_CREATION", lambda original: True)
+
+
 @contextlib.contextmanager
 def keras_policy(name: str) -> Iterator[None]:
     """Inside, layers of `tf.keras`, Keras 3 and tf-keras have this dtype policy.

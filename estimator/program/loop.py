@@ -44,7 +44,12 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
         rest = [tf.constant(0), tf.constant(0.0), *_build_has_batches(plan)]
 
     def build_body(goes_on: tf.Tensor, step: tf.Tensor, *_: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        with devices(), _tf.names_shared(step.graph), _refusing_imports(step.graph):
+        with (
+            devices(),
+            _tf.names_shared(step.graph),
+            _tf.tf_keras_constants_in_graph(),
+            _refusing_imports(step.graph),
+        ):
             with tf.name_scope("training/"):
                 next_step = step + 1
                 with tf.device("/cpu:0"):

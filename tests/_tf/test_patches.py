@@ -109,6 +109,7 @@ PATCHES = {
     "sync_replicas_in_line": _tf.sync_replicas_in_line,
     "sync_replicas_refused": lambda: _tf.sync_replicas_refused("no"),
     "tf_keras_classes_kept": _tf.tf_keras_classes_kept,
+    "tf_keras_constants_in_graph": _tf.tf_keras_constants_in_graph,
     "tf_keras_names_by_thread": _tf.tf_keras_names_by_thread,
     "unscaled_keras_losses": lambda: _tf.unscaled_keras_losses(mirrored()),
     "variables_are_true": lambda: after_disable_v2_behavior(_tf.variables_are_true),

@@ -1,4 +1,4 @@
-"""`model_to_estimator` with models of tf-keras, against their own `fit` and `evaluate`."""
+"""Models of tf-keras: `model_to_estimator` against their own `fit`, and in a `model_fn`."""
 
 import functools
 
@@ -181,3 +181,23 @@ def test_an_optimizer_that_scales_the_loss_is_refused():
     model.compile(keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD()), "mse")
     with pytest.raises(ValueError, match="'old'.*scales the loss.*mixed_bfloat16"):
         model_to_estimator(model)
+
+
+def test_a_functional_model_may_have_an_op_of_tensorflow_between_its_layers(tmp_path):
+    def model_fn(features, labels, mode):
+        inputs = keras.Input([2])
+        dense = keras.layers.Dense(1, kernel_initializer="ones", name="dense")
+        model = keras.Model(inputs, dense(tf.reshape(inputs, [-1, 2]) * 0.5))
+        loss = tf.reduce_mean(tf.square(model(features)))
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    kernels = []
+    for loop in (1, 3):
+        config = est.RunConfig(f"{tmp_path}/{loop}", iterations_per_loop=loop)
+        model = est.Estimator(model_fn, config=config)
+        model.train(lambda: tf.data.Dataset.from_tensors([[1.0, 2.0]]).repeat(), steps=6)
+        kernels.append(model.get_variable_value("dense/kernel"))
+    assert kernels[0].min() < 1.0
+    np.testing.assert_allclose(*kernels, rtol=1e-6)

@@ -205,6 +205,9 @@ INTERNALS = {
         "keras.src.backend.common.global_state:get_global_attribute",
         "keras.src.backend.common.global_state:set_global_attribute",
     ),
+    "tf_keras_constants_in_graph": (
+        "tf_keras.src.engine.base_layer_utils:_UNSAFE_GRAPH_OP_LAYER_CREATION",
+    ),
     "tf_keras_names_by_thread": ("tf_keras.src.backend:get_default_graph_uid_map",),
     "tf_keras_classes_kept": ("tf_keras.src.utils.version_utils:swap_class",),
     "tf_keras_containers": (

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tf_keras
 
 from estimator import _tf
-from tests._tf.canary.rows import V1, called_by_keras, checks
+from tests._tf.canary.rows import V1, called_by_keras, checks, in_loop
 
 # --- callers.py ---------------------------------------------------------------------------------
 
@@ -93,6 +93,16 @@ def keras_counts_names_anew():
         with _tf.fresh_keras_names():
             names.append(keras.layers.Dense(1).name)
     assert names == ["dense", "dense"]
+
+
+@checks("tf_keras_constants_in_graph")
+def a_functional_model_with_an_op_of_tensorflow_is_made_in_a_loop():
+    def make_model(count):
+        with _tf.tf_keras_classes_kept(), _tf.tf_keras_constants_in_graph():
+            features = tf_keras.Input([2])
+            tf_keras.Model(features, tf_keras.layers.Dense(1)(tf.reshape(features, [-1, 2])))
+
+    in_loop(make_model)
 
 
 @checks("tf_keras_names_by_thread")
