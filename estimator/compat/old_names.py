@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import collections
 import enum
 import functools
@@ -95,28 +94,8 @@ LossSpec = collections.namedtuple(
 )
 
 
-class _Head(abc.ABC):
-    """The base class of heads that were written for v1: their own code calls their methods."""
-
-    @property
-    @abc.abstractmethod
-    def name(self) -> str | None:
-        """The head's name."""
-
-    @property
-    @abc.abstractmethod
-    def logits_dimension(self) -> int:
-        """The size of the last dimension of the logits."""
-
-    @abc.abstractmethod
-    def create_loss(self, features: Any, mode: str, logits: Any, labels: Any) -> Any:
-        """Returns the loss of a batch: a LossSpec."""
-
-    @abc.abstractmethod
-    def create_estimator_spec(
-        self, features: Any, mode: str, logits: Any, labels: Any = None, **others: Any
-    ) -> Any:
-        """Returns what a `model_fn` can return."""
+class _Head:
+    """The base class of heads that were written for v1, whose own code calls their methods."""
 
 
 # The heads of tf.compat.v1's ready-made models; their losses are sums over the batch.

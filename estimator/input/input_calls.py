@@ -184,13 +184,12 @@ def features_and_labels(element: Any) -> tuple[Any, Any]:
     if isinstance(element, tuple):
         if len(element) != 2:
             raise ValueError(
-                f"The dataset of `input_fn` yields tuples of {len(element)} values. They must be "
-                "(features, labels); put several features into a dict or an inner tuple."
+                f"`input_fn` yields tuples of {len(element)} values. They must be (features, "
+                "labels); put several features into a dict or an inner tuple."
             )
         return element
-    if isinstance(element, list) and len(element) == 2:
-        return element[0], element[1]
-    return element, None
+    is_pair = isinstance(element, list) and len(element) == 2
+    return (element[0], element[1]) if is_pair else (element, None)
 
 
 def take_in_turn(builds: Sequence[Callable[[], Any]]) -> list[Any]:

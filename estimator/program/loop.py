@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -44,12 +45,7 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
         rest = [tf.constant(0), tf.constant(0.0), *_build_has_batches(plan)]
 
     def build_body(goes_on: tf.Tensor, step: tf.Tensor, *_: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        with (
-            devices(),
-            _tf.names_shared(step.graph),
-            _tf.tf_keras_constants_in_graph(),
-            _refusing_imports(step.graph),
-        ):
+        with devices(), _building_in(step.graph):
             with tf.name_scope("training/"):
                 next_step = step + 1
                 with tf.device("/cpu:0"):
@@ -81,15 +77,19 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
     return dataclasses.replace(bodies[0], loss=loss, has_more=has_more), num_run
 
 
-def _refusing_imports(body: tf.Graph) -> contextlib.AbstractContextManager[None]:
-    """Inside, a meta graph cannot be imported into a loop's body, out of a session's reach."""
-    return _tf.meta_graphs_refused(
-        body,
-        ImportedInLoopError(
-            "`model_fn` imports a meta graph, as hub.Module does. In a loop of steps, no session "
-            "could initialize its variables."
-        ),
+@contextlib.contextmanager
+def _building_in(body: tf.Graph) -> Iterator[None]:
+    """Inside, a model can be built in a loop's body; to import a meta graph there is an error."""
+    refused = ImportedInLoopError(
+        "`model_fn` imports a meta graph, as hub.Module does. In a loop of steps, no session could "
+        "initialize its variables."
     )
+    with (
+        _tf.names_shared(body),
+        _tf.tf_keras_constants_in_graph(),
+        _tf.meta_graphs_refused(body, refused),
+    ):
+        yield
 
 
 def _build_has_batches(plan: StepPlan) -> list[tf.Tensor]:

@@ -164,7 +164,7 @@ TRAIN_INPUT = {
     "a dataset of 3-tuples": (
         lambda s: s.train(input_fn=dataset(lambda d: d.map(lambda x, y: (x, y, y)))),
         ValueError,
-        "The dataset of `input_fn` yields tuples of 3 values. They must be (features, labels); put",
+        "`input_fn` yields tuples of 3 values. They must be (features, labels); put",
     ),
     "a dataset of datasets": (
         lambda s: s.train(input_fn=dataset(lambda d: d.window(2))),

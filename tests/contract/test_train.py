@@ -6,6 +6,7 @@ import time
 import numpy as np
 import pytest
 
+from tests.contract.loss_hooks import LossOfCall, Merged
 from tests.contract.names import (
     checkpoint_steps,
     est,
@@ -215,42 +216,12 @@ def test_run_context_has_the_session_and_the_arguments(run):
     assert context.stop_requested in (True, False)
 
 
-class LossOfCall(v1.train.SessionRunHook):
-    """Asks for the loss as the last of the call's own fetches."""
-
-    def __init__(self):
-        self.losses = []
-
-    def before_run(self, run_context):
-        return v1.train.SessionRunArgs(run_context.original_args.fetches[-1])
-
-    def after_run(self, run_context, run_values):
-        self.losses.append(float(run_values.results))
-
-
 def test_a_hook_finds_the_train_op_and_the_loss_among_the_arguments(tmp_path):
     hook = LossOfCall()
     model = est.Estimator(mean_model_fn, str(tmp_path))
     model.train(forever(1), hooks=[hook], steps=3)
     weights = [weight_after(step, 1.0) for step in range(3)]
     np.testing.assert_allclose(hook.losses, np.square(np.subtract(weights, 1.0)) / 2, rtol=1e-6)
-
-
-class Merged(v1.train.SessionRunHook):
-    """Merges the summaries, as hooks do that send them elsewhere."""
-
-    def __init__(self):
-        self.losses = []
-
-    def begin(self):
-        self.summary = v1.summary.merge_all()
-
-    def before_run(self, run_context):
-        return v1.train.SessionRunArgs(self.summary)
-
-    def after_run(self, run_context, run_values):
-        values = v1.Summary.FromString(run_values.results).value
-        self.losses += [value.simple_value for value in values if value.tag == "loss"]
 
 
 def bare_model_fn(features, labels, mode):

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
+from tests.contract.loss_hooks import LossOfCall, Merged
 from tests.toy import Model, checkpoint_steps, events, ids_model_fn, ids_of, numbers
 
 v1 = tf.compat.v1
@@ -304,40 +305,9 @@ def test_a_name_of_the_loop_is_told_the_ways_out_too(tmp_path):
     make(tmp_path, 1, model_fn).train(numbers(), steps=2, hooks=[hook])
 
 
-class Merged(v1.train.SessionRunHook):
-    """Merges the summaries, and keeps the losses among them."""
-
-    def __init__(self):
-        self.losses = []
-
-    def begin(self):
-        self.summary = v1.summary.merge_all()
-
-    def before_run(self, run_context):
-        return v1.train.SessionRunArgs(self.summary)
-
-    def after_run(self, run_context, run_values):
-        values = v1.Summary.FromString(run_values.results).value
-        self.losses += [one.simple_value for one in values if one.tag == "loss"]
-
-
-class Losses(v1.train.SessionRunHook):
-    """Keeps the loss of each call."""
-
-    def __init__(self):
-        self.losses = []
-
-    def before_run(self, run_context):
-        _, loss = run_context.original_args.fetches
-        return v1.train.SessionRunArgs(loss)
-
-    def after_run(self, run_context, run_values):
-        self.losses.append(float(run_values.results))
-
-
 @LOOPS
 def test_a_hook_that_merges_summaries_finds_the_loss_of_the_call(tmp_path, iterations_per_loop):
-    hooks = [Merged(), Losses()]
+    hooks = [Merged(), LossOfCall()]
     make(tmp_path, iterations_per_loop).train(numbers(), hooks, steps=10)
     assert hooks[0].losses == hooks[1].losses
     assert len(hooks[0].losses) == 10 // iterations_per_loop
