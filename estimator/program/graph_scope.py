@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.model.replicas import BUILD_LOCK
+from estimator.program.program_graph import ProgramGraph
 from estimator.runtime.local import Runtime
 
 
@@ -23,7 +24,7 @@ def building(
     `device_fn` returns the device of each op; None if there is none.
     """
     runtime.start_eager_context()
-    graph = tf.Graph()
+    graph = ProgramGraph()
     with (
         BUILD_LOCK,
         _no_garbage_collection(),
