@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 
 import tensorflow as tf
 
@@ -29,7 +30,8 @@ class Say(tf.compat.v1.train.SessionRunHook):
 
 def serving_input_receiver_fn():
     print("begun", flush=True)
-    signal.pause()
+    while True:  # A signal that comes just before `signal.pause` would not end it.
+        time.sleep(0.05)
 
 
 def on_signal(number, frame):

@@ -24,14 +24,18 @@ os.execv(sys.executable, [sys.executable, "-m", "estimator_launch", *sys.argv[1:
 
 # What most programs need to know who they are.
 _PRELUDE = """
-import json, os, signal, sys
+import json, os, signal, sys, time
 config = json.loads(os.environ["TF_CONFIG"])
 role, index = config["task"]["type"], config["task"]["index"]
 
+def sleep():
+    # A signal that comes just before `signal.pause` would not end it.
+    while True:
+        time.sleep(0.05)
+
 def wait_for_the_end():
     print("waiting", os.getpid(), flush=True)
-    while True:
-        signal.pause()
+    sleep()
 
 def on_sigterm(action):
     signal.signal(signal.SIGTERM, lambda number, frame: action())

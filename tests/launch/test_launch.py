@@ -125,7 +125,7 @@ def test_the_first_failure_ends_all_tasks_and_is_the_exit_code(tmp_path, failure
         print("waiting", os.getpid(), flush=True)
         with open(path, "wb") as fifo:
             fifo.write(b".")
-        signal.pause()
+        sleep()
         """,
     )
     finished = run(*FULL_CLUSTER, "--", program)
@@ -209,8 +209,7 @@ def test_tasks_and_what_they_started_end_with_a_launcher_that_is_killed(tmp_path
         os.fork()
         # One write, as both processes have one pipe, and `print` writes word by word.
         os.write(1, f"waiting {{os.getpid()}}\\n".encode())
-        while True:
-            signal.pause()
+        sleep()
         """,
     )
     flags = ("--workers=2", f"--grace_secs={grace_secs}")
@@ -237,7 +236,7 @@ def test_no_grandchild_is_left(tmp_path, child, code):
             on_sigterm(lambda: {child})
             print("waiting", os.getpid(), flush=True)
             os.write(write_end, b".")
-            while True: signal.pause()
+            sleep()
         os.read(read_end, 1)
         sys.exit({code})
         """,
