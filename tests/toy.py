@@ -30,7 +30,9 @@ class Model:
         train_op = None
         if mode == est.ModeKeys.TRAIN:
             train_op = tf.compat.v1.train.GradientDescentOptimizer(RATE).minimize(loss, step)
-        metrics = {"mean": tf.compat.v1.metrics.mean(features)}
+        metrics = {}
+        if mode == est.ModeKeys.EVAL:
+            metrics["mean"] = tf.compat.v1.metrics.mean(features)
         return est.EstimatorSpec(
             mode, predictions=w * features, loss=loss, train_op=train_op, eval_metric_ops=metrics
         )
@@ -48,12 +50,8 @@ def numbers(count=None, batch_size=1, start=0):
     """An input_fn of start, start + 1, ... in batches; without `count` there is no end."""
 
     def input_fn():
-        data = (
-            tf.data.Dataset.counter(start)
-            if count is None
-            else tf.data.Dataset.range(start, start + count)
-        )
-        return data.batch(batch_size)
+        end = np.iinfo(np.int64).max if count is None else start + count
+        return tf.data.Dataset.range(start, end).batch(batch_size)
 
     return input_fn
 

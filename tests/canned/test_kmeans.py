@@ -58,6 +58,7 @@ def means_of_batches(num_steps, size, steps_per_iteration, is_cosine):
     return centers, following
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("steps_per_iteration", [1, 3])
 @pytest.mark.parametrize("metric", [KMeans.SQUARED_EUCLIDEAN_DISTANCE, KMeans.COSINE_DISTANCE])
 def test_centers_are_the_means_of_the_points_in_mini_batches(steps_per_iteration, metric, tmp_path):

@@ -56,13 +56,13 @@ def shuffled():
 # What is written.
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("loop", [1, 100])
 @pytest.mark.parametrize("strategy", ["no_strategy", "one_device", "mirrored_x2"])
 @pytest.mark.parametrize("resume_input", [True, False])
 def test_the_files_are_those_of_a_synchronous_save(tmp_path, loop, strategy, resume_input):
     how = {"loop": loop, "strategy": strategy, "resume_input": resume_input}
-    config = {"tf_random_seed": 3, "keep_checkpoint_max": 2}
+    config = {"tf_random_seed": 3, "keep_checkpoint_max": 2, "checkpoint_save_graph_def": True}
     for name in ("sync", "async"):
         with make(
             tmp_path / name, normalized_model_fn, is_async=name == "async", **how, **config

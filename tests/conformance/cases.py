@@ -32,9 +32,9 @@ BIAS = np.zeros(NUM_CLASSES, np.float32)
 
 
 def make_config(**changes: Any) -> est.RunConfig:
-    """A RunConfig that writes nothing between its checkpoints, and these only at the end."""
+    """A RunConfig that writes its checkpoints alone, and these only at the start and the end."""
     quiet = {"save_summary_steps": None, "log_step_count_steps": None, "resume_input": False}
-    return est.RunConfig(**{**quiet, **changes})
+    return est.RunConfig(**{"checkpoint_save_graph_def": False, **quiet, **changes})
 
 
 def input_fn(input_context: tf.distribute.InputContext) -> tf.data.Dataset:

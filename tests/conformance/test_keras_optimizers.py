@@ -89,6 +89,7 @@ def eager_kernel(optimizer):
     return layer.kernel.numpy()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("setting", ["no_strategy", "mirrored_x2"])
 @pytest.mark.parametrize("name", sorted(PATCHED & {name for _, name in table.ROWS}))
 def test_keras_variables_are_trained_as_in_an_eager_loop(name, setting, tmp_path):

@@ -266,6 +266,7 @@ def test_a_feed_of_a_tensor_of_the_loop_is_told_the_ways_out(tmp_path):
     assert "iterations_per_loop=1" in str(error.value)
 
 
+@pytest.mark.each_value
 @LOOPS
 @STRATEGIES
 def test_a_global_step_waiter_hook_lets_no_step_run_before_its_step(tmp_path, loop, strategy):

@@ -38,6 +38,7 @@ def assert_goes_on(model_dir):
     return step
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize("number", EXIT_STATUS)
 @pytest.mark.parametrize("iterations_per_loop", [1, 500])

@@ -44,6 +44,7 @@ def input_fn():
     return tf.data.Dataset.from_tensor_slices((x, x)).batch(2)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("num_replicas", [1, 2])
 @pytest.mark.parametrize("call", CALLS)
 def test_gradients_may_be_given_by_name(call, num_replicas, tmp_path):

@@ -205,6 +205,7 @@ def losses_of(x, w, b):
     return tf.reduce_mean(tf.square(tf.cast(x, tf.float32) * w)), tf.square(b)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("in_function", [False, True])
 @pytest.mark.parametrize("optimizer", [V1.train.GradientDescentOptimizer, keras.optimizers.SGD])
 @STRATEGIES

@@ -84,6 +84,7 @@ def saved(tmp_path_factory):
     return paths
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored"])
 @pytest.mark.parametrize("loop", [1, 3])
 @pytest.mark.parametrize("version", ["v1", "v2"])

@@ -94,6 +94,7 @@ def test_a_step_is_told_to_start_by_the_ps_that_has_finished_the_one_before(tmp_
     assert "ps" in told.attr["send_device"].s.decode()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("num_ps", [1, 2])
 @pytest.mark.parametrize("loop", [3, 100])
 def test_a_loop_ends_at_the_last_step_and_with_the_input(loop, num_ps, tmp_path):

@@ -92,6 +92,7 @@ def make_model_fn(library, names):
     return model_fn
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
 @pytest.mark.parametrize("replicas", REPLICAS)
 def test_a_layer_may_assign_in_a_cond_a_loop_and_a_function(replicas, library, tmp_path):
@@ -143,6 +144,7 @@ def make_hooked_model_fn(library, optimizer, hooked):
     return model_fn
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("hooked", [[], ["minimize"], ["assign"], ["minimize", "assign"]], ids=str)
 @pytest.mark.parametrize("optimizer", RETURNING)
 @pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
@@ -169,6 +171,7 @@ WAYS = {
 }
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("has_hook", [False, True])
 @pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
@@ -195,6 +198,7 @@ def test_a_function_that_assigns_to_a_layers_weight_is_left_to_a_hook(
     assert model.get_variable_value("dense/kernel")[0, 0] == 1.0 - change
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("loop", [1, 3])
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored", "central_storage"])
 @pytest.mark.parametrize("optimizer", RETURNING)

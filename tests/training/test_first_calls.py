@@ -29,6 +29,11 @@ def callables(monkeypatch):
     return made
 
 
+def measured_in_training(features, labels, mode):
+    spec = Model()(features, labels, mode)
+    return spec._replace(eval_metric_ops={"mean": v1.metrics.mean(features)})
+
+
 @pytest.mark.parametrize("loop", [1, 10])
 def test_a_start_prepares_no_call_that_another_could_do(loop, callables, monkeypatch, tmp_path):
     run = v1.Session.run
@@ -44,7 +49,7 @@ def test_a_start_prepares_no_call_that_another_could_do(loop, callables, monkeyp
 
     monkeypatch.setattr(v1.Session, "run", note)
     config = est.RunConfig(iterations_per_loop=loop)
-    with est.Estimator(Model(), str(tmp_path), config) as model:
+    with est.Estimator(measured_in_training, str(tmp_path), config) as model:
         model.train(numbers(), hooks=[Stops()])
     made = [str(fetches) for fetches, _ in callables]
     made = made[: made.index("end")]
@@ -106,6 +111,7 @@ def test_the_next_call_is_prepared_while_the_variables_are_initialized(
         assert model.get_variable_value("waited")
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("saves_summaries", [False, True])
 @pytest.mark.parametrize(
     ("strategy", "loop"),
