@@ -99,6 +99,7 @@ from estimator._tf.keras import (
     tf_keras_containers,
     tf_keras_losses,
     tf_keras_names_by_thread,
+    tf_keras_updates_of_trained,
     unscaled_keras_losses,
 )
 from estimator._tf.optimizers import keras_optimizers_in_graphs

@@ -66,6 +66,27 @@ def tf_keras_constants_in_graph() -> Patch:
     return patched(utils, "_UNSAFE_GRAPH_OP_LAYER_CREATION", lambda original: True)
 
 
+def tf_keras_updates_of_trained() -> Patch:
+    """Inside, a layer of tf-keras that is frozen in a v1 graph makes no updates.
+
+    Its property `updates` is empty then, so no program of TensorFlow 1 runs any, not even that of
+    moving statistics. Updates that are ops already are made. tf-keras 2.16 to 2.21.
+    """
+    if "tf_keras" not in sys.modules:
+        return contextlib.nullcontext()
+    layers = importlib.import_module("tf_keras.src.engine.base_layer_v1")
+
+    def of_trained(original: Callable) -> Callable:
+        def add_update(layer: Any, updates: Any) -> None:
+            if not layer.trainable and not layer.stateful:
+                updates = [u for u in tf.nest.flatten(updates) if not callable(u)]
+            original(layer, updates)
+
+        return add_update
+
+    return patched(layers.Layer, "add_update", of_trained)
+
+
 @contextlib.contextmanager
 def keras_policy(name: str) -> Iterator[None]:
     """Inside, layers of `tf.keras`, Keras 3 and tf-keras have this dtype policy.

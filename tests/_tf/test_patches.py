@@ -111,6 +111,7 @@ PATCHES = {
     "tf_keras_classes_kept": _tf.tf_keras_classes_kept,
     "tf_keras_constants_in_graph": _tf.tf_keras_constants_in_graph,
     "tf_keras_names_by_thread": _tf.tf_keras_names_by_thread,
+    "tf_keras_updates_of_trained": _tf.tf_keras_updates_of_trained,
     "unscaled_keras_losses": lambda: _tf.unscaled_keras_losses(mirrored()),
     "variables_are_true": lambda: after_disable_v2_behavior(_tf.variables_are_true),
 }

@@ -94,10 +94,10 @@ MODELS = {
 }
 # Batch norm on replicas is of each replica's batch.
 CASES = [
-    ("sequential", None, 1),
+    pytest.param("sequential", None, 1, marks=pytest.mark.full),
     ("sequential", "one_device", 4),
-    ("functional", None, 100),
-    ("functional", "mirrored", 4),
+    pytest.param("functional", None, 4, marks=pytest.mark.full),
+    ("functional", "mirrored", 100),
     ("subclassed", "central_storage", 4),
     ("subclassed", None, 1),
 ]

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+from tf_keras.src.legacy_tf_layers import normalization as legacy
 
 import estimator as est
 
@@ -416,3 +417,49 @@ def test_a_loop_with_v1_control_flow_that_keras_assigns_in_is_an_error(v1_contro
     model = est.Estimator(make_branching_model_fn(count_in_loop), str(tmp_path))
     with pytest.raises(ValueError, match=r"while_loop.*enable_control_flow_v2\(\)"):
         model.train(input_fn, max_steps=1)
+
+
+class Adds(tf_keras.layers.Layer):
+    """Adds an update as a function, which a frozen layer does not call."""
+
+    def build(self, input_shape):
+        self.count = self.add_weight(name="moving", initializer="zeros", trainable=False)
+
+    def call(self, x):
+        self.add_update(lambda: self.count.assign_add(tf.reduce_mean(x)))
+        return x
+
+
+def normalized(x, trainable):
+    layer = legacy.BatchNormalization(momentum=0.5, trainable=trainable)
+    return layer(x, training=True)
+
+
+def normalized_by_keras(x, trainable):
+    layer = tf_keras.layers.BatchNormalization(momentum=0.5, trainable=trainable)
+    return layer(x, training=True)
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+@pytest.mark.parametrize("replicas", ["loop", "mirrored"])
+@pytest.mark.parametrize(
+    "layer", [normalized, normalized_by_keras, lambda x, trainable: Adds(trainable=trainable)(x)]
+)
+def test_the_statistics_of_a_frozen_layer_stay(layer, replicas, trainable, tmp_path):
+    def model_fn(features, labels, mode):
+        w = V1.get_variable("w", [], initializer=V1.ones_initializer())
+        loss = tf.reduce_mean(tf.square(layer(features, trainable) * w - labels))
+        step = V1.train.get_global_step()
+        train_op = V1.train.GradientDescentOptimizer(1e-4).minimize(loss, step)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = est.RunConfig(**QUIET, **REPLICAS[replicas])
+    with est.Estimator(model_fn, str(tmp_path), config) as model:
+        model.train(input_fn, steps=NUM_STEPS)
+        moving = [name for name in model.get_variable_names() if "moving" in name]
+        start = [float("variance" in name) for name in moving]
+        stays = [
+            float(np.ravel(model.get_variable_value(name))[0]) == s
+            for name, s in zip(moving, start, strict=True)
+        ]
+    assert stays == [not trainable] * len(moving) != []

@@ -209,6 +209,7 @@ INTERNALS = {
         "tf_keras.src.engine.base_layer_utils:_UNSAFE_GRAPH_OP_LAYER_CREATION",
     ),
     "tf_keras_names_by_thread": ("tf_keras.src.backend:get_default_graph_uid_map",),
+    "tf_keras_updates_of_trained": ("tf_keras.src.engine.base_layer_v1:Layer.add_update",),
     "tf_keras_classes_kept": ("tf_keras.src.utils.version_utils:swap_class",),
     "tf_keras_containers": (
         "tf_keras.src.engine.compile_utils:LossesContainer",

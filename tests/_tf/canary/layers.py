@@ -113,6 +113,16 @@ def tf_keras_counts_names_anew():
             assert tf_keras.layers.Dense(1).name == before == "dense"
 
 
+@checks("tf_keras_updates_of_trained")
+def a_frozen_layer_has_no_updates():
+    with _tf.tf_keras_classes_kept(), tf.Graph().as_default():
+        for trainable in (True, False):
+            with _tf.tf_keras_updates_of_trained():
+                layer = tf_keras.layers.BatchNormalization(trainable=trainable)
+                layer(tf.ones([2, 1]), training=True)
+            assert bool(layer._updates) == trainable
+
+
 def old_model():
     return tf_keras.Sequential([tf_keras.layers.InputLayer([1]), tf_keras.layers.Dense(1)])
 
