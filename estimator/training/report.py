@@ -175,11 +175,29 @@ class TrainReport:
 
 
 class SavesInEvents(tf.compat.v1.train.CheckpointSaverListener):
-    """Records in the event file which steps were saved."""
+    """Records in the event file which steps were saved, and loses no event of a saved step."""
 
-    def __init__(self, events: EventWriter) -> None:
-        """Creates a listener that writes to `events`."""
+    def __init__(self, events: EventWriter, graph: tf.Graph) -> None:
+        """Creates a listener that writes to `events`.
+
+        Adds ops to `graph` that flush the file writers of its `tf.summary` ops: each holds ten
+        events back.
+        """
         self._events = events
+        with graph.as_default():
+            flushes = [
+                tf.raw_ops.FlushSummaryWriter(writer=initializer.inputs[0])
+                for initializer in graph.get_collection("_SUMMARY_WRITER_V2")
+            ]
+            self._flush = tf.group(*flushes) if flushes else None
+
+    def before_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
+        """Flushes what was written until this step, which a run that resumes does not repeat."""
+        if global_step_value == 0:
+            return  # Nothing is written before the first step.
+        if self._flush is not None:
+            session.run(self._flush)
+        self._events.flush()
 
     def after_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
         """Records the step of the checkpoint."""

@@ -14,7 +14,7 @@ from estimator.checkpoint import files
 from estimator.checkpoint.background import CheckpointCopy, check_can_copy
 from estimator.checkpoint.input_position import InputPosition
 from estimator.checkpoint.trainer_lock import trainer_lock
-from estimator.checkpoint.writer import CheckpointWriter, build_saver
+from estimator.checkpoint.writer import CheckpointWriter, build_saver, take_over
 from estimator.cluster.server import check_runs_there
 from estimator.cluster.task_health import TaskHealth
 from estimator.cluster.worker_group import WorkerGroup
@@ -96,6 +96,8 @@ def run_train(
         is_input_resumed, step = start_or_resume(
             training, session, first_calls, checkpoints, position, path, paths
         )
+        if checkpoints is None and path is not None and worker_group.is_chief:
+            take_over(setup.saver, model_dir, path, paths)
         stack.enter_context(graph_written(training, checkpoints))
         hooked.start(session, stack.enter_context(coordinated(session)))
         run = TrainRun(training, tasks, checkpoints, events, path, step)
@@ -248,7 +250,9 @@ def _make_checkpoint_writer(
         str(request.config.model_dir),
         setup.saver,
         position=position if worker_group.saves else None,
-        listeners=[*request.listeners, SavesInEvents(events)] if worker_group.is_chief else (),
+        listeners=[*request.listeners, SavesInEvents(events, training.program.graph)]
+        if worker_group.is_chief
+        else (),
         save_graph_def=request.config.checkpoint_save_graph_def,
         save_on=save_on,
         copy=copy,

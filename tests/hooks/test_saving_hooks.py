@@ -36,6 +36,69 @@ def test_a_checkpoint_saver_hook_is_the_one_that_saves(tmp_path, loop, strategy)
     assert own.steps == given.steps == [0, 4, 8, 12, 13]
 
 
+def test_a_saver_hook_keeps_as_many_checkpoints_after_a_restart(tmp_path):
+    for _ in range(3):  # Each as in a new process: a hook and an estimator of its own.
+        hook = est.CheckpointSaverHook(str(tmp_path), save_steps=2)
+        with make(tmp_path, 1, keep_checkpoint_max=3) as trained:
+            trained.train(numbers(), steps=4, hooks=[hook])
+    assert checkpoint_steps(tmp_path) == [8, 10, 12]
+    kept = tf.train.get_checkpoint_state(str(tmp_path)).all_model_checkpoint_paths
+    assert [path.rpartition("-")[2] for path in kept] == ["8", "10", "12"]
+
+
+class ReadsEvents(est.CheckpointSaverListener):
+    """Keeps which steps the event files have of each tag when a checkpoint has been written."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.seen = {}
+
+    def after_save(self, session, global_step_value):
+        found = {}
+        for step, tag, _ in events(self.folder):
+            found.setdefault(tag, []).append(step)
+        self.seen[int(global_step_value)] = found
+
+
+@LOOPS
+@pytest.mark.parametrize("is_async", [False, True])
+def test_events_up_to_a_checkpoint_are_on_disk_before_it(tmp_path, is_async, loop):
+    """A run that is killed and resumed does not write them again."""
+
+    def model_fn(features, labels, mode):
+        w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
+        loss = tf.reduce_mean(tf.square(w - tf.cast(features, tf.float32)))
+        step = v1.train.get_global_step()
+
+        def write(steps, losses):
+            writer = tf.summary.create_file_writer(str(tmp_path))
+            with writer.as_default(), tf.summary.record_if(True):
+                tf.summary.scalar("of_host", losses[0], step=steps[0])
+            return v1.summary.all_v2_summary_ops()
+
+        return est.tpu.TPUEstimatorSpec(
+            mode,
+            loss=loss,
+            train_op=v1.train.GradientDescentOptimizer(0.1).minimize(loss, step),
+            host_call=(write, [tf.reshape(step, [1]), tf.reshape(loss, [1])]),  # After the step.
+        )
+
+    listener = ReadsEvents(tmp_path)
+    config = est.RunConfig(
+        iterations_per_loop=loop,
+        save_checkpoints_steps=7,
+        save_summary_steps=3,
+        log_step_count_steps=None,
+        async_checkpoints=is_async,
+    )
+    with est.Estimator(model_fn, str(tmp_path), config) as model:
+        model.train(numbers(), steps=14, saving_listeners=[listener])
+    for saved, losses in ((7, [3, 6]), (14, [3, 6, 9, 12])):
+        seen = listener.seen[saved]  # And what followed, if it was written beside the next steps.
+        assert seen["of_host"][:saved] == list(range(1, saved + 1))
+        assert [step for step in seen["loss"] if step % 3 == 0][: len(losses)] == losses
+
+
 @LOOPS
 def test_a_checkpoint_saver_hook_can_be_used_again(tmp_path, loop):
     own, first, second = Saves(), Saves(), Saves()

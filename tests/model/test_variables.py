@@ -148,3 +148,30 @@ def test_a_variable_of_get_variable_may_have_the_name_of_another(
         whole = model.get_variable_names()
         assert {"total", "count_1", "count", "global_step"} <= set(whole)
         assert not [name for name in whole if "//" in name]
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("iterations_per_loop", [1, 3])
+@pytest.mark.parametrize("make", ["get_variable", "scope", "Variable"])
+def test_a_loop_trains_a_variable_with_a_caching_device(
+    tmp_path, make, iterations_per_loop, strategy
+):
+    v1 = tf.compat.v1
+
+    def model_fn(features, mode):
+        with v1.variable_scope("", caching_device="/cpu:0" if make == "scope" else None):
+            if make == "Variable":
+                w = v1.Variable(1.0, name="w", caching_device="/cpu:0", use_resource=True)
+            else:
+                given = {"caching_device": "/cpu:0"} if make == "get_variable" else {}
+                w = v1.get_variable("w", [], initializer=v1.ones_initializer(), **given)
+        loss = tf.square(w) * tf.reduce_mean(tf.ones_like(features, tf.float32))
+        optimizer = v1.train.GradientDescentOptimizer(0.25)
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = est.RunConfig(iterations_per_loop=iterations_per_loop, **strategy)
+    with est.Estimator(model_fn, str(tmp_path), config) as model:
+        model.train(numbers(), steps=3)
+        assert model.get_variable_value("w") == 0.5**3
