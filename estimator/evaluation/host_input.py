@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,23 +23,32 @@ from estimator.session.hooked_session import coordinated
 class SessionOfBoth:
     """Presents the model's session to hooks, but runs the input's ops in the input's session.
 
-    An `input_fn` that returns tensors relies on a hook to run its `iterator.initializer`.
+    An `input_fn` that returns tensors relies on a hook to run its `iterator.initializer`. What a
+    hook runs of the model, as in its `end`, is of the batch of the last call.
     """
 
     def __init__(self, model: tf.compat.v1.Session, source: tf.compat.v1.Session) -> None:
         """Wraps both sessions; other attributes are those of the model's session."""
         self._model = model
         self._source = source
+        self._batch: dict[str, Any] = {}
 
-    def run(self, fetches: Any, *args: Any, **kwargs: Any) -> Any:
+    def note_feeds(self, feeds: Mapping[tf.Tensor, Any]) -> None:
+        """Keeps the batch that a call feeds, in place of the one before it."""
+        self._batch = {tensor.name: value for tensor, value in feeds.items()}
+
+    def run(self, fetches: Any, feed_dict: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Calls `run` of the session whose graph holds the first fetch."""
         first = next(iter(tf.nest.flatten(fetches)), None)
         if isinstance(first, str):
             in_source = _has(self._source.graph, first) and not _has(self._model.graph, first)
         else:
             in_source = getattr(first, "graph", None) is self._source.graph
-        session = self._source if in_source else self._model
-        return session.run(fetches, *args, **kwargs)
+        if in_source:
+            return self._source.run(fetches, feed_dict, *args, **kwargs)
+        own = {getattr(key, "name", key) for key in feed_dict or {}}
+        batch = {name: value for name, value in self._batch.items() if name not in own}
+        return self._model.run(fetches, {**batch, **(feed_dict or {})}, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         """Returns the attribute of the model's session."""

@@ -191,7 +191,8 @@ class WarmSession:
             made_before = needs_values()
             hooked = HookedSession(graph, hooks)
             start_new(self.session, made_before, self.checkpoint_path)
-        hooked.start(self.session, tf.train.Coordinator(), SessionOfBoth(self.session, source))
+        both = SessionOfBoth(self.session, source)
+        hooked.start(self.session, tf.train.Coordinator(), both, both.note_feeds)
         return hooked
 
     def reset_metrics(self) -> None:

@@ -164,11 +164,16 @@ class HookedSession:
         session: tf.compat.v1.Session,
         coordinator: tf.train.Coordinator,
         for_hooks: Any = None,
+        note_feeds: Callable[[dict[tf.Tensor, Any]], None] = lambda feeds: None,
     ) -> None:
-        """Sets the session that calls use, and what hooks are given in its place."""
+        """Sets the session that calls use, and what hooks are given in its place.
+
+        `note_feeds` is called with what each call feeds, before hooks see it.
+        """
         self.session = session
         self._coordinator = coordinator
         self._for_hooks = session if for_hooks is None else for_hooks
+        self._note_feeds = note_feeds
         with self._graph.as_default():
             for hook in self._hooks:
                 hook.after_create_session(self._for_hooks, coordinator)
@@ -245,7 +250,9 @@ class HookedSession:
         original: Any,
     ) -> list:
         train = tf.compat.v1.train
-        arguments = train.SessionRunArgs(original, dict(zip(feeds, values, strict=True)))
+        fed = dict(zip(feeds, values, strict=True))
+        self._note_feeds(fed)
+        arguments = train.SessionRunArgs(original, fed)
         context = train.SessionRunContext(arguments, self._for_hooks)
         asked = [(hook, hook.before_run(context)) for hook in hooks]
         results, metadata, options = self._run_asked(fetches, feeds, values, asked)

@@ -11,6 +11,7 @@ import estimator as est
 from estimator.compat.contrib import contrib, contrib_metrics, contrib_rnn
 from estimator.compat.contrib.packages import PACKAGES
 from tests.compat.in_session import run
+from tests.toy import events, numbers
 
 V1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("graph")
@@ -374,3 +375,22 @@ def test_names_that_have_others_today():
     made = {name: make(0.1) for name, make in contrib.layers.OPTIMIZER_CLS_NAMES.items()}
     assert isinstance(made["Momentum"], tf.compat.v1.train.MomentumOptimizer)
     assert sorted(made) == ["Adagrad", "Adam", "Ftrl", "Momentum", "RMSProp", "SGD"]
+
+
+def test_a_hook_summarizes_the_last_batch_of_an_evaluation(tmp_path):
+    folder = str(tmp_path / "at_end")
+
+    def model_fn(features, labels, mode):
+        loss = tf.reduce_mean(tf.cast(features, tf.float32))
+        V1.summary.scalar("of_batch", loss)
+        hook = contrib.training.SummaryAtEndHook(folder)
+        count = V1.assign_add(V1.train.get_global_step(), 1)
+        return est.EstimatorSpec(mode, loss=loss, train_op=count, evaluation_hooks=[hook])
+
+    with est.Estimator(model_fn, str(tmp_path)) as model:
+        model.train(numbers(9), steps=5)
+        model.evaluate(numbers(9), steps=3)
+    (found,) = [(step, tag, value.simple_value) for step, tag, value in events(folder)]
+    assert found == (5, "of_batch", 2.0)
+    with pytest.raises(ValueError, match="`log_dir` or a `summary_writer`"):
+        contrib.training.SummaryAtEndHook()

@@ -384,3 +384,45 @@ def test_a_cached_read_is_of_the_start_of_a_step(tmp_path):
 @pytest.mark.only_here("a `caching_device`")
 def test_a_read_with_a_caching_device_waits_as_others_do(tmp_path):
     assert read_after_a_step(tmp_path) == 2.0
+
+
+# --- What a hook runs by itself ------------------------------------------------------------------
+
+
+class LastLoss(est.SessionRunHook):
+    """Runs the loss once more at the end, as `tf.contrib.training.SummaryAtEndHook` does."""
+
+    def __init__(self, loss, seen):
+        self.loss, self.seen = loss, seen
+
+    def end(self, session):
+        self.seen.append(float(session.run(self.loss)))
+
+
+def loss_at_the_end(path):
+    """The loss that a hook runs after an evaluation of two batches, which have those of 0 and 1."""
+    seen = []
+
+    def model_fn(features, labels, mode):
+        loss = tf.reduce_mean(tf.cast(features, tf.float32))
+        count = v1.assign_add(v1.train.get_global_step(), 1)
+        hooks = [LastLoss(loss, seen)]
+        return est.EstimatorSpec(mode, loss=loss, train_op=count, evaluation_hooks=hooks)
+
+    def input_fn():
+        return tf.data.Dataset.range(9).batch(1)
+
+    model = est.Estimator(model_fn, os.fspath(path)).train(input_fn, steps=1)
+    results = model.evaluate(input_fn, steps=2)
+    assert results["loss"] == 0.5
+    return seen
+
+
+@pytest.mark.only_2_15("a batch that a hook runs")
+def test_a_hook_that_runs_the_loss_takes_a_batch(tmp_path):
+    assert loss_at_the_end(tmp_path) == [2.0]
+
+
+@pytest.mark.only_here("a batch that a hook runs")
+def test_a_hook_that_runs_the_loss_gets_that_of_the_last_batch(tmp_path):
+    assert loss_at_the_end(tmp_path) == [1.0]

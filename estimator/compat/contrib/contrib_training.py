@@ -1,4 +1,4 @@
-"""`tf.contrib.training`: hyperparameters."""
+"""`tf.contrib.training`: hyperparameters, and a hook that summarizes an evaluation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,53 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import tensorflow as tf
+
+from estimator import _tf
 from estimator.config.checks import WrongTypeError, check_choice
+
+
+class SummaryAtEndHook(tf.compat.v1.train.SessionRunHook):
+    """Records summaries once, when the session ends: in an evaluation, those of its last batch."""
+
+    def __init__(
+        self,
+        log_dir: str | None = None,
+        summary_writer: tf.compat.v1.summary.FileWriter | None = None,
+        summary_op: tf.Tensor | None = None,
+        feed_dict: Any = None,
+    ) -> None:
+        """Makes the hook.
+
+        Args:
+          log_dir: the directory of the event file.
+          summary_writer: writes the event file in its place.
+          summary_op: a serialized summary; None for all of SUMMARIES.
+          feed_dict: fed when it runs.
+
+        Raises:
+          ValueError: neither a `log_dir` nor a `summary_writer` is given.
+        """
+        if log_dir is None and summary_writer is None:
+            raise ValueError("SummaryAtEndHook needs a `log_dir` or a `summary_writer`.")
+        self._log_dir, self._given = log_dir, summary_writer
+        self._summary_op, self._feed_dict = summary_op, feed_dict
+
+    def begin(self) -> None:
+        """Builds the summary, and finds the global step."""
+        self._summary = self._summary_op
+        if self._summary is None:
+            self._summary = tf.compat.v1.summary.merge_all()
+        self._global_step = tf.compat.v1.train.get_global_step()
+
+    def end(self, session: tf.compat.v1.Session) -> None:
+        """Runs and writes the summary."""
+        step = session.run(self._global_step)
+        given = self._given
+        writer = given if given is not None else _tf.file_writer(str(self._log_dir))
+        if self._summary is not None:
+            writer.add_summary(session.run(self._summary, self._feed_dict), step)
+        writer.flush()
 
 
 class HParams:

@@ -134,7 +134,10 @@ NAMES = {
         "TPUEstimatorSpec",
         "tf.compat.v1.tpu": "bfloat16_scope cross_replica_sum outside_compilation",
     },
-    "training": {"contrib_training": "HParams"},
+    "training": {
+        "contrib_training": "HParams SummaryAtEndHook",
+        "tf.train": "checkpoints_iterator",
+    },
 }
 
 # What replaces a package, or a name of one.
