@@ -27,6 +27,8 @@ _STEP = re.compile(re.escape(PREFIX) + r"-(\d+)\.index$")
 _UNFINISHED = re.compile(
     re.escape(PREFIX) + r"-\d+\.([^.]+\.tempstate\d+|meta\.tmp)$|checkpoint\.tmp[0-9a-f]{32}$"
 )
+# The index of a checkpoint is written last, and removed first.
+_DATA_OF_STEP = re.compile(f"({re.escape(PREFIX)}" + r"-\d+)\.data-\d+-of-\d+$")
 # If nobody wrote into an unfinished file for so long, its process was killed.
 _ABANDONED_SECS = 3600
 
@@ -270,11 +272,26 @@ def remove_unfinished(model_dir: str) -> None:
     """Removes parts of checkpoints that killed processes left, which may be large."""
     # A file may be finished by now, and an object store may have no empty directory.
     with contextlib.suppress(tf.errors.NotFoundError):
-        for name in filter(_UNFINISHED.match, tf.io.gfile.listdir(model_dir)):
+        names = tf.io.gfile.listdir(model_dir)
+        for name in [*filter(_UNFINISHED.match, names), *_without_index(names)]:
             path = os.path.join(model_dir, name)
             if time.time() - tf.io.gfile.stat(path).mtime_nsec * 1e-9 > _ABANDONED_SECS:
                 tf.io.gfile.remove(path)
                 note("Removed %s, which a killed process did not finish", path)
+
+
+def _without_index(names: Iterable[str]) -> list[str]:
+    """Returns the data and `.meta` files of checkpoints of which a killed process left no index."""
+    there = set(names)
+    data = {name: match.group(1) for name in there if (match := _DATA_OF_STEP.match(name))}
+    # One that is being written has no index yet.
+    begun = {".".join(name.split(".")[:2]) for name in there if ".tempstate" in name}
+    left = {
+        name: prefix
+        for name, prefix in data.items()
+        if prefix + ".index" not in there and prefix not in begun
+    }
+    return sorted(left.keys() | {f"{prefix}.meta" for prefix in left.values()} & there)
 
 
 def write_file(path: str, content: bytes) -> None:

@@ -183,6 +183,12 @@ def test_what_a_killed_save_left_is_removed_when_nobody_writes_it_any_more(make)
         "model.ckpt-8.data-00000-of-00001.tempstate7": time.time(),
         "model.ckpt-8.data-00000-of-00001": an_hour_ago,
         "mine.ckpt-8.index.tempstate7": an_hour_ago,
+        "model.ckpt-7.data-00000-of-00002": an_hour_ago,
+        "model.ckpt-7.data-00001-of-00002": an_hour_ago,
+        "model.ckpt-7.meta": an_hour_ago,
+        "model.ckpt-6.data-00000-of-00001": time.time(),
+        "model.ckpt-5.meta": an_hour_ago,
+        "mine.ckpt-7.data-00000-of-00001": an_hour_ago,
     }.items():
         path = os.path.join(trained.model_dir, name)
         with open(path, "wb") as file:
@@ -194,6 +200,9 @@ def test_what_a_killed_save_left_is_removed_when_nobody_writes_it_any_more(make)
         "model.ckpt-8.data-00000-of-00001.tempstate7",
         "model.ckpt-8.data-00000-of-00001",
         "mine.ckpt-8.index.tempstate7",
+        "model.ckpt-6.data-00000-of-00001",
+        "model.ckpt-5.meta",
+        "mine.ckpt-7.data-00000-of-00001",
     }
 
 
