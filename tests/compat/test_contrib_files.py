@@ -41,6 +41,24 @@ def test_variables_are_assigned_from_a_checkpoint(tmp_path):
 
 
 @pytest.mark.usefixtures("graph")
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, ["box/w", "box/b", "class/w"]),
+        ({"include_patterns": ["box", "nothing"]}, ["box/w", "box/b"]),
+        ({"exclude_patterns": ["/b$"]}, ["box/w", "class/w"]),
+        ({"include_patterns": ["w"], "exclude_patterns": ["^class"]}, ["box/w"]),
+        ({"include_patterns": ["w"], "reg_search": False}, []),
+    ],
+    ids=str,
+)
+def test_variables_are_filtered_by_their_names(arguments, expected):
+    variables = [V1.get_variable(name, []) for name in ("box/w", "box/b", "class/w")]
+    found = contrib.framework.filter_variables(variables, **arguments)
+    assert [variable.op.name for variable in found] == expected
+
+
+@pytest.mark.usefixtures("graph")
 def test_summaries_are_written_at_some_steps(tmp_path):
     summary, step = contrib.summary, V1.train.create_global_step()
     writer = summary.create_file_writer(str(tmp_path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -47,6 +48,29 @@ def get_variables_to_restore(
     found = [v for scope in scopes for v in get_variables(scope)]
     left_out = {v.name for scope in exclude or [] for v in get_variables(scope)}
     return [v for v in found if v.name not in left_out]
+
+
+def filter_variables(
+    var_list: Sequence[Any],
+    include_patterns: Sequence[str] | None = None,
+    exclude_patterns: Sequence[str] | None = None,
+    reg_search: bool = True,
+) -> list[Any]:
+    """Returns the variables whose names fit a regular expression to include and none to exclude.
+
+    Args:
+      var_list: the variables.
+      include_patterns: the expressions to include; None or an empty list for all variables.
+      exclude_patterns: the expressions to exclude.
+      reg_search: whether they are looked for anywhere in a name, or else at its beginning.
+    """
+    find = re.search if reg_search else re.match
+
+    def fits(variable: Any, patterns: Sequence[str] | None) -> bool:
+        return any(find(pattern, variable.op.name) for pattern in patterns or ())
+
+    included = [v for v in var_list if not include_patterns or fits(v, include_patterns)]
+    return [v for v in included if not fits(v, exclude_patterns)]
 
 
 def assign_from_checkpoint_fn(

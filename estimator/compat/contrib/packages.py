@@ -64,7 +64,7 @@ NAMES = {
         "stop_if_no_decrease_hook stop_if_no_increase_hook",
     },
     "framework": {
-        "contrib_framework": "assign_from_checkpoint_fn get_model_variables "
+        "contrib_framework": "assign_from_checkpoint_fn filter_variables get_model_variables "
         "get_trainable_variables get_variables get_variables_to_restore nest",
         "tf": "argsort is_tensor sort",
         "tf.compat.v1": "assert_scalar",
