@@ -83,8 +83,24 @@ class CheckpointWriter:
             outside the directory are left alone.
         """
         self._last_step = step
-        if restored is not None:
-            take_over(self._saver, self._model_dir, restored, paths)
+        if restored is None or not isinstance(self._saver, tf.compat.v1.train.Saver):
+            return
+        prunable = files.prunable_checkpoints(self._model_dir)
+        index = paths.index(restored) if restored in paths else len(paths)
+        damaged, whole = self._own(paths[:index]), self._own(paths[index:])
+        whole = [path for path in whole if files.is_readable(path)]
+        if prunable is not None:
+            whole = [path for path in whole if path == restored or path in prunable]
+        keep = self._saver.saver_def.max_to_keep or len(whole)
+        for path in whole[keep:]:
+            files.remove_checkpoint(path)
+        oldest_first = [*damaged, *whole[:keep][::-1]]
+        self._saver.set_last_checkpoints_with_time(
+            [(path, _saved_at(path)) for path in oldest_first]
+        )
+
+    def _own(self, paths: Sequence[str]) -> list[str]:
+        return [path for path in paths if files.is_inside(self._model_dir, path)]
 
     def save(self, session: tf.compat.v1.Session, step: int) -> bool:
         """Saves, unless this step has been saved already; first waits for the save before it.
@@ -243,33 +259,11 @@ class _PortableSaver(tf.compat.v1.train.Saver):
             return super().export_meta_graph(*args, **kwargs)
 
 
-def take_over(
-    saver: tf.compat.v1.train.Saver, model_dir: str, restored: str, paths: Sequence[str]
-) -> None:
-    """Has a saver keep the checkpoints of earlier runs; removes those beyond the number to keep.
-
-    Args:
-      saver: the saver; one of another kind than `tf.compat.v1.train.Saver` is left alone.
-      model_dir: the directory that it saves to; checkpoints outside are left alone.
-      restored: the path of the checkpoint that training resumes from.
-      paths: all checkpoints, newest first; those before `restored` are damaged.
-    """
-    if not isinstance(saver, tf.compat.v1.train.Saver):
-        return
-    prunable = files.prunable_checkpoints(model_dir)
-    index = paths.index(restored) if restored in paths else len(paths)
-    damaged, whole = (
-        [path for path in some if files.is_inside(model_dir, path)]
-        for some in (paths[:index], paths[index:])
-    )
-    whole = [path for path in whole if files.is_readable(path)]
-    if prunable is not None:
-        whole = [path for path in whole if path == restored or path in prunable]
-    keep = saver.saver_def.max_to_keep or len(whole)
-    for path in whole[keep:]:
-        files.remove_checkpoint(path)
-    oldest_first = [*damaged, *whole[:keep][::-1]]
-    saver.set_last_checkpoints_with_time([(path, _saved_at(path)) for path in oldest_first])
+def tell_of_earlier_runs(saver: tf.compat.v1.train.Saver, model_dir: str) -> None:
+    """Tells the saver of a hook which checkpoints it may remove for newer ones; removes none."""
+    paths = files.prunable_checkpoints(model_dir)
+    if paths and isinstance(saver, tf.compat.v1.train.Saver):
+        saver.recover_last_checkpoints([path for path in paths if files.is_inside(model_dir, path)])
 
 
 def _saved_at(path: str) -> float:

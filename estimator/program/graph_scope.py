@@ -60,11 +60,8 @@ def extending(graph: tf.Graph, device_fn: Callable[[tf.Operation], str] | None) 
 
 
 def create_resource(next_creator: Callable, **kwargs: Any) -> tf.Variable:
-    """Creates a resource variable, also after `tf.compat.v1.disable_v2_behavior()`.
-
-    A `caching_device` would have each step of a loop read the value from before the loop.
-    """
-    return next_creator(**{**kwargs, "use_resource": True, "caching_device": None})
+    """Creates a resource variable, also after `tf.compat.v1.disable_v2_behavior()`."""
+    return next_creator(**{**kwargs, "use_resource": True})
 
 
 @contextlib.contextmanager

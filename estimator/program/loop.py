@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -88,8 +89,14 @@ def _building_in(body: tf.Graph) -> Iterator[None]:
         _tf.names_shared(body),
         _tf.tf_keras_constants_in_graph(),
         _tf.meta_graphs_refused(body, refused),
+        tf.variable_creator_scope(_create_uncached),
     ):
         yield
+
+
+def _create_uncached(next_creator: Callable, **kwargs: Any) -> tf.Variable:
+    """Creates a variable without the `caching_device` that would read it once, before the loop."""
+    return next_creator(**{**kwargs, "caching_device": None})
 
 
 def _build_has_batches(plan: StepPlan) -> list[tf.Tensor]:

@@ -14,7 +14,7 @@ from estimator.checkpoint import files
 from estimator.checkpoint.background import CheckpointCopy, check_can_copy
 from estimator.checkpoint.input_position import InputPosition
 from estimator.checkpoint.trainer_lock import trainer_lock
-from estimator.checkpoint.writer import CheckpointWriter, build_saver, take_over
+from estimator.checkpoint.writer import CheckpointWriter, build_saver, tell_of_earlier_runs
 from estimator.cluster.server import check_runs_there
 from estimator.cluster.task_health import TaskHealth
 from estimator.cluster.worker_group import WorkerGroup
@@ -97,7 +97,7 @@ def run_train(
             training, session, first_calls, checkpoints, position, path, paths
         )
         if checkpoints is None and path is not None and worker_group.is_chief:
-            take_over(setup.saver, model_dir, path, paths)
+            tell_of_earlier_runs(setup.saver, model_dir)
         stack.enter_context(graph_written(training, checkpoints))
         hooked.start(session, stack.enter_context(coordinated(session)))
         run = TrainRun(training, tasks, checkpoints, events, path, step)

@@ -355,37 +355,6 @@ def test_updates_that_wait_for_a_hook_are_left_to_it(tmp_path):
     assert moving_mean(tmp_path / "idle", **options) == 0.0
 
 
-# --- Cached reads --------------------------------------------------------------------------------
-
-
-def read_after_a_step(path):
-    """What is read of 4 after a step that halves it."""
-
-    def model_fn(features, labels, mode):
-        start = v1.constant_initializer(4.0)
-        w = v1.get_variable("w", [], initializer=start, caching_device="/cpu:0", use_resource=True)
-        read = v1.get_variable("read", [], initializer=v1.zeros_initializer(), trainable=False)
-        loss = tf.square(w) / 2.0
-        optimizer = v1.train.GradientDescentOptimizer(0.5)
-        with tf.control_dependencies([optimizer.minimize(loss, v1.train.get_global_step())]):
-            train_op = read.assign(w * 1.0)
-        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
-
-    model = est.Estimator(model_fn, os.fspath(path)).train(forever(), steps=1)
-    assert model.get_variable_value("w") == 2.0
-    return float(model.get_variable_value("read"))
-
-
-@pytest.mark.only_2_15("a `caching_device`")
-def test_a_cached_read_is_of_the_start_of_a_step(tmp_path):
-    assert read_after_a_step(tmp_path) == 4.0
-
-
-@pytest.mark.only_here("a `caching_device`")
-def test_a_read_with_a_caching_device_waits_as_others_do(tmp_path):
-    assert read_after_a_step(tmp_path) == 2.0
-
-
 # --- What a hook runs by itself ------------------------------------------------------------------
 
 

@@ -355,3 +355,18 @@ def test_speed_is_recorded(run):
 def test_tags_of_the_event_files(run):
     tags = {tag for _, tag, _ in events(run.estimator.model_dir)}
     assert tags == {"loss", "mine", "global_step/sec"}
+
+
+def test_a_read_with_a_caching_device_is_of_the_start_of_the_step(tmp_path):
+    def model_fn(features, labels, mode):
+        start = v1.constant_initializer(4.0)
+        w = v1.get_variable("w", [], initializer=start, caching_device="/cpu:0", use_resource=True)
+        read = v1.get_variable("read", [], initializer=v1.zeros_initializer(), trainable=False)
+        loss = tf.square(w) / 2.0
+        optimizer = v1.train.GradientDescentOptimizer(0.5)
+        with tf.control_dependencies([optimizer.minimize(loss, v1.train.get_global_step())]):
+            train_op = read.assign(w * 1.0)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    model = est.Estimator(model_fn, os.fspath(tmp_path)).train(forever(), steps=1)
+    assert (model.get_variable_value("w"), model.get_variable_value("read")) == (2.0, 4.0)
