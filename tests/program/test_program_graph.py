@@ -61,11 +61,11 @@ def test_it_is_that_of_the_graph_as_it_is_now():
     second = graph.as_graph_def(add_shapes=True)
     assert second == plain(graph, add_shapes=True) != first
     assert graph.as_graph_def() == plain(graph) != second
-    version = first.versions.producer
-    assert graph.as_graph_def(version, True) == plain(graph, from_version=version, add_shapes=True)
+    since = graph.version
+    assert graph.as_graph_def(since, True) == plain(graph, from_version=since, add_shapes=True)
 
 
-def test_whoever_asks_may_change_what_he_gets(definitions):
+def test_what_it_returns_may_be_changed(definitions):
     graph = make_graph()
     expected = plain(graph, add_shapes=True)
     for _ in range(3):

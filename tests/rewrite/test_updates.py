@@ -440,6 +440,7 @@ def normalized_by_keras(x, trainable):
     return layer(x, training=True)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("trainable", [True, False])
 @pytest.mark.parametrize("replicas", ["loop", "mirrored"])
 @pytest.mark.parametrize(
