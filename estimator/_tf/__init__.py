@@ -120,7 +120,12 @@ from estimator._tf.session import (
     stopped_at_exit,
 )
 from estimator._tf.sparse_reduction import sparse_sums_of_any_length
-from estimator._tf.summary import close_file_writer, file_writer, summary_ops_replaced
+from estimator._tf.summary import (
+    close_file_writer,
+    file_writer,
+    summary_ops_replaced,
+    writer_initializers,
+)
 from estimator._tf.sync_replicas import sync_replicas_in_line, sync_replicas_refused
 from estimator._tf.tpu import (
     TPU_PROGRAM,

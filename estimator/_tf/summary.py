@@ -43,6 +43,14 @@ def close_file_writer(directory: str) -> None:
         writer.close()
 
 
+def writer_initializers(graph: tf.Graph) -> list[tf.Operation]:
+    """Returns the ops that open the file writers of a graph's `tf.summary` ops.
+
+    The first input of each is its writer. A collection of `summary_ops_v2`, 2.16 to 2.21.
+    """
+    return graph.get_collection("_SUMMARY_WRITER_V2")
+
+
 _SUMMARY_OPS = (
     "audio_summary_v2",
     "histogram_summary",

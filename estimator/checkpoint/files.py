@@ -273,25 +273,28 @@ def remove_unfinished(model_dir: str) -> None:
     # A file may be finished by now, and an object store may have no empty directory.
     with contextlib.suppress(tf.errors.NotFoundError):
         names = tf.io.gfile.listdir(model_dir)
-        for name in [*filter(_UNFINISHED.match, names), *_without_index(names)]:
+        for name in [*filter(_UNFINISHED.match, names), *_without_index(model_dir, names)]:
             path = os.path.join(model_dir, name)
             if time.time() - tf.io.gfile.stat(path).mtime_nsec * 1e-9 > _ABANDONED_SECS:
                 tf.io.gfile.remove(path)
                 note("Removed %s, which a killed process did not finish", path)
 
 
-def _without_index(names: Iterable[str]) -> list[str]:
-    """Returns the data and `.meta` files of checkpoints of which a killed process left no index."""
-    there = set(names)
-    data = {name: match.group(1) for name in there if (match := _DATA_OF_STEP.match(name))}
-    # One that is being written has no index yet.
-    begun = {".".join(name.split(".")[:2]) for name in there if ".tempstate" in name}
-    left = {
-        name: prefix
-        for name, prefix in data.items()
-        if prefix + ".index" not in there and prefix not in begun
-    }
-    return sorted(left.keys() | {f"{prefix}.meta" for prefix in left.values()} & there)
+def _without_index(model_dir: str, names: Collection[str]) -> list[str]:
+    """Returns the data and `.meta` files of checkpoints that have no index and are not listed.
+
+    One that the file `checkpoint` lists may be on its way: somebody copies the directory. One that
+    is being saved has unfinished files, too.
+    """
+    data = {name: match.group(1) for name in names if (match := _DATA_OF_STEP.match(name))}
+    left = {name: prefix for name, prefix in data.items() if prefix + ".index" not in names}
+    listed = prunable_checkpoints(model_dir) if left else None
+    if listed is None:
+        return []
+    kept = {os.path.basename(path) for path in listed}
+    kept |= {".".join(name.split(".")[:2]) for name in names if ".tempstate" in name}
+    left = {name: prefix for name, prefix in left.items() if prefix not in kept}
+    return sorted(left.keys() | {f"{prefix}.meta" for prefix in left.values()}.intersection(names))
 
 
 def write_file(path: str, content: bytes) -> None:

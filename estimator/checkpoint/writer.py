@@ -261,9 +261,11 @@ class _PortableSaver(tf.compat.v1.train.Saver):
 
 def tell_of_earlier_runs(saver: tf.compat.v1.train.Saver, model_dir: str) -> None:
     """Tells the saver of a hook which checkpoints it may remove for newer ones; removes none."""
-    paths = files.prunable_checkpoints(model_dir)
-    if paths and isinstance(saver, tf.compat.v1.train.Saver):
-        saver.recover_last_checkpoints([path for path in paths if files.is_inside(model_dir, path)])
+    if not isinstance(saver, tf.compat.v1.train.Saver):
+        return
+    paths = files.prunable_checkpoints(model_dir) or []
+    there = [p for p in paths if files.is_inside(model_dir, p) and files.is_readable(p)]
+    saver.set_last_checkpoints_with_time([(path, _saved_at(path)) for path in there])
 
 
 def _saved_at(path: str) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
+from estimator import _tf
 from estimator.checkpoint import files
 from estimator.checkpoint.saver_ops import restored_names, saved_names
 from estimator.checkpoint.writer import build_saver
@@ -63,7 +64,7 @@ def _prepare(program: ExportProgram, session_config: tf.compat.v1.ConfigProto) -
         is_evaluation=program.mode == ModeKeys.EVAL,
     )
     # Neither an export nor its loader opens the file writers of the model's summaries.
-    writers = program.graph.get_collection("_SUMMARY_WRITER_V2")
+    writers = _tf.writer_initializers(program.graph)
     local = [[op for op in ops if op not in writers] for ops in setup.local_init_ops]
     setup = dataclasses.replace(setup, local_init_ops=local, must_be_ready=False)
     with program.graph.as_default():

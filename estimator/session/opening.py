@@ -200,8 +200,7 @@ def _build_local_init_ops(
 ) -> list[list[tf.Operation]]:
     """Returns the lists of ops that every session runs in turn; empty ones are left out."""
     v1 = tf.compat.v1
-    # tf.summary keeps the initializers of its file writers in this collection.
-    usual = v1.get_collection("_SUMMARY_WRITER_V2")
+    usual = _tf.writer_initializers(v1.get_default_graph())
     own = scaffold.local_init_op
     if own is None or is_evaluation:  # Metrics need these, whatever the scaffold has.
         usual += [variable.initializer for variable in v1.local_variables()]

@@ -11,7 +11,7 @@ import sys
 
 import tensorflow as tf
 
-from estimator import console
+from estimator import _tf, console
 from estimator.checkpoint import files
 from estimator.cluster.server import task_name
 from estimator.config.batch_size import batch_in_words
@@ -187,7 +187,7 @@ class SavesInEvents(tf.compat.v1.train.CheckpointSaverListener):
         with graph.as_default():
             flushes = [
                 tf.raw_ops.FlushSummaryWriter(writer=initializer.inputs[0])
-                for initializer in graph.get_collection("_SUMMARY_WRITER_V2")
+                for initializer in _tf.writer_initializers(graph)
             ]
             self._flush = tf.group(*flushes) if flushes else None
 

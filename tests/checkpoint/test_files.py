@@ -188,12 +188,16 @@ def test_what_a_killed_save_left_is_removed_when_nobody_writes_it_any_more(make)
         "model.ckpt-7.meta": an_hour_ago,
         "model.ckpt-6.data-00000-of-00001": time.time(),
         "model.ckpt-5.meta": an_hour_ago,
+        "model.ckpt-3.data-00000-of-00001": an_hour_ago,
         "mine.ckpt-7.data-00000-of-00001": an_hour_ago,
     }.items():
         path = os.path.join(trained.model_dir, name)
         with open(path, "wb") as file:
             file.write(b"half")
         os.utime(path, (seconds, seconds))
+    listed = os.path.join(trained.model_dir, "checkpoint")
+    with open(listed, "a") as file:  # As where somebody copies a directory: its data comes later.
+        file.write('all_model_checkpoint_paths: "model.ckpt-3"\n')
     make().train(numbers(), steps=2)
     left = {name for name in set(os.listdir(trained.model_dir)) - before if "ckpt-4" not in name}
     assert left == {
@@ -202,6 +206,7 @@ def test_what_a_killed_save_left_is_removed_when_nobody_writes_it_any_more(make)
         "mine.ckpt-8.index.tempstate7",
         "model.ckpt-6.data-00000-of-00001",
         "model.ckpt-5.meta",
+        "model.ckpt-3.data-00000-of-00001",
         "mine.ckpt-7.data-00000-of-00001",
     }
 

@@ -301,6 +301,7 @@ INTERNALS = {
             *("scalar_summary", "tensor_summary_v2"),
         )
     ),
+    "writer_initializers": (f"{_OPS}.summary_ops_v2:_SUMMARY_WRITER_INIT_COLLECTION_NAME",),
     # sync_replicas.py
     "sync_replicas_refused": (f"{_HOOKS}:SyncReplicasOptimizer.apply_gradients",),
     "sync_replicas_in_line": tuple(

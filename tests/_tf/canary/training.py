@@ -340,6 +340,15 @@ def the_cache_has_the_writer():
         _tf.close_file_writer(folder)
 
 
+@checks("writer_initializers")
+def the_op_that_opens_a_file_writer_takes_it():
+    with tf.Graph().as_default() as graph, tempfile.TemporaryDirectory() as folder:
+        writer = tf.summary.create_file_writer(folder)
+        (initializer,) = _tf.writer_initializers(graph)
+        assert initializer is writer.init()
+        assert initializer.inputs[0].dtype == tf.resource
+
+
 @checks("close_file_writer")
 def the_cache_forgets_the_writer():
     with tempfile.TemporaryDirectory() as folder:
