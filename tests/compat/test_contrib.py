@@ -38,6 +38,7 @@ def test_each_name_of_each_package_has_a_value():
         ("metrics.streaming_percentage_below", "Did you mean 'streaming_percentage_less'"),
         ("learn.python.learn.estimators.estimator.x", "estimator is not provided"),
         ("rnn.LSTMCell", "tf.contrib.rnn.LSTMCell needs tf-keras as tf.keras: pip install"),
+        ("rnn.LSTMBlockFusedCell", "LSTMBlockFusedCell needs tf-keras as tf.keras: pip install"),
     ],
 )
 def test_what_is_not_provided_says_what_replaces_it(path, message):

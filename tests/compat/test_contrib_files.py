@@ -1,7 +1,4 @@
-"""What tf.contrib reads and writes: checkpoints, summaries, exports; and its recurrent layers."""
-
-import json
-import textwrap
+"""What tf.contrib reads and writes: checkpoints, summaries, exports."""
 
 import numpy as np
 import pytest
@@ -9,7 +6,6 @@ import tensorflow as tf
 
 import estimator as est
 from estimator.compat.contrib import contrib
-from tests.forked import OldProgram
 from tests.old_versions import writes_texts
 from tests.toy import Model, numbers
 
@@ -125,46 +121,3 @@ def test_an_experiment_exports_and_predictors_read_that(tmp_path):
         predictor.from_saved_model(str(binary.parent), tags=["serve"])
     with pytest.raises(NotImplementedError, match="from_estimator takes no `graph`"):
         predictor.from_estimator(experiment.estimator, receive, graph=tf.Graph())
-
-
-RNN = """
-    import json
-    import numpy as np
-    import tensorflow as tf
-    from tensorflow.contrib import rnn
-
-    def build(inputs, **options):
-        cells = [[rnn.GRUCell(size) for size in (3, 4)] for _ in range(2)]
-        return rnn.stack_bidirectional_dynamic_rnn(
-            *cells, inputs, dtype=tf.float32, sequence_length=[5, 2], **options)
-
-    x = np.random.RandomState(0).normal(size=[2, 5, 6]).astype("float32")
-    tf.set_random_seed(1)
-    outputs, forward, backward = build(x)
-    names = [v.op.name for v in tf.global_variables()]
-    with tf.variable_scope(tf.get_variable_scope(), reuse=True):
-        by_time, _, _ = build(tf.transpose(x, [1, 0, 2]), time_major=True)
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        found, by_time, forward = session.run([outputs, by_time, forward])
-    print(json.dumps(dict(
-        names=names,
-        shape=found.shape,
-        padding=np.abs(found[1, 2:]).max().item(),
-        last=np.abs(found[1, 1, :4] - forward[1][1]).max().item(),
-        by_time=np.abs(by_time.transpose([1, 0, 2]) - found).max().item(),
-    )))
-"""
-
-
-def test_recurrent_layers_are_stacked_in_both_directions(tmp_path):
-    (tmp_path / "rnn.py").write_text(textwrap.dedent(RNN))
-    with OldProgram(tmp_path / "rnn.py") as program:
-        assert program.status() == 0, program.err
-        found = json.loads(program.out.splitlines()[-1])
-    assert [found[name] for name in ("padding", "last", "by_time")] == [0, 0, 0]
-    assert found["shape"] == [2, 5, 8]
-    prefix = "stack_bidirectional_rnn/cell_1/bidirectional_rnn"
-    assert {f"{prefix}/fw/gru_cell/gates/kernel", f"{prefix}/bw/gru_cell/candidate/bias"} <= set(
-        found["names"]
-    )

@@ -153,6 +153,7 @@ def test_a_tagger_with_a_crf_tables_averages_and_a_predictor(tmp_path):
     assert tags == "tags O N V O N" or tags.startswith("tags O N")
     names = {name for name, _ in tf.train.list_variables(str(tmp_path / "model"))}
     assert {"crf", "crf/ExponentialMovingAverage"} <= names
+    assert {"lstm_fused_cell/kernel", "lstm_fused_cell_1/bias"} <= names
     evaluated = scalars(tmp_path / "model" / "eval")
     assert list(evaluated["acc"]) == [15, 30]
     assert evaluated["acc"][30] == pytest.approx(float(accuracy.split()[1]), abs=1e-3)

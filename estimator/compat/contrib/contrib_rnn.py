@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,14 +12,16 @@ _V1 = tf.compat.v1
 
 
 def __getattr__(name: str) -> Any:
-    """Returns a cell.
+    """Returns a cell, or a layer that runs over a whole sequence.
 
     Raises:
-      AttributeError: it is no cell, or tf-keras is not used.
+      AttributeError: it is neither, or tf-keras is not used.
     """
     if not name[0].isupper():
         raise AttributeError(name)
     try:
+        if name in ("LSTMBlockFusedCell", "TimeReversedFusedRNN"):
+            return getattr(importlib.import_module(f"{__package__}.contrib_fused_rnn"), name)
         return getattr(_V1.nn.rnn_cell, name)
     except (AttributeError, ImportError) as error:
         raise AttributeError(

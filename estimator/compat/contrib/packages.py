@@ -118,8 +118,9 @@ NAMES = {
     },
     "predictor": {"contrib_predictor": "from_estimator from_saved_model"},
     "rnn": {
-        "contrib_rnn": "BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper GRUCell LSTMCell "
-        "LSTMStateTuple MultiRNNCell RNNCell ResidualWrapper stack_bidirectional_dynamic_rnn",
+        "contrib_rnn": "BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper GRUCell "
+        "LSTMBlockFusedCell LSTMCell LSTMStateTuple MultiRNNCell RNNCell ResidualWrapper "
+        "TimeReversedFusedRNN stack_bidirectional_dynamic_rnn",
         "tf.compat.v1.nn": "static_bidirectional_rnn static_rnn",
     },
     "summary": {
@@ -170,7 +171,6 @@ GONE = {
     "opt.MultitaskOptimizerWrapper": "Use an optimizer of tf.compat.v1.train.",
     "quantize": "Install tensorflow-model-optimization.",
     "rnn.LSTMBlockCell": "Use tf.compat.v1.nn.rnn_cell.LSTMCell.",
-    "rnn.LSTMBlockFusedCell": "Use tf.compat.v1.nn.rnn_cell.LSTMCell with tf.nn.dynamic_rnn.",
     "saved_model": "Use tf.compat.v1.saved_model.",
     "seq2seq": "Use a `model_fn` with tf.keras.layers, or Keras's attention layers.",
     "signal": "Use tf.signal.",

@@ -82,10 +82,14 @@ def model_fn(features, labels, mode, params):
   embeddings = tf.nn.embedding_lookup(embeddings, word_ids)
   embeddings = tf.layers.dropout(embeddings, rate=dropout, training=training)
 
-  cells = [tf.contrib.rnn.LSTMCell(params["lstm_size"]) for _ in range(2)]
-  (output_fw, output_bw), _ = tf.nn.bidirectional_dynamic_rnn(
-      cells[0], cells[1], embeddings, sequence_length=nwords, dtype=tf.float32)
+  by_time = tf.transpose(embeddings, perm=[1, 0, 2])
+  lstm_cell_fw = tf.contrib.rnn.LSTMBlockFusedCell(params["lstm_size"])
+  lstm_cell_bw = tf.contrib.rnn.LSTMBlockFusedCell(params["lstm_size"])
+  lstm_cell_bw = tf.contrib.rnn.TimeReversedFusedRNN(lstm_cell_bw)
+  output_fw, _ = lstm_cell_fw(by_time, dtype=tf.float32, sequence_length=nwords)
+  output_bw, _ = lstm_cell_bw(by_time, dtype=tf.float32, sequence_length=nwords)
   output = tf.concat([output_fw, output_bw], axis=-1)
+  output = tf.transpose(output, perm=[1, 0, 2])
   output = tf.layers.dropout(output, rate=dropout, training=training)
 
   logits = tf.layers.dense(output, num_tags)
