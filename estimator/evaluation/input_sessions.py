@@ -195,8 +195,11 @@ class InputSessions:
 
 
 def _without_none(spec: Any) -> Any:
-    """Returns None for the spec of a None in a dataset's elements; other specs as they are."""
-    return None if isinstance(spec, tf.NoneTensorSpec) else spec
+    """Returns None for the spec of a None in a dataset's elements; other specs as they are.
+
+    The class of that spec has a public name only in newer versions of TensorFlow.
+    """
+    return None if spec == tf.type_spec_from_value(None) else spec
 
 
 def _num_bytes(graph: tf.Graph) -> int:

@@ -79,6 +79,52 @@ def test_each_private_module_that_an_entry_imports_is_in_a_row():
     assert [module for module in imported if f"{module}:" not in named] == []
 
 
+# They need tf-keras as tf.keras, and say so if it is not.
+OF_TF_KERAS = ("tf.compat.v1.layers", "tf.compat.v1.nn.rnn_cell")
+
+
+def parts(node):
+    """The names of `a.b.c`, or an empty list for anything else."""
+    if isinstance(node, ast.Attribute):
+        before = parts(node.value)
+        return [*before, node.attr] if before else []
+    return [node.id] if isinstance(node, ast.Name) else []
+
+
+def public_names():
+    """What the library takes of `tf`, as "tf.data.Dataset"; not what it takes of a class."""
+    for path in (ROOT / "estimator").rglob("*.py"):
+        nodes = [*ast.walk(ast.parse(path.read_text()))]
+        # Short names of a file, as in `_V1 = tf.compat.v1`.
+        short = {
+            target.id: parts(node.value)
+            for node in nodes
+            if isinstance(node, ast.Assign) and parts(node.value)[:1] == ["tf"]
+            for target in node.targets
+            if isinstance(target, ast.Name) and target.id.isupper()
+        }
+        for node in nodes:
+            first, *rest = parts(node) or [""]
+            if first == "tf" or first in short:
+                yield ".".join(short.get(first, [first]) + rest)
+
+
+def test_each_public_name_that_the_library_uses_is_there():
+    names = set(public_names())
+    assert {"tf.data.Dataset", "tf.compat.v1.Session"} <= names
+    gone = set()
+    for name in names:
+        owner = importlib.import_module("tensorflow")
+        for part in name.split(".")[1:]:
+            if inspect.isclass(owner):
+                break
+            if not hasattr(owner, part):
+                gone.add(name)
+                break
+            owner = getattr(owner, part)
+    assert {name for name in gone if not name.startswith(OF_TF_KERAS)} == set()
+
+
 def test_a_name_that_is_gone_is_named():
     with pytest.raises(AttributeError, match="no_such_function"):
         find("tensorflow.python.ops.while_v2:no_such_function")
