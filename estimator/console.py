@@ -9,6 +9,7 @@ tf.estimator used, get all messages too.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import os
 import sys
@@ -185,26 +186,43 @@ def rewriting(line: Line) -> Iterator[None]:
 
 
 _PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(tf.__file__)))
+_TENSORFLOW = os.path.join(_PACKAGES, "tensorflow", "")
+_OURS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 # Packages whose calls of deprecated functions do not concern the program.
 _INSIDE = (
     *(os.path.join(_PACKAGES, name, "") for name in ("tensorflow", "keras", "tf_keras")),
-    os.path.join(os.path.dirname(os.path.abspath(__file__)), ""),
+    _OURS,
 )
+_LOGGING = (os.path.join(os.path.dirname(logging.__file__), ""), __file__)
 
 
 def _is_for_the_program(record: logging.LogRecord) -> bool:
-    """Returns False for a record about a deprecated function that TensorFlow itself calls."""
+    """Returns whether a record of TensorFlow is about what the program itself calls.
+
+    It is not if it warns of a deprecated function that TensorFlow or this library calls, or if it
+    is a detail (INFO, which TensorFlow shows in notebooks) of what this library has called.
+    """
     message = str(record.msg)
-    is_deprecation = message.startswith("From %s: ") and "deprecated" in message
-    place = str(record.args[0]) if isinstance(record.args, tuple) and record.args else ""
-    return not (is_deprecation and place.startswith(_INSIDE))
+    if message.startswith("From %s: ") and "deprecated" in message:
+        place = str(record.args[0]) if isinstance(record.args, tuple) and record.args else ""
+        return not place.startswith(_INSIDE)
+    return record.levelno != logging.INFO or not _caller_of_tensorflow().startswith(_OURS)
+
+
+def _caller_of_tensorflow() -> str:
+    """Returns the file of the code that has called TensorFlow, which logs something now."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith((*_LOGGING, _TENSORFLOW)):
+        frame = frame.f_back
+    return "" if frame is None else frame.f_code.co_filename
 
 
 @contextlib.contextmanager
-def no_internal_deprecations() -> Iterator[None]:
-    """Suppresses warnings inside the block about deprecated functions called by TensorFlow or us.
+def no_internal_messages() -> Iterator[None]:
+    """Suppresses what TensorFlow logs inside the block about its own calls and about ours.
 
-    The program's own calls are logged as usual. Can be used as a decorator.
+    These are warnings about deprecated functions, and details such as restored files. What it logs
+    about the program's own calls is logged as usual. Can be used as a decorator.
     """
     with _filtering(_is_for_the_program, "tensorflow"):
         yield

@@ -15,9 +15,12 @@ import tensorflow as tf
 from absl import flags
 from absl import logging as absl_logging
 
+import estimator as est
 from estimator import console
 from estimator.checkpoint.input_position import InputPosition
+from tests.toy import numbers
 
+V1 = tf.compat.v1
 ESTIMATOR = logging.getLogger("estimator")
 TENSORFLOW = logging.getLogger("tensorflow")
 
@@ -229,6 +232,45 @@ def test_after_a_save_that_failed_the_programs_own_deprecations_are_logged(caplo
     assert sum("to_float" in message for message in deprecated) == len(deprecated) > 0
 
 
+def test_details_that_tensorflow_logs_are_about_the_programs_own_calls(tmp_path):
+    """In notebooks, TensorFlow shows its details: without being asked, among the library's own."""
+    pretrained = str(tmp_path / "pretrained")
+    with tf.Graph().as_default(), V1.Session() as session:
+        V1.get_variable("w", initializer=3.0)
+        session.run(V1.global_variables_initializer())
+        V1.train.Saver().save(session, pretrained)
+
+    def model_fn(features, mode):
+        w = V1.get_variable("w", initializer=1.0)
+        saver = V1.train.Saver([w])
+        y = w * tf.cast(features, tf.float32)
+        return est.EstimatorSpec(
+            mode,
+            predictions=y,
+            loss=w,
+            train_op=V1.assign_add(V1.train.get_global_step(), 1),
+            scaffold=V1.train.Scaffold(init_fn=lambda _, s: saver.restore(s, pretrained)),
+            export_outputs={"y": est.export.PredictOutput(y)},
+        )
+
+    def receive():
+        x = V1.placeholder(tf.float32, [None])
+        return est.export.TensorServingInputReceiver(x, x)
+
+    stream = io.StringIO()
+    with fresh_logging():
+        log_to(stream, "tensorflow", logging.INFO)
+        TENSORFLOW.handlers[0].addFilter(lambda record: record.name == "tensorflow")
+        for strategy in (None, "mirrored"):
+            config = est.RunConfig(strategy=strategy)
+            model = est.Estimator(model_fn, tmp_path / "model", config)
+            model.train(numbers(), steps=1)
+            assert model.evaluate(numbers(), steps=1)["loss"] == 3
+            next(model.predict(numbers()))
+        model.export_saved_model(tmp_path / "export", receive)
+    assert stream.getvalue() == f"Restoring parameters from {pretrained}\n"
+
+
 def test_handlers_of_tensorflows_logger_get_warnings_and_details_once(capsys):
     """As those that a program attached for tf.estimator did; TensorFlow's own is left out."""
     stream = io.StringIO()
@@ -250,7 +292,7 @@ def test_handlers_of_tensorflows_logger_get_warnings_and_details_once(capsys):
 
 def test_two_quiet_parts_of_a_program_may_overlap():
     tensorflow = logging.getLogger("tensorflow")
-    one, other = console.no_internal_deprecations(), console.no_internal_deprecations()
+    one, other = console.no_internal_messages(), console.no_internal_messages()
     one.__enter__()
     other.__enter__()
     one.__exit__(None, None, None)

@@ -25,7 +25,7 @@ from estimator.checkpoint.background import IN_THIS_THREAD
 from estimator.checkpoint.files import open_checkpoint, restore_error
 from estimator.checkpoint.saver_ops import save_ops
 from estimator.cluster.collectives import ONE_WORKER, Workers
-from estimator.console import log, no_internal_deprecations
+from estimator.console import log, no_internal_messages
 
 _FOLDER = "input-position"
 _NAME = "input-position"
@@ -100,7 +100,7 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
             saved.
           is_copied: whether `copy` and `write_copy` are used in place of `save`.
         """
-        with no_internal_deprecations():
+        with no_internal_messages():
             saveables = [
                 tf.data.experimental.make_saveable_from_iterator(i, external_state_policy="ignore")
                 for i in iterators

@@ -16,7 +16,7 @@ from estimator.checkpoint.background import CheckpointCopy, PendingSave, call_in
 from estimator.checkpoint.input_position import InputPosition
 from estimator.checkpoint.meta_graph import MetaGraph
 from estimator.checkpoint.saver_ops import has_stock_methods
-from estimator.console import log, no_internal_deprecations, note
+from estimator.console import log, no_internal_messages, note
 from estimator.rewrite.collections import only_top_of_graph
 
 
@@ -168,7 +168,7 @@ class CheckpointWriter:
         path = os.path.join(self._model_dir, files.PREFIX)
         is_meta_left = self._save_graph_def and meta is None
         whole_graph = only_top_of_graph if is_meta_left else contextlib.nullcontext
-        with no_internal_deprecations(), source.graph.as_default(), whole_graph(source.graph):
+        with no_internal_messages(), source.graph.as_default(), whole_graph(source.graph):
             self._saver.save(source, path, global_step=step, write_meta_graph=is_meta_left)
         if meta is not None:
             files.write_file(f"{path}-{step}.meta", meta)

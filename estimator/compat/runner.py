@@ -79,9 +79,9 @@ def _prepare(settings: Settings, stack: contextlib.ExitStack) -> dict | None:
     from estimator._tf.api_modules import supplied
     from estimator.compat.v1_api import make_v1_api
     from estimator.compat.v1_imports import ProgramFinder, v1_builtins
-    from estimator.console import no_internal_deprecations
+    from estimator.console import no_internal_messages
 
-    with no_internal_deprecations():
+    with no_internal_messages():
         tf.compat.v1.disable_v2_behavior()
     # What was a variable's reference to its buffer; the library's variables are resources.
     stack.enter_context(supplied(tf.Variable, "_ref", lambda variable: variable))

@@ -21,7 +21,7 @@ from estimator.config.checks import check_bool, check_limit, check_name, did_you
 from estimator.config.frozen import call_in_words, show
 from estimator.config.run_config import RunConfig
 from estimator.config.warm_start_settings import WarmStartSettings, checked_warm_start
-from estimator.console import log, no_internal_deprecations
+from estimator.console import log, no_internal_messages
 from estimator.estimators import arguments, export_setup, smoke, train_setup
 from estimator.estimators.evaluation_setup import WarmSessions, make_host_input
 from estimator.estimators.explain import Facts, explain
@@ -199,7 +199,7 @@ class Estimator(OldMethods):
 
     # Training, evaluation, prediction and export.
 
-    @no_internal_deprecations()
+    @no_internal_messages()
     def train(
         self,
         input_fn: Callable,
@@ -275,7 +275,7 @@ class Estimator(OldMethods):
     def _note_result(self, result: TrainResult) -> None:
         self._train_result = result
 
-    @no_internal_deprecations()
+    @no_internal_messages()
     def evaluate(
         self,
         input_fn: Callable,
@@ -308,7 +308,7 @@ class Estimator(OldMethods):
         weights = self._weights(checkpoint_path)
         return self._evaluate(input_fn, steps, all_hooks, name, weights)
 
-    @no_internal_deprecations()
+    @no_internal_messages()
     def evaluate_state(
         self,
         state: State,
@@ -335,7 +335,7 @@ class Estimator(OldMethods):
         all_hooks = check_hooks(hooks)
         return self._evaluate(input_fn, steps, all_hooks, name, Weights(state=state))
 
-    @no_internal_deprecations()
+    @no_internal_messages()
     def predict(
         self,
         input_fn: Callable,
@@ -377,7 +377,7 @@ class Estimator(OldMethods):
         predictions = warm.predict(host_input, keys, [*all_hooks, *spec_hooks])
         return rows(predictions) if yield_single_examples else predictions
 
-    @no_internal_deprecations()
+    @no_internal_messages()
     def export_saved_model(
         self,
         export_dir_base: str,

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.checks import WrongTypeError, check_instance, did_you_mean
-from estimator.console import no_internal_deprecations
+from estimator.console import no_internal_messages
 from estimator.export.directory import numbered_dirs
 
 _V1 = tf.compat.v1
@@ -91,7 +91,7 @@ class Predictor:
         self.session = _V1.Session(graph=self.graph, config=session_config)
         self._end = weakref.finalize(self, self.session.close)
         try:
-            with self.graph.as_default(), no_internal_deprecations():
+            with self.graph.as_default(), no_internal_messages():
                 meta_graph = _V1.saved_model.load(self.session, [_SERVE], directory)
         except (RuntimeError, OSError) as error:
             raise ValueError(

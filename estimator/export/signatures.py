@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.config.checks import WrongTypeError
-from estimator.console import log, no_internal_deprecations, note
+from estimator.console import log, no_internal_messages, note
 from estimator.rewrite.graph_walk import walk
 from estimator.spec import ModeKeys
 from estimator.spec.outputs import ExportOutput, SupervisedOutput
@@ -104,7 +104,7 @@ def _make_signature(output: ExportOutput, receiver_tensors: Mapping[str, Any]) -
     fed = tf.nest.flatten(dict(receiver_tensors), expand_composites=True)
     graph = fed[0].graph if fed else tf.compat.v1.get_default_graph()
     # TensorFlow would warn about its own deprecated call.
-    with graph.as_default(), no_internal_deprecations():
+    with graph.as_default(), no_internal_messages():
         signature = output.as_signature_def(dict(receiver_tensors))
         outputs = [
             _saved_model.get_tensor_from_tensor_info(info) for info in signature.outputs.values()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from estimator.console import no_internal_deprecations
+from estimator.console import no_internal_messages
 
 
 def read_evaluations(pattern: str) -> dict[int, dict[str, float]]:
@@ -45,7 +45,7 @@ def _paths(pattern: str) -> list[str]:
 
 def _events(path: str) -> Iterator[tf.compat.v1.Event]:
     """Yields the complete events of a file."""
-    with no_internal_deprecations():
+    with no_internal_messages():
         events = tf.compat.v1.train.summary_iterator(path)
     try:
         yield from events
