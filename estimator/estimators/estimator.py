@@ -108,6 +108,14 @@ class Estimator(OldMethods):
         self._trained_on: Any = None
         self._train_result: TrainResult | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what a copy, or a pickled estimator, has in common with this one."""
+        return {**vars(self), "_warm": None, "_last_input_fn": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Makes a copy, which opens sessions of its own."""
+        vars(self).update(state, _warm=WarmSessions())
+
     # Properties, and reading checkpoints.
 
     @property

@@ -1,12 +1,23 @@
 """Estimator's constructor, its properties, and what a subclass may do."""
 
+import copy
 import functools
 import os
 import pathlib
+import pickle
 
 import pytest
 
-from tests.contract.names import PREDICT, TRAIN, est, mean_model_fn, tf, v1est
+from tests.contract.names import (
+    PREDICT,
+    TRAIN,
+    est,
+    forever,
+    mean_model_fn,
+    tf,
+    v1est,
+    weight_after,
+)
 
 
 def with_params(features, labels, mode, params):
@@ -268,6 +279,23 @@ def test_a_subclass_may_switch_the_check_off(way):
             return "mine"
 
     assert Subclass(mean_model_fn).eval_dir() == "mine"
+
+
+def pickled(made):
+    return pickle.loads(pickle.dumps(made))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
+def test_an_estimator_may_be_copied(tmp_path, copied):
+    original = est.Estimator(mean_model_fn, os.fspath(tmp_path))
+    original.train(forever(2.0), steps=2)
+    assert next(original.predict(forever(1.0)))["y"] == pytest.approx(weight_after(2, 2.0))
+    assert original.evaluate(forever(2.0), steps=1)["global_step"] == 2
+    made = copied(original)
+    made.train(forever(2.0), steps=1)
+    assert made.evaluate(forever(2.0), steps=1)["global_step"] == 3
+    for one in (made, original):
+        assert next(one.predict(forever(1.0)))["y"] == pytest.approx(weight_after(3, 2.0))
 
 
 def test_estimators_of_v1_export_by_the_old_name_too():
