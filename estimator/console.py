@@ -194,19 +194,25 @@ _INSIDE = (
     _OURS,
 )
 _LOGGING = (os.path.join(os.path.dirname(logging.__file__), ""), __file__)
+# Its files that log details of what this library calls for itself; hooks call for the program.
+_DETAILS = tuple(
+    os.path.join(_TENSORFLOW, "python", name)
+    for name in ("distribute", "saved_model", os.path.join("training", "saver.py"))
+)
 
 
 def _is_for_the_program(record: logging.LogRecord) -> bool:
     """Returns whether a record of TensorFlow is about what the program itself calls.
 
     It is not if it warns of a deprecated function that TensorFlow or this library calls, or if it
-    is a detail (INFO, which TensorFlow shows in notebooks) of what this library has called.
+    tells a detail of what this library calls: INFO, which TensorFlow shows in notebooks.
     """
     message = str(record.msg)
     if message.startswith("From %s: ") and "deprecated" in message:
         place = str(record.args[0]) if isinstance(record.args, tuple) and record.args else ""
         return not place.startswith(_INSIDE)
-    return record.levelno != logging.INFO or not _caller_of_tensorflow().startswith(_OURS)
+    is_detail = record.levelno == logging.INFO and record.pathname.startswith(_DETAILS)
+    return not (is_detail and _caller_of_tensorflow().startswith(_OURS))
 
 
 def _caller_of_tensorflow() -> str:
