@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import collections
 import concurrent.futures
 import contextlib
 import ctypes
@@ -92,7 +93,11 @@ def map_fetches(function: Callable[[Any], Any], fetches: Any) -> Any:
     tensors of `LoggingTensorHook([tensor, another])`, need not be sortable.
     """
     if isinstance(fetches, Mapping):
-        return {key: map_fetches(function, value) for key, value in fetches.items()}
+        by_key = {key: map_fetches(function, value) for key, value in fetches.items()}
+        make: Callable[[dict], Any] = type(fetches)
+        if isinstance(fetches, collections.defaultdict):
+            make = functools.partial(collections.defaultdict, fetches.default_factory)
+        return make(by_key)
     if isinstance(fetches, list | tuple):
         mapped = [map_fetches(function, value) for value in fetches]
         return type(fetches)(*mapped) if hasattr(fetches, "_fields") else type(fetches)(mapped)

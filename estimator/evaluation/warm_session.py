@@ -94,6 +94,7 @@ class WarmSession:
         self._setup = setup
         self._version_as_built = setup.graph.version
         self._restored: tuple | None = None
+        self._had_hooks = False
         self.is_used_up = False
         self._predictions: weakref.WeakSet[Generator] = weakref.WeakSet()
         self._run = HookedSession(setup.graph, [])
@@ -108,6 +109,7 @@ class WarmSession:
             self._restored = None
             self._restored = self._start(weights)
             self._setup.run_local_init(self.session)
+            self._had_hooks = False
         if weights.state is not None:
             return "the weights in memory"
         return self.checkpoint_path or "the initial values (there is no checkpoint yet)"
@@ -153,8 +155,11 @@ class WarmSession:
         return (self._restored[0] or None) if self._restored is not None else None
 
     def has(self, weights: Weights) -> bool:
-        """Returns whether these weights are loaded, from the same checkpoint files."""
-        if weights.state is not None or self._restored is None:
+        """Returns whether these weights are loaded, from the same checkpoint files.
+
+        If the last call had hooks, it is not known: they can assign to variables.
+        """
+        if weights.state is not None or self._restored is None or self._had_hooks:
             return False
         paths = weights.paths
         return self._restored == (files.checkpoint_identity(paths[0]) if paths else _NO_CHECKPOINT)
@@ -186,6 +191,7 @@ class WarmSession:
         """
         if not hooks:
             return self._run
+        self._had_hooks = True
         graph = self._setup.graph
         with extending(graph, None):
             made_before = needs_values()
@@ -251,7 +257,10 @@ def run_evaluation(
     ):
         session = warm.hooked(hooks, source)
         for group in _groups(limited(batches, steps, host_input.batches_per_step), program):
-            for (loss,) in _run_group(session, program, group, outputs, program.updates):
+            losses = _run_group(session, program, group, outputs, program.updates)
+            if losses is None:
+                break
+            for (loss,) in losses:
                 if program.padding is not None:
                     total, weight = total + float(loss[0]), weight + float(loss[1])
                     continue
@@ -289,6 +298,8 @@ def run_prediction(
         for group in _groups(batches, program):
             shown = wanted[0] if len(group) == 1 else None
             results = _run_group(session, program, group, outputs, program.host_ops, shown)
+            if results is None:
+                break
             for structure, flat, batch in zip(wanted, results, group, strict=False):
                 if _has_rows(program, batch):
                     yield tf.nest.pack_sequence_as(structure, flat)
@@ -320,8 +331,10 @@ def _run_group(
     outputs: Sequence[list[tf.Tensor]],
     side_ops: Sequence[list[Any]],
     original: Any = None,
-) -> list[list[Any]]:
+) -> list[list[Any]] | None:
     """Runs the replicas that have a batch; returns the values of each one's outputs.
+
+    Returns None if a hook, or an op, says that its own input is at its end, as tf.estimator has it.
 
     Args:
       session: makes the call.
@@ -338,7 +351,10 @@ def _run_group(
             fetches += [getattr(op, "op", op) for op in side_ops[i]]
     feeds = [feed for i in used for feed in program.feeds[i]]
     values = [value for batch in group for value in batch]
-    flat = iter(session.run(fetches, feeds, values, original=original))
+    try:
+        flat = iter(session.run(fetches, feeds, values, original=original))
+    except (tf.errors.OutOfRangeError, StopIteration):
+        return None
     return [list(itertools.islice(flat, len(outputs[i]))) for i in used]
 
 

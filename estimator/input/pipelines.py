@@ -39,7 +39,8 @@ def build_pipeline(
         return _with_split_batches(source, lambda batch, n: [batch] * n)
     if kind == InputPipelineConfig.SLICED:
         axes = make_axes(source.element, batch_axis)
-        _check_cuts(source.element, axes, num_replicas)
+        if num_replicas > 1:
+            _check_cuts(source.element, axes, num_replicas)
         return _with_split_batches(source, lambda batch, n: _build_slices(batch, axes, n))
     return source
 
@@ -155,7 +156,7 @@ def _check_cuts(element: Any, axes: Sequence[int], num_parts: int) -> None:
     specs = [spec for spec in tf.nest.flatten(element) if spec is not None]
     for spec, axis in zip(specs, axes, strict=True):
         dims = getattr(spec, "shape", tf.TensorShape(None))
-        size = None if dims.rank is None or dims.rank <= axis else dims[axis]
+        size = None if dims.rank is None or dims.rank <= axis else dims.as_list()[axis]
         if not isinstance(spec, tf.TensorSpec) or size is None or size % num_parts:
             raise ValueError(
                 f"`input_fn` yields {spec}, which cannot be split into {num_parts} parts along "

@@ -322,13 +322,21 @@ class HookedSession:
                     )
                 feed_dict[id(tensor)] = tensor, value
             if arguments.options is not None:
-                options.MergeFrom(arguments.options)
+                _merge_options(options, arguments.options)
         results = self.session.run(everything, dict(feed_dict.values()), options, metadata)
         return results, metadata, options
 
 
 def _key(fetches: Sequence[Any], feeds: Sequence[tf.Tensor]) -> Any:
     return tuple(id(f) for f in fetches), tuple(id(f) for f in feeds)
+
+
+def _merge_options(options: Any, more: Any) -> None:
+    """Adds a hook's RunOptions to those of others; the highest trace level and timeout count."""
+    names = ("trace_level", "timeout_in_ms", "inter_op_thread_pool")
+    highest = {name: max(getattr(options, name), getattr(more, name)) for name in names}
+    options.MergeFrom(more)
+    options.MergeFrom(tf.compat.v1.RunOptions(**highest))
 
 
 def _values_by_name(step: tf.Tensor | None) -> dict[str, Any]:

@@ -203,6 +203,11 @@ class StepRunner:
                 ) from error
             self.is_cut = True
             return None
+        except StopIteration:  # Of a hook, such as a FeedFnHook whose source has ended.
+            if not self._worker_group.decides_alone:
+                raise
+            self.is_cut = True
+            return None
         summary = results[len(fetches) - 1]
         return summary if isinstance(summary, bytes) else None
 

@@ -415,3 +415,12 @@ def test_export_of_a_tpu_estimator(run, tmp_path):
     served = tf.saved_model.load(os.fsdecode(path)).signatures["serving_default"]
     w = run.estimator.get_variable_value("w")
     assert served(tf.constant([2.0]))["y"].numpy() == pytest.approx([2 * w])
+
+
+def test_one_replica_takes_a_sliced_batch_of_any_size(tmp_path):
+    sliced = tpu.TPUConfig(per_host_input_for_training=Pipeline.SLICED)
+    config = tpu.RunConfig(model_dir=os.fspath(tmp_path), tpu_config=sliced)
+    made = tpu.TPUEstimator(model_fn, None, config, use_tpu=False, train_batch_size=4)
+    data = {"x": np.float32([0, 1, 2, 3])}
+    made.train(lambda params: tf.data.Dataset.from_tensor_slices(data).batch(4), max_steps=1)
+    assert made.get_variable_value("global_step") == 1

@@ -1,0 +1,151 @@
+"""What a program's own hooks may do: end a call, assign to variables, ask for traces and values."""
+
+import collections
+import os
+
+import pytest
+
+from tests.contract.names import est, forever, mean_model_fn, tf, v1, weight_after
+
+
+@pytest.fixture
+def model(tmp_path):
+    return est.Estimator(mean_model_fn, os.fspath(tmp_path))
+
+
+def step_of(model):
+    return int(model.get_variable_value("global_step"))
+
+
+class Recorder(est.SessionRunHook):
+    """Counts its calls; `before` and `after` are called around each session call."""
+
+    def __init__(self, before=lambda context: None, after=lambda values: None):
+        self.before, self.after = before, after
+        self.num_calls = self.num_ends = 0
+
+    def before_run(self, run_context):
+        self.num_calls += 1
+        return self.before(run_context)
+
+    def after_run(self, run_context, run_values):
+        del run_context
+        self.after(run_values)
+
+    def end(self, session):
+        del session
+        self.num_ends += 1
+
+
+# --- A hook that ends the call by an exception ---------------------------------------------------
+
+ENDS = [StopIteration(), tf.errors.OutOfRangeError(None, None, "ended")]
+
+
+def ending(error, place):
+    """A hook that has something for two session calls, and fails in the third."""
+
+    def fail(_):
+        if hook.num_calls == 3:
+            raise error
+
+    hook = Recorder(**{place: fail})
+    return hook
+
+
+@pytest.mark.parametrize("error", ENDS, ids=["StopIteration", "OutOfRangeError"])
+@pytest.mark.parametrize(("place", "steps"), [("before", 2), ("after", 3)])
+def test_the_end_of_a_hooks_own_input_ends_training(model, error, place, steps):
+    hook = ending(error, place)
+    model.train(forever(2.0), hooks=[hook], steps=9)
+    assert step_of(model) == steps
+    assert hook.num_ends == 1
+
+
+@pytest.mark.parametrize("error", ENDS, ids=["StopIteration", "OutOfRangeError"])
+def test_the_end_of_a_hooks_own_input_ends_evaluation_and_prediction(model, error):
+    model.train(forever(2.0), steps=1)
+    hook = ending(error, "before")
+    assert model.evaluate(forever(2.0), hooks=[hook])["mean_x"] == 2
+    assert (hook.num_calls, hook.num_ends) == (3, 1)
+    hook = ending(error, "before")
+    assert len(list(model.predict(forever(2.0), hooks=[hook]))) == 2
+    assert (hook.num_calls, hook.num_ends) == (3, 1)
+
+
+def test_a_feed_hook_ends_the_training_with_its_source(tmp_path):
+    def model_fn(features, labels, mode):
+        rate = v1.placeholder_with_default(0.0, [])
+        w = v1.get_variable("w", initializer=0.0)
+        count = v1.assign_add(v1.train.get_global_step(), 1)
+        train_op = tf.group(v1.assign_add(w, rate), count)
+        rates = iter([1.0, 2.0, 4.0])
+        hook = est.FeedFnHook(lambda: {rate: next(rates)})
+        return est.EstimatorSpec(mode, loss=w, train_op=train_op, training_hooks=[hook])
+
+    model = est.Estimator(model_fn, os.fspath(tmp_path))
+    model.train(forever(), steps=10)
+    assert (step_of(model), model.get_variable_value("w")) == (3, 7)
+
+
+# --- A hook that assigns to variables ------------------------------------------------------------
+
+
+class Load(est.SessionRunHook):
+    """Gives the weight another value, as an average of weights would be."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def after_create_session(self, session, coord):
+        del coord
+        (weight,) = v1.global_variables("w")
+        weight.load(self.value, session)
+
+
+def test_what_a_hook_assigns_is_gone_in_the_next_call(model):
+    def predicted(**hooks):
+        return next(model.predict(forever(1.0), **hooks))["y"]
+
+    model.train(forever(2.0), steps=2)
+    trained = weight_after(2, 2.0)
+    assert predicted(hooks=[Load(5.0)]) == 5
+    assert predicted() == pytest.approx(trained)
+    loss = model.evaluate(forever(2.0), steps=1)["loss"]
+    assert model.evaluate(forever(2.0), steps=1, hooks=[Load(2.0)])["loss"] == 0
+    assert model.evaluate(forever(2.0), steps=1)["loss"] == loss > 0
+
+
+# --- What a hook asks for ------------------------------------------------------------------------
+
+
+def test_the_highest_trace_level_and_timeout_of_all_hooks_count(model):
+    def asking(**options):
+        asked = v1.RunOptions(**options)
+        return Recorder(before=lambda _: est.SessionRunArgs(None, options=asked))
+
+    found = []
+    hooks = [
+        asking(trace_level=v1.RunOptions.FULL_TRACE, timeout_in_ms=50_000),
+        asking(trace_level=v1.RunOptions.SOFTWARE_TRACE, timeout_in_ms=60_000),
+        asking(timeout_in_ms=40_000),
+        Recorder(after=lambda values: found.append(values.options)),
+    ]
+    model.train(forever(), hooks=hooks, steps=1)
+    assert [(o.trace_level, o.timeout_in_ms) for o in found] == [(3, 60_000)]
+
+
+def test_results_have_the_type_of_the_fetches(model):
+    found = []
+
+    def ask(_):
+        step = v1.train.get_global_step()
+        fetches = collections.OrderedDict(b=step, a=collections.defaultdict(list, c=step))
+        return est.SessionRunArgs(fetches)
+
+    hook = Recorder(ask, lambda values: found.append(values.results))
+    model.train(forever(), hooks=[hook], steps=1)
+    (results,) = found
+    assert type(results) is collections.OrderedDict
+    assert list(results) == ["b", "a"]
+    assert results["a"]["missing"] == []
