@@ -55,8 +55,7 @@ def make_signatures(
     if not signatures:
         raise ValueError(
             "No signature can be made, so the exported model could not be called: "
-            + "; ".join(f"{name!r}: {reason}" for name, reason in reasons.items())
-            + "."
+            + " ".join(f"{name!r}: {reason}" for name, reason in reasons.items())
         )
     _log_signatures(signatures, reasons)
     return signatures

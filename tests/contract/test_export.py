@@ -299,3 +299,26 @@ def test_failed_export_leaves_no_numbered_directory(trained, base):
         trained.export_saved_model(where, lambda: 1 / 0)
     left = os.listdir(where) if os.path.isdir(where) else []
     assert [name for name in left if name.isdigit()] == []
+
+
+def export_scores_alone(trained, base):
+    """Exports an output of classes, which serves serialized examples, for tensors as they are."""
+    made = est.Estimator(scores_model_fn, trained.model_dir)
+    return made.export_saved_model(os.path.join(base, "scores"), raw)
+
+
+def scores_model_fn(features, labels, mode):
+    spec = model_fn(features, labels, mode)
+    outputs = {"serving_default": spec.export_outputs["scores"]}
+    return est.EstimatorSpec(mode, predictions=spec.predictions, export_outputs=outputs)
+
+
+@pytest.mark.only_2_15("an export that has no signature")
+def test_an_export_without_a_signature_is_written(trained, base):
+    assert set(signatures(export_scores_alone(trained, base))) <= {"__saved_model_init_op"}
+
+
+@pytest.mark.only_here("an export that has no signature")
+def test_an_export_without_a_signature_is_a_value_error(trained, base):
+    with pytest.raises(ValueError, match="No signature can be made, .* of serialized tf.Examples"):
+        export_scores_alone(trained, base)
