@@ -31,6 +31,7 @@ def call_in_thread(function: Callable[[], None]) -> concurrent.futures.Future[No
     """Calls a function in a thread of its own, which the process waits for before it exits.
 
     An executor would take no call once the main thread has ended, but another may still train.
+    From Python 3.12 on, no thread can be started then: the call is made in this one.
     """
     call: concurrent.futures.Future[None] = concurrent.futures.Future()
 
@@ -42,7 +43,10 @@ def call_in_thread(function: Callable[[], None]) -> concurrent.futures.Future[No
         else:
             call.set_result(None)
 
-    threading.Thread(target=run, name="checkpoint").start()
+    try:
+        threading.Thread(target=run, name="checkpoint").start()
+    except RuntimeError:
+        run()
     return call
 
 

@@ -17,7 +17,25 @@ _THREAD = concurrent.futures.ThreadPoolExecutor(1, "preparation")
 
 def begin(function: Callable[..., Any], *args: Any) -> concurrent.futures.Future:
     """Has the thread call a function after those before it; it must not wait for other tasks."""
-    return _THREAD.submit(function, *args)
+    return submit(_THREAD, function, *args)
+
+
+def submit(
+    executor: concurrent.futures.Executor, function: Callable[..., Any], *args: Any
+) -> concurrent.futures.Future:
+    """Has an executor call a function; calls it here if the main thread of the process has ended.
+
+    Executors take no more calls then, but another thread may still train.
+    """
+    try:
+        return executor.submit(function, *args)
+    except RuntimeError:
+        call: concurrent.futures.Future = concurrent.futures.Future()
+        try:
+            call.set_result(function(*args))
+        except BaseException as error:
+            call.set_exception(error)
+        return call
 
 
 def finish() -> None:

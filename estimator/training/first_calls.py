@@ -65,7 +65,7 @@ class FirstCalls:
         """Begins to start the input in a new session, unless it needs variables or tables."""
         if self._is_local and not _needs_values(self._inputs):
             call = preparation.begin(_tf.make_callable, session, self._start_ops(), [])
-            self._input = self._thread.submit(call.result())
+            self._input = preparation.submit(self._thread, call.result())
 
     def prepare(
         self,
