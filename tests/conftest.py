@@ -110,6 +110,16 @@ def v1_control_flow():
     tf.compat.v1.enable_control_flow_v2()
 
 
+@pytest.fixture
+def v1_shapes():
+    """As after `tf.compat.v1.disable_v2_behavior()`: a dimension is an object, never None."""
+    import tensorflow as tf
+
+    tf.compat.v1.disable_v2_tensorshape()
+    yield
+    tf.compat.v1.enable_v2_tensorshape()
+
+
 @pytest.fixture(params=["v1", "v2"])
 def control_flow(request):
     """Both ways in which TensorFlow builds branches and loops."""

@@ -221,7 +221,7 @@ def _checked_rows(what: str, values: Any) -> tf.Tensor:
             "or convert it in `input_fn`."
         )
     values = tf.cast(values, tf.float32)
-    if values.shape.rank != 2 or values.shape[1] is None:
+    if values.shape.rank != 2 or values.shape.as_list()[1] is None:
         raise ValueError(
             f"{what} has shape {values.shape}; it must be [batch size, size] with a known size. "
             "Reshape it in `input_fn`, or set its shape with `set_shape`."

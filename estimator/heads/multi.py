@@ -135,7 +135,7 @@ class MultiHead(RegularizedHead):
         if isinstance(logits, Mapping):
             return self._by_head("logits", logits)
         logits = tf.convert_to_tensor(logits)
-        if logits.shape[-1] not in (None, self.logits_dimension):
+        if tf.compat.dimension_value(logits.shape[-1]) not in (None, self.logits_dimension):
             raise ValueError(
                 f"`logits` have shape {logits.shape}; the last dimension must be "
                 f"{self.logits_dimension}, the sum of those of the heads."

@@ -130,14 +130,15 @@ def _fixed(element: Any, batch_size: int | None, argument: str) -> tuple[Any, Pa
         )
     fixed = tf.nest.map_structure(lambda spec: _with_batch_size(spec, batch_size), element)
     check_static(fixed)
-    sizes = {spec.shape[0] for spec in tf.nest.flatten(fixed) if spec and spec.shape.rank}
+    shapes = [spec.shape.as_list() for spec in tf.nest.flatten(fixed) if spec is not None]
+    sizes = {shape[0] for shape in shapes if shape}
     size: Any = batch_size if batch_size in sizes else min(sizes, default=1)
     return fixed, Padding(int(size), is_padded)
 
 
 def _lacks_batch_size(spec: Any) -> bool:
     is_dense = isinstance(spec, tf.TensorSpec)
-    return is_dense and bool(spec.shape.rank) and spec.shape[0] is None
+    return is_dense and bool(spec.shape.rank) and spec.shape.as_list()[0] is None
 
 
 def _with_batch_size(spec: Any, batch_size: int | None) -> Any:
@@ -190,7 +191,7 @@ def _build_host_calls(
     """Calls each replica's `host_call`, if any, on the real rows of its tensors."""
 
     def real_rows(tensor: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-        has_rows = bool(tensor.shape.rank) and tensor.shape[0] == batch_size
+        has_rows = bool(tensor.shape.rank) and tensor.shape.as_list()[0] == batch_size
         return tensor[:count] if has_rows else tensor
 
     ops = []
@@ -210,7 +211,7 @@ def _first_rows(argument: str, tensors: Any, count: tf.Tensor, batch_size: int) 
     """
     named = dict(tensors) if isinstance(tensors, Mapping) else None
     for key, tensor in (named or dict(enumerate(tf.nest.flatten(tensors)))).items():
-        if tensor.shape.rank == 0 or tensor.shape[0] != batch_size:
+        if tensor.shape.rank == 0 or tf.compat.dimension_value(tensor.shape[0]) != batch_size:
             raise ValueError(
                 f"`{argument}` has {key!r} with the shape {tensor.shape}, but each of its tensors "
                 f"must have one row for each of the {batch_size} rows of a batch: the last batch "

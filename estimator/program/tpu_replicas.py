@@ -109,7 +109,7 @@ def check_static(element: Any) -> None:
                 "Let `input_fn` look words up, parse and decode, and make sparse and ragged "
                 "tensors dense (tf.sparse.to_dense, `to_tensor`)."
             )
-        if shape.rank is not None and shape.rank > 0 and shape[0] is None:
+        if shape.rank and shape.as_list()[0] is None:
             raise ValueError(
                 f"`input_fn` yields {name} with the shape {shape}, whose batch dimension is "
                 "unknown, and a TPU's program is compiled for one shape. Batch with "

@@ -88,7 +88,7 @@ def checked_loss(loss: Any, mode: str) -> Any:
         raise TypeError(
             f"`loss` ({loss!r}) has dtype {dtype.name}. It must be a number, such as float32."
         )
-    is_vector = may_be_vector and shape[0] != 1
+    is_vector = may_be_vector and tf.compat.dimension_value(shape[0]) != 1
     if shape.rank in (None, 0) or not may_be_one or is_vector:
         return loss
     return tf.reshape(loss, [])

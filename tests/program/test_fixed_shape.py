@@ -121,6 +121,14 @@ def test_metrics_are_those_of_batches_that_are_not_filled_up(
                 np.testing.assert_allclose(results[name], value, rtol=1e-6, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.parametrize("loss", ["mean", "each"])
+@pytest.mark.usefixtures("padding", "v1_shapes")
+def test_without_v2_behavior_batches_are_filled_up_too(loss, tmp_path):
+    with trained(tmp_path, loss, num_replicas=2) as model:
+        for count in COUNTS:
+            assert model.evaluate(input_fn(*data(count)))["rows"] == count
+
+
 @pytest.mark.parametrize("num_replicas", [1, 2, 3])
 def test_there_is_one_prediction_a_row_in_order(num_replicas, tmp_path, padding):
     with trained(tmp_path, "mean", num_replicas) as model:
