@@ -194,7 +194,8 @@ _INSIDE = (
     _OURS,
 )
 _LOGGING = (os.path.join(os.path.dirname(logging.__file__), ""), __file__)
-# Its files that log details of what this library calls for itself; hooks call for the program.
+# TensorFlow's files that log details of what this library does itself. What hooks log is for the
+# program.
 _DETAILS = tuple(
     os.path.join(_TENSORFLOW, "python", name)
     for name in ("distribute", "saved_model", os.path.join("training", "saver.py"))

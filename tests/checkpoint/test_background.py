@@ -34,7 +34,7 @@ def train():
     print("trained")
 
 threading.Thread(target=train).start()
-has_begun.wait()
+has_begun.wait(60)
 """
 
 
