@@ -243,7 +243,7 @@ def run_evaluation(
       The metrics by name, and "loss". Types that NumPy lacks, such as bfloat16, become float32.
 
     Raises:
-      ValueError: there was no batch, or the dataset is infinite and nothing stops the evaluation.
+      ValueError: no batch was evaluated, or the dataset is infinite and nothing stops it.
     """
     program = warm.program
     assert isinstance(program, EvalProgram)
@@ -272,8 +272,8 @@ def run_evaluation(
                 break
         if weight == 0:
             raise ValueError(
-                "`input_fn` gave no batch to evaluate: its dataset is empty. Check its files and "
-                "filters."
+                "No batch was evaluated: the dataset of `input_fn` is empty, or a hook ended the "
+                "evaluation before the first batch. Check the dataset's files and filters."
             )
         values = warm.session.run(program.values)
         results = {name: tf.nest.map_structure(_in_numpy, v) for name, v in values.items()}

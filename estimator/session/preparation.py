@@ -25,16 +25,14 @@ def submit(
 ) -> concurrent.futures.Future:
     """Has an executor call a function; calls it here if the main thread of the process has ended.
 
-    Executors take no more calls then, but another thread may still train.
+    Executors take no more calls then, but another thread may still train. An error of a call made
+    here is raised at once.
     """
     try:
         return executor.submit(function, *args)
     except RuntimeError:
         call: concurrent.futures.Future = concurrent.futures.Future()
-        try:
-            call.set_result(function(*args))
-        except BaseException as error:
-            call.set_exception(error)
+        call.set_result(function(*args))
         return call
 
 

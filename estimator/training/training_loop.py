@@ -83,7 +83,8 @@ class TrainRun:
         if self._found_no_batch(reason):
             raise ValueError(
                 "`input_fn` gave no batch for every replica: its dataset is empty, or smaller than "
-                "one global batch. Check its files and filters, or drop_remainder."
+                "one global batch. Check its files and filters, or drop_remainder. Or a hook has "
+                "ended the training before the first step."
             )
         return reason
 

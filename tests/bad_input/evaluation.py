@@ -218,7 +218,12 @@ EVALUATE_MODEL = {
     "the dataset to evaluate is empty": (
         lambda s: s.evaluate(input_fn=dataset(lambda d: d.take(0))),
         ValueError,
-        "`input_fn` gave no batch to evaluate: its dataset is empty. Check its files and filters",
+        "No batch was evaluated: the dataset of `input_fn` is empty, or ... files and filters",
+    ),
+    "a hook ends the evaluation before its first batch": (
+        lambda s: s.evaluate(hooks=[V1.train.FeedFnHook(lambda: next(iter([])))]),
+        ValueError,
+        "No batch was evaluated: ... or a hook ended the evaluation before the first batch",
     ),
     "evaluate without an end": (
         lambda s: s.evaluate(input_fn=dataset(lambda d: d.repeat())),

@@ -352,6 +352,11 @@ TRAIN_RUN = {
         ValueError,
         "`input_fn` gave no batch for every replica: its dataset is empty ... drop_remainder",
     ),
+    "a hook ends the training before its first step": (
+        lambda s: s.train(hooks=[V1.train.FeedFnHook(lambda: next(iter([])))]),
+        ValueError,
+        "`input_fn` gave no batch ... Or a hook has ended the training before the first step",
+    ),
     "a hook wants a tensor inside the loop": (
         _train_with_a_hook_inside_the_loop,
         ValueError,
