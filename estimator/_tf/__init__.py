@@ -117,6 +117,7 @@ from estimator._tf.session import (
     map_fetches,
     open_session,
     set_scaffold_parts,
+    settings_of_tf_config,
     stopped_at_exit,
 )
 from estimator._tf.sparse_reduction import sparse_sums_of_any_length

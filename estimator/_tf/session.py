@@ -20,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2 as _config_pb2
 from tensorflow.python.client import session as _session
+from tensorflow.python.eager import context as _context
 
 
 def make_callable(
@@ -53,6 +54,23 @@ def make_callable(
         return [None if place is None else results[place] for place in places]
 
     return call
+
+
+def settings_of_tf_config() -> tf.compat.v1.ConfigProto:
+    """Returns what the process has set with `tf.config`, as the config of a session.
+
+    A session that gets no config uses these settings; public functions return them one by one, and
+    not all. The eager context is not initialized. 2.16 to 2.21.
+    """
+    settings = _context.context().config
+    return tf.compat.v1.ConfigProto(
+        device_count=settings.device_count,
+        gpu_options=settings.gpu_options,
+        graph_options=settings.graph_options,
+        inter_op_parallelism_threads=settings.inter_op_parallelism_threads,
+        intra_op_parallelism_threads=settings.intra_op_parallelism_threads,
+        log_device_placement=settings.log_device_placement,
+    )
 
 
 class FunctionSession(_session.SessionInterface):

@@ -77,7 +77,11 @@ def compilable_ops() -> frozenset[str]:
     It includes other op types for which a TPU kernel is registered.
     """
     # XLA registers its kernels when it first compiles something.
-    with tf.Graph().as_default() as graph, tf.compat.v1.Session(graph=graph) as session:
+    without_gpus = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
+    with (
+        tf.Graph().as_default() as graph,
+        tf.compat.v1.Session(graph=graph, config=without_gpus) as session,
+    ):
         session.run(tf.function(lambda: tf.zeros([]) + 1, jit_compile=True, autograph=False)())
     devices = ("XLA_CPU_JIT", "TPU", "TPU_SYSTEM")
     listed = _kernels.get_all_registered_kernels().kernel

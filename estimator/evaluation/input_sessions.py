@@ -22,8 +22,9 @@ from estimator.input.input_calls import UserInput, batch_tensors
 from estimator.session.opening import needs_values
 
 # An input's graph is a few ops around a dataset, and runs few times, so optimizing it costs more
-# than it saves. (tf.data optimizes the dataset itself.)
-_CONFIG = tf.compat.v1.ConfigProto()
+# than it saves. (tf.data optimizes the dataset itself.) It is opened before the model's session,
+# whose config says how much of a GPU's memory the process takes.
+_CONFIG = tf.compat.v1.ConfigProto(device_count={"GPU": 0}, allow_soft_placement=True)
 _CONFIG.graph_options.rewrite_options.disable_meta_optimizer = True
 
 # A session is kept only if restarting the iterator restarts everything. A stateful op may keep

@@ -93,7 +93,8 @@ def read_weights(model_dir: str) -> list[np.ndarray]:
 
 def _write(path: str, values: Sequence[np.ndarray]) -> None:
     tf.io.gfile.makedirs(os.path.dirname(path))
-    with tf.Graph().as_default(), _V1.Session() as session:
+    without_gpus = _V1.ConfigProto(device_count={"GPU": 0})
+    with tf.Graph().as_default(), _V1.Session(config=without_gpus) as session:
         tensors = [_V1.placeholder(value.dtype, value.shape) for value in values]
         keys = [_key(i) for i in range(len(values))]
         save = tf.raw_ops.SaveV2(

@@ -6,7 +6,6 @@ Here it is for devices of this process; each other family has a subclass in a fi
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
@@ -127,9 +126,15 @@ class Runtime:
     # To run.
 
     def session_config(self) -> tf.compat.v1.ConfigProto:
-        """Returns the user's `session_config` with the logical CPUs that the strategy uses."""
-        given = self.config.session_config
-        session_config = copy.deepcopy(given) or tf.compat.v1.ConfigProto()
+        """Returns the user's `session_config` with the logical CPUs that the strategy uses.
+
+        What it leaves out is as the process has set it with `tf.config`.
+        """
+        given = self.config.session_config or tf.compat.v1.ConfigProto()
+        session_config = _tf.settings_of_tf_config()
+        if given.gpu_options.experimental.virtual_devices:  # Merged, they would be appended.
+            session_config.gpu_options.experimental.ClearField("virtual_devices")
+        session_config.MergeFrom(given)
         # TensorFlow's strategies do not support "master", so servers call that job "chief".
         filters = [
             one.replace(f"/job:{MASTER}", f"/job:{CHIEF}") for one in session_config.device_filters
@@ -196,7 +201,7 @@ def make_mirrored(num_replicas: int | None) -> tf.distribute.Strategy:
 
 def replica_devices(num_replicas: int | None) -> list[str]:
     """Returns a device for each replica: GPUs if the machine has any, else logical CPUs."""
-    num_gpus = len(tf.config.get_visible_devices("GPU"))
+    num_gpus = count_gpus()
     num_replicas = num_replicas or num_gpus or 1
     if num_gpus and num_replicas > num_gpus:
         raise ValueError(
@@ -205,6 +210,12 @@ def replica_devices(num_replicas: int | None) -> list[str]:
         )
     kind = "gpu" if num_gpus else "cpu"
     return [f"/{kind}:{index}" for index in range(num_replicas)]
+
+
+def count_gpus() -> int:
+    """Returns how many GPUs a process sees; one that `tf.config` splits counts as its parts."""
+    parts = map(tf.config.get_logical_device_configuration, tf.config.get_visible_devices("GPU"))
+    return sum(len(part) if part else 1 for part in parts)
 
 
 def _num_cpus(strategy: tf.distribute.Strategy) -> int:

@@ -11,7 +11,13 @@ from estimator import _tf
 from estimator.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster
 from estimator.config.run_config import RunConfig
 from estimator.config.strategy_names import STRATEGY_TYPES
-from estimator.runtime.local import MAKERS, Runtime, is_default, make_default_strategy
+from estimator.runtime.local import (
+    MAKERS,
+    Runtime,
+    count_gpus,
+    is_default,
+    make_default_strategy,
+)
 from estimator.runtime.multi_worker import (
     MultiWorkerRuntime,
     make_local_part,
@@ -166,7 +172,7 @@ def replicas_in_words(strategy: tf.distribute.Strategy) -> str:
 def devices_in_words(strategy: tf.distribute.Strategy) -> str:
     """Describes the devices of a local strategy: "CPU:0, CPU:1"."""
     if is_default(strategy):
-        return "GPU:0" if tf.config.get_visible_devices("GPU") else "CPU:0"
+        return "GPU:0" if count_gpus() else "CPU:0"
     specs = map(tf.DeviceSpec.from_string, strategy.extended.worker_devices)
     return ", ".join(f"{spec.device_type}:{spec.device_index or 0}" for spec in specs)
 
@@ -188,7 +194,7 @@ def _check_gpus(strategy: tf.distribute.Strategy) -> None:
     """Raises an error if a local strategy names a missing GPU, which soft placement would hide."""
     if not isinstance(strategy, _LOCAL_TYPES):
         return
-    num_gpus = len(tf.config.get_visible_devices("GPU"))
+    num_gpus = count_gpus()
     for name in strategy.extended.worker_devices:
         device = tf.DeviceSpec.from_string(name)
         if device.device_type == "GPU" and (device.device_index or 0) >= num_gpus:

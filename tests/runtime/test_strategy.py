@@ -1,3 +1,4 @@
+import copy
 import json
 
 import pytest
@@ -7,6 +8,7 @@ from estimator.cluster.collectives import Workers, num_local_replicas, workers_o
 from estimator.config.cluster import parse_tf_config
 from estimator.config.run_config import RunConfig
 from estimator.config.strategy_names import STRATEGY_NAMES
+from estimator.runtime import local
 from estimator.runtime.ps_placement import make_variable_placer
 from estimator.runtime.strategy import (
     make_runtime,
@@ -20,13 +22,15 @@ from tests.forked import run_text
 MODES = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
 
 
-def gpus(number):
-    return lambda kind: [object()] * number if kind == "GPU" else []
+def see_gpus(monkeypatch, parts):
+    """Makes TensorFlow say that it sees GPUs, each split into so many parts; 0: not split."""
+    monkeypatch.setattr(tf.config, "get_visible_devices", {"GPU": parts}.__getitem__)
+    monkeypatch.setattr(tf.config, "get_logical_device_configuration", lambda n: [object()] * n)
 
 
 @pytest.fixture
 def _no_gpu(monkeypatch):
-    monkeypatch.setattr(tf.config, "get_visible_devices", gpus(0))
+    see_gpus(monkeypatch, [])
 
 
 def run_one_step(strategy, session_config):
@@ -152,16 +156,18 @@ def test_train_and_eval_distribute_hold_for_their_modes(mode):
 
 
 @pytest.mark.parametrize(
-    ("name", "num_replicas", "devices"),
+    ("gpus", "name", "num_replicas", "devices"),
     [
-        ("one_device", None, ["GPU:0"]),
-        ("mirrored", None, ["GPU:0", "GPU:1"]),
-        ("mirrored", 1, ["GPU:0"]),
-        ("central_storage", 2, ["GPU:0", "GPU:1"]),
+        ([0, 0], "one_device", None, ["GPU:0"]),
+        ([0, 0], "mirrored", None, ["GPU:0", "GPU:1"]),
+        ([0, 0], "mirrored", 1, ["GPU:0"]),
+        ([0, 0], "central_storage", 2, ["GPU:0", "GPU:1"]),
+        ([2], "mirrored", None, ["GPU:0", "GPU:1"]),
+        ([2, 0], "central_storage", None, ["GPU:0", "GPU:1", "GPU:2"]),
     ],
 )
-def test_gpus_are_taken_where_there_are_any(monkeypatch, name, num_replicas, devices):
-    monkeypatch.setattr(tf.config, "get_visible_devices", gpus(2))
+def test_gpus_are_taken_where_there_are_any(monkeypatch, gpus, name, num_replicas, devices):
+    see_gpus(monkeypatch, gpus)
     config = RunConfig(strategy=name, num_replicas=num_replicas)
     strategy = make_strategy(config, ModeKeys.TRAIN)
     assert [d.split("device:")[1] for d in strategy.extended.worker_devices] == devices
@@ -170,7 +176,7 @@ def test_gpus_are_taken_where_there_are_any(monkeypatch, name, num_replicas, dev
 
 @pytest.mark.parametrize("name", ["mirrored", "central_storage"])
 def test_more_replicas_than_gpus_is_an_error(monkeypatch, name):
-    monkeypatch.setattr(tf.config, "get_visible_devices", gpus(2))
+    see_gpus(monkeypatch, [0, 0])
     message = r"`num_replicas` \(3\) must be at most the number of GPUs \(2\). Leave it out"
     with pytest.raises(ValueError, match=message):
         make_strategy(RunConfig(strategy=name, num_replicas=3), ModeKeys.TRAIN)
@@ -324,12 +330,54 @@ def test_the_users_session_config_is_copied_and_kept():
     users = tf.compat.v1.ConfigProto(device_count={"CPU": 4}, intra_op_parallelism_threads=3)
     config = RunConfig(strategy="mirrored", num_replicas=2, session_config=users)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tf.config, "get_visible_devices", gpus(0))
+        see_gpus(patch, [])
         made = make_runtime(config, ModeKeys.TRAIN).session_config()
     assert made.device_count["CPU"] == 4
     assert made.intra_op_parallelism_threads == 3
     assert made.allow_soft_placement
     assert not users.allow_soft_placement
+
+
+def test_a_session_is_as_tf_config_says_and_the_session_config_has_the_last_word():
+    """In all verbs; evaluation and prediction open one session for the input, too."""
+    program = (
+        "import tensorflow as tf\n"
+        "import estimator as est\n"
+        "from tests.toy import Model, numbers\n"
+        "cpu = tf.config.list_physical_devices('CPU')[0]\n"
+        "parts = [tf.config.LogicalDeviceConfiguration()] * 3\n"
+        "tf.config.set_logical_device_configuration(cpu, parts)\n"
+        "tf.config.threading.set_intra_op_parallelism_threads(3)\n"
+        "tf.config.threading.set_inter_op_parallelism_threads(4)\n"
+        "tf.config.optimizer.set_experimental_options({'remapping': False})\n"
+        "class Look(tf.compat.v1.train.SessionRunHook):\n"
+        "    def after_create_session(self, session, coord):\n"
+        "        assert len(session.list_devices()) == 3, session.list_devices()\n"
+        "        opened.append(session._config)\n"
+        "for given in (None, tf.compat.v1.ConfigProto(intra_op_parallelism_threads=5)):\n"
+        "    estimator = est.Estimator(Model(), config=est.RunConfig(session_config=given))\n"
+        "    opened = []\n"
+        "    estimator.train(numbers(), steps=1, hooks=[Look()])\n"
+        "    estimator.evaluate(numbers(), steps=1, hooks=[Look()])\n"
+        "    next(estimator.predict(numbers(), hooks=[Look()]))\n"
+        "    assert len(opened) == 3\n"
+        "    for config in opened:\n"
+        "        assert config.intra_op_parallelism_threads == (5 if given else 3), config\n"
+        "        assert config.inter_op_parallelism_threads == 4, config\n"
+        "        assert config.graph_options.rewrite_options.remapping == 2, config\n"
+    )
+    run_text(program)
+
+
+def test_a_session_config_that_splits_a_gpu_replaces_the_split_of_tf_config(monkeypatch):
+    split = tf.compat.v1.ConfigProto()
+    split.gpu_options.experimental.virtual_devices.add(memory_limit_mb=[10, 20])
+    monkeypatch.setattr(local._tf, "settings_of_tf_config", lambda: copy.deepcopy(split))
+    users = tf.compat.v1.ConfigProto()
+    runtime = make_runtime(RunConfig(session_config=users), ModeKeys.TRAIN)
+    assert runtime.session_config().gpu_options == split.gpu_options
+    users.gpu_options.experimental.virtual_devices.add(memory_limit_mb=[30])
+    assert runtime.session_config().gpu_options == users.gpu_options
 
 
 @pytest.mark.parametrize("field", ["strategy", "train_distribute", "eval_distribute"])
