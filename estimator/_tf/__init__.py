@@ -19,6 +19,7 @@ from estimator._tf.checkpoint import (
     savers_apart,
     slice_of,
 )
+from estimator._tf.collectives import collectives_in_sessions
 from estimator._tf.data import components_replaced, map_in_line, ops_of_datasets_in
 from estimator._tf.distribute import (
     PiggybackSlot,
@@ -120,7 +121,6 @@ from estimator._tf.session import (
     settings_of_tf_config,
     stopped_at_exit,
 )
-from estimator._tf.sparse_reduction import sparse_sums_of_any_length
 from estimator._tf.summary import (
     close_file_writer,
     file_writer,

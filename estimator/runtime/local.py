@@ -109,6 +109,7 @@ class Runtime:
         """Inside, the default graph is built under the strategy."""
         with (
             self.strategy.scope(),
+            _tf.collectives_in_sessions(),
             _tf.mean_gradients(self.strategy),
             _tf.unscaled_keras_losses(self.strategy),
             self.replacing_sync_replicas(),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import tensorflow as tf
@@ -28,12 +27,6 @@ class MultiWorkerRuntime(Runtime):
     """Training with a MultiWorkerMirroredStrategy of several workers."""
 
     looks_ahead: ClassVar[bool] = True
-
-    @contextlib.contextmanager
-    def scope(self) -> Iterator[None]:
-        """Inside, the default graph is built under the strategy."""
-        with super().scope(), _tf.sparse_sums_of_any_length():
-            yield
 
     def session_config(self) -> tf.compat.v1.ConfigProto:
         """Returns the config of sessions on this worker's server, each with its own variables."""

@@ -17,6 +17,7 @@ from estimator.runtime.local import (
     count_gpus,
     is_default,
     make_default_strategy,
+    make_plain_runtime,
 )
 from estimator.runtime.multi_worker import (
     MultiWorkerRuntime,
@@ -97,8 +98,10 @@ def make_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy:
         return make_default_strategy()
     if is_tpu(choice):
         return make_tpu_strategy(config, mode)
-    # A strategy that is made inside a graph does not touch the eager context, ignores the caller's
-    # scope, and reduces with plain ops on CPUs, as a session requires.
+    if config.session_config is not None and config.session_config.gpu_options.ByteSize():
+        _start_gpus(make_plain_runtime(config, mode).session_config())
+    # A strategy that is made inside a graph does not touch the eager context if it has no GPUs,
+    # ignores the caller's scope, and reduces with plain ops on CPUs.
     with tf.Graph().as_default():
         if choice == "multi_worker_mirrored":
             return make_multi_worker_mirrored(config, mode)
@@ -188,6 +191,17 @@ def _choose(config: RunConfig, mode: str) -> Any:
     if config.strategy is not None:
         return config.strategy
     return config.train_distribute if mode == ModeKeys.TRAIN else config.eval_distribute
+
+
+def _start_gpus(session_config: tf.compat.v1.ConfigProto) -> None:
+    """Has this process take as much of its GPUs' memory as a session's config says.
+
+    Whatever uses a GPU first decides for the process. With GPUs, TensorFlow's strategies initialize
+    the eager context, which knows nothing of the config and would take all memory.
+    """
+    if count_gpus():
+        with tf.compat.v1.Session(graph=tf.Graph(), config=session_config):
+            pass
 
 
 def _check_gpus(strategy: tf.distribute.Strategy) -> None:

@@ -85,6 +85,7 @@ PATCHES = {
     "branches_noted": lambda: _tf.branches_noted(unused),
     "checkpoint_initializers_outside_loops": _tf.checkpoint_initializers_outside_loops,
     "clones_uncompiled": lambda: _tf.clones_uncompiled(keras_model()),
+    "collectives_in_sessions": _tf.collectives_in_sessions,
     "components_replaced": components_replaced_in_graph,
     "first_replica_updates": lambda: replica_updates.first_replica_updates(
         central().extended, unused
@@ -104,7 +105,6 @@ PATCHES = {
     "random_ops_replaced": lambda: _tf.random_ops_replaced(unused, ["random_uniform"]),
     "savers_apart": _tf.savers_apart,
     "piggyback_slots": lambda: _tf.piggyback_slots(2),
-    "sparse_sums_of_any_length": _tf.sparse_sums_of_any_length,
     "summary_ops_replaced": lambda: _tf.summary_ops_replaced(unused),
     "sync_replicas_in_line": _tf.sync_replicas_in_line,
     "sync_replicas_refused": lambda: _tf.sync_replicas_refused("no"),

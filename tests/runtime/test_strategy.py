@@ -174,6 +174,26 @@ def test_gpus_are_taken_where_there_are_any(monkeypatch, gpus, name, num_replica
     assert make_runtime(config, ModeKeys.TRAIN).session_config().device_count["CPU"] == 1
 
 
+@pytest.mark.parametrize(("gpus", "first"), [([0], [True]), ([], [])])
+def test_the_session_config_decides_on_memory_before_a_strategy_can(monkeypatch, gpus, first):
+    """What uses a GPU first decides how much of its memory the process takes."""
+    see_gpus(monkeypatch, gpus)
+    opened = []
+
+    class Session(tf.compat.v1.Session):
+        def __init__(self, graph, config):
+            opened.append(config.gpu_options.allow_growth)
+            super().__init__(graph=graph, config=config)
+
+    monkeypatch.setattr(tf.compat.v1, "Session", Session)
+    users = tf.compat.v1.ConfigProto()
+    make_strategy(RunConfig(strategy="mirrored", session_config=users), ModeKeys.TRAIN)
+    assert opened == []
+    users.gpu_options.allow_growth = True
+    make_strategy(RunConfig(strategy="mirrored", session_config=users), ModeKeys.TRAIN)
+    assert opened == first
+
+
 @pytest.mark.parametrize("name", ["mirrored", "central_storage"])
 def test_more_replicas_than_gpus_is_an_error(monkeypatch, name):
     see_gpus(monkeypatch, [0, 0])

@@ -80,8 +80,12 @@ INTERNALS = {
         ".batch_all_reduce",
         "tensorflow:Graph._get_control_flow_context",
     ),
-    # sparse_reduction.py
-    "sparse_sums_of_any_length": (
+    # collectives.py
+    "collectives_in_sessions": (
+        "tensorflow.python.distribute.cross_device_ops:CollectiveAllReduce"
+        "._all_reduce_per_replica_values",
+        "tensorflow.python.distribute.cross_device_ops:CollectiveAllReduce._batch_all_gather",
+        "tensorflow.python.distribute.values:Mirrored",
         f"{_LAUNCHER}.all_reduce_indexed_slices",
         f"{_LAUNCHER}._all_gather",
         f"{_LAUNCHER}._use_unique_instance_key",
@@ -273,6 +277,7 @@ INTERNALS = {
         "tensorflow.compat.v1:Session._make_callable_from_options",
         "tensorflow.compat.v1:Session._do_call",
     ),
+    "settings_of_tf_config": ("tensorflow.python.eager.context:context",),
     "FunctionSession": ("tensorflow.python.client.session:SessionInterface",),
     "MappedSession": (
         "tensorflow.python.ops.resource_variable_ops:BaseResourceVariable._as_graph_element",

@@ -146,23 +146,32 @@ def a_slot_is_a_tuple():
     assert _tf.PiggybackSlot._fields == ("entry", "reduction", "total")
 
 
-# --- sparse_reduction.py ------------------------------------------------------------------------
+# --- collectives.py -----------------------------------------------------------------------------
 
 
-@checks("sparse_sums_of_any_length")
-def rows_are_gathered_at_the_next_power_of_two():
+@checks("collectives_in_sessions")
+def rows_are_gathered_at_the_next_power_of_two_and_all_replicas_reduce():
     def reduce():
         rows = tf.IndexedSlices(tf.ones([3, 2]), tf.constant([4, 0, 4]), tf.constant([5, 2]))
-        return tf.distribute.get_replica_context().all_reduce("SUM", rows)
+        values = [rows, tf.constant(1.0), tf.constant(2.0, tf.float64), tf.constant([3.0])]
+        return tf.distribute.get_replica_context().all_reduce("SUM", values)
 
-    with tf.Graph().as_default() as graph, multi_worker(num_devices=1).scope():
-        with _tf.sparse_sums_of_any_length():
-            total = tf.distribute.get_strategy().run(reduce)
-        assert isinstance(total, tf.IndexedSlices)
+    # Off if the first thing that initialized the eager context of this process was in a graph.
+    tf.config.set_soft_device_placement(True)
+    eager = mirrored()  # Made in a graph, it would not use collectives on CPUs.
+    with tf.Graph().as_default() as graph, V1.Session(config=TWO_CPUS) as session:
+        with eager.scope(), _tf.collectives_in_sessions():
+            rows, *sums = tf.distribute.get_strategy().run(reduce)
+        first = eager.experimental_local_results
+        assert isinstance(first(rows)[0], tf.IndexedSlices)
         kinds = [op.type for op in graph.get_operations()]
-        # Of the lengths, the values and the indices.
-        assert kinds.count("CollectiveGatherV2") == 3
+        # On each replica, of the lengths, the values and the indices; and of each dtype.
+        assert kinds.count("CollectiveGatherV2") == 2 * 3
+        assert kinds.count("CollectiveReduceV2") == 2 * 2
         assert "If" not in kinds
+        # Of the first replica alone.
+        assert session.run([first(one)[0] for one in sums]) == [2.0, 4.0, [6.0]]
+        assert session.run(first(rows)[0]).indices.tolist() == [4, 0, 4, 4, 0, 4]
 
 
 # --- gradients.py -------------------------------------------------------------------------------

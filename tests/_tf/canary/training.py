@@ -228,6 +228,15 @@ def a_callable_feeds_and_fetches():
         assert call(np.float32(1)) == [2, None, 3]
 
 
+@checks("settings_of_tf_config")
+def what_tf_config_sets_is_in_the_config_of_a_session():
+    settings = _tf.settings_of_tf_config()
+    assert settings.device_count["CPU"] == 1
+    assert settings.device_count["GPU"] == len(tf.config.list_physical_devices("GPU"))
+    threads = tf.config.threading.get_intra_op_parallelism_threads()
+    assert settings.intra_op_parallelism_threads == threads
+
+
 @checks("open_session")
 def a_session_is_opened():
     with tf.Graph().as_default() as graph:
