@@ -64,7 +64,7 @@ def _of_any_dtypes(original: Callable) -> Callable:
         if tf.executing_eagerly():
             return original(self, reduce_op, values, options)
         dtypes = [value.values[0].dtype for value in values]
-        results = {}
+        results: dict[int, Any] = {}
         for dtype in dict.fromkeys(dtypes):
             places = [place for place, other in enumerate(dtypes) if other == dtype]
             with tf.control_dependencies(_tensors(results.values())):  # One order on all members.
