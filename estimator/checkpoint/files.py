@@ -311,9 +311,16 @@ def write_file(path: str, content: bytes) -> None:
 
 
 def restore_error(error: Exception) -> str:
-    """Returns the cause in a restore's long message: its last line that names no node."""
+    """Returns the cause in a restore's long message: its last line that names no node.
+
+    If it failed on several devices, such as a GPU and its host, the message lists what happened on
+    each: "(0) DATA_LOSS: Checksum does not match".
+    """
     lines = [line.strip() for line in getattr(error, "message", str(error)).splitlines()]
     lines = [line for line in lines if line and not line.startswith("[[")]
+    roots = [line for line in lines if line.startswith("(0) ")]
+    if roots:
+        return roots[0].partition(": ")[2].strip()
     return lines[-1] if lines else type(error).__name__
 
 

@@ -57,8 +57,8 @@ class RunConfig(FrozenFields):
       save_checkpoints_steps: the number of steps between checkpoints.
       save_checkpoints_secs: the number of seconds between checkpoints; 600 if neither interval is
         given. Giving both is an error. If both are never, only the end of training saves.
-      session_config: a `tf.compat.v1.ConfigProto`; None is the default, which has device filters in
-        a task of a cluster.
+      session_config: a `tf.compat.v1.ConfigProto`, which leaves to `tf.config` what it does not
+        set; None is the default, which has device filters in a task of a cluster.
       keep_checkpoint_max: the number of newest checkpoints to keep; 0 or None keeps all.
       keep_checkpoint_every_n_hours: keeps one checkpoint in this many hours forever; None keeps
         none.

@@ -372,6 +372,23 @@ def test_the_warning_says_what_is_wrong_with_the_file(make, damage, reason, capl
     assert reason in message
 
 
+def test_what_is_wrong_is_found_where_a_restore_failed_on_several_devices():
+    """As TensorFlow says it if a variable is on a GPU."""
+    error = tf.errors.DataLossError(
+        None,
+        None,
+        "Graph execution error:\n\nDetected at node 'save/RestoreV2' defined at (...)\n"
+        "2 root error(s) found.\n"
+        "  (0) DATA_LOSS: TensorBundle at model.ckpt-6: Checksum does not match\n"
+        "\t [[{{node save/RestoreV2}}]]\n"
+        "  (1) DATA_LOSS: TensorBundle at model.ckpt-6: Checksum does not match\n"
+        "\t [[{{node save/RestoreV2}}]]\n"
+        "0 successful operations.\n"
+        "0 derived errors ignored.",
+    )
+    assert files.restore_error(error) == "TensorBundle at model.ckpt-6: Checksum does not match"
+
+
 def saved_by(make_saver):
     """`Model`, whose Scaffold has a saver of its own."""
 
