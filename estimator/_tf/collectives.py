@@ -19,18 +19,17 @@ _NUM_SIZES = 31  # The powers of two that an int32 holds.
 def collectives_in_sessions() -> Patch:
     """Inside, a graph can reduce by collectives what replicas on other devices or workers have.
 
-    In a `tf.function` TensorFlow sees to the following, in a v1 graph nobody does. Such collectives
-    are those of several workers, and those of a MirroredStrategy that has several GPUs, or that was
-    made eagerly.
+    Several workers reduce so, and a MirroredStrategy that has several GPUs or was made eagerly. In
+    a v1 graph TensorFlow does not see to the following, as it does in a `tf.function`.
 
     - IndexedSlices may have other numbers of rows in each step. A process notes the shape of a
       collective by its instance key, which is a constant in a v1 graph, so that the next step ended
       with "Shape mismatch in the collective instance". Here each power of two has a key, and rows
       are padded to the next one.
     - Gradients may have several dtypes. TensorFlow concatenates all of them.
-    - One replica's result may be all that is read, as where an optimizer assigns it to variables
-      that are written by the first replica. A session leaves out what nothing reads, and the
-      collective would wait for that of the other replicas for ever.
+    - One replica's result may be all that is read, as where an optimizer assigns to each copy of a
+      variable what the first replica computes. A session does not run what nothing reads, and the
+      first replica's collective would wait for the others for ever.
 
     `all_reduce_indexed_slices` and `_all_gather` of CollectiveReplicaLauncher,
     `_all_reduce_per_replica_values` and `_batch_all_gather` of CollectiveAllReduce, 2.16 to 2.21.
