@@ -20,7 +20,7 @@ def collectives_in_sessions() -> Patch:
     """Inside, a graph can reduce by collectives what replicas on other devices or workers have.
 
     Several workers reduce so, and a MirroredStrategy that has several GPUs or was made eagerly. In
-    a v1 graph TensorFlow does not see to the following, as it does in a `tf.function`.
+    a v1 graph TensorFlow leaves the following out.
 
     - IndexedSlices may have other numbers of rows in each step. A process notes the shape of a
       collective by its instance key, which is a constant in a v1 graph, so that the next step ended

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.runtime.local import count_gpus
 from estimator._tf import session as _session
+from estimator.runtime.local import count_gpus
 from tests._tf.canary.rows import V1, checks, in_loop
 
 # --- checkpoint.py ------------------------------------------------------------------------------
