@@ -22,23 +22,25 @@ def collectives_in_sessions() -> Patch:
     Several workers reduce so, and a MirroredStrategy that has several GPUs or was made eagerly. In
     a v1 graph TensorFlow leaves the following out.
 
-    - IndexedSlices may have other numbers of rows in each step. A process notes the shape of a
-      collective by its instance key, which is a constant in a v1 graph, so that the next step ended
-      with "Shape mismatch in the collective instance". Here each power of two has a key, and rows
-      are padded to the next one.
+    - IndexedSlices, and what is gathered, may have other numbers of rows in each step. A process
+      notes the shape of a collective by its instance key, which is a constant in a v1 graph, so
+      that the next step ended with "Shape mismatch in the collective instance". Here each power of
+      two has a key, and rows are padded to the next one.
     - Gradients may have several dtypes. TensorFlow concatenates all of them.
     - One replica's result may be all that is read, as where an optimizer assigns to each copy of a
       variable what the first replica computes. A session does not run what nothing reads, and the
       first replica's collective would wait for the others for ever.
 
-    `all_reduce_indexed_slices` and `_all_gather` of CollectiveReplicaLauncher,
-    `_all_reduce_per_replica_values` and `_batch_all_gather` of CollectiveAllReduce, 2.16 to 2.21.
+    `all_reduce_indexed_slices`, `all_gather`, `_all_gather` and `_use_unique_instance_key` of
+    CollectiveReplicaLauncher, `_launchers`, `_all_reduce_per_replica_values` and
+    `_batch_all_gather` of CollectiveAllReduce, 2.16 to 2.21.
     """
     launcher = _cross_device.CollectiveReplicaLauncher
     reduction = _cross_device_ops.CollectiveAllReduce
     return together(
         [
             patched(launcher, "all_reduce_indexed_slices", _of_any_length),
+            patched(launcher, "all_gather", _of_any_shape),
             patched(reduction, "_all_reduce_per_replica_values", _of_any_dtypes),
             patched(reduction, "_batch_all_gather", _of_all_replicas),
         ]
@@ -51,21 +53,45 @@ def _of_any_length(original: Callable) -> Callable:
     ) -> tf.IndexedSlices:
         if self._use_unique_instance_key():  # In a tf.function, each call has its own keys.
             return original(self, input_slices, options)
-        return _gathered(self, input_slices, self._options.merge(options))
+        options = self._options.merge(options)
+        with tf.device(self._device):
+            lengths = self._all_gather(tf.shape(input_slices.indices), options)
+            values = _gather(self, input_slices.values, lengths, options)
+            with tf.control_dependencies([values]):  # NCCL needs one order on all members.
+                indices = _gather(self, input_slices.indices, lengths, options)
+        return tf.IndexedSlices(values, indices, input_slices.dense_shape)
 
     return all_reduce_indexed_slices
+
+
+def _of_any_shape(original: Callable) -> Callable:
+    def all_gather(self: Any, input_tensor: tf.Tensor, axis: Any, options: Any = None) -> tf.Tensor:
+        if self._use_unique_instance_key():
+            return original(self, input_tensor, axis, options)
+        options = self._options.merge(options)
+        with tf.device(self._device):
+            shapes = self._all_gather(tf.shape(input_tensor)[tf.newaxis], options)
+            lengths = tf.reduce_prod(shapes, axis=1)
+            with tf.control_dependencies([shapes]):
+                flat = _gather(self, tf.reshape(input_tensor, [-1]), lengths, options)
+            parts = tf.split(flat, lengths, num=self._group_size)
+            shapes = tf.unstack(shapes, self._group_size)
+            return tf.concat([tf.reshape(*pair) for pair in zip(parts, shapes, strict=True)], axis)
+
+    return all_gather
 
 
 def _of_any_dtypes(original: Callable) -> Callable:
     def all_reduce(
         self: Any, reduce_op: tf.distribute.ReduceOp, values: Sequence[Any], options: Any
     ) -> list:
-        if tf.executing_eagerly():
+        if self._launchers[0]._use_unique_instance_key():
             return original(self, reduce_op, values, options)
-        dtypes = [value.values[0].dtype for value in values]
+        # IndexedSlices are reduced one by one.
+        kinds = [None if _cross_device.is_indexed_slices(v) else _parts(v)[0].dtype for v in values]
         results: dict[int, Any] = {}
-        for dtype in dict.fromkeys(dtypes):
-            places = [place for place, other in enumerate(dtypes) if other == dtype]
+        for kind in dict.fromkeys(kinds):
+            places = [place for place, other in enumerate(kinds) if other == kind]
             with tf.control_dependencies(_tensors(results.values())):  # One order on all members.
                 reduced = original(self, reduce_op, [values[place] for place in places], options)
             results.update(zip(places, reduced, strict=True))
@@ -76,22 +102,30 @@ def _of_any_dtypes(original: Callable) -> Callable:
 
 def _of_all_replicas(original: Callable) -> Callable:
     def all_gather(self: Any, values: Sequence[Any], axis: int, options: Any) -> list:
-        return _run_together(original(self, values, axis, options), self._devices)
+        results = original(self, values, axis, options)
+        if self._launchers[0]._use_unique_instance_key():
+            return results
+        return _run_together(results, self._devices)
 
     return all_gather
 
 
 def _run_together(results: Sequence[Any], devices: Sequence[str]) -> list:
     """Returns results that are there only once those of all devices are."""
-    if tf.executing_eagerly() or len(devices) == 1:
+    if len(devices) == 1:
         return list(results)
     with tf.control_dependencies([tf.group(_tensors(results))]):
-        return [_values.Mirrored(_copies(result.values, devices)) for result in results]
+        return [_values.Mirrored(_copies(_parts(result), devices)) for result in results]
+
+
+def _parts(result: Any) -> Sequence[Any]:
+    """Returns the values of all devices; with one device TensorFlow returns the value itself."""
+    return result.values if isinstance(result, tf.distribute.DistributedValues) else [result]
 
 
 def _tensors(results: Iterable[Any]) -> list[tf.Tensor]:
-    """Returns all tensors of results, each of which has values on one device or several."""
-    return tf.nest.flatten([list(result.values) for result in results], expand_composites=True)
+    """Returns all tensors of results."""
+    return tf.nest.flatten([list(_parts(result)) for result in results], expand_composites=True)
 
 
 def _copies(values: Sequence[Any], devices: Sequence[str]) -> list:
@@ -102,31 +136,32 @@ def _copies(values: Sequence[Any], devices: Sequence[str]) -> list:
     return copies
 
 
-def _gathered(launcher: Any, slices: tf.IndexedSlices, options: Any) -> tf.IndexedSlices:
-    """Returns the rows of all members of the group, without padding."""
-    with tf.device(launcher._device):
-        lengths = launcher._all_gather(tf.shape(slices.indices), options)
-        sizes = 2 ** tf.range(_NUM_SIZES)
-        exponent = tf.reduce_sum(tf.cast(sizes < tf.reduce_max(lengths), tf.int32))
-        size = sizes[exponent]
-        is_row = tf.reshape(tf.sequence_mask(lengths, size), [-1])
+def _gather(launcher: Any, rows: tf.Tensor, lengths: tf.Tensor, options: Any) -> tf.Tensor:
+    """Returns the rows of all members of the group, one after the other.
 
-        def gather(rows: tf.Tensor) -> tf.Tensor:
-            padding = [[0, size - tf.shape(rows)[0]], *([[0, 0]] * (rows.shape.rank - 1))]
-            gathered = _collective_ops.all_gather_v2(
-                tf.pad(rows, padding),
-                launcher._group_size,
-                launcher._group_key,
-                _reserved_keys(launcher) + exponent,
-                communication_hint=options.implementation.value,
-                timeout=options.timeout_seconds,
-            )
-            return tf.boolean_mask(gathered, is_row)
-
-        values = gather(slices.values)
-        with tf.control_dependencies([values]):  # NCCL needs one order on all members.
-            indices = gather(slices.indices)
-    return tf.IndexedSlices(values, indices, slices.dense_shape)
+    Args:
+      launcher: the CollectiveReplicaLauncher of a member.
+      rows: its rows.
+      lengths: how many each member has.
+      options: how they communicate.
+    """
+    sizes = 2 ** tf.range(_NUM_SIZES)
+    exponent = tf.reduce_sum(tf.cast(sizes < tf.reduce_max(lengths), tf.int32))
+    size = sizes[exponent]
+    missing = [[0, size - tf.shape(rows)[0]]]
+    if rows.shape.rank is None:
+        padding = tf.concat([missing, tf.zeros([tf.rank(rows) - 1, 2], tf.int32)], axis=0)
+    else:
+        padding = [*missing, *([[0, 0]] * (rows.shape.rank - 1))]
+    gathered = _collective_ops.all_gather_v2(
+        tf.pad(rows, padding),
+        launcher._group_size,
+        launcher._group_key,
+        _reserved_keys(launcher) + exponent,
+        communication_hint=options.implementation.value,
+        timeout=options.timeout_seconds,
+    )
+    return tf.boolean_mask(gathered, tf.reshape(tf.sequence_mask(lengths, size), [-1]))
 
 
 def _reserved_keys(launcher: Any) -> int:

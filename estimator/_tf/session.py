@@ -63,9 +63,15 @@ def settings_of_tf_config() -> tf.compat.v1.ConfigProto:
     not all. The eager context is not initialized. 2.16 to 2.21.
     """
     settings = _context.context().config
+    gpu_options = settings.gpu_options
+    if not any(gpu.memory_limit_mb for gpu in gpu_options.experimental.virtual_devices):
+        # If a CPU is split, GPUs that are not count as split, too, and do not grow.
+        gpu_options.experimental.ClearField("virtual_devices")
+        for gpu in tf.config.get_visible_devices("GPU"):
+            gpu_options.allow_growth |= bool(tf.config.experimental.get_memory_growth(gpu))
     return tf.compat.v1.ConfigProto(
         device_count=settings.device_count,
-        gpu_options=settings.gpu_options,
+        gpu_options=gpu_options,
         graph_options=settings.graph_options,
         inter_op_parallelism_threads=settings.inter_op_parallelism_threads,
         intra_op_parallelism_threads=settings.intra_op_parallelism_threads,

@@ -133,7 +133,12 @@ class Runtime:
         """
         given = self.config.session_config or tf.compat.v1.ConfigProto()
         session_config = _tf.settings_of_tf_config()
-        if given.gpu_options.experimental.virtual_devices:  # Merged, they would be appended.
+        gpus = given.gpu_options
+        if (
+            gpus.experimental.virtual_devices  # Merged, they would be appended.
+            or gpus.visible_device_list
+            or gpus.per_process_gpu_memory_fraction
+        ):
             session_config.gpu_options.experimental.ClearField("virtual_devices")
         session_config.MergeFrom(given)
         # TensorFlow's strategies do not support "master", so servers call that job "chief".

@@ -56,6 +56,32 @@ def several_dtypes(features, labels, mode):
     return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
+def rows_of_unknown_rank(features, labels, mode):
+    table = V1.get_variable("table", [40, 3])
+    rows = tf.boolean_mask(features["rows"], features["rows"] % 3 > 0)
+    values = V1.placeholder_with_default(tf.ones([tf.size(rows), 3]) / 8, None)
+    gradient = tf.IndexedSlices(values, rows, None)
+    optimizer = V1.train.GradientDescentOptimizer(0.5)
+    train_op = optimizer.apply_gradients([(gradient, table)], V1.train.get_global_step())
+    return est.EstimatorSpec(mode, loss=tf.reduce_mean(table), train_op=train_op)
+
+
+def gathered_rows_of_any_number(features, labels, mode):
+    spec = rows_of_any_number(features, labels, mode)
+    is_odd = tf.reduce_any(features["rows"][:, :1] % 2 > 0, axis=1)
+    kept = tf.boolean_mask(tf.cast(features["rows"], tf.float32), is_odd)
+    every = tf.distribute.get_replica_context().all_gather(kept, axis=0)
+    sums = V1.get_variable(
+        "sums",
+        [6],
+        initializer=V1.zeros_initializer(),
+        trainable=False,
+        aggregation=tf.VariableAggregation.MEAN,
+    )
+    update = sums.assign_add(tf.reduce_sum(every, axis=0))
+    return spec._replace(train_op=tf.group(spec.train_op, update))
+
+
 def an_optimizer_that_writes_weights(features, labels, mode):
     weight = V1.get_variable("weight", [6, 2])
     loss = tf.reduce_mean((tf.cast(features["rows"], tf.float32) @ weight / 40.0 - 1.0) ** 2)
@@ -81,6 +107,8 @@ MODEL_FNS = {
     model_fn.__name__: model_fn
     for model_fn in (
         rows_of_any_number,
+        rows_of_unknown_rank,
+        gathered_rows_of_any_number,
         several_dtypes,
         an_optimizer_that_writes_weights,
         a_sum_that_one_replica_reads,

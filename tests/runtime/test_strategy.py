@@ -26,6 +26,7 @@ def see_gpus(monkeypatch, parts):
     """Makes TensorFlow say that it sees GPUs, each split into so many parts; 0: not split."""
     monkeypatch.setattr(tf.config, "get_visible_devices", {"GPU": parts}.__getitem__)
     monkeypatch.setattr(tf.config, "get_logical_device_configuration", lambda n: [object()] * n)
+    monkeypatch.setattr(tf.config.experimental, "get_memory_growth", lambda n: None)
 
 
 @pytest.fixture
@@ -398,6 +399,13 @@ def test_a_session_config_that_splits_a_gpu_replaces_the_split_of_tf_config(monk
     assert runtime.session_config().gpu_options == split.gpu_options
     users.gpu_options.experimental.virtual_devices.add(memory_limit_mb=[30])
     assert runtime.session_config().gpu_options == users.gpu_options
+    # TensorFlow refuses these beside a split.
+    for users in (
+        tf.compat.v1.ConfigProto(gpu_options={"per_process_gpu_memory_fraction": 0.5}),
+        tf.compat.v1.ConfigProto(gpu_options={"visible_device_list": "1"}),
+    ):
+        runtime = make_runtime(RunConfig(session_config=users), ModeKeys.TRAIN)
+        assert not runtime.session_config().gpu_options.experimental.virtual_devices
 
 
 @pytest.mark.parametrize("field", ["strategy", "train_distribute", "eval_distribute"])

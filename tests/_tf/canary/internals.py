@@ -88,6 +88,8 @@ INTERNALS = {
         "tensorflow.python.distribute.values:Mirrored",
         f"{_LAUNCHER}.all_reduce_indexed_slices",
         f"{_LAUNCHER}._all_gather",
+        f"{_LAUNCHER}.all_gather",
+        "tensorflow.python.distribute.cross_device_utils:is_indexed_slices",
         f"{_LAUNCHER}._use_unique_instance_key",
         "tensorflow.python.distribute.cross_device_utils:CollectiveKeys.get_instance_key",
         "tensorflow.python.ops.collective_ops:all_gather_v2",

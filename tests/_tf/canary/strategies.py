@@ -159,6 +159,11 @@ def rows_are_gathered_at_the_next_power_of_two_and_all_replicas_reduce():
     # Off if the first thing that initialized the eager context of this process was in a graph.
     tf.config.set_soft_device_placement(True)
     eager = mirrored()  # Made in a graph, it would not use collectives on CPUs.
+    with tf.Graph().as_default(), multi_worker(num_devices=1).scope():
+        with _tf.collectives_in_sessions():
+            rows, *sums = tf.distribute.get_strategy().run(reduce)
+        assert isinstance(rows, tf.IndexedSlices)
+        assert [one.dtype for one in sums] == [tf.float32, tf.float64, tf.float32]
     with tf.Graph().as_default() as graph, V1.Session(config=TWO_CPUS) as session:
         with eager.scope(), _tf.collectives_in_sessions():
             rows, *sums = tf.distribute.get_strategy().run(reduce)
