@@ -76,9 +76,20 @@ def _of_any_shape(original: Callable) -> Callable:
                 flat = _gather(self, tf.reshape(input_tensor, [-1]), lengths, options)
             parts = tf.split(flat, lengths, num=self._group_size)
             shapes = tf.unstack(shapes, self._group_size)
-            return tf.concat([tf.reshape(*pair) for pair in zip(parts, shapes, strict=True)], axis)
+            result = tf.concat(list(map(tf.reshape, parts, shapes)), axis)
+        result.set_shape(_shape_of_any_length(input_tensor, tf.get_static_value(axis)))
+        return result
 
     return all_gather
+
+
+def _shape_of_any_length(tensor: tf.Tensor, axis: int | None) -> tf.TensorShape:
+    """Returns what is known of a tensor's shape, but for its length along an axis."""
+    if axis is None or tensor.shape.rank is None:
+        return tf.TensorShape(None)
+    sizes = tensor.shape.as_list()
+    sizes[axis] = None
+    return tf.TensorShape(sizes)
 
 
 def _of_any_dtypes(original: Callable) -> Callable:

@@ -71,6 +71,7 @@ def gathered_rows_of_any_number(features, labels, mode):
     is_odd = tf.reduce_any(features["rows"][:, :1] % 2 > 0, axis=1)
     kept = tf.boolean_mask(tf.cast(features["rows"], tf.float32), is_odd)
     every = tf.distribute.get_replica_context().all_gather(kept, axis=0)
+    assert every.shape.as_list() == [None, 6]
     sums = V1.get_variable(
         "sums",
         [6],
