@@ -1,4 +1,4 @@
-"""Reductions by collective ops, made fit for a session: any gradients, read by any replica."""
+"""Makes TensorFlow's collectives work in a session, whatever is reduced and whoever reads it."""
 
 from __future__ import annotations
 

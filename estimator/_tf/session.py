@@ -65,7 +65,7 @@ def settings_of_tf_config() -> tf.compat.v1.ConfigProto:
     settings = _context.context().config
     gpu_options = settings.gpu_options
     if not any(gpu.memory_limit_mb for gpu in gpu_options.experimental.virtual_devices):
-        # If a CPU is split, GPUs that are not count as split, too, and do not grow.
+        # With a split CPU, TensorFlow lists whole GPUs as split, too, and forgets that they grow.
         gpu_options.experimental.ClearField("virtual_devices")
         for gpu in tf.config.get_visible_devices("GPU"):
             gpu_options.allow_growth |= bool(tf.config.experimental.get_memory_growth(gpu))
