@@ -345,8 +345,8 @@ def test_graphs_share_variables_by_the_names_of_their_savers(tmp_path):
     found = served(x=tf.constant(X))["y"].numpy()
     names = ("kernel", "kernel/ExponentialMovingAverage")
     raw, average = (X @ model.get_variable_value(name) for name in names)
-    np.testing.assert_allclose(found, average, rtol=1e-6)
-    assert np.abs(found - raw).min() > 1e-4
+    np.testing.assert_allclose(found, average, atol=1e-5)  # The kernel is drawn without a seed.
+    assert np.abs(found - raw).max() > 1e-3
     with pytest.raises(
         ValueError, match=r"'infer' has variables .* \(kernel/Exponential"
     ) as caught:
