@@ -281,6 +281,28 @@ def test_an_empty_input_is_a_value_error(run):
         run.plain.evaluate(batches_of(), name="empty")
 
 
+def losses_of_examples(features, labels, mode):
+    """The model of the run, whose loss in evaluation is a vector."""
+    spec = mean_model_fn(features, labels, mode)
+    if mode != est.ModeKeys.EVAL:
+        return spec
+    loss = tf.square(spec.predictions["x"]) / 2
+    return est.EstimatorSpec(mode, loss=loss, eval_metric_ops=spec.eval_metric_ops)
+
+
+@pytest.mark.only_2_15("losses of examples in evaluation")
+def test_a_vector_of_losses_is_an_error(tmp_path):
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        est.Estimator(losses_of_examples, os.fspath(tmp_path)).evaluate(input_fn)
+
+
+@pytest.mark.only_here("losses of examples in evaluation")
+def test_a_vector_of_losses_is_averaged_over_all_examples(tmp_path):
+    model = est.Estimator(losses_of_examples, os.fspath(tmp_path))
+    examples = np.arange(6.0)
+    assert model.evaluate(input_fn)["loss"] == pytest.approx(np.mean(examples**2) / 2, rel=1e-6)
+
+
 def test_without_a_checkpoint_initial_values_are_evaluated(tmp_path):
     fresh = est.Estimator(mean_model_fn, os.fspath(tmp_path))
     results = fresh.evaluate(numbers(3))

@@ -370,3 +370,20 @@ def test_a_read_with_a_caching_device_is_of_the_start_of_the_step(tmp_path):
 
     model = est.Estimator(model_fn, os.fspath(tmp_path)).train(forever(), steps=1)
     assert (model.get_variable_value("w"), model.get_variable_value("read")) == (2.0, 4.0)
+
+
+def divided_by_zero(features, labels, mode):
+    spec = mean_model_fn(features, labels, mode)
+    return est.EstimatorSpec(mode, loss=1.0 / (spec.loss * 0.0), train_op=spec.train_op)
+
+
+@pytest.mark.only_2_15("a loss that is infinite")
+def test_training_goes_on_if_the_loss_is_infinite(tmp_path):
+    model = est.Estimator(divided_by_zero, os.fspath(tmp_path)).train(forever(), steps=3)
+    assert model.get_variable_value("global_step") == 3
+
+
+@pytest.mark.only_here("a loss that is infinite")
+def test_a_loss_that_is_infinite_is_an_error_like_nan(tmp_path):
+    with pytest.raises(v1.train.NanLossDuringTrainingError, match=r"loss of step 1 is inf"):
+        est.Estimator(divided_by_zero, os.fspath(tmp_path)).train(forever(), steps=3)

@@ -132,6 +132,18 @@ def test_a_pattern_chooses(tmp_path, old, pattern, w, v):
     assert (found["w"], found["v"]) == (pytest.approx(w), pytest.approx(v))
 
 
+@pytest.mark.only_2_15("a warm start of nothing")
+def test_none_without_vocabularies_chooses_nothing(tmp_path, old):
+    settings = est.WarmStartSettings(old.model_dir, vars_to_warm_start=None)
+    assert values(tmp_path, settings) == values(tmp_path / "cold", None)
+
+
+@pytest.mark.only_here("a warm start of nothing")
+def test_none_without_vocabularies_is_a_value_error(old):
+    with pytest.raises(ValueError, match=r"`vars_to_warm_start` \(None\)"):
+        est.WarmStartSettings(old.model_dir, vars_to_warm_start=None)
+
+
 def test_names_in_a_list_choose_others_than_trained_ones(tmp_path, old):
     settings = est.WarmStartSettings(old.model_dir, ["counter"])
     assert values(tmp_path, settings) == {"w": 5, "v": 7, "counter": 4}
@@ -140,6 +152,24 @@ def test_names_in_a_list_choose_others_than_trained_ones(tmp_path, old):
 def test_an_old_name(tmp_path, old):
     settings = est.WarmStartSettings(old.model_dir, "w", var_name_to_prev_var_name={"w": "counter"})
     assert values(tmp_path, settings)["w"] == 4
+
+
+def with_an_init_op(features, labels, mode):
+    spec = other_model_fn(features, labels, mode)
+    init_op = v1.global_variables_initializer()
+    return spec._replace(scaffold=v1.train.Scaffold(init_op=init_op))
+
+
+@pytest.mark.only_2_15("a warm start beside an init_op")
+def test_the_init_op_of_a_scaffold_undoes_a_warm_start(tmp_path, old):
+    made = est.Estimator(with_an_init_op, os.fspath(tmp_path), warm_start_from=old.model_dir)
+    assert made.train(forever(), steps=1).get_variable_value("w") != pytest.approx(W3)
+
+
+@pytest.mark.only_here("a warm start beside an init_op")
+def test_a_warm_start_comes_after_the_init_op_of_a_scaffold(tmp_path, old):
+    made = est.Estimator(with_an_init_op, os.fspath(tmp_path), warm_start_from=old.model_dir)
+    assert made.train(forever(), steps=1).get_variable_value("w") == pytest.approx(W3)
 
 
 def test_a_checkpoint_in_model_dir_wins(tmp_path, old):
