@@ -15,7 +15,7 @@ from tensorflow.python.distribute import values as _values
 from tensorflow.python.framework import ops as _ops
 
 from estimator._tf.patches import patched
-from estimator._tf.replica_updates import assignments_in_branches_explained, replicas_apart
+from estimator._tf.replica_updates import replicas_apart, synchronization_in_branches_explained
 
 _TF_KERAS = "tf_keras.src.optimizers.optimizer"
 _thread = threading.local()
@@ -81,7 +81,7 @@ def mean_gradients(strategy: tf.distribute.Strategy) -> Iterator[None]:
             patch(owner, name, _reduced_first, reduce, is_on_replica)
         patch(_ops, "_op_to_colocate_with", _beside_first_copy)
         stack.enter_context(replicas_apart(strategy, _is_applying_reduced))
-        stack.enter_context(assignments_in_branches_explained())
+        stack.enter_context(synchronization_in_branches_explained())
         stack.enter_context(_refusing_late_import())
         yield
 

@@ -1,4 +1,4 @@
-"""Assignments by replicas: without waiting for each other, and in branches."""
+"""Assignments and reductions by replicas: without waiting for each other, and in branches."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.distribute import mirrored_run as _mirrored_run
 from tensorflow.python.distribute import mirrored_strategy as _mirrored
 from tensorflow.python.distribute import parameter_server_strategy as _ps
 from tensorflow.python.distribute import ps_values as _ps_values
@@ -16,6 +17,8 @@ from tensorflow.python.distribute import values as _values
 
 from estimator._tf.patches import Patch, patched, together
 from estimator._tf.v1_branches import is_in_v1_branch
+
+_NO_AGGREGATION = tf.VariableAggregation.NONE
 
 
 def replicas_apart(strategy: tf.distribute.Strategy, all_do_the_same: Callable[[], bool]) -> Patch:
@@ -94,32 +97,53 @@ def first_replica_updates(extended: Any, all_do_the_same: Callable[[], bool]) ->
     )
 
 
-def assignments_in_branches_explained() -> Patch:
-    """Inside, an assignment that would synchronize replicas in a branch raises a clear error.
+def synchronization_in_branches_explained() -> Patch:
+    """Inside, an assignment or a reduction that replicas do in a branch raises a clear error.
 
-    TensorFlow's error is about a `merge_call`. `graph` of a replica's thread,
-    values._on_write_update_replica and AggregatingVariable._assign_func, 2.16 to 2.21.
+    TensorFlow's error is about a `merge_call`, or, in a branch of v1, about another tensor, as it
+    lets the replicas meet in the branch of one. `graph` of a replica's thread,
+    _MirroredReplicaContext._merge_call, values._on_write_update_replica and
+    AggregatingVariable._assign_func, 2.16 to 2.21.
     """
     return together(
         [
+            patched(_mirrored_run._MirroredReplicaContext, "_merge_call", _outside_of_branches),
             patched(_values, "_on_write_update_replica", _explained),
             patched(_ps_values.AggregatingVariable, "_assign_func", _explained),
         ]
     )
 
 
+def _outside_of_branches(merge_call: Callable) -> Callable:
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        if _is_in_branch():
+            raise RuntimeError(
+                "Replicas cannot meet in a branch, a loop or a tf.function of `model_fn`, as they "
+                "do to reduce gradients. Call `apply_gradients` or `all_reduce` outside of it, or "
+                "use one replica (`num_replicas=1`). To apply the gradients of several batches at "
+                "once, use CrossShardOptimizer(optimizer, accumulate_steps=...)."
+            )
+        return merge_call(*args, **kwargs)
+
+    return checked
+
+
+def _is_in_branch() -> bool:
+    """Returns whether a replica's thread is building a branch, a loop or a tf.function."""
+    graph, replica = tf.compat.v1.get_default_graph(), threading.current_thread()
+    return getattr(replica, "graph", None) not in (None, graph) or is_in_v1_branch(graph)
+
+
 def _explained(assign: Callable) -> Callable:
     @functools.wraps(assign)
     def explained(variable: Any, *args: Any, **kwargs: Any) -> Any:
-        graph, replica = tf.compat.v1.get_default_graph(), threading.current_thread()
-        meets = variable.aggregation != tf.VariableAggregation.NONE
+        graph, meets = tf.compat.v1.get_default_graph(), variable.aggregation != _NO_AGGREGATION
         try:
             if meets and is_in_v1_branch(graph) and tf.distribute.get_replica_context():
                 raise RuntimeError("TensorFlow would let the replicas meet in the branch of one.")
             return assign(variable, *args, **kwargs)
         except RuntimeError as error:
-            is_inside = getattr(replica, "graph", None) not in (None, graph)
-            if not is_inside and not is_in_v1_branch(graph):
+            if not _is_in_branch():
                 raise
             raise ValueError(
                 f"The variable {variable.name.partition(':')[0]!r} is assigned in a branch, a loop "

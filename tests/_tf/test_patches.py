@@ -81,7 +81,6 @@ def after_disable_v2_behavior(patch):
 
 # By name, the context manager of each patch.
 PATCHES = {
-    "assignments_in_branches_explained": replica_updates.assignments_in_branches_explained,
     "branches_noted": lambda: _tf.branches_noted(unused),
     "checkpoint_initializers_outside_loops": _tf.checkpoint_initializers_outside_loops,
     "clones_uncompiled": lambda: _tf.clones_uncompiled(keras_model()),
@@ -108,6 +107,7 @@ PATCHES = {
     "summary_ops_replaced": lambda: _tf.summary_ops_replaced(unused),
     "sync_replicas_in_line": _tf.sync_replicas_in_line,
     "sync_replicas_refused": lambda: _tf.sync_replicas_refused("no"),
+    "synchronization_in_branches_explained": replica_updates.synchronization_in_branches_explained,
     "tf_keras_classes_kept": _tf.tf_keras_classes_kept,
     "tf_keras_constants_in_graph": _tf.tf_keras_constants_in_graph,
     "tf_keras_names_by_thread": _tf.tf_keras_names_by_thread,

@@ -350,3 +350,25 @@ def test_slots_that_are_placed_beside_their_variables_are_made_on_replicas(name,
         np.testing.assert_allclose(
             two.get_variable_value(variable), one.get_variable_value(variable), rtol=1e-4, atol=1e-5
         )
+
+
+@pytest.mark.usefixtures("control_flow")
+@pytest.mark.parametrize("strategy", ["mirrored_x2", "central_storage_x2"])
+@pytest.mark.parametrize("make", [v1.train.GradientDescentOptimizer, tf.keras.optimizers.SGD])
+def test_gradients_that_replicas_reduce_in_a_branch_are_an_error(tmp_path, strategy, make):
+    def model_fn(features, labels, mode):
+        weight = v1.get_variable("weight", [], initializer=v1.ones_initializer())
+        loss, step = weight * tf.reduce_mean(features), v1.train.get_global_step()
+        gradients = [(tf.gradients(loss, weight)[0], weight)]
+        optimizer = make(0.1)
+        apply = tf.cond(
+            tf.equal(step % 2, 1),
+            lambda: tf.group(optimizer.apply_gradients(gradients)),
+            lambda: tf.no_op(),
+        )
+        with tf.control_dependencies([apply]):
+            return est.EstimatorSpec(mode, loss=loss, train_op=step.assign_add(1))
+
+    model = est.Estimator(model_fn, str(tmp_path), cases.make_config(**cases.STRATEGIES[strategy]))
+    with pytest.raises(RuntimeError, match=r"cannot meet in a branch.*`apply_gradients`.*accumul"):
+        model.train(lambda: tf.data.Dataset.from_tensors(tf.ones([2])).repeat(), steps=1)

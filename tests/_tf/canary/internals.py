@@ -105,6 +105,7 @@ INTERNALS = {
         "tensorflow.python.distribute.mirrored_strategy:MirroredExtended._use_merge_call",
         "tensorflow.python.distribute.values:apply_aggregation_replica_context",
         "tensorflow.python.distribute.values:_on_write_update_replica",
+        "tensorflow.python.distribute.mirrored_run:_MirroredReplicaContext._merge_call",
         "tensorflow.python.framework.ops:_op_to_colocate_with",
         "tensorflow.python.distribute.ps_values:AggregatingVariable._assign_func",
         "tensorflow.python.distribute.parameter_server_strategy:ParameterServerStrategyExtended._use_merge_call",
