@@ -51,9 +51,16 @@ def _run_by(fetches):
             done[op] = None
             continue
         stack.append((op, True))
-        waits = [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+        stack[:0] = [(tensor.op, False) for tensor in op.inputs if _leads_back(tensor)]
+        waits = [tensor.op for tensor in op.inputs if not _leads_back(tensor)]
+        waits += op.control_inputs
         stack.extend((other, False) for other in waits if other not in done)
     return list(done)
+
+
+def _leads_back(tensor):
+    """Whether it goes to the next iteration of a loop of v1 control flow."""
+    return tensor.op.type == "NextIteration"
 
 
 def _befores(ops):
@@ -80,7 +87,7 @@ def _befores(ops):
 
     for op in ops:
         place[op] = len(place)
-        inputs = op.inputs
+        inputs = [tensor for tensor in op.inputs if not _leads_back(tensor)]
         if _functions_of(op) and not op.type.endswith("While"):
             inputs = op.inputs[:1] if op.type.endswith(("If", "Case")) else []
             inlined.append(op)
@@ -109,7 +116,7 @@ def _accesses_of(op):
     if not is_write and not (op.type.startswith(READS) and is_used):
         return {}
     handles = [tensor for tensor in op.inputs if tensor.dtype == tf.resource]
-    sources = (_tf.capture_source(tensor) for tensor in handles)
+    sources = (_tf.variable_source(tensor) for tensor in handles)
     return {source.op: is_write for source in sources}
 
 

@@ -86,7 +86,9 @@ def order_reads(new_ops: Sequence[tf.Operation], results: Sequence[tf.Operation]
         resources = [t for t in op.inputs if t.dtype == tf.resource]
         handles = dict.fromkeys(_tf.capture_source(t).ref() for t in resources)
         if op in assigning:
-            earlier = [read for handle in handles for read in reads.get(handle, ())]
+            # In a branch or a loop of v1, an op takes a tensor of its own for a handle outside.
+            sources = dict.fromkeys(_tf.variable_source(t).ref() for t in resources)
+            earlier = [read for handle in {**handles, **sources} for read in reads.get(handle, ())]
             unordered = [
                 r for r in earlier if _is_inlined(r) or not surely_before[op] >> place[r] & 1
             ]

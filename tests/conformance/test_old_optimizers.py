@@ -364,7 +364,7 @@ def test_gradients_that_replicas_reduce_in_a_branch_are_an_error(tmp_path, strat
         apply = tf.cond(
             tf.equal(step % 2, 1),
             lambda: tf.group(optimizer.apply_gradients(gradients)),
-            lambda: tf.no_op(),
+            tf.no_op,
         )
         with tf.control_dependencies([apply]):
             return est.EstimatorSpec(mode, loss=loss, train_op=step.assign_add(1))
