@@ -51,16 +51,19 @@ def _run_by(fetches):
             done[op] = None
             continue
         stack.append((op, True))
-        stack[:0] = [(tensor.op, False) for tensor in op.inputs if _leads_back(tensor)]
-        waits = [tensor.op for tensor in op.inputs if not _leads_back(tensor)]
-        waits += op.control_inputs
+        waits = [*(tensor.op for tensor in _inputs_of(op)), *op.control_inputs]
         stack.extend((other, False) for other in waits if other not in done)
     return list(done)
 
 
-def _leads_back(tensor):
-    """Whether it goes to the next iteration of a loop of v1 control flow."""
-    return tensor.op.type == "NextIteration"
+def _inputs_of(op):
+    """Its inputs, except that the end of a loop of v1 control flow waits for the last turn."""
+    inputs = [tensor for tensor in op.inputs if tensor.op.type != "NextIteration"]
+    if op.type == "Exit":
+        merge = op.inputs[0].op.inputs[0].op
+        turns = [tensor.op for tensor in merge.inputs if tensor.op.type == "NextIteration"]
+        inputs += [tensor for turn in turns for tensor in turn.inputs]
+    return inputs
 
 
 def _befores(ops):
@@ -87,7 +90,7 @@ def _befores(ops):
 
     for op in ops:
         place[op] = len(place)
-        inputs = [tensor for tensor in op.inputs if not _leads_back(tensor)]
+        inputs = _inputs_of(op)
         if _functions_of(op) and not op.type.endswith("While"):
             inputs = op.inputs[:1] if op.type.endswith(("If", "Case")) else []
             inlined.append(op)

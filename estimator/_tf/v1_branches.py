@@ -5,6 +5,7 @@ An op in a branch that is not taken never runs, and neither does an op that wait
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,27 +20,31 @@ def is_in_v1_branch(graph: tf.Graph) -> bool:
 def after_v1_branches(op: tf.Operation, other: tf.Operation | None = None) -> tf.Operation:
     """Returns an op that `other` can wait for to run after `op`, even if its branch is not taken.
 
-    ControlFlowContext, CondContext.pred and branch, and Graph._set_control_flow_context, 2.16 to
-    2.21.
+    ControlFlowContext, CondContext.pred and branch, WhileContext.loop_exits, and
+    Graph._set_control_flow_context, 2.16 to 2.21.
 
     Args:
-      op: an op that may be in a cond of v1 control flow.
-      other: the op that is to wait; None for an op outside of any branch.
+      op: an op that may be in a cond or a loop of v1 control flow.
+      other: the op that is to wait; None for an op outside of any branch that makes `op` run.
 
     Raises:
-      ValueError: `op` is in a v1 loop, and no op outside of it can wait for `op`.
+      ValueError: `other` is None, and `op` is in a v1 loop, which runs what its results need.
     """
     around = [] if other is None else list(_enclosing(other._get_control_flow_context()))
-    for context in _enclosing(op._get_control_flow_context()):
-        if context in around:
-            break
-        if context.IsWhileContext():
+    contexts = _enclosing(op._get_control_flow_context())
+    inside = list(itertools.takewhile(lambda context: context not in around, contexts))
+    outermost_loop = next((c for c in reversed(inside) if c.IsWhileContext()), None)
+    if outermost_loop is not None:
+        if other is None:
             raise ValueError(
-                f"{op.name!r} reads or assigns a variable in a `tf.while_loop` of v1 control flow, "
-                "and nothing outside the loop can wait for it. Call "
+                f"{op.name!r} assigns to a variable in a `tf.while_loop` of v1 control flow, and "
+                "nothing outside the loop can make it run. Call "
                 "`tf.compat.v1.enable_control_flow_v2()` at the start of the program, after "
                 "`disable_v2_behavior()`."
             )
+        op = _after_loop(op, outermost_loop)
+        inside = inside[inside.index(outermost_loop) + 1 :]
+    for context in inside:
         op = _after_cond(op, context)
     return op
 
@@ -70,6 +75,15 @@ def _after_cond(op: tf.Operation, context: Any) -> tf.Operation:
         run = tf.identity(taken)
         run.op._add_control_inputs([op])
         return tf.raw_ops.Merge(inputs=[run, not_taken]).output.op
+
+
+def _after_loop(op: tf.Operation, context: Any) -> tf.Operation:
+    """Returns an op outside a loop that runs after the loop, of which `op` is a part."""
+    graph = op.graph
+    with graph.as_default(), graph.control_dependencies(None), tf.device(op.device):
+        graph._set_control_flow_context(context.outer_context)
+        with tf.control_dependencies([tensor.op for tensor in context.loop_exits]):
+            return tf.no_op()
 
 
 def _enclosing(context: Any) -> Iterator[Any]:

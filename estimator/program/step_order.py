@@ -5,7 +5,6 @@ in the Python code. `updates.build_updates` orders the ops of `model_fn` if Kera
 assigns, and this module orders them if v1 code assigns; it also orders what the library itself
 reads before it calls `model_fn`, such as the global step. Code that adds a read or a write to a
 step must connect it to the others by tensors or control inputs, or pass it to one of these two.
-Reads inside the conds and loops of v1 control flow are left as TensorFlow orders them.
 `tests/program/test_step_order.py` finds pairs that no path connects.
 """
 
@@ -21,7 +20,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.input import input_calls
 from estimator.rewrite import updates
-from estimator.rewrite.graph_walk import in_order, is_read, ops_behind, waits_of
+from estimator.rewrite.graph_walk import forward_waits_of, in_order, is_read, ops_behind
 
 
 def order_assignments(
@@ -75,7 +74,7 @@ def order_reads(new_ops: Sequence[tf.Operation], results: Sequence[tf.Operation]
     ops = [op for op in new_ops if op in running]
     place = {op: i for i, op in enumerate(ops)}
     topological = in_order(ops)
-    before = surely_before = _ops_before(place, topological, waits_of)
+    before = surely_before = _ops_before(place, topological, forward_waits_of)
     if any(map(_is_inlined, ops)):
         surely_before = _ops_before(place, topological, _sure_waits_of)
     ends_of = functools.cache(_tf.ends_of)
@@ -84,11 +83,10 @@ def order_reads(new_ops: Sequence[tf.Operation], results: Sequence[tf.Operation]
     for op in ops:
         # In order, so that the ops of `ends_of` have the same names in every process.
         resources = [t for t in op.inputs if t.dtype == tf.resource]
-        handles = dict.fromkeys(_tf.capture_source(t).ref() for t in resources)
+        # In a branch or a loop of v1, an op takes a tensor of its own for a handle outside.
+        handles = dict.fromkeys(_tf.variable_source(t).ref() for t in resources)
         if op in assigning:
-            # In a branch or a loop of v1, an op takes a tensor of its own for a handle outside.
-            sources = dict.fromkeys(_tf.variable_source(t).ref() for t in resources)
-            earlier = [read for handle in {**handles, **sources} for read in reads.get(handle, ())]
+            earlier = [read for handle in handles for read in reads.get(handle, ())]
             unordered = [
                 r for r in earlier if _is_inlined(r) or not surely_before[op] >> place[r] & 1
             ]
@@ -98,7 +96,7 @@ def order_reads(new_ops: Sequence[tf.Operation], results: Sequence[tf.Operation]
                 op, [end for r in dict.fromkeys(unordered) for end in ends_of(r)]
             )
             for written in _tf.written_handles(op):
-                handles.pop(_tf.capture_source(written).ref(), None)
+                handles.pop(_tf.variable_source(written).ref(), None)
         if is_read(op) or _tf.runs_a_function(op):
             for handle in handles:
                 reads.setdefault(handle, []).append(op)
@@ -119,7 +117,7 @@ def _ops_before(
 
 def _sure_waits_of(op: tf.Operation) -> list[tf.Operation]:
     """Returns the ops that every output of `op` waits for."""
-    return list(op.control_inputs) if _is_inlined(op) else waits_of(op)
+    return list(op.control_inputs) if _is_inlined(op) else forward_waits_of(op)
 
 
 def _is_inlined(op: tf.Operation) -> bool:

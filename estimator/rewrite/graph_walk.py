@@ -90,9 +90,24 @@ def ops_before(
 
 
 def in_order(ops: Collection[tf.Operation]) -> list[tf.Operation]:
-    """Sorts ops topologically, as the order of creation is not always one."""
-    among = set(ops)
-    return ops_before(ops, among.__contains__, lambda op: [] if closes_a_loop(op) else waits_of(op))
+    """Sorts ops by `forward_waits_of`, as the order of creation is not always one."""
+    return ops_before(ops, set(ops).__contains__, forward_waits_of)
+
+
+def forward_waits_of(op: tf.Operation) -> list[tf.Operation]:
+    """Returns the ops that `op` waits for, without the cycle of a `tf.while_loop` of v1.
+
+    The first turn of such a loop waits for no other, and what leaves it waits for the last turn.
+    """
+    if closes_a_loop(op):
+        return []
+    waits = waits_of(op)
+    if op.type == "Exit":
+        merge = op.inputs[0].op.inputs[0].op
+        waits += [
+            other for turn in filter(closes_a_loop, inputs_of(merge)) for other in waits_of(turn)
+        ]
+    return waits
 
 
 def is_read(op: tf.Operation) -> bool:

@@ -127,6 +127,7 @@ READS = {
 }
 
 
+@pytest.mark.usefixtures("control_flow")
 @pytest.mark.parametrize("loop", [1, 5])
 @pytest.mark.parametrize("where", READS)
 def test_one_optimizer_waits_for_what_the_loss_of_another_reads(where, loop, unordered):
@@ -145,6 +146,7 @@ def test_one_optimizer_waits_for_what_the_loss_of_another_reads(where, loop, uno
     assert unordered(model_fn, iterations_per_loop=loop) == []
 
 
+@pytest.mark.usefixtures("control_flow")
 @pytest.mark.parametrize("loop", [1, 5])
 @pytest.mark.parametrize("where", READS)
 def test_what_keras_assigns_waits_for_reads_before_it(where, loop, unordered):
@@ -171,6 +173,7 @@ def loss_of_a_function(step, x, w):
     return loss, factor * w
 
 
+@pytest.mark.usefixtures("control_flow")
 @pytest.mark.parametrize("optimizer", [V1.train.GradientDescentOptimizer, keras.optimizers.SGD])
 @pytest.mark.parametrize("build_losses", [loss_of_a_branch, loss_of_a_function])
 def test_an_assignment_waits_for_reads_that_its_gradient_does_not_need(

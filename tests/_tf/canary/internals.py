@@ -343,6 +343,8 @@ INTERNALS = {
         "tensorflow:Graph._get_control_flow_context",
         "tensorflow:Graph._set_control_flow_context",
         "tensorflow:Operation._get_control_flow_context",
+        "tensorflow.python.ops.control_flow_ops:WhileContext.loop_enters",
+        "tensorflow.python.ops.control_flow_ops:WhileContext.loop_exits",
     ),
     # variable_use.py
     "written_resources": (
