@@ -212,7 +212,7 @@ def test_an_assignment_that_only_the_loss_runs_is_part_of_the_step(policy, numbe
     assert model.get_variable_value("c") == 5
 
 
-V1_CONTROL_FLOW = {
+COUNTS = {
     "cond": lambda x, count: tf.cond(x > 0.0, lambda: count.assign_add(1) + 0, lambda: 0),
     "while": lambda x, count: tf.while_loop(
         lambda k: k < 3, lambda k: k + 0 * count.assign_add(1) + 1, [0]
@@ -221,13 +221,13 @@ V1_CONTROL_FLOW = {
 
 
 @pytest.mark.usefixtures("control_flow")
-@pytest.mark.parametrize("kind", V1_CONTROL_FLOW)
+@pytest.mark.parametrize("kind", COUNTS)
 def test_an_assignment_in_a_branch_or_a_loop_waits_for_reads_before_it(kind, unordered):
     def model_fn(features, labels, mode):
         count = V1.get_variable("count", [], tf.int32, V1.zeros_initializer())
         V1.summary.scalar("count", count)
         loss = V1.get_variable("w", []) * tf.reduce_mean(features)
-        counted = V1_CONTROL_FLOW[kind](loss, count)
+        counted = COUNTS[kind](loss, count)
         train_op = cases.build_minimize(V1.train.GradientDescentOptimizer(0.1), loss)
         return est.EstimatorSpec(mode, loss=loss, train_op=tf.group(train_op, counted))
 
