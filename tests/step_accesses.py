@@ -57,12 +57,12 @@ def _run_by(fetches):
 
 
 def _inputs_of(op):
-    """Its inputs, except that the end of a loop of v1 control flow waits for the last turn."""
+    """Its inputs, except that an exit of a loop of v1 control flow waits for the last iteration."""
     inputs = [tensor for tensor in op.inputs if tensor.op.type != "NextIteration"]
     if op.type == "Exit":
         merge = op.inputs[0].op.inputs[0].op
-        turns = [tensor.op for tensor in merge.inputs if tensor.op.type == "NextIteration"]
-        inputs += [tensor for turn in turns for tensor in turn.inputs]
+        ends = [tensor.op for tensor in merge.inputs if tensor.op.type == "NextIteration"]
+        inputs += [tensor for end in ends for tensor in end.inputs]
     return inputs
 
 

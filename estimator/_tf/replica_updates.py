@@ -18,8 +18,6 @@ from tensorflow.python.distribute import values as _values
 from estimator._tf.patches import Patch, patched, together
 from estimator._tf.v1_branches import is_in_v1_branch
 
-_NO_AGGREGATION = tf.VariableAggregation.NONE
-
 
 def replicas_apart(strategy: tf.distribute.Strategy, all_do_the_same: Callable[[], bool]) -> Patch:
     """Inside, replicas do not wait for each other to assign while `all_do_the_same()` is true.
@@ -137,10 +135,7 @@ def _is_in_branch() -> bool:
 def _explained(assign: Callable) -> Callable:
     @functools.wraps(assign)
     def explained(variable: Any, *args: Any, **kwargs: Any) -> Any:
-        graph, meets = tf.compat.v1.get_default_graph(), variable.aggregation != _NO_AGGREGATION
         try:
-            if meets and is_in_v1_branch(graph) and tf.distribute.get_replica_context():
-                raise RuntimeError("TensorFlow would let the replicas meet in the branch of one.")
             return assign(variable, *args, **kwargs)
         except RuntimeError as error:
             if not _is_in_branch():

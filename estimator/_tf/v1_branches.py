@@ -25,7 +25,7 @@ def after_v1_branches(op: tf.Operation, other: tf.Operation | None = None) -> tf
 
     Args:
       op: an op that may be in a cond or a loop of v1 control flow.
-      other: the op that is to wait; None for an op outside of any branch that makes `op` run.
+      other: the op that is to wait; None for one outside of all branches that makes `op` run.
 
     Raises:
       ValueError: `other` is None, and `op` is in a v1 loop, which runs what its results need.

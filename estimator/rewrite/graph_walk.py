@@ -97,16 +97,15 @@ def in_order(ops: Collection[tf.Operation]) -> list[tf.Operation]:
 def forward_waits_of(op: tf.Operation) -> list[tf.Operation]:
     """Returns the ops that `op` waits for, without the cycle of a `tf.while_loop` of v1.
 
-    The first turn of such a loop waits for no other, and what leaves it waits for the last turn.
+    The first iteration of such a loop waits for no other, and its exits wait for the last one.
     """
     if closes_a_loop(op):
         return []
     waits = waits_of(op)
     if op.type == "Exit":
         merge = op.inputs[0].op.inputs[0].op
-        waits += [
-            other for turn in filter(closes_a_loop, inputs_of(merge)) for other in waits_of(turn)
-        ]
+        for end in filter(closes_a_loop, inputs_of(merge)):
+            waits += waits_of(end)
     return waits
 
 
@@ -116,7 +115,7 @@ def is_read(op: tf.Operation) -> bool:
 
 
 def closes_a_loop(op: tf.Operation) -> bool:
-    """Returns whether `op` ends a turn of a `tf.while_loop` of v1 control flow."""
+    """Returns whether `op` ends an iteration of a `tf.while_loop` of v1 control flow."""
     return op.type == "NextIteration"
 
 

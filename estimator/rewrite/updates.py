@@ -114,12 +114,13 @@ def build_order(
       left_to_hooks: new ops that only `idle` ones run; they wait for no write, because a hook that
         runs them between steps would run a step.
     """
-    written = {op: {handle.ref() for handle in _tf.written_handles(op)} for op in writes}
+    written = {op: {handle.ref() for handle in _written(op)} for op in writes}
     wanted = set().union(*written.values())
     by_variable = collections.defaultdict(list)
     for op in new_ops:
         # In order, so that the ops of `ends_of` have the same names in every process.
-        handles = dict.fromkeys(tensor.ref() for tensor in op.inputs if tensor.dtype == tf.resource)
+        resources = [tensor for tensor in op.inputs if tensor.dtype == tf.resource]
+        handles = dict.fromkeys(_tf.variable_source(tensor).ref() for tensor in resources)
         if op in idle or wanted.isdisjoint(handles) or _reads_foreign_write(op, handles, writes):
             continue  # No step may wait for an op that a saver or a hook may run later.
         for handle in handles:
@@ -240,8 +241,7 @@ def _reads_foreign_write(
 ) -> bool:
     """Returns whether `op` is the read after an assignment that no step runs."""
     return any(
-        other not in writes
-        and any(handle.ref() in handles for handle in _tf.written_handles(other))
+        other not in writes and any(handle.ref() in handles for handle in _written(other))
         for other in op.control_inputs
     )
 

@@ -234,6 +234,35 @@ def test_an_assignment_in_a_branch_or_a_loop_waits_for_reads_before_it(kind, uno
     assert unordered(model_fn) == []
 
 
+class CountsInBranch(keras.layers.Layer):
+    """Counts the batches in a branch."""
+
+    def build(self, shape):
+        self.count = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, inputs):
+        tf.cond(
+            tf.size(inputs) > 0,
+            lambda: tf.identity(self.count.assign_add(1.0)),
+            lambda: tf.constant(0.0),
+        )
+        return inputs
+
+
+@pytest.mark.usefixtures("control_flow")
+def test_what_keras_assigns_in_a_branch_stands_between_the_reads_around_it(unordered):
+    def model_fn(features, labels, mode):
+        layer = CountsInBranch()
+        layer.build([None, 4])
+        V1.summary.scalar("before", layer.count.value + 0.0)
+        loss = V1.get_variable("w", []) * tf.reduce_mean(layer.call(features))
+        V1.summary.scalar("after", layer.count.value + 0.0)
+        train_op = cases.build_minimize(V1.train.GradientDescentOptimizer(0.1), loss)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    assert unordered(model_fn) == []
+
+
 def test_accesses_that_only_luck_orders_are_found():
     with tf.Graph().as_default():
         count = V1.get_variable("count", [], use_resource=True)
