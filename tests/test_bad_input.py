@@ -22,6 +22,7 @@ import estimator as est
 from estimator.checkpoint.errors import CheckpointError
 from estimator.config.checks import WrongTypeError
 from estimator.runtime import local
+from estimator.session.hooked_session import HookInLoopError
 from tests.bad_input import (
     construction,
     evaluation,
@@ -34,8 +35,9 @@ from tests.bad_input import (
 )
 from tests.bad_input.stage import V1, Stage, batches, dataset, linear, tensor_receiver
 
-# Errors that are of two types, because tf.estimator's was of one of them, or of the other.
-BOTH = (WrongTypeError, CheckpointError)
+# Errors that are of two types, because tf.estimator's was of one of them, or of the other; and one
+# that the library catches in some programs.
+BOTH = (WrongTypeError, CheckpointError, HookInLoopError)
 
 ON_INPUT, ON_MODEL = ("input_fn",), ("input_fn", "model_fn")
 ON_RECEIVER, ON_EXPORT = ("serving_fn",), ("serving_fn", "model_fn")

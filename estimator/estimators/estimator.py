@@ -260,24 +260,28 @@ class Estimator(OldMethods):
         old_model = train_setup.find_start(self._warm_start_settings, found, self._config)
         model = self._model_with(self._batches.model_params(runtime))
         called_fn = self._with_called_input_fn(input_fn)
-        program, config = train_setup.build_program(
-            model, called_fn, runtime, self._batches, connection
-        )
-        self._trained_on = program.input.element[0]
-        request = TrainRequest(
-            config=config,
-            steps=steps,
-            max_steps=max_steps,
-            hooks=training_hooks(all_hooks, program.spec, self._config.is_chief),
-            listeners=listeners,
-            is_same_input=self._is_same_input(input_fn),
-            old_model=old_model,
-            connection=connection,
-            batch=self._batches.in_words(runtime),
-            batch_size=self._batches.batch_size(ModeKeys.TRAIN),
-        )
-        self._train_result = None
-        run_train(program, request, self._note_result)
+
+        def run(config: RunConfig) -> None:
+            program = train_setup.build_program(
+                model, called_fn, runtime, self._batches, config, connection
+            )
+            self._trained_on = program.input.element[0]
+            request = TrainRequest(
+                config=config,
+                steps=steps,
+                max_steps=max_steps,
+                hooks=training_hooks(all_hooks, program.spec, config.is_chief),
+                listeners=listeners,
+                is_same_input=self._is_same_input(input_fn),
+                old_model=old_model,
+                connection=connection,
+                batch=self._batches.in_words(runtime),
+                batch_size=self._batches.batch_size(ModeKeys.TRAIN),
+            )
+            self._train_result = None
+            run_train(program, request, self._note_result)
+
+        train_setup.run_with_loops(run, self._config, runtime)
         return self
 
     def _note_result(self, result: TrainResult) -> None:

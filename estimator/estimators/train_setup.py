@@ -8,6 +8,7 @@ from estimator.checkpoint.old_model import OldModel, find_old_model
 from estimator.cluster.server import Connection
 from estimator.config.loop_length import loop_steps
 from estimator.config.run_config import RunConfig
+from estimator.config.tpu_run_config import TPURunConfig
 from estimator.config.warm_start_settings import WarmStartSettings
 from estimator.console import log, say
 from estimator.estimators.model_inputs import Batches
@@ -15,6 +16,7 @@ from estimator.model.failure_hints import ImportedInLoopError
 from estimator.model.replicas import Model
 from estimator.program.train_program import TrainProgram, build_train_program
 from estimator.runtime.local import Runtime
+from estimator.session.hooked_session import HookInLoopError
 from estimator.session.warm_up import warmed_up
 
 
@@ -34,18 +36,16 @@ def find_start(
 
 
 def build_program(
-    model: Model, input_fn: Callable, runtime: Runtime, batches: Batches, connection: Connection
-) -> tuple[TrainProgram, RunConfig]:
-    """Builds the input and the model; the session comes later.
-
-    Returns:
-      The program, and the config to run it with: one step a session call if the model cannot be in
-      a loop.
-    """
-    config = batches.config
-
-    def build() -> TrainProgram:
-        return build_train_program(
+    model: Model,
+    input_fn: Callable,
+    runtime: Runtime,
+    batches: Batches,
+    config: RunConfig,
+    connection: Connection,
+) -> TrainProgram:
+    """Builds the input and the model; the session comes later."""
+    with warmed_up(connection.target, connection.session_config):
+        program = build_train_program(
             model,
             lambda: batches.build_input(input_fn, runtime),
             runtime,
@@ -53,16 +53,29 @@ def build_program(
             nan_policy=config.nan_policy,
             host_call_steps=batches.host_call_steps,
         )
-
-    with warmed_up(connection.target, connection.session_config):
-        try:
-            program = build()
-        except ImportedInLoopError as error:
-            if runtime.is_compiled:
-                raise
-            log.warning("%s So each session call runs one step.", error)
-            config = config.replace(iterations_per_loop=1)
-            program = build()
     if program.accumulation is not None:
         runtime.check_accumulation(program.accumulation.size)
-    return program, config
+    return program
+
+
+def run_with_loops(run: Callable[[RunConfig], None], config: RunConfig, runtime: Runtime) -> None:
+    """Runs a training with the config, or one step a session call if it cannot be in a loop.
+
+    That is so if `model_fn` imports a meta graph, or if a hook uses what is inside the loop. Of a
+    hook this is an error, unless the loop was meant for a TPU: a program for TPUs that runs without
+    one had no loop in tf.estimator.
+    """
+    try:
+        run(config)
+        return
+    except ImportedInLoopError as error:
+        if runtime.is_compiled:
+            raise
+        reason = str(error)
+    except HookInLoopError as error:
+        is_meant_for_tpu = isinstance(config, TPURunConfig) and not runtime.is_compiled
+        if error.has_trained or not is_meant_for_tpu or not config.cluster.is_alone:
+            raise
+        reason = error.reason
+    log.warning("%s So each session call runs one step.", reason)
+    run(config.replace(iterations_per_loop=1))

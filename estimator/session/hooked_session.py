@@ -22,12 +22,27 @@ _WAYS_OUT = (
     "`training_hooks` of the EstimatorSpec, which sees the last step of each loop."
 )
 
-# What TensorFlow says of a tensor that is not in the graph that a hook adds to.
-_FOREIGN = ("must be from the same graph", "is not an element of this graph")
+# What TensorFlow says of a tensor or a name that is not in the graph that a hook uses.
+_FOREIGN = ("must be from the same graph", "is not an element of this graph", "refers to a")
 
 _ANOTHER_GRAPH = (
     "Take it from the default graph in the hook's `begin`, or make the hook in `model_fn`."
 )
+
+
+class HookInLoopError(ValueError):
+    """A hook uses what is inside the loop.
+
+    Attributes:
+      reason: the message without the ways out.
+      has_trained: whether a session call has run, after which training cannot begin again.
+    """
+
+    def __init__(self, reason: str, *, has_trained: bool) -> None:
+        """Adds the ways out to the reason."""
+        super().__init__(f"{reason} {_WAYS_OUT}")
+        self.reason = reason
+        self.has_trained = has_trained
 
 
 class ScheduledHook(Hook):
@@ -99,8 +114,8 @@ class HookedSession:
           step: the tensor to fetch if a hook asks for the global step's variable by name.
 
         Raises:
-          ValueError: a hook names a tensor that exists only inside the loop, or will ask for one at
-            the end.
+          HookInLoopError: a hook names a tensor that exists only inside the loop, or will ask for
+            one at the end.
         """
         self._graph = graph
         self._hooks = list(hooks)
@@ -109,6 +124,7 @@ class HookedSession:
         self._callables: dict[Any, Any] = {}
         self._prepared: dict[Any, concurrent.futures.Future] = {}
         self._is_asked_to_stop = False
+        self._has_run = False
         self._coordinator = tf.train.Coordinator()
         with graph.as_default():
             for hook in self._hooks:
@@ -124,13 +140,14 @@ class HookedSession:
         try:
             yield
         except (KeyError, ValueError) as error:
-            is_foreign = isinstance(error, KeyError) or any(text in str(error) for text in _FOREIGN)
+            is_foreign = any(text in str(error) for text in _FOREIGN)
             if self._fetch_overrides is None or not is_foreign:
                 raise
-            says = str(error).rstrip(".")
-            raise ValueError(
+            says = str(error).strip("'\".")  # A KeyError quotes its message.
+            raise HookInLoopError(
                 f"The hook {type(hook).__name__} fails: {says}. If it uses a tensor of "
-                f"`model_fn`, that lives inside the loop. {_WAYS_OUT}"
+                "`model_fn`, that lives inside the loop.",
+                has_trained=self._has_run,
             ) from error
 
     def _fetchable(self, hook: Hook, fetch: Any) -> Any:
@@ -146,10 +163,11 @@ class HookedSession:
         home = getattr(fetch, "graph", self._graph)
         if home is self._graph:
             return fetch
-        where = f"belongs to another graph. {_ANOTHER_GRAPH}"
+        asks = f"The hook {type(hook).__name__} asks for {fetch.name}, which"
         if _tf.is_loop_body(home):
-            where = f"lives inside the loop, where a session cannot see it. {_WAYS_OUT}"
-        raise ValueError(f"The hook {type(hook).__name__} asks for {fetch.name}, which {where}")
+            reason = f"{asks} lives inside the loop, where a session cannot see it."
+            raise HookInLoopError(reason, has_trained=self._has_run)
+        raise ValueError(f"{asks} belongs to another graph. {_ANOTHER_GRAPH}")
 
     def _value_of(self, name: str) -> Any:
         """Returns what reads a variable after the step, if a session call makes one."""
@@ -176,7 +194,8 @@ class HookedSession:
         self._note_feeds = note_feeds
         with self._graph.as_default():
             for hook in self._hooks:
-                hook.after_create_session(self._for_hooks, coordinator)
+                with self._explaining_names(hook):
+                    hook.after_create_session(self._for_hooks, coordinator)
 
     @property
     def should_stop(self) -> bool:
@@ -256,6 +275,7 @@ class HookedSession:
         context = train.SessionRunContext(arguments, self._for_hooks)
         asked = [(hook, hook.before_run(context)) for hook in hooks]
         results, metadata, options = self._run_asked(fetches, feeds, values, asked)
+        self._has_run = True
         before_hooks(results["ours"])
         for hook, _ in asked:
             run_values = train.SessionRunValues(results.get(hook), options, metadata)

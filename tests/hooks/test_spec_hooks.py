@@ -1,13 +1,17 @@
 """Hooks that a model brings along, and listeners of checkpoints wherever they are given."""
 
 import json
+import logging
 
 import pytest
 import tensorflow as tf
 
 import estimator as est
+from estimator.estimators import train_setup
+from estimator.runtime.strategy import make_training_runtime
+from estimator.session.hooked_session import HookInLoopError
 from tests.conformance import cases
-from tests.toy import checkpoint_steps, numbers
+from tests.toy import Model, checkpoint_steps, numbers, weight_after
 
 v1 = tf.compat.v1
 
@@ -258,3 +262,108 @@ def test_the_role_master_is_the_chief_which_saves_and_runs_the_chiefs_hooks(
     trained.train(numbers(), steps=3)
     assert checkpoint_steps(tmp_path) == [0, 3]
     assert calls["chief end"] == 1
+
+
+class Groups(v1.train.SessionRunHook):
+    """Builds on an op of its model in `begin`, as the hooks of Mesh TensorFlow do."""
+
+    def __init__(self, op):
+        self.op = op
+
+    def begin(self):
+        self.op = tf.group(self.op)
+
+    def after_create_session(self, session, coord):
+        session.run(self.op)
+
+
+class Fetches(v1.train.SessionRunHook):
+    """Fetches a tensor of its model in each session call from the given one on."""
+
+    def __init__(self, tensor, values, first_call=0):
+        self.tensor, self.values, self.num_left = tensor, values, first_call
+
+    def before_run(self, run_context):
+        self.num_left -= 1
+        return v1.train.SessionRunArgs(self.tensor) if self.num_left < 0 else None
+
+    def after_run(self, run_context, run_values):
+        self.values.append(run_values.results)
+
+
+def model_for_tpus(make_hook):
+    """Adds to `Model` a copy of the weight plus 1 and the hook that is made from the op that
+    makes it and from the features."""
+
+    def model_fn(features, labels, mode, params):
+        spec = Model()(features, labels, mode)
+        if mode == est.ModeKeys.TRAIN:
+            copy = v1.get_variable("copy", [], trainable=False)
+            (weight,) = v1.trainable_variables()
+            hook = make_hook(copy.assign(weight + 1.0), tf.reduce_sum(features))
+            spec = spec.replace(training_hooks=[hook])
+        return spec
+
+    return model_fn
+
+
+def make_for_tpus(model_dir, make_hook, loop=5, **config):
+    tpu_config = est.tpu.TPUConfig(iterations_per_loop=loop)
+    run_config = est.tpu.RunConfig(
+        model_dir=str(model_dir), tpu_config=tpu_config, log_step_count_steps=None, **config
+    )
+    return est.tpu.TPUEstimator(
+        model_for_tpus(make_hook), config=run_config, train_batch_size=1, use_tpu=False
+    )
+
+
+def input_with_params(params):
+    return numbers(batch_size=params["batch_size"])()
+
+
+def test_a_program_for_tpus_whose_hook_builds_on_an_op_of_its_model_trains_single_steps(
+    tmp_path, caplog
+):
+    trained = make_for_tpus(tmp_path, lambda op, features: Groups(op))
+    with caplog.at_level(logging.WARNING, "estimator"):
+        trained.train(input_with_params, steps=7)
+    (warning,) = [m for m in caplog.messages if "each session call runs one step" in m]
+    assert "The hook Groups fails" in warning
+    assert trained.train_result.global_step == 7
+    weights = {name: trained.get_variable_value(name) for name in ("w", "copy")}
+    assert weights == {"w": weight_after([[i] for i in range(7)]), "copy": 1.0}
+
+
+@pytest.mark.parametrize("max_steps", [6, 7])
+def test_a_program_for_tpus_whose_hook_fetches_a_tensor_of_its_model_trains_single_steps(
+    tmp_path, max_steps
+):
+    seen = []
+    trained = make_for_tpus(tmp_path, lambda op, features: Fetches(features, seen))
+    for last_step in (4, max_steps):
+        trained.train(input_with_params, max_steps=last_step)
+    assert seen == list(range(max_steps))
+    assert trained.get_variable_value("w") == weight_after([[i] for i in range(max_steps)])
+
+
+def test_a_hook_that_fetches_a_tensor_of_its_model_later_is_an_error(tmp_path):
+    trained = make_for_tpus(
+        tmp_path, lambda op, features: Fetches(features, [], 1), save_checkpoints_steps=5
+    )
+    with pytest.raises(ValueError, match="Fetches asks for .* lives inside the loop"):
+        trained.train(input_with_params, steps=20)
+    assert checkpoint_steps(tmp_path) == [0, 5]
+
+
+def test_on_one_of_several_workers_it_is_an_error_as_the_others_run_loops(monkeypatch):
+    def run(config):
+        configs.append(config)
+        raise HookInLoopError("The hook fails.", has_trained=False)
+
+    configs = []
+    cluster = {"chief": ["localhost:1"], "worker": ["localhost:2"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "chief"}}))
+    config = est.tpu.RunConfig(strategy="multi_worker_mirrored")
+    with pytest.raises(HookInLoopError, match="iterations_per_loop=1"):
+        train_setup.run_with_loops(run, config, make_training_runtime(config))
+    assert configs == [config]
