@@ -6,6 +6,7 @@ is called, which is inside the loop's body.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
@@ -34,6 +35,7 @@ class Hoist:
         self._waits = waits
         self._of_step = set(self._body.get_operations()[:num_ops_before])
         self._copies: dict[tf.Operation, tf.Operation] = {}
+        self._lock = threading.Lock()
 
     def find_copy(self, value: Any) -> Any:
         """Returns what a session runs, or feeds, for an op or a tensor of any graph."""
@@ -49,7 +51,13 @@ class Hoist:
         Raises:
           ValueError: `value` exists only while a step runs.
         """
-        with tf.init_scope(), tf.compat.v1.name_scope(None):
+        # The graph, as a hook may call this in a thread of its own, which has no default graph.
+        with (
+            self._lock,
+            self._home.as_default(),
+            tf.init_scope(),
+            tf.compat.v1.name_scope(None),
+        ):
             if isinstance(value, tf.Operation):
                 return self._op(argument, value)
             return self._tensor(argument, value)

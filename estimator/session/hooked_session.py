@@ -133,6 +133,8 @@ class HookedSession:
                 if isinstance(hook, tf.compat.v1.train.FinalOpsHook):
                     _tf.map_fetches(functools.partial(self._reachable, hook), _tf.final_ops(hook))
             self._values = _values_by_name(step) if self._hooks else {}
+            self._global_step = tf.compat.v1.train.get_global_step()
+            self._step_before = tf.compat.v1.get_collection("global_step_read_op_cache")
 
     @contextlib.contextmanager
     def _explaining_names(self, hook: Hook) -> Iterator[None]:
@@ -153,6 +155,9 @@ class HookedSession:
     def _fetchable(self, hook: Hook, fetch: Any) -> Any:
         """Returns what the session fetches for a hook's fetch."""
         fetch = (self._fetch_overrides or {}).get(id(fetch), fetch)
+        # Stock hooks fetch this read; the variable's own may come before or after the step.
+        if fetch is self._global_step and self._step_before:
+            fetch = self._step_before[0]
         # A variable's name is its handle's name, and a hook cannot use a handle.
         is_handle = getattr(fetch, "dtype", None) == tf.resource
         name = fetch if isinstance(fetch, str) else fetch.name if is_handle else None

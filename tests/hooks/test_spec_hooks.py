@@ -1,5 +1,6 @@
 """Hooks that a model brings along, and listeners of checkpoints wherever they are given."""
 
+import concurrent.futures
 import json
 import logging
 
@@ -184,6 +185,54 @@ def test_a_models_hook_runs_what_the_model_made_where_no_step_needs_it(tmp_path,
     trained.train(numbers(), steps=4, saving_listeners=[Reads()])
     assert hooks[0].seen == [(0, 1), 31, (4, 41), 41]
     assert trained.get_variable_value("global_step") == 4
+
+
+@pytest.mark.each_value
+@LOOPS
+@STRATEGIES
+def test_a_models_hook_runs_what_the_model_made_in_threads(tmp_path, strategy, loop):
+    """As K-FAC's optimizer does, which inverts matrices beside the steps."""
+    results = []
+
+    class RunsInThreads(v1.train.SessionRunHook):
+        def __init__(self, tensors):
+            self.tensors = tensors
+
+        def after_run(self, run_context, run_values):
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                results.append(list(pool.map(run_context.session.run, self.tensors)))
+
+    def make_hooks(loss):
+        w = v1.get_variable("w", [], initializer=v1.zeros_initializer(), trainable=False)
+        return {"training_hooks": [RunsInThreads([w + float(i) for i in range(8)])]}
+
+    trained = make(tmp_path, make_model_fn(make_hooks), strategy, loop)
+    trained.train(numbers(), steps=3)
+    assert results
+    assert all(found == list(range(8)) for found in results)
+
+
+@pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2", "central_storage_x2"])
+def test_a_hook_that_fetches_the_global_step_gets_the_one_before_the_call(tmp_path, strategy):
+    """Whether or not the variable's own read happens to come before the step."""
+
+    class FetchesStep(v1.train.SessionRunHook):
+        def begin(self):
+            self.step, self.seen = v1.train.get_global_step(), []
+
+        def before_run(self, run_context):
+            return v1.train.SessionRunArgs({"step": self.step})
+
+        def after_run(self, run_context, run_values):
+            self.seen.append(run_values.results["step"])
+
+    def model_fn(features, labels, mode):
+        with tf.control_dependencies([v1.train.get_global_step().assign_add(1)]):
+            return Model()(features, labels, mode).replace(train_op=tf.no_op())
+
+    hook = FetchesStep()
+    make(tmp_path, model_fn, strategy, loop=1).train(numbers(), [hook], steps=60)
+    assert hook.seen == list(range(60))
 
 
 @STRATEGIES
