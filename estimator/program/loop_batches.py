@@ -55,12 +55,17 @@ class LoopInput:
             return self._build_take()
 
     def build_batches(self) -> list[Any]:
-        """Returns the batches of an iteration, one for each replica, in the loop's body."""
+        """Returns the batches of an iteration, one for each replica, in the loop's body.
+
+        A dataset's have the names that they would have without a loop, after which K-FAC names
+        variables.
+        """
         values: dict[tf.Operation, tf.Operation] = {}
         with tf.device("/cpu:0"):
-            for get, place in zip(self._gets, self._places, strict=True):
+            for i, (get, place) in enumerate(zip(self._gets, self._places, strict=True)):
+                name = f"{get.type}_{i}/" if i else f"{get.type}/"  # Not counted on from others.
                 components = tf.raw_ops.OptionalGetValue(
-                    optional=place.build_read(), **_types_of(get)
+                    optional=place.build_read(), **_types_of(get), name=name
                 )
                 values[get] = components[0].op
             return build_copy(self._batches, _is_copied, values, copies_waits=True)

@@ -55,6 +55,23 @@ def test_an_op_of_model_fn_has_the_same_name_in_a_loop(input_fn, tmp_path):
 
 
 @LOOPS
+def test_a_batch_of_a_dataset_has_the_name_that_it_has_alone(loop, tmp_path):
+    """K-FAC names variables after it."""
+    names = []
+
+    def model_fn(features, mode):
+        names.append(features.op.name)
+        w = V1.get_variable("w", [], initializer=V1.zeros_initializer())
+        train_op = V1.train.GradientDescentOptimizer(1.0).minimize(
+            w * features, V1.train.get_global_step()
+        )
+        return est.EstimatorSpec(mode, loss=w * features, train_op=train_op)
+
+    train(tmp_path, model_fn, dataset, loop)
+    assert names == ["IteratorGetNext"]
+
+
+@LOOPS
 def test_the_tag_of_a_summary_is_counted_on_from_the_names_of_variables(loop, tmp_path):
     def model_fn(features, mode):
         w = V1.get_variable("w", [], initializer=V1.ones_initializer())
