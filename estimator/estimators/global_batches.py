@@ -65,11 +65,13 @@ class GlobalBatches(Batches):
         return self._params_with({**runtime.params, "context": _make_context(runtime)}, None)
 
     def input_params(self, runtime: Runtime, input_context: tf.distribute.InputContext) -> Any:
-        """Returns the params with the `batch_size` for this `input_fn` call."""
-        # The actual value of `use_tpu` is passed only to `model_fn`.
-        use_tpu = self.params.get("use_tpu", False)
-        given = {"context": _make_context(runtime, input_context), "use_tpu": use_tpu}
-        return self._params_with(given, self._input_batch_size(runtime))
+        """Returns the params with the `batch_size` and the `context` of this `input_fn` call.
+
+        Without a batch size nothing is added, as by tf.estimator: programs test `if params`.
+        """
+        batch_size = self._input_batch_size(runtime)
+        given = {} if batch_size is None else {"context": _make_context(runtime, input_context)}
+        return self._params_with(given, batch_size)
 
     def _params_with(self, given: dict[str, Any], batch_size: int | None) -> Any:
         """Returns a copy of the caller's params, a dict or HParams, with more values."""

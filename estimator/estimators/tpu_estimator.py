@@ -20,8 +20,8 @@ class TPUEstimator(Estimator):
     """An Estimator with global batch sizes, on any strategy.
 
     `params["batch_size"]` is the batch size of one replica; in an export, whose batches may have
-    any size, `model_fn` gets no batch size. `params["use_tpu"]` says whether the strategy is a TPU
-    strategy, and `params["context"]` is a `TPUContext`.
+    any size, `model_fn` gets no batch size. `params["use_tpu"]` tells `model_fn` whether the
+    strategy is a TPU strategy, and `params["context"]` is a `TPUContext`.
     """
 
     def __init__(  # noqa: PLR0913  (the documented signature of TPUEstimator)

@@ -286,6 +286,25 @@ def test_use_tpu_in_the_params_is_false(run, mode):
     assert not run.seen[mode]["params"]["use_tpu"]
 
 
+@pytest.mark.parametrize("mode", [TRAIN, EVAL, PREDICT])
+def test_use_tpu_is_not_in_the_params_of_the_input(run, mode):
+    assert "use_tpu" not in run.input_params[mode]
+
+
+def test_without_a_batch_size_the_params_of_the_input_are_the_programs(tmp_path):
+    seen = []
+
+    def batches(params):
+        seen.append(dict(params))
+        data = tf.data.Dataset.from_tensor_slices({"x": np.float32([0, 1, 2, 3])})
+        return data.batch(params["batch_size"] if params else 1)
+
+    model = make(tmp_path, predict_batch_size=None)
+    model.train(batches, steps=1)
+    assert len(list(model.predict(batches))) == 4
+    assert seen[-1] == {}
+
+
 @pytest.mark.parametrize(("mode", "size"), [(TRAIN, 4), (EVAL, 2)])
 def test_shapes_are_static(run, mode, size):
     assert run.seen[mode]["shape"] == [size]

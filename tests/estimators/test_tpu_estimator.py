@@ -149,9 +149,10 @@ def test_params_tell_of_the_batch_size_and_the_replicas_in_each_mode(strategy, t
         for params in (of_input, of_model[0]):
             assert params["batch_size"] == SIZES[argument] // num_replicas
             assert params["rate"] == 0.5
-            assert params["use_tpu"] is False
             assert params["context"].num_replicas == num_replicas
             assert params["context"].num_of_replicas_per_host == num_replicas
+        assert "use_tpu" not in of_input
+        assert of_model[0]["use_tpu"] is False
         assert of_input["context"].current_input_fn_deployment()[1:] == (0, 1, num_replicas)
         assert of_model[0]["context"].device_assignment is None
     (of_export,) = seen.of_export[before:]
