@@ -24,6 +24,7 @@ from estimator.rewrite.subgraph_copy import build_copy, runs_each_time
 _GETS = ("IteratorGetNext", "IteratorGetNextSync")
 _COUNTERS = ("CountUpTo", "ResourceCountUpTo")  # Of `limit_epochs`.
 _MAX_SIZE = 8  # The largest constant that may describe a shape.
+_SCOPE = "training/first_batches"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,10 +63,9 @@ class LoopInput:
         """
         values: dict[tf.Operation, tf.Operation] = {}
         with tf.device("/cpu:0"):
-            for i, (get, place) in enumerate(zip(self._gets, self._places, strict=True)):
-                name = f"{get.type}_{i}/" if i else f"{get.type}/"  # Not counted on from others.
+            for get, place in zip(self._gets, self._places, strict=True):
                 components = tf.raw_ops.OptionalGetValue(
-                    optional=place.build_read(), **_types_of(get), name=name
+                    optional=place.build_read(), **_types_of(get), name=_name_alone(get)
                 )
                 values[get] = components[0].op
             return build_copy(self._batches, _is_copied, values, copies_waits=True)
@@ -105,8 +105,17 @@ class LoopInput:
 
 @contextlib.contextmanager
 def _before_loop() -> Iterator[None]:
-    with tf.device("/cpu:0"), tf.name_scope("training/first_batches"):
+    with tf.device("/cpu:0"), tf.name_scope(_SCOPE):
         yield
+
+
+def _name_alone(get: tf.Operation) -> str:
+    """Returns the name that `get` would have without a loop, as a scope, which gets no prefix."""
+    name = get.name.removeprefix(f"{_SCOPE}/")
+    if name != get.name:
+        with tf.compat.v1.name_scope(None):
+            tf.compat.v1.get_default_graph().unique_name(name)  # It is in use from now on.
+    return f"{name}/"
 
 
 def build_loop_input(source: Input, num_replicas: int) -> Input | LoopInput:

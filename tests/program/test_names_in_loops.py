@@ -54,21 +54,33 @@ def test_an_op_of_model_fn_has_the_same_name_in_a_loop(input_fn, tmp_path):
     assert {"LogicalAnd", "Equal", "zeros", "w_1"} <= in_loop
 
 
+def tensors_of_an_iterator():
+    return V1.data.make_one_shot_iterator(dataset()).get_next()
+
+
 @LOOPS
-def test_a_batch_of_a_dataset_has_the_name_that_it_has_alone(loop, tmp_path):
-    """K-FAC names variables after it."""
+@pytest.mark.parametrize(
+    ("input_fn", "expected"),
+    [
+        (dataset, ["IteratorGetNext", "IteratorGetNext_1"]),
+        (tensors_of_an_iterator, ["input/IteratorGetNext", "IteratorGetNext"]),
+    ],
+)
+def test_a_batch_of_a_dataset_has_the_name_that_it_has_alone(input_fn, expected, loop, tmp_path):
+    """K-FAC names variables after it, and makes an iterator of its own."""
     names = []
 
     def model_fn(features, mode):
-        names.append(features.op.name)
+        own = V1.data.make_one_shot_iterator(tf.data.Dataset.range(9)).get_next()
+        names.extend([features.op.name, own.op.name])
         w = V1.get_variable("w", [], initializer=V1.zeros_initializer())
         train_op = V1.train.GradientDescentOptimizer(1.0).minimize(
             w * features, V1.train.get_global_step()
         )
         return est.EstimatorSpec(mode, loss=w * features, train_op=train_op)
 
-    train(tmp_path, model_fn, dataset, loop)
-    assert names == ["IteratorGetNext"]
+    train(tmp_path, model_fn, input_fn, loop)
+    assert names == expected
 
 
 @LOOPS
