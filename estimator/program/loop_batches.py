@@ -111,10 +111,11 @@ def _before_loop() -> Iterator[None]:
 
 def _name_alone(get: tf.Operation) -> str:
     """Returns the name that `get` would have without a loop, as a scope, which gets no prefix."""
-    name = get.name.removeprefix(f"{_SCOPE}/")
-    if name != get.name:
+    name = get.name
+    if name.startswith(f"{_SCOPE}/"):
         with tf.compat.v1.name_scope(None):
-            tf.compat.v1.get_default_graph().unique_name(name)  # It is in use from now on.
+            graph = tf.compat.v1.get_default_graph()
+            name = graph.unique_name(name.removeprefix(f"{_SCOPE}/"))
     return f"{name}/"
 
 
