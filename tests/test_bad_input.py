@@ -22,7 +22,7 @@ import estimator as est
 from estimator.checkpoint.errors import CheckpointError
 from estimator.config.checks import WrongTypeError
 from estimator.runtime import local
-from estimator.session.hooked_session import HookInLoopError
+from estimator.session.hook_errors import HookInLoopError
 from tests.bad_input import (
     construction,
     evaluation,
@@ -37,7 +37,7 @@ from tests.bad_input.stage import V1, Stage, batches, dataset, linear, tensor_re
 
 # Errors that are of two types, because tf.estimator's was of one of them, or of the other; and one
 # that the library catches in some programs.
-BOTH = (WrongTypeError, CheckpointError, HookInLoopError)
+SUBCLASSES = (WrongTypeError, CheckpointError, HookInLoopError)
 
 ON_INPUT, ON_MODEL = ("input_fn",), ("input_fn", "model_fn")
 ON_RECEIVER, ON_EXPORT = ("serving_fn",), ("serving_fn", "model_fn")
@@ -121,7 +121,7 @@ def test_mistake_gets_its_error_and_changes_nothing(case, stage, request):
     before = stage.snapshot()
     with pytest.raises(case.error) as caught:
         case.call(stage)
-    assert caught.type in (case.error, *BOTH)
+    assert caught.type in (case.error, *SUBCLASSES)
     assert issubclass(caught.type, case.error)
     case.check_message(str(caught.value))
     assert tuple(dict.fromkeys(stage.calls)) == case.calls

@@ -67,7 +67,7 @@ class GlobalBatches(Batches):
     def input_params(self, runtime: Runtime, input_context: tf.distribute.InputContext) -> Any:
         """Returns the params with the `batch_size` and the `context` of this `input_fn` call.
 
-        Without a batch size nothing is added, as by tf.estimator: programs test `if params`.
+        Without a batch size nothing is added, as in tf.estimator: programs test `if params`.
         """
         batch_size = self._input_batch_size(runtime)
         given = {} if batch_size is None else {"context": _make_context(runtime, input_context)}

@@ -16,7 +16,7 @@ from estimator.model.failure_hints import ImportedInLoopError
 from estimator.model.replicas import Model
 from estimator.program.train_program import TrainProgram, build_train_program
 from estimator.runtime.local import Runtime
-from estimator.session.hooked_session import HookInLoopError
+from estimator.session.hook_errors import HookInLoopError
 from estimator.session.warm_up import warmed_up
 
 

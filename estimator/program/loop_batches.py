@@ -110,7 +110,7 @@ def _before_loop() -> Iterator[None]:
 
 
 def _name_alone(get: tf.Operation) -> str:
-    """Returns the name that `get` would have without a loop, as a scope, which gets no prefix."""
+    """Returns the name of `get` without a loop, with a slash, which has TensorFlow keep it."""
     name = get.name
     if name.startswith(f"{_SCOPE}/"):
         with tf.compat.v1.name_scope(None):

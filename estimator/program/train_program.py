@@ -70,7 +70,9 @@ class TrainFetches:
         if the input ended. None if a call is always one batch.
       summary: scalar, string: the last step's merged summaries; None if the model has none.
       has_own_summary: whether the model's Scaffold has a `summary_op`, which alone is recorded.
-      fetch_overrides: for tensors inside a loop, pairs of the tensor and what to fetch instead.
+      fetch_overrides: pairs of what a hook may fetch and what is fetched instead: for the global
+        step the read that stock hooks fetch, as the variable's own may come before or after the
+        step; and, for tensors inside a loop, what the last step has stored.
     """
 
     loss: tf.Tensor
@@ -78,7 +80,7 @@ class TrainFetches:
     num_run: tf.Tensor | None
     summary: tf.Tensor | None
     has_own_summary: bool
-    fetch_overrides: list[tuple[tf.Tensor, tf.Tensor]]
+    fetch_overrides: list[tuple[tf.Tensor | tf.Variable, tf.Tensor]]
 
     def of_call(self, is_recording: bool) -> list[tf.Tensor]:
         """Returns what a call fetches; the summary, if it does, comes last."""
@@ -242,16 +244,19 @@ def _build_fetches(
         step_after = tf.identity(counter.read_value(), "global_step_after")
         summary = step.summaries.build_outside()
     accumulation = build_step_accumulation(step.models.counting, step.models.accumulations)
+    overrides: list[tuple[tf.Tensor | tf.Variable, tf.Tensor]] = [
+        (plan.global_step, plan.step_before)
+    ]
+    if num_run is not None:
+        overrides.append((step.spec.loss, step.loss))
+        overrides += build_fetch_overrides(step.summaries.report, step.loss)
     fetches = TrainFetches(
         loss=step.loss,
         global_step=step_after,
         num_run=num_run,
         summary=summary,
         has_own_summary=step.summaries.is_own,
-        fetch_overrides=[
-            (step.spec.loss, step.loss),
-            *build_fetch_overrides(step.summaries.report, step.loss),
-        ],
+        fetch_overrides=overrides,
     )
     return fetches, accumulation
 

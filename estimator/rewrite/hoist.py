@@ -51,7 +51,7 @@ class Hoist:
         Raises:
           ValueError: `value` exists only while a step runs.
         """
-        # The graph, as a hook may call this in a thread of its own, which has no default graph.
+        # A hook may call this in a thread of its own, whose default graph is another one.
         with (
             self._lock,
             self._home.as_default(),

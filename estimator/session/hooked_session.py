@@ -13,14 +13,10 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.config.checks import WrongTypeError
 from estimator.session import preparation
+from estimator.session.hook_errors import HookInLoopError
 from estimator.session.schedule import Schedule
 
 Hook: TypeAlias = tf.compat.v1.train.SessionRunHook
-
-_WAYS_OUT = (
-    "Either train with `iterations_per_loop=1`, or log it with a LoggingTensorHook among the "
-    "`training_hooks` of the EstimatorSpec, which sees the last step of each loop."
-)
 
 # What TensorFlow says of a tensor or a name that is not in the graph that a hook uses.
 _FOREIGN = ("must be from the same graph", "is not an element of this graph", "refers to a")
@@ -28,21 +24,6 @@ _FOREIGN = ("must be from the same graph", "is not an element of this graph", "r
 _ANOTHER_GRAPH = (
     "Take it from the default graph in the hook's `begin`, or make the hook in `model_fn`."
 )
-
-
-class HookInLoopError(ValueError):
-    """A hook uses what is inside the loop.
-
-    Attributes:
-      reason: the message without the ways out.
-      has_trained: whether a session call has run, after which training cannot begin again.
-    """
-
-    def __init__(self, reason: str, *, has_trained: bool) -> None:
-        """Adds the ways out to the reason."""
-        super().__init__(f"{reason} {_WAYS_OUT}")
-        self.reason = reason
-        self.has_trained = has_trained
 
 
 class ScheduledHook(Hook):
@@ -102,6 +83,7 @@ class HookedSession:
         graph: tf.Graph,
         hooks: Sequence[Hook],
         fetch_overrides: Mapping[int, tf.Tensor] | None = None,
+        is_loop: bool = False,
         step: tf.Tensor | None = None,
     ) -> None:
         """Calls `begin` of each hook; opens no session yet.
@@ -109,8 +91,8 @@ class HookedSession:
         Args:
           graph: the session's graph.
           hooks: the hooks, in the order in which they are called.
-          fetch_overrides: for a graph with a loop: what to fetch instead of a tensor inside it,
-            by the `id` of that tensor.
+          fetch_overrides: what to fetch instead of a tensor or a variable, by its `id`.
+          is_loop: whether the steps are in a loop.
           step: the tensor to fetch if a hook asks for the global step's variable by name.
 
         Raises:
@@ -119,7 +101,8 @@ class HookedSession:
         """
         self._graph = graph
         self._hooks = list(hooks)
-        self._fetch_overrides = fetch_overrides
+        self._fetch_overrides = fetch_overrides or {}
+        self._is_loop = is_loop
         self._step = step
         self._callables: dict[Any, Any] = {}
         self._prepared: dict[Any, concurrent.futures.Future] = {}
@@ -133,8 +116,6 @@ class HookedSession:
                 if isinstance(hook, tf.compat.v1.train.FinalOpsHook):
                     _tf.map_fetches(functools.partial(self._reachable, hook), _tf.final_ops(hook))
             self._values = _values_by_name(step) if self._hooks else {}
-            self._global_step = tf.compat.v1.train.get_global_step()
-            self._step_before = tf.compat.v1.get_collection("global_step_read_op_cache")
 
     @contextlib.contextmanager
     def _explaining_names(self, hook: Hook) -> Iterator[None]:
@@ -143,7 +124,7 @@ class HookedSession:
             yield
         except (KeyError, ValueError) as error:
             is_foreign = any(text in str(error) for text in _FOREIGN)
-            if self._fetch_overrides is None or not is_foreign:
+            if not self._is_loop or not is_foreign:
                 raise
             says = str(error).strip("'\".")  # A KeyError quotes its message.
             raise HookInLoopError(
@@ -154,10 +135,7 @@ class HookedSession:
 
     def _fetchable(self, hook: Hook, fetch: Any) -> Any:
         """Returns what the session fetches for a hook's fetch."""
-        fetch = (self._fetch_overrides or {}).get(id(fetch), fetch)
-        # Stock hooks fetch this read; the variable's own may come before or after the step.
-        if fetch is self._global_step and self._step_before:
-            fetch = self._step_before[0]
+        fetch = self._fetch_overrides.get(id(fetch), fetch)
         # A variable's name is its handle's name, and a hook cannot use a handle.
         is_handle = getattr(fetch, "dtype", None) == tf.resource
         name = fetch if isinstance(fetch, str) else fetch.name if is_handle else None

@@ -139,7 +139,7 @@ def _begin_hooks(
     program: TrainProgram, request: TrainRequest, worker_group: WorkerGroup
 ) -> tuple[HookedSession, TrainProgram]:
     """Calls `begin` of hooks and listeners; returns the program with the summaries they add."""
-    fetch_overrides = {id(inside): outside for inside, outside in program.fetches.fetch_overrides}
+    fetch_overrides = {id(asked): instead for asked, instead in program.fetches.fetch_overrides}
     with extending(program.graph, program.place):
         if request.own_hooks:
             _add_loss_summary(program.fetches.loss)
@@ -151,7 +151,8 @@ def _begin_hooks(
         hooked = HookedSession(
             program.graph,
             request.own_hooks,
-            fetch_overrides=fetch_overrides if program.is_loop else None,
+            fetch_overrides=fetch_overrides,
+            is_loop=program.is_loop,
             step=program.fetches.global_step,
         )
         if program.fetches.has_own_summary:

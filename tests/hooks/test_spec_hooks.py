@@ -10,7 +10,7 @@ import tensorflow as tf
 import estimator as est
 from estimator.estimators import train_setup
 from estimator.runtime.strategy import make_training_runtime
-from estimator.session.hooked_session import HookInLoopError
+from estimator.session.hook_errors import HookInLoopError
 from tests.conformance import cases
 from tests.toy import Model, checkpoint_steps, numbers, weight_after
 
@@ -212,8 +212,10 @@ def test_a_models_hook_runs_what_the_model_made_in_threads(tmp_path, strategy, l
     assert all(found == list(range(8)) for found in results)
 
 
+@pytest.mark.each_value
+@pytest.mark.parametrize("loop", [1, 20])
 @pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2", "central_storage_x2"])
-def test_a_hook_that_fetches_the_global_step_gets_the_one_before_the_call(tmp_path, strategy):
+def test_a_hook_that_fetches_the_global_step_gets_the_one_before_the_call(tmp_path, strategy, loop):
     """Whether or not the variable's own read happens to come before the step."""
 
     class FetchesStep(v1.train.SessionRunHook):
@@ -231,8 +233,8 @@ def test_a_hook_that_fetches_the_global_step_gets_the_one_before_the_call(tmp_pa
             return Model()(features, labels, mode).replace(train_op=tf.no_op())
 
     hook = FetchesStep()
-    make(tmp_path, model_fn, strategy, loop=1).train(numbers(), [hook], steps=60)
-    assert hook.seen == list(range(60))
+    make(tmp_path, model_fn, strategy, loop).train(numbers(), [hook], steps=60)
+    assert hook.seen == list(range(0, 60, loop))
 
 
 @STRATEGIES
@@ -341,8 +343,7 @@ class Fetches(v1.train.SessionRunHook):
 
 
 def model_for_tpus(make_hook):
-    """Adds to `Model` a copy of the weight plus 1 and the hook that is made from the op that
-    makes it and from the features."""
+    """`Model` with a copy of its weight plus 1, and a hook made from the op that assigns it."""
 
     def model_fn(features, labels, mode, params):
         spec = Model()(features, labels, mode)
