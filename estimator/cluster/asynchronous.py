@@ -46,6 +46,7 @@ class AsynchronousWorkers(WorkerGroup):
         self._described = described
         self._own_name = task_name(cluster.task_type, cluster.task_id)
         self._count = next(_counts)
+        self._has_announced = False
         self._is_first_chief = "chief" in cluster.cluster_spec
         self._own = cluster.global_id_in_cluster or 0
         with agreement.graph.as_default():
@@ -75,6 +76,8 @@ class AsynchronousWorkers(WorkerGroup):
     ) -> str | None:
         """Calls `start` on the chief; the others wait until the chief calls `announce`.
 
+        In a further session of the chief, the variables have their values already.
+
         Args:
           session: the new session.
           start: restores or initializes the variables; returns the checkpoint's path, or None.
@@ -84,6 +87,8 @@ class AsynchronousWorkers(WorkerGroup):
           TimeoutError: the chief did not announce the variables within `timeout_secs`.
           ValueError: the chief has a different model or config.
         """
+        if self._has_announced:
+            return None
         if self.is_chief:
             # Servers that outlive a training still hold what it has written.
             self._ready.write(session, 0)
@@ -105,10 +110,12 @@ class AsynchronousWorkers(WorkerGroup):
         """Announces, as the chief, that the variables have their values."""
         if not self.is_chief:
             return
-        for number in [self._stop, *self._done, *self._results]:
+        said = [] if self._has_announced else [self._stop, *self._done]
+        for number in [*said, *self._results]:
             number.write(session, 0)
         self._chiefs.write(session, encode(self._described))
         self._ready.write(session, self._count)
+        self._has_announced = True
 
     def say_stop(self, session: Session, reason: str) -> None:
         """Asks all tasks to stop after their current loops.

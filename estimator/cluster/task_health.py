@@ -162,10 +162,7 @@ class TaskHealth:
         try:
             yield
         except tf.errors.OpError as error:
-            # The error may arrive before the notification that a connection has closed.
-            if isinstance(error, _OF_OTHERS) and (
-                self._is_lost.wait(_ANSWER_SECS) or self.heartbeat.quiet()
-            ):
+            if isinstance(error, _OF_OTHERS) and self._find_lost():
                 self._is_lost.set()
                 raise self._make_error() from error
             if _COLLECTIVES_ENDED in str(error):
@@ -196,6 +193,10 @@ class TaskHealth:
     def is_any_lost(self) -> bool:
         """Whether a task is lost, so that what fails in this one follows from that."""
         return self._is_lost.is_set()
+
+    def is_whole(self) -> bool:
+        """Returns whether all tasks are watched, and none is lost, when a call has failed."""
+        return not self._channels or (self._is_watched and not self._find_lost())
 
     def is_gone(self, name: str) -> bool:
         """Returns whether the task is unknown, does not listen, or has stopped answering."""
@@ -229,6 +230,11 @@ class TaskHealth:
         self.heartbeat.close()
         for channel in self._channels.values():
             channel.close()
+
+    def _find_lost(self) -> bool:
+        """Returns whether a task is lost, when a call has failed."""
+        # The error may arrive before the notification that a connection has closed.
+        return self._is_lost.wait(_ANSWER_SECS) or bool(self.heartbeat.quiet())
 
     def _note_state(self, name: str, state: grpc.ChannelConnectivity) -> None:
         if state.name != "READY":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ from estimator.hooks.early_stopping import EarlyStoppingHook
 from estimator.input.input_calls import check_input_fn
 from estimator.roles.left_alone import is_left_alone
 from estimator.session.hooked_session import Hook, check_hooks
+from estimator.session.retries import retried
 from estimator.session.schedule import Schedule
 from estimator.training.request import TrainResult
 
@@ -252,13 +254,15 @@ class Evaluation:
         return path
 
     def _run(self, path: str) -> None:
-        self.metrics = self._model.evaluate(
+        evaluate = functools.partial(
+            self._model.evaluate,
             self.spec.input_fn,
             steps=self.spec.steps,
             hooks=list(self.spec.hooks or ()),
             checkpoint_path=path,
             name=self.spec.name,
         )
+        self.metrics = retried(evaluate, "The evaluation")
         self._evaluated = path
         self.export_results = [None] * len(self._exporters)
 

@@ -180,6 +180,12 @@ class HookedSession:
                 with self._explaining_names(hook):
                     hook.after_create_session(self._for_hooks, coordinator)
 
+    def leave(self) -> None:
+        """Forgets the session, and what hooks have asked for in it, for the next `start`."""
+        self._callables.clear()
+        self._prepared.clear()
+        self._is_asked_to_stop = False
+
     @property
     def should_stop(self) -> bool:
         """Whether a hook has asked to stop, through a call's context or the coordinator."""

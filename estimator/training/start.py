@@ -28,6 +28,7 @@ def start_or_resume(
     position: InputPosition | None,
     path: str | None,
     paths: Sequence[str],
+    is_same_input: bool,
 ) -> tuple[bool, int | None]:
     """Continues from the checkpoint at `path`, or saves the start of training from scratch.
 
@@ -39,6 +40,7 @@ def start_or_resume(
       position: saves the position of the input; None if it is not saved.
       path: the path of the restored checkpoint; None if nothing was restored.
       paths: the paths of all checkpoints, the newest first.
+      is_same_input: whether a saved input position may be restored.
 
     Returns:
       Whether the input continues from its position at the checkpoint; and the global step, or None
@@ -50,7 +52,7 @@ def start_or_resume(
     tf.io.gfile.makedirs(model_dir)
     if worker_group.is_chief:
         files.remove_unfinished(model_dir)
-    if worker_group.saves and (position is None or not request.is_same_input):
+    if worker_group.saves and (position is None or not is_same_input):
         remove_positions(model_dir, worker_group.workers)
     saved_step = _tell_saved_step(session, worker_group, path)
     if checkpoints is not None and saved_step is not None:
@@ -58,7 +60,9 @@ def start_or_resume(
     first_calls.start_input(session)
     is_resumed = saved_step is not None and _restore_input(training, session, position, saved_step)
     step = None
-    if saved_step is None and checkpoints is not None and saves_start(training):
+    # With checkpoints and none restored, the ps tasks still hold what an earlier session trained.
+    is_new = saved_step is None and not paths
+    if is_new and checkpoints is not None and saves_start(training):
         step = first_calls.save_start(session, checkpoints)
     worker_group.announce(session)
     return is_resumed, None if _may_set_step(request) else step

@@ -16,17 +16,28 @@ class StopReasons:
       max_step: the global step at which training stops at the latest; None if unknown.
     """
 
-    def __init__(self, training: OpenTraining, first_step: int) -> None:
-        """Starts the clock of `max_time_secs`.
+    max_step: int | None = None
+
+    def __init__(self, training: OpenTraining) -> None:
+        """Finds no reason before `begin`.
 
         Args:
           training: the training run, whose request, hooks and signals give reasons to stop.
-          first_step: the global step that it starts from.
         """
         self._training = training
         self._clock = training.request.clock
-        self._started_at = self._clock()
-        self.max_step, self._limit = _end_of(training.request, first_step)
+        self._started_at: float | None = None
+        self._limit = "hook"
+
+    def begin(self, first_step: int) -> None:
+        """Counts steps and seconds from here, unless an earlier session of the training has begun.
+
+        Args:
+          first_step: the global step that the session starts from.
+        """
+        if self._started_at is None:
+            self._started_at = self._clock()
+            self.max_step, self._limit = _end_of(self._training.request, first_step)
 
     def find(self, step: int) -> str | None:
         """Returns why to stop at `step`, or None; shares reasons of its own with other workers."""
@@ -37,7 +48,7 @@ class StopReasons:
         if self._training.session.should_stop:
             reasons.append("hook")
         limit = config.max_time_secs
-        if limit is not None and self._clock() - self._started_at >= limit:
+        if limit is not None and self._clock() - (self._started_at or 0.0) >= limit:
             reasons.append("max_time")
         is_at_end = self.max_step is not None and step >= self.max_step
         if reasons and worker_group.decides_alone and not (is_at_end and reasons[0] == "max_time"):

@@ -1,22 +1,20 @@
-"""Runs a train program: loops of the right length, checkpoints, summaries, and why it ended."""
+"""Runs a train program: builds what its sessions need, and joins the cluster's tasks."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.checkpoint import files
 from estimator.checkpoint.background import CheckpointCopy, check_can_copy
 from estimator.checkpoint.input_position import InputPosition
 from estimator.checkpoint.trainer_lock import trainer_lock
-from estimator.checkpoint.writer import CheckpointWriter, build_saver, tell_of_earlier_runs
+from estimator.checkpoint.writer import CheckpointWriter, build_saver
 from estimator.cluster.server import check_runs_there
-from estimator.cluster.task_health import TaskHealth
 from estimator.cluster.worker_group import WorkerGroup
 from estimator.config.loop_length import loop_steps
 from estimator.console import log
@@ -25,18 +23,17 @@ from estimator.input.array_datasets import release_arrays
 from estimator.program.graph_scope import extending
 from estimator.program.step_summaries import build_summary_with_new, summaries_so_far
 from estimator.program.train_program import TrainProgram
-from estimator.session.hooked_session import HookedSession, coordinated
-from estimator.session.opening import Setup, Start, build_setup, build_start, opened
+from estimator.session.hooked_session import HookedSession
+from estimator.session.opening import Setup, Start, build_setup, build_start
 from estimator.session.signals import stop_signals
 from estimator.summary.event_writer import EventWriter
 from estimator.training.first_calls import FirstCalls
-from estimator.training.joining import guarded, joined
+from estimator.training.joining import joined
 from estimator.training.nan_guard import WeightsCheck, WeightsListener
 from estimator.training.open_training import OpenTraining
 from estimator.training.report import SavesInEvents
 from estimator.training.request import TrainRequest, TrainResult
-from estimator.training.start import graph_written, start_or_resume
-from estimator.training.training_loop import TrainRun
+from estimator.training.sessions import SessionParts, run_sessions
 
 # How long to wait for another trainer's lock: that job may have been told to end and still be
 # saving. On NFS, the lock of a machine that is gone stays for about 90 seconds.
@@ -75,7 +72,6 @@ def run_train(
         if worker_group.is_chief:
             patience_secs = min(_LOCK_PATIENCE_SECS, config.session_creation_timeout_secs)
             stack.enter_context(trainer_lock(model_dir, patience_secs))
-        paths = files.checkpoints_newest_first(model_dir)
         stop = stack.enter_context(stop_signals())
         _watch_saver_hooks(request, position, weights, stack)
         # Before the setup, so that what hooks add to the graph is initialized, saved and recorded.
@@ -85,23 +81,10 @@ def run_train(
         setup = _build_setup(training, start, first_calls)
         events = EventWriter(model_dir, program.graph if config.checkpoint_save_graph_def else None)
         checkpoints = _make_checkpoint_writer(training, setup, position, events)
-        program.runtime.start()
-        stack.enter_context(program.runtime.restarting_after_failure())
         tasks = stack.enter_context(joined(training))
         stack.callback(first_calls.finish)
-        session, path = stack.enter_context(_opened(training, setup, paths, tasks.needed))
-        stack.enter_context(guarded(training, session, tasks.needed))
-        if checkpoints is not None:
-            stack.callback(checkpoints.wait)  # For one that an error leaves unfinished.
-        is_input_resumed, step = start_or_resume(
-            training, session, first_calls, checkpoints, position, path, paths
-        )
-        if checkpoints is None and path is not None and worker_group.is_chief:
-            tell_of_earlier_runs(setup.saver, model_dir)
-        stack.enter_context(graph_written(training, checkpoints))
-        hooked.start(session, stack.enter_context(coordinated(session)))
-        run = TrainRun(training, tasks, checkpoints, events, path, step)
-        note_result(run.run(is_input_resumed))
+        parts = SessionParts(setup, first_calls, checkpoints, position, events)
+        note_result(run_sessions(training, parts, tasks))
 
 
 def _build_start(program: TrainProgram, request: TrainRequest, worker_group: WorkerGroup) -> Start:
@@ -170,31 +153,6 @@ def _add_loss_summary(loss: tf.Tensor) -> None:
     summaries = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
     if all(summary.op.name != "loss" for summary in summaries):
         tf.compat.v1.summary.scalar("loss", loss)
-
-
-@contextlib.contextmanager
-def _opened(
-    training: OpenTraining, setup: Setup, paths: Sequence[str], needed: TaskHealth
-) -> Iterator[tuple[tf.compat.v1.Session, str | None]]:
-    """Opens a session; yields it and the path of the checkpoint that was restored, or None."""
-    connection, check = training.request.connection, training.stop.check_waiting
-    wait = functools.partial(needed.wait_for, check=check) if needed else None
-    timeout_secs = training.config.session_creation_timeout_secs
-    find_copy = training.program.find_copy
-    with (
-        _tf.hashable_tensors(),  # What hooks and `init_fn` feed may be inside the loop.
-        opened(setup, paths, connection.target, timeout_secs, wait, find_copy) as (session, path),
-    ):
-        if not isinstance(session, _tf.InterruptibleSession):
-            yield session, path
-            return
-        # From here on, a signal ends training after the current loop.
-        session.wait = needed.wait_for if connection.has_remote_calls else None
-        try:
-            yield session, path
-        finally:
-            # Closing the session would hang on a task that is gone; nothing watches them any more.
-            session.wait = needed.wait_for
 
 
 def _build_position(

@@ -21,7 +21,7 @@ from estimator.training.stop_reasons import StopReasons
 
 
 class TrainRun:
-    """Runs the loops of one call of `train`, until there is a reason to stop."""
+    """Runs the loops of one session, until there is a reason to stop."""
 
     def __init__(
         self,
@@ -29,6 +29,7 @@ class TrainRun:
         tasks: WatchedTasks,
         checkpoints: CheckpointWriter | None,
         events: EventWriter,
+        stopping: StopReasons,
         restored: str | None,
         first_step: int | None,
     ) -> None:
@@ -39,6 +40,7 @@ class TrainRun:
           tasks: the cluster's tasks that are watched.
           checkpoints: writes checkpoints; None if a hook does.
           events: writes the event file of `model_dir`.
+          stopping: finds reasons to stop, of all sessions of the training.
           restored: the path of the checkpoint that training continues from; None if there is none.
           first_step: the global step; None if it is to be read from the session.
         """
@@ -46,9 +48,10 @@ class TrainRun:
         self._training = training
         self._steps = StepRunner(training, first_step)
         self._first_step = self._steps.step
-        self._stopping = StopReasons(training, self._first_step)
+        self._stopping = stopping
+        stopping.begin(self._first_step)
         self._saving = Saving(training, checkpoints)
-        span = Span(self._first_step, self._stopping.max_step, restored)
+        span = Span(self._first_step, stopping.max_step, restored)
         self._recording = Recording(training, self._steps, events, span)
         self._shutdown = Shutdown(training, self._steps, tasks)
         self._profile = ProfileWindow(

@@ -250,3 +250,60 @@ def test_the_same_seed_gives_the_same_training(tmp_path):
     ]
     np.testing.assert_array_equal(values[0], values[1])
     assert not np.array_equal(values[0], values[2])
+
+
+# --- An error that may pass ----------------------------------------------------------------------
+
+
+class Fails(est.SessionRunHook):
+    """Fails after some of the steps, which are counted from 1, and notes the sessions' first."""
+
+    def __init__(self, error, *steps):
+        self.error, self.steps = error, list(steps)
+        self.first_steps = []
+
+    def after_create_session(self, session, coord):
+        del coord
+        self.first_steps.append(int(session.run(v1.train.get_global_step())))
+
+    def after_run(self, run_context, run_values):
+        del run_values
+        step = run_context.session.run(v1.train.get_global_step())
+        if self.steps and step == self.steps[0]:
+            del self.steps[0]
+            raise self.error(None, None, "The server is away.")
+
+
+@pytest.mark.parametrize(
+    ("error", "limit"),
+    [(tf.errors.AbortedError, "steps"), (tf.errors.UnavailableError, "max_steps")],
+)
+def test_training_goes_on_in_a_new_session_from_the_newest_checkpoint(tmp_path, error, limit):
+    fails = Fails(error, 5)
+    made = make(tmp_path, save_checkpoints_steps=3)
+    made.train(forever(), hooks=[fails], **{limit: 8})
+    assert fails.first_steps == [0, 3]
+    assert made.get_variable_value("global_step") == 8
+    assert made.get_variable_value("w") == pytest.approx(weight_after(8, 1.0), abs=1e-6)
+
+
+def test_another_error_ends_training(tmp_path):
+    with pytest.raises(tf.errors.InternalError):
+        make(tmp_path).train(forever(), hooks=[Fails(tf.errors.InternalError, 2)], steps=3)
+
+
+def fail_always(path):
+    fails = Fails(tf.errors.UnavailableError, *[2] * 10)
+    return make(path, save_checkpoints_steps=100).train(forever(), hooks=[fails], steps=3)
+
+
+@pytest.mark.only_2_15("an error that does not pass")
+def test_new_sessions_are_made_for_ever(tmp_path):
+    assert fail_always(tmp_path).get_variable_value("global_step") == 3
+
+
+@pytest.mark.full
+@pytest.mark.only_here("an error that does not pass")
+def test_a_fourth_failure_without_a_checkpoint_between_ends_training(tmp_path):
+    with pytest.raises(tf.errors.UnavailableError):
+        fail_always(tmp_path)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.integration import worker_run
-from tests.integration.cluster import Cluster
+from tests.forked import Program
+from tests.integration import repeating_proxy, worker_run
+from tests.integration.cluster import Cluster, free_addresses, make_addresses
 from tests.toy import checkpoint_steps
 
 PROGRAM = worker_run.__file__
@@ -78,3 +79,23 @@ def test_sync_replicas_placement_by_size_parts_and_the_public_object(tmp_path):
             shared = results(task, "placed")[1]["devices"]
             assert set(shared.values()) == {"/job:ps/task:0", "/job:ps/task:1"}
         assert np.isfinite(results(cluster["worker", 0], "sync")[0]["step"])
+
+
+@pytest.mark.slow
+def test_workers_go_on_after_a_call_that_a_server_refuses(tmp_path):
+    behind = make_addresses(chief=1, worker=1, ps=1)
+    in_front = {**behind, "ps": free_addresses(1)}
+    arguments = (PROGRAM, "asynchronous", tmp_path, "1")
+    with (
+        Program(repeating_proxy.__file__, *in_front["ps"], *behind["ps"], 40, 80) as proxy,
+        Cluster(*arguments, addresses=behind, only=[("ps", 0)]) as servers,
+        Cluster(*arguments, addresses=in_front, only=[("chief", 0), ("worker", 0)]) as workers,
+    ):
+        workers.check_all_succeed()
+        servers.check_all_succeed()
+        assert proxy.process.poll() is None
+        errors = "".join(task.err for task in workers.tasks.values())
+        assert errors.count("(Worker) request was received twice") == 2
+        assert errors.count("It goes on in a new session") == 2
+        for task in workers.tasks.values():
+            assert 60 <= results(task, "async 1")[0]["step"] <= 61

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
+from estimator.session import retries
 from tests.roles.evaluations import Recorder, eval_spec, evaluated_steps
 from tests.toy import checkpoint_steps, numbers
 
@@ -47,6 +48,30 @@ def test_no_error_is_swallowed(make, train, evaluate, says):
     evaluate = est.EvalSpec(**{"input_fn": numbers(4), "throttle_secs": 0, **evaluate})
     with pytest.raises(ZeroDivisionError, match=says):
         est.train_and_evaluate(make(), train, evaluate)
+
+
+@pytest.mark.parametrize("num_failures", [3, 4])
+def test_an_evaluation_that_fails_for_a_moment_is_made_again(
+    make, monkeypatch, caplog, num_failures
+):
+    monkeypatch.setattr(retries, "WAITS_SECS", (0.0, 0.0, 0.0))
+    failures = iter(range(num_failures))
+
+    class IsAway(v1.train.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            if next(failures, None) is not None:
+                raise tf.errors.UnavailableError(None, None, "the server is away")
+
+    model, exporter = make(), Recorder()
+    evaluate = eval_spec(hooks=[IsAway()], exporters=exporter)
+    metrics, _ = est.train_and_evaluate(model, est.TrainSpec(numbers(), max_steps=100), evaluate)
+    # A fourth failure is one of the training, which goes on from the same checkpoint.
+    first = [50] if num_failures == 3 else []
+    assert evaluated_steps(model) == [*first, 100]
+    assert [step for step, _ in exporter.calls] == [*first, 100]
+    assert (metrics["mean"], metrics["global_step"]) == (2.5, 100)
+    assert caplog.text.count("The evaluation failed: the server is away. It is tried again") == 3
+    assert caplog.text.count("Training failed: the server is away") == num_failures - 3
 
 
 def test_a_nan_raises(make):
