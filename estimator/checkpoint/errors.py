@@ -1,10 +1,12 @@
-"""The error for a checkpoint that does not fit, which programs can catch by several types."""
+"""Errors of checkpoints: of one that does not fit, and of a file system that is away."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import tensorflow as tf
+
+_PASSING = (tf.errors.AbortedError, tf.errors.UnavailableError)
 
 
 class CheckpointError(ValueError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError):
@@ -22,3 +24,11 @@ class CheckpointError(ValueError, tf.errors.InvalidArgumentError, tf.errors.NotF
     def __reduce__(self) -> Any:
         """Copies and pickles the error by its message."""
         return type(self), (self.message,)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Returns whether an error may pass, such as that of a file system that is away for a moment.
+
+    It says nothing about a file, which may be there and whole.
+    """
+    return isinstance(error, _PASSING)

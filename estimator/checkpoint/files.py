@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.checkpoint.errors import CheckpointError
+from estimator.checkpoint.errors import CheckpointError, may_pass
 from estimator.checkpoint.variables import saved_variables
 from estimator.config.checks import WrongTypeError, check_no_pattern
 from estimator.console import log, note
@@ -56,9 +56,11 @@ def checkpoints_newest_first(model_dir: str) -> list[str]:
 
 def _saved_in(model_dir: str) -> list[str]:
     """Returns the paths of the checkpoints in a directory, newest step first, complete or not."""
-    if not tf.io.gfile.isdir(model_dir):
+    try:  # `isdir` would say that there is no directory, also if the file system is away.
+        names = tf.io.gfile.listdir(model_dir)
+    except (tf.errors.NotFoundError, tf.errors.FailedPreconditionError):
         return []
-    steps = [int(m.group(1)) for name in tf.io.gfile.listdir(model_dir) if (m := _STEP.match(name))]
+    steps = [int(match.group(1)) for name in names if (match := _STEP.match(name))]
     return [os.path.join(model_dir, f"{PREFIX}-{step}") for step in sorted(steps, reverse=True)]
 
 
@@ -329,6 +331,8 @@ def _read_state(model_dir: str) -> Any:
     try:
         return tf.train.get_checkpoint_state(model_dir)
     except (tf.errors.OpError, ValueError) as error:
+        if may_pass(error):
+            raise
         log.warning("The file `checkpoint` in %s cannot be read: %s", model_dir, error)
         return None
 
@@ -353,6 +357,8 @@ def is_readable(path: str) -> bool:
     try:
         open_checkpoint(path)
     except (tf.errors.OpError, ValueError) as error:
+        if may_pass(error):
+            raise
         log.warning("The checkpoint %s cannot be read and is skipped: %s", path, error)
         return False
     return True

@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint.background import IN_THIS_THREAD
+from estimator.checkpoint.errors import may_pass
 from estimator.checkpoint.files import open_checkpoint, restore_error
 from estimator.checkpoint.saver_ops import save_ops
 from estimator.cluster.collectives import ONE_WORKER, Workers
@@ -165,6 +166,8 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
         try:
             yield
         except tf.errors.OpError as error:
+            if may_pass(error):
+                raise
             self._saver = None
             log.warning(
                 "The position in the input cannot be saved, so a resumed run restarts its input "
@@ -183,6 +186,8 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
         try:
             self._saver.restore(session, path)
         except (tf.errors.OpError, ValueError) as error:
+            if may_pass(error):
+                raise
             log.warning(
                 "The saved position %s does not fit this input, which starts at its beginning: %s",
                 path,
@@ -201,8 +206,10 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
             reader = open_checkpoint(path)
             for name in self._copies:
                 reader.get_tensor(name)
-        except (tf.errors.OpError, ValueError):  # Files of earlier versions have no copies.
-            return False
+        except (tf.errors.OpError, ValueError) as error:
+            if may_pass(error):
+                raise
+            return False  # Files of earlier versions have no copies.
         return True
 
     def restore_copies(self, session: tf.compat.v1.Session, step: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import math
 import os
@@ -174,10 +175,16 @@ class CheckpointWriter:
             files.write_file(f"{path}-{step}.meta", meta)
 
     def _tell_saved(self, session: tf.compat.v1.Session, step: int) -> bool:
-        """Calls the listeners' `after_save`; returns whether any asks to stop training."""
+        """Calls the listeners' `after_save`; returns whether any asks to stop training.
+
+        If one of them raises an error after which training goes on, the next `finish` calls them.
+        """
         note("Saved the checkpoint of step %d in %s", step, self._model_dir)
+        self._pending = PendingSave(step, concurrent.futures.Future())
+        self._pending.call.set_result(None)
         # Every listener is called, even after one has asked to stop.
         requests = [listener.after_save(session, step) for listener in self._listeners]
+        self._pending = None
         return any(requests)
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +29,6 @@ from estimator.hooks.early_stopping import EarlyStoppingHook
 from estimator.input.input_calls import check_input_fn
 from estimator.roles.left_alone import is_left_alone
 from estimator.session.hooked_session import Hook, check_hooks
-from estimator.session.retries import retried
 from estimator.session.schedule import Schedule
 from estimator.training.request import TrainResult
 
@@ -218,15 +216,21 @@ class Evaluation:
         self.spec = spec
         self._schedule = Schedule(spec.every_steps, spec.throttle_secs, clock, is_due_at_once=True)
         self._step = start
+        self._unfinished_step: int | None = None
         self._evaluated = ""
         self._exporters = _checked_exporters(spec.exporters)
         self.metrics: dict[str, Any] | None = None
         self.export_results: list[Any] = [None] * len(self._exporters)
 
     def run_if_due(self, step: int) -> None:
-        """Evaluates the checkpoint of `step`, which was just written, if that is due."""
-        if self.is_due(step):
+        """Evaluates the checkpoint of `step`, the newest, if that is due.
+
+        Is called again for the same step if training goes on after an error of the evaluation.
+        """
+        if self.is_due(step) or step == self._unfinished_step:
+            self._unfinished_step = step
             self.run(self._newest())
+            self._unfinished_step = None
 
     def is_due(self, step: int) -> bool:
         """Returns whether the checkpoint of `step` is due; called once for each checkpoint."""
@@ -254,15 +258,13 @@ class Evaluation:
         return path
 
     def _run(self, path: str) -> None:
-        evaluate = functools.partial(
-            self._model.evaluate,
+        self.metrics = self._model.evaluate(
             self.spec.input_fn,
             steps=self.spec.steps,
             hooks=list(self.spec.hooks or ()),
             checkpoint_path=path,
             name=self.spec.name,
         )
-        self.metrics = retried(evaluate, "The evaluation")
         self._evaluated = path
         self.export_results = [None] * len(self._exporters)
 

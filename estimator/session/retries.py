@@ -15,6 +15,7 @@ from typing import TypeVar
 import tensorflow as tf
 
 from estimator.checkpoint import files
+from estimator.checkpoint.errors import may_pass
 from estimator.console import log
 
 ResultT = TypeVar("ResultT")
@@ -22,7 +23,6 @@ ResultT = TypeVar("ResultT")
 # How long to wait after each failure; one more is final.
 WAITS_SECS = (1.0, 5.0, 25.0)
 
-_PASSING = (tf.errors.AbortedError, tf.errors.UnavailableError)
 # Of several errors of a call, TensorFlow may raise that a part of it was cancelled. It lists them.
 _LISTED = re.compile("^(?:ABORTED|UNAVAILABLE): (?:From .*:\n)?(.*)", re.MULTILINE)
 _CAUSE_WIDTH = 160
@@ -30,11 +30,10 @@ _CAUSE_WIDTH = 160
 
 def passing_cause(error: tf.errors.OpError) -> str | None:
     """Returns the cause, in words, of an error that may pass; None if it does not."""
-    listed = _LISTED.search(error.message)
-    if listed is None and not isinstance(error, _PASSING):
-        return None
-    cause = files.restore_error(error) if listed is None else listed.group(1)
-    return textwrap.shorten(cause, _CAUSE_WIDTH).rstrip(".")
+    cause = files.restore_error(error) if may_pass(error) else None
+    if isinstance(error, tf.errors.CancelledError) and (listed := _LISTED.search(error.message)):
+        cause = listed.group(1)
+    return None if cause is None else textwrap.shorten(cause, _CAUSE_WIDTH).rstrip(".")
 
 
 def retried(call: Callable[[], ResultT], what: str) -> ResultT:

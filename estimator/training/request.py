@@ -32,7 +32,7 @@ class TrainResult:
       loss: the loss of the last step that a session call reported; None if no step ran.
       reason: why training stopped: "max_steps", "steps", "max_time", "end of input", "hook",
         "listener", "nan loss" or "signal".
-      skipped_steps: how many steps the `nan_policy` "skip" reverted.
+      skipped_steps: how many steps the `nan_policy` "skip" reverted, in the last session.
     """
 
     global_step: int

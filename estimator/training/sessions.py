@@ -53,7 +53,7 @@ def run_sessions(training: OpenTraining, parts: SessionParts, tasks: WatchedTask
     """Trains in a session, and after an error that may pass in another one; returns the result.
 
     Workers that run in lockstep do not go on after an error, nor does a worker that has lost a task
-    it needs.
+    it needs. Nor does any once the last save has begun: hooks and listeners do not end twice.
 
     Args:
       training: the training run.
@@ -65,23 +65,34 @@ def run_sessions(training: OpenTraining, parts: SessionParts, tasks: WatchedTask
     num_failures = 0
     while True:
         try:
-            return _run_session(training, parts, tasks, stopping, is_first=not num_failures)
+            return _run_session(training, parts, tasks, stopping)
         except tf.errors.OpError as error:
-            before, newest = newest, files.latest_checkpoint(str(training.config.model_dir))
-            num_failures = num_failures + 1 if newest == before else 1
+            found = _newest_checkpoint(training)
+            is_new = found is not None and found != newest
+            newest, num_failures = (found, 1) if is_new else (newest, num_failures + 1)
             cause = retries.passing_cause(error)
             is_last = num_failures > len(retries.WAITS_SECS)
-            if cause is None or is_last or not _can_go_on(training, tasks):
+            if cause is None or is_last or not _can_go_on(training, stopping, tasks):
                 raise
             wait_secs = retries.WAITS_SECS[num_failures - 1]
             log.warning(
-                "Training failed: %s. It goes on in a new session in %g s.", cause, wait_secs
+                "Training failed: %s. It goes on in a new session in %g s%s.",
+                cause,
+                wait_secs,
+                "" if parts.position is not None else ", with its input from the beginning",
             )
         _wait(training.stop, wait_secs)
 
 
-def _can_go_on(training: OpenTraining, tasks: WatchedTasks) -> bool:
-    is_stopping = training.stop.received is not None
+def _newest_checkpoint(training: OpenTraining) -> str | None:
+    """Returns the newest checkpoint; None if there is none, or if the file system is away."""
+    with contextlib.suppress(tf.errors.OpError):
+        return files.latest_checkpoint(str(training.config.model_dir))
+    return None
+
+
+def _can_go_on(training: OpenTraining, stopping: StopReasons, tasks: WatchedTasks) -> bool:
+    is_stopping = stopping.is_ending or training.stop.received is not None
     return training.worker_group.decides_alone and not is_stopping and tasks.needed.is_whole()
 
 
@@ -98,7 +109,6 @@ def _run_session(
     parts: SessionParts,
     tasks: WatchedTasks,
     stopping: StopReasons,
-    is_first: bool,
 ) -> TrainResult:
     """Opens a session on the newest checkpoint, and trains."""
     checkpoints, runtime = parts.checkpoints, training.program.runtime
@@ -120,7 +130,7 @@ def _run_session(
             parts.position,
             path,
             paths,
-            is_same_input=training.request.is_same_input or not is_first,
+            is_same_input=training.request.is_same_input or stopping.first_step is not None,
         )
         if checkpoints is None and path is not None and training.worker_group.is_chief:
             tell_of_earlier_runs(parts.setup.saver, model_dir)

@@ -13,10 +13,14 @@ class StopReasons:
     """Finds reasons to stop.
 
     Attributes:
+      first_step: the global step that training started from; None before it has.
       max_step: the global step at which training stops at the latest; None if unknown.
+      is_ending: whether the last save and the `end` of hooks have begun.
     """
 
+    first_step: int | None = None
     max_step: int | None = None
+    is_ending = False
 
     def __init__(self, training: OpenTraining) -> None:
         """Finds no reason before `begin`.
@@ -37,6 +41,7 @@ class StopReasons:
         """
         if self._started_at is None:
             self._started_at = self._clock()
+            self.first_step = first_step
             self.max_step, self._limit = _end_of(self._training.request, first_step)
 
     def find(self, step: int) -> str | None:

@@ -67,6 +67,7 @@ class TrainRun:
         with self._recording.report, contextlib.closing(self._profile):
             reason = self._run_loops(is_input_resumed)
             reason = self._shutdown.begin(reason)
+            self._stopping.is_ending = True
             reason = self._save_last(reason)
             result = self._recording.end(reason)
             self._shutdown.end(reason)  # May close the session.
@@ -75,15 +76,17 @@ class TrainRun:
     def _run_loops(self, is_input_resumed: bool) -> str:
         """Runs loops until there is a reason to stop."""
         session, program = self._training.session, self._training.program
+        # Not where an earlier session of this training has taken the last batch.
+        may_begin_again = is_input_resumed and self._first_step == self._stopping.first_step
         reason = self._reason_not_to_begin(is_input_resumed)
         session.ask_to_stop(self._steps.step)
         while reason is None:
             reason = self._stopping.find(self._steps.step) or self._run_finite_loop()
-            if self._found_no_batch(reason) and is_input_resumed:
+            if self._found_no_batch(reason) and may_begin_again:
                 # The previous run took the last batch, but stopped for another reason.
                 session.session.run(program.input.initializer)
-                reason, is_input_resumed = None, False
-        if self._found_no_batch(reason):
+                reason, may_begin_again = None, False
+        if self._found_no_batch(reason) and self._first_step == self._stopping.first_step:
             raise ValueError(
                 "`input_fn` gave no batch for every replica: its dataset is empty, or smaller than "
                 "one global batch. Check its files and filters, or drop_remainder. Or a hook has "

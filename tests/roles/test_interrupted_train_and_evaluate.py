@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
+from estimator.roles.train_and_evaluate import run_evaluator
 from estimator.session import retries
 from tests.roles.evaluations import Recorder, eval_spec, evaluated_steps
 from tests.toy import checkpoint_steps, numbers
@@ -50,28 +51,56 @@ def test_no_error_is_swallowed(make, train, evaluate, says):
         est.train_and_evaluate(make(), train, evaluate)
 
 
-@pytest.mark.parametrize("num_failures", [3, 4])
-def test_an_evaluation_that_fails_for_a_moment_is_made_again(
-    make, monkeypatch, caplog, num_failures
-):
+class IsAway(v1.train.SessionRunHook):
+    """Fails so many times."""
+
+    def __init__(self, num_failures):
+        self._failures = iter(range(num_failures))
+
+    def after_run(self, run_context, run_values):
+        if next(self._failures, None) is not None:
+            raise tf.errors.UnavailableError(None, None, "the server is away")
+
+
+@pytest.fixture
+def no_waits(monkeypatch):
     monkeypatch.setattr(retries, "WAITS_SECS", (0.0, 0.0, 0.0))
-    failures = iter(range(num_failures))
 
-    class IsAway(v1.train.SessionRunHook):
-        def after_run(self, run_context, run_values):
-            if next(failures, None) is not None:
-                raise tf.errors.UnavailableError(None, None, "the server is away")
 
+def test_an_evaluation_that_fails_for_a_moment_is_made_in_the_next_session(make, no_waits, caplog):
     model, exporter = make(), Recorder()
-    evaluate = eval_spec(hooks=[IsAway()], exporters=exporter)
+    evaluate = eval_spec(hooks=[IsAway(3)], exporters=exporter, throttle_secs=600)
     metrics, _ = est.train_and_evaluate(model, est.TrainSpec(numbers(), max_steps=100), evaluate)
-    # A fourth failure is one of the training, which goes on from the same checkpoint.
-    first = [50] if num_failures == 3 else []
-    assert evaluated_steps(model) == [*first, 100]
-    assert [step for step, _ in exporter.calls] == [*first, 100]
+    assert evaluated_steps(model) == [50, 100]
+    assert [step for step, _ in exporter.calls] == [50, 100]
     assert (metrics["mean"], metrics["global_step"]) == (2.5, 100)
+    assert caplog.text.count("Training failed: the server is away. It goes on") == 3
+
+
+def test_an_evaluation_that_does_not_work_ends_training(make, no_waits):
+    model = make()
+    with pytest.raises(tf.errors.UnavailableError, match="the server is away"):
+        est.train_and_evaluate(
+            model, est.TrainSpec(numbers(), max_steps=500), eval_spec(hooks=[IsAway(100)])
+        )
+    assert checkpoint_steps(model.model_dir) == [0, 50]
+
+
+@pytest.mark.parametrize("num_failures", [3, 4])
+def test_an_evaluator_tries_again(make, no_waits, caplog, num_failures):
+    model, exporter = make(), Recorder()
+    model.train(numbers(), max_steps=100)
+    spec = eval_spec(hooks=[IsAway(num_failures)], exporters=exporter, start_delay_secs=0)
+    train = est.TrainSpec(numbers(), max_steps=100)
+    if num_failures == 4:
+        with pytest.raises(tf.errors.UnavailableError, match="the server is away"):
+            run_evaluator(model, train, [spec])
+        assert evaluated_steps(model) == []
+    else:
+        assert run_evaluator(model, train, [spec]).metrics["global_step"] == 100
+        assert evaluated_steps(model) == [50, 100]
+        assert [step for step, _ in exporter.calls] == [50, 100, 100]
     assert caplog.text.count("The evaluation failed: the server is away. It is tried again") == 3
-    assert caplog.text.count("Training failed: the server is away") == num_failures - 3
 
 
 def test_a_nan_raises(make):
