@@ -45,11 +45,12 @@ class Form:
       keeps_slashes: see `build_dense_input`.
       partitions: whether variables are partitioned over ps tasks.
       partitioner: how the variables of columns are partitioned; None for the default.
-      scopes_slots: whether an optimizer's slots are made in the variable scope of its part, from
-        which their names in checkpoints derive.
+      scopes_slots: whether the head is in the name scope of its part, and an optimizer's slots in
+        its variable scope, from which their names in checkpoints derive.
       trains_in_head: whether the optimizers are in the name scope of the head, whatever the head's
         `training_scope` is.
       scopes_summaries: whether the tags of a part's summaries begin with the part's name scope.
+      scopes_loss: whether the loss has a name scope in that of the head.
     """
 
     make_optimizer: Callable[..., Any] = make_named
@@ -61,6 +62,7 @@ class Form:
     scopes_slots: bool = False
     trains_in_head: bool = False
     scopes_summaries: bool = False
+    scopes_loss: bool = True
 
     def partitioners(self, config: Any) -> tuple[Any, Any]:
         """Returns the partitioners of layers and of columns: None under a strategy, as in 2.15."""
@@ -90,6 +92,8 @@ class Part:
 def make_model_fn(head: Head, parts: Sequence[Part], form: Form) -> Callable[..., EstimatorSpec]:
     """Returns the `model_fn` of a model whose logits are the sum of those of its parts."""
     check_head(head)
+    if not form.scopes_loss:
+        head.loss_scope = None
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> EstimatorSpec:
         is_training = mode == ModeKeys.TRAIN
@@ -97,21 +101,24 @@ def make_model_fn(head: Head, parts: Sequence[Part], form: Form) -> Callable[...
         updates: list[tf.Operation] = []
         of_layers, of_columns = form.partitioners(config)
         for part in parts:
-            with V1.variable_scope(part.name, reuse=V1.AUTO_REUSE, partitioner=of_layers):
+            in_part = V1.variable_scope(part.name, reuse=V1.AUTO_REUSE, partitioner=of_layers)
+            with in_part as scope:
                 logits, more, summaries = part.build_logits(
                     features, head.logits_dimension, is_training, of_columns
                 )
                 build_summaries(summaries, keeps_scope=form.scopes_summaries)
             all_logits.append(logits)
             updates += more
-        return head.create_estimator_spec(
-            features=features,
-            mode=mode,
-            logits=tf.add_n(all_logits),
-            labels=labels,
-            train_op_fn=lambda loss: _build_steps(loss, parts, head, form),
-            update_ops=updates,
-        )
+        of_part = V1.name_scope(scope.original_name_scope)
+        with of_part if form.scopes_slots else contextlib.nullcontext():
+            return head.create_estimator_spec(
+                features=features,
+                mode=mode,
+                logits=tf.add_n(all_logits),
+                labels=labels,
+                train_op_fn=lambda loss: _build_steps(loss, parts, head, form),
+                update_ops=updates,
+            )
 
     return model_fn
 

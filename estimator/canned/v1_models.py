@@ -78,7 +78,10 @@ def _v1_form(
         given = signature.bind(self, *args, **kwargs)
         given.apply_defaults()
         given_partitioner = given.arguments.pop(partitioner) if partitioner else None
-        self._form = dataclasses.replace(form, partitioner=given_partitioner)
+        makes_head = "head" not in signature.parameters
+        self._form = dataclasses.replace(
+            form, partitioner=given_partitioner, scopes_loss=not makes_head
+        )
         model.__init__(**given.arguments)  # type: ignore[misc]
 
     __init__.__signature__ = signature  # type: ignore[attr-defined]

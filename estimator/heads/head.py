@@ -29,9 +29,11 @@ class Head(abc.ABC):
       training_scope: the name scope, outside of all others, of the optimizer. Its own variables,
         such as the powers of Adam's betas, get their names in checkpoints from it. None is that of
         the head, as in the models of `tf.compat.v1.estimator`.
+      loss_scope: the name scope of the loss, inside the head's; None for none, as in those models.
     """
 
     training_scope: str | None = "training"
+    loss_scope: str | None = "losses"
 
     @property
     @abc.abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -83,7 +84,8 @@ class SingleHead(RegularizedHead):
 
     def _build_loss(self, labels: Any, logits: Any, features: Any, mode: str | None) -> tf.Tensor:
         logits = self._checked_logits(logits)
-        with tf.name_scope("losses"):
+        scope = self.loss_scope
+        with contextlib.nullcontext() if scope is None else tf.name_scope(scope):
             numbers = self._build_labels(labels, logits)
             losses = self._build_losses(numbers, logits, features)
             weights = self._weights(features, logits)

@@ -33,6 +33,10 @@ _PS_TYPE = tf.compat.v1.distribute.experimental.ParameterServerStrategy
 _CENTRAL_TYPE = tf.distribute.experimental.CentralStorageStrategy
 # Strategies whose devices are all on this machine.
 _LOCAL_TYPES = (tf.distribute.OneDeviceStrategy, tf.distribute.MirroredStrategy, _CENTRAL_TYPE)
+_V1_LOCAL_TYPES = (
+    tf.compat.v1.distribute.MirroredStrategy,
+    tf.compat.v1.distribute.experimental.CentralStorageStrategy,
+)
 
 
 def make_runtime(config: RunConfig, mode: str) -> Runtime:
@@ -205,11 +209,16 @@ def _start_gpus(session_config: tf.compat.v1.ConfigProto) -> None:
 
 
 def _check_gpus(strategy: tf.distribute.Strategy) -> None:
-    """Raises an error if a local strategy names a missing GPU, which soft placement would hide."""
-    if not isinstance(strategy, _LOCAL_TYPES):
+    """Raises an error if a local strategy names a missing GPU, which soft placement would hide.
+
+    Old programs name one where there may be none, and train on the CPU. With several, they hang.
+    """
+    if not isinstance(strategy, (*_LOCAL_TYPES, *_V1_LOCAL_TYPES)):
         return
-    num_gpus = count_gpus()
-    for name in strategy.extended.worker_devices:
+    devices, num_gpus = strategy.extended.worker_devices, count_gpus()
+    if isinstance(strategy, _V1_LOCAL_TYPES) and len(devices) == 1:
+        return
+    for name in devices:
         device = tf.DeviceSpec.from_string(name)
         if device.device_type == "GPU" and (device.device_index or 0) >= num_gpus:
             raise ValueError(

@@ -297,7 +297,7 @@ def test_functions_make_heads_of_all_arguments(function, given, make_head):
     made = getattr(contrib.estimator, function)(*first, "w", *given)
     head = make_head("w", *given)
     assert type(made) is type(head)
-    assert plain(made) == plain(head) | {"training_scope": None}
+    assert plain(made) == plain(head) | {"training_scope": None, "loss_scope": None}
 
 
 def plain(head):

@@ -56,6 +56,44 @@ def test_an_optimizer_of_a_deep_model_of_v1_has_these_names(kind, names, tmp_pat
     assert names | {f"{INPUT}/a_b_embedding/embedding_weights"} <= set(found)
 
 
+COMBINED = {
+    "linear_feature_columns": [FC.numeric_column("x")],
+    "dnn_feature_columns": [FC.numeric_column("x")],
+    "dnn_hidden_units": [2],
+}
+DEEP = {"feature_columns": [FC.numeric_column("x")], "hidden_units": [2]}
+LINEAR = {"feature_columns": [FC.numeric_column("x")]}
+# What programs give a LoggingTensorHook, such as census_main.py of TensorFlow's official models.
+LOSS, AVERAGE, MEAN = "head/weighted_loss/Sum", "head/truediv", "head/weighted_loss/value"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "tensors"),
+    [
+        ("LinearClassifier", LINEAR, [f"linear/{LOSS}", f"linear/{AVERAGE}"]),
+        ("LinearRegressor", LINEAR, [f"linear/{LOSS}", f"linear/{AVERAGE}"]),
+        ("DNNClassifier", DEEP, [f"dnn/{LOSS}", f"dnn/{AVERAGE}"]),
+        ("DNNRegressor", {**DEEP, "loss_reduction": "weighted_mean"}, [f"dnn/{MEAN}"]),
+        ("DNNLinearCombinedClassifier", COMBINED, [LOSS, AVERAGE]),
+        ("BaselineClassifier", {}, [LOSS, AVERAGE, "head/predictions/probabilities"]),
+    ],
+)
+def test_tensors_of_a_model_of_v1_have_these_names(name, given, tensors, tmp_path):
+    model = getattr(v1est, name)(model_dir=str(tmp_path), **given)
+
+    class Fetches(est.SessionRunHook):
+        def before_run(self, run_context):
+            return v1.train.SessionRunArgs([f"{tensor}:0" for tensor in tensors])
+
+        def after_run(self, run_context, run_values):
+            self.found = [float(np.sum(value)) for value in run_values.results]
+
+    hook = Fetches()
+    model.train(batch(x=np.float32([[1], [2], [3], [4]])), hooks=[hook], steps=1)
+    if AVERAGE in tensors[-1]:
+        assert hook.found[0] == pytest.approx(4 * hook.found[1])
+
+
 def test_a_slash_in_a_key_is_kept_in_deep_models_of_v2_alone(tmp_path):
     model = est.DNNLinearCombinedClassifier(
         str(tmp_path),

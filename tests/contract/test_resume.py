@@ -236,6 +236,42 @@ def test_evaluating_under_a_strategy(tmp_path, name):
     assert results["global_step"] == 1
 
 
+@pytest.fixture
+def in_graph():
+    """As after `disable_v2_behavior()`: what names a device does not ask for it."""
+    with tf.Graph().as_default():
+        yield
+
+
+def train_on(path, distribute, *devices):
+    strategy = distribute.MirroredStrategy(devices)
+    made = make(path, train_distribute=strategy).train(forever(), steps=3)
+    return made.get_variable_value("w")
+
+
+def test_an_old_strategy_on_a_gpu_that_is_not_there_trains_on_the_cpu(tmp_path, in_graph):
+    assert train_on(tmp_path, v1.distribute, "/gpu:90") == pytest.approx(weight_after(3, 1.0))
+
+
+@pytest.mark.only_2_15("a strategy on a GPU that is not there")
+def test_a_strategy_on_a_gpu_that_is_not_there_trains_on_the_cpu(tmp_path, in_graph):
+    assert train_on(tmp_path, tf.distribute, "/gpu:90") == pytest.approx(weight_after(3, 1.0))
+
+
+@pytest.mark.only_here("a strategy on a GPU that is not there")
+@pytest.mark.parametrize(
+    ("distribute", "devices"),
+    [
+        (tf.distribute, ["/gpu:90"]),
+        (tf.distribute, ["/gpu:90", "/gpu:91"]),
+        (v1.distribute, ["/gpu:90", "/gpu:91"]),
+    ],
+)
+def test_a_strategy_on_gpus_that_are_not_there_is_refused(tmp_path, in_graph, distribute, devices):
+    with pytest.raises(ValueError, match="names the device .*GPU:90, but this machine has"):
+        train_on(tmp_path, distribute, *devices)
+
+
 def test_the_same_seed_gives_the_same_training(tmp_path):
     def random_model_fn(features, labels, mode):
         w = v1.get_variable("w", [3], initializer=v1.random_normal_initializer())

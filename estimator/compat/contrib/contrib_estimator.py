@@ -25,12 +25,12 @@ from estimator.spec import ModeKeys
 
 
 def in_own_scope(make: Callable[..., Head]) -> Callable[..., Head]:
-    """Wraps what makes a head: its optimizer is in the head's name scope, as in TensorFlow 1."""
+    """Wraps what makes a head: optimizer and loss are in its name scope, as in TensorFlow 1."""
 
     @functools.wraps(make)
     def make_head(*args: Any, **kwargs: Any) -> Head:
         head = make(*args, **kwargs)
-        head.training_scope = None
+        head.training_scope = head.loss_scope = None
         return head
 
     return make_head
