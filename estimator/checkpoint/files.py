@@ -56,10 +56,10 @@ def checkpoints_newest_first(model_dir: str) -> list[str]:
 
 def _saved_in(model_dir: str) -> list[str]:
     """Returns the paths of the checkpoints in a directory, newest step first, complete or not."""
-    try:  # `isdir` would say that there is no directory, also if the file system is away.
-        names = tf.io.gfile.listdir(model_dir)
-    except (tf.errors.NotFoundError, tf.errors.FailedPreconditionError):
+    # `isdir` and `listdir` take a file system that is away for one without the directory.
+    if not tf.io.gfile.exists(model_dir) or not tf.io.gfile.isdir(model_dir):
         return []
+    names = tf.io.gfile.listdir(model_dir)
     steps = [int(match.group(1)) for name in names if (match := _STEP.match(name))]
     return [os.path.join(model_dir, f"{PREFIX}-{step}") for step in sorted(steps, reverse=True)]
 

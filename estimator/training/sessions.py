@@ -67,12 +67,13 @@ def run_sessions(training: OpenTraining, parts: SessionParts, tasks: WatchedTask
         try:
             return _run_session(training, parts, tasks, stopping)
         except tf.errors.OpError as error:
+            cause = retries.passing_cause(error)
+            if cause is None or not _can_go_on(training, stopping, tasks):
+                raise
             found = _newest_checkpoint(training)
             is_new = found is not None and found != newest
             newest, num_failures = (found, 1) if is_new else (newest, num_failures + 1)
-            cause = retries.passing_cause(error)
-            is_last = num_failures > len(retries.WAITS_SECS)
-            if cause is None or is_last or not _can_go_on(training, stopping, tasks):
+            if num_failures > len(retries.WAITS_SECS):
                 raise
             wait_secs = retries.WAITS_SECS[num_failures - 1]
             log.warning(

@@ -202,14 +202,14 @@ def test_another_input_begins_also_if_the_first_session_does_not_open(tmp_path, 
     assert list(failures) == []
 
 
-@pytest.mark.parametrize("what", ["listdir", "NewCheckpointReader"])
+@pytest.mark.parametrize("what", ["exists", "NewCheckpointReader"])
 @pytest.mark.parametrize("num_failures", [1, 100])
 def test_a_directory_that_is_away_is_not_taken_for_an_empty_one(
     what, num_failures, tmp_path, monkeypatch
 ):
     config = est.RunConfig(save_checkpoints_steps=2)
     failures = iter(range(num_failures))
-    place = tf.io.gfile if what == "listdir" else v1.train
+    place = tf.io.gfile if what == "exists" else v1.train
     call = getattr(place, what)
 
     def call_later(*arguments):
