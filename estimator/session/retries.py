@@ -20,7 +20,7 @@ from estimator.console import log
 
 ResultT = TypeVar("ResultT")
 
-# How long to wait after each failure; one more is final.
+# How long to wait after each failure; the failure after the last wait is final.
 WAITS_SECS = (1.0, 5.0, 25.0)
 
 # Of several errors of a call, TensorFlow may raise that a part of it was cancelled. It lists them.
@@ -44,7 +44,7 @@ def retried(call: Callable[[], ResultT], what: str) -> ResultT:
       what: names it in messages, such as "The evaluation".
 
     Raises:
-      Exception: another error, or the last of as many as there are waits, and one more.
+      Exception: an error that does not pass, or one that may after the last wait.
     """
     for secs in WAITS_SECS:
         try:

@@ -86,8 +86,9 @@ def test_workers_go_on_after_a_call_that_a_server_refuses(tmp_path):
     behind = make_addresses(chief=1, worker=1, ps=1)
     in_front = {**behind, "ps": free_addresses(1)}
     arguments = (PROGRAM, "asynchronous", tmp_path, "1")
+    # Both requests come before the end of training, which takes one a step and more.
     with (
-        Program(repeating_proxy.__file__, *in_front["ps"], *behind["ps"], 40, 80) as proxy,
+        Program(repeating_proxy.__file__, *in_front["ps"], *behind["ps"], 30, 60) as proxy,
         Cluster(*arguments, addresses=behind, only=[("ps", 0)]) as servers,
         Cluster(*arguments, addresses=in_front, only=[("chief", 0), ("worker", 0)]) as workers,
     ):

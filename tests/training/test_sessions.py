@@ -2,16 +2,17 @@
 
 import contextlib
 import itertools
+import logging
 import os
 import random
 import signal
-import threading
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import estimator as est
+from estimator.checkpoint import files
 from estimator.session import retries
 from tests.conformance.cases import STRATEGIES
 from tests.toy import Model, checkpoint_steps, ids_model_fn, ids_of, numbers
@@ -151,16 +152,23 @@ def test_a_checkpoint_between_two_failures_allows_three_more(tmp_path):
     assert fails.num_sessions == 6
 
 
+class Signals(logging.Handler):
+    """Sends SIGTERM to this process when it says that it will wait."""
+
+    def emit(self, record):
+        if "goes on in a new session in 600 s" in record.getMessage():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
 def test_a_signal_ends_the_wait_for_a_new_session(tmp_path, monkeypatch):
     monkeypatch.setattr(retries, "WAITS_SECS", (600.0,))
-
-    class FailsBeforeASignal(est.SessionRunHook):
-        def after_run(self, run_context, run_values):
-            threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGTERM]).start()
-            raise tf.errors.AbortedError(None, None, "the server is away")
-
-    with est.Estimator(Model(), str(tmp_path)) as model, pytest.raises(SystemExit) as ended:
-        model.train(numbers(), [FailsBeforeASignal()], steps=3)
+    logger, handler = logging.getLogger("estimator"), Signals()
+    logger.addHandler(handler)
+    try:
+        with est.Estimator(Model(), str(tmp_path)) as model, pytest.raises(SystemExit) as ended:
+            model.train(numbers(), [Fails(2)], steps=3)
+    finally:
+        logger.removeHandler(handler)
     assert ended.value.code == 143
 
 
@@ -202,14 +210,14 @@ def test_another_input_begins_also_if_the_first_session_does_not_open(tmp_path, 
     assert list(failures) == []
 
 
-@pytest.mark.parametrize("what", ["exists", "NewCheckpointReader"])
+@pytest.mark.parametrize("what", ["exists", "open_checkpoint"])
 @pytest.mark.parametrize("num_failures", [1, 100])
 def test_a_directory_that_is_away_is_not_taken_for_an_empty_one(
     what, num_failures, tmp_path, monkeypatch
 ):
     config = est.RunConfig(save_checkpoints_steps=2)
     failures = iter(range(num_failures))
-    place = tf.io.gfile if what == "exists" else v1.train
+    place = tf.io.gfile if what == "exists" else files
     call = getattr(place, what)
 
     def call_later(*arguments):
@@ -234,6 +242,7 @@ def test_a_directory_that_is_away_is_not_taken_for_an_empty_one(
         ):
             model.train(numbers(), [GoesAway()], steps=9)
         monkeypatch.undo()
+        assert next(failures, 100) > 0  # It was away.
         assert ids_of(model) == list(range(9 if num_failures == 1 else 4))
 
 
