@@ -19,6 +19,9 @@ from estimator.program.train_step import BuiltStep, build_train_step
 def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tensor]:
     """Runs a train step `num_steps` times, or until its loss is not finite or no other may follow.
 
+    A loop that runs ahead, see `BuiltStep.ahead_on`, stops one step after a loss that is not
+    finite, and returns that loss. Nothing is saved then, of either step.
+
     A step starts on a task after the previous one has ended there: with `parallel_iterations=1`,
     and the loop depending on everything that a step does, two steps never touch the variables at
     the same time, and an input that ends leaves only whole steps.
@@ -45,7 +48,9 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
     with tf.name_scope("training/"):
         rest = [tf.constant(0), tf.constant(0.0), *_build_has_batches(plan)]
 
-    def build_body(goes_on: tf.Tensor, step: tf.Tensor, *_: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def build_body(
+        goes_on: tf.Tensor, step: tf.Tensor, loss_before: tf.Tensor, *_: tf.Tensor
+    ) -> tuple[tf.Tensor, ...]:
         with devices(), _building_in(step.graph):
             with tf.name_scope("training/"):
                 next_step = step + 1
@@ -53,7 +58,8 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
                     is_last = tf.equal(next_step, num_steps)
             built = build_train_step(plan, is_last)
             with tf.device("/cpu:0"):
-                goes_on = _build_goes_on(plan, built, is_last)
+                checked = built.loss if built.ahead_on is None else loss_before
+                goes_on = _build_goes_on(plan, built, is_last, checked)
                 more = [tf.cast(built.has_more, tf.int32)] if plan.consensus else []
         if home is not None:
             _place_unplaced(step.graph, rest[0].device)
@@ -61,10 +67,14 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
             with tf.device("/cpu:0"):
                 goes_on *= tf.cast(built.is_before_end, tf.int32)
         bodies.append(built)
-        return goes_on, next_step, built.loss, *more
+        loss = built.loss
+        if built.ahead_on is not None:
+            with devices(), tf.device(built.ahead_on):
+                loss = tf.where(tf.math.is_finite(loss_before), loss, loss_before)
+        return goes_on, next_step, loss, *more
 
     with _placing_at(home):
-        _, num_run, loss, *more = _tf.while_loop(
+        went_on, num_run, loss, *more = _tf.while_loop(
             lambda goes_on, *_: tf.less(0, goes_on),
             build_body,
             [tf.minimum(num_steps, 1, "training/goes_on"), *rest],
@@ -75,7 +85,14 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
         )
     with tf.device("/cpu:0"):
         has_more = tf.cast(more[0], tf.bool) if plan.consensus else None
-    return dataclasses.replace(bodies[0], loss=loss, has_more=has_more), num_run
+        num_uncounted: tf.Tensor | None = None
+        if bodies[0].ahead_on is not None:
+            num_uncounted = tf.maximum(-went_on, 0)
+            num_run -= num_uncounted
+    built = dataclasses.replace(
+        bodies[0], loss=loss, has_more=has_more, num_uncounted=num_uncounted
+    )
+    return built, num_run
 
 
 @contextlib.contextmanager
@@ -105,14 +122,27 @@ def _build_has_batches(plan: StepPlan) -> list[tf.Tensor]:
         return [tf.minimum(plan.consensus.agreed[0], 1)] if plan.consensus else []
 
 
-def _build_goes_on(plan: StepPlan, built: BuiltStep, is_last: tf.Tensor) -> tf.Tensor:
-    """Builds whether this task wants another step after this one: scalar, int32."""
+def _build_goes_on(
+    plan: StepPlan, built: BuiltStep, is_last: tf.Tensor, loss: tf.Tensor
+) -> tf.Tensor:
+    """Builds whether this task wants another step after this one: scalar, int32.
+
+    It is 1 if so, 0 if not, and -1 if not because the loss of the step before is not finite.
+
+    Args:
+      plan: what the step is built from.
+      built: the step.
+      is_last: scalar, bool: whether it is the last that the session call asks for.
+      loss: scalar, float32: the loss that must be finite, of this step or the one before.
+    """
     conditions = [tf.logical_not(is_last)]
     if built.has_more is not None:
         conditions.append(built.has_more)
-    if plan.nan_policy in ("raise", "stop"):
-        conditions.append(tf.math.is_finite(built.loss))
-    return tf.cast(functools.reduce(tf.logical_and, conditions), tf.int32)
+    if plan.nan_policy not in ("raise", "stop"):
+        return tf.cast(functools.reduce(tf.logical_and, conditions), tf.int32)
+    is_finite = tf.math.is_finite(loss)
+    goes_on = tf.cast(functools.reduce(tf.logical_and, [*conditions, is_finite]), tf.int32)
+    return goes_on if built.ahead_on is None else goes_on + tf.cast(is_finite, tf.int32) - 1
 
 
 def _placing_at(home: str | None) -> contextlib.AbstractContextManager[None]:

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator import _tf
 from estimator.input.input_calls import Input, batch_tensors, build_replica_batches
-from estimator.program.loop_output import LoopOutput, build_loop_output
+from estimator.program.waiting_batch import WaitingBatch, build_waiting_batch
 from estimator.rewrite.graph_walk import ops_before, ops_behind, waits_of
 from estimator.rewrite.subgraph_copy import build_copy, runs_each_time
 
@@ -29,78 +30,107 @@ _SCOPE = "training/first_batches"
 
 @dataclasses.dataclass(frozen=True)
 class LoopInput:
-    """The input of a loop, which its iterations take from iterators.
-
-    A batch waits in a resource on the host. As a loop variable it would be copied to the loop's
-    device, which some types do not allow.
-    """
+    """The input of a loop, which its iterations take from iterators."""
 
     _batches: list[Any]
-    _gets: Sequence[tf.Operation]
-    _places: Sequence[LoopOutput]
+    _waiting: Sequence[WaitingBatch]
 
     def build_first(self) -> tf.Operation:
         """Takes the first iteration's batches; raises OutOfRangeError if there are none."""
         taken: list[tf.Operation] = []
         with _before_loop():
-            for get in self._gets:
+            for one in self._waiting:
                 with tf.control_dependencies(taken):
-                    taken.append(_tf.copy_op(get, list(get.inputs)))
+                    taken.append(_tf.copy_op(one.get, list(one.get.inputs)))
+            writes: list[tf.Operation] = []
             with tf.control_dependencies(taken):
-                optionals = [tf.raw_ops.OptionalFromValue(components=get.outputs) for get in taken]
-                return tf.group(*self._build_writes(optionals))
+                for one, get in zip(self._waiting, taken, strict=True):
+                    optional = tf.raw_ops.OptionalFromValue(components=get.outputs)
+                    writes.append(one.build_write(optional))
+                    writes += one.build_copies(one.to_copy(get.outputs))
+                return tf.group(*writes)
 
     def build_has_first(self) -> tf.Tensor:
         """Takes the first iteration's batches; returns whether there are any: scalar, bool."""
         with _before_loop():
-            return self._build_take()
+            has_first, *values = self._build_take()
+            with tf.control_dependencies(self._build_copies(values)):
+                return tf.identity(has_first)
 
-    def build_batches(self) -> list[Any]:
-        """Returns the batches of an iteration, one for each replica, in the loop's body.
+    def build_batches(self, is_next_wanted: tf.Tensor) -> IterationInput:
+        """Builds, in the loop's body, the input of an iteration, which takes the next one's, too.
 
-        A dataset's have the names that they would have without a loop, after which K-FAC names
+        A batch of a dataset has the name that it would have without a loop, after which K-FAC names
         variables.
-        """
-        values: dict[tf.Operation, tf.Operation] = {}
-        with tf.device("/cpu:0"):
-            for get, place in zip(self._gets, self._places, strict=True):
-                components = tf.raw_ops.OptionalGetValue(
-                    optional=place.build_read(), **_types_of(get), name=_name_alone(get)
-                )
-                values[get] = components[0].op
-            return build_copy(self._batches, _is_copied, values, copies_waits=True)
-
-    def build_next(self, is_wanted: tf.Tensor, batches: Any) -> tf.Tensor:
-        """Takes the next iteration's batches if `is_wanted`; returns whether there are any.
 
         Args:
-          is_wanted: scalar, bool.
-          batches: this iteration's batches, which are read first.
+          is_next_wanted: scalar, bool: whether the next iteration's batches are to be taken.
         """
-        read = {tensor.op for tensor in batch_tensors(batches)}
-        with tf.device("/cpu:0"), tf.control_dependencies(read):
-            return _tf.cond(
-                is_wanted, self._build_take, lambda: tf.constant(False), name="next_batches"
-            )
-
-    def _build_take(self) -> tf.Tensor:
-        """Takes an iteration's batches, one after the other; returns whether there were any."""
-        optionals: list[tf.Tensor] = []
-        for get in self._gets:
-            with tf.control_dependencies([optional.op for optional in optionals]):
-                optional = tf.raw_ops.IteratorGetNextAsOptional(
-                    iterator=get.inputs[0], **_types_of(get)
+        values: dict[tf.Operation, list[tf.Tensor]] = {}
+        on_gpu: list[tf.Tensor] = []
+        with tf.device("/cpu:0"):
+            for one in self._waiting:
+                values[one.get], copied = one.build_read(_name_alone(one.get))
+                on_gpu += copied
+            batches = build_copy(self._batches, _is_copied, values, copies_waits=True)
+            # The host need not wait for the GPU.
+            there = {tensor.op for tensor in on_gpu}
+            here = {tensor.op for tensor in batch_tensors(batches)} - there
+            with tf.control_dependencies(here):
+                has_next, *copied = _tf.cond(
+                    is_next_wanted, self._build_take, self._build_none, name="next_batches"
                 )
-                optionals.append(optional)
-        has_values = [tf.raw_ops.OptionalHasValue(optional=o) for o in optionals]
-        with tf.control_dependencies(self._build_writes(optionals)):
-            if len(has_values) == 1:
-                return tf.identity(has_values[0])
-            return tf.reduce_all(tf.stack(has_values))
+        with tf.control_dependencies(there):
+            return IterationInput(batches, has_next, self._build_copies(copied))
 
-    def _build_writes(self, optionals: Sequence[tf.Tensor]) -> list[tf.Operation]:
-        pairs = zip(self._places, optionals, strict=True)
-        return [place.build_write(optional) for place, optional in pairs]
+    def _build_take(self) -> list[tf.Tensor]:
+        """Takes an iteration's batches, one after the other.
+
+        Returns:
+          Whether there were any (scalar, bool), and what of them is copied to a GPU.
+        """
+        optionals: list[tf.Tensor] = []
+        for one in self._waiting:
+            with tf.control_dependencies([optional.op for optional in optionals]):
+                optionals.append(one.build_taken())
+        has_values = [tf.raw_ops.OptionalHasValue(optional=o) for o in optionals]
+        copied: list[tf.Tensor] = []
+        for one, optional, has_value in zip(self._waiting, optionals, has_values, strict=True):
+            copied += one.build_values(optional, has_value)
+        pairs = zip(self._waiting, optionals, strict=True)
+        with tf.control_dependencies([one.build_write(optional) for one, optional in pairs]):
+            if len(has_values) == 1:
+                return [tf.identity(has_values[0]), *copied]
+            return [tf.reduce_all(tf.stack(has_values)), *copied]
+
+    def _build_none(self) -> list[tf.Tensor]:
+        """Takes no batches; returns what `_build_take` would if there were none."""
+        copied = [value for one in self._waiting for value in one.build_no_values()]
+        return [tf.constant(False), *copied]
+
+    def _build_copies(self, values: Iterable[tf.Tensor]) -> list[tf.Operation]:
+        """Copies to the GPU what `_build_take` has returned for it."""
+        rest = iter(values)
+        return [
+            copy
+            for one in self._waiting
+            for copy in one.build_copies(list(itertools.islice(rest, one.num_copied)))
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class IterationInput:
+    """The input of one iteration of a loop.
+
+    Attributes:
+      batches: one for each replica.
+      has_next: scalar, bool: whether the next iteration's batches were taken.
+      copies: ops for the iteration to run, which copy batches of the next one to a GPU.
+    """
+
+    batches: list[Any]
+    has_next: tf.Tensor
+    copies: list[tf.Operation]
 
 
 @contextlib.contextmanager
@@ -119,7 +149,7 @@ def _name_alone(get: tf.Operation) -> str:
     return f"{name}/"
 
 
-def build_loop_input(source: Input, num_replicas: int) -> Input | LoopInput:
+def build_loop_input(source: Input, num_replicas: int, gpu: str | None) -> Input | LoopInput:
     """Builds a loop's input from `source`; returns `source` if the iterations read it directly.
 
     They do if it looks ahead itself, or if its end cannot be detected in advance. That is the case
@@ -130,6 +160,7 @@ def build_loop_input(source: Input, num_replicas: int) -> Input | LoopInput:
     Args:
       source: the input.
       num_replicas: the number of replicas, which take a batch each in every iteration.
+      gpu: the device of the only replica, if it is a GPU; else None.
     """
     if source.looks_ahead:
         return source
@@ -144,8 +175,7 @@ def build_loop_input(source: Input, num_replicas: int) -> Input | LoopInput:
         has_effects = any(map(_has_side_effect, waited_for))
         if not gets or has_effects or any(op.type in _COUNTERS for op in behind):
             return source
-        places = [build_loop_output(tf.variant, "batch", tf.raw_ops.OptionalNone()) for _ in gets]
-        return LoopInput(batches, gets, places)
+        return LoopInput(batches, [build_waiting_batch(get, gpu) for get in gets])
 
 
 def _has_side_effect(op: tf.Operation) -> bool:
@@ -156,7 +186,3 @@ def _is_copied(op: tf.Operation) -> bool:
     """Returns whether iterations rebuild `op`; small constants keep shapes static in the body."""
     is_small = op.type == "Const" and (op.outputs[0].shape.num_elements() or 0) <= _MAX_SIZE
     return is_small or runs_each_time(op)
-
-
-def _types_of(get: tf.Operation) -> dict[str, Any]:
-    return {name: get.get_attr(name) for name in ("output_types", "output_shapes")}

@@ -29,9 +29,9 @@ class LoopOutput:
     dtype: tf.DType
     initializer: tf.Operation
 
-    def build_read(self) -> tf.Tensor:
+    def build_read(self, name: str | None = None) -> tf.Tensor:
         """Reads the value written last; before any write, the initial value."""
-        return tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtype)
+        return tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtype, name=name)
 
     def build_write(self, value: tf.Tensor) -> tf.Operation:
         """Replaces the value."""
@@ -46,15 +46,18 @@ class LoopOutput:
 Stage: TypeAlias = tuple[tf.Tensor, Sequence[tuple[tf.Tensor, LoopOutput]]]
 
 
-def build_loop_output(dtype: tf.DType, name: str, initial: tf.Tensor | None = None) -> LoopOutput:
-    """Creates the resource in the graph around the loop, on the host, outside any strategy.
+def build_loop_output(
+    dtype: tf.DType, name: str, initial: tf.Tensor | None = None, device: str = "/cpu:0"
+) -> LoopOutput:
+    """Creates the resource in the graph around the loop, outside any strategy.
 
     Args:
       dtype: the dtype of the values.
       name: the name of the resource.
       initial: the value before any write; an empty tensor if None.
+      device: where the resource is: by default on the host.
     """
-    with tf.init_scope(), tf.device("/cpu:0"), on_own_task(), tf.name_scope("training/"):
+    with tf.init_scope(), tf.device(device), on_own_task(), tf.name_scope("training/"):
         unique = tf.compat.v1.get_default_graph().unique_name(name)
         handle = tf.raw_ops.VarHandleOp(
             dtype=dtype, shape=tf.TensorShape(None), shared_name=unique, name=name

@@ -45,10 +45,13 @@ def build_revert(
     """
     counters = [plan.global_step, *(one.num_taken for one in models.accumulations)]
     before = _build_snapshot(step_ops, counters)
-    with tf.device("/cpu:0"), tf.control_dependencies(all_parts(done)):
+    with tf.control_dependencies(all_parts(done)):
         after = [v.read_value() for v, _ in before if v.dtype.is_floating]
+        # Where the variables are: a GPU's would be copied to the host in every step.
         finite = [tf.reduce_all(tf.math.is_finite(value)) for value in [loss, *after]]
-        is_bad = tf.logical_not(tf.reduce_all(tf.stack(finite)))
+        is_finite = tf.reduce_all(tf.stack(finite))
+    with tf.device("/cpu:0"):
+        is_bad = tf.logical_not(is_finite)
         is_bad = build_any(plan.workers, is_bad)
 
     def revert() -> tf.Tensor:

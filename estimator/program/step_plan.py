@@ -73,6 +73,7 @@ class StepStart:
       is_last: scalar, bool: whether no other step follows in this session call.
       is_recorded: scalar, bool: whether this is the last step, and its summaries are wanted.
       summaries_before: the `id`s of summaries that were made before `model_fn` was called.
+      copies: what copies batches of the next step to a GPU.
     """
 
     is_in_loop: bool
@@ -82,3 +83,4 @@ class StepStart:
     is_last: tf.Tensor
     is_recorded: tf.Tensor
     summaries_before: set[int]
+    copies: list[tf.Operation]

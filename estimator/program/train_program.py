@@ -175,7 +175,9 @@ def build_train_program(
         step_before = build_step_before(global_step)
         is_recording = tf.compat.v1.placeholder_with_default(False, [], "training/is_recording")
         num_steps = tf.compat.v1.placeholder_with_default(1, [], "training/num_steps")
-        step_input = build_loop_input(source, runtime.num_local_replicas) if is_loop else source
+        step_input: input_calls.Input | LoopInput = source
+        if is_loop:
+            step_input = build_loop_input(source, runtime.num_local_replicas, runtime.only_gpu)
         build_has_first = step_input.build_has_first if isinstance(step_input, LoopInput) else None
         consensus = build_consensus(runtime.workers, num_steps, build_has_first)
         plan = StepPlan(
@@ -241,7 +243,10 @@ def _build_fetches(
     """Builds what a session call fetches, and how its batches make steps."""
     with tf.control_dependencies([step.loss]):
         counter = primary(plan.global_step)
-        step_after = tf.identity(counter.read_value(), "global_step_after")
+        step_after = counter.read_value()
+        if step.num_uncounted is not None:
+            step_after -= tf.cast(step.num_uncounted, tf.int64)
+        step_after = tf.identity(step_after, "global_step_after")
         summary = step.summaries.build_outside()
     accumulation = build_step_accumulation(step.models.counting, step.models.accumulations)
     overrides: list[tuple[tf.Tensor | tf.Variable, tf.Tensor]] = [

@@ -53,6 +53,10 @@ class BuiltStep:
       end: scalar, int64, fed: the global step at which a loop ends that shares variables on ps
         tasks with other workers; None for any other step.
       last_loss: keeps the loss in a loop whose input may end with an error; else None.
+      ahead_on: the GPU whose loop does not wait for the loss before it starts the next step; else
+        None.
+      num_uncounted: scalar, int32: of a loop that runs ahead, how many steps it ran after the one
+        that `loss` is of: 1 if that is not finite and was not the loop's last, else 0.
     """
 
     loss: tf.Tensor
@@ -63,6 +67,8 @@ class BuiltStep:
     requested: tf.Tensor | None
     end: tf.Tensor | None
     last_loss: LoopOutput | None
+    ahead_on: str | None
+    num_uncounted: tf.Tensor | None = None
 
     @property
     def spec(self) -> EstimatorSpec:
@@ -101,12 +107,16 @@ def build_train_step(plan: StepPlan, is_last: tf.Tensor) -> BuiltStep:
     is_before_end: tf.Tensor | None = None
     if plan.home_of_loop is not None and start.is_in_loop:
         end, is_before_end, done = _build_is_before_end(plan, done, step_ops, plan.home_of_loop)
-    with tf.device("/cpu:0"), tf.control_dependencies([tf.group(*all_parts(done))]):
+    ahead_on = _gpu_to_run_ahead_on(plan, start, models)
+    device = ahead_on or "/cpu:0"
+    with tf.device(device), tf.control_dependencies([tf.group(*all_parts(done))]):
         loss = tf.identity(loss, "loss_of_step")
     last_loss: LoopOutput | None = None
     if start.is_in_loop and has_more is None:
         loss, last_loss = _build_stored_loss(loss)
-    return BuiltStep(loss, has_more, is_before_end, models, summaries, requested, end, last_loss)
+    return BuiltStep(
+        loss, has_more, is_before_end, models, summaries, requested, end, last_loss, ahead_on
+    )
 
 
 def _build_start(plan: StepPlan, is_last: tf.Tensor, is_in_loop: bool) -> StepStart:
@@ -115,20 +125,21 @@ def _build_start(plan: StepPlan, is_last: tf.Tensor, is_in_loop: bool) -> StepSt
     if is_in_loop:
         step = primary(plan.global_step).read_value()
     if isinstance(plan.source, LoopInput):
-        batches = plan.source.build_batches()
         with tf.device("/cpu:0"):
-            has_next = plan.source.build_next(tf.logical_not(is_last), batches)
+            taken = plan.source.build_batches(tf.logical_not(is_last))
+            batches, has_next, copies = taken.batches, taken.has_next, taken.copies
             # Of several workers, each says at the start of the next loop whether it has a batch.
             has_more = has_next if plan.consensus is None else tf.logical_or(has_next, is_last)
             is_last = tf.logical_not(has_next)
     else:
+        copies = []
         batches, has_more = input_calls.build_replica_batches(
             plan.source, plan.runtime.num_local_replicas
         )
     with tf.device("/cpu:0"), tf.name_scope("training/"):
         is_recorded = tf.logical_and(is_last, tf.cast(plan.is_recording, tf.bool))
     before = summaries_so_far()
-    return StepStart(is_in_loop, step, batches, has_more, is_last, is_recorded, before)
+    return StepStart(is_in_loop, step, batches, has_more, is_last, is_recorded, before, copies)
 
 
 def _build_effects(plan: StepPlan, start: StepStart, models: StepModels) -> list[Any]:
@@ -144,7 +155,7 @@ def _build_effects(plan: StepPlan, start: StepStart, models: StepModels) -> list
         set(ops_run_for(run, replicas.new_ops)),
         [one.update for one in models.accumulations],
     )
-    done += written_summaries(start.summaries_before)
+    done += written_summaries(start.summaries_before) + start.copies
     if plan.workers.is_chief:
         done += host_call.build_host_call(
             [output.host_call for output in replicas.outputs],
@@ -174,6 +185,20 @@ def _build_outcome(
     if plan.consensus is None:
         return loss, start.has_more, None
     return build_report(plan.consensus, loss, start.has_more, models.slots, as_ops(done))
+
+
+def _gpu_to_run_ahead_on(plan: StepPlan, start: StepStart, models: StepModels) -> str | None:
+    """Returns the GPU on which steps may start before the loss of the one before is known, if any.
+
+    The host only hands a GPU its work. If a loop waited for each loss, the GPU would then wait for
+    the host in each step: with small kernels, for as long as it computes. But where batches are
+    copied to the GPU in advance, the host hands over nothing until the copy of the step before is
+    done, and that waits for the GPU.
+    """
+    is_counted_by_step = models.counting is None and start.has_more is not None
+    if not start.is_in_loop or start.copies or not is_counted_by_step:
+        return None
+    return plan.runtime.only_gpu
 
 
 def _order(

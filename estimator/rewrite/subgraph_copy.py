@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,7 +14,7 @@ from estimator.rewrite.graph_walk import closes_a_loop, inputs_of, ops_before, w
 def build_copy(
     value: Any,
     should_copy: Callable[[tf.Operation], bool],
-    made: Mapping[tf.Operation, tf.Operation] | None = None,
+    made: Mapping[tf.Operation, Sequence[tf.Tensor]] | None = None,
     *,
     copies_waits: bool = False,
 ) -> Any:
@@ -23,7 +23,7 @@ def build_copy(
     Args:
       value: a nested structure of tensors of the default graph or of a graph around it.
       should_copy: whether to copy an op; the outputs of other ops are used directly.
-      made: replacements for ops, with outputs like theirs, used instead of copies.
+      made: what is used instead of the outputs of ops, which are not copied.
       copies_waits: whether to copy what the ops only wait for, such as asserts, as well.
 
     Returns:
@@ -32,8 +32,8 @@ def build_copy(
     Raises:
       ValueError: a `tf.while_loop` of v1 control flow is among the ops.
     """
-    copies = dict(made or {})
-    given = frozenset(copies)
+    outputs = dict(made or {})
+    given = frozenset(outputs)
     flat = [t for t in tf.nest.flatten(value, expand_composites=True) if t is not None]
     behind = waits_of if copies_waits else inputs_of
     ops = ops_before(flat, lambda op: op not in given and should_copy(op), behind)
@@ -44,14 +44,15 @@ def build_copy(
             "`tf.compat.v1.enable_control_flow_v2()` at the start of the program, after "
             "`disable_v2_behavior()`."
         )
+    copies = {op: {tensor.op for tensor in tensors} for op, tensors in outputs.items()}
     for op in ops:
-        copies[op] = _tf.copy_op(op, [_copied(tensor, copies) for tensor in op.inputs])
+        copy = _tf.copy_op(op, [_copied(tensor, outputs) for tensor in op.inputs])
         if copies_waits:
-            _tf.add_control_inputs(
-                copies[op], [copies[o] for o in op.control_inputs if o in copies]
-            )
+            waits = [other for o in op.control_inputs for other in copies.get(o, ())]
+            _tf.add_control_inputs(copy, waits)
+        copies[op], outputs[op] = {copy}, copy.outputs
     return tf.nest.map_structure(
-        lambda t: None if t is None else _copied(t, copies), value, expand_composites=True
+        lambda t: None if t is None else _copied(t, outputs), value, expand_composites=True
     )
 
 
@@ -64,6 +65,6 @@ def runs_each_time(op: tf.Operation) -> bool:
     return not is_handle and op.type not in ("Const", "Placeholder")
 
 
-def _copied(tensor: tf.Tensor, copies: dict[tf.Operation, tf.Operation]) -> tf.Tensor:
-    copy = copies.get(tensor.op)
-    return tensor if copy is None else copy.outputs[tensor.value_index]
+def _copied(tensor: tf.Tensor, outputs: dict[tf.Operation, Sequence[tf.Tensor]]) -> tf.Tensor:
+    made = outputs.get(tensor.op)
+    return tensor if made is None else made[tensor.value_index]

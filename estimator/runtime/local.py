@@ -70,6 +70,17 @@ class Runtime:
         return num_local_replicas(self.strategy)
 
     @property
+    def only_gpu(self) -> str | None:
+        """The device of the only replica if it is a GPU of this process; else None."""
+        if self.num_replicas > 1 or self.is_compiled or self.shares_variables:
+            return None
+        if self.config.device_fn is not None or not self.runs_here:
+            return None
+        devices = ["/gpu:0"] if is_default(self.strategy) else self.strategy.extended.worker_devices
+        is_gpu = tf.DeviceSpec.from_string(devices[0]).device_type == "GPU"
+        return devices[0] if is_gpu and count_gpus() else None
+
+    @property
     def hosts(self) -> tuple[int, int]:
         """How many tasks call `input_fn` for one model, and the index of this one."""
         return self.workers.count, self.workers.index
