@@ -102,8 +102,9 @@ from estimator._tf.keras import (
     tf_keras_names_by_thread,
     tf_keras_updates_of_trained,
     unscaled_keras_losses,
+    variable_of,
 )
-from estimator._tf.optimizers import keras_optimizers_in_graphs
+from estimator._tf.optimizers import keras_optimizers_in_graphs, keras_variables_in_v1
 from estimator._tf.random import (
     keras_seeds_replaced,
     loop_counters,

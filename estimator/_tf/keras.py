@@ -295,8 +295,11 @@ def compiled_metrics(model: Any) -> dict[str, Any]:
 
 
 def metric_variables(metric: Any) -> list[Sequence[tf.Variable]]:
-    """Returns the TensorFlow variables of a Keras metric, each as the copies of all replicas.
+    """Returns the TensorFlow variables of a Keras metric, each as the copies of all replicas."""
+    return [copies(variable_of(v)) for v in metric.variables]
 
-    A Keras 3 variable wraps a `tf.Variable`; a tf-keras variable is one.
-    """
-    return [copies(v if isinstance(v, tf.Variable) else v.value) for v in metric.variables]
+
+def variable_of(variable: Any) -> Any:
+    """Returns the TensorFlow variable that one of Keras 3 wraps; anything else as it is."""
+    value = getattr(variable, "value", None)  # A method of TensorFlow's own variables.
+    return value if isinstance(value, tf.Variable) else variable

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator import _tf
 from estimator.config.checks import WrongTypeError, check_callable
 
 V1 = tf.compat.v1
@@ -50,8 +51,7 @@ def build_minimize(
       variables: the variables.
       global_step: is incremented, if it is given.
     """
-    # Keras 3 variables wrap TensorFlow's.
-    variables = [v if isinstance(v, tf.Variable) else v.value for v in variables]
+    variables = [_tf.variable_of(variable) for variable in variables]
     if isinstance(optimizer, V1.train.Optimizer):
         return optimizer.minimize(loss, global_step=global_step, var_list=variables)
     gradients = tf.gradients(loss, variables)

@@ -7,8 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator import _tf
 from estimator.keras.keras_source import KerasSource
-from estimator.keras.keras_weights import InitialWeights, variable_of, write_weight_names
+from estimator.keras.keras_weights import InitialWeights, write_weight_names
 from estimator.model.reduction import keep_metrics_local
 from estimator.optimizer.cross_shard import CrossShardOptimizer
 from estimator.spec import EstimatorSpec, ModeKeys
@@ -56,7 +57,7 @@ def make_model_fn(
         train_op = CrossShardOptimizer(compiled.optimizer).minimize(
             compiled.build_scaled(loss),
             _V1.train.get_global_step(),
-            var_list=[variable_of(weight) for weight, is_trained in trained if is_trained],
+            var_list=[_tf.variable_of(weight) for weight, is_trained in trained if is_trained],
         )
         return EstimatorSpec(mode, predictions, loss, train_op)
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from estimator import _tf
 from estimator.checkpoint import files
 from estimator.cluster.collectives import replica_id
 from estimator.config.run_config import RunConfig
@@ -53,7 +54,7 @@ class InitialWeights:
                     return  # Training goes on from there, whatever the weights are now.
                 _write(path, self._values)
         _V1.train.init_from_checkpoint(
-            path, {_key(i): variable_of(v) for i, v in enumerate(variables)}
+            path, {_key(i): _tf.variable_of(v) for i, v in enumerate(variables)}
         )
 
 
@@ -61,7 +62,7 @@ def write_weight_names(variables: Sequence[Any], config: RunConfig) -> None:
     """Writes, on the chief, the names that the weights have in checkpoints, in order."""
     if not config.is_chief or replica_id() != 0:
         return
-    names = [variable_of(v).name.partition(":")[0] for v in variables]
+    names = [_tf.variable_of(v).name.partition(":")[0] for v in variables]
     checkpoint = files.latest_checkpoint(str(config.model_dir))
     if checkpoint is not None:
         saved = files.open_checkpoint(checkpoint).get_variable_to_shape_map()
@@ -105,8 +106,3 @@ def _write(path: str, values: Sequence[np.ndarray]) -> None:
 
 def _key(index: int) -> str:
     return f"weight_{index}"
-
-
-def variable_of(variable: Any) -> tf.Variable:
-    """Returns TensorFlow's variable, which one of Keras 3 wraps."""
-    return variable if isinstance(variable, tf.Variable) else variable.value

@@ -236,8 +236,7 @@ def _make_sums(replicas: Sequence[_Replica], name: str) -> list[_Sum | None]:
         if gradient is None:
             sums.append(None)
             continue
-        if not isinstance(variable, tf.Variable):
-            variable = variable.value  # Of Keras 3.
+        variable = _tf.variable_of(variable)
         place = f"{name}/{variable.name.partition(':')[0]}"
         sums.append(_Sum([gradient for gradient, _ in pairs], variable, place))
     return sums

@@ -116,7 +116,15 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
 
         Returns:
           An op that runs after all of this.
+
+        Raises:
+          TypeError: `global_step` is not a variable.
         """
+        if global_step is not None and not hasattr(global_step, "assign_add"):
+            raise WrongTypeError(
+                f"`global_step` ({global_step!r}) must be a variable, such as that of "
+                "tf.compat.v1.train.get_global_step(). Pass the variables to train as `var_list`."
+            )
         if self._accumulate_steps == 1:
             return self._apply(grads_and_vars, global_step, name)
 
@@ -131,6 +139,8 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
         self, grads_and_vars: Iterable, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation:
         grads_and_vars = list(grads_and_vars)
+        if self._is_v1:
+            grads_and_vars = [(grad, _tf.variable_of(var)) for grad, var in grads_and_vars]
         if self._clip_norm is not None:
             grads_and_vars = clip_by_reduced_norm(grads_and_vars, self._clip_norm, self._reduction)
         by_itself, reduction = _applies_by_itself(self._opt), self._reduction

@@ -36,6 +36,7 @@ def building(
         _tf.variables_are_true(),
         _tf.keras_compares_values(),
         _tf.keras_optimizers_in_graphs(),
+        _tf.keras_variables_in_v1(),
         _tf.tf_keras_updates_of_trained(),
         tf.variable_creator_scope(create_resource),
     ):

@@ -94,6 +94,7 @@ PATCHES = {
     "keras_compares_values": _tf.keras_compares_values,
     "keras_control_flow_v2": _tf.keras_control_flow_v2,
     "keras_optimizers_in_graphs": _tf.keras_optimizers_in_graphs,
+    "keras_variables_in_v1": _tf.keras_variables_in_v1,
     "keras_seeds_replaced": lambda: _tf.keras_seeds_replaced(unused),
     "listening": lambda: _tf.listening(HOOK, [tf.compat.v1.train.CheckpointSaverListener()], []),
     "mean_gradients": lambda: _tf.mean_gradients(mirrored()),

@@ -246,7 +246,14 @@ INTERNALS = {
         "keras.src.trainers.compile_utils:CompileMetrics.result",
     ),
     "metric_variables": ("keras.src.backend:Variable.value",),
+    "variable_of": ("keras.src.backend:Variable.value",),
     # optimizers.py
+    "keras_variables_in_v1": (
+        "tensorflow:compat.v1.train.Optimizer.compute_gradients",
+        "tensorflow:compat.v1.train.Optimizer.apply_gradients",
+        "tensorflow:compat.v1.train.Optimizer.get_slot",
+        "tensorflow:train.ExponentialMovingAverage.average_name",
+    ),
     "keras_optimizers_in_graphs": (
         "keras.src.optimizers.base_optimizer:BaseOptimizer.add_variable",
         "keras.src.optimizers.base_optimizer:BaseOptimizer.add_variable_from_reference",
