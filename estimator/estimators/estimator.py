@@ -38,6 +38,7 @@ from estimator.program.programs import PredictProgram
 from estimator.runtime.local import make_plain_runtime
 from estimator.runtime.strategy import check_task_trains, make_runtime, make_training_runtime
 from estimator.session.hooked_session import Hook, check_hooks
+from estimator.session.retries import retried
 from estimator.spec import ModeKeys
 from estimator.summary.event_writer import close_collected_event_files, close_event_files
 from estimator.training.request import (
@@ -298,6 +299,8 @@ class Estimator(OldMethods):
     ) -> dict[str, Any]:
         """Evaluates a checkpoint on every example of the input, each exactly once.
 
+        After an error that may pass, such as UnavailableError, all of it is done again.
+
         Args:
           input_fn: as for `train`.
           steps: the maximum number of global batches; None for all.
@@ -317,8 +320,12 @@ class Estimator(OldMethods):
         all_hooks = check_hooks(hooks)
         check_limit("steps", steps)
         check_name(name)
-        weights = self._weights(checkpoint_path)
-        return self._evaluate(input_fn, steps, all_hooks, name, weights)
+
+        def run() -> dict[str, Any]:
+            weights = self._weights(checkpoint_path)
+            return self._evaluate(input_fn, steps, all_hooks, name, weights)
+
+        return retried(run, "The evaluation")
 
     @no_internal_messages()
     def evaluate_state(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +35,6 @@ from estimator.roles.train_eval_specs import (
     run_training,
 )
 from estimator.runtime.strategy import check_roles, check_task_trains, make_training_runtime
-from estimator.session.retries import retried
 from estimator.summary.event_reader import read_evaluations
 from estimator.training.request import TrainResult
 
@@ -214,9 +212,6 @@ class _Follower(Evaluation):
                 self._evaluate(step, path)
         if is_last and checkpoints:
             self.run_last()
-
-    def _run(self, path: str) -> None:
-        retried(functools.partial(super()._run, path), "The evaluation")
 
     def _evaluate(self, step: int, path: str) -> None:
         try:

@@ -343,3 +343,29 @@ def test_new_sessions_are_made_for_ever(tmp_path):
 def test_a_fourth_failure_without_a_checkpoint_between_ends_training(tmp_path):
     with pytest.raises(tf.errors.UnavailableError):
         fail_always(tmp_path)
+
+
+class FailsOnce(est.SessionRunHook):
+    """Fails after the second call."""
+
+    def __init__(self, error):
+        self.error, self.num_calls = error, 0
+
+    def after_run(self, run_context, run_values):
+        del run_context, run_values
+        self.num_calls += 1
+        if self.num_calls == 2:
+            raise self.error(None, None, "The server is away.")
+
+
+@pytest.mark.parametrize("error", [tf.errors.AbortedError, tf.errors.UnavailableError])
+def test_an_evaluation_is_made_again_as_a_whole(tmp_path, error):
+    made = make(tmp_path)
+    made.train(forever(), steps=2)
+    expected = made.evaluate(numbers(4))
+    fails = FailsOnce(error)
+    assert made.evaluate(numbers(4), hooks=[fails]) == expected
+    assert fails.num_calls == 2 + 4
+    assert made.evaluate(numbers(4), steps=3, hooks=[FailsOnce(error)]) == made.evaluate(
+        numbers(4), steps=3
+    )
