@@ -30,9 +30,11 @@ _WORKLOADS = {
     "wide_deep": ("columns",),
     "examples": ("resnet", "transformer"),
     "ps_scaling": ("mlp", "cnn"),
+    "gpu": ("resnet_50", "bert_base"),
 }
-# Not part of a whole run: its figures depend on the number of CPUs more than on the code.
-_ON_REQUEST = ("ps_scaling",)
+# Not part of a whole run: the figures of the first depend on the number of CPUs more than on the
+# code, and a step of the second takes many seconds without a GPU.
+_ON_REQUEST = ("ps_scaling", "gpu")
 _USUAL = [name for name in _WORKLOADS if name not in _ON_REQUEST]
 _MODELS = tuple(dict.fromkeys(model for models in _WORKLOADS.values() for model in models))
 # The scheduler places the threads of a process once and for long, well or badly: on two cores a
@@ -45,7 +47,7 @@ _NUM_ROUNDS = {
     **{"start": 5, "large_start": 3, "launch": 3, "memory": 2},
     **{"saves": 4, "saves dense": 3, "saves embedding": 3},
     **{"multi_worker": 12, "parameter_server": 12, "ps_scaling": 12},
-    **{"wide_deep": 12, "examples": 4},
+    **{"wide_deep": 12, "examples": 4, "gpu": 8},
 }
 # The shares of the 20 minutes of a whole run. However long it takes, each has one round; what one
 # takes beyond its share, or leaves of it, changes those of the ones after it.
@@ -54,7 +56,7 @@ _SECONDS = {
     **{"start": 95, "large_start": 45, "large_start bert": 75, "launch": 40, "memory": 50},
     **{"saves": 65, "saves dense": 110, "saves embedding": 50},
     **{"multi_worker": 45, "parameter_server": 40, "ps_scaling": 300},
-    **{"wide_deep": 30, "examples": 45},
+    **{"wide_deep": 30, "examples": 45, "gpu": 120},
 }
 _NUM_QUICK_ROUNDS = 3
 _DEFAULT_PATH = Path(__file__).parent / "results" / "latest.json"

@@ -1,9 +1,10 @@
-"""`models/resnet.py` and `models/transformer.py`: by this library, and by hand.
+"""`models/resnet.py` and `models/transformer.py` in two sizes: by this library, and by hand.
 
 By hand is a `tf.function` loop around the same logits, loss and optimizer.
 """
 
 import dataclasses
+import functools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -23,11 +24,11 @@ _TRAIN_STEPS = 10**6
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A model of `models/`, with its default settings, and how to train it without this library.
+    """A model of `models/`, and how to train it without this library.
 
     `make_feature(random, count)` gives the values of the model's one feature, and
     `make_optimizer(step)` the optimizer. `weight_decay` is that of the loss, `clip_norm` 0 for
-    gradients as they are.
+    gradients as they are. `settings` replace the model's defaults.
     """
 
     model: types.ModuleType
@@ -38,13 +39,18 @@ class Example:
     make_optimizer: Callable[[tf.Variable], tf.compat.v1.train.Optimizer]
     weight_decay: float = 0.0
     clip_norm: float = 0.0
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """All settings of the model."""
+        return {**self.model.DEFAULTS, **self.settings}
 
 
 def make_training_input(example: Example) -> tf.data.Dataset:
     """Endless batches from memory."""
     random, count = np.random.default_rng(0), 10 * example.batch_size
-    num_classes = example.model.DEFAULTS["num_classes"]
-    labels = random.integers(0, num_classes, size=count, dtype=np.int32)
+    labels = random.integers(0, example.params["num_classes"], size=count, dtype=np.int32)
     features = {example.feature: example.make_feature(random, count)}
     data = tf.data.Dataset.from_tensor_slices((features, labels))
     return data.batch(example.batch_size, drop_remainder=True).cache().repeat().prefetch(4)
@@ -63,7 +69,7 @@ def train_ours(example: Example, model_dir: str, report: Report) -> None:
     est.tpu.TPUEstimator(
         example.model.model_fn,
         config=config,
-        params={"train_steps": _TRAIN_STEPS},
+        params={**example.settings, "train_steps": _TRAIN_STEPS},
         train_batch_size=example.batch_size,
     ).train(
         lambda params: make_training_input(example),
@@ -107,7 +113,7 @@ def train_by_hand(example: Example, report: Report) -> None:
         with tf.GradientTape() as tape:
             with tf.compat.v1.variable_scope("", custom_getter=made):
                 inputs = features[example.feature]
-                logits = example.model.build_logits(inputs, example.model.DEFAULTS, True)
+                logits = example.model.build_logits(inputs, example.params, True)
             loss = classification.build_smoothed_loss(labels, logits)
             if example.weight_decay:
                 penalties = [tf.nn.l2_loss(kernel) for kernel in made.find_kernels()]
@@ -155,14 +161,14 @@ def _make_adamw(step: tf.Variable) -> tf.compat.v1.train.Optimizer:
     )
 
 
-def _make_images(random: np.random.Generator, count: int) -> np.ndarray:
-    return random.normal(size=[count, 32, 32, 3]).astype(np.float32)
+def _make_images(random: np.random.Generator, count: int, size: int = 32) -> np.ndarray:
+    return random.normal(size=[count, size, size, 3]).astype(np.float32)
 
 
-def _make_texts(random: np.random.Generator, count: int) -> np.ndarray:
-    tokens = random.integers(1, transformer.DEFAULTS["num_tokens"], [count, 48], np.int32)
-    lengths = random.integers(10, 49, [count, 1])
-    return np.where(np.arange(48) < lengths, tokens, 0).astype(np.int32)
+def _make_texts(random: np.random.Generator, count: int, length: int = 48) -> np.ndarray:
+    tokens = random.integers(1, transformer.DEFAULTS["num_tokens"], [count, length], np.int32)
+    lengths = random.integers(10, length + 1, [count, 1])
+    return np.where(np.arange(length) < lengths, tokens, 0).astype(np.int32)
 
 
 EXAMPLES = {
@@ -185,3 +191,16 @@ EXAMPLES = {
         clip_norm=transformer.DEFAULTS["clip_norm"],
     ),
 }
+# As large as those that are trained on GPUs: ResNet-50, and a Transformer of BERT-base's size.
+EXAMPLES["resnet_50"] = dataclasses.replace(
+    EXAMPLES["resnet"],
+    batch_size=64,
+    make_feature=functools.partial(_make_images, size=224),
+    settings={"depth": 50, "num_classes": 1000},
+)
+EXAMPLES["bert_base"] = dataclasses.replace(
+    EXAMPLES["transformer"],
+    loop_steps=25,
+    make_feature=functools.partial(_make_texts, length=128),
+    settings={"num_tokens": 30000, "size": 768, "num_layers": 12, "num_heads": 12},
+)

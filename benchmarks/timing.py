@@ -29,6 +29,8 @@ ROUND_STEPS = {
     "columns": 500,
     "resnet": 10,
     "transformer": 100,
+    "resnet_50": 20,
+    "bert_base": 25,
 }
 
 
