@@ -69,7 +69,7 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
         bodies.append(built)
         loss = built.loss
         if built.ahead_on is not None:
-            with devices(), tf.device(built.ahead_on):
+            with devices(), tf.device(built.ahead_on or None):
                 loss = tf.where(tf.math.is_finite(loss_before), loss, loss_before)
         return goes_on, next_step, loss, *more
 

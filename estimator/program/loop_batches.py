@@ -160,7 +160,7 @@ def build_loop_input(source: Input, num_replicas: int, gpu: str | None) -> Input
     Args:
       source: the input.
       num_replicas: the number of replicas, which take a batch each in every iteration.
-      gpu: the device of the only replica, if it is a GPU; else None.
+      gpu: the runtime's `only_gpu`.
     """
     if source.looks_ahead:
         return source

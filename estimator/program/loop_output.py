@@ -47,7 +47,7 @@ Stage: TypeAlias = tuple[tf.Tensor, Sequence[tuple[tf.Tensor, LoopOutput]]]
 
 
 def build_loop_output(
-    dtype: tf.DType, name: str, initial: tf.Tensor | None = None, device: str = "/cpu:0"
+    dtype: tf.DType, name: str, initial: tf.Tensor | None = None, device: str | None = "/cpu:0"
 ) -> LoopOutput:
     """Creates the resource in the graph around the loop, outside any strategy.
 
@@ -55,7 +55,7 @@ def build_loop_output(
       dtype: the dtype of the values.
       name: the name of the resource.
       initial: the value before any write; an empty tensor if None.
-      device: where the resource is: by default on the host.
+      device: where the resource is: by default on the host; None if TensorFlow chooses.
     """
     with tf.init_scope(), tf.device(device), on_own_task(), tf.name_scope("training/"):
         unique = tf.compat.v1.get_default_graph().unique_name(name)

@@ -53,8 +53,8 @@ class BuiltStep:
       end: scalar, int64, fed: the global step at which a loop ends that shares variables on ps
         tasks with other workers; None for any other step.
       last_loss: keeps the loss in a loop whose input may end with an error; else None.
-      ahead_on: the GPU whose loop does not wait for the loss before it starts the next step; else
-        None.
+      ahead_on: the GPU whose loop does not wait for the loss before it starts the next step, ""
+        if TensorFlow chooses it; else None.
       num_uncounted: scalar, int32: of a loop that runs ahead, how many steps it ran after the one
         that `loss` is of: 1 if that is not finite and was not the loop's last, else 0.
     """
@@ -108,7 +108,7 @@ def build_train_step(plan: StepPlan, is_last: tf.Tensor) -> BuiltStep:
     if plan.home_of_loop is not None and start.is_in_loop:
         end, is_before_end, done = _build_is_before_end(plan, done, step_ops, plan.home_of_loop)
     ahead_on = _gpu_to_run_ahead_on(plan, start, models)
-    device = ahead_on or "/cpu:0"
+    device = "/cpu:0" if ahead_on is None else ahead_on or None
     with tf.device(device), tf.control_dependencies([tf.group(*all_parts(done))]):
         loss = tf.identity(loss, "loss_of_step")
     last_loss: LoopOutput | None = None

@@ -28,7 +28,8 @@ class WaitingBatch:
 
     Attributes:
       get: the op, in the graph around the loop, that takes a batch from an iterator.
-      gpu: the device that large components are copied to; None if they all wait on the host.
+      gpu: the device that large components are copied to, "" if TensorFlow chooses it; None if
+        they all wait on the host.
     """
 
     get: tf.Operation
@@ -70,7 +71,7 @@ class WaitingBatch:
 
     def build_copies(self, values: Sequence[tf.Tensor]) -> list[tf.Operation]:
         """Copies components to the GPU, where they replace those of the batch."""
-        with tf.device(self.gpu):
+        with tf.device(self.gpu or None):
             pairs = zip(self._on_gpu.values(), values, strict=True)
             return [place.build_write(tf.identity(value)) for place, value in pairs]
 
@@ -85,7 +86,7 @@ class WaitingBatch:
         """
         on_gpu: dict[int, tf.Tensor] = {}
         for index, place in self._on_gpu.items():
-            with tf.device(self.gpu):
+            with tf.device(self.gpu or None):
                 on_gpu[index] = place.build_read(None if on_gpu else name)
             on_gpu[index].set_shape(self.get.outputs[index].shape)
         components = tf.raw_ops.OptionalGetValue(
@@ -98,7 +99,7 @@ class WaitingBatch:
 
 
 def build_waiting_batch(get: tf.Operation, gpu: str | None) -> WaitingBatch:
-    """Builds where the batches of `get` wait; `gpu` is the device that the model runs on, if any.
+    """Builds where the batches of `get` wait; `gpu` is as for `WaitingBatch`.
 
     A component from which the input computes something is not copied: that is done on the host.
     """
@@ -107,7 +108,7 @@ def build_waiting_batch(get: tf.Operation, gpu: str | None) -> WaitingBatch:
     if gpu is not None:
         for index, tensor in enumerate(get.outputs):
             if _is_large(tensor) and not tensor.consumers():
-                on_gpu[index] = build_loop_output(tensor.dtype, "batch_on_gpu", device=gpu)
+                on_gpu[index] = build_loop_output(tensor.dtype, "batch_on_gpu", device=gpu or None)
     return WaitingBatch(get, gpu, optional, on_gpu)
 
 

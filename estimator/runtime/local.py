@@ -71,14 +71,21 @@ class Runtime:
 
     @property
     def only_gpu(self) -> str | None:
-        """The device of the only replica if it is a GPU of this process; else None."""
+        """The device of the only replica if it is a GPU of this process; else None.
+
+        It is "" without a strategy: TensorFlow places there whatever has no device, and a meta
+        graph without devices can be imported where there is no GPU.
+        """
         if self.num_replicas > 1 or self.is_compiled or self.shares_variables:
             return None
         if self.config.device_fn is not None or not self.runs_here:
             return None
-        devices = ["/gpu:0"] if is_default(self.strategy) else self.strategy.extended.worker_devices
-        is_gpu = tf.DeviceSpec.from_string(devices[0]).device_type == "GPU"
-        return devices[0] if is_gpu and count_gpus() else None
+        if not count_gpus():
+            return None
+        if is_default(self.strategy):
+            return ""
+        device = self.strategy.extended.worker_devices[0]
+        return device if tf.DeviceSpec.from_string(device).device_type == "GPU" else None
 
     @property
     def hosts(self) -> tuple[int, int]:

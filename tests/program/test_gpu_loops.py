@@ -9,10 +9,13 @@ import tensorflow as tf
 
 import estimator as est
 from estimator.runtime import local
+from estimator.runtime import strategy as strategies
 from tests.toy import RATE, checkpoint_steps
 
 V1 = tf.compat.v1
-GPU = "/device:GPU:0"
+# Without a strategy TensorFlow places what has no device, on a GPU if there is one.
+UNPLACED = ""
+GPU = "/replica:0/task:0/device:GPU:0"
 SIZE = 70_000  # Of an example: a batch of it is large enough for a copy in advance.
 
 
@@ -20,13 +23,18 @@ SIZE = 70_000  # Of an example: a batch of it is large enough for a copy in adva
 def on_gpu(request, monkeypatch):
     """Whether the library believes that there is a GPU."""
     if request.param == "gpu":
-        monkeypatch.setattr(local, "count_gpus", lambda: 1)
+        pretend(monkeypatch)
     return request.param == "gpu"
 
 
 @pytest.fixture
 def gpu(monkeypatch):
+    pretend(monkeypatch)
+
+
+def pretend(monkeypatch):
     monkeypatch.setattr(local, "count_gpus", lambda: 1)
+    monkeypatch.setattr(strategies, "_check_gpus", lambda strategy: None)
 
 
 class KeepGraph(est.SessionRunHook):
@@ -80,9 +88,9 @@ def weights_after(batches):
 @pytest.mark.parametrize("drop_remainder", [True, False])
 @pytest.mark.parametrize("strategy", [None, "one_device", "mirrored"])
 def test_each_step_has_its_own_batch(
-    strategy, drop_remainder, iterations_per_loop, on_gpu, tmp_path, monkeypatch
+    strategy, drop_remainder, iterations_per_loop, on_gpu, tmp_path
 ):
-    monkeypatch.setattr(local, "replica_devices", lambda count: ["/cpu:0"] * (count or 1))
+    del on_gpu
     features, labels = examples(11), np.arange(11, dtype=np.float32)[:, None]
 
     def input_fn():
@@ -111,7 +119,8 @@ def test_each_step_has_its_own_batch(
 
 
 @pytest.mark.usefixtures("gpu")
-def test_what_is_large_waits_on_the_gpu(tmp_path):
+@pytest.mark.parametrize(("strategy", "gpu_name"), [(None, UNPLACED), ("one_device", GPU)])
+def test_what_is_large_waits_on_the_gpu(strategy, gpu_name, tmp_path):
     names = []  # K-FAC names variables after a batch.
 
     def noting_model_fn(features, labels, mode):
@@ -123,14 +132,14 @@ def test_what_is_large_waits_on_the_gpu(tmp_path):
         return data.batch(2, drop_remainder=True)
 
     keep = KeepGraph()
-    config = est.RunConfig(iterations_per_loop=2)
+    config = est.RunConfig(iterations_per_loop=2, strategy=strategy)
     est.Estimator(noting_model_fn, str(tmp_path), config).train(input_fn, hooks=[keep])
     waiting = [(tf.as_dtype(node.attr["dtype"].type), node.device) for node in keep.waiting()]
-    assert waiting == [(tf.variant, "/device:CPU:0"), (tf.uint8, GPU), (tf.float32, GPU)]
+    assert waiting == [(tf.variant, "/device:CPU:0"), (tf.uint8, gpu_name), (tf.float32, gpu_name)]
     writes = [
         node
         for node in keep.body().values()
-        if node.op == "AssignVariableOp" and node.device == GPU and "training" in node.name
+        if node.op == "AssignVariableOp" and node.device == gpu_name and "training" in node.name
     ]
     assert len(writes) == 2
     assert names == ["IteratorGetNext"]
@@ -249,9 +258,29 @@ def device_of_loss(model, input_fn):
 
 
 @pytest.mark.usefixtures("gpu")
-def test_a_loop_on_a_gpu_does_not_wait_for_the_loss(tmp_path):
-    model = est.Estimator(losses_model_fn, str(tmp_path), est.RunConfig(iterations_per_loop=2))
-    assert device_of_loss(model, losses(0, 0)) == GPU
+@pytest.mark.parametrize(("strategy", "device"), [(None, UNPLACED), ("mirrored", GPU)])
+def test_a_loop_on_a_gpu_does_not_wait_for_the_loss(strategy, device, tmp_path):
+    config = est.RunConfig(iterations_per_loop=2, strategy=strategy)
+    model = est.Estimator(losses_model_fn, str(tmp_path), config)
+    assert device_of_loss(model, losses(0, 0)) == device
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_graph_of_a_gpu_can_be_imported_where_there_is_none(tmp_path):
+    """In a session that does not move ops to another device."""
+    config = est.RunConfig(iterations_per_loop=2)
+
+    def input_fn():
+        data = tf.data.Dataset.from_tensor_slices((examples(4), np.zeros([4, 1], np.float32)))
+        return data.batch(2, drop_remainder=True)
+
+    model = est.Estimator(model_fn, str(tmp_path), config)
+    model.train(input_fn)
+    with tf.Graph().as_default(), V1.Session() as session:
+        saver = V1.train.import_meta_graph(f"{model.latest_checkpoint()}.meta")
+        saver.restore(session, model.latest_checkpoint())
+        (w,) = [variable for variable in V1.global_variables() if variable.op.name == "w"]
+        assert session.run(w) == model.get_variable_value("w")
 
 
 def accumulating_model_fn(features, labels, mode):
