@@ -57,9 +57,10 @@ def keras_optimizers_in_graphs() -> Iterator[None]:
 
 @contextlib.contextmanager
 def keras_variables_in_v1() -> Iterator[None]:
-    """Inside, v1 optimizers and moving averages take variables of Keras 3, as they do tf-keras's.
+    """Inside, v1 code takes variables of Keras 3, as it does those of tf-keras.
 
-    A GAN passes those of one network as `var_list`. The public classes of tf.compat.v1.train.
+    A GAN passes those of one network to an optimizer; a Saver would save nothing of them, without
+    an error. The public classes of tf.compat.v1.train.
     """
     optimizer, average = tf.compat.v1.train.Optimizer, tf.train.ExponentialMovingAverage
     methods = [
@@ -69,6 +70,7 @@ def keras_variables_in_v1() -> Iterator[None]:
         (average, "apply", "var_list", 1),
         (average, "average", "var", 1),
         (average, "average_name", "var", 1),
+        (tf.compat.v1.train.Saver, "__init__", "var_list", 1),
     ]
     with contextlib.ExitStack() as stack:
         for owner, name, argument, position in methods:

@@ -117,6 +117,28 @@ def test_moving_averages_are_of_the_variables_of_a_list(library, tmp_path):
     assert averages == [-1.25]  # Of 0, -1 and -2.
 
 
+@pytest.mark.parametrize("as_dict", [False, True])
+def test_a_saver_saves_the_variables_of_a_list(as_dict, tmp_path):
+    """It would save none of them, and training could not go on."""
+
+    def model_fn(features, labels, mode):
+        layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+        loss = tf.reduce_sum(layer(features))
+        train_op = V1.train.GradientDescentOptimizer(1.0).minimize(loss, get_step())
+        saved = {"w": layer.kernel, "global_step": get_step()}
+        saver = V1.train.Saver(saved if as_dict else list(saved.values()))
+        scaffold = V1.train.Scaffold(saver=saver)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op, scaffold=scaffold)
+
+    for num_steps in (2, 4):
+        model = est.Estimator(model_fn, str(tmp_path))
+        model.train(lambda: tf.data.Dataset.from_tensors([[1.0]]).repeat(), steps=2)
+        shapes = dict(tf.train.list_variables(str(tmp_path)))
+        (name,) = shapes.keys() - {"global_step"}
+        assert (name == "w") == as_dict
+        assert model.get_variable_value(name) == -num_steps
+
+
 def test_variables_in_place_of_the_global_step_are_named(tmp_path):
     def model_fn(features, labels, mode):
         layer = keras.layers.Dense(1)

@@ -253,6 +253,7 @@ INTERNALS = {
         "tensorflow:compat.v1.train.Optimizer.apply_gradients",
         "tensorflow:compat.v1.train.Optimizer.get_slot",
         "tensorflow:train.ExponentialMovingAverage.average_name",
+        "tensorflow:compat.v1.train.Saver",
     ),
     "keras_optimizers_in_graphs": (
         "keras.src.optimizers.base_optimizer:BaseOptimizer.add_variable",
