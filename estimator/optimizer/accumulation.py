@@ -163,7 +163,10 @@ def _build_merged(
         num_taken = _make_variable(f"{name}/num_taken", [], tf.int64)
         num_added = _make_variable(f"{name}/num_added", [], tf.int64)
         loss = _make_variable(f"{name}/loss", [], tf.float32)
-    before, added_before = (_copy(v, 0).read_value() for v in (num_taken, num_added))
+    # What a model draws depends on `before`, and `minimize` may wait for an update that depends on
+    # what is drawn, such as that of a batch norm after a dropout.
+    with tf.control_dependencies(None):
+        before, added_before = (_copy(v, 0).read_value() for v in (num_taken, num_added))
     adds = [op for total in sums if total is not None for op in total.build_add()]
     with tf.control_dependencies(adds):
         counts = [c.assign(before + 1, read_value=False) for c in _tf.copies(num_taken)]

@@ -234,3 +234,41 @@ def test_two_optimizers_that_accumulate_apart(loop, tmp_path):
     model = train(tmp_path, model_fn, numbers(*range(1, 9)), 2, iterations_per_loop=loop)
     assert model.get_variable_value("a") == 1.5 + 3.5 + 5.5 + 7.5
     assert model.get_variable_value("b") == 2.5 + 6.5
+
+
+@LOOPS
+@pytest.mark.parametrize("strategy", [None, "mirrored"])
+@pytest.mark.parametrize("waits_for", ["an update", "a draw", "nothing"])
+def test_minimize_may_wait_for_what_depends_on_a_seed(waits_for, strategy, loop, tmp_path):
+    """As a batch norm after a dropout has it: what is drawn depends on the batches so far."""
+
+    def model_fn(features, mode):
+        w = V1.get_variable("w", [], initializer=V1.zeros_initializer())
+        moving = V1.get_variable(
+            "moving", [], trainable=False, aggregation=tf.VariableAggregation.MEAN
+        )
+        drawn = tf.nn.dropout(tf.ones([8]) * tf.reduce_mean(features), rate=0.5)
+        loss = -w * tf.reduce_mean(drawn)
+        waits = {
+            "an update": lambda: V1.assign_sub(moving, 0.1 * (moving - tf.reduce_mean(drawn))),
+            "a draw": lambda: drawn,
+            "nothing": tf.no_op,
+        }[waits_for]()
+        optimizer = est.CrossShardOptimizer(
+            V1.train.GradientDescentOptimizer(1.0), accumulate_steps=2
+        )
+        with tf.control_dependencies([waits]):
+            train_op = optimizer.minimize(loss, V1.train.get_global_step())
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = {"tf_random_seed": 4, "iterations_per_loop": loop, "resume_input": True}
+    if strategy:
+        config |= {"strategy": strategy, "num_replicas": 2}
+    data = numbers(*range(1, 9 if strategy is None else 17))
+    made = [tmp_path / "a", tmp_path / "b"]
+    train(made[0], model_fn, data, **config)
+    for max_steps in (3, None):  # In two calls: the draws are those of the one call.
+        train(made[1], model_fn, data, max_steps=max_steps, **config)
+    weights = [tf.train.load_variable(str(path), "w") for path in made]
+    assert [tf.train.load_variable(str(path), "global_step") for path in made] == [4, 4]
+    assert weights[0] == weights[1] != 0
