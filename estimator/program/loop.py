@@ -20,7 +20,7 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
     """Runs a train step `num_steps` times, or until its loss is not finite or no other may follow.
 
     A loop that runs ahead, see `BuiltStep.ahead_on`, stops one step after a loss that is not
-    finite, and returns that loss. Nothing is saved then, of either step.
+    finite, and returns that loss.
 
     A step starts on a task after the previous one has ended there: with `parallel_iterations=1`,
     and the loop depending on everything that a step does, two steps never touch the variables at
@@ -68,7 +68,7 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
                 goes_on *= tf.cast(built.is_before_end, tf.int32)
         bodies.append(built)
         loss = built.loss
-        if built.ahead_on is not None:
+        if built.ahead_on is not None and _stops_on_nan(plan):
             with devices(), tf.device(built.ahead_on or None):
                 loss = tf.where(tf.math.is_finite(loss_before), loss, loss_before)
         return goes_on, next_step, loss, *more
@@ -138,11 +138,15 @@ def _build_goes_on(
     conditions = [tf.logical_not(is_last)]
     if built.has_more is not None:
         conditions.append(built.has_more)
-    if plan.nan_policy not in ("raise", "stop"):
+    if not _stops_on_nan(plan):
         return tf.cast(functools.reduce(tf.logical_and, conditions), tf.int32)
     is_finite = tf.math.is_finite(loss)
     goes_on = tf.cast(functools.reduce(tf.logical_and, [*conditions, is_finite]), tf.int32)
     return goes_on if built.ahead_on is None else goes_on + tf.cast(is_finite, tf.int32) - 1
+
+
+def _stops_on_nan(plan: StepPlan) -> bool:
+    return plan.nan_policy in ("raise", "stop")
 
 
 def _placing_at(home: str | None) -> contextlib.AbstractContextManager[None]:

@@ -61,7 +61,7 @@ class LoopInput:
         """Builds, in the loop's body, the input of an iteration, which takes the next one's, too.
 
         A batch of a dataset has the name that it would have without a loop, after which K-FAC names
-        variables.
+        variables; on the host, if it is copied to a GPU.
 
         Args:
           is_next_wanted: scalar, bool: whether the next iteration's batches are to be taken.

@@ -29,9 +29,9 @@ class LoopOutput:
     dtype: tf.DType
     initializer: tf.Operation
 
-    def build_read(self, name: str | None = None) -> tf.Tensor:
+    def build_read(self) -> tf.Tensor:
         """Reads the value written last; before any write, the initial value."""
-        return tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtype, name=name)
+        return tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtype)
 
     def build_write(self, value: tf.Tensor) -> tf.Operation:
         """Replaces the value."""

@@ -125,6 +125,7 @@ class TrainProgram:
         none.
       find_copy: returns what a session runs or feeds instead of a tensor or an operation, which may
         be inside the loop; None without a loop.
+      runs_ahead: whether a loop takes one more step after a loss that is not finite.
     """
 
     graph: tf.Graph
@@ -138,6 +139,7 @@ class TrainProgram:
     accumulation: StepAccumulation | None
     place: Callable[[tf.Operation], str] | None
     find_copy: Callable[[Any], Any] | None
+    runs_ahead: bool
 
     @property
     def is_loop(self) -> bool:
@@ -207,6 +209,7 @@ def build_train_program(
             accumulation=accumulation,
             place=place,
             find_copy=None if hoist is None else hoist.find_copy,
+            runs_ahead=step.ahead_on is not None,
         )
 
 
@@ -245,7 +248,9 @@ def _build_fetches(
         counter = primary(plan.global_step)
         step_after = counter.read_value()
         if step.num_uncounted is not None:
-            step_after -= tf.cast(step.num_uncounted, tf.int64)
+            step_of_loss = step_after - tf.cast(step.num_uncounted, tf.int64)
+            # Not every batch need advance it.
+            step_after = tf.maximum(step_of_loss, plan.step_before)
         step_after = tf.identity(step_after, "global_step_after")
         summary = step.summaries.build_outside()
     accumulation = build_step_accumulation(step.models.counting, step.models.accumulations)

@@ -79,7 +79,7 @@ class WaitingBatch:
         """Reads the batch.
 
         Args:
-          name: the name of the first op that reads it.
+          name: the name of the op that gives the components on the host.
 
         Returns:
           Its components, and those of them that are on the GPU.
@@ -87,10 +87,10 @@ class WaitingBatch:
         on_gpu: dict[int, tf.Tensor] = {}
         for index, place in self._on_gpu.items():
             with tf.device(self.gpu or None):
-                on_gpu[index] = place.build_read(None if on_gpu else name)
+                on_gpu[index] = place.build_read()
             on_gpu[index].set_shape(self.get.outputs[index].shape)
         components = tf.raw_ops.OptionalGetValue(
-            optional=self._optional.build_read(), **self._types(), name=None if on_gpu else name
+            optional=self._optional.build_read(), **self._types(), name=name
         )
         return [on_gpu.get(i, tensor) for i, tensor in enumerate(components)], [*on_gpu.values()]
 

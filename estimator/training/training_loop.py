@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
+
+import tensorflow as tf
 
 from estimator.checkpoint.writer import CheckpointWriter
 from estimator.session.schedule import HasNextStep, loop_length
@@ -126,7 +129,7 @@ class TrainRun:
         """Runs one loop and what is due after it; returns why to stop, or None to continue."""
         steps = self._steps
         loop = self._next_loop()
-        with self._profile.call(loop.before, loop.num_steps):
+        with self._profile.call(loop.before, loop.num_steps), self._naming_bad_weights():
             summary = steps.run(loop.num_steps, loop.is_recording, self._stopping.max_step)
         if steps.is_nan:
             return self._stop_on_nan(f"The loss of step {steps.step_of_loss()} is {steps.loss}")
@@ -138,6 +141,19 @@ class TrainRun:
         if steps.is_cut:
             return agreed  # Training ends, and saves at the end.
         return self._saving.save_if_due(loop.before, steps.step) or agreed
+
+    @contextlib.contextmanager
+    def _naming_bad_weights(self) -> Iterator[None]:
+        """Raises BadWeightsError if a step fails that ran after a loss that is not finite.
+
+        A summary or a check of the model's fails if the weights are no longer finite.
+        """
+        try:
+            yield
+        except tf.errors.InvalidArgumentError:
+            if self._training.program.runs_ahead:
+                self._training.weights.check(self._training.session.session)
+            raise
 
     def _next_loop(self) -> Loop:
         """Returns the next loop, which ends on the first step at which something is due."""

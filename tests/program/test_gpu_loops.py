@@ -10,7 +10,7 @@ import tensorflow as tf
 import estimator as est
 from estimator.runtime import local
 from estimator.runtime import strategy as strategies
-from tests.toy import RATE, checkpoint_steps
+from tests.toy import RATE, checkpoint_steps, events
 
 V1 = tf.compat.v1
 # Without a strategy TensorFlow places what has no device, on a GPU if there is one.
@@ -121,10 +121,12 @@ def test_each_step_has_its_own_batch(
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize(("strategy", "gpu_name"), [(None, UNPLACED), ("one_device", GPU)])
 def test_what_is_large_waits_on_the_gpu(strategy, gpu_name, tmp_path):
-    names = []  # K-FAC names variables after a batch.
+    shapes = []
 
     def noting_model_fn(features, labels, mode):
-        names.append(features["bytes"].op.name)
+        graph = V1.get_default_graph()
+        batch = [graph.get_tensor_by_name(f"IteratorGetNext:{i}") for i in range(5)]
+        shapes.append([tensor.shape[1:].as_list() for tensor in batch])
         return model_fn(features, labels, mode)
 
     def input_fn():
@@ -142,7 +144,7 @@ def test_what_is_large_waits_on_the_gpu(strategy, gpu_name, tmp_path):
         if node.op == "AssignVariableOp" and node.device == gpu_name and "training" in node.name
     ]
     assert len(writes) == 2
-    assert names == ["IteratorGetNext"]
+    assert shapes == [[[4 * SIZE], [SIZE], [1], [], [1]]]  # As they are without a loop.
 
 
 NOT_COPIED = {
@@ -232,21 +234,82 @@ def test_training_ends_at_a_loss_that_is_not_finite(policy, step, bad, on_gpu, t
     assert checkpoint_steps(tmp_path) == [s for s in (0, 3, 6) if s < step]
 
 
+@pytest.mark.parametrize("policy", ["raise", "stop"])
+@pytest.mark.parametrize("fails", ["histogram", "check", "auc"])
+def test_the_step_after_may_fail_because_of_it(fails, policy, on_gpu, tmp_path):
+    """The loss and the weight are NaN after step 2 of 3, the last of which records summaries."""
+    del on_gpu
+
+    def failing_model_fn(features, labels, mode):
+        w = V1.get_variable("w", [], initializer=V1.zeros_initializer())
+        value = w.read_value()
+        loss = tf.reduce_sum(features) + value * tf.reduce_sum(labels)
+        waits = []
+        if fails == "histogram":
+            V1.summary.histogram("w", value)
+        elif fails == "check":
+            waits = [tf.debugging.check_numerics(value, "w")]
+        else:
+            waits = V1.metrics.auc([True], tf.reshape(tf.sigmoid(value), [1]))
+        with tf.control_dependencies(waits):
+            optimizer = V1.train.GradientDescentOptimizer(1.0)
+            train_op = optimizer.minimize(loss, V1.train.get_global_step())
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    pairs = np.float32([0, np.nan, 0]), np.float32([1, np.nan, 1])
+    config = est.RunConfig(iterations_per_loop=3, nan_policy=policy, save_summary_steps=3)
+    model = est.Estimator(failing_model_fn, str(tmp_path), config)
+
+    def train():
+        model.train(lambda: tf.data.Dataset.from_tensor_slices(pairs).batch(1))
+
+    if policy == "raise":
+        with pytest.raises(V1.train.NanLossDuringTrainingError):
+            train()
+    else:
+        train()
+        assert model.train_result.reason == "nan loss"
+    assert checkpoint_steps(tmp_path) == [0]
+
+
+def test_the_step_of_a_bad_loss_is_never_before_the_first(on_gpu, tmp_path):
+    del on_gpu
+
+    def every_third_model_fn(features, labels, mode):
+        spec = losses_model_fn(features, labels, mode)
+        batches = V1.get_variable("batches", [], tf.int64, V1.zeros_initializer(), trainable=False)
+        counted = batches.assign_add(1)
+        train_op = V1.train.get_global_step().assign_add(tf.cast(counted % 3 == 0, tf.int64))
+        return spec._replace(train_op=train_op)
+
+    config = est.RunConfig(iterations_per_loop=3)
+    model = est.Estimator(every_third_model_fn, str(tmp_path), config)
+    with pytest.raises(V1.train.NanLossDuringTrainingError, match="step 0 is nan"):
+        model.train(losses(np.nan, 0, 0, 0))
+
+
+def recorded_losses(directory):
+    return {step: value.simple_value for step, tag, value in events(directory) if tag == "loss"}
+
+
 def test_with_skip_a_bad_step_is_reverted(on_gpu, tmp_path):
     del on_gpu
-    config = est.RunConfig(iterations_per_loop=3, nan_policy="skip")
+    config = est.RunConfig(iterations_per_loop=3, nan_policy="skip", save_summary_steps=3)
     model = est.Estimator(losses_model_fn, str(tmp_path), config)
     result = model.train(losses(0, np.nan, 0, 0, np.inf, np.nan, 0)).train_result
-    assert (result.global_step, result.skipped_steps) == (7, 3)
+    assert (result.global_step, result.skipped_steps, result.loss) == (7, 3, -3.0)
     assert model.get_variable_value("w") == -4.0
+    assert recorded_losses(tmp_path)[3] == -1.0
 
 
 def test_with_ignore_every_step_counts(on_gpu, tmp_path):
     del on_gpu
-    config = est.RunConfig(iterations_per_loop=3, nan_policy="ignore")
+    config = est.RunConfig(iterations_per_loop=3, nan_policy="ignore", save_summary_steps=3)
     model = est.Estimator(losses_model_fn, str(tmp_path), config)
-    model.train(losses(0, np.inf, 0, 0, np.inf))
-    assert model.get_variable_value("w") == -5.0
+    result = model.train(losses(0, np.inf, 0, 0, np.inf, 0)).train_result
+    assert model.get_variable_value("w") == -6.0
+    assert result.loss == -5.0
+    assert recorded_losses(tmp_path)[3] == -2.0
 
 
 def device_of_loss(model, input_fn):
