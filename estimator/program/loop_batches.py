@@ -60,8 +60,8 @@ class LoopInput:
     def build_batches(self, is_next_wanted: tf.Tensor) -> IterationInput:
         """Builds, in the loop's body, the input of an iteration, which takes the next one's, too.
 
-        A batch of a dataset has the name that it would have without a loop, after which K-FAC names
-        variables; on the host, if it is copied to a GPU.
+        What is on the host has the name that it would have without a loop, after which K-FAC names
+        variables.
 
         Args:
           is_next_wanted: scalar, bool: whether the next iteration's batches are to be taken.
