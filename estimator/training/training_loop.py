@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -129,8 +128,8 @@ class TrainRun:
         """Runs one loop and what is due after it; returns why to stop, or None to continue."""
         steps = self._steps
         loop = self._next_loop()
-        with self._profile.call(loop.before, loop.num_steps), self._naming_bad_weights():
-            summary = steps.run(loop.num_steps, loop.is_recording, self._stopping.max_step)
+        with self._profile.call(loop.before, loop.num_steps):
+            summary = self._run_steps(loop)
         if steps.is_nan:
             return self._stop_on_nan(f"The loss of step {steps.step_of_loss()} is {steps.loss}")
         agreed = self._agreed_reason()
@@ -142,14 +141,15 @@ class TrainRun:
             return agreed  # Training ends, and saves at the end.
         return self._saving.save_if_due(loop.before, steps.step) or agreed
 
-    @contextlib.contextmanager
-    def _naming_bad_weights(self) -> Iterator[None]:
-        """Raises BadWeightsError if a step fails that ran after a loss that is not finite.
+    def _run_steps(self, loop: Loop) -> bytes | None:
+        """Runs a loop; returns the serialized summaries of its last step, if it recorded any.
 
-        A summary or a check of the model's fails if the weights are no longer finite.
+        Raises:
+          BadWeightsError: a step failed that ran after a loss that is not finite, as a summary or a
+            check of the model's does if the weights are no longer finite.
         """
         try:
-            yield
+            return self._steps.run(loop.num_steps, loop.is_recording, self._stopping.max_step)
         except tf.errors.InvalidArgumentError:
             if self._training.program.runs_ahead:
                 self._training.weights.check(self._training.session.session)
