@@ -93,6 +93,7 @@ from estimator._tf.keras import (
     keras_layers,
     keras_loss,
     keras_policy,
+    keras_variables_in_v1,
     metric_variables,
     names_without_weight_decay,
     tf_keras_classes_kept,
@@ -104,7 +105,7 @@ from estimator._tf.keras import (
     unscaled_keras_losses,
     variable_of,
 )
-from estimator._tf.optimizers import keras_optimizers_in_graphs, keras_variables_in_v1
+from estimator._tf.optimizers import keras_optimizers_in_graphs
 from estimator._tf.random import (
     keras_seeds_replaced,
     loop_counters,

@@ -55,50 +55,6 @@ def keras_optimizers_in_graphs() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def keras_variables_in_v1() -> Iterator[None]:
-    """Inside, v1 code takes variables of Keras 3, as it does those of tf-keras.
-
-    A GAN passes those of one network to an optimizer; a Saver would save nothing of them, without
-    an error. The public classes of tf.compat.v1.train.
-    """
-    optimizer, average = tf.compat.v1.train.Optimizer, tf.train.ExponentialMovingAverage
-    methods = [
-        (optimizer, "compute_gradients", "var_list", 2),
-        (optimizer, "apply_gradients", "grads_and_vars", 1),
-        (optimizer, "get_slot", "var", 1),
-        (average, "apply", "var_list", 1),
-        (average, "average", "var", 1),
-        (average, "average_name", "var", 1),
-        (tf.compat.v1.train.Saver, "__init__", "var_list", 1),
-    ]
-    with contextlib.ExitStack() as stack:
-        for owner, name, argument, position in methods:
-            make = functools.partial(_of_tensorflow, argument=argument, position=position)
-            stack.enter_context(patched(owner, name, make))
-        yield
-
-
-def _of_tensorflow(original: Callable, *, argument: str, position: int) -> Callable:
-    """Replaces variables of Keras 3 in one argument of a method by those that they wrap."""
-
-    @functools.wraps(original)
-    def method(*args: Any, **kwargs: Any) -> Any:
-        if argument in kwargs:
-            kwargs[argument] = _unwrapped(kwargs[argument])
-        elif len(args) > position:
-            args = (*args[:position], _unwrapped(args[position]), *args[position + 1 :])
-        return original(*args, **kwargs)
-
-    return method
-
-
-def _unwrapped(variables: Any) -> Any:
-    if isinstance(variables, Iterator):  # Such as of `zip`.
-        variables = list(variables)
-    return tf.nest.map_structure(variable_of, variables)
-
-
 def _starting_at_weights(original: Callable) -> Callable:
     def build(self: Any, var_list: Any) -> None:
         add = self.add_variable_from_reference

@@ -163,10 +163,7 @@ def _build_merged(
         num_taken = _make_variable(f"{name}/num_taken", [], tf.int64)
         num_added = _make_variable(f"{name}/num_added", [], tf.int64)
         loss = _make_variable(f"{name}/loss", [], tf.float32)
-    # What a model draws depends on `before`, and `minimize` may wait for an update that depends on
-    # what is drawn, such as that of a batch norm after a dropout.
-    with tf.control_dependencies(None):
-        before, added_before = (_copy(v, 0).read_value() for v in (num_taken, num_added))
+    before, added_before = _read_counts(num_taken, num_added)
     adds = [op for total in sums if total is not None for op in total.build_add()]
     with tf.control_dependencies(adds):
         counts = [c.assign(before + 1, read_value=False) for c in _tf.copies(num_taken)]
@@ -198,6 +195,16 @@ def _build_merged(
             )
         )
     return tf.group(updated)
+
+
+def _read_counts(*counts: tf.Variable) -> list[tf.Tensor]:
+    """Reads the counts before the batch, whatever the call of `minimize` waits for.
+
+    That may be an update that depends on random numbers, such as a batch norm's after a dropout,
+    and these depend on the number of batches.
+    """
+    with tf.control_dependencies(None):
+        return [_copy(count, 0).read_value() for count in counts]
 
 
 def _build_update(

@@ -67,10 +67,8 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
             with tf.device("/cpu:0"):
                 goes_on *= tf.cast(built.is_before_end, tf.int32)
         bodies.append(built)
-        loss = built.loss
-        if built.ahead_on is not None and _stops_on_nan(plan):
-            with devices(), tf.device(built.ahead_on or None):
-                loss = tf.where(tf.math.is_finite(loss_before), loss, loss_before)
+        with devices():
+            loss = _build_kept_loss(plan, built, loss_before)
         return goes_on, next_step, loss, *more
 
     with _placing_at(home):
@@ -83,15 +81,13 @@ def build_loop(plan: StepPlan, num_steps: tf.Tensor) -> tuple[BuiltStep, tf.Tens
             name="train_loop",
             return_same_structure=True,
         )
+    built = dataclasses.replace(bodies[0], loss=loss)
     with tf.device("/cpu:0"):
-        has_more = tf.cast(more[0], tf.bool) if plan.consensus else None
-        num_uncounted: tf.Tensor | None = None
-        if bodies[0].ahead_on is not None:
-            num_uncounted = tf.maximum(-went_on, 0)
-            num_run -= num_uncounted
-    built = dataclasses.replace(
-        bodies[0], loss=loss, has_more=has_more, num_uncounted=num_uncounted
-    )
+        if plan.consensus:
+            built = dataclasses.replace(built, has_more=tf.cast(more[0], tf.bool))
+        if built.ahead_on is not None:
+            built = dataclasses.replace(built, num_uncounted=tf.maximum(-went_on, 0))
+            num_run -= built.num_uncounted
     return built, num_run
 
 
@@ -143,6 +139,14 @@ def _build_goes_on(
     is_finite = tf.math.is_finite(loss)
     goes_on = tf.cast(functools.reduce(tf.logical_and, [*conditions, is_finite]), tf.int32)
     return goes_on if built.ahead_on is None else goes_on + tf.cast(is_finite, tf.int32) - 1
+
+
+def _build_kept_loss(plan: StepPlan, built: BuiltStep, loss_before: tf.Tensor) -> tf.Tensor:
+    """Returns the loss of the step, or that of the step before if the loop ends because of it."""
+    if built.ahead_on is None or not _stops_on_nan(plan):
+        return built.loss
+    with tf.device(built.ahead_on):
+        return tf.where(tf.math.is_finite(loss_before), built.loss, loss_before)
 
 
 def _stops_on_nan(plan: StepPlan) -> bool:

@@ -21,6 +21,7 @@ from estimator.input.input_calls import Input, batch_tensors, build_replica_batc
 from estimator.program.waiting_batch import WaitingBatch, build_waiting_batch
 from estimator.rewrite.graph_walk import ops_before, ops_behind, waits_of
 from estimator.rewrite.subgraph_copy import build_copy, runs_each_time
+from estimator.runtime.local import Runtime
 
 _GETS = ("IteratorGetNext", "IteratorGetNextSync")
 _COUNTERS = ("CountUpTo", "ResourceCountUpTo")  # Of `limit_epochs`.
@@ -149,7 +150,7 @@ def _name_alone(get: tf.Operation) -> str:
     return f"{name}/"
 
 
-def build_loop_input(source: Input, num_replicas: int, gpu: str | None) -> Input | LoopInput:
+def build_loop_input(source: Input, runtime: Runtime) -> Input | LoopInput:
     """Builds a loop's input from `source`; returns `source` if the iterations read it directly.
 
     They do if it looks ahead itself, or if its end cannot be detected in advance. That is the case
@@ -159,14 +160,13 @@ def build_loop_input(source: Input, num_replicas: int, gpu: str | None) -> Input
 
     Args:
       source: the input.
-      num_replicas: the number of replicas, which take a batch each in every iteration.
-      gpu: the runtime's `only_gpu`.
+      runtime: where the replicas run, which take a batch each in every iteration.
     """
     if source.looks_ahead:
         return source
     graph = tf.compat.v1.get_default_graph()
     with _before_loop():
-        batches, _ = build_replica_batches(source, num_replicas)
+        batches, _ = build_replica_batches(source, runtime.num_local_replicas)
         behind = set(ops_before(batch_tensors(batches), runs_each_time, waits_of))
         gets = [op for op in graph.get_operations() if op in behind and op.type in _GETS]
         # Replicas take their batches in turn: those of others wait for the first one's.
@@ -175,7 +175,7 @@ def build_loop_input(source: Input, num_replicas: int, gpu: str | None) -> Input
         has_effects = any(map(_has_side_effect, waited_for))
         if not gets or has_effects or any(op.type in _COUNTERS for op in behind):
             return source
-        return LoopInput(batches, [build_waiting_batch(get, gpu) for get in gets])
+        return LoopInput(batches, [build_waiting_batch(get, runtime.only_gpu) for get in gets])
 
 
 def _has_side_effect(op: tf.Operation) -> bool:

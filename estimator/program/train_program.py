@@ -177,9 +177,7 @@ def build_train_program(
         step_before = build_step_before(global_step)
         is_recording = tf.compat.v1.placeholder_with_default(False, [], "training/is_recording")
         num_steps = tf.compat.v1.placeholder_with_default(1, [], "training/num_steps")
-        step_input: input_calls.Input | LoopInput = source
-        if is_loop:
-            step_input = build_loop_input(source, runtime.num_local_replicas, runtime.only_gpu)
+        step_input = build_loop_input(source, runtime) if is_loop else source
         build_has_first = step_input.build_has_first if isinstance(step_input, LoopInput) else None
         consensus = build_consensus(runtime.workers, num_steps, build_has_first)
         plan = StepPlan(

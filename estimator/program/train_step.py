@@ -108,7 +108,7 @@ def build_train_step(plan: StepPlan, is_last: tf.Tensor) -> BuiltStep:
     if plan.home_of_loop is not None and start.is_in_loop:
         end, is_before_end, done = _build_is_before_end(plan, done, step_ops, plan.home_of_loop)
     ahead_on = _gpu_to_run_ahead_on(plan, start, models)
-    device = "/cpu:0" if ahead_on is None else ahead_on or None
+    device = "/cpu:0" if ahead_on is None else ahead_on
     with tf.device(device), tf.control_dependencies([tf.group(*all_parts(done))]):
         loss = tf.identity(loss, "loss_of_step")
     last_loss: LoopOutput | None = None

@@ -247,7 +247,6 @@ INTERNALS = {
     ),
     "metric_variables": ("keras.src.backend:Variable.value",),
     "variable_of": ("keras.src.backend:Variable.value",),
-    # optimizers.py
     "keras_variables_in_v1": (
         "tensorflow:compat.v1.train.Optimizer.compute_gradients",
         "tensorflow:compat.v1.train.Optimizer.apply_gradients",
@@ -255,6 +254,7 @@ INTERNALS = {
         "tensorflow:train.ExponentialMovingAverage.average_name",
         "tensorflow:compat.v1.train.Saver",
     ),
+    # optimizers.py
     "keras_optimizers_in_graphs": (
         "keras.src.optimizers.base_optimizer:BaseOptimizer.add_variable",
         "keras.src.optimizers.base_optimizer:BaseOptimizer.add_variable_from_reference",

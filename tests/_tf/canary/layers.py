@@ -284,6 +284,19 @@ def a_variable_of_keras_wraps_one_of_tensorflow():
             assert isinstance(_tf.variable_of(dense.kernel), tf.Variable)
 
 
+@checks("keras_variables_in_v1")
+def v1_optimizers_and_moving_averages_take_variables_of_keras():
+    with tf.Graph().as_default(), _tf.keras_variables_in_v1():
+        dense = keras.layers.Dense(1, use_bias=False)
+        loss = tf.reduce_sum(dense(tf.ones([1, 1])))
+        optimizer = V1.train.MomentumOptimizer(1.0, 0.9)
+        assert optimizer.minimize(loss, var_list=dense.trainable_variables) is not None
+        assert optimizer.get_slot(dense.kernel, "momentum") is not None
+        average = tf.train.ExponentialMovingAverage(0.9)
+        average.apply(dense.trainable_variables)
+        assert average.average(dense.kernel) is not None
+
+
 # --- optimizers.py ------------------------------------------------------------------------------
 
 
@@ -315,19 +328,6 @@ def optimizers_of_keras_take_plain_variables_in_a_graph():
         nadam = tf_keras.optimizers.Nadam(0.1)
         nadam.build([tf.Variable(1.0)])
         assert isinstance(nadam._u_product_counter == 0, tf.Tensor)
-
-
-@checks("keras_variables_in_v1")
-def v1_optimizers_and_moving_averages_take_variables_of_keras():
-    with tf.Graph().as_default(), _tf.keras_variables_in_v1():
-        dense = keras.layers.Dense(1, use_bias=False)
-        loss = tf.reduce_sum(dense(tf.ones([1, 1])))
-        optimizer = V1.train.MomentumOptimizer(1.0, 0.9)
-        assert optimizer.minimize(loss, var_list=dense.trainable_variables) is not None
-        assert optimizer.get_slot(dense.kernel, "momentum") is not None
-        average = tf.train.ExponentialMovingAverage(0.9)
-        average.apply(dense.trainable_variables)
-        assert average.average(dense.kernel) is not None
 
 
 # --- equality.py --------------------------------------------------------------------------------
