@@ -93,6 +93,15 @@ def _temporary_files(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _stack_room():
+    """Has tests and fixtures run at the same speed at any depth of Python's stack."""
+    from estimator.program.stack_room import with_stack_room
+
+    with_stack_room(pytest.Function.runtest)
+    with_stack_room(pytest.FixtureDef.execute)
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _no_warm_up():
     """Without the first session that a process makes besides those that tests expect."""
     from estimator.session import warm_up

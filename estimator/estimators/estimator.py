@@ -35,6 +35,7 @@ from estimator.export.saved_model import write_saved_models
 from estimator.input.input_calls import check_input_fn, is_same_input
 from estimator.model.replicas import Model, check_model_fn, check_takes_params
 from estimator.program.programs import PredictProgram
+from estimator.program.stack_room import with_stack_room
 from estimator.runtime.local import make_plain_runtime
 from estimator.runtime.strategy import check_task_trains, make_runtime, make_training_runtime
 from estimator.session.hooked_session import Hook, check_hooks
@@ -209,6 +210,7 @@ class Estimator(OldMethods):
     # Training, evaluation, prediction and export.
 
     @no_internal_messages()
+    @with_stack_room
     def train(
         self,
         input_fn: Callable,
@@ -289,6 +291,7 @@ class Estimator(OldMethods):
         self._train_result = result
 
     @no_internal_messages()
+    @with_stack_room
     def evaluate(
         self,
         input_fn: Callable,
@@ -328,6 +331,7 @@ class Estimator(OldMethods):
         return retried(run, "The evaluation")
 
     @no_internal_messages()
+    @with_stack_room
     def evaluate_state(
         self,
         state: State,
@@ -355,6 +359,7 @@ class Estimator(OldMethods):
         return self._evaluate(input_fn, steps, all_hooks, name, Weights(state=state))
 
     @no_internal_messages()
+    @with_stack_room
     def predict(
         self,
         input_fn: Callable,
@@ -573,6 +578,7 @@ class Estimator(OldMethods):
         last, self._last_input_fn = self._last_input_fn, input_fn
         return last is None or is_same_input(last, input_fn)
 
+    @with_stack_room
     def _export(
         self,
         export_dir_base: str,

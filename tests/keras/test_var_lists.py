@@ -52,6 +52,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("strategy", [None, "mirrored"])
 @pytest.mark.parametrize("apply", [minimize, compute_and_apply, apply_gradients_of_loss])
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -84,6 +84,7 @@ def weights_after(batches):
     return found
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("iterations_per_loop", [2, 5, 100])
 @pytest.mark.parametrize("drop_remainder", [True, False])
 @pytest.mark.parametrize("strategy", [None, "one_device", "mirrored"])
@@ -216,6 +217,7 @@ def losses(*values):
     return input_fn
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("step", range(1, 9))
 @pytest.mark.parametrize("policy", ["raise", "stop"])
@@ -234,6 +236,7 @@ def test_training_ends_at_a_loss_that_is_not_finite(policy, step, bad, on_gpu, t
     assert checkpoint_steps(tmp_path) == [s for s in (0, 3, 6) if s < step]
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("policy", ["raise", "stop"])
 @pytest.mark.parametrize("fails", ["histogram", "check", "auc"])
 def test_the_step_after_may_fail_because_of_it(fails, policy, on_gpu, tmp_path):
