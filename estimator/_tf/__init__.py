@@ -79,6 +79,7 @@ from estimator._tf.hooks import (
     set_steps_per_run,
     set_summary_tensors,
     step_timer,
+    stops_at_last_step,
     summary_tensors,
     tell_next_step,
     tell_steps_so_far,

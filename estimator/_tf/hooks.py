@@ -49,9 +49,17 @@ def final_ops(hook: tf.compat.v1.train.FinalOpsHook) -> Any:
     return hook._final_ops
 
 
+_AFTER_RUN = tf.compat.v1.train.StopAtStepHook.after_run
+
+
 def last_step_of(hook: tf.compat.v1.train.StopAtStepHook) -> int | None:
     """Returns the step at which a StopAtStepHook stops; None before its session exists (2.16)."""
     return hook._last_step
+
+
+def stops_at_last_step(hook: tf.compat.v1.train.StopAtStepHook) -> bool:
+    """Returns whether a StopAtStepHook decides as TensorFlow's does, and not by its own method."""
+    return type(hook).after_run is _AFTER_RUN and "after_run" not in vars(hook)
 
 
 def set_steps_per_run(hook: tf.compat.v1.train.SessionRunHook, steps: int) -> None:

@@ -72,7 +72,7 @@ NAMES = {
     "regressor_parse_example_spec_v2=regressor_parse_example_spec",
     "canned.prediction_keys": "PredictionKeys",
     "canned.rnn": "RNNClassifier RNNEstimator",
-    "early_stopping": _EARLY,
+    "early_stopping": f"{_EARLY} read_eval_metrics",
     "estimator": "Estimator EstimatorV2=Estimator VocabInfo WarmStartSettings "
     "_assert_members_are_not_overridden maybe_overwrite_model_dir_and_session_config",
     "estimator_lib": f"{_BASELINE} {_DNN} {_LINEAR} {_COMBINED} {_EXPORTERS} {_HOOKS} {_RUN_HOOKS} "

@@ -6,6 +6,7 @@ import collections
 import enum
 import functools
 import inspect
+import os
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,7 @@ from estimator.config.run_config import RunConfig
 from estimator.estimators.arguments import check_overrides, checked_config, checked_model_dir
 from estimator.export.receivers import build_raw_supervised_input_receiver_fn
 from estimator.input.input_calls import features_and_labels
+from estimator.summary.event_reader import read_evaluations
 
 LOSS_METRIC_KEY = "loss"
 AVERAGE_LOSS_METRIC_KEY = "average_loss"
@@ -231,6 +233,11 @@ def fn_args(fn: Callable) -> tuple[str, ...]:
         return tuple(n for n in fn_args(fn.func)[len(fn.args) :] if n not in fn.keywords)
     kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
     return tuple(n for n, one in parameters_of("fn", fn).items() if one.kind in kinds)
+
+
+def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
+    """Returns the metrics of every evaluation in a directory, by global step in ascending order."""
+    return read_evaluations(os.path.join(eval_dir, "*tfevents*"))
 
 
 def _assert_members_are_not_overridden(base: type, subject: Any) -> None:

@@ -7,10 +7,12 @@ import functools
 import inspect
 import numbers
 import os
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 _OF_PATTERNS = "*?[\\"
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class WrongTypeError(TypeError, ValueError):
@@ -124,14 +126,41 @@ def checked_window(argument: str, value: Any) -> tuple[int, int] | None:
 
 
 def parameters_of(argument: str, function: Callable) -> Mapping[str, inspect.Parameter]:
-    """Returns a function's parameters by name; raises an error if Python cannot determine them."""
+    """Returns a function's parameters by name; raises an error if Python cannot determine them.
+
+    A decorated function takes what its decorator's function names, and by that one's `**kwargs`
+    what the function inside names.
+    """
     try:
-        return inspect.signature(function).parameters
+        return _parameters(function)
     except ValueError as error:
         raise WrongTypeError(
             f"`{argument}` ({function!r}) is compiled code, of which Python cannot tell the "
             "arguments. Wrap it in a function or a lambda of your own."
         ) from error
+
+
+def _parameters(function: Callable) -> Mapping[str, inspect.Parameter]:
+    method = getattr(function, "__call__", None)  # noqa: B004
+    if isinstance(method, types.MethodType) and not hasattr(function, "__wrapped__"):
+        function = method  # An object's, which may be decorated.
+    outer = inspect.signature(function, follow_wrapped=False).parameters
+    if not _passes_on(function):
+        return outer
+    if isinstance(function, functools.partial):
+        return inspect.signature(function).parameters
+    inner = function.__wrapped__  # type: ignore[attr-defined]
+    if isinstance(function, types.MethodType):
+        inner = types.MethodType(inner, function.__self__)
+    return {**_parameters(inner), **{n: p for n, p in outer.items() if p.kind not in _VARIABLE}}
+
+
+def _passes_on(function: Callable) -> bool:
+    """Returns whether a function has `**kwargs`, and wraps one that may name what is in them."""
+    if not hasattr(function, "__wrapped__") and not isinstance(function, functools.partial):
+        return False
+    parameters = inspect.signature(function, follow_wrapped=False).parameters
+    return any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def arguments_taken(argument: str, function: Callable, offered: Sequence[str]) -> tuple[str, ...]:
@@ -152,8 +181,8 @@ def arguments_named(argument: str, function: Callable, offered: Sequence[str]) -
 
 
 def _bound_by_name(function: Callable) -> Mapping[str, Any]:
-    """Returns what a functools.partial binds, also under decorators that use functools.wraps."""
-    inner = inspect.unwrap(function)
+    """Returns what a functools.partial binds, also under decorators that pass on `**kwargs`."""
+    inner = inspect.unwrap(function, stop=lambda wrapper: not _passes_on(wrapper))
     return inner.keywords if isinstance(inner, functools.partial) else {}
 
 
@@ -162,9 +191,7 @@ def arguments_needed(argument: str, function: Callable, offered: Sequence[str] =
     return [
         name
         for name, p in parameters_of(argument, function).items()
-        if name not in offered
-        and p.default is p.empty
-        and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+        if name not in offered and p.default is p.empty and p.kind not in _VARIABLE
     ]
 
 

@@ -28,6 +28,12 @@ class FrozenFields:
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Writes a field that has no value yet, or any attribute that is not a field."""
+        public = name.removeprefix("_")
+        if public != name and _is_ours(type(self), public):
+            raise dataclasses.FrozenInstanceError(
+                f"`{name}` of a {_shown_name(self)} has no effect. `{public}` cannot be changed: "
+                "make another one with `replace`, or, if it says what the task is, set TF_CONFIG."
+            )
         if name not in {field.name for field in dataclasses.fields(self)}:  # type: ignore[arg-type]
             object.__setattr__(self, name, value)
         elif name in vars(self):
@@ -43,6 +49,15 @@ class FrozenFields:
         if name in {field.name for field in dataclasses.fields(self)}:  # type: ignore[arg-type]
             raise dataclasses.FrozenInstanceError(f"`{name}` cannot be deleted.")
         object.__delattr__(self, name)
+
+
+def _is_ours(cls: type, name: str) -> bool:
+    """Returns whether a member of a class is this library's, and not of a subclass elsewhere."""
+    owners = (
+        c for c in cls.__mro__ if name in vars(c) or name in vars(c).get("__annotations__", {})
+    )
+    owner = next(owners, object)
+    return owner.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 class _Fields:

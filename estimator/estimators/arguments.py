@@ -183,16 +183,19 @@ def check_mode_to_export(argument: str, mode: Any) -> None:
 
 
 def checked_receiver_fns(receiver_fns: Any) -> dict[str, tuple[str, Any]]:
-    """Returns, by mode, the receiver function and its name in errors."""
+    """Returns, by mode, the receiver function and its name in errors; without modes of None."""
     name = "input_receiver_fn_map"
     check_instance(
         name, receiver_fns, Mapping, "a dict from ModeKeys to functions that return input receivers"
     )
-    if not receiver_fns:
-        raise ValueError(f"`{name}` ({{}}) must name at least one of ModeKeys.")
     for mode in receiver_fns:
         check_mode_to_export(f"a key of {name}", mode)
-    return {mode: (f"{name}[{mode!r}]", function) for mode, function in receiver_fns.items()}
+    given = {mode: function for mode, function in receiver_fns.items() if function is not None}
+    if not given:
+        raise ValueError(
+            f"`{name}` ({receiver_fns!r}) must name at least one of ModeKeys, with a function."
+        )
+    return {mode: (f"{name}[{mode!r}]", function) for mode, function in given.items()}
 
 
 def check_export(

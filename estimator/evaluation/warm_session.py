@@ -275,7 +275,7 @@ def run_evaluation(
                 "No batch was evaluated: the dataset of `input_fn` is empty, or a hook ended the "
                 "evaluation before the first batch. Check the dataset's files and filters."
             )
-        values = warm.session.run(program.values)
+        values = warm.session.run(program.values, _last_batch(program, group))
         results = {name: tf.nest.map_structure(_in_numpy, v) for name, v in values.items()}
         session.end()
     results["loss"] = np.float32(total / weight)
@@ -356,6 +356,16 @@ def _run_group(
     except (tf.errors.OutOfRangeError, StopIteration):
         return None
     return [list(itertools.islice(flat, len(outputs[i]))) for i in used]
+
+
+def _last_batch(program: EvalProgram, group: list[list[np.ndarray]]) -> dict[tf.Tensor, np.ndarray]:
+    """Returns what to feed to metrics: the last batches, to those that are computed from one."""
+    if not program.reads_batch:
+        return {}
+    # In the last step, some replicas may have no batch.
+    full = [*group, *[group[-1]] * (len(program.feeds) - len(group))]
+    pairs = zip(itertools.chain(*program.feeds), itertools.chain(*full), strict=True)
+    return dict(pairs)
 
 
 def _in_numpy(value: Any) -> Any:

@@ -69,7 +69,7 @@ class MultiLabelHead(SingleHead):
         self._thresholds = checked_thresholds(thresholds)
         self._vocabulary = label_vocabulary
         self._classes = [
-            (name, _class_id(name, int(n_classes), label_vocabulary))
+            _class_id(name, int(n_classes), label_vocabulary)
             for name in checked_list(
                 "classes_for_class_based_metrics", classes_for_class_based_metrics
             )
@@ -126,8 +126,9 @@ class MultiLabelHead(SingleHead):
 
         rows = compare_rows(["auc", "auc_precision_recall"], both)
         rows += threshold_rows(self._thresholds, both)
-        for name, index in self._classes:
-            rows += _class_rows(name if isinstance(name, str) else f"class{name}", index)
+        for index in self._classes:
+            name = f"class{index}" if self._vocabulary is None else self._vocabulary[index]
+            rows += _class_rows(name, index)
         return rows
 
 

@@ -34,7 +34,7 @@ from estimator.randomness.seed import python_seed
 from estimator.rewrite.hoist import Hoist, Waits, build_table_initializers
 from estimator.rewrite.initial_values import without_order
 from estimator.rewrite.updates import initializers_of, wiring_branches
-from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
+from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec, with_none_bound
 
 MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 
@@ -206,7 +206,7 @@ def build_replicas(
             # Calls a TPUEstimatorSpec's `metric_fn` here, so that its variables belong to this
             # replica.
             plain = spec.replace(scaffold_fn=None, host_call=None).as_estimator_spec()
-            return Replica(plain, spec.host_call, spec.scaffold_fn)
+            return Replica(plain, with_none_bound(spec.host_call), spec.scaffold_fn)
 
     with (
         watching_variables(mode) as watch,

@@ -34,6 +34,7 @@ class LoopInput:
     """The input of a loop, which its iterations take from iterators."""
 
     _batches: list[Any]
+    _summaries: Sequence[tf.Tensor]
     _waiting: Sequence[WaitingBatch]
 
     def build_first(self) -> tf.Operation:
@@ -73,7 +74,10 @@ class LoopInput:
             for one in self._waiting:
                 values[one.get], copied = one.build_read(_name_alone(one.get))
                 on_gpu += copied
-            batches = build_copy(self._batches, _is_copied, values, copies_waits=True)
+            batches, summaries = build_copy(
+                (self._batches, list(self._summaries)), _is_copied, values, copies_waits=True
+            )
+            tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SUMMARIES).extend(summaries)
             # The host need not wait for the GPU.
             there = {tensor.op for tensor in on_gpu}
             here = {tensor.op for tensor in batch_tensors(batches)} - there
@@ -82,7 +86,7 @@ class LoopInput:
                     is_next_wanted, self._build_take, self._build_none, name="next_batches"
                 )
         with tf.control_dependencies(there):
-            return IterationInput(batches, has_next, self._build_copies(copied))
+            return IterationInput(batches, summaries, has_next, self._build_copies(copied))
 
     def _build_take(self) -> list[tf.Tensor]:
         """Takes an iteration's batches, one after the other.
@@ -125,11 +129,13 @@ class IterationInput:
 
     Attributes:
       batches: one for each replica.
+      summaries: those of `input_fn`, of these batches; in the collection of all summaries.
       has_next: scalar, bool: whether the next iteration's batches were taken.
       copies: ops for the iteration to run, which copy batches of the next one to a GPU.
     """
 
     batches: list[Any]
+    summaries: list[tf.Tensor]
     has_next: tf.Tensor
     copies: list[tf.Operation]
 
@@ -150,7 +156,9 @@ def _name_alone(get: tf.Operation) -> str:
     return f"{name}/"
 
 
-def build_loop_input(source: Input, runtime: Runtime) -> Input | LoopInput:
+def build_loop_input(
+    source: Input, summaries: Sequence[tf.Tensor], runtime: Runtime
+) -> Input | LoopInput:
     """Builds a loop's input from `source`; returns `source` if the iterations read it directly.
 
     They do if it looks ahead itself, or if its end cannot be detected in advance. That is the case
@@ -160,6 +168,7 @@ def build_loop_input(source: Input, runtime: Runtime) -> Input | LoopInput:
 
     Args:
       source: the input.
+      summaries: those that `input_fn` has made.
       runtime: where the replicas run, which take a batch each in every iteration.
     """
     if source.looks_ahead:
@@ -175,7 +184,8 @@ def build_loop_input(source: Input, runtime: Runtime) -> Input | LoopInput:
         has_effects = any(map(_has_side_effect, waited_for))
         if not gets or has_effects or any(op.type in _COUNTERS for op in behind):
             return source
-        return LoopInput(batches, [build_waiting_batch(get, runtime.only_gpu) for get in gets])
+        waiting = [build_waiting_batch(get, runtime.only_gpu) for get in gets]
+        return LoopInput(batches, summaries, waiting)
 
 
 def _has_side_effect(op: tf.Operation) -> bool:

@@ -6,6 +6,7 @@ A session sees a program, never an `input_fn` or a `model_fn`.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import tensorflow as tf
@@ -15,6 +16,7 @@ from estimator.model.replicas import Model, build_replicas
 from estimator.model.summable_metrics import check_sums, leaves_state
 from estimator.program import host_call
 from estimator.program.graph_scope import build_step_before, building
+from estimator.rewrite.graph_walk import ops_behind
 from estimator.runtime.local import Runtime
 from estimator.spec import EstimatorSpec, ModeKeys
 
@@ -64,6 +66,8 @@ class EvalProgram(FedProgram):
       updates: for each replica, the metrics' update ops and its `host_call`.
       reset: initializes the local variables, which sets the metrics to zero.
       values: the metrics, by name.
+      reads_batch: whether the value of a metric is computed from a batch; it is then of the last
+        one.
       leaves_state: whether a step changes what `reset` does not reset, such as a table.
     """
 
@@ -71,6 +75,7 @@ class EvalProgram(FedProgram):
     updates: list[list[Any]]
     reset: tf.Operation
     values: dict[str, tf.Tensor]
+    reads_batch: bool
     leaves_state: bool = False
 
 
@@ -124,6 +129,7 @@ def build_eval_program(model: Model, element: Any, runtime: Runtime) -> EvalProg
             # Built before the first session call, after which the graph's ops must not change.
             reset=tf.group(tf.compat.v1.local_variables_initializer()),
             values=metrics.values,
+            reads_batch=reads_batch(metrics.values, feeds),
             runtime=runtime,
             leaves_state=leaves_state([losses, metrics.updates], replicas.new_ops),
         )
@@ -168,3 +174,9 @@ def build_feeds(element: Any, num_replicas: int) -> tuple[list[list[tf.Tensor]],
         feeds.append([tensor for tensor in flat if tensor is not None])
         batches.append(tf.nest.pack_sequence_as(element, flat, expand_composites=True))
     return feeds, batches
+
+
+def reads_batch(values: dict[str, tf.Tensor], feeds: list[list[tf.Tensor]]) -> bool:
+    """Returns whether some of the values are computed from what is fed."""
+    behind = ops_behind(value.op for value in tf.nest.flatten(values))
+    return any(feed.op in behind for feed in itertools.chain(*feeds))

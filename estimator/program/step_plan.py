@@ -26,6 +26,7 @@ class StepPlan:
       runtime: where the replicas run.
       model: the model of each replica.
       source: the input, or how a loop's iterations take batches from it.
+      input_summaries: the summaries that `input_fn` has made.
       global_step: the global step variable.
       step_before: scalar, int64: the global step before the session call.
       skipped_steps: counts the steps that are reverted.
@@ -40,6 +41,7 @@ class StepPlan:
     runtime: Runtime
     model: Model
     source: Input | LoopInput
+    input_summaries: list[tf.Tensor]
     global_step: tf.Variable
     step_before: tf.Tensor
     skipped_steps: LoopOutput
@@ -72,7 +74,8 @@ class StepStart:
       has_more: scalar, bool: whether this worker has batches for another step; None if unknown.
       is_last: scalar, bool: whether no other step follows in this session call.
       is_recorded: scalar, bool: whether this is the last step, and its summaries are wanted.
-      summaries_before: the `id`s of summaries that were made before `model_fn` was called.
+      summaries_before: the `id`s of summaries that were made before `model_fn` was called, without
+        those that show this step's batches.
       copies: what copies batches of the next step to a GPU.
     """
 

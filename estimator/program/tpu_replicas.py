@@ -31,7 +31,7 @@ from estimator.program.deferred_summaries import DeferredSummaries
 from estimator.program.step_summaries import tensor_of
 from estimator.rewrite.xla_support import warn_of_uncompilable_ops
 from estimator.runtime.local import Runtime
-from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
+from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec, with_none_bound
 
 _Logging = tf.compat.v1.train.LoggingTensorHook
 _Saving = tf.compat.v1.train.SummarySaverHook
@@ -183,7 +183,8 @@ def _call(model: Model, features: Any, labels: Any, mode: str) -> Replica:
     if isinstance(spec, TPUEstimatorSpec):
         rest: dict[str, Any] = dict.fromkeys(("scaffold_fn", "eval_metrics", "host_call"))
         plain = spec.replace(**rest).as_estimator_spec()
-        return Replica(plain, spec.host_call, spec.scaffold_fn, spec.eval_metrics)
+        calls = with_none_bound(spec.host_call), with_none_bound(spec.eval_metrics)
+        return Replica(plain, calls[0], spec.scaffold_fn, calls[1])
     if mode == ModeKeys.EVAL and spec.eval_metric_ops:
         raise ValueError(
             f"`model_fn` returned an EstimatorSpec with `eval_metric_ops` ("

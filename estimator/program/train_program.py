@@ -22,7 +22,7 @@ from estimator.program.loop import build_loop
 from estimator.program.loop_batches import LoopInput, build_loop_input
 from estimator.program.skipped_steps import build_skip_counter
 from estimator.program.step_plan import StepPlan
-from estimator.program.step_summaries import build_fetch_overrides
+from estimator.program.step_summaries import build_fetch_overrides, summaries_since
 from estimator.program.train_step import BuiltStep, build_train_step
 from estimator.randomness.seed import separate_step_seeds
 from estimator.runtime.local import Runtime
@@ -173,11 +173,12 @@ def build_train_program(
         source = make_input()
         if runtime.is_compiled:
             tpu_replicas.check_static(source.element)
+        input_summaries = summaries_since(set())
         is_loop = iterations_per_loop != 1 or runtime.is_compiled
         step_before = build_step_before(global_step)
         is_recording = tf.compat.v1.placeholder_with_default(False, [], "training/is_recording")
         num_steps = tf.compat.v1.placeholder_with_default(1, [], "training/num_steps")
-        step_input = build_loop_input(source, runtime) if is_loop else source
+        step_input = build_loop_input(source, input_summaries, runtime) if is_loop else source
         build_has_first = step_input.build_has_first if isinstance(step_input, LoopInput) else None
         consensus = build_consensus(runtime.workers, num_steps, build_has_first)
         plan = StepPlan(
@@ -187,6 +188,7 @@ def build_train_program(
             step_before=step_before,
             skipped_steps=build_skip_counter(),
             source=step_input,
+            input_summaries=input_summaries,
             is_recording=_build_is_recorded(is_recording, consensus if is_loop else None),
             consensus=consensus,
             nan_policy=nan_policy,

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.cluster.consensus import build_report
+from estimator.console import log
 from estimator.input import input_calls
 from estimator.model import reduction
 from estimator.optimizer.accumulated_step import build_accumulated_loss
@@ -128,18 +129,33 @@ def _build_start(plan: StepPlan, is_last: tf.Tensor, is_in_loop: bool) -> StepSt
         with tf.device("/cpu:0"):
             taken = plan.source.build_batches(tf.logical_not(is_last))
             batches, has_next, copies = taken.batches, taken.has_next, taken.copies
+            summaries = taken.summaries
             # Of several workers, each says at the start of the next loop whether it has a batch.
             has_more = has_next if plan.consensus is None else tf.logical_or(has_next, is_last)
             is_last = tf.logical_not(has_next)
     else:
         copies = []
+        summaries = _summaries_beside_step(plan, is_in_loop)
         batches, has_more = input_calls.build_replica_batches(
             plan.source, plan.runtime.num_local_replicas
         )
     with tf.device("/cpu:0"), tf.name_scope("training/"):
         is_recorded = tf.logical_and(is_last, tf.cast(plan.is_recording, tf.bool))
-    before = summaries_so_far()
+    before = summaries_so_far() - {id(summary) for summary in summaries}
     return StepStart(is_in_loop, step, batches, has_more, is_last, is_recorded, before, copies)
+
+
+def _summaries_beside_step(plan: StepPlan, is_in_loop: bool) -> list[tf.Tensor]:
+    """Returns the summaries of `input_fn`, which outside of a loop show the step's own batch."""
+    if not is_in_loop:
+        return plan.input_summaries
+    if plan.input_summaries:
+        log.warning(
+            "The summaries %s of `input_fn` are not recorded: in a loop, its queues or functions "
+            "are read anew for each step. They are with `iterations_per_loop=1`.",
+            sorted(summary.op.name for summary in plan.input_summaries),
+        )
+    return []
 
 
 def _build_effects(plan: StepPlan, start: StepStart, models: StepModels) -> list[Any]:

@@ -293,7 +293,7 @@ def restore_first(
     """Restores the first checkpoint that is complete; returns its path, or None if none was given.
 
     Raises:
-      ValueError: a checkpoint belongs to another model, or none of those given is complete.
+      CheckpointError: a checkpoint belongs to another model, or none of those given is complete.
     """
     for path in checkpoint_paths:
         if not files.is_readable(path):
@@ -313,9 +313,9 @@ def restore_first(
         else:
             return path
     if checkpoint_paths:
-        raise ValueError(
-            f"None of the checkpoints can be restored: {', '.join(checkpoint_paths)}. Remove them "
-            "to start from scratch."
+        raise CheckpointError(
+            f"None of the checkpoints can be restored: {', '.join(checkpoint_paths)}. A file is "
+            "missing or damaged. Name another one, or remove them to start from scratch."
         )
     return None
 

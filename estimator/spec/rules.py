@@ -143,7 +143,10 @@ def _check_metric(name: Any, metric: Any) -> None:
 
 
 def check_call(argument: str, call: Any) -> None:
-    """Raises an error unless `call` is None or (function, tensors) that fit together."""
+    """Raises an error unless `call` is None or (function, tensors) that fit together.
+
+    A tensor may be None.
+    """
     if call is None:
         return
     if not isinstance(call, tuple | list) or len(call) != 2 or not callable(call[0]):
@@ -158,7 +161,8 @@ def check_call(argument: str, call: Any) -> None:
             f"`{argument}` has {tensors!r} for its tensors. They must be a list or a dict."
         )
     for key, tensor in [*enumerate(args), *kwargs.items()]:
-        _check_tensor(f"{argument}[1][{key!r}]", tensor)
+        if tensor is not None:
+            _check_tensor(f"{argument}[1][{key!r}]", tensor)
     try:
         signature = inspect.signature(function)
     except ValueError:  # Some built-in functions have none.

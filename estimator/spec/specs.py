@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -199,6 +200,26 @@ def call_on_tensors(call: tuple[Callable, Any]) -> Any:
     """Calls the function of (function, list or dict of tensors) on its tensors."""
     function, tensors = call
     return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
+
+
+def with_none_bound(call: tuple[Callable, Any] | None) -> tuple[Callable, Any] | None:
+    """Binds what is None in (function, list or dict of tensors) to the function."""
+    if call is None:
+        return None
+    function, tensors = call
+    if isinstance(tensors, Mapping):
+        bound = {name: None for name, tensor in tensors.items() if tensor is None}
+        given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        return (functools.partial(function, **bound), given) if bound else call
+    is_given = [tensor is not None for tensor in tensors]
+    if all(is_given):
+        return call
+
+    def fill(*given: Any) -> Any:
+        rest = iter(given)
+        return function(*[next(rest) if is_one else None for is_one in is_given])
+
+    return fill, [tensor for tensor in tensors if tensor is not None]
 
 
 class _RunningHook(tf.compat.v1.train.SessionRunHook):

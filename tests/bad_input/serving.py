@@ -194,8 +194,8 @@ EXPORT = {
     ),
     "input_receiver_fn_map has no function": (
         lambda s: s.export_all({est.ModeKeys.EVAL: None}),
-        TypeError,
-        "`input_receiver_fn_map['eval']` (None) must be a function that returns a Supervised",
+        ValueError,
+        "`input_receiver_fn_map` ({'eval': None}) must name at least one of ModeKeys, with a",
     ),
     "a function of input_receiver_fn_map takes arguments": (
         lambda s: s.export_all({est.ModeKeys.TRAIN: lambda x: None}),

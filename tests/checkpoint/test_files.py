@@ -127,6 +127,17 @@ def test_when_all_checkpoints_are_damaged_the_error_names_them(make):
             verb(numbers(1))
 
 
+def test_a_checkpoint_whose_data_is_gone_is_not_found(make):
+    trained = make()
+    trained.train(numbers(), steps=2)
+    for path in glob.glob(os.path.join(trained.model_dir, "model.ckpt-2.data-*")):
+        os.remove(path)
+    with pytest.raises(tf.errors.NotFoundError, match=r"model.ckpt-2\. A file is missing or"):
+        trained.evaluate(
+            numbers(1), checkpoint_path=os.path.join(trained.model_dir, "model.ckpt-2")
+        )
+
+
 @pytest.mark.parametrize("state", ["", "missing", "garbage {", 'model_checkpoint_path: "gone-9"'])
 def test_the_newest_is_found_without_a_good_checkpoint_file(make, state):
     trained = make()

@@ -12,6 +12,7 @@ import tensorflow as tf
 import estimator as est
 from estimator._tf import api_modules
 from estimator.compat.module_table import NAMES
+from tests import toy
 
 PACKAGES = ("tensorflow_estimator.python.estimator", "tensorflow.python.estimator")
 
@@ -99,6 +100,19 @@ def test_fn_args_are_those_that_2_15_says(fn, names):
     from tensorflow_estimator.python.estimator import util
 
     assert util.fn_args(fn) == names
+
+
+@pytest.mark.usefixtures("installed")
+def test_evaluations_are_read_as_by_2_15(tmp_path):
+    from tensorflow_estimator.python.estimator import early_stopping
+
+    trained = est.Estimator(toy.Model(), str(tmp_path))
+    for _ in range(2):
+        trained.train(toy.numbers(), steps=2)
+        results = trained.evaluate(toy.numbers(3))
+    found = early_stopping.read_eval_metrics(trained.eval_dir())
+    assert list(found) == [2, 4]
+    assert found[4] == {"loss": results["loss"], "mean": results["mean"]}
 
 
 @pytest.mark.usefixtures("installed")

@@ -238,6 +238,29 @@ def test_a_subclass_may_add_attributes_and_survives_replace():
     assert (type(config), config.speed, config.model_dir) == (Config, 3, "b")
 
 
+def test_a_subclass_may_have_private_attributes_of_its_own():
+    class Config(RunConfig):
+        def __init__(self):
+            super().__init__()
+            self._speed, self._is_chief = 3, False
+
+        @property
+        def is_chief(self):
+            return self._is_chief
+
+    config = Config()
+    assert (config._speed, config.is_chief) == (3, False)
+
+
+@pytest.mark.parametrize("name", ["_model_dir", "_save_summary_steps", "_is_chief", "_master"])
+@pytest.mark.parametrize(
+    "config", [RunConfig(), TPURunConfig()], ids=lambda one: type(one).__name__
+)
+def test_the_private_names_of_2_15_are_refused(config, name):
+    with pytest.raises(AttributeError, match=f"`{name}` of a .* has no effect. `{name[1:]}`"):
+        setattr(config, name, 1)
+
+
 @pytest.mark.parametrize(
     ("config", "shown"),
     [

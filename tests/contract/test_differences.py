@@ -395,3 +395,97 @@ def test_a_hook_that_runs_the_loss_takes_a_batch(tmp_path):
 @pytest.mark.only_here("a batch that a hook runs")
 def test_a_hook_that_runs_the_loss_gets_that_of_the_last_batch(tmp_path):
     assert loss_at_the_end(tmp_path) == [1.0]
+
+
+# --- A metric that is computed from a batch ------------------------------------------------------
+
+
+def shown_in_evaluation(path, steps):
+    """A metric that is the feature of a batch, from a training of none and evaluation of 0 to 3."""
+
+    def model_fn(features, labels, mode):
+        x = tf.reduce_mean(tf.cast(features, tf.float32))
+        count = v1.assign_add(v1.train.get_global_step(), 1)
+        shown = {"x": (x, tf.no_op()), "text": (v1.summary.scalar("shown", x), tf.no_op())}
+        return est.EstimatorSpec(mode, loss=x, train_op=count, eval_metric_ops=shown)
+
+    model = est.Estimator(model_fn, os.fspath(path)).train(numbers_of_one, steps=1)
+    results = model.evaluate(numbers_of_one, steps=steps)
+    shown = v1.Summary.FromString(results["text"]).value[0].simple_value
+    assert shown == results["x"]
+    return shown
+
+
+def numbers_of_one():
+    return tf.data.Dataset.range(4).batch(1)
+
+
+@pytest.mark.only_2_15("a metric of a batch")
+def test_a_metric_of_a_batch_takes_one_more(tmp_path):
+    assert shown_in_evaluation(tmp_path / "two", steps=2) == 2.0
+    with pytest.raises(tf.errors.OutOfRangeError):
+        shown_in_evaluation(tmp_path / "all", steps=None)
+
+
+@pytest.mark.only_here("a metric of a batch")
+def test_a_metric_of_a_batch_is_that_of_the_last(tmp_path):
+    assert shown_in_evaluation(tmp_path / "two", steps=2) == 1.0
+    assert shown_in_evaluation(tmp_path / "all", steps=None) == 3.0
+
+
+# --- Numbers among the features ------------------------------------------------------------------
+
+
+def is_number_in_model_fn(path):
+    """Whether a number among the tensors of an `input_fn` is one in `model_fn`."""
+    found = []
+
+    def input_fn():
+        return {"x": tf.constant([1.0]), "rows": 2}
+
+    def model_fn(features, labels, mode):
+        found.append(features["rows"] == 2 if isinstance(features["rows"], int) else False)
+        count = v1.assign_add(v1.train.get_global_step(), 1)
+        return est.EstimatorSpec(mode, loss=tf.reduce_sum(features["x"]), train_op=count)
+
+    est.Estimator(model_fn, os.fspath(path)).train(input_fn, steps=1)
+    return all(found)
+
+
+@pytest.mark.only_2_15("a number among the features")
+def test_a_number_among_the_features_stays_one(tmp_path):
+    assert is_number_in_model_fn(tmp_path)
+
+
+@pytest.mark.only_here("a number among the features")
+def test_a_number_among_the_features_becomes_a_tensor(tmp_path):
+    assert not is_number_in_model_fn(tmp_path)
+
+
+# --- When hooks that stop early are asked --------------------------------------------------------
+
+
+def steps_asked_at(path):
+    """The steps after which an early stopping hook of every third step is asked, of eight."""
+    calls, steps = [], []
+    model = est.Estimator(mean_model_fn, os.fspath(path))
+
+    def should_stop():
+        steps.append(len(calls))
+        return False
+
+    hook = est.experimental.make_early_stopping_hook(
+        model, should_stop, run_every_secs=None, run_every_steps=3
+    )
+    model.train(forever(), [Calls(calls), hook], steps=8)
+    return steps
+
+
+@pytest.mark.only_2_15("steps of early stopping")
+def test_an_early_stopping_hook_is_asked_from_the_first_step_on(tmp_path):
+    assert steps_asked_at(tmp_path) == [1, 4, 7]
+
+
+@pytest.mark.only_here("steps of early stopping")
+def test_an_early_stopping_hook_is_asked_at_multiples(tmp_path):
+    assert steps_asked_at(tmp_path) == [3, 6]

@@ -283,9 +283,18 @@ def test_one_of_all_modes(trained, base):
     assert np.allclose(answer(path, [2.0])["y"], 2 * W4)
 
 
-def test_no_modes_are_a_value_error(trained, base):
+def test_a_mode_without_a_function_is_left_out(trained, base):
+    receivers = {PREDICT: raw, EVAL: None}
+    path = trained.experimental_export_all_saved_models(os.path.join(base, "two"), receivers)
+    assert np.allclose(answer(path, [2.0])["y"], 2 * W4)
+    with pytest.raises((RuntimeError, ValueError), match="eval"):
+        signatures(path, ["eval"])
+
+
+@pytest.mark.parametrize("receivers", [{}, {PREDICT: None}], ids=str)
+def test_no_modes_are_a_value_error(trained, base, receivers):
     with pytest.raises(ValueError):
-        trained.experimental_export_all_saved_models(os.path.join(base, "none"), {})
+        trained.experimental_export_all_saved_models(os.path.join(base, "none"), receivers)
 
 
 def test_receiver_fn_that_returns_nothing_is_an_error(trained, base):

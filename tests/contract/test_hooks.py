@@ -91,6 +91,21 @@ def test_the_first_to_stop_wins(trained):
     assert step_of(trained.train(forever(), hooks=[est.StopAtStepHook(last_step=3)], steps=9)) == 3
 
 
+class StopLater(est.StopAtStepHook):
+    """Decides by itself, two steps after its last step."""
+
+    def after_run(self, run_context, run_values):
+        if run_context.session.run(v1.train.get_global_step()) >= self._last_step + 2:
+            run_context.request_stop()
+
+
+def test_stop_at_step_with_an_after_run_of_its_own_decides_by_it(trained, monkeypatch):
+    assert step_of(trained.train(forever(), hooks=[StopLater(last_step=2)], steps=9)) == 4
+    monkeypatch.setattr(est.StopAtStepHook, "after_run", lambda *arguments: None)
+    # On 2.15, such a hook is also what ends a training of so many steps.
+    assert step_of(trained.train(numbers(3), hooks=[est.StopAtStepHook(num_steps=1)])) == 7
+
+
 @pytest.mark.parametrize("arguments", [{}, {"num_steps": 1, "last_step": 1}], ids=str)
 def test_stop_at_step_takes_one_of_two(arguments):
     with pytest.raises(ValueError):

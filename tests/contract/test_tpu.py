@@ -443,3 +443,36 @@ def test_one_replica_takes_a_sliced_batch_of_any_size(tmp_path):
     data = {"x": np.float32([0, 1, 2, 3])}
     made.train(lambda params: tf.data.Dataset.from_tensor_slices(data).batch(4), max_steps=1)
     assert made.get_variable_value("global_step") == 1
+
+
+def optional_metric_fn(x, twice=None, other=None):
+    metrics = {"x": x, "twice": twice, "other": other}
+    return {name: v1.metrics.mean(value) for name, value in metrics.items() if value is not None}
+
+
+@pytest.mark.parametrize("as_dict", [False, True])
+def test_a_tensor_of_the_metrics_and_of_the_host_call_may_be_none(as_dict, tmp_path):
+    called = []
+
+    def host_fn(step, other=None):
+        called.append(other)
+        return [tf.identity(step)]
+
+    def fn(features, labels, mode, params):
+        spec = model_fn(features, labels, mode, params)
+        x = features["x"]
+        step = tf.reshape(v1.train.get_global_step(), [1])
+        tensors = {"x": x, "twice": None, "other": 3 * x} if as_dict else [x, None, 3 * x]
+        given = {"step": step, "other": None} if as_dict else [step, None]
+        return tpu.TPUEstimatorSpec(
+            mode,
+            loss=spec.loss,
+            train_op=spec.train_op,
+            eval_metrics=(optional_metric_fn, tensors),
+            host_call=(host_fn, given),
+        )
+
+    trained = make(tmp_path, fn).train(input_fn, steps=1)
+    results = trained.evaluate(input_fn, steps=2)
+    assert (results["x"], results["other"], "twice" in results) == (1.5, 4.5, False)
+    assert set(called) == {None}

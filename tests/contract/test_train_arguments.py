@@ -1,5 +1,6 @@
 """`Estimator.train`: its arguments, what functions may return, and how training ends."""
 
+import functools
 import os
 
 import numpy as np
@@ -381,3 +382,56 @@ def test_what_model_fn_does_to_its_params_is_gone_with_the_next_call(tmp_path):
     trained.train(forever(), steps=1)
     trained.train(forever(), steps=1)
     assert seen == [[1], [1]]
+
+
+# --- Decorated functions -------------------------------------------------------------------------
+
+
+def adding(function):
+    """A decorator whose function takes more than the one inside."""
+
+    @functools.wraps(function)
+    def wrapper(features, labels, mode, params, config):
+        assert params == {"rate": 1}
+        assert config.model_dir
+        return function(features, labels, mode)
+
+    return wrapper
+
+
+def taking_params(function):
+    @functools.wraps(function)
+    def wrapper(params):
+        assert params == {"rate": 1}
+        return function()
+
+    return wrapper
+
+
+def hiding_params(function):
+    """A decorator whose function takes less than the one inside."""
+
+    @functools.wraps(function)
+    def wrapper(features, labels, mode):
+        return function(features, labels, mode, {"rate": 1})
+
+    return wrapper
+
+
+def test_a_decorated_function_takes_what_its_decorator_names(tmp_path):
+    trained = est.Estimator(
+        adding(mean_model_fn), os.fspath(tmp_path), est.RunConfig(), params={"rate": 1}
+    )
+    trained.train(taking_params(forever()), steps=2)
+    assert step_of(trained) == 2
+
+
+def test_what_a_decorator_hides_is_not_passed(tmp_path):
+    @hiding_params
+    def model_fn(features, labels, mode, params):
+        assert params == {"rate": 1}
+        return mean_model_fn(features, labels, mode)
+
+    make(tmp_path / "a", model_fn).train(forever(), steps=1)
+    with pytest.raises(ValueError, match="params"):
+        est.Estimator(model_fn, os.fspath(tmp_path / "b"), params={"rate": 2})

@@ -283,6 +283,9 @@ def test_arrays_may_stand_for_lists():
     assert "accuracy/positive_threshold_0.25" in head.metrics()
     by_class = est.MultiLabelHead(3, classes_for_class_based_metrics=np.array([0, 2]))
     assert {"auc/class0", "auc/class2"} <= set(by_class.metrics())
+    words = ["ant", "bee"]
+    by_word = est.MultiLabelHead(2, label_vocabulary=words, classes_for_class_based_metrics=[1])
+    assert "auc/bee" in by_word.metrics()
     both = est.MultiHead([BINARY], head_weights=np.array([2.0]))
     assert float(both.loss({"top": [1, 0]}, LOGITS[1])) == pytest.approx(2 * np.log(2))
 

@@ -193,6 +193,7 @@ INTERNALS = {
     "set_summary_tensors": (f"{_HOOKS}:SummarySaverHook#_summary_op",),
     "final_ops": (f"{_HOOKS}:FinalOpsHook#_final_ops",),
     "last_step_of": (f"{_HOOKS}:StopAtStepHook#_last_step",),
+    "stops_at_last_step": (f"{_HOOKS}:StopAtStepHook.after_run",),
     "set_steps_per_run": (f"{_HOOKS}:StepCounterHook._set_steps_per_run",),
     "forget_request": (f"{_HOOKS}:SummarySaverHook#_request_summary",),
     "step_timer": (

@@ -177,6 +177,16 @@ def a_hook_that_stops_knows_the_step():
     assert _tf.last_step_of(HOOKS.StopAtStepHook(num_steps=7)) is None
 
 
+@checks("stops_at_last_step")
+def a_hook_that_stops_may_have_its_own_after_run():
+    class Own(HOOKS.StopAtStepHook):
+        def after_run(self, run_context, run_values):
+            pass
+
+    assert _tf.stops_at_last_step(HOOKS.StopAtStepHook(last_step=7))
+    assert not _tf.stops_at_last_step(Own(last_step=7))
+
+
 @checks("set_steps_per_run")
 def a_step_counter_is_told_how_many_steps_a_call_has():
     with tf.Graph().as_default():
