@@ -116,7 +116,8 @@ class Run:
     def __init__(self, program, session, place):
         self.program, self._session, self._place = program, session, place
         self._run([v.initializer for v in self.variables()])
-        self._run([*program.state.initializers, program.input.initializer])
+        starts = [*program.state.initializers, program.input.initializer]
+        self._run([start for start in starts if start is not None])
 
     def _run(self, fetches, feeds=()):
         fetches = [self._place(fetch) for fetch in fetches]
@@ -564,6 +565,20 @@ def test_summaries_are_made_on_the_host_of_the_last_step_s_values():
     assert values["model/loss"].simple_value == pytest.approx(loss)
     assert values["twice"].simple_value == pytest.approx(2 * loss)
     assert values["model/features"].histo.num == 12
+
+
+def test_summaries_of_the_input_are_of_the_last_step_s_batch():
+    def input_fn():
+        features, labels = v1.data.make_one_shot_iterator(batches_of(4)()).get_next()
+        v1.summary.scalar("sum", tf.reduce_sum(features))
+        return features, labels
+
+    program = built(linear_model(), described_tpu.make_strategy(2), input_fn)
+    with CPUS(program.graph) as (session, place):
+        _, summary = Run(program, session, place).recorded_steps(5)
+    values = {value.tag: value.simple_value for value in v1.Summary.FromString(summary).value}
+    # The first core's fifth batch: the cores take batches in turn.
+    assert values["sum"] == pytest.approx(X[32:36].sum(), rel=1e-5)
 
 
 def test_a_logging_hook_of_the_model_sees_the_last_step_s_value():
