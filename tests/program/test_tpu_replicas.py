@@ -570,7 +570,7 @@ def test_summaries_are_made_on_the_host_of_the_last_step_s_values():
 def test_summaries_of_the_input_are_of_the_last_step_s_batch():
     def input_fn():
         features, labels = v1.data.make_one_shot_iterator(batches_of(4)()).get_next()
-        v1.summary.scalar("sum", tf.reduce_sum(features))
+        v1.summary.scalar("of_input", tf.reduce_sum(features))
         return features, labels
 
     program = built(linear_model(), described_tpu.make_strategy(2), input_fn)
@@ -578,7 +578,7 @@ def test_summaries_of_the_input_are_of_the_last_step_s_batch():
         _, summary = Run(program, session, place).recorded_steps(5)
     values = {value.tag: value.simple_value for value in v1.Summary.FromString(summary).value}
     # The first core's fifth batch: the cores take batches in turn.
-    assert values["sum"] == pytest.approx(X[32:36].sum(), rel=1e-5)
+    assert values["of_input"] == pytest.approx(X[32:36].sum(), rel=1e-5)
 
 
 def test_a_logging_hook_of_the_model_sees_the_last_step_s_value():
