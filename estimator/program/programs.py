@@ -178,5 +178,6 @@ def build_feeds(element: Any, num_replicas: int) -> tuple[list[list[tf.Tensor]],
 
 def reads_batch(values: dict[str, tf.Tensor], feeds: list[list[tf.Tensor]]) -> bool:
     """Returns whether some of the values are computed from what is fed."""
-    behind = ops_behind(value.op for value in tf.nest.flatten(values))
+    tensors = tf.nest.flatten(values, expand_composites=True)
+    behind = ops_behind(tensor.op for tensor in tensors)
     return any(feed.op in behind for feed in itertools.chain(*feeds))
