@@ -28,8 +28,7 @@ _INSTEAD = {
     "pass `steps`, `max_steps` or hooks to train": "_convert_train_steps_to_hooks",
     "the library creates the global step, int64, in each graph": "_create_global_step",
     "pass `predict_keys` to predict": "_extract_keys",
-    _INPUT: "_get_features_from_input_fn _get_iterator_from_input_fn "
-    "_validate_features_in_predict_input",
+    _INPUT: "_get_iterator_from_input_fn _validate_features_in_predict_input",
     "pass `warm_start_from`": "_maybe_warm_start",
 }
 NOT_CALLED = {name: way for way, names in _INSTEAD.items() for name in names.split()}
@@ -37,6 +36,7 @@ NOT_CALLED = {name: way for way, names in _INSTEAD.items() for name in names.spl
 _ONLY_CALLED = {
     "_create_and_assert_global_step": "the library creates the global step, int64, in each graph",
     "_get_features_and_labels_from_input_fn": _INPUT,
+    "_get_features_from_input_fn": _INPUT,
 }
 # Attributes of tf.estimator that the config has, by another name.
 _OF_CONFIG = {
@@ -106,6 +106,11 @@ class OldMethods:
             tf.compat.v1.add_to_collection(collection, source.initializer)
         (batch,), _ = source.build_batches(1)
         return (*batch, [])
+
+    def _get_features_from_input_fn(self, input_fn: Callable, mode: str) -> tuple[Any, list]:
+        """Returns a batch's features, as `_get_features_and_labels_from_input_fn` does."""
+        features, _, hooks = self._get_features_and_labels_from_input_fn(input_fn, mode)
+        return features, hooks
 
     def _create_and_assert_global_step(self, graph: tf.Graph) -> tf.Variable:
         """Creates the global step of a graph."""

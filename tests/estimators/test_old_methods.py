@@ -76,6 +76,12 @@ def test_the_calls_give_what_the_functions_return():
         with tf.compat.v1.Session() as session:
             assert session.run(features + labels).tolist() == [8]
         assert hooks == []
+        features, hooks = model._get_features_from_input_fn(
+            lambda: (tf.constant([7]), tf.constant([1])), est.ModeKeys.PREDICT
+        )
+        with tf.compat.v1.Session() as session:
+            assert session.run(features).tolist() == [7]
+        assert hooks == []
     assert dataset.element_spec[1].shape == [1]
 
 
