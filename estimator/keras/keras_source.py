@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ class KerasSource:
         arguments = _tf.compile_arguments(model)
         _warn_of_unused(model, arguments)
         self._arguments = {name: arguments.get(name) for name in ARGUMENTS}
-        self._optimizer = type(model.optimizer), model.optimizer.get_config()
+        self._make_optimizer = _optimizer_maker(model.optimizer)
         self._undecayed = _tf.names_without_weight_decay(model.optimizer)
         self.weights = [np.asarray(value) for value in model.get_weights()]
         trained = {id(weight) for weight in model.trainable_weights}
@@ -77,8 +77,7 @@ class KerasSource:
             is_needed = mode == ModeKeys.EVAL
             arguments[name] = self._copied_metrics(arguments[name]) if is_needed else None
         with self._scope():
-            optimizer_class, config = self._optimizer
-            optimizer = optimizer_class.from_config(dict(config))
+            optimizer = self._make_optimizer()
             if self._undecayed:
                 inner = getattr(optimizer, "inner_optimizer", optimizer)
                 inner.exclude_from_weight_decay(var_names=self._undecayed)
@@ -129,6 +128,16 @@ class KerasSource:
 
     def _scope(self) -> contextlib.AbstractContextManager[Any]:
         return self._library.utils.custom_object_scope(self._custom_objects)
+
+
+def _optimizer_maker(optimizer: Any) -> Callable[[], Any]:
+    """Returns a function that makes one like a compiled model's optimizer."""
+    inside = getattr(optimizer, "optimizer", None)
+    if isinstance(inside, tf.compat.v1.train.Optimizer):
+        # tf-keras wraps one of TensorFlow 1, which has no config, but can be used in any graph.
+        return lambda: inside
+    config = optimizer.get_config()
+    return lambda: type(optimizer).from_config(dict(config))
 
 
 def _copied_layer(layer: Any) -> Any:

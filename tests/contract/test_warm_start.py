@@ -144,6 +144,17 @@ def test_none_without_vocabularies_is_a_value_error(old):
         est.WarmStartSettings(old.model_dir, vars_to_warm_start=None)
 
 
+@pytest.mark.only_2_15("a warm start of a name that is not there")
+def test_a_name_in_a_list_that_matches_nothing_is_passed_over(tmp_path, old):
+    assert values(tmp_path, est.WarmStartSettings(old.model_dir, ["v", "nothing"]))["v"] == 6
+
+
+@pytest.mark.only_here("a warm start of a name that is not there")
+def test_a_name_in_a_list_that_matches_nothing_is_a_value_error(tmp_path, old):
+    with pytest.raises(ValueError, match="`vars_to_warm_start` \\('nothing'\\) matches"):
+        values(tmp_path, est.WarmStartSettings(old.model_dir, ["v", "nothing"]))
+
+
 def test_names_in_a_list_choose_others_than_trained_ones(tmp_path, old):
     settings = est.WarmStartSettings(old.model_dir, ["counter"])
     assert values(tmp_path, settings) == {"w": 5, "v": 7, "counter": 4}

@@ -68,6 +68,14 @@ def make_subclassed():
     return model
 
 
+def make_with_old_optimizer():
+    model = keras.Sequential([keras.layers.Dense(1, activation="sigmoid", name="p")], name="old")
+    model.build([None, 4])
+    optimizer = tf.compat.v1.train.MomentumOptimizer(0.1, 0.9)
+    model.compile(optimizer, "binary_crossentropy", metrics=["mae"])
+    return model
+
+
 TWO = {"a": X[:, :2], "b": X[:, 2:]}, {"p": Y, "q": X[:, :1]}
 # What makes the model, its data, the weights of examples, a strategy of two replicas.
 CASES = [
@@ -75,6 +83,8 @@ CASES = [
     (make_functional, TWO, None, None, 1),
     (make_functional, TWO, None, "mirrored", 4),
     (make_subclassed, (X, Y), WEIGHTS, "central_storage", 4),
+    (make_with_old_optimizer, (X, Y), None, None, 4),
+    (make_with_old_optimizer, (X, Y), None, "mirrored", 1),
 ]
 
 
