@@ -359,7 +359,7 @@ def _run_group(
 
 
 def _last_batch(program: EvalProgram, group: list[list[np.ndarray]]) -> dict[tf.Tensor, np.ndarray]:
-    """Returns what to feed to metrics: the last batches, to those that are computed from one."""
+    """Returns the last batches, for metrics that are computed from one; nothing if none is."""
     if not program.reads_batch:
         return {}
     # In the last step, some replicas may have no batch.

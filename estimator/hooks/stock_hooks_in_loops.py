@@ -6,7 +6,7 @@ call ends, and loops end where they are due.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
@@ -32,17 +32,15 @@ def saver_hooks(hooks: Sequence[Hook]) -> list[tf.compat.v1.train.CheckpointSave
 
 def first_stop(hooks: Sequence[Hook]) -> int | None:
     """Returns the first step at which a StopAtStepHook stops; None if there is none."""
-    stock = [hook for hook in hooks if _is_stop_hook(hook) and _tf.stops_at_last_step(hook)]
-    return min(_last_steps(stock), default=None)
+    return min(_last_steps(filter(_tf.stops_at_last_step, _stop_hooks(hooks))), default=None)
 
 
-def _last_steps(hooks: Sequence[Hook]) -> list[int]:
-    steps = [_tf.last_step_of(hook) for hook in hooks]
-    return [step for step in steps if step is not None]
+def _stop_hooks(hooks: Sequence[Hook]) -> list[tf.compat.v1.train.StopAtStepHook]:
+    return [hook for hook in hooks if isinstance(hook, _train.StopAtStepHook)]
 
 
-def _is_stop_hook(hook: Hook) -> bool:
-    return isinstance(hook, _train.StopAtStepHook)
+def _last_steps(hooks: Iterable[tf.compat.v1.train.StopAtStepHook]) -> list[int]:
+    return [last for hook in hooks if (last := _tf.last_step_of(hook)) is not None]
 
 
 class StockHookSchedule:
@@ -57,8 +55,8 @@ class StockHookSchedule:
         """
         self._cutting = [hook for hook in hooks if isinstance(hook, _CUT_LOOPS)]
         counting = (*_CUT_LOOPS, _train.LoggingTensorHook)
-        # One with its own `after_run` may act at its last step, so that loops end there.
-        self._stopping = [hook for hook in hooks if _is_stop_hook(hook)]
+        # Those with an `after_run` of their own, which may call TensorFlow's.
+        self._deciding = [hook for hook in _stop_hooks(hooks) if not _tf.stops_at_last_step(hook)]
         self._others = [hook for hook in hooks if not isinstance(hook, counting)]
         self._hooks = hooks
         self._first_step = first_step
@@ -72,10 +70,10 @@ class StockHookSchedule:
         timers = [timer for hook in self._cutting if (timer := _tf.step_timer(hook)) is not None]
         # Before its first call, a hook has no step to count from, and uses the end of that call.
         due = [1 if last is None else last + every_steps for every_steps, last in timers]
-        due = [max(at, step + 1) for at in due] + [
-            at for at in _last_steps(self._stopping) if at > step
-        ]
-        return min(due, default=None)
+        # TensorFlow's takes a call for one step, so the last step has a call of its own.
+        lasts = _last_steps(self._deciding)
+        due += [at for last in lasts for at in (last - 1, last) if at > step]
+        return max(min(due), step + 1) if due else None
 
     def cut(self, step: int, expected: int) -> None:
         """Tells hooks that the input ended the last call at `step`, not at the expected step."""

@@ -21,13 +21,7 @@ from estimator.model.reduction import build_metrics, check_metric_names, keep_me
 from estimator.model.replicas import Model, Replica
 from estimator.program import host_call
 from estimator.program.graph_scope import build_step_before, building, create_resource
-from estimator.program.programs import (
-    EvalProgram,
-    Padding,
-    PredictProgram,
-    build_feeds,
-    reads_batch,
-)
+from estimator.program.programs import EvalProgram, Padding, PredictProgram, build_feeds
 from estimator.program.tpu_replicas import build_program, check_static
 from estimator.runtime.local import Runtime
 from estimator.spec import ModeKeys
@@ -77,12 +71,11 @@ def build_padded_eval_program(
         metric_ops = _build_host_metrics(replicas, rows, padding.batch_size)
         metrics = build_metrics([metric_ops], graph.get_operations())
         first, *others = _build_host_calls(replicas, rows, padding.batch_size)
-        feeds = [[*feed, row.count, row.weight] for feed, row in zip(feeds, rows, strict=True)]
         return EvalProgram(
             graph=graph,
             spec=replicas[0].spec,
             current_step=current_step,
-            feeds=feeds,
+            feeds=[[*feed, row.count, row.weight] for feed, row in zip(feeds, rows, strict=True)],
             losses=[
                 _build_loss(one.spec.loss, row, padding.batch_size, is_sum)
                 for one, row in zip(replicas, rows, strict=True)
@@ -90,7 +83,6 @@ def build_padded_eval_program(
             updates=[[*metrics.updates[0], *first], *others],
             reset=tf.group(tf.compat.v1.local_variables_initializer()),
             values=metrics.values,
-            reads_batch=reads_batch(metrics.values, feeds),
             runtime=runtime,
             padding=dataclasses.replace(padding, in_parts=is_one_number),
         )

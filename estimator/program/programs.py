@@ -6,6 +6,7 @@ A session sees a program, never an `input_fn` or a `model_fn`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from typing import Any
 
@@ -66,8 +67,6 @@ class EvalProgram(FedProgram):
       updates: for each replica, the metrics' update ops and its `host_call`.
       reset: initializes the local variables, which sets the metrics to zero.
       values: the metrics, by name.
-      reads_batch: whether the value of a metric is computed from a batch; it is then of the last
-        one.
       leaves_state: whether a step changes what `reset` does not reset, such as a table.
     """
 
@@ -75,8 +74,14 @@ class EvalProgram(FedProgram):
     updates: list[list[Any]]
     reset: tf.Operation
     values: dict[str, tf.Tensor]
-    reads_batch: bool
     leaves_state: bool = False
+
+    @functools.cached_property
+    def reads_batch(self) -> bool:
+        """Whether the value of a metric is computed from a batch, and not from variables."""
+        tensors = tf.nest.flatten(self.values, expand_composites=True)
+        behind = ops_behind(tensor.op for tensor in tensors)
+        return any(feed.op in behind for feed in itertools.chain(*self.feeds))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,7 +134,6 @@ def build_eval_program(model: Model, element: Any, runtime: Runtime) -> EvalProg
             # Built before the first session call, after which the graph's ops must not change.
             reset=tf.group(tf.compat.v1.local_variables_initializer()),
             values=metrics.values,
-            reads_batch=reads_batch(metrics.values, feeds),
             runtime=runtime,
             leaves_state=leaves_state([losses, metrics.updates], replicas.new_ops),
         )
@@ -174,10 +178,3 @@ def build_feeds(element: Any, num_replicas: int) -> tuple[list[list[tf.Tensor]],
         feeds.append([tensor for tensor in flat if tensor is not None])
         batches.append(tf.nest.pack_sequence_as(element, flat, expand_composites=True))
     return feeds, batches
-
-
-def reads_batch(values: dict[str, tf.Tensor], feeds: list[list[tf.Tensor]]) -> bool:
-    """Returns whether some of the values are computed from what is fed."""
-    tensors = tf.nest.flatten(values, expand_composites=True)
-    behind = ops_behind(tensor.op for tensor in tensors)
-    return any(feed.op in behind for feed in itertools.chain(*feeds))

@@ -1,4 +1,4 @@
-"""Keeps Python from mapping memory for the same call again and again."""
+"""Keeps the frames of nested Python calls in one piece of memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FRAME_WORDS = 1 << 14
 
 
 def with_stack_room(function: _Function) -> _Function:
-    """Has the frames of all that `function` calls lie in one chunk of memory, and returns it.
+    """Gives all calls inside `function` one chunk of memory for their frames; returns `function`.
 
     From CPython 3.11 on, the frames of Python functions lie in chunks of 16 KiB. A call that does
     not fit into the current chunk maps a new one, and its return unmaps it. Where the calls of a

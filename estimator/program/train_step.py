@@ -135,7 +135,7 @@ def _build_start(plan: StepPlan, is_last: tf.Tensor, is_in_loop: bool) -> StepSt
             is_last = tf.logical_not(has_next)
     else:
         copies = []
-        summaries = _summaries_beside_step(plan, is_in_loop)
+        summaries = _input_summaries_of_step(plan, is_in_loop)
         batches, has_more = input_calls.build_replica_batches(
             plan.source, plan.runtime.num_local_replicas
         )
@@ -145,14 +145,14 @@ def _build_start(plan: StepPlan, is_last: tf.Tensor, is_in_loop: bool) -> StepSt
     return StepStart(is_in_loop, step, batches, has_more, is_last, is_recorded, before, copies)
 
 
-def _summaries_beside_step(plan: StepPlan, is_in_loop: bool) -> list[tf.Tensor]:
-    """Returns the summaries of `input_fn`, which outside of a loop show the step's own batch."""
+def _input_summaries_of_step(plan: StepPlan, is_in_loop: bool) -> list[tf.Tensor]:
+    """Returns the summaries of `input_fn` that show the step's own batch: in a loop, none does."""
     if not is_in_loop:
         return plan.input_summaries
     if plan.input_summaries:
         log.warning(
-            "The summaries %s of `input_fn` are not recorded: in a loop, its queues or functions "
-            "are read anew for each step. They are with `iterations_per_loop=1`.",
+            "The summaries %s of `input_fn` are not recorded: a loop reads this input anew in each "
+            "step. Set `iterations_per_loop=1` to record them.",
             sorted(summary.op.name for summary in plan.input_summaries),
         )
     return []

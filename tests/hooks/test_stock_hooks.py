@@ -61,6 +61,22 @@ def test_a_stop_at_step_hook_stops_at_its_step(tmp_path, loop, strategy):
     assert trained.train_result.reason == "hook"
 
 
+@pytest.mark.parametrize("loop", [1, 3, 100])
+def test_a_loop_ends_where_a_stop_hook_with_an_after_run_of_its_own_asks_it_to_stop(loop, tmp_path):
+    calls = []
+
+    class Noting(est.StopAtStepHook):
+        def after_run(self, run_context, run_values):
+            calls.append(1)
+            super().after_run(run_context, run_values)
+
+    config = est.RunConfig(iterations_per_loop=loop)
+    trained = est.Estimator(Model(), str(tmp_path), config)
+    trained.train(numbers(), hooks=[Noting(last_step=7)])
+    assert checkpoint_steps(tmp_path) == [0, 7]
+    assert len(calls) == {1: 7, 3: 3, 100: 2}[loop]
+
+
 # --- Those that look -----------------------------------------------------------------------------
 
 
