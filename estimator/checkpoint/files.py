@@ -23,9 +23,10 @@ _DATA = re.compile(r"\.data-\d{5}-of-(\d{5})$")
 # The key of tf.train.Checkpoint's object graph in its files.
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _STEP = re.compile(re.escape(PREFIX) + r"-(\d+)\.index$")
-# What TensorFlow, and `write_file`, call a file until it is whole.
+# What TensorFlow, `write_file` and `MetricsLog` call a file until it is whole.
 _UNFINISHED = re.compile(
     re.escape(PREFIX) + r"-\d+\.([^.]+\.tempstate\d+|meta\.tmp)$|checkpoint\.tmp[0-9a-f]{32}$"
+    r"|metrics\.jsonl\.\d+\.tmp$"
 )
 # The index of a checkpoint is written last, and removed first.
 _DATA_OF_STEP = re.compile(f"({re.escape(PREFIX)}" + r"-\d+)\.data-\d+-of-\d+$")

@@ -50,6 +50,11 @@ class SessionOfBoth:
         batch = {name: value for name, value in self._batch.items() if name not in own}
         return self._model.run(fetches, {**batch, **(feed_dict or {})}, *args, **kwargs)
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """The class of the model's session, for `isinstance`: `Saver.save` asks for a session."""
+        return type(self._model)
+
     def __getattr__(self, name: str) -> Any:
         """Returns the attribute of the model's session."""
         return getattr(self._model, name)

@@ -256,10 +256,10 @@ def run_evaluation(
         host_input.opened(must_end, bool(hooks)) as (source, batches),
     ):
         session = warm.hooked(hooks, source)
-        for group in _groups(limited(batches, steps, host_input.batches_per_step), program):
-            losses = _run_group(session, program, group, outputs, program.updates)
-            if losses is None:
-                break
+        groups = _groups(limited(batches, steps, host_input.batches_per_step), program)
+        is_over = False
+        while not (is_over or session.should_stop) and (group := next(groups, [])):
+            losses, is_over = _run_group(session, program, group, outputs, program.updates)
             for (loss,) in losses:
                 if program.padding is not None:
                     total, weight = total + float(loss[0]), weight + float(loss[1])
@@ -268,8 +268,6 @@ def run_evaluation(
                 # example.
                 total += float(np.sum(_in_numpy(loss)))
                 weight += np.size(loss)
-            if session.should_stop:
-                break
         if weight == 0:
             raise ValueError(
                 "No batch was evaluated: the dataset of `input_fn` is empty, or a hook ended the "
@@ -295,16 +293,15 @@ def run_prediction(
         host_input.opened(has_hooks=bool(hooks)) as (source, batches),
     ):
         session = warm.hooked(hooks, source)
-        for group in _groups(batches, program):
+        groups = _groups(batches, program)
+        while not session.should_stop and (group := next(groups, [])):
             shown = wanted[0] if len(group) == 1 else None
-            results = _run_group(session, program, group, outputs, program.host_ops, shown)
-            if results is None:
+            results, is_over = _run_group(session, program, group, outputs, program.host_ops, shown)
+            if is_over:
                 break
             for structure, flat, batch in zip(wanted, results, group, strict=False):
                 if _has_rows(program, batch):
                     yield tf.nest.pack_sequence_as(structure, flat)
-            if session.should_stop:
-                break
         session.end()
 
 
@@ -331,10 +328,12 @@ def _run_group(
     outputs: Sequence[list[tf.Tensor]],
     side_ops: Sequence[list[Any]],
     original: Any = None,
-) -> list[list[Any]] | None:
-    """Runs the replicas that have a batch; returns the values of each one's outputs.
+) -> tuple[list[list[Any]], bool]:
+    """Runs the replicas that have a batch.
 
-    Returns None if a hook, or an op, says that its own input is at its end, as tf.estimator has it.
+    Returns the values of each one's outputs, and whether a hook, or an op, says that its own input
+    is at its end, as tf.estimator has it. If an op says so, or a hook before the call, there are no
+    values.
 
     Args:
       session: makes the call.
@@ -351,11 +350,14 @@ def _run_group(
             fetches += [getattr(op, "op", op) for op in side_ops[i]]
     feeds = [feed for i in used for feed in program.feeds[i]]
     values = [value for batch in group for value in batch]
+    results: list[Any] = []
+    is_over = False
     try:
-        flat = iter(session.run(fetches, feeds, values, original=original))
+        session.run(fetches, feeds, values, before_hooks=results.extend, original=original)
     except (tf.errors.OutOfRangeError, StopIteration):
-        return None
-    return [list(itertools.islice(flat, len(outputs[i]))) for i in used]
+        is_over = True
+    flat = iter(results)
+    return [list(itertools.islice(flat, len(outputs[i]))) for i in used if results], is_over
 
 
 def _last_batch(program: EvalProgram, group: list[list[np.ndarray]]) -> dict[tf.Tensor, np.ndarray]:

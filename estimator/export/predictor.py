@@ -106,15 +106,15 @@ class Predictor:
         found = signatures[signature]
         self.feed_tensors = self._tensors(found.inputs)
         self.fetch_tensors = self._tensors(found.outputs)
-        self._run = _tf.make_callable(
-            self.session, list(self.fetch_tensors.values()), list(self.feed_tensors.values())
-        )
+        self._callables: dict[tuple[str, ...], Callable[..., list]] = {}
+        self._callable(tuple(self.feed_tensors))
 
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Returns the outputs by name.
 
         Args:
-          inputs: an array, or what makes one, for each input.
+          inputs: an array, or what makes one, for each input. One that has a default, such as that
+            of a `placeholder_with_default`, may be None or left out.
 
         Raises:
           ValueError: a name is missing or unknown, or a shape does not fit.
@@ -123,10 +123,9 @@ class Predictor:
         """
         if not self._end.alive:
             raise RuntimeError("This predictor is closed. Make another one.")
-        if not isinstance(inputs, Mapping) or inputs.keys() != self.feed_tensors.keys():
-            self._explain_keys(inputs)
-        arrays = [_fitting(name, inputs[name], one) for name, one in self.feed_tensors.items()]
-        return dict(zip(self.fetch_tensors, self._run(*arrays), strict=True))
+        names = self._names_to_feed(inputs)
+        arrays = [_fitting(name, inputs[name], self.feed_tensors[name]) for name in names]
+        return dict(zip(self.fetch_tensors, self._callable(names)(*arrays), strict=True))
 
     def close(self) -> None:
         """Frees the session."""
@@ -158,16 +157,35 @@ class Predictor:
                 )
         return {name: self.graph.get_tensor_by_name(infos[name].name) for name in sorted(infos)}
 
-    def _explain_keys(self, inputs: Any) -> None:
-        """Raises an error for inputs with other names than the signature's."""
+    def _callable(self, names: tuple[str, ...]) -> Callable[..., list]:
+        """Returns what takes the inputs of these names and returns the outputs."""
+        if names not in self._callables:
+            feeds = [self.feed_tensors[name] for name in names]
+            outputs = list(self.fetch_tensors.values())
+            self._callables[names] = _tf.make_callable(self.session, outputs, feeds)
+        return self._callables[names]
+
+    def _names_to_feed(self, inputs: Any) -> tuple[str, ...]:
+        """Returns the names of the inputs that are given, in the signature's order.
+
+        Raises:
+          ValueError: a name is unknown, or an input without a default is missing.
+          TypeError: `inputs` are not a dict.
+        """
         names = ", ".join(map(repr, self.feed_tensors))
         check_instance("inputs", inputs, Mapping, f"a dict: {{{names}}}")
+        given = tuple(name for name in self.feed_tensors if inputs.get(name) is not None)
+        if len(given) == len(inputs) == len(self.feed_tensors):
+            return given
         unknown = [name for name in inputs if name not in self.feed_tensors]
         if unknown:
             way_out = did_you_mean(unknown[0], self.feed_tensors)
             raise ValueError(f"`inputs` has {unknown[0]!r}, which is no input. {way_out}")
-        missing = [name for name in self.feed_tensors if name not in inputs]
-        raise ValueError(f"`inputs` lacks {', '.join(map(repr, missing))}.")
+        needed = [name for name, one in self.feed_tensors.items() if one.op.type == "Placeholder"]
+        missing = [repr(name) for name in needed if name not in given]
+        if missing:
+            raise ValueError(f"`inputs` lacks {', '.join(missing)}.")
+        return given
 
 
 def _fitting(name: str, value: Any, tensor: tf.Tensor) -> np.ndarray:
@@ -179,6 +197,8 @@ def _fitting(name: str, value: Any, tensor: tf.Tensor) -> np.ndarray:
     """
     wanted = tensor.dtype.as_numpy_dtype
     array = np.asarray(value)
+    if tensor.dtype == tf.string and array.dtype.kind in "SU":
+        array = np.asarray(value, object)  # NumPy's own strings lose zeros at their ends.
     if array.dtype != wanted:
         is_text = array.dtype.kind in "USO"
         if tensor.dtype == tf.string:

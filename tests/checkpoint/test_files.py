@@ -191,6 +191,8 @@ def test_what_a_killed_save_left_is_removed_when_nobody_writes_it_any_more(make)
         "model.ckpt-9.index.tempstate123": an_hour_ago,
         "model.ckpt-9.meta.tmp": an_hour_ago,
         f"checkpoint.tmp{'0a' * 16}": an_hour_ago,
+        "metrics.jsonl.123.tmp": an_hour_ago,
+        "metrics.jsonl.124.tmp": time.time(),
         "model.ckpt-8.data-00000-of-00001.tempstate7": time.time(),
         "model.ckpt-8.data-00000-of-00001": an_hour_ago,
         "mine.ckpt-8.index.tempstate7": an_hour_ago,
@@ -212,6 +214,7 @@ def test_what_a_killed_save_left_is_removed_when_nobody_writes_it_any_more(make)
     make().train(numbers(), steps=2)
     left = {name for name in set(os.listdir(trained.model_dir)) - before if "ckpt-4" not in name}
     assert left == {
+        "metrics.jsonl.124.tmp",
         "model.ckpt-8.data-00000-of-00001.tempstate7",
         "model.ckpt-8.data-00000-of-00001",
         "mine.ckpt-8.index.tempstate7",

@@ -277,6 +277,58 @@ def final_model_fn(features, labels, mode):
     return est.EstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op, training_hooks=[hook])
 
 
+class SaveAtEnd(v1.train.SessionRunHook):
+    """Keeps the weights that an evaluation or a prediction has used."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def begin(self):
+        self._saver = v1.train.Saver()
+
+    def end(self, session):
+        assert isinstance(session, v1.Session)
+        self._saver.save(session, self._path)
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "predict"])
+def test_a_hook_saves_what_is_evaluated(trained, tmp_path, verb):
+    trained.train(numbers(8), steps=2)
+    path = os.fspath(tmp_path / "kept" / "best")
+    hooks = [SaveAtEnd(path)]
+    if verb == "evaluate":
+        trained.evaluate(numbers(8), steps=1, hooks=hooks)
+    else:
+        list(trained.predict(numbers(8), hooks=hooks))
+    (name,) = (name for name in trained.get_variable_names() if name != "global_step")
+    assert tf.train.load_variable(path, name) == trained.get_variable_value(name)
+
+
+@pytest.mark.parametrize("error", [tf.errors.OutOfRangeError(None, None, ""), StopIteration()])
+def test_a_batch_counts_whose_hook_says_after_it_that_this_was_the_last(trained, error):
+    class End(v1.train.SessionRunHook):
+        calls = 0
+
+        def after_run(self, run_context, run_values):
+            self.calls += 1
+            if self.calls == 2:
+                raise error
+
+    trained.train(numbers(8), steps=1)
+    of_two = trained.evaluate(numbers(8), steps=2)
+    assert trained.evaluate(numbers(8), steps=1) != of_two
+    assert trained.evaluate(numbers(8), steps=4, hooks=[End()]) == of_two
+
+
+def test_no_batch_is_predicted_if_a_hook_stops_when_the_session_is_there(trained):
+    class Stop(v1.train.SessionRunHook):
+        def after_create_session(self, session, coord):
+            coord.request_stop()
+
+    trained.train(numbers(8), steps=1)
+    assert list(trained.predict(numbers(8), hooks=[Stop()])) == []
+
+
 def test_final_ops_hook_has_the_last_values(tmp_path):
     est.Estimator(final_model_fn, os.fspath(tmp_path)).train(forever(), steps=2)
     assert FINAL[-1].final_ops_values == {"twice": pytest.approx(2 * weight_after(2, 1.0))}

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from tests.contract.names import est, events, tf, v1, v1est
+from tests.contract.names import est, events, mean_model_fn, tf, v1, v1est
 
 FC = tf.feature_column
 FORMS = {"v2": est, "v1": v1est}
@@ -292,3 +292,22 @@ def test_the_loss_is_recorded_beside_a_summary_op_of_a_scaffold(tmp_path):
     assert found["only"] == [(1, 5), (2, 5)]
     assert [step for step, _ in found.pop("loss")] == [1, 2]
     assert set(found) == {"only"}
+
+
+def tags_of_a_named_loss(model_dir):
+    def model_fn(features, labels, mode):
+        spec = mean_model_fn(features, labels, mode)
+        return spec._replace(loss=tf.identity(spec.loss, name="loss"))
+
+    trained(lambda **kwargs: est.Estimator(model_fn, **kwargs), "two", model_dir)
+    return {tag for tag in recorded(model_dir) if tag.startswith("loss")}
+
+
+@pytest.mark.only_2_15("the tag of the loss")
+def test_an_op_of_its_name_gives_the_loss_another_tag(tmp_path):
+    assert tags_of_a_named_loss(tmp_path) == {"loss_1"}
+
+
+@pytest.mark.only_here("the tag of the loss")
+def test_an_op_of_its_name_leaves_the_loss_its_tag(tmp_path):
+    assert tags_of_a_named_loss(tmp_path) == {"loss"}

@@ -369,3 +369,24 @@ def test_an_evaluation_is_made_again_as_a_whole(tmp_path, error):
     assert made.evaluate(numbers(4), steps=3, hooks=[FailsOnce(error)]) == made.evaluate(
         numbers(4), steps=3
     )
+
+
+def data_files(model_dir):
+    def model_fn(features, labels, mode):
+        with tf.device("/cpu:0"):
+            v1.get_variable("placed", [], initializer=v1.zeros_initializer())
+        return mean_model_fn(features, labels, mode)
+
+    make(model_dir, model_fn).train(forever(), steps=5)
+    names = [name for name in os.listdir(model_dir) if name.startswith("model.ckpt-5.data")]
+    return sorted(name.removeprefix("model.ckpt-5.data-") for name in names)
+
+
+@pytest.mark.only_2_15("data files of a checkpoint")
+def test_variables_of_a_device_have_a_file_of_their_own(tmp_path):
+    assert data_files(tmp_path) == ["00000-of-00002", "00001-of-00002"]
+
+
+@pytest.mark.only_here("data files of a checkpoint")
+def test_variables_of_all_devices_have_one_file(tmp_path):
+    assert data_files(tmp_path) == ["00000-of-00001"]

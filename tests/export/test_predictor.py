@@ -75,6 +75,33 @@ def test_arrays_of_other_kinds_are_converted_where_nothing_is_lost(predictor):
             assert predictor({"x": x, "word": word})["y"].tolist() == expected
 
 
+@pytest.fixture(scope="module")
+def repeating(tmp_path_factory):
+    """A predictor that returns strings as often as an input with a default says."""
+    path = str(tmp_path_factory.mktemp("repeating") / "model")
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        text = tf.compat.v1.placeholder(tf.string, [None])
+        times = tf.compat.v1.placeholder_with_default(1, [])
+        outputs = {"texts": tf.repeat(text, times)}
+        tf.compat.v1.saved_model.simple_save(session, path, {"x": text, "times": times}, outputs)
+    with est.make_predictor(path) as predictor:
+        yield predictor
+
+
+def test_an_input_with_a_default_may_be_left_out(repeating):
+    for given, expected in (({}, 1), ({"times": None}, 1), ({"times": 3}, 3), ({}, 1)):
+        assert repeating({"x": ["a"], **given})["texts"].tolist() == [b"a"] * expected
+    for inputs in ({"times": 2}, {"times": 2, "x": None}):
+        with pytest.raises(ValueError, match=r"^`inputs` lacks 'x'.$"):
+            repeating(inputs)
+
+
+def test_strings_keep_the_zeros_at_their_ends(repeating):
+    texts = [b"a\0", b"\0", b"abc", b""]
+    for given in (texts, tuple(texts), np.array(texts, object), [text.decode() for text in texts]):
+        assert repeating({"x": given})["texts"].tolist() == texts
+
+
 def test_threads_share_it(predictor):
     def predict(i):
         return predictor({"x": [[i, i]], "word": ["a"]})["y"].tolist()
