@@ -33,7 +33,7 @@ from estimator._tf.distribute import (
     replica_reaches_outer_graphs,
     variables_by_handle,
 )
-from estimator._tf.equality import keras_compares_values, variables_are_true
+from estimator._tf.equality import keras_compares_values
 from estimator._tf.feature_columns import (
     ColumnInput,
     SharedEmbeddingColumn,
@@ -59,7 +59,6 @@ from estimator._tf.graph import (
     initialized_value,
     is_loop_body,
     is_ref,
-    lift_to_graph,
     names_shared,
     note_devices,
     noting_waits,
@@ -143,11 +142,13 @@ from estimator._tf.tpu import (
     tpu_resolver,
 )
 from estimator._tf.v1_branches import after_v1_branches
+from estimator._tf.v1_variables import variables_as_in_v1
 from estimator._tf.variable_use import (
     branches_noted,
     ends_of,
     is_stateful,
     keras_control_flow_v2,
+    name_scopes_in_branches,
     ops_inside,
     runs_a_function,
     variable_source,

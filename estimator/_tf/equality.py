@@ -1,4 +1,4 @@
-"""The meaning of `tensor == value` in Keras, and of `bool(variable)`, in a v1 graph."""
+"""The meaning of `tensor == value` in Keras in a v1 graph."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import resource_variable_ops
 
 from estimator._tf.callers import is_line_of_keras
-from estimator._tf.patches import Patch, patched
+from estimator._tf.patches import patched
 
 
 @contextlib.contextmanager
@@ -40,18 +39,3 @@ def keras_compares_values() -> Iterator[None]:
         patched(tf.Tensor, "__ne__", functools.partial(make, tf.math.not_equal)),
     ):
         yield
-
-
-def variables_are_true() -> Patch:
-    """Inside, `bool(variable)` is True in a graph if the program has disabled v2 behavior.
-
-    Such a program was written for v1 variables, which are always true. `bool` of a resource
-    variable would read it, and a graph tensor has no truth value. Builds hold a lock. 2.16 to 2.21.
-    """
-    if tf.compat.v1.resource_variables_enabled():
-        return contextlib.nullcontext()
-
-    def make(original: Callable) -> Callable:
-        return lambda self: original(self) if tf.executing_eagerly() else True
-
-    return patched(resource_variable_ops.BaseResourceVariable, "__bool__", make)

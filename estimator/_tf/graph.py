@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager import lift_to_graph as _lift_to_graph
 from tensorflow.python.ops import cond_v2, while_v2
 from tensorflow.python.ops import control_flow_util as _control_flow
 
@@ -62,20 +61,6 @@ def initialized_value(variable: tf.Variable) -> tf.Tensor:
     """
     is_there = tf.compat.v1.is_variable_initialized(variable)
     return cond(is_there, variable.read_value, lambda: variable.initial_value, "initialized")
-
-
-def lift_to_graph(tensor: tf.Tensor, graph: tf.Graph) -> tf.Tensor:
-    """Rebuilds `tensor`, an initial value made inside a loop body, in the graph around the loop.
-
-    There is no public function; `tf.function` lifts initial values with this one. Outside the loop,
-    the new ops are not part of a TPU program. 2.16 to 2.21.
-    """
-    num_ops = len(graph.get_operations())
-    lifted = _lift_to_graph.lift_to_graph([tensor], graph)[tensor]
-    for op in graph.get_operations()[num_ops:]:
-        if TPU_PROGRAM in op.node_def.attr:
-            op._clear_attr(TPU_PROGRAM)
-    return lifted
 
 
 def copy_op(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> tf.Operation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -153,3 +154,26 @@ def keras_control_flow_v2() -> Patch:
         return lambda graph: original(graph) or is_called_by_keras()
 
     return patched(_control_flow, "EnableControlFlowV2", make)
+
+
+def name_scopes_in_branches() -> Patch:
+    """Inside, branches and loops in a loop's body keep name scopes if v2 control flow is disabled.
+
+    In the body they are functions, where names begin anew: what Adam makes in a cond would be
+    called "beta1_power", and not "cond/beta1_power" as without a loop of steps. Builds hold a lock.
+    func_graph_from_py_func, override_func_graph_name_scope, ENABLE_CONTROL_FLOW_V2 2.16 to 2.21.
+    """
+    if _control_flow.ENABLE_CONTROL_FLOW_V2:  # The public function is True in any function's body.
+        return contextlib.nullcontext()
+
+    def make(original: Callable) -> Callable:
+        def build(*args: Any, **kwargs: Any) -> Any:
+            graph = kwargs.get("func_graph")
+            if isinstance(graph, _func_graphs.ControlFlowFuncGraph):
+                scope = tf.compat.v1.get_default_graph().get_name_scope()
+                _func_graph.override_func_graph_name_scope(graph, scope)
+            return original(*args, **kwargs)
+
+        return build
+
+    return patched(_func_graph, "func_graph_from_py_func", make)

@@ -32,7 +32,7 @@ from estimator.model.scaffold import build_scaffold
 from estimator.model.variable_names import marking_get_variable, without_mark
 from estimator.randomness.seed import python_seed
 from estimator.rewrite.hoist import Hoist, Waits, build_table_initializers
-from estimator.rewrite.initial_values import without_order
+from estimator.rewrite.initial_values import lifted, without_order
 from estimator.rewrite.updates import initializers_of, wiring_branches
 from estimator.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec, with_none_bound
 
@@ -277,6 +277,10 @@ class VariableWatch:
     variables: list[tf.Variable]
     initializers: set[tf.Operation]
 
+    def ops_before(self) -> list[tf.Operation]:
+        """Returns the ops of the graph before the block."""
+        return self.graph.get_operations()[: self.num_ops_before]
+
     def new_ops(self) -> list[tf.Operation]:
         """Returns the new ops so far, in order, except the variables' initializers."""
         ops = self.graph.get_operations()[self.num_ops_before :]
@@ -300,7 +304,7 @@ def watching_variables(mode: str) -> Iterator[VariableWatch]:
         kwargs["name"] = without_mark(kwargs.get("name"))
         if _tf.is_called_by_keras("layers", "random", "engine"):
             kwargs.update(_rule_for_state(**kwargs))
-        variable = _create_variable(next_creator, **kwargs)
+        variable = _create_variable(next_creator, watch.ops_before, **kwargs)
         # Includes initializers that the model replaces later, with values from a checkpoint.
         watch.initializers.update(initializers_of(variable))
         watch.variables.append(variable)
@@ -318,11 +322,14 @@ def watching_variables(mode: str) -> Iterator[VariableWatch]:
         tf.variable_creator_scope(create_variable),
         wiring_branches(watch.keras_variables, is_wanted),
         _tf.keras_control_flow_v2(),
+        _tf.name_scopes_in_branches(),
     ):
         yield watch
 
 
-def _create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
+def _create_variable(
+    next_creator: Callable, ops_before: Callable[[], list[tf.Operation]], **kwargs: Any
+) -> tf.Variable:
     """Creates a variable like `get_variable` does, also for code that was written for TF 2.
 
     An initial value made inside a loop's body is rebuilt in the graph around the loop: TensorFlow
@@ -332,8 +339,7 @@ def _create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
     """
     value: Any = kwargs.get("initial_value")
     if tf.is_tensor(value) and hasattr(value, "op") and _tf.is_loop_body(value.graph):
-        with tf.init_scope():
-            value = _tf.lift_to_graph(value, tf.compat.v1.get_default_graph())
+        value = lifted(value, ops_before())
     kwargs["initial_value"] = without_order(value)
     variable = next_creator(**kwargs)
     copies = {id(copy) for copy in _tf.copies(variable)}

@@ -33,7 +33,7 @@ def building(
         tf.compat.v1.device(device_fn),
         runtime.scope(),
         _tf.hashable_tensors(),
-        _tf.variables_are_true(),
+        _tf.variables_as_in_v1(),
         _tf.keras_compares_values(),
         _tf.keras_optimizers_in_graphs(),
         _tf.keras_variables_in_v1(),
@@ -54,7 +54,7 @@ def extending(graph: tf.Graph, device_fn: Callable[[tf.Operation], str] | None) 
     with (
         graph.as_default(),
         tf.compat.v1.device(device_fn),
-        _tf.variables_are_true(),
+        _tf.variables_as_in_v1(),
         tf.variable_creator_scope(create_resource),
     ):
         yield

@@ -88,11 +88,13 @@ class WaitingBatch:
         for index, place in self._on_gpu.items():
             with tf.device(self.gpu or None):
                 on_gpu[index] = place.build_read()
-            on_gpu[index].set_shape(self.get.outputs[index].shape)
         components = tf.raw_ops.OptionalGetValue(
             optional=self._optional.build_read(), **self._types(), name=name
         )
-        return [on_gpu.get(i, tensor) for i, tensor in enumerate(components)], [*on_gpu.values()]
+        components = [on_gpu.get(i, tensor) for i, tensor in enumerate(components)]
+        for taken, component in zip(self.get.outputs, components, strict=True):
+            component.set_shape(taken.shape)  # The program may have set it.
+        return components, [*on_gpu.values()]
 
     def _types(self) -> dict[str, Any]:
         return {name: self.get.get_attr(name) for name in ("output_types", "output_shapes")}

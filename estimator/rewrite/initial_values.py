@@ -8,6 +8,7 @@ optimizer keeps of a weight.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -42,6 +43,40 @@ def without_order(value: Any) -> Any:
                 new = _tf.copy_op(op, inputs).outputs
                 copies.update(zip((t.ref() for t in op.outputs), new, strict=True))
         return copies.get(value.ref(), value)
+
+
+def lifted(value: tf.Tensor, ops_before: Iterable[tf.Operation]) -> tf.Tensor:
+    """Rebuilds an initial value, made inside a loop's body, in the graph around the loop.
+
+    Args:
+      value: the initial value.
+      ops_before: the ops of the body before the model: those of the loop and the batch.
+
+    Raises:
+      ValueError: it depends on what has a value only while a step runs, such as the batch.
+    """
+    of_step = {op for op in ops_before if op.type != "Const"}
+    copies: dict[tf.Operation, tf.Operation] = {}
+
+    def lift(tensor: tf.Tensor) -> tf.Tensor:
+        source = _tf.capture_source(tensor)
+        if not _tf.is_loop_body(source.graph):
+            return source
+        op = source.op
+        if op in of_step or op.type == "Placeholder":
+            raise ValueError(
+                f"The initial value {value.name!r} of a variable depends on {op.name!r}, which has "
+                "a value only while a step runs. Make it of variables and constants, or train with "
+                "`iterations_per_loop=1`."
+            )
+        if op not in copies:
+            inputs = [lift(tensor) for tensor in op.inputs]
+            with tf.device(op.device):
+                copies[op] = _tf.copy_op(op, inputs)
+        return copies[op].outputs[source.value_index]
+
+    with tf.init_scope():
+        return lift(value)
 
 
 def _is_handle(op: tf.Operation) -> bool:

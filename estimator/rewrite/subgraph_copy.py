@@ -50,6 +50,8 @@ def build_copy(
         if copies_waits:
             waits = [other for o in op.control_inputs for other in copies.get(o, ())]
             _tf.add_control_inputs(copy, waits)
+        for old, new in zip(op.outputs, copy.outputs, strict=True):
+            new.set_shape(old.shape)  # The program may know more of it than TensorFlow infers.
         copies[op], outputs[op] = {copy}, copy.outputs
     return tf.nest.map_structure(
         lambda t: None if t is None else _copied(t, outputs), value, expand_composites=True

@@ -70,13 +70,15 @@ def components_replaced_in_graph():
 
 @contextlib.contextmanager
 def after_disable_v2_behavior(patch):
-    """With variables that are no resources, as after `tf.compat.v1.disable_v2_behavior()`."""
+    """With v1's variables and control flow, as after `tf.compat.v1.disable_v2_behavior()`."""
     tf.compat.v1.disable_resource_variables()
+    tf.compat.v1.disable_control_flow_v2()
     try:
         with patch():
             yield
     finally:
         tf.compat.v1.enable_resource_variables()
+        tf.compat.v1.enable_control_flow_v2()
 
 
 # By name, the context manager of each patch.
@@ -99,6 +101,7 @@ PATCHES = {
     "listening": lambda: _tf.listening(HOOK, [tf.compat.v1.train.CheckpointSaverListener()], []),
     "mean_gradients": lambda: _tf.mean_gradients(mirrored()),
     "meta_graphs_refused": lambda: _tf.meta_graphs_refused(GRAPH, ValueError()),
+    "name_scopes_in_branches": lambda: after_disable_v2_behavior(_tf.name_scopes_in_branches),
     "names_shared": lambda: _tf.names_shared(BODY),
     "noting_waits": lambda: _tf.noting_waits(GRAPH),
     "ops_of_datasets_in": ops_of_datasets_in_graph,
@@ -114,7 +117,7 @@ PATCHES = {
     "tf_keras_names_by_thread": _tf.tf_keras_names_by_thread,
     "tf_keras_updates_of_trained": _tf.tf_keras_updates_of_trained,
     "unscaled_keras_losses": lambda: _tf.unscaled_keras_losses(mirrored()),
-    "variables_are_true": lambda: after_disable_v2_behavior(_tf.variables_are_true),
+    "variables_as_in_v1": lambda: after_disable_v2_behavior(_tf.variables_as_in_v1),
 }
 ABSENT = object()
 

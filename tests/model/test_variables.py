@@ -42,6 +42,61 @@ def test_a_variable_may_start_from_a_tensor_an_array_or_a_function(
 NAMES = {"list": [1, 2], "array": [3, 4], "function": [5, 6], "tensor": [7]}
 
 
+@pytest.fixture
+def v1_variables():
+    tf.compat.v1.disable_resource_variables()
+    yield
+    tf.compat.v1.enable_resource_variables()
+
+
+@pytest.mark.each_value
+@pytest.mark.usefixtures("v1_variables")
+@pytest.mark.parametrize("iterations_per_loop", [1, 5])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_variable_of_v1_may_start_from_the_initial_values_of_others(
+    tmp_path, strategy, iterations_per_loop
+):
+    def model_fn(features, mode):
+        v1 = tf.compat.v1
+        first = v1.get_variable("first", [3], initializer=v1.random_uniform_initializer(seed=1))
+        second = tf.Variable(first.initialized_value() * 2, name="second")
+        third = tf.Variable(
+            lambda: second.initialized_value() + first.initialized_value(), name="third"
+        )
+        fourth = tf.Variable(
+            tf.zeros_like(third.initialized_value()),
+            name="fourth",
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+        # In a step, it is the value of that step.
+        last = fourth.assign_add(tf.ones_like(fourth) + first.initialized_value() * 0)
+        with tf.control_dependencies([last]):
+            train_op = v1.train.get_global_step().assign_add(1)
+        return est.EstimatorSpec(mode, loss=tf.reduce_sum(third), train_op=train_op)
+
+    config = est.RunConfig(iterations_per_loop=iterations_per_loop, **strategy)
+    with est.Estimator(model_fn, str(tmp_path), config) as trained:
+        trained.train(numbers(), steps=5)
+        first, second, third, fourth = map(
+            trained.get_variable_value, ("first", "second", "third", "fourth")
+        )
+    assert len(set(first)) == 3
+    np.testing.assert_allclose(second, 2 * first)
+    np.testing.assert_allclose(third, 3 * first)
+    assert fourth.tolist() == [5, 5, 5]
+
+
+def test_a_variable_in_a_loop_cannot_start_from_the_batch(tmp_path):
+    def model_fn(features, mode):
+        weight = tf.Variable(tf.cast(features, tf.float32) + 1, name="weight")
+        train_op = tf.compat.v1.train.get_global_step().assign_add(1)
+        return est.EstimatorSpec(mode, loss=tf.reduce_sum(weight), train_op=train_op)
+
+    trained = est.Estimator(model_fn, str(tmp_path), est.RunConfig(iterations_per_loop=5))
+    with pytest.raises(ValueError, match="which has a value only while a step runs. Make it of"):
+        trained.train(numbers(), steps=5)
+
+
 def shuffled_numbers():
     data = tf.data.Dataset.range(100).shuffle(3, seed=1).repeat(2).map(lambda x: x + 1).batch(2)
     return data.concatenate(data.skip(1).take(2))

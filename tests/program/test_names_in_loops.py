@@ -116,3 +116,32 @@ def test_a_variable_named_like_an_op_before_it_is_found_in_the_checkpoint(loop, 
     assert model.get_variable_value("w_1") == w
     loss = np.mean((w - np.float32([1, 2, 3])) ** 2) / 2
     assert model.evaluate(dataset)["loss"] == pytest.approx(loss)
+
+
+@pytest.mark.usefixtures("v1_control_flow")
+@LOOPS
+def test_a_variable_made_in_a_cond_of_v1_has_the_name_of_its_scopes(loop, tmp_path):
+    def model_fn(features, mode):
+        w = V1.get_variable("w", [], initializer=V1.ones_initializer())
+        optimizer = V1.train.AdamOptimizer(0.1)
+        gradients = optimizer.compute_gradients(w * tf.reduce_mean(features))
+        step = V1.train.get_global_step()
+
+        def apply():
+            with tf.name_scope("inner"):
+                noted = tf.Variable(0.0, name="noted")
+            V1.get_variable("got", [])
+            with tf.control_dependencies([noted.assign_add(1.0)]):
+                return tf.cond(w > -9, lambda: optimizer.apply_gradients(gradients), tf.no_op)
+
+        with tf.name_scope("outer"):
+            applied = tf.cond(tf.equal(step % 2, 0), apply, tf.no_op)
+        with tf.control_dependencies([applied]):
+            train_op = V1.assign_add(step, 1)
+        return est.EstimatorSpec(mode, loss=w * 1.0, train_op=train_op)
+
+    model = train(tmp_path, model_fn, lambda: dataset().batch(1), loop)
+    beta = ["outer/cond/cond/beta1_power", "outer/cond/cond/beta2_power"]
+    expected = ["w", "w/Adam", "w/Adam_1", "got", "outer/cond/inner/noted", "global_step", *beta]
+    assert sorted(model.get_variable_names()) == sorted(expected)
+    assert model.get_variable_value("outer/cond/inner/noted") == 2

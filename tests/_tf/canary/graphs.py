@@ -96,17 +96,6 @@ def an_op_is_moved():
         assert op.device == "/device:CPU:0"
 
 
-@checks("lift_to_graph")
-def a_tensor_is_rebuilt_around_the_loop():
-    def lift(count):
-        tensor = tf.constant(3) + 4
-        return _tf.lift_to_graph(tensor, _tf.outer_graphs(tensor.graph)[-1])
-
-    lifted, graph = in_loop(lift)
-    with V1.Session(graph=graph) as session:
-        assert session.run(lifted) == 7
-
-
 @checks("copy_op")
 def an_op_is_copied_with_other_inputs():
     with tf.Graph().as_default(), V1.Session() as session:
@@ -370,6 +359,27 @@ def a_cond_of_keras_is_one_op_without_v2_control_flow():
     finally:
         V1.enable_control_flow_v2()
     assert "Switch" not in op_types(graph)
+
+
+@checks("name_scopes_in_branches")
+def branches_in_a_loop_keep_name_scopes_without_v2_control_flow():
+    scopes = []
+
+    def note():
+        scopes.append(tf.get_current_name_scope())
+        return 1
+
+    def body(count):
+        with _tf.name_scopes_in_branches(), tf.name_scope("outer"):
+            inner = {"true_fn": note, "false_fn": lambda: 0, "name": "second"}
+            return tf.cond(count > 5, lambda: tf.cond(count > 6, **inner), lambda: 0, "first")
+
+    V1.disable_control_flow_v2()
+    try:
+        in_loop(body)
+    finally:
+        V1.enable_control_flow_v2()
+    assert scopes == ["outer/first/second"]
 
 
 # --- random.py ----------------------------------------------------------------------------------

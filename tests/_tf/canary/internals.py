@@ -96,7 +96,10 @@ INTERNALS = {
     ),
     # equality.py
     "keras_compares_values": ("tensorflow:Tensor.__eq__", "tensorflow:Tensor.__ne__"),
-    "variables_are_true": (f"{_OPS}.resource_variable_ops:BaseResourceVariable.__bool__",),
+    "variables_as_in_v1": (
+        f"{_OPS}.resource_variable_ops:BaseResourceVariable.__bool__",
+        "tensorflow:Variable.initialized_value",
+    ),
     # gradients.py
     "gradient_reduction": (),
     "mean_gradients": (
@@ -147,10 +150,6 @@ INTERNALS = {
     "while_loop": (f"{_OPS}.while_v2:while_loop",),
     "cond": (f"{_OPS}.cond_v2:cond_v2",),
     "initialized_value": (f"{_OPS}.cond_v2:cond_v2",),
-    "lift_to_graph": (
-        "tensorflow.python.eager.lift_to_graph:lift_to_graph",
-        "tensorflow:Operation._clear_attr",
-    ),
     "copy_op": ("tensorflow:Graph._create_op_internal",),
     "add_control_inputs": (
         "tensorflow:Operation._add_control_inputs",
@@ -378,6 +377,12 @@ INTERNALS = {
         f"{_OPS}.control_flow_v2_func_graphs:CondBranchFuncGraph",
     ),
     "keras_control_flow_v2": (f"{_OPS}.control_flow_util:EnableControlFlowV2",),
+    "name_scopes_in_branches": (
+        "tensorflow.python.framework.func_graph:func_graph_from_py_func",
+        "tensorflow.python.framework.func_graph:override_func_graph_name_scope",
+        f"{_OPS}.control_flow_util:ENABLE_CONTROL_FLOW_V2",
+        f"{_OPS}.control_flow_v2_func_graphs:ControlFlowFuncGraph",
+    ),
 }
 
 # Of modules whose functions are no entries, because only `estimator.install` uses them.

@@ -346,11 +346,16 @@ def keras_compares_the_values_of_tensors():
             V1.enable_tensor_equality()
 
 
-@checks("variables_are_true")
-def a_variable_is_true_without_resource_variables():
+@checks("variables_as_in_v1")
+def a_variable_is_true_and_initializes_others_without_resource_variables():
     V1.disable_resource_variables()
     try:
-        with tf.Graph().as_default(), _tf.variables_are_true():
-            assert bool(V1.Variable(0.0, use_resource=True)) is True
+        with tf.Graph().as_default() as graph, _tf.variables_as_in_v1():
+            one = V1.Variable(3.0, use_resource=True)
+            assert bool(one) is True
+            other = V1.Variable(one.initialized_value() * 2, use_resource=True)
+        with V1.Session(graph=graph) as session:
+            session.run(other.initializer)
+            assert session.run(other) == 6
     finally:
         V1.enable_resource_variables()
