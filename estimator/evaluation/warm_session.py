@@ -257,8 +257,10 @@ def run_evaluation(
     ):
         session = warm.hooked(hooks, source)
         groups = _groups(limited(batches, steps, host_input.batches_per_step), program)
+        group: list[list[np.ndarray]] = []
         is_over = False
-        while not (is_over or session.should_stop) and (group := next(groups, [])):
+        while not (is_over or session.should_stop) and (following := next(groups, None)):
+            group = following
             losses, is_over = _run_group(session, program, group, outputs, program.updates)
             for (loss,) in losses:
                 if program.padding is not None:
@@ -294,7 +296,7 @@ def run_prediction(
     ):
         session = warm.hooked(hooks, source)
         groups = _groups(batches, program)
-        while not session.should_stop and (group := next(groups, [])):
+        while not session.should_stop and (group := next(groups, None)):
             shown = wanted[0] if len(group) == 1 else None
             results, is_over = _run_group(session, program, group, outputs, program.host_ops, shown)
             if is_over:
