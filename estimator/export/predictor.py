@@ -172,8 +172,9 @@ class Predictor:
           ValueError: a name is unknown, or an input without a default is missing.
           TypeError: `inputs` are not a dict.
         """
-        names = ", ".join(map(repr, self.feed_tensors))
-        check_instance("inputs", inputs, Mapping, f"a dict: {{{names}}}")
+        if not isinstance(inputs, Mapping):
+            names = ", ".join(map(repr, self.feed_tensors))
+            check_instance("inputs", inputs, Mapping, f"a dict: {{{names}}}")
         given = tuple(name for name in self.feed_tensors if inputs.get(name) is not None)
         if len(given) == len(inputs) == len(self.feed_tensors):
             return given

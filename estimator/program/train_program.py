@@ -254,6 +254,8 @@ def _build_fetches(
         step_after = tf.identity(step_after, "global_step_after")
         summary = step.summaries.build_outside()
     accumulation = build_step_accumulation(step.models.counting, step.models.accumulations)
+    # For hooks, as in tf.estimator.
+    tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.LOSSES, step.loss)
     overrides: list[tuple[tf.Tensor | tf.Variable, tf.Tensor]] = [
         (plan.global_step, plan.step_before)
     ]

@@ -277,6 +277,26 @@ def final_model_fn(features, labels, mode):
     return est.EstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op, training_hooks=[hook])
 
 
+def test_a_hook_finds_the_loss_among_the_losses(trained):
+    class Losses(v1.train.SessionRunHook):
+        found = ()
+
+        def begin(self):
+            (self._loss,) = v1.get_collection(v1.GraphKeys.LOSSES)
+
+        def before_run(self, run_context):
+            return v1.train.SessionRunArgs(self._loss)
+
+        def after_run(self, run_context, run_values):
+            self.found += (float(run_values.results),)
+
+    hook = Losses()
+    trained.train(forever(), steps=2, hooks=[hook])
+    first, second = hook.found
+    assert first == pytest.approx(0.5)
+    assert 0 < second < first
+
+
 class SaveAtEnd(v1.train.SessionRunHook):
     """Keeps the weights that an evaluation or a prediction has used."""
 
