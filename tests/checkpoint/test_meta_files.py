@@ -72,7 +72,8 @@ def test_saving_leaves_the_collections_as_they_are(tmp_path):
     with est.Estimator(make_model_fn(1), str(tmp_path), config) as model:
         model.train(numbers(), steps=10, saving_listeners=[look])
     assert look.sizes[0] == look.sizes[1]
-    assert look.sizes[0]["losses"] == look.sizes[0]["summaries"] == 1
+    assert look.sizes[0]["summaries"] == 1
+    assert look.sizes[0]["losses"] == 2  # The model's own, and that of its spec.
     assert look.sizes[0]["mine"] == 2
 
 
