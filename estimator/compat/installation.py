@@ -21,15 +21,17 @@ def install() -> None:
     """Makes old imports of `tf.estimator` and `tensorflow_estimator` find this library.
 
     That is `tf.estimator`, also of `tf.compat.v1` and `tf.compat.v2` at any depth;
-    `tf.keras.estimator`; and the modules of `tensorflow_estimator.python.estimator` and
-    `tensorflow.python.estimator`. If `tensorflow_estimator` itself is there, it is hidden, with a
-    warning; modules that have imported it before keep it. A second call does nothing.
+    `tf.keras.estimator`; `tf.data.experimental.CheckpointInputPipelineHook`; and the modules of
+    `tensorflow_estimator.python.estimator` and `tensorflow.python.estimator`. If
+    `tensorflow_estimator` itself is there, it is hidden, with a warning; modules that have imported
+    it before keep it. A second call does nothing.
     """
     with _lock:
         if _installed:
             return
         from estimator import keras
         from estimator._tf import api_modules
+        from estimator.hooks.input_pipeline import CheckpointInputPipelineHook
 
         with contextlib.ExitStack() as undo:
             _replace_modules(undo)
@@ -37,6 +39,8 @@ def install() -> None:
                 for module in api_modules.api_modules(version):
                     ours = importlib.import_module(names)
                     undo.enter_context(api_modules.supplied(module, "estimator", ours))
+                    hook = (CheckpointInputPipelineHook.__name__, CheckpointInputPipelineHook)
+                    undo.enter_context(api_modules.supplied(module.data.experimental, *hook))
             for module in api_modules.keras_modules():
                 undo.enter_context(api_modules.supplied(module, "estimator", keras))
             _installed.append(undo.pop_all())

@@ -235,6 +235,33 @@ def test_an_attribute_that_is_not_provided_is_an_attribute_error_with_the_way_ou
     assert not hasattr(module, "__wrapped__")
 
 
+@pytest.mark.usefixtures("installed")
+def test_a_hook_of_tf_data_resumes_the_input(tmp_path):
+    seen = []
+
+    def model_fn(features, mode):
+        note = tf.py_function(lambda batch: seen.append(int(batch[0])), [features], [])
+        step = tf.compat.v1.train.get_global_step()
+        with tf.control_dependencies([note]):
+            return est.EstimatorSpec(mode, loss=tf.constant(0.0), train_op=step.assign_add(1))
+
+    for steps in (3, 2):
+        trainer = est.Estimator(model_fn, tmp_path)
+        hook = tf.data.experimental.CheckpointInputPipelineHook(trainer, "warn")
+        trainer.train(lambda: tf.data.Dataset.range(9).batch(1), hooks=[hook], steps=steps)
+    assert seen == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_hook_of_tf_data_needs_an_input_that_is_resumed(tmp_path):
+    config = est.RunConfig(resume_input=False)
+    trainer = est.Estimator(toy.ids_model_fn, tmp_path, config)
+    with pytest.raises(ValueError, match="`resume_input=False`. Leave one of them out"):
+        tf.compat.v1.data.experimental.CheckpointInputPipelineHook(trainer)
+    with pytest.raises(TypeError, match="must be an estimator.Estimator"):
+        tf.data.experimental.CheckpointInputPipelineHook("model")
+
+
 def test_uninstall_leaves_nothing_and_both_may_be_called_twice():
     finders, modules = list(sys.meta_path), old_modules()
     keras = dict(vars(tf.keras))
@@ -250,6 +277,7 @@ def test_uninstall_leaves_nothing_and_both_may_be_called_twice():
     assert dict(vars(tf.keras)) == keras
     for module in [*api_modules.api_modules(1), *api_modules.api_modules(2)]:
         assert not hasattr(module, "estimator")
+        assert not hasattr(module.data.experimental, "CheckpointInputPipelineHook")
     with pytest.raises(ImportError):
         importlib.import_module("tensorflow_estimator")
     with pytest.raises(ImportError):
