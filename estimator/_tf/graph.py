@@ -57,10 +57,12 @@ def cond(predicate: tf.Tensor, true_fn: Callable, false_fn: Callable, name: str)
 def initialized_value(variable: tf.Variable) -> tf.Tensor:
     """Builds a variable's value, or its initial value if it is not initialized yet.
 
-    For use in initial values: one session call initializes all variables, in any order.
+    For use in initial values: one session call initializes all variables, in any order. It waits
+    for nothing, since what a train step waits for must not be run by that call.
     """
-    is_there = tf.compat.v1.is_variable_initialized(variable)
-    return cond(is_there, variable.read_value, lambda: variable.initial_value, "initialized")
+    with tf.control_dependencies(None):
+        is_there = tf.compat.v1.is_variable_initialized(variable)
+        return cond(is_there, variable.read_value, lambda: variable.initial_value, "initialized")
 
 
 def copy_op(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> tf.Operation:

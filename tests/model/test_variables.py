@@ -86,6 +86,31 @@ def test_a_variable_of_v1_may_start_from_the_initial_values_of_others(
     assert fourth.tolist() == [5, 5, 5]
 
 
+@pytest.mark.usefixtures("v1_variables")
+@pytest.mark.parametrize("iterations_per_loop", [1, 5])
+def test_what_a_variable_starts_from_waits_neither_for_a_step_nor_for_a_batch(
+    tmp_path, iterations_per_loop
+):
+    def model_fn(features, mode):
+        v1 = tf.compat.v1
+        weight = v1.get_variable("weight", [], initializer=v1.ones_initializer())
+        total = weight.assign_add(tf.cast(features[0], tf.float32))
+        with tf.control_dependencies([features]):
+            before = tf.Variable(weight.initialized_value(), name="before")
+        with tf.control_dependencies([total]):
+            slow = tf.Variable(weight.initialized_value(), name="slow")
+            last = slow.assign_add(before + weight - slow)
+        with tf.control_dependencies([last]):
+            train_op = v1.train.get_global_step().assign_add(1)
+        return est.EstimatorSpec(mode, loss=total, train_op=train_op)
+
+    config = est.RunConfig(iterations_per_loop=iterations_per_loop)
+    with est.Estimator(model_fn, str(tmp_path), config) as trained:
+        trained.train(numbers(), steps=5)
+        values = [trained.get_variable_value(name) for name in ("before", "weight", "slow")]
+    assert values == [1, 1 + 0 + 1 + 2 + 3 + 4, 12]
+
+
 def test_a_variable_in_a_loop_cannot_start_from_the_batch(tmp_path):
     def model_fn(features, mode):
         weight = tf.Variable(tf.cast(features, tf.float32) + 1, name="weight")
