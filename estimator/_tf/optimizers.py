@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import sys
 import types
@@ -53,6 +54,25 @@ def keras_optimizers_in_graphs() -> Iterator[None]:
         replace("schedule_free_adamw", "ScheduleFreeAdamW", "build", _starting_at_weights)
         replace("tf_keras.src.optimizers.nadam", "Nadam", "build", _counting_in_graph)
         yield
+
+
+def copied_legacy_optimizer(optimizer: Any) -> Any:
+    """Copies one of `tf_keras.optimizers.legacy`; returns None for others, or if it has variables.
+
+    What `get_config` returns lacks what a subclass has added, and functions: those that transform
+    gradients, and the function of a hyperparameter, of which it has a value. tf-keras 2.16 to 2.21.
+    """
+    own = vars(optimizer)
+    hyperparameters = own.get("_hyper")
+    if hyperparameters is None or own["_hypers_created"] or own["_iterations"] is not None:
+        return None
+    if any(map(tf.is_tensor, hyperparameters.values())):
+        return None  # Of another graph, or of eager execution.
+    copied = copy.copy(optimizer)
+    # Optimizers keep what they make for a graph in containers.
+    containers = {k: copy.copy(v) for k, v in own.items() if isinstance(v, dict | list | set)}
+    vars(copied).update(containers)
+    return copied
 
 
 def _starting_at_weights(original: Callable) -> Callable:

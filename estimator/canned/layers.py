@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from estimator.canned.summaries import layer_summaries
@@ -23,11 +24,16 @@ _MOMENTUM, _EPSILON = 0.999, 1e-3  # Of batch normalization, as in 2.15.
 
 
 def checked_units(argument: str, units: Any, rule: str) -> tuple[int, ...]:
-    """Returns the sizes of layers; `rule` says in errors what the argument must be."""
-    check_instance(argument, units, list | tuple, rule)
-    for number in units:
+    """Returns the sizes of layers; `rule` says in errors what the argument must be.
+
+    Takes an array, too, and whole numbers of any type, such as the half of one.
+    """
+    listed = units.tolist() if isinstance(units, np.ndarray) else units
+    check_instance(argument, listed, list | tuple | range, rule)
+    whole = [int(n) if isinstance(n, float) and n.is_integer() else n for n in listed]
+    for number in whole:
         check_int(argument, number)
-    return tuple(map(int, units))
+    return tuple(map(int, whole))
 
 
 def make_layers(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -238,17 +239,43 @@ def optimizer_maker(optimizer: Any) -> Callable[[], Any]:
     `tf.compat.v1.train` keeps its variables by graph, and is returned itself.
 
     Raises:
-      ValueError: a Keras optimizer was made in a graph, so its hyperparameters cannot be read.
+      ValueError: a Keras optimizer cannot be copied.
     """
     if isinstance(optimizer, CrossShardOptimizer):
         return optimizer.maker()
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return lambda: optimizer
+    template = _tf.copied_legacy_optimizer(optimizer)
+    if template is not None:
+        return lambda: _tf.copied_legacy_optimizer(template)
+    config = _config_of(optimizer)
+    return lambda: type(optimizer).from_config(dict(config))
+
+
+def _config_of(optimizer: Any) -> dict[str, Any]:
+    """Returns the config of a Keras optimizer, with its own schedule of the learning rate.
+
+    Raises:
+      ValueError: the config cannot be read, or lacks an argument of the optimizer's class.
+    """
+    wanted = "Pass a function that returns the optimizer."
     try:
-        config = optimizer.get_config()
+        config = dict(optimizer.get_config())
     except (NotImplementedError, TypeError) as error:  # The second: in another graph.
         raise ValueError(
-            f"The optimizer {optimizer!r} was made in a graph, outside of which its "
-            "hyperparameters cannot be read. Pass a function that returns the optimizer."
+            f"The optimizer {optimizer!r} cannot be copied, as each graph needs its own: it was "
+            f"made in a graph, or `get_config` of its class or schedule is missing ({error}). "
+            f"{wanted}"
         ) from error
-    return lambda: type(optimizer).from_config(dict(config))
+    for name, parameter in inspect.signature(type(optimizer)).parameters.items():
+        is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        has_default = getattr(optimizer, name, None) is parameter.default
+        if is_named and name not in config and not has_default:
+            raise ValueError(
+                f"The optimizer {optimizer!r} cannot be copied, as each graph needs its own: what "
+                f"its `get_config` returns lacks {name!r}. {wanted}"
+            )
+    schedule = getattr(optimizer, "_learning_rate", None)
+    if isinstance(config.get("learning_rate"), dict) and callable(schedule):
+        config["learning_rate"] = schedule  # Its class need not be registered with Keras.
+    return config

@@ -14,9 +14,11 @@ import tensorflow as tf
 IS_2_15 = tf.__version__.startswith("2.15.")
 
 if IS_2_15:
-    est, v1est = tf.estimator, tf.compat.v1.estimator
+    est, v1est, tf_keras = tf.estimator, tf.compat.v1.estimator, tf.keras
     CrossShardOptimizer = tf.compat.v1.tpu.CrossShardOptimizer
 else:
+    import tf_keras as tf_keras
+
     import estimator as est
 
     v1est = est.compat.v1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tensorflow.python.feature_column import feature_column_v2 as columns_lib
 
-from tests.contract.names import est, tf, v1, v1est
+from tests.contract.names import est, tf, tf_keras, v1, v1est
 
 FC = tf.feature_column
 LABELS = [[0], [1], [1], [0]]
@@ -92,6 +92,70 @@ def test_tensors_of_a_model_of_v1_have_these_names(name, given, tensors, tmp_pat
     model.train(batch(x=np.float32([[1], [2], [3], [4]])), hooks=[hook], steps=1)
     if AVERAGE in tensors[-1]:
         assert hook.found[0] == pytest.approx(4 * hook.found[1])
+
+
+@pytest.mark.parametrize("units", [np.array([3, 2]), range(3, 1, -1), (6 / 2, np.float64(2))])
+def test_layers_have_whole_numbers_of_units_of_any_type(units, tmp_path):
+    model = est.DNNClassifier(units, [FC.numeric_column("x")], str(tmp_path))
+    found = trained(model, x=np.float32([[1], [2], [3], [4]]))
+    assert found["dnn/logits/kernel"].shape == (2, 1)
+
+
+class Scaled(tf_keras.optimizers.legacy.SGD):
+    """An optimizer whose config lacks an argument."""
+
+    def __init__(self, factor=1.0):
+        super().__init__(0.1, name="Scaled")
+        self.factor = factor
+
+    def _resource_apply_dense(self, grad, var, apply_state=None):
+        return super()._resource_apply_dense(grad * self.factor, var, apply_state)
+
+
+class Rate(tf_keras.optimizers.schedules.LearningRateSchedule):
+    """A learning rate of 0.05 by a class of the program's own."""
+
+    def __call__(self, step):
+        return 0.05 + 0 * tf.cast(step, tf.float32)
+
+
+def halved(grads_and_vars):
+    return [(grad / 2, var) for grad, var in grads_and_vars]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Scaled(factor=0.5),
+        lambda: tf_keras.optimizers.legacy.SGD(Rate()),
+        lambda: tf_keras.optimizers.legacy.SGD(lambda: tf.constant(0.05)),
+        lambda: tf_keras.optimizers.legacy.SGD(0.1, gradient_transformers=[halved]),
+    ],
+)
+def test_a_legacy_optimizer_is_used_with_all_that_it_has(make, tmp_path):
+    model = est.LinearRegressor([FC.numeric_column("x")], str(tmp_path), optimizer=make())
+    model.train(lambda: tf.data.Dataset.from_tensors(({"x": [[2.0]]}, [[3.0]])).repeat(), steps=1)
+    bias = model.get_variable_value("linear/linear_model/bias_weights")
+    assert bias == pytest.approx(0.05 * 2 * 3.0)
+
+
+def step_with_one_optimizer_for_both_parts(tmp_path):
+    optimizer = tf_keras.optimizers.legacy.SGD(0.1)
+    model = est.DNNLinearCombinedClassifier(
+        str(tmp_path), **COMBINED, linear_optimizer=optimizer, dnn_optimizer=optimizer
+    )
+    model.train(batch(x=np.float32([[1], [2], [3], [4]])), steps=1)
+    return model.get_variable_value("global_step")
+
+
+@pytest.mark.only_2_15("one Keras optimizer for both parts of a model")
+def test_a_step_of_an_optimizer_for_both_parts_counts_twice(tmp_path):
+    assert step_with_one_optimizer_for_both_parts(tmp_path) == 2
+
+
+@pytest.mark.only_here("one Keras optimizer for both parts of a model")
+def test_a_step_of_an_optimizer_for_both_parts_counts_once(tmp_path):
+    assert step_with_one_optimizer_for_both_parts(tmp_path) == 1
 
 
 def test_a_slash_in_a_key_is_kept_in_deep_models_of_v2_alone(tmp_path):

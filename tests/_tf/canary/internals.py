@@ -268,6 +268,11 @@ INTERNALS = {
         "tf_keras.src.optimizers.nadam:Nadam.build",
         "tf_keras.src.optimizers.nadam:Nadam#_u_product_counter",
     ),
+    "copied_legacy_optimizer": (
+        "tf_keras.src.optimizers.legacy.optimizer_v2:OptimizerV2#_hyper",
+        "tf_keras.src.optimizers.legacy.optimizer_v2:OptimizerV2#_hypers_created",
+        "tf_keras.src.optimizers.legacy.optimizer_v2:OptimizerV2#_iterations",
+    ),
     # random.py
     "swap_seed_counter": (
         "tensorflow.python.framework.random_seed:_graph_to_seed_dict",

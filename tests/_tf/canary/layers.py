@@ -330,6 +330,22 @@ def optimizers_of_keras_take_plain_variables_in_a_graph():
         assert isinstance(nadam._u_product_counter == 0, tf.Tensor)
 
 
+@checks("copied_legacy_optimizer")
+def a_copied_legacy_optimizer_shares_no_variables():
+    original = tf_keras.optimizers.legacy.Adam(lambda: 0.5)
+    for _ in range(2):
+        copied = _tf.copied_legacy_optimizer(original)
+        with tf.Graph().as_default(), V1.Session() as session:
+            variable = tf.Variable(1.0)
+            step = copied.apply_gradients([(tf.constant(2.0), variable)])
+            session.run(V1.global_variables_initializer())
+            session.run(step)
+            assert abs(session.run(variable) - 0.5) < 1e-3
+    assert _tf.copied_legacy_optimizer(copied) is None
+    assert original.get_weights() == []
+    assert _tf.copied_legacy_optimizer(tf_keras.optimizers.Adam()) is None
+
+
 # --- equality.py --------------------------------------------------------------------------------
 
 
