@@ -1,9 +1,8 @@
-"""How tasks that do not train learn of the end of training: through files that the chief writes."""
+"""How tasks that do not train learn of the end of training, from the file that the chief writes."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 import uuid
@@ -16,8 +15,8 @@ from estimator.checkpoint import files
 from estimator.cluster.server import task_name
 from estimator.cluster.task_health import TaskHealth
 from estimator.config.run_config import RunConfig
+from estimator.training.end_record import NAME, read_end
 
-_NAME = "training-ended.json"
 _IMPORTED_AT = time.monotonic()
 
 
@@ -105,13 +104,13 @@ class CompletionWatch:
 
 def _is_older_than_process(model_dir: str) -> bool:
     """Returns whether the end of training was written before this process started."""
-    written_at = _written_at(os.path.join(model_dir, _NAME))
+    written_at = _written_at(os.path.join(model_dir, NAME))
     return written_at is not None and _now_of(model_dir) - written_at > _age_secs()
 
 
 def _now_of(model_dir: str) -> float:
     """Returns the time of the directory's file system; this machine's if it is not writable."""
-    path = os.path.join(model_dir, f".{_NAME}.{uuid.uuid4().hex}")
+    path = os.path.join(model_dir, f".{NAME}.{uuid.uuid4().hex}")
     now = None
     with contextlib.suppress(tf.errors.OpError):
         with tf.io.gfile.GFile(path, "w") as file:
@@ -137,32 +136,6 @@ def _age_secs() -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, AttributeError):  # Other systems than Linux.
         return time.monotonic() - _IMPORTED_AT
-
-
-def clear_end(model_dir: str) -> None:
-    """Removes the record of an earlier end, because training begins."""
-    with contextlib.suppress(tf.errors.NotFoundError):
-        tf.io.gfile.remove(os.path.join(model_dir, _NAME))
-
-
-def write_end(model_dir: str, **facts: Any) -> None:
-    """Records atomically that training has ended, and how.
-
-    Every record is unique, so that a task that reads the file rarely does not mistake a new one for
-    an old one.
-    """
-    tf.io.gfile.makedirs(model_dir)
-    end = {"at": time.time(), "id": uuid.uuid4().hex, **facts}
-    files.write_file(os.path.join(model_dir, _NAME), json.dumps(end).encode())
-
-
-def read_end(model_dir: str) -> dict[str, Any] | None:
-    """Returns what `write_end` wrote last; None if training has not ended."""
-    try:
-        with tf.io.gfile.GFile(os.path.join(model_dir, _NAME)) as file:
-            return json.loads(file.read())
-    except tf.errors.NotFoundError:
-        return None
 
 
 def checkpoints_oldest_first(model_dir: str) -> list[tuple[int, str]]:

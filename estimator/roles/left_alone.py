@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 
-from estimator.checkpoint import files
 from estimator.cluster.server import chief_address
 from estimator.cluster.task_health import TaskHealth
 from estimator.config.run_config import RunConfig
-from estimator.console import log
-from estimator.roles.completion import read_end
 from estimator.runtime.strategy import make_training_runtime
 from estimator.session.signals import stop_signals
+from estimator.training.end_record import is_training_over, warn_of_absent_tasks
 
 _CHIEF_ANSWERS_SECS = 30.0
 # Longer, because a worker that cannot read `model_dir` needs the chief to learn that nothing is
@@ -26,39 +24,24 @@ def is_left_alone(config: RunConfig, max_steps: int | None) -> bool:
     instead of waiting `session_creation_timeout_secs` for tasks that do not come back.
 
     Args:
-      config: this task's config; in a worker or a ps, the chief must have recorded in its
-        `model_dir` that training has ended.
+      config: this task's config.
       max_steps: the step at which training ends, or None.
 
     Raises:
       KeyboardInterrupt, SystemExit: a signal was received.
     """
-    cluster, model_dir = config.cluster, str(config.model_dir)
-    if cluster.is_alone or max_steps is None:
-        return False
-    newest = files.latest_checkpoint(model_dir)
-    step = files.checkpoint_step(newest) if newest else None
-    if step is None or step < max_steps:
+    if config.cluster.is_alone or not is_training_over(config, max_steps):
         return False
     if config.is_chief:
         # Connecting starts the server, which the others look for.
         others, secs = make_training_runtime(config).connect().needed, _OTHERS_ANSWER_SECS
     else:
-        end = read_end(model_dir)
-        if end is None or end.get("exit_status"):
-            return False
-        others, secs = chief_address(cluster), _CHIEF_ANSWERS_SECS
+        others, secs = chief_address(config.cluster), _CHIEF_ANSWERS_SECS
     health = TaskHealth(others, config.peer_timeout_secs)
     with contextlib.closing(health), stop_signals() as stop:
         try:
             health.wait(min(secs, config.session_creation_timeout_secs), stop.end_process)
         except TimeoutError:
-            log.warning(
-                "Nothing is left to train: the newest checkpoint is of step %d, and `max_steps` is "
-                "%d. Of %s, some do not answer: this task ends without them.",
-                step,
-                max_steps,
-                ", ".join(others),
-            )
+            warn_of_absent_tasks(", ".join(others))
             return True
     return False

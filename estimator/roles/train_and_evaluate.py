@@ -14,14 +14,7 @@ from estimator.cluster.stop_policies import STOP_POLICIES
 from estimator.config.cluster import CHIEF, EVALUATOR, MASTER, PS
 from estimator.console import log
 from estimator.estimators.estimator import Estimator
-from estimator.roles.completion import (
-    ChiefWatch,
-    CompletionWatch,
-    checkpoints_oldest_first,
-    clear_end,
-    read_end,
-    write_end,
-)
+from estimator.roles.completion import ChiefWatch, CompletionWatch, checkpoints_oldest_first
 from estimator.roles.left_alone import is_left_alone
 from estimator.roles.ps_task import serve_parameters
 from estimator.roles.train_eval_specs import (
@@ -36,6 +29,7 @@ from estimator.roles.train_eval_specs import (
 )
 from estimator.runtime.strategy import check_roles, check_task_trains, make_training_runtime
 from estimator.summary.event_reader import read_evaluations
+from estimator.training.end_record import clear_end, read_end, write_end
 from estimator.training.request import TrainResult
 
 _POLL_SECS = 0.5
@@ -162,7 +156,8 @@ def run_evaluator(
       sleep: waits for a number of seconds.
 
     Raises:
-      SystemExit: training has failed; its checkpoints are evaluated first.
+      SystemExit: training has failed; its checkpoints are evaluated first, and the last one is
+        exported as the final model only if it has reached `max_steps`.
       TimeoutError: the chief is gone and does not come back within the config's
         `session_creation_timeout_secs`.
     """
@@ -188,8 +183,13 @@ def run_evaluator(
                 break
             watch.check((end, checkpoints[-1:]))
             sleep(_POLL_SECS)
-    if end is not None and end.get("exit_status"):
-        raise SystemExit(end["exit_status"])
+    exit_status = (end or {}).get("exit_status")
+    # What a training that is to be started again has reached is not its final model.
+    if checkpoints and (is_at_max or not exit_status):
+        for follower in followers:
+            follower.run_last()
+    if exit_status:
+        raise SystemExit(exit_status)
     return TrainAndEvaluateResult(followers, _train_result(model))
 
 
@@ -210,8 +210,6 @@ class _Follower(Evaluation):
             is_the_last = is_last and path == checkpoints[-1][1]
             if is_the_last or self.is_due(step):
                 self._evaluate(step, path)
-        if is_last and checkpoints:
-            self.run_last()
 
     def _evaluate(self, step: int, path: str) -> None:
         try:

@@ -30,6 +30,7 @@ from estimator.input.input_calls import check_input_fn
 from estimator.roles.left_alone import is_left_alone
 from estimator.session.hooked_session import Hook, check_hooks
 from estimator.session.schedule import Schedule
+from estimator.training.end_record import NothingLeftError
 from estimator.training.request import TrainResult
 
 
@@ -154,12 +155,15 @@ def run_training(
     if is_left_alone(model.config, train_spec.max_steps):
         return TrainResult(newest_step(model), None, "max_steps")
     before = model.train_result
-    trained = model.train(
-        train_spec.input_fn,
-        hooks=list(train_spec.hooks or ()),
-        max_steps=train_spec.max_steps,
-        saving_listeners=listeners,
-    )
+    try:
+        trained = model.train(
+            train_spec.input_fn,
+            hooks=list(train_spec.hooks or ()),
+            max_steps=train_spec.max_steps,
+            saving_listeners=listeners,
+        )
+    except NothingLeftError:
+        return TrainResult(newest_step(model), None, "max_steps")
     for estimator in (model, trained):
         result = getattr(estimator, "train_result", None)
         if result is not None and result is not before:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
@@ -15,7 +16,11 @@ from estimator.cluster.stop_policies import exit_status
 from estimator.cluster.task_health import TaskHealth
 from estimator.cluster.worker_group import WorkerGroup
 from estimator.hooks.stock_hooks_in_loops import saver_hooks
+from estimator.training.end_record import NothingLeftError, is_training_over, warn_of_absent_tasks
 from estimator.training.open_training import OpenTraining
+
+# How long tasks that have been restarted may take to answer, when training seems to have ended.
+_ENDED_SECS = 30.0
 
 # The fields that decide what a session call runs and when training stops.
 _EQUAL_FIELDS = (
@@ -47,6 +52,7 @@ def joined(training: OpenTraining) -> Iterator[WatchedTasks]:
     """Waits until all tasks answer, checks that they agree, and watches them inside the block.
 
     Raises:
+      NothingLeftError: training ended before this task had built its program.
       TimeoutError: a task did not answer in time.
       ValueError: a worker has a different model or config.
       tf.errors.UnavailableError: a task is gone.
@@ -63,7 +69,7 @@ def joined(training: OpenTraining) -> Iterator[WatchedTasks]:
         return _tf.InterruptibleSession(connection.target, graph, connection.session_config, wait)
 
     with contextlib.closing(needed):
-        needed.wait(timeout_secs, stop.check_waiting)
+        needed.wait(timeout_secs, _waiting_check(training))
         with (
             worker_group.hearing_of_failures(needed.note_failure),
             _telling_failure(worker_group, needed),
@@ -75,6 +81,28 @@ def joined(training: OpenTraining) -> Iterator[WatchedTasks]:
                 stop.when_received(needed.heartbeat.hurry)
                 replaceable.wait(timeout_secs, stop.check_waiting)
                 yield WatchedTasks(needed, replaceable)
+
+
+def _waiting_check(training: OpenTraining) -> Callable[[], None]:
+    """Returns what is called repeatedly while this task waits for others.
+
+    A task that was restarted shortly before the others ended would wait for them in vain.
+    """
+    config, needed = training.config, training.request.connection.needed
+    patience_secs = min(_ENDED_SECS, config.session_creation_timeout_secs / 2)
+    asked_at = time.monotonic()
+
+    def check() -> None:
+        nonlocal asked_at
+        training.stop.check_waiting()
+        if config.is_chief or time.monotonic() < asked_at + patience_secs:
+            return
+        asked_at = time.monotonic()
+        if is_training_over(config, training.request.max_steps):
+            warn_of_absent_tasks(", ".join(needed))
+            raise NothingLeftError("Training has ended, and so have other tasks of the cluster.")
+
+    return check
 
 
 @contextlib.contextmanager

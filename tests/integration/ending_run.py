@@ -9,7 +9,7 @@ import sys
 import tensorflow as tf
 
 import estimator as est
-from estimator.roles.completion import read_end
+from estimator.training.end_record import read_end, write_end
 from tests.integration.lost_run import Say, make_model, run
 from tests.integration.worker_run import Weights, average_model_fn, numbers, say
 
@@ -90,6 +90,18 @@ def restarted(model_dir, strategy):
     is_patient = est.RunConfig().task_type == "ps" and read_end(model_dir) is None
     changes = {"strategy": strategy, "session_creation_timeout_secs": 60 if is_patient else 3}
     run(make_model(model_dir, **changes), 4)
+
+
+def late(model_dir, strategy):
+    """The other tasks end while this one builds its model."""
+
+    def input_fn():
+        write_end(model_dir, exit_status=0, reason="max_steps")
+        return numbers(None)()
+
+    # So long it waits twice before it asks whether training has ended.
+    changes = {"strategy": strategy, "session_creation_timeout_secs": 6}
+    run(make_model(model_dir, **changes), 4, input_fn=input_fn)
 
 
 def drained(model_dir, chiefs_batches):

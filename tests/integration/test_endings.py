@@ -11,8 +11,8 @@ import pytest
 
 import estimator as est
 from estimator.config.cluster import parse_tf_config
-from estimator.roles.completion import read_end, write_end
 from estimator.summary.event_reader import read_evaluations
+from estimator.training.end_record import read_end, write_end
 from tests.integration import ending_run, lost_run
 from tests.integration.cluster import LIMIT_SECS, ROOT, Cluster, tf_config
 from tests.integration.worker_run import average_model_fn, numbers
@@ -96,6 +96,19 @@ def test_a_task_that_comes_back_after_the_end_ends(tmp_path, strategy, roles, st
         assert outputs == ["4 max_steps"] * len(started)
         assert "Nothing is left to train" in cluster[started[0]].err
     assert read_end(str(tmp_path))["exit_status"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["parameter_server", "multi_worker_mirrored"])
+def test_a_worker_ends_if_the_others_have_ended_while_it_built_its_model(tmp_path, strategy):
+    with est.Estimator(average_model_fn, str(tmp_path)) as model:
+        model.train(numbers(None), max_steps=4)
+    roles = {"chief": 1, "worker": 1, **({"ps": 1} if strategy == "parameter_server" else {})}
+    only = [("worker", 0)]
+    with Cluster(PROGRAM, "late", tmp_path, strategy, only=only, **roles) as cluster:
+        assert cluster.statuses() == [0], cluster[only[0]].err[-3000:]
+        assert cluster[only[0]].out.splitlines()[-1] == "4 max_steps"
+        assert "Nothing is left to train" in cluster[only[0]].err
 
 
 @pytest.mark.slow

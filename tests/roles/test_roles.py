@@ -1,17 +1,18 @@
 """The evaluator of a cluster, in this process; time is injected."""
 
+import contextlib
 import glob
 import json
 import os
+import pathlib
 
 import pytest
 
 import estimator as est
 from estimator.config.cluster import parse_tf_config
-from estimator.roles import completion
-from estimator.roles.completion import clear_end, read_end, write_end
 from estimator.roles.train_and_evaluate import run_evaluator
 from estimator.summary.event_reader import read_evaluations
+from estimator.training.end_record import clear_end, read_end, write_end
 from tests.toy import Model, numbers
 
 TF_CONFIG = {
@@ -144,7 +145,7 @@ def test_the_clock_of_the_chiefs_machine_does_not_make_an_end_old_or_new(model_d
 
 
 def test_no_two_ends_of_training_are_equal(model_dir, monkeypatch):
-    monkeypatch.setattr(completion.time, "time", lambda: 1.0)
+    monkeypatch.setattr("time.time", lambda: 1.0)
     ends = []
     for _ in range(2):
         write_end(model_dir, exit_status=0, reason="hook")
@@ -202,6 +203,43 @@ def test_a_training_that_failed_is_evaluated_and_then_fails_the_evaluator(model_
     with pytest.raises(SystemExit, match="143"):
         evaluate(model_dir, time)
     assert max(read_evaluations(os.path.join(model_dir, "eval", "*tfevents*"))) == 40
+
+
+class Exports(est.Exporter):
+    """Keeps the step of each export, and whether it is the final one."""
+
+    def __init__(self):
+        self.made = []
+
+    @property
+    def name(self):
+        return "exports"
+
+    def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
+        self.made.append((int(checkpoint_path.rpartition("-")[2]), is_the_final_export))
+
+
+@pytest.mark.parametrize(
+    ("exit_status", "max_steps", "is_final"),
+    [(1, 50, False), (1, None, False), (143, 40, True), (0, 50, True), (0, None, True)],
+)
+def test_the_model_of_a_training_that_failed_is_not_final(
+    model_dir, exit_status, max_steps, is_final
+):
+    exports = Exports()
+    write_end(model_dir, exit_status=exit_status, reason="hook")
+    with pytest.raises(SystemExit) if exit_status else contextlib.nullcontext():
+        evaluate(model_dir, Time(), max_steps, throttle_secs=100, exporters=exports)
+    assert exports.made == [(40, False), *[(40, True)] * is_final]
+
+
+@pytest.mark.parametrize("record", [b"", b"{", b"\xff\xfe", b"[]"])
+def test_a_damaged_record_says_that_training_has_ended(model_dir, record):
+    path = pathlib.Path(model_dir, "training-ended.json")
+    time = Time(t5=lambda: path.write_bytes(record))
+    _, evaluated = evaluate(model_dir, time)
+    assert evaluated[-1] == 40
+    assert time.now == 5
 
 
 def test_it_starts_after_its_delay(model_dir):
