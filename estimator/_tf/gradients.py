@@ -18,6 +18,8 @@ from estimator._tf.patches import patched
 from estimator._tf.replica_updates import replicas_apart, synchronization_in_branches_explained
 
 _TF_KERAS = "tf_keras.src.optimizers.optimizer"
+_TF_KERAS_SUMS = "tf_keras.src.optimizers.utils"
+_LEGACY = "tf_keras.src.optimizers.legacy.optimizer_v2"
 _thread = threading.local()
 
 
@@ -77,6 +79,8 @@ def mean_gradients(strategy: tf.distribute.Strategy) -> Iterator[None]:
         patch(tf.compat.v1.train.Optimizer, "apply_gradients", _scaled_first, scale)
         for owner, name in _keras_sums():
             patch(owner, name, _unless_reduced, scale)
+        if legacy := sys.modules.get(_LEGACY):
+            patch(legacy.OptimizerV2, "_aggregate_gradients", _by_name)
         for owner, name in _keras_apply_methods():
             patch(owner, name, _reduced_first, reduce, is_on_replica)
         patch(_ops, "_op_to_colocate_with", _beside_first_copy)
@@ -198,7 +202,7 @@ def _keras_sums() -> Iterator[tuple[Any, str]]:
     """Yields the functions with which Keras sums gradients over replicas: owner and name."""
     if keras := sys.modules.get("keras.src.backend.tensorflow.optimizer"):
         yield keras.TFOptimizer, "_all_reduce_sum_gradients"
-    if tf_keras := sys.modules.get("tf_keras.src.optimizers.utils"):
+    if tf_keras := sys.modules.get(_TF_KERAS_SUMS):
         yield tf_keras, "all_reduce_sum_gradients"
 
 
@@ -207,7 +211,7 @@ def _keras_apply_methods() -> Iterator[tuple[Any, str]]:
     roots = (
         ("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"),
         (_TF_KERAS, "_BaseOptimizer", "apply_gradients"),
-        ("tf_keras.src.optimizers.legacy.optimizer_v2", "OptimizerV2", "apply_gradients"),
+        (_LEGACY, "OptimizerV2", "apply_gradients"),
     )
     for module, root, name in roots:
         if module in sys.modules:
@@ -232,6 +236,18 @@ def _unless_reduced(original: Callable, scale: Callable) -> Callable:
         return original(*first, scale(grads_and_vars), **kwargs)
 
     return all_reduce_sum_gradients
+
+
+def _by_name(original: Callable) -> Callable:
+    """Has a legacy optimizer that was made before TensorFlow's sum was replaced use the new one."""
+
+    def aggregate_gradients(self: Any, grads_and_vars: Any) -> Any:
+        current = sys.modules[_TF_KERAS_SUMS].all_reduce_sum_gradients
+        if inspect.unwrap(self.gradient_aggregator) is inspect.unwrap(current):
+            return current(grads_and_vars)
+        return original(self, grads_and_vars)
+
+    return aggregate_gradients
 
 
 def scaled(grad: Any, factor: Any) -> Any:

@@ -14,6 +14,7 @@ from estimator import _tf
 from estimator.config.checks import WrongTypeError
 from estimator.console import log
 from estimator.keras.compiled import ARGUMENTS, CompiledKeras3, CompiledModel, CompiledTfKeras
+from estimator.optimizer.cross_shard import optimizer_maker
 from estimator.spec import ModeKeys
 
 # Methods that an Estimator does not call, or calls with arguments of its own.
@@ -136,8 +137,7 @@ def _optimizer_maker(optimizer: Any) -> Callable[[], Any]:
     if isinstance(inside, tf.compat.v1.train.Optimizer):
         # tf-keras wraps one of TensorFlow 1, which has no config, but can be used in any graph.
         return lambda: inside
-    config = optimizer.get_config()
-    return lambda: type(optimizer).from_config(dict(config))
+    return optimizer_maker(optimizer)
 
 
 def _copied_layer(layer: Any) -> Any:

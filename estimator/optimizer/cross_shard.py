@@ -258,22 +258,22 @@ def _config_of(optimizer: Any) -> dict[str, Any]:
     Raises:
       ValueError: the config cannot be read, or lacks an argument of the optimizer's class.
     """
-    wanted = "Pass a function that returns the optimizer."
+    reason = f"The optimizer {optimizer!r} cannot be copied, as each graph needs its own"
+    other_way = "or pass a function that returns the optimizer, where one is taken."
     try:
         config = dict(optimizer.get_config())
     except (NotImplementedError, TypeError) as error:  # The second: in another graph.
         raise ValueError(
-            f"The optimizer {optimizer!r} cannot be copied, as each graph needs its own: it was "
-            f"made in a graph, or `get_config` of its class or schedule is missing ({error}). "
-            f"{wanted}"
+            f"{reason}: it was made in a graph, or `get_config` of its class or schedule is "
+            f"missing ({error}). Make it outside of graphs and of such classes, {other_way}"
         ) from error
     for name, parameter in inspect.signature(type(optimizer)).parameters.items():
         is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         has_default = getattr(optimizer, name, None) is parameter.default
         if is_named and name not in config and not has_default:
             raise ValueError(
-                f"The optimizer {optimizer!r} cannot be copied, as each graph needs its own: what "
-                f"its `get_config` returns lacks {name!r}. {wanted}"
+                f"{reason}: what its `get_config` returns lacks {name!r}. Return it there, "
+                f"{other_way}"
             )
     schedule = getattr(optimizer, "_learning_rate", None)
     if isinstance(config.get("learning_rate"), dict) and callable(schedule):

@@ -142,7 +142,7 @@ CASES = {
         lambda: est.LinearClassifier([X], optimizer=made_in_a_graph()),
         "The optimizer <keras",
         "was made in a graph",
-        "Pass a function that returns the optimizer",
+        "or pass a function that returns the optimizer",
     ),
     "combined optimizer": (
         lambda: est.DNNLinearCombinedClassifier(dnn_optimizer="Adamm", **ONE_DEEP),

@@ -80,14 +80,17 @@ CASES = {
 
 
 @pytest.mark.each_value
+@pytest.mark.parametrize(
+    "strategy", [{}, *({"strategy": s, "num_replicas": 2} for s in ("mirrored", "central_storage"))]
+)
 @pytest.mark.parametrize("wrap", [False, True])
 @pytest.mark.parametrize("loop_steps", [1, 2])
 @pytest.mark.parametrize("name", CASES)
-def test_a_copy_has_all_that_the_object_has(name, loop_steps, wrap, tmp_path):
+def test_a_copy_has_all_that_the_object_has(name, loop_steps, wrap, strategy, tmp_path):
     make, rates = CASES[name]
     column = tf.feature_column.numeric_column("x")
     optimizer = est.CrossShardOptimizer(make()) if wrap else make()
-    config = est.RunConfig(iterations_per_loop=loop_steps)
+    config = est.RunConfig(iterations_per_loop=loop_steps, **strategy)
     model = est.LinearRegressor([column], tmp_path, optimizer=optimizer, config=config)
     element = ({"x": [[1.0], [2.0]]}, [[1.0], [3.0]])
     for _ in range(2):  # Each graph has its own copy.
@@ -105,5 +108,5 @@ def test_a_copy_has_all_that_the_object_has(name, loop_steps, wrap, tmp_path):
 def test_an_optimizer_whose_config_lacks_an_argument_is_refused():
     columns = [tf.feature_column.numeric_column("x")]
     est.LinearRegressor(columns, optimizer=ScaledKeras)
-    with pytest.raises(ValueError, match="what its `get_config` returns lacks 'factor'. Pass a f"):
+    with pytest.raises(ValueError, match="what its `get_config` returns lacks 'factor'. Return i"):
         est.LinearRegressor(columns, optimizer=ScaledKeras(factor=0.25))

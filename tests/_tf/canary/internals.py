@@ -120,6 +120,7 @@ INTERNALS = {
         "tf_keras.src.optimizers.utils:all_reduce_sum_gradients",
         "tf_keras.src.optimizers.optimizer:_BaseOptimizer.apply_gradients",
         "tf_keras.src.optimizers.legacy.optimizer_v2:OptimizerV2.apply_gradients",
+        "tf_keras.src.optimizers.legacy.optimizer_v2:OptimizerV2._aggregate_gradients",
     ),
     "ColumnInput": (
         f"{_COLUMNS}:FeatureTransformationCache.get",
