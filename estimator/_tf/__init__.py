@@ -11,6 +11,7 @@ from estimator._tf.callers import (
     line_of,
 )
 from estimator._tf.checkpoint import (
+    ConstantSaveable,
     checkpoint_initializers_outside_loops,
     initializer_before_checkpoint,
     meta_graphs_refused,

@@ -11,6 +11,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2 as _object_graph
 from tensorflow.python.checkpoint import graph_view as _graph_view
 from tensorflow.python.training import checkpoint_utils as _checkpoint_utils
 from tensorflow.python.training import saver as _saver
+from tensorflow.python.training.saving import saveable_object as _saveable_object
 
 from estimator._tf.distribute import copies
 from estimator._tf.graph import is_loop_body
@@ -42,6 +43,20 @@ def object_saveables(checkpoint: tf.train.Checkpoint) -> list[Any]:
     ObjectGraphView 2.16 to 2.21.
     """
     return _graph_view.ObjectGraphView(checkpoint).frozen_saveable_objects()
+
+
+class ConstantSaveable(_saveable_object.SaveableObject):
+    """A string that a v1 Saver saves under a name; to restore it does nothing. 2.16 to 2.21."""
+
+    def __init__(self, name: str, value: bytes) -> None:
+        """Adds the string to the default graph."""
+        with tf.device("/cpu:0"):
+            constant = tf.constant(value, name=name)
+        super().__init__(constant, [_saveable_object.SaveSpec(constant, "", name)], name)
+
+    def restore(self, restored_tensors: Any, restored_shapes: Any) -> tf.Operation:
+        """Returns an op that does nothing."""
+        return tf.no_op()
 
 
 def checkpoint_initializers_outside_loops() -> Patch:

@@ -32,6 +32,8 @@ _FOLDER = "input-position"
 _NAME = "input-position"
 # The name of these savers' ops; programs expect those of the model's saver under "save/".
 _GRAPH_NAME = "save_input_position"
+# The name of the tensor that tells inputs apart.
+_IDENTITY = "input_identity"
 _FILE = re.compile(re.escape(_NAME) + r"(-of-worker-\d+-of-\d+)?-(\d+)\.")
 
 
@@ -88,6 +90,7 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
         workers: Workers = ONE_WORKER,
         variables: Iterable[tf.Variable] = (),
         *,
+        identity: bytes | None = None,
         is_copied: bool = False,
     ) -> None:
         """Adds the ops that save and restore to the default graph.
@@ -99,6 +102,8 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
           workers: the workers that train together, each with its own input.
           variables: the model's variables; the copies of those that each replica updates alone are
             saved.
+          identity: what an equal input has, too; a position with another one is not restored. None
+            if that is not known.
           is_copied: whether `copy` and `write_copy` are used in place of `save`.
         """
         with no_internal_messages():
@@ -112,9 +117,12 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
         self._copies = _copies(variables, workers)
         saver = tf.compat.v1.train.Saver(saveables, max_to_keep=1, name=_GRAPH_NAME)
         self._saver: tf.compat.v1.train.Saver | None = saver
+        self._identity = identity
         self._whole_saver = saver
-        if self._copies:
+        if self._copies or identity is not None:
             everything = {**self._copies, **{saveable.name: saveable for saveable in saveables}}
+            if identity is not None:
+                everything[_IDENTITY] = _tf.ConstantSaveable(_IDENTITY, identity)
             name = f"{_GRAPH_NAME}_and_copies"
             self._whole_saver = tf.compat.v1.train.Saver(everything, max_to_keep=1, name=name)
         self._copies_saver = tf.compat.v1.train.Saver(
@@ -184,6 +192,9 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
         if self._saver is None or path is None:
             return False
         try:
+            if not self._is_of_this_input(path):
+                log.info("The input has changed since step %d: it starts at its beginning.", step)
+                return False
             self._saver.restore(session, path)
         except (tf.errors.OpError, ValueError) as error:
             if may_pass(error):
@@ -196,6 +207,14 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
             session.run(self._initializer)  # A partly restored iterator would be at its end.
             return False
         return True
+
+    def _is_of_this_input(self, path: str) -> bool:
+        """Returns whether a position is of an equal input, as far as is known."""
+        if self._identity is None:
+            return True
+        reader = open_checkpoint(path)
+        is_known = reader.has_tensor(_IDENTITY)  # Files of earlier versions do not say.
+        return not is_known or reader.get_tensor(_IDENTITY) == self._identity
 
     def finds_copies(self, step: int) -> bool:
         """Returns whether this worker's copies at `step` are saved for as many replicas."""

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from estimator.config.run_config import RunConfig
 from estimator.config.tpu_config import InputPipelineConfig
-from estimator.evaluation.input_sessions import MAX_KEPT_BYTES
 from estimator.input.array_datasets import LARGE_BYTES
+from estimator.input.graph_identity import MAX_BYTES
 from estimator.input.input_calls import Input, UserInput, get_input
 from estimator.input.pipelines import build_pipeline, num_batches_a_step
 from estimator.runtime.local import Runtime, make_plain_runtime
@@ -97,5 +97,5 @@ def _min_array_bytes(runtime: Runtime) -> float:
     """Returns the size from which arrays of `input_fn` are kept out of the graph."""
     if runtime.mode != ModeKeys.TRAIN:
         # Smaller graphs are compared, arrays included, to reuse sessions, which are local.
-        return MAX_KEPT_BYTES
+        return MAX_BYTES
     return LARGE_BYTES if runtime.runs_here else math.inf

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +17,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.input.array_datasets import release_arrays
+from estimator.input.graph_identity import MAX_BYTES, comparable, num_constant_bytes
 from estimator.input.input_calls import UserInput, batch_tensors
 from estimator.session.opening import needs_values
 
@@ -38,13 +38,8 @@ _RESTARTED = {
 # of its own, so no later graph equals one that calls any.
 _NEVER_KEPT = {"ReadFile", "MatchingFiles", "PyFuncStateless"}
 
-# The constants of a kept graph take twice their size.
-MAX_KEPT_BYTES = 32 * 2**20
-
 # The name of the dataset, the number of tensors that are read of each element, and the graph.
 Fingerprint = tuple[str, int, bytes]
-
-_NUMBER = re.compile(r"\d+$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,24 +66,17 @@ class InputGraph:
     def fingerprint(self) -> Fingerprint | None:
         """Returns a key that is equal for equal graphs; None if its session cannot be reused.
 
-        That is so if the graph is large, or may keep state from one reading to the next. TensorFlow
-        numbers the functions of a process, so they are renumbered here.
+        That is so if the graph is large, as the constants of a kept graph take twice their size, or
+        if it may keep state from one reading to the next.
         """
         dataset = self.source.dataset
-        if dataset is None or _num_bytes(self.graph) > MAX_KEPT_BYTES:
+        if dataset is None or num_constant_bytes(self.graph) > MAX_BYTES:
             return None
         graph_def = self.graph.as_graph_def()
         if not all(map(_restarts, _op_types(graph_def))):
             return None
-        functions = sorted(graph_def.library.function, key=_number_of_function)
-        del graph_def.library.function[:]
-        graph_def.library.function.extend(functions)
-        serialized = _renumbered(
-            graph_def.SerializeToString(deterministic=True),
-            [function.signature.name for function in functions],
-        )
         num_read = sum(spec is not None for spec in tf.nest.flatten(self.element))
-        return tf.data.experimental.to_variant(dataset).name, num_read, serialized
+        return tf.data.experimental.to_variant(dataset).name, num_read, comparable(graph_def)
 
 
 class InputSession:
@@ -203,12 +191,6 @@ def _without_none(spec: Any) -> Any:
     return None if spec == tf.type_spec_from_value(None) else spec
 
 
-def _num_bytes(graph: tf.Graph) -> int:
-    """Returns the number of bytes of a graph's constants, without the contents of strings."""
-    constants = [op.outputs[0] for op in graph.get_operations() if op.type == "Const"]
-    return sum((t.shape.num_elements() or 0) * t.dtype.size for t in constants)
-
-
 def _op_types(graph_def: Any) -> set[str]:
     """Returns the types of the ops of a graph and of its functions; a call's may be a function."""
     functions = graph_def.library.function
@@ -222,22 +204,3 @@ def _restarts(op_type: str) -> bool:
     if op_type in _RESTARTED:
         return True
     return not _tf.is_stateful(op_type) and op_type not in _NEVER_KEPT
-
-
-def _number_of_function(function: Any) -> int:
-    number = _NUMBER.search(function.signature.name)
-    return int(number[0]) if number else -1
-
-
-def _renumbered(serialized: bytes, functions: list[str]) -> bytes:
-    """Replaces the numbers that the names of functions end in by those of their order.
-
-    The lengths stay, as a serialized string is preceded by its own. A longer name may begin with a
-    shorter one.
-    """
-    numbered = {name: index for index, name in enumerate(functions) if _NUMBER.search(name)}
-    for name in sorted(numbered, key=len, reverse=True):
-        stem = _NUMBER.sub("", name)
-        new = stem + str(numbered[name]).rjust(len(name) - len(stem), "#")
-        serialized = serialized.replace(name.encode(), new.encode())
-    return serialized

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from estimator import _tf
 LARGE_BYTES = 2**16
 
 _NUMBERS = "biufc"  # Kinds of dtypes: bool, int, unsigned int, float, complex.
+# How many rows of an array, and how many numbers of them, tell it apart from others.
+_NUM_SAMPLED, _MAX_SAMPLED = 64, 2**16
 # TensorFlow copies an array whose address is not a multiple of this.
 _ALIGNMENT = 64
 # The arrays that the datasets of a graph take, numbered.
@@ -50,6 +53,23 @@ def release_arrays(graph: tf.Graph) -> None:
     The graph itself is freed by Python's garbage collector, which may run much later.
     """
     _arrays.get(graph, {}).clear()
+
+
+def samples_of_arrays(graph: tf.Graph) -> Iterator[bytes]:
+    """Yields some rows of each array that was kept out of `graph`, by which to tell them apart."""
+    for array in _arrays.get(graph, {}).values():
+        rows = array[:: max(1, len(array) // _NUM_SAMPLED)] if array.ndim else array
+        flat = np.ravel(rows)
+        some = flat[:: max(1, flat.size // _MAX_SAMPLED)]
+        yield f"{array.shape} {array.dtype}".encode()
+        yield repr(some.tolist()).encode() if array.dtype.hasobject else some.tobytes()
+
+
+def note_arrays(arrays: Iterable[np.ndarray]) -> None:
+    """Has `samples_of_arrays` of the default graph yield rows of these arrays, too."""
+    noted = _arrays.setdefault(tf.compat.v1.get_default_graph(), {})
+    for array in arrays:
+        noted[len(noted)] = array
 
 
 def _build_tensor(array: np.ndarray) -> tf.Tensor:

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from estimator.input.array_datasets import note_arrays
+
 _NUM_AHEAD = 2  # Batches prefetched while a step runs.
 
 
@@ -31,6 +33,7 @@ def build_batches(
       num_threads: the number of batches to take in parallel.
     """
     arrays = tf.nest.flatten(structure)
+    note_arrays(arrays)
     num_rows = len(arrays[0])
     total = None if num_epochs is None else num_rows * num_epochs
     num_batches = None if total is None else -(-total // batch_size)

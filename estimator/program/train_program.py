@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from estimator.cluster.consensus import Agreement, Consensus, build_consensus
 from estimator.input import input_calls
+from estimator.input.graph_identity import input_identity
 from estimator.model.replicas import Model
 from estimator.optimizer.accumulated_step import StepAccumulation, build_step_accumulation
 from estimator.program import tpu_replicas
@@ -115,6 +116,7 @@ class TrainProgram:
       graph: the graph of the program.
       spec: the first replica's EstimatorSpec; its hooks and scaffold are for the session.
       input: where batches come from.
+      input_identity: what an equal input has, too; see `input_identity`.
       runtime: where the replicas run.
       feeds: what a session call may feed.
       fetches: what a session call fetches.
@@ -131,6 +133,7 @@ class TrainProgram:
     graph: tf.Graph
     spec: EstimatorSpec
     input: input_calls.Input
+    input_identity: bytes | None
     runtime: Runtime
     feeds: TrainFeeds
     fetches: TrainFetches
@@ -170,7 +173,9 @@ def build_train_program(
     """
     place = runtime.make_device_fn()
     with building(runtime, place) as (graph, global_step):
+        num_before = len(graph.get_operations())
         source = make_input()
+        identity = input_identity(graph, num_before)
         if runtime.is_compiled:
             tpu_replicas.check_static(source.element)
         input_summaries = summaries_since(set())
@@ -201,6 +206,7 @@ def build_train_program(
             graph=graph,
             spec=step.spec,
             input=source,
+            input_identity=identity,
             runtime=runtime,
             feeds=TrainFeeds(num_steps if is_loop else None, is_recording, step.end),
             fetches=fetches,

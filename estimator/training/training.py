@@ -177,6 +177,7 @@ def _build_position(
             program.input.initializer,
             worker_group.workers,
             tf.compat.v1.global_variables(),
+            identity=program.input_identity,
             # The chief saves when all workers have written their positions.
             is_copied=request.config.async_checkpoints and worker_group.decides_alone,
         )

@@ -48,6 +48,65 @@ def test_intervals_are_the_same_multiples_after_a_resume(resumed):
     assert {3, 6} <= set(steps_of(resumed.model_dir, "loss"))
 
 
+def seeing_model_fn(features, labels, mode):
+    """The loss is the feature."""
+    train_op = v1.train.get_global_step().assign_add(1)
+    loss = tf.cast(features["x"][0], tf.float32)
+    return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+class Losses(est.SessionRunHook):
+    """Keeps the feature of each step."""
+
+    def __init__(self):
+        self.seen = []
+
+    def before_run(self, run_context):
+        return v1.train.SessionRunArgs("Cast:0")
+
+    def after_run(self, run_context, run_values):
+        self.seen.append(int(run_values.results))
+
+
+class Shards:
+    """An input_fn whose data its program changes."""
+
+    def __init__(self):
+        self.shard = 0
+
+    def input_fn(self):
+        data = tf.data.Dataset.range(10 * self.shard, 10 * self.shard + 5)
+        return data.repeat().batch(1).map(lambda x: {"x": x})
+
+
+def trained_by_parts(tmp_path, shards, makes_new):
+    """What the steps see of three trainings of two steps each."""
+    hook, data = Losses(), Shards()
+    model = make(tmp_path, seeing_model_fn)
+    for data.shard in shards:
+        if makes_new:
+            model = make(tmp_path, seeing_model_fn)
+        model.train(data.input_fn, hooks=[hook], steps=2)
+    return hook.seen
+
+
+@pytest.mark.parametrize("makes_new", [False, True])
+def test_data_that_the_program_changes_is_read_from_its_beginning(makes_new, tmp_path):
+    assert trained_by_parts(tmp_path, [1, 2, 3], makes_new) == [10, 11, 20, 21, 30, 31]
+
+
+@pytest.mark.only_2_15("the input of another training")
+@pytest.mark.parametrize("makes_new", [False, True])
+def test_the_same_data_is_read_from_its_beginning(makes_new, tmp_path):
+    assert trained_by_parts(tmp_path, [1, 1, 1], makes_new) == [10, 11, 10, 11, 10, 11]
+
+
+@pytest.mark.only_here("the input of another training")
+@pytest.mark.parametrize("makes_new", [False, True])
+def test_the_same_data_is_read_on(makes_new, tmp_path):
+    assert trained_by_parts(tmp_path, [1, 1, 1], makes_new) == [10, 11, 12, 13, 14, 10]
+
+
 def slot_model_fn(features, labels, mode):
     spec = mean_model_fn(features, labels, mode)
     optimizer = v1.train.AdamOptimizer(0.1)

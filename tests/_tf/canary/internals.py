@@ -21,6 +21,10 @@ INTERNALS = {
     "object_graph_keys": (
         "tensorflow.core.protobuf.trackable_object_graph_pb2:TrackableObjectGraph",
     ),
+    "ConstantSaveable": (
+        "tensorflow.python.training.saving.saveable_object:SaveableObject",
+        "tensorflow.python.training.saving.saveable_object:SaveSpec",
+    ),
     "object_saveables": (
         "tensorflow.python.checkpoint.graph_view:ObjectGraphView.frozen_saveable_objects",
     ),

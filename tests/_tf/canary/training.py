@@ -44,6 +44,16 @@ def the_keys_of_variables_are_read_off_a_checkpoint():
         assert reader.get_tensor(keys["w"]) == 3
 
 
+@checks("ConstantSaveable")
+def a_saver_writes_a_string():
+    with tempfile.TemporaryDirectory() as folder, tf.Graph().as_default() as graph:
+        saver = V1.train.Saver({"s": _tf.ConstantSaveable("s", b"one")})
+        with V1.Session(graph=graph) as session:
+            path = saver.save(session, f"{folder}/saved")
+            assert tf.train.load_checkpoint(path).get_tensor("s") == b"one"
+            saver.restore(session, path)
+
+
 @checks("object_saveables")
 def a_saver_saves_what_a_checkpoint_object_has():
     with tf.Graph().as_default():
