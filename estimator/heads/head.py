@@ -34,6 +34,9 @@ class Head(abc.ABC):
 
     training_scope: str | None = "training"
     loss_scope: str | None = "losses"
+    # A subclass may define it instead of `create_estimator_spec`: it takes the same arguments, by
+    # name, and returns a TPUEstimatorSpec.
+    _create_tpu_estimator_spec: Callable[..., Any] | None = None
 
     @property
     @abc.abstractmethod
@@ -125,6 +128,18 @@ class Head(abc.ABC):
           TypeError: `optimizer` is not an optimizer.
         """
         check_choice("mode", mode, _MODES)
+        if self._create_tpu_estimator_spec is not None:
+            return self._create_tpu_estimator_spec(
+                features=features,
+                mode=mode,
+                logits=logits,
+                labels=labels,
+                optimizer=optimizer,
+                trainable_variables=trainable_variables,
+                train_op_fn=train_op_fn,
+                update_ops=update_ops,
+                regularization_losses=regularization_losses,
+            ).as_estimator_spec()
         regularization_losses = regularization_losses or None  # An empty collection is a list.
         with V1.name_scope(self.name or "head"):
             predictions = self.predictions(logits)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from estimator.config.checks import (
     WrongTypeError,
-    arguments_taken,
+    arguments_named,
     check_callable,
     check_choice,
     check_needs_only,
@@ -98,7 +98,7 @@ class SingleHead(RegularizedHead):
             if mode == ModeKeys.TRAIN and self._loss_reduction == _V1_REDUCTION.SUM:
                 average = loss / tf.reduce_sum(weights * tf.ones_like(losses))
                 with V1.name_scope(None):
-                    V1.summary.scalar(with_suffix("average_loss", self._name), average)
+                    V1.summary.scalar(with_suffix("average_loss", self.name), average)
             return loss
 
     def _build_predictions(self, logits: Any) -> dict[Any, tf.Tensor]:
@@ -107,7 +107,7 @@ class SingleHead(RegularizedHead):
             return self._build_outputs(logits)
 
     def _make_metrics(self) -> dict[str, Any]:
-        return {with_suffix(row.key, self._name): row.make() for row in self._rows()}
+        return {with_suffix(row.key, self.name): row.make() for row in self._rows()}
 
     def _update_metrics(
         self, metrics: dict[str, Any], features: Any, logits: Any, labels: Any, mode: str | None
@@ -119,7 +119,7 @@ class SingleHead(RegularizedHead):
             weights, outputs = self._weights(features, logits), self._build_outputs(logits)
             batch = Evaluated(numbers, losses, weights, outputs)
             for row in self._rows():
-                metric = metrics[with_suffix(row.key, self._name)]
+                metric = metrics[with_suffix(row.key, self.name)]
                 head_metrics.update(metric, row.values(batch), batch.weights)
 
     # --- Defined by subclasses --------------------------------------------------------------------
@@ -185,7 +185,7 @@ class SingleHead(RegularizedHead):
             "features": features,
             "loss_reduction": self._loss_reduction,
         }
-        taken = arguments_taken("loss_fn", self.loss_fn, list(given))
+        taken = arguments_named("loss_fn", self.loss_fn, list(given))
         losses = tf.convert_to_tensor(self.loss_fn(**{name: given[name] for name in taken}))
         expected = logits.shape[:-1].concatenate([self._loss_dimension])
         if not losses.shape.is_compatible_with(expected):
@@ -210,7 +210,7 @@ def _check_loss_fn(loss_fn: Any) -> None:
         return
     check_callable("loss_fn", loss_fn)
     names = ("labels", "logits", "features", "loss_reduction")
-    if not set(names[:2]) <= set(arguments_taken("loss_fn", loss_fn, names)):
+    if not set(names[:2]) <= set(arguments_named("loss_fn", loss_fn, names)):
         raise ValueError(
             "`loss_fn` must take `labels` and `logits`; it takes "
             f"{', '.join(parameters_of('loss_fn', loss_fn))}."
