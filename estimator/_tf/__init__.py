@@ -60,12 +60,14 @@ from estimator._tf.graph import (
     initialized_value,
     is_loop_body,
     is_ref,
+    names_in_use,
     names_shared,
     note_devices,
     noting_waits,
     outer_graphs,
     set_device,
     set_input,
+    take_names,
     while_loop,
 )
 from estimator._tf.hooks import (
@@ -143,7 +145,11 @@ from estimator._tf.tpu import (
     tpu_resolver,
 )
 from estimator._tf.v1_branches import after_v1_branches
-from estimator._tf.v1_variables import variables_as_in_v1
+from estimator._tf.v1_variables import (
+    non_slots_in_loops,
+    optimizers_as_in_v1,
+    variables_as_in_v1,
+)
 from estimator._tf.variable_use import (
     branches_noted,
     ends_of,

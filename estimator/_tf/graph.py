@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -172,6 +172,19 @@ def _captured(graph: tf.Graph) -> dict[int, tf.Tensor]:
         known = {id(inner): outer for outer, inner in graph.captures}
         setattr(graph, _CAPTURED, (count, known))
     return known
+
+
+def names_in_use(graph: tf.Graph) -> dict[str, int]:
+    """Returns the names that new ops of a graph cannot have, with the number to append next.
+
+    `_names_in_use` 2.16 to 2.21.
+    """
+    return dict(graph._names_in_use)
+
+
+def take_names(graph: tf.Graph, names: Mapping[str, int]) -> None:
+    """Has ops of a new graph get names as if others were there already (2.16 to 2.21)."""
+    graph._names_in_use.update(names)
 
 
 def names_shared(body: tf.Graph) -> Patch:

@@ -76,6 +76,33 @@ def check_limit(argument: str, value: Any, none: str = "leave it out for no limi
         raise ValueError(f"`{argument}` ({value}) must be at least 1; {none}.")
 
 
+def checked_count(argument: str, value: Any, *, minimum: int = 1) -> int:
+    """Returns a number of steps or examples as an int; raises an error as `check_int` does.
+
+    As in tf.estimator, it may be a float such as 1e6, or an array without dimensions.
+    """
+    count = _whole(value)
+    check_int(argument, count, minimum=minimum)
+    return int(count)
+
+
+def checked_limit(argument: str, value: Any, none: str = "leave it out for no limit") -> int | None:
+    """Returns a number of steps as an int, or None; raises an error as `check_limit` does.
+
+    As in tf.estimator, it may be a float such as 1e6, or an array without dimensions.
+    """
+    limit = _whole(value)
+    check_limit(argument, limit, none)
+    return None if limit is None else int(limit)
+
+
+def _whole(value: Any) -> Any:
+    """Returns a whole float as an int, and what an array without dimensions holds; else `value`."""
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()  # Of NumPy, which `import estimator` leaves to its users to import.
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def check_bool(argument: str, value: Any) -> None:
     """Raises an error unless `value` is True or False."""
     check_instance(argument, value, bool, "True or False")
@@ -163,19 +190,12 @@ def _passes_on(function: Callable) -> bool:
     return any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
-def arguments_taken(argument: str, function: Callable, offered: Sequence[str]) -> tuple[str, ...]:
-    """Returns which of the offered arguments a function takes, by name or by its `**kwargs`.
-
-    Arguments that a functools.partial has bound do not count: they stay as they are.
-    """
-    parameters = parameters_of(argument, function)
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return arguments_named(argument, function, offered)
-    return tuple(name for name in offered if name not in _bound_by_name(function))
-
-
 def arguments_named(argument: str, function: Callable, offered: Sequence[str]) -> tuple[str, ...]:
-    """Returns which of the offered arguments a function takes by name."""
+    """Returns which of the offered arguments a function takes by name.
+
+    As in tf.estimator, `**kwargs` takes none of them. Arguments that a functools.partial has bound
+    do not count: they stay as they are.
+    """
     parameters, bound = parameters_of(argument, function), _bound_by_name(function)
     return tuple(name for name in offered if name in parameters and name not in bound)
 

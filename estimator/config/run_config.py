@@ -18,6 +18,7 @@ from estimator.config.checks import (
     check_int,
     check_positive,
     check_type,
+    checked_count,
     checked_window,
     parameters_of,
 )
@@ -328,7 +329,10 @@ class RunConfig(FrozenFields):
             check_positive(name, getattr(self, name))
         if self.tf_random_seed is not None:
             check_int("tf_random_seed", self.tf_random_seed, minimum=None)
-        for name in (*_STEPS, "keep_checkpoint_max", "num_replicas"):
+        for name in _STEPS:
+            if getattr(self, name) is not None:
+                write_fields(self, **{name: checked_count(name, getattr(self, name))})
+        for name in ("keep_checkpoint_max", "num_replicas"):
             if getattr(self, name) is not None:
                 check_int(name, getattr(self, name))
         if self.experimental_max_worker_delay_secs is not None:

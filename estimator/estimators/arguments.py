@@ -14,9 +14,9 @@ from estimator.config.checks import (
     check_bool,
     check_instance,
     check_int,
-    check_limit,
     check_no_pattern,
     check_type,
+    checked_limit,
 )
 from estimator.config.run_config import RunConfig
 from estimator.config.tpu_config import TPUConfig
@@ -28,15 +28,16 @@ from estimator.spec import ModeKeys
 Listener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
 
 
-def check_steps(steps: Any, max_steps: Any) -> None:
-    """Raises an error unless at most one of the two is given, and it is positive."""
-    check_limit("steps", steps)
-    check_limit("max_steps", max_steps)
+def checked_steps(steps: Any, max_steps: Any) -> tuple[int | None, int | None]:
+    """Returns both; raises an error unless at most one is given, and it is positive."""
+    steps = checked_limit("steps", steps)
+    max_steps = checked_limit("max_steps", max_steps)
     if steps is not None and max_steps is not None:
         raise ValueError(
             f"`steps` ({steps}) and `max_steps` ({max_steps}) exclude each other: `steps` is how "
             "many more, `max_steps` is the global step to stop at. Pass one of them."
         )
+    return steps, max_steps
 
 
 # What tf.estimator allowed subclasses to override, and what it did not have.

@@ -17,7 +17,7 @@ import tensorflow as tf
 from estimator.checkpoint import files
 from estimator.checkpoint.errors import CheckpointError
 from estimator.checkpoint.memory_checkpoint import State
-from estimator.config.checks import check_bool, check_limit, check_name, did_you_mean
+from estimator.config.checks import check_bool, check_name, checked_limit, did_you_mean
 from estimator.config.frozen import call_in_words, show
 from estimator.config.run_config import RunConfig
 from estimator.config.warm_start_settings import WarmStartSettings, checked_warm_start
@@ -194,7 +194,7 @@ class Estimator(OldMethods):
         Raises:
           TypeError, ValueError: an argument is invalid, or the strategy cannot be made.
         """
-        arguments.check_steps(steps, max_steps)
+        steps, max_steps = arguments.checked_steps(steps, max_steps)
         title = f"{type(self).__name__} of {show(self._model_fn)} in {self.model_dir}"
         newest = self.latest_checkpoint()
         if self._config.smoke:
@@ -246,7 +246,7 @@ class Estimator(OldMethods):
         check_input_fn(input_fn)
         all_hooks = check_hooks(hooks)
         listeners = arguments.checked_listeners(saving_listeners)
-        arguments.check_steps(steps, max_steps)
+        steps, max_steps = arguments.checked_steps(steps, max_steps)
         found = files.any_checkpoints([self.model_dir])
         start = files.checkpoint_step(found[0]) if found else 0
         if self._config.smoke:
@@ -321,7 +321,7 @@ class Estimator(OldMethods):
         """
         check_input_fn(input_fn)
         all_hooks = check_hooks(hooks)
-        check_limit("steps", steps)
+        steps = checked_limit("steps", steps)
         check_name(name)
 
         def run() -> dict[str, Any]:

@@ -138,7 +138,7 @@ def _open(
         batch_size = model.params.get("batch_size") if has_names else None
         padded = build_padded_eval_program if is_eval else build_padded_predict_program
         build = functools.partial(padded, batch_size=batch_size)
-    program = build(model, host_input.element, runtime)
+    program = build(model, host_input.element, runtime, host_input.names)
     with runtime.strategy.scope():
         setup = build_setup(
             build_start(program.graph, program.spec.scaffold, build_saver, old_model),

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from estimator.config.checks import (
     WrongTypeError,
-    arguments_taken,
+    arguments_named,
     check_instance,
     check_needs_only,
 )
@@ -41,7 +41,7 @@ def add_metrics(estimator: Estimator, metric_fn: Callable) -> Estimator:
     check_instance("estimator", estimator, Estimator, "an Estimator")
     check_instance("metric_fn", metric_fn, Callable, "a function that returns a dict of metrics")
     check_needs_only("metric_fn", metric_fn, _ARGUMENTS)
-    names = arguments_taken("metric_fn", metric_fn, _ARGUMENTS)
+    names = arguments_named("metric_fn", metric_fn, _ARGUMENTS)
     original = estimator.model_fn
     original_names = argument_names(original)  # A subclass may define `model_fn` as a method.
     own_params = estimator.params

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from estimator.config.checks import checked_count
 from estimator.config.run_config import RunConfig
 from estimator.config.tpu_run_config import TPURunConfig
 from estimator.config.warm_start_settings import WarmStartSettings
@@ -78,9 +79,9 @@ class TPUEstimator(Estimator):
             config = on_tpu(config, eval_on_tpu=eval_on_tpu)
         self._batch_axis = batch_axis
         self._sizes = {
-            ModeKeys.TRAIN: ("train_batch_size", train_batch_size),
-            ModeKeys.EVAL: ("eval_batch_size", eval_batch_size),
-            ModeKeys.PREDICT: ("predict_batch_size", predict_batch_size),
+            ModeKeys.TRAIN: _checked_size("train_batch_size", train_batch_size),
+            ModeKeys.EVAL: _checked_size("eval_batch_size", eval_batch_size),
+            ModeKeys.PREDICT: _checked_size("predict_batch_size", predict_batch_size),
         }
         super().__init__(model_fn, model_dir, config, params, warm_start_from)
 
@@ -106,3 +107,7 @@ class TPUEstimator(Estimator):
     def _shown(self) -> dict[str, str]:
         sizes = {name: str(size) for name, size in self._sizes.values() if size is not None}
         return {**super()._shown(), **sizes}
+
+
+def _checked_size(argument: str, size: Any) -> tuple[str, int | None]:
+    return argument, None if size is None else checked_count(argument, size)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from estimator import _tf
 from estimator.evaluation.input_sessions import InputGraph, InputSession, InputSessions
 from estimator.input.input_calls import UserInput
 from estimator.input.pipelines import cut, make_axes, make_sliced_element
@@ -110,7 +111,17 @@ class HostInput:
         flat = tf.nest.flatten(self.element, expand_composites=True)
         shapes = tuple(None if spec is None else (spec.dtype, str(spec.shape)) for spec in flat)
         kinds = tf.nest.map_structure(lambda spec: type(spec).__name__, self.element)
-        return str(kinds), shapes
+        return str(kinds), shapes, tuple(sorted(self.names.items()))
+
+    @property
+    def names(self) -> dict[str, int]:
+        """The names of ops that `input_fn` made outside of tf.data; see `_tf.names_in_use`.
+
+        The model's ops would have other names beside them, and its variables may be named after
+        those, in the graph of training, too.
+        """
+        used = _tf.names_in_use(self._source.graph).items()
+        return {name: count for name, count in used if not name.startswith("input/")}
 
     @contextlib.contextmanager
     def opened(

@@ -15,10 +15,10 @@ import tensorflow as tf
 
 from estimator.config.checks import (
     check_instance,
-    check_int,
     check_number,
     check_takes_nothing,
     check_type,
+    checked_count,
     did_you_mean,
 )
 from estimator.console import say
@@ -166,9 +166,9 @@ def stop_if_no_increase_hook(
     It stops if an evaluation came at least `max_steps_without_increase` steps after the one with
     the maximum so far. NaN is never a maximum. The rest is as for `stop_if_higher_hook`.
     """
-    check_int("max_steps_without_increase", max_steps_without_increase, minimum=0)
+    patience = checked_count("max_steps_without_increase", max_steps_without_increase, minimum=0)
     return _make_metric_hook(
-        lambda values: _longest_wait(values) >= max_steps_without_increase,
+        lambda values: _longest_wait(values) >= patience,
         _Metric(estimator, metric_name, eval_dir, min_steps),
         _make_schedule(run_every_secs, run_every_steps),
     )
@@ -187,12 +187,9 @@ def stop_if_no_decrease_hook(
 
     It is the counterpart of `stop_if_no_increase_hook`.
     """
-    check_int("max_steps_without_decrease", max_steps_without_decrease, minimum=0)
+    patience = checked_count("max_steps_without_decrease", max_steps_without_decrease, minimum=0)
     return _make_metric_hook(
-        lambda values: (
-            _longest_wait({step: -value for step, value in values.items()})
-            >= max_steps_without_decrease
-        ),
+        lambda values: _longest_wait({step: -value for step, value in values.items()}) >= patience,
         _Metric(estimator, metric_name, eval_dir, min_steps),
         _make_schedule(run_every_secs, run_every_steps),
     )
@@ -229,10 +226,9 @@ class _Metric:
         self.is_read_here = config_of(estimator).is_chief
         check_instance("metric_name", metric_name, str, "the name of a metric")
         check_type("eval_dir", eval_dir, (str, os.PathLike), "a path, or None")
-        check_int("min_steps", min_steps, minimum=0)
         self.eval_dir = os.fspath(eval_dir) if eval_dir is not None else estimator.eval_dir()
         self._name = metric_name
-        self._min_steps = min_steps
+        self._min_steps = checked_count("min_steps", min_steps, minimum=0)
         self._steps_before: set[int] | None = None
 
     def read_until(self, last_step: int) -> dict[int, float]:
@@ -283,7 +279,6 @@ def _make_schedule(every_secs: float | None, every_steps: int | None) -> Schedul
             "must be given. For steps, pass `run_every_secs=None` too: its default is 60."
         )
     if every_steps is not None:
-        check_int("run_every_steps", every_steps)
-        return Schedule(every_steps)
+        return Schedule(checked_count("run_every_steps", every_steps))
     check_number("run_every_secs", every_secs, minimum=0)
     return Schedule(every_secs=every_secs, is_due_at_once=True)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from estimator.checkpoint.memory_checkpoint import read_state
 from estimator.checkpoint.writer import build_saver
-from estimator.config.checks import WrongTypeError, check_int, check_name
+from estimator.config.checks import WrongTypeError, check_name, checked_count
 from estimator.hooks.estimator_config import config_of
 from estimator.input.input_calls import check_input_fn
 from estimator.session.hooked_session import Hook, ScheduledHook, check_hooks
@@ -58,12 +58,11 @@ class InMemoryEvaluatorHook(ScheduledHook):
         check_input_fn(input_fn)
         check_hooks(hooks)
         if steps is not None:
-            check_int("steps", steps)
+            steps = checked_count("steps", steps)
         check_name(name)
-        check_int("every_n_iter", every_n_iter)
         self._estimator = estimator
         self._arguments = {"input_fn": input_fn, "steps": steps, "hooks": hooks, "name": name}
-        self.schedule = Schedule(every_n_iter)
+        self.schedule = Schedule(checked_count("every_n_iter", every_n_iter))
         self._evaluated = -1
 
     def begin(self) -> None:

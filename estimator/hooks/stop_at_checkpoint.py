@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.config.checks import check_int, check_number
+from estimator.config.checks import check_number, checked_count
 from estimator.hooks.estimator_config import config_of
 from estimator.session.hooked_session import Hook
 
@@ -29,6 +29,6 @@ def make_stop_at_checkpoint_step_hook(
       TypeError, ValueError: an argument is wrong.
     """
     config_of(estimator)
-    check_int("last_step", last_step)
+    last_step = checked_count("last_step", last_step)
     check_number("wait_after_file_check_secs", wait_after_file_check_secs, minimum=0)
     return tf.compat.v1.train.StopAtStepHook(last_step=last_step)

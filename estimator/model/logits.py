@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.config.checks import WrongTypeError, arguments_needed, arguments_taken, parameters_of
+from estimator.config.checks import WrongTypeError, arguments_named, arguments_needed, parameters_of
 
 _ARGUMENTS = ("features", "mode", "params", "config")
 
@@ -36,15 +36,18 @@ def call_logit_fn(
             f"`logit_fn` ({logit_fn!r}) must be a function that returns logits. It takes "
             "`features` and, if it needs them, `mode`, `params` and `config`."
         )
-    taken = arguments_taken("logit_fn", logit_fn, _ARGUMENTS)
-    if arguments_needed("logit_fn", logit_fn, _ARGUMENTS) or "features" not in taken:
-        names = ", ".join(parameters_of("logit_fn", logit_fn))
+    parameters = parameters_of("logit_fn", logit_fn)
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    takes_features = takes_any or "features" in parameters
+    if arguments_needed("logit_fn", logit_fn, _ARGUMENTS) or not takes_features:
+        names = ", ".join(parameters)
         raise ValueError(
             f"`logit_fn` takes ({names}). It must take `features`, and may take "
             "`mode`, `params` and `config`; bind others with functools.partial."
         )
-    given = {"features": features, "mode": mode, "params": params, "config": config}
-    logits = logit_fn(**{k: v for k, v in given.items() if k in taken})
+    others = {"mode": mode, "params": params, "config": config}
+    taken = arguments_named("logit_fn", logit_fn, [*others])
+    logits = logit_fn(features=features, **{name: others[name] for name in taken})
     if not _are_logits(logits):
         raise ValueError(
             f"`logit_fn` returned {logits!r}. It must return a tensor, or a dict whose keys are "

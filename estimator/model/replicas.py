@@ -14,7 +14,7 @@ from estimator import _tf
 from estimator.cluster.collectives import replica_id
 from estimator.config.checks import (
     WrongTypeError,
-    arguments_taken,
+    arguments_named,
     check_instance,
     check_needs_only,
     parameters_of,
@@ -148,7 +148,7 @@ class Replicas:
 
 def argument_names(model_fn: Callable) -> tuple[str, ...]:
     """Returns which of `features, labels, mode, params, config` the function takes."""
-    return arguments_taken("model_fn", model_fn, MODEL_FN_ARGUMENTS)
+    return arguments_named("model_fn", model_fn, MODEL_FN_ARGUMENTS)
 
 
 def check_model_fn(model_fn: Any) -> None:

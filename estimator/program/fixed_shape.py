@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -41,7 +42,12 @@ class _Rows:
 
 
 def build_padded_eval_program(
-    model: Model, element: Any, runtime: Runtime, *, batch_size: int | None = None
+    model: Model,
+    element: Any,
+    runtime: Runtime,
+    names: Mapping[str, int] = MappingProxyType({}),
+    *,
+    batch_size: int | None = None,
 ) -> EvalProgram:
     """Builds `model` in evaluation mode for a single batch size.
 
@@ -52,6 +58,7 @@ def build_padded_eval_program(
       model: the model to evaluate, which returns a TPUEstimatorSpec with `eval_metrics`.
       element: (features, labels) as type specs.
       runtime: where the replicas run.
+      names: those that ops of the input have taken.
       batch_size: the rows of a replica's batch, if `element` does not determine it.
 
     Raises:
@@ -59,7 +66,7 @@ def build_padded_eval_program(
         per example.
     """
     fixed, padding = _fixed(element, batch_size, "eval_batch_size")
-    with building(runtime, runtime.make_device_fn()) as (graph, global_step):
+    with building(runtime, runtime.make_device_fn(), names) as (graph, global_step):
         feeds, batches = build_feeds(fixed, runtime.num_replicas)
         replicas = build_program(runtime, model, batches, ModeKeys.EVAL).outputs
         rows = [_build_rows() for _ in feeds]
@@ -89,11 +96,16 @@ def build_padded_eval_program(
 
 
 def build_padded_predict_program(
-    model: Model, element: Any, runtime: Runtime, *, batch_size: int | None = None
+    model: Model,
+    element: Any,
+    runtime: Runtime,
+    names: Mapping[str, int] = MappingProxyType({}),
+    *,
+    batch_size: int | None = None,
 ) -> PredictProgram:
     """Builds `model` in prediction mode for a single batch size."""
     fixed, padding = _fixed(element, batch_size, "predict_batch_size")
-    with building(runtime, runtime.make_device_fn()) as (graph, global_step):
+    with building(runtime, runtime.make_device_fn(), names) as (graph, global_step):
         feeds, batches = build_feeds(fixed, runtime.num_replicas)
         replicas = build_program(runtime, model, batches, ModeKeys.PREDICT).outputs
         rows = [_build_rows() for _ in feeds]

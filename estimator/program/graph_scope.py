@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -17,14 +18,18 @@ from estimator.runtime.local import Runtime
 
 @contextlib.contextmanager
 def building(
-    runtime: Runtime, device_fn: Callable[[tf.Operation], str] | None = None
+    runtime: Runtime,
+    device_fn: Callable[[tf.Operation], str] | None = None,
+    names: Mapping[str, int] = MappingProxyType({}),
 ) -> Iterator[tuple[tf.Graph, tf.Variable]]:
     """Makes a new graph the default, under a strategy, with a global step.
 
-    `device_fn` returns the device of each op; None if there is none.
+    `device_fn` returns the device of each op; None if there is none. `names` are those that ops of
+    an input in another graph have taken.
     """
     runtime.start_eager_context()
     graph = ProgramGraph()
+    _tf.take_names(graph, names)
     with (
         BUILD_LOCK,
         _no_garbage_collection(),
@@ -34,6 +39,8 @@ def building(
         runtime.scope(),
         _tf.hashable_tensors(),
         _tf.variables_as_in_v1(),
+        _tf.optimizers_as_in_v1(),
+        _tf.non_slots_in_loops(),
         _tf.keras_compares_values(),
         _tf.keras_optimizers_in_graphs(),
         _tf.keras_variables_in_v1(),

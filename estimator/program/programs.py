@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -97,18 +99,21 @@ class PredictProgram(FedProgram):
     host_ops: list[list[Any]]
 
 
-def build_eval_program(model: Model, element: Any, runtime: Runtime) -> EvalProgram:
+def build_eval_program(
+    model: Model, element: Any, runtime: Runtime, names: Mapping[str, int] = MappingProxyType({})
+) -> EvalProgram:
     """Builds `model` in evaluation mode, fed with batches shaped like `element`.
 
     Args:
       model: the model to evaluate.
       element: (features, labels) as type specs.
       runtime: where the replicas run.
+      names: those that ops of the input have taken.
 
     Raises:
       NotSummableError: a metric may be wrong on several replicas.
     """
-    with building(runtime, runtime.make_device_fn()) as (graph, global_step):
+    with building(runtime, runtime.make_device_fn(), names) as (graph, global_step):
         current_step = build_step_before(global_step)
         feeds, batches = build_feeds(element, runtime.num_replicas)
         replicas = build_replicas(runtime.strategy, model, batches, ModeKeys.EVAL)
@@ -139,15 +144,18 @@ def build_eval_program(model: Model, element: Any, runtime: Runtime) -> EvalProg
         )
 
 
-def build_predict_program(model: Model, element: Any, runtime: Runtime) -> PredictProgram:
+def build_predict_program(
+    model: Model, element: Any, runtime: Runtime, names: Mapping[str, int] = MappingProxyType({})
+) -> PredictProgram:
     """Builds `model` in prediction mode, fed with batches shaped like `element`.
 
     Args:
       model: the model that predicts.
       element: (features, None) as type specs.
       runtime: where the replicas run.
+      names: those that ops of the input have taken.
     """
-    with building(runtime, runtime.make_device_fn()) as (graph, global_step):
+    with building(runtime, runtime.make_device_fn(), names) as (graph, global_step):
         current_step = build_step_before(global_step)
         feeds, batches = build_feeds(element, runtime.num_replicas)
         replicas = build_replicas(runtime.strategy, model, batches, ModeKeys.PREDICT)

@@ -15,9 +15,9 @@ from estimator.checkpoint.writer import LastSaveListener
 from estimator.config.checks import (
     WrongTypeError,
     check_instance,
-    check_limit,
     check_name,
     check_number,
+    checked_limit,
 )
 from estimator.config.frozen import TupleFields, write_fields
 from estimator.config.run_config import RunConfig
@@ -56,7 +56,7 @@ class TrainSpec(TupleFields):
     def __post_init__(self) -> None:
         """Checks every value."""
         check_input_fn(self.input_fn)
-        check_limit("max_steps", self.max_steps)
+        write_fields(self, max_steps=checked_limit("max_steps", self.max_steps))
         write_fields(self, hooks=tuple(check_hooks(self.hooks)))
         listeners = arguments.checked_listeners(self.saving_listeners)
         write_fields(self, saving_listeners=tuple(listeners))
@@ -99,13 +99,15 @@ class EvalSpec(TupleFields):
     def __post_init__(self) -> None:
         """Checks every value."""
         check_input_fn(self.input_fn)
-        check_limit("steps", self.steps)
+        write_fields(self, steps=checked_limit("steps", self.steps))
         check_name(self.name)
         write_fields(self, hooks=tuple(check_hooks(self.hooks)))
         write_fields(self, exporters=_checked_exporters(self.exporters))
         check_number("start_delay_secs", self.start_delay_secs, minimum=0)
         check_number("throttle_secs", self.throttle_secs, minimum=0)
-        check_limit("every_steps", self.every_steps, "leave it out to go by `throttle_secs`")
+        by_time = "leave it out to go by `throttle_secs`"
+        every_steps = checked_limit("every_steps", self.every_steps, by_time)
+        write_fields(self, every_steps=every_steps)
 
 
 class _Pair(NamedTuple):

@@ -17,7 +17,7 @@ from tests._tf.canary.internals import INTERNALS, OF_INSTALL
 from tests._tf.canary.rows import CHECKS
 
 ROOT = pathlib.Path(__file__).parents[2]
-GROUPS = ("graphs", "layers", "strategies", "training")
+GROUPS = ("graphs", "layers", "strategies", "training", "v1_optimizers")
 
 
 def entries():

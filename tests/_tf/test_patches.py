@@ -103,6 +103,8 @@ PATCHES = {
     "meta_graphs_refused": lambda: _tf.meta_graphs_refused(GRAPH, ValueError()),
     "name_scopes_in_branches": lambda: after_disable_v2_behavior(_tf.name_scopes_in_branches),
     "names_shared": lambda: _tf.names_shared(BODY),
+    "non_slots_in_loops": _tf.non_slots_in_loops,
+    "optimizers_as_in_v1": lambda: after_disable_v2_behavior(_tf.optimizers_as_in_v1),
     "noting_waits": lambda: _tf.noting_waits(GRAPH),
     "ops_of_datasets_in": ops_of_datasets_in_graph,
     "random_ops_replaced": lambda: _tf.random_ops_replaced(unused, ["random_uniform"]),

@@ -205,10 +205,10 @@ CONSTRUCTION = {
         ValueError,
         "`train_batch_size` (0) must be at least 1",
     ),
-    "eval_batch_size is a float": (
-        lambda s: s.tpu_model(eval_batch_size=32.0),
+    "eval_batch_size is not whole": (
+        lambda s: s.tpu_model(eval_batch_size=32.5),
         TypeError,
-        "`eval_batch_size` (32.0) must be an integer",
+        "`eval_batch_size` (32.5) must be an integer",
     ),
     "predict_batch_size is negative": (
         lambda s: s.tpu_model(predict_batch_size=-8),

@@ -70,10 +70,10 @@ TRAIN = {
         ValueError,
         "`steps` (-3) must be at least 1",
     ),
-    "steps is a float": (
-        lambda s: s.train(steps=1e3),
+    "steps is not whole": (
+        lambda s: s.train(steps=2.5),
         TypeError,
-        "`steps` (1000.0) must be an integer, or None",
+        "`steps` (2.5) must be an integer, or None",
     ),
     "steps is a bool": (
         lambda s: s.train(steps=True),

@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from estimator.config.checks import arguments_named, arguments_taken
+from estimator.config.checks import arguments_named
 
 OFFERED = ("features", "labels", "mode", "params", "config")
 
@@ -83,4 +83,3 @@ Models.named = naming(lambda self, features: None)
 )
 def test_it_is_given_what_its_decorators_name_or_pass_on(function, names):
     assert set(arguments_named("fn", function, OFFERED)) == set(names.split())
-    assert set(arguments_taken("fn", function, OFFERED)) == set(names.split())

@@ -93,6 +93,7 @@ MAKERS = {
     "no_increase": lambda e, **rest: X.stop_if_no_increase_hook(e, "score", 1, **rest),
     "higher": lambda e, **rest: X.stop_if_higher_hook(e, "score", 1, **rest),
     "lower": lambda e, **rest: X.stop_if_lower_hook(e, "score", 1, **rest),
+    "floats": lambda e, **rest: X.stop_if_no_decrease_hook(e, "score", 1.0, min_steps=2e3, **rest),
     "a function": lambda e, **rest: X.make_early_stopping_hook(e, lambda: False, **rest),
 }
 

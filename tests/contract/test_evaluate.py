@@ -395,3 +395,26 @@ def test_a_keras_metric_is_evaluated(tmp_path, metric):
     trained.train(forever(), steps=1)
     results = trained.evaluate(numbers(4, batch_size=3))
     assert results["made"] == pytest.approx(1.5 if metric == "mean" else 0.75)
+
+
+def scoped_model_fn(features, labels, mode):
+    """Its weight `w`, at first 0, is in a name scope that its input has, too."""
+    with tf.name_scope("embed"):
+        w = tf.Variable(0.0, name="w", use_resource=True)
+    loss = tf.reduce_mean(tf.square(w - features["x"])) / 2
+    train_op = v1.train.GradientDescentOptimizer(1.0).minimize(loss, v1.train.get_global_step())
+    return est.EstimatorSpec(mode, predictions=w * features["x"], loss=loss, train_op=train_op)
+
+
+def scoped_input_fn():
+    features = v1.data.make_one_shot_iterator(tf.data.Dataset.from_tensors([2])).get_next()
+    with tf.name_scope("embed"):
+        return {"x": tf.cast(features, tf.float32)}
+
+
+def test_variables_named_by_scopes_have_the_names_of_training(tmp_path):
+    model = est.Estimator(scoped_model_fn, str(tmp_path))
+    model.train(scoped_input_fn)
+    assert model.get_variable_value("embed_1/w") == 2
+    assert model.evaluate(scoped_input_fn)["loss"] == 0
+    assert list(model.predict(scoped_input_fn)) == [4]

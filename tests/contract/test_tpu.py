@@ -445,6 +445,21 @@ def test_one_replica_takes_a_sliced_batch_of_any_size(tmp_path):
     assert made.get_variable_value("global_step") == 1
 
 
+@pytest.mark.parametrize("size", [4.0, np.array(4)], ids=str)
+def test_a_batch_size_may_be_a_whole_float_or_an_array_of_one_number(tmp_path, size):
+    seen = []
+
+    def input_fn(params):
+        seen.append(params["batch_size"])
+        return tf.data.Dataset.from_tensors({"x": np.float32([0, 1, 2, 3])}).repeat()
+
+    config = tpu.RunConfig(model_dir=os.fspath(tmp_path))
+    made = tpu.TPUEstimator(model_fn, None, config, use_tpu=False, train_batch_size=size)
+    made.train(input_fn, max_steps=2.0)
+    assert made.get_variable_value("global_step") == 2
+    assert seen == [4]
+
+
 def optional_metric_fn(x, twice=None, other=None):
     metrics = {"x": x, "twice": twice, "other": other}
     return {name: v1.metrics.mean(value) for name, value in metrics.items() if value is not None}

@@ -2,6 +2,7 @@
 
 import os
 
+import numpy as np
 import pytest
 
 from tests.contract.names import (
@@ -77,6 +78,12 @@ def test_default(name, field):
 def test_given_train_spec():
     spec = est.TrainSpec(input_fn, 3, [HOOK], [])
     assert tuple(spec) == (input_fn, 3, (HOOK,), ())
+
+
+def test_steps_of_specs_may_be_whole_floats_and_arrays_of_one_number():
+    assert est.TrainSpec(input_fn, 1e6).max_steps == 1_000_000
+    assert est.EvalSpec(input_fn, np.array(3)).steps == 3
+    assert est.EvalSpec(input_fn, 1e1).steps == 10
 
 
 def test_given_eval_spec():

@@ -13,6 +13,7 @@ from tests.contract.names import (
     forever,
     mean_model_fn,
     numbers,
+    steps_of,
     tf,
     tf_config,
     v1,
@@ -45,6 +46,48 @@ def step_of(trained):
 def test_wrong_steps_are_a_value_error(tmp_path, arguments):
     with pytest.raises(ValueError, match="steps"):
         make(tmp_path).train(forever(), **arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"steps": 3.0},
+        {"max_steps": 3e0},
+        {"steps": np.float32(3)},
+        {"steps": np.array(3)},
+        {"max_steps": np.array(3.0)},
+    ],
+    ids=str,
+)
+def test_steps_may_be_a_float_or_an_array_of_one_number(tmp_path, arguments):
+    trained = make(tmp_path).train(forever(), **arguments)
+    assert step_of(trained) == 3
+    assert trained.get_variable_value("w") == pytest.approx(weight_after(3, 1.0), abs=1e-6)
+
+
+@pytest.mark.parametrize("steps", [2.0, np.array(2)], ids=str)
+def test_steps_of_an_evaluation_may_be_a_float_or_an_array_of_one_number(tmp_path, steps):
+    assert make(tmp_path).evaluate(numbers(5), steps=steps)["mean_x"] == 0.5
+
+
+def test_intervals_may_be_floats(tmp_path):
+    intervals = ("save_checkpoints_steps", "save_summary_steps", "log_step_count_steps")
+    make(tmp_path, **dict.fromkeys(intervals, 2.0)).train(forever(), steps=5)
+    assert checkpoint_steps(tmp_path)[-3:] == [2, 4, 5]
+    assert steps_of(tmp_path, "loss")
+
+
+@pytest.mark.only_2_15("steps that are not whole")
+@pytest.mark.parametrize("name", ["steps", "max_steps"])
+def test_steps_that_are_not_whole_are_rounded_up(tmp_path, name):
+    assert step_of(make(tmp_path).train(forever(), **{name: 2.5})) == 3
+
+
+@pytest.mark.only_here("steps that are not whole")
+@pytest.mark.parametrize("name", ["steps", "max_steps"])
+def test_steps_that_are_not_whole_are_an_error(tmp_path, name):
+    with pytest.raises(ValueError, match="must be an integer"):
+        make(tmp_path).train(forever(), **{name: 2.5})
 
 
 @pytest.fixture(scope="module")
@@ -435,3 +478,58 @@ def test_what_a_decorator_hides_is_not_passed(tmp_path):
     make(tmp_path / "a", model_fn).train(forever(), steps=1)
     with pytest.raises(ValueError, match="params"):
         est.Estimator(model_fn, os.fspath(tmp_path / "b"), params={"rate": 2})
+
+
+# --- What a model_fn with **kwargs is given ------------------------------------------------------
+
+
+def noting_model_fn(features, labels, mode, **others):
+    noting_model_fn.given = others
+    return mean_model_fn(features, labels, mode)
+
+
+class Noting:
+    def __call__(self, features, labels, mode, **others):
+        return noting_model_fn(features, labels, mode, **others)
+
+
+@pytest.mark.parametrize(
+    ("model_fn", "given"),
+    [
+        (noting_model_fn, {}),
+        (functools.partial(noting_model_fn, units=2), {"units": 2}),
+        (functools.partial(noting_model_fn, config="mine"), {"config": "mine"}),
+        (Noting(), {}),
+    ],
+    ids=["function", "partial", "partial of a name that is offered", "object"],
+)
+def test_kwargs_of_model_fn_are_given_nothing(tmp_path, model_fn, given):
+    make(tmp_path, model_fn).train(forever(), steps=1)
+    assert noting_model_fn.given == given
+
+
+def test_params_need_an_argument_of_that_name(tmp_path):
+    with pytest.raises(ValueError, match="params"):
+        est.Estimator(noting_model_fn, os.fspath(tmp_path), params={"units": 2})
+
+
+def test_kwargs_of_logit_fn_are_given_the_features_alone(tmp_path):
+    call = est.experimental.call_logit_fn
+    with tf.Graph().as_default():
+        logits = tf.ones([2, 1])
+        seen = []
+        call(lambda features, **k: seen.append(k) or features, logits, "train", {"a": 1}, None)
+        call(lambda **k: seen.append(sorted(k)) or logits, logits, "train", {"a": 1}, None)
+    assert seen == [{}, ["features"]]
+
+
+def test_kwargs_of_metric_fn_are_given_nothing(tmp_path):
+    seen = []
+
+    def metric_fn(features, **others):
+        seen.append(others)
+        return {"own": v1.metrics.mean(features["x"])}
+
+    model = est.add_metrics(make(tmp_path), metric_fn)
+    assert model.evaluate(numbers(3))["own"] == 1
+    assert seen == [{}]

@@ -22,7 +22,7 @@ def test_it_gives_what_is_named_and_no_more():
         return features * params["rate"]
 
     def whatever(**given):
-        assert given.keys() == {"features", "mode", "params", "config"}
+        assert given.keys() == {"features"}
         return given["features"]
 
     def call(logit_fn):

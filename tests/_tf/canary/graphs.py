@@ -198,6 +198,23 @@ def wait_in_body(count):
         return tf.identity(count).op, outer
 
 
+@checks("names_in_use")
+def a_graph_knows_the_names_of_its_ops_and_scopes():
+    with tf.Graph().as_default() as graph, tf.name_scope("A"):
+        tf.constant([1, 1], name="b")
+        tf.constant([2, 2], name="b")
+    assert set(_tf.names_in_use(graph)) == {"a", "a/b", "a/b_1"}
+
+
+@checks("take_names")
+def a_graph_takes_the_names_of_another():
+    with tf.Graph().as_default() as graph:
+        _tf.take_names(graph, {"a": 1, "a/b": 1})
+        assert tf.constant(1, name="a/b").op.name == "a/b_1"
+        with tf.name_scope("A") as scope:
+            assert scope == "A_1/"
+
+
 @checks("names_shared")
 def an_op_of_a_body_has_the_name_that_it_would_have_around_the_loop():
     def name(count):

@@ -104,6 +104,22 @@ INTERNALS = {
         f"{_OPS}.resource_variable_ops:BaseResourceVariable.__bool__",
         "tensorflow:Variable.initialized_value",
     ),
+    "optimizers_as_in_v1": (
+        "tensorflow.python.training.optimizer:_DenseResourceVariableProcessor.update_op",
+        "tensorflow.python.training.optimizer:_DenseResourceVariableProcessor.target",
+        "tensorflow.python.training.optimizer:_RefVariableProcessor.update_op",
+        f"{_HOOKS}:Optimizer._apply_dense",
+        f"{_HOOKS}:Optimizer._apply_sparse",
+        f"{_HOOKS}:Optimizer._apply_sparse_duplicate_indices",
+        f"{_HOOKS}:Optimizer._resource_apply_dense",
+        f"{_HOOKS}:Optimizer._resource_apply_sparse",
+        f"{_HOOKS}:Optimizer._resource_apply_sparse_duplicate_indices",
+    ),
+    "non_slots_in_loops": (
+        f"{_HOOKS}:Optimizer._get_non_slot_variable",
+        f"{_HOOKS}:Optimizer._create_non_slot_variable",
+        "tensorflow.python.framework.func_graph:FuncGraph.outer_graph",
+    ),
     # gradients.py
     "gradient_reduction": (),
     "mean_gradients": (
@@ -179,6 +195,8 @@ INTERNALS = {
         "tensorflow.python.framework.func_graph:FuncGraph.function_captures",
         "tensorflow.python.framework.func_graph:FuncGraph.captures",
     ),
+    "names_in_use": ("tensorflow:Graph#_names_in_use",),
+    "take_names": ("tensorflow:Graph#_names_in_use",),
     "names_shared": (
         "tensorflow:Graph#_names_in_use",
         "tensorflow.python.framework.func_graph:FuncGraph._capture_helper",
