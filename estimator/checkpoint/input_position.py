@@ -17,6 +17,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -107,7 +108,7 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
           is_copied: whether `copy` and `write_copy` are used in place of `save`.
         """
         with no_internal_messages():
-            saveables = [
+            self._saveables = [
                 tf.data.experimental.make_saveable_from_iterator(i, external_state_policy="ignore")
                 for i in iterators
             ]
@@ -115,16 +116,16 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
         self._initializer = initializer
         self._workers = workers
         self._copies = _copies(variables, workers)
-        saver = tf.compat.v1.train.Saver(saveables, max_to_keep=1, name=_GRAPH_NAME)
-        self._saver: tf.compat.v1.train.Saver | None = saver
         self._identity = identity
+        saved = list(self._saveables)
+        if identity is not None:
+            saved.append(_tf.ConstantSaveable(_IDENTITY, identity))
+        saver = _make_saver(saved)
+        self._saver: tf.compat.v1.train.Saver | None = saver
         self._whole_saver = saver
-        if self._copies or identity is not None:
-            everything = {**self._copies, **{saveable.name: saveable for saveable in saveables}}
-            if identity is not None:
-                everything[_IDENTITY] = _tf.ConstantSaveable(_IDENTITY, identity)
-            name = f"{_GRAPH_NAME}_and_copies"
-            self._whole_saver = tf.compat.v1.train.Saver(everything, max_to_keep=1, name=name)
+        if self._copies:
+            everything = {**self._copies, **{saveable.name: saveable for saveable in saved}}
+            self._whole_saver = _make_saver(everything, "_and_copies")
         self._copies_saver = tf.compat.v1.train.Saver(
             dict(self._copies), name=f"{_GRAPH_NAME}_copies", allow_empty=True
         )
@@ -192,10 +193,15 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
         if self._saver is None or path is None:
             return False
         try:
-            if not self._is_of_this_input(path):
+            identity = _identity_of(path)
+            if None not in (identity, self._identity) and identity != self._identity:
                 log.info("The input has changed since step %d: it starts at its beginning.", step)
                 return False
-            self._saver.restore(session, path)
+            saver = self._saver
+            if identity is None and self._identity is not None:  # A file of an earlier version.
+                with session.graph.as_default():
+                    saver = _make_saver(self._saveables, "_of_earlier_version")
+            saver.restore(session, path)
         except (tf.errors.OpError, ValueError) as error:
             if may_pass(error):
                 raise
@@ -207,14 +213,6 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
             session.run(self._initializer)  # A partly restored iterator would be at its end.
             return False
         return True
-
-    def _is_of_this_input(self, path: str) -> bool:
-        """Returns whether a position is of an equal input, as far as is known."""
-        if self._identity is None:
-            return True
-        reader = open_checkpoint(path)
-        is_known = reader.has_tensor(_IDENTITY)  # Files of earlier versions do not say.
-        return not is_known or reader.get_tensor(_IDENTITY) == self._identity
 
     def finds_copies(self, step: int) -> bool:
         """Returns whether this worker's copies at `step` are saved for as many replicas."""
@@ -262,6 +260,16 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
     def after_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
         """Removes the positions of older checkpoints."""
         self.keep_only(global_step_value)
+
+
+def _make_saver(saved: Any, suffix: str = "") -> tf.compat.v1.train.Saver:
+    return tf.compat.v1.train.Saver(saved, max_to_keep=1, name=f"{_GRAPH_NAME}{suffix}")
+
+
+def _identity_of(path: str) -> bytes | None:
+    """Returns the identity of the input whose position is saved; None if the file has none."""
+    reader = open_checkpoint(path)
+    return reader.get_tensor(_IDENTITY) if reader.has_tensor(_IDENTITY) else None
 
 
 def _folders(model_dir: str) -> list[str]:

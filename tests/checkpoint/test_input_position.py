@@ -195,6 +195,17 @@ def test_a_position_of_another_pipeline_is_not_used(make, max_bytes, message, ca
     assert [r for r in caplog.records if message in r.message]
 
 
+@pytest.mark.parametrize("knows_input", [True, False])
+def test_a_position_that_does_not_say_of_which_input_it_is_is_used(make, knows_input, monkeypatch):
+    monkeypatch.setattr(graph_identity, "MAX_BYTES", -1)  # As in earlier versions.
+    make().train(numbers(), steps=3)
+    monkeypatch.setattr(graph_identity, "MAX_BYTES", 1000 if knows_input else -1)
+    again = make().train(numbers(), steps=2)
+    assert ids_of(again) == [0, 1, 2, 3, 4]
+    again = make().train(numbers(), steps=2)
+    assert ids_of(again) == [0, 1, 2, 3, 4, 5, 6]
+
+
 def normalized_model_fn(features, labels, mode):
     """Each replica moves the statistics of its own batches."""
     features = tf.cast(features, tf.float32)[:, None]
