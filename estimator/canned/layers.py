@@ -12,8 +12,8 @@ from estimator.canned.summaries import layer_summaries
 from estimator.config.checks import (
     check_bool,
     check_instance,
-    check_int,
     check_number,
+    checked_count,
     did_you_mean,
 )
 
@@ -30,10 +30,7 @@ def checked_units(argument: str, units: Any, rule: str) -> tuple[int, ...]:
     """
     listed = units.tolist() if isinstance(units, np.ndarray) else units
     check_instance(argument, listed, list | tuple | range, rule)
-    whole = [int(n) if isinstance(n, float) and n.is_integer() else n for n in listed]
-    for number in whole:
-        check_int(argument, number)
-    return tuple(map(int, whole))
+    return tuple(checked_count(argument, number) for number in listed)
 
 
 def make_layers(

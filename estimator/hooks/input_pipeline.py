@@ -12,8 +12,7 @@ from estimator.hooks.estimator_config import config_of
 class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
     """Does nothing while training: each checkpoint has the position of the input, too.
 
-    `install` gives it to `tf.data.experimental`, which TensorFlow 2.16 removed it from, for
-    programs that pass it to `train`.
+    `install` puts it back into `tf.data.experimental`, for programs that pass it to `train`.
     """
 
     def __init__(self, estimator: Any, external_state_policy: str | None = None) -> None:

@@ -264,12 +264,13 @@ def _config_of(optimizer: Any) -> dict[str, Any]:
         config = dict(optimizer.get_config())
     except (NotImplementedError, TypeError) as error:  # The second: in another graph.
         raise ValueError(
-            f"{reason}: it was made in a graph, or `get_config` of its class or schedule is "
-            f"missing ({error}). Make it outside of graphs and of such classes, {other_way}"
+            f"{reason}: it was made in a graph, or its class or schedule has no `get_config` "
+            f"({error}). Make it outside of graphs and add that method, {other_way}"
         ) from error
     for name, parameter in inspect.signature(type(optimizer)).parameters.items():
         is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-        has_default = getattr(optimizer, name, None) is parameter.default
+        # Without such an attribute, the value is not known: an optimizer is no default.
+        has_default = getattr(optimizer, name, optimizer) is parameter.default
         if is_named and name not in config and not has_default:
             raise ValueError(
                 f"{reason}: what its `get_config` returns lacks {name!r}. Return it there, "

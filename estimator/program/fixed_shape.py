@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -45,7 +44,7 @@ def build_padded_eval_program(
     model: Model,
     element: Any,
     runtime: Runtime,
-    names: Mapping[str, int] = MappingProxyType({}),
+    names: Mapping[str, int] | None = None,
     *,
     batch_size: int | None = None,
 ) -> EvalProgram:
@@ -99,7 +98,7 @@ def build_padded_predict_program(
     model: Model,
     element: Any,
     runtime: Runtime,
-    names: Mapping[str, int] = MappingProxyType({}),
+    names: Mapping[str, int] | None = None,
     *,
     batch_size: int | None = None,
 ) -> PredictProgram:

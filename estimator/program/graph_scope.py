@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -20,7 +19,7 @@ from estimator.runtime.local import Runtime
 def building(
     runtime: Runtime,
     device_fn: Callable[[tf.Operation], str] | None = None,
-    names: Mapping[str, int] = MappingProxyType({}),
+    names: Mapping[str, int] | None = None,
 ) -> Iterator[tuple[tf.Graph, tf.Variable]]:
     """Makes a new graph the default, under a strategy, with a global step.
 
@@ -29,7 +28,7 @@ def building(
     """
     runtime.start_eager_context()
     graph = ProgramGraph()
-    _tf.take_names(graph, names)
+    _tf.take_names(graph, names or {})
     with (
         BUILD_LOCK,
         _no_garbage_collection(),

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -100,7 +99,7 @@ class PredictProgram(FedProgram):
 
 
 def build_eval_program(
-    model: Model, element: Any, runtime: Runtime, names: Mapping[str, int] = MappingProxyType({})
+    model: Model, element: Any, runtime: Runtime, names: Mapping[str, int] | None = None
 ) -> EvalProgram:
     """Builds `model` in evaluation mode, fed with batches shaped like `element`.
 
@@ -145,7 +144,7 @@ def build_eval_program(
 
 
 def build_predict_program(
-    model: Model, element: Any, runtime: Runtime, names: Mapping[str, int] = MappingProxyType({})
+    model: Model, element: Any, runtime: Runtime, names: Mapping[str, int] | None = None
 ) -> PredictProgram:
     """Builds `model` in prediction mode, fed with batches shaped like `element`.
 

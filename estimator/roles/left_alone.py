@@ -9,11 +9,14 @@ from estimator.cluster.task_health import TaskHealth
 from estimator.config.run_config import RunConfig
 from estimator.runtime.strategy import make_training_runtime
 from estimator.session.signals import stop_signals
-from estimator.training.end_record import is_training_over, warn_of_absent_tasks
+from estimator.training.end_record import (
+    CHIEF_ANSWERS_SECS,
+    is_training_over,
+    warn_of_absent_tasks,
+)
 
-_CHIEF_ANSWERS_SECS = 30.0
-# Longer, because a worker that cannot read `model_dir` needs the chief to learn that nothing is
-# left to train.
+# Longer than for the chief, because a worker that cannot read `model_dir` needs the chief to learn
+# that nothing is left to train.
 _OTHERS_ANSWER_SECS = 300.0
 
 
@@ -36,7 +39,7 @@ def is_left_alone(config: RunConfig, max_steps: int | None) -> bool:
         # Connecting starts the server, which the others look for.
         others, secs = make_training_runtime(config).connect().needed, _OTHERS_ANSWER_SECS
     else:
-        others, secs = chief_address(config.cluster), _CHIEF_ANSWERS_SECS
+        others, secs = chief_address(config.cluster), CHIEF_ANSWERS_SECS
     health = TaskHealth(others, config.peer_timeout_secs)
     with contextlib.closing(health), stop_signals() as stop:
         try:

@@ -16,6 +16,8 @@ from estimator.config.run_config import RunConfig
 from estimator.console import log
 
 NAME = "training-ended.json"
+# How long a worker or a ps waits for the chief when training seems to be over.
+CHIEF_ANSWERS_SECS = 30.0
 
 
 class NothingLeftError(TimeoutError):
@@ -42,7 +44,7 @@ def write_end(model_dir: str, **facts: Any) -> None:
 def read_end(model_dir: str) -> dict[str, Any] | None:
     """Returns what `write_end` wrote last; None if training has not ended.
 
-    A damaged record, as a machine that lost power leaves it, only says that training has ended.
+    A damaged record still says that training has ended, but not how.
     """
     try:
         with tf.io.gfile.GFile(os.path.join(model_dir, NAME), "rb") as file:

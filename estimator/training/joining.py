@@ -16,11 +16,13 @@ from estimator.cluster.stop_policies import exit_status
 from estimator.cluster.task_health import TaskHealth
 from estimator.cluster.worker_group import WorkerGroup
 from estimator.hooks.stock_hooks_in_loops import saver_hooks
-from estimator.training.end_record import NothingLeftError, is_training_over, warn_of_absent_tasks
+from estimator.training.end_record import (
+    CHIEF_ANSWERS_SECS,
+    NothingLeftError,
+    is_training_over,
+    warn_of_absent_tasks,
+)
 from estimator.training.open_training import OpenTraining
-
-# How long tasks that have been restarted may take to answer, when training seems to have ended.
-_ENDED_SECS = 30.0
 
 # The fields that decide what a session call runs and when training stops.
 _EQUAL_FIELDS = (
@@ -89,7 +91,7 @@ def _waiting_check(training: OpenTraining) -> Callable[[], None]:
     A task that was restarted shortly before the others ended would wait for them in vain.
     """
     config, needed = training.config, training.request.connection.needed
-    patience_secs = min(_ENDED_SECS, config.session_creation_timeout_secs / 2)
+    patience_secs = min(CHIEF_ANSWERS_SECS, config.session_creation_timeout_secs / 2)
     asked_at = time.monotonic()
 
     def check() -> None:
@@ -100,7 +102,10 @@ def _waiting_check(training: OpenTraining) -> Callable[[], None]:
         asked_at = time.monotonic()
         if is_training_over(config, training.request.max_steps):
             warn_of_absent_tasks(", ".join(needed))
-            raise NothingLeftError("Training has ended, and so have other tasks of the cluster.")
+            raise NothingLeftError(
+                f"Training has reached `max_steps` ({training.request.max_steps}), and other tasks "
+                "have ended. To train on, raise it and start all tasks again."
+            )
 
     return check
 

@@ -99,7 +99,7 @@ def late(model_dir, strategy):
         write_end(model_dir, exit_status=0, reason="max_steps")
         return numbers(None)()
 
-    # So long it waits twice before it asks whether training has ended.
+    # After half of this time, the worker looks whether training has ended.
     changes = {"strategy": strategy, "session_creation_timeout_secs": 6}
     run(make_model(model_dir, **changes), 4, input_fn=input_fn)
 
