@@ -41,7 +41,7 @@ def checked_steps(steps: Any, max_steps: Any) -> tuple[int | None, int | None]:
 
 
 # What tf.estimator allowed subclasses to override, and what it did not have.
-_MAY_BE_OVERRIDDEN = {"model_fn", "latest_checkpoint", "explain"}
+_MAY_BE_OVERRIDDEN = {"model_fn", "latest_checkpoint", "explain", "close"}
 
 
 def check_overrides(subclass: type, base: type) -> None:

@@ -97,26 +97,26 @@ class Estimator(OldMethods):
             self._model_dir = tempfile.mkdtemp()
             log.warning("No `model_dir` is given; using the temporary %s", self._model_dir)
         # A smoke run uses the checkpoints of earlier training until it has one of its own.
-        self._checkpoint_dirs = list(dict.fromkeys(filter(None, [self._model_dir, given])))
+        self._dirs_with_checkpoints = list(dict.fromkeys(filter(None, [self._model_dir, given])))
         cluster = dataclasses.replace(self._config.obeyed_cluster(), model_dir=None)
         self._config = self._config.replace(model_dir=self._model_dir, cluster=cluster)
         self._model_fn = model_fn
         self._params = copy.deepcopy(params or {})
-        self._batches = self._make_batches()
-        self._warm = WarmSessions()
-        self._event_dirs = {self.model_dir}
-        weakref.finalize(self, close_collected_event_files, self._event_dirs)
+        self._input_batches = self._make_batches()
+        self._warm_sessions = WarmSessions()
+        self._dirs_with_events = {self.model_dir}
+        weakref.finalize(self, close_collected_event_files, self._dirs_with_events)
         self._last_input_fn: Callable | None = None
         self._trained_on: Any = None
         self._train_result: TrainResult | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns what a copy, or a pickled estimator, has in common with this one."""
-        return {**vars(self), "_warm": None, "_last_input_fn": None}
+        return {**vars(self), "_warm_sessions": None, "_last_input_fn": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Makes a copy, which opens sessions of its own."""
-        vars(self).update(state, _warm=WarmSessions())
+        vars(self).update(state, _warm_sessions=WarmSessions())
 
     # Properties, and reading checkpoints.
 
@@ -163,7 +163,7 @@ class Estimator(OldMethods):
         Raises:
           ValueError: there is no checkpoint.
         """
-        newest = files.existing_checkpoints(self._checkpoint_dirs, None)[0]
+        newest = files.existing_checkpoints(self._dirs_with_checkpoints, None)[0]
         return sorted(files.open_checkpoint(newest).get_variable_to_shape_map())
 
     def get_variable_value(self, name: str) -> np.ndarray:
@@ -179,7 +179,7 @@ class Estimator(OldMethods):
         names = self.get_variable_names()
         if name not in names:
             raise CheckpointError(f"`name` ({name!r}) is unknown. {did_you_mean(name, names)}")
-        newest = files.existing_checkpoints(self._checkpoint_dirs, None)[0]
+        newest = files.existing_checkpoints(self._dirs_with_checkpoints, None)[0]
         return files.open_checkpoint(newest).get_tensor(name)
 
     def explain(self, *, steps: int | None = None, max_steps: int | None = None) -> None:
@@ -200,12 +200,14 @@ class Estimator(OldMethods):
         if self._config.smoke:
             start = files.checkpoint_step(newest) if newest else 0
             steps, max_steps = smoke.limit_training(steps, max_steps, start or 0)
-        facts = Facts(title, self._batches, newest, self._warm_start_settings, self.eval_dir())
+        facts = Facts(
+            title, self._input_batches, newest, self._warm_start_settings, self.eval_dir()
+        )
         print(explain(facts, steps, max_steps))
 
     def __repr__(self) -> str:
         """Returns the class and its most important arguments, on a few lines."""
-        return call_in_words(type(self).__name__, self._shown())
+        return call_in_words(type(self).__name__, self._shown_arguments())
 
     # Training, evaluation, prediction and export.
 
@@ -261,12 +263,12 @@ class Estimator(OldMethods):
         runtime = make_training_runtime(self._config)
         connection = runtime.connect()
         old_model = train_setup.find_start(self._warm_start_settings, found, self._config)
-        model = self._model_with(self._batches.model_params(runtime))
+        model = self._model_with(self._input_batches.model_params(runtime))
         called_fn = self._with_called_input_fn(input_fn)
 
         def run(config: RunConfig) -> None:
             program = train_setup.build_program(
-                model, called_fn, runtime, self._batches, config, connection
+                model, called_fn, runtime, self._input_batches, config, connection
             )
             self._trained_on = program.input.element[0]
             request = TrainRequest(
@@ -278,8 +280,8 @@ class Estimator(OldMethods):
                 is_same_input=self._is_same_input(input_fn),
                 old_model=old_model,
                 connection=connection,
-                batch=self._batches.in_words(runtime),
-                batch_size=self._batches.batch_size(ModeKeys.TRAIN),
+                batch=self._input_batches.in_words(runtime),
+                batch_size=self._input_batches.batch_size(ModeKeys.TRAIN),
             )
             self._train_result = None
             run_train(program, request, self._note_result)
@@ -325,8 +327,8 @@ class Estimator(OldMethods):
         check_name(name)
 
         def run() -> dict[str, Any]:
-            weights = self._weights(checkpoint_path)
-            return self._evaluate(input_fn, steps, all_hooks, name, weights)
+            weights = self._weights_to_use(checkpoint_path)
+            return self._evaluate_weights(input_fn, steps, all_hooks, name, weights)
 
         return retried(run, "The evaluation")
 
@@ -356,7 +358,7 @@ class Estimator(OldMethods):
           ValueError: `state` lacks a variable, or the input is empty or never ends.
         """
         all_hooks = check_hooks(hooks)
-        return self._evaluate(input_fn, steps, all_hooks, name, Weights(state=state))
+        return self._evaluate_weights(input_fn, steps, all_hooks, name, Weights(state=state))
 
     @no_internal_messages()
     @with_stack_room
@@ -389,8 +391,8 @@ class Estimator(OldMethods):
         check_input_fn(input_fn)
         all_hooks = check_hooks(hooks)
         arguments.check_predict_keys(predict_keys)
-        weights = self._weights(checkpoint_path)
-        warm, host_input = self._warm_session(ModeKeys.PREDICT, input_fn, weights)
+        weights = self._weights_to_use(checkpoint_path)
+        warm, host_input = self._take_warm_session(ModeKeys.PREDICT, input_fn, weights)
         assert isinstance(warm.program, PredictProgram)
         keys = arguments.checked_predict_keys(predict_keys, warm.program.predictions[0])
         is_told = warm.has(weights)
@@ -433,7 +435,9 @@ class Estimator(OldMethods):
         """
         arguments.check_mode_to_export("experimental_mode", experimental_mode)
         receiver_fns = {experimental_mode: ("serving_input_receiver_fn", serving_input_receiver_fn)}
-        return self._export(export_dir_base, receiver_fns, assets_extra, as_text, checkpoint_path)
+        return self._export_modes(
+            export_dir_base, receiver_fns, assets_extra, as_text, checkpoint_path
+        )
 
     def experimental_export_all_saved_models(
         self,
@@ -460,7 +464,9 @@ class Estimator(OldMethods):
             variables that the first of the modes (of TRAIN, EVAL and PREDICT, in order) lacks.
         """
         receiver_fns = arguments.checked_receiver_fns(input_receiver_fn_map)
-        return self._export(export_dir_base, receiver_fns, assets_extra, as_text, checkpoint_path)
+        return self._export_modes(
+            export_dir_base, receiver_fns, assets_extra, as_text, checkpoint_path
+        )
 
     def export_savedmodel(
         self,
@@ -490,7 +496,7 @@ class Estimator(OldMethods):
         """
         check_bool("strip_default_attrs", strip_default_attrs)
         receiver_fns = {ModeKeys.PREDICT: ("serving_input_receiver_fn", serving_input_receiver_fn)}
-        return self._export(
+        return self._export_modes(
             export_dir_base,
             receiver_fns,
             assets_extra,
@@ -513,8 +519,8 @@ class Estimator(OldMethods):
 
     def close(self) -> None:
         """Frees the sessions that `evaluate` and `predict` keep, and closes event files."""
-        self._warm.close()
-        close_event_files(self._event_dirs)
+        self._warm_sessions.close()
+        close_event_files(self._dirs_with_events)
 
     def __enter__(self) -> Estimator:
         """Returns itself."""
@@ -533,7 +539,7 @@ class Estimator(OldMethods):
         """
         arguments.check_overrides(type(self), Estimator)
 
-    def _evaluate(
+    def _evaluate_weights(
         self,
         input_fn: Callable,
         steps: int | None,
@@ -541,12 +547,12 @@ class Estimator(OldMethods):
         name: str | None,
         weights: Weights,
     ) -> dict[str, Any]:
-        warm, host_input = self._warm_session(ModeKeys.EVAL, input_fn, weights)
+        warm, host_input = self._take_warm_session(ModeKeys.EVAL, input_fn, weights)
         what = warm.restore(weights)
         hooks = [*hooks, *(warm.program.spec.evaluation_hooks or ())]
         results = run_evaluation(warm, host_input, steps, hooks)
         results["global_step"] = warm.global_step()
-        self._event_dirs.add(self.eval_dir(name))
+        self._dirs_with_events.add(self.eval_dir(name))
         checkpoint = warm.checkpoint_path
         write_evaluation(results, what, name, self.eval_dir(name), self._config, checkpoint)
         return {**results, "global_step": np.int64(results["global_step"])}
@@ -558,17 +564,19 @@ class Estimator(OldMethods):
     def _model_with(self, params: Any) -> Model:
         return Model(self._with_called_model_fn(), params, self._config, self._trained_on)
 
-    def _warm_session(
+    def _take_warm_session(
         self, mode: str, input_fn: Callable, weights: Weights
     ) -> tuple[WarmSession, HostInput]:
         """Returns the mode's session, which can restore `weights`, and this call's input."""
         runtime = make_runtime(self._config, mode)
         called_fn = self._with_called_input_fn(input_fn)
-        host_input = make_host_input(called_fn, runtime, self._batches, self._warm.inputs)
-        model = self._model_with(self._batches.model_params(runtime))
-        return self._warm.take(model, runtime, host_input, weights), host_input
+        host_input = make_host_input(
+            called_fn, runtime, self._input_batches, self._warm_sessions.inputs
+        )
+        model = self._model_with(self._input_batches.model_params(runtime))
+        return self._warm_sessions.take(model, runtime, host_input, weights), host_input
 
-    def _shown(self) -> dict[str, str]:
+    def _shown_arguments(self) -> dict[str, str]:
         """Returns the most important arguments as strings, by name."""
         shown = {"model_fn": show(self._model_fn), "config": repr(self._config)}
         return {**shown, "params": reprlib.repr(self._params)} if self._params else shown
@@ -579,7 +587,7 @@ class Estimator(OldMethods):
         return last is None or is_same_input(last, input_fn)
 
     @with_stack_room
-    def _export(
+    def _export_modes(
         self,
         export_dir_base: str,
         receiver_fns: Mapping[str, tuple[str, Callable]],
@@ -596,10 +604,10 @@ class Estimator(OldMethods):
         if self._config.smoke:
             export_dir_base = smoke.make_export_dir(export_dir_base, self.model_dir)
         paths = export_setup.checkpoints_to_export(
-            checkpoint_path, self._checkpoint_dirs, self._warm_start_settings
+            checkpoint_path, self._dirs_with_checkpoints, self._warm_start_settings
         )
         programs = export_setup.build_programs(
-            receiver_fns, lambda mode: self._model_with(self._batches.export_params(mode))
+            receiver_fns, lambda mode: self._model_with(self._input_batches.export_params(mode))
         )
         session_config = make_plain_runtime(self._config, ModeKeys.PREDICT).session_config()
         with opened_export(programs, paths, session_config) as (session, graphs):
@@ -612,7 +620,7 @@ class Estimator(OldMethods):
                 strip_default_attrs=strip_default_attrs,
             )
 
-    def _weights(self, checkpoint_path: str | None) -> Weights:
+    def _weights_to_use(self, checkpoint_path: str | None) -> Weights:
         """Returns the weights to evaluate or predict with: a checkpoint, or the initial values."""
-        paths = files.any_checkpoints(self._checkpoint_dirs, checkpoint_path)
+        paths = files.any_checkpoints(self._dirs_with_checkpoints, checkpoint_path)
         return Weights(paths, warm_start=None if paths else self._warm_start_settings)

@@ -57,7 +57,7 @@ class OldMethods:
 
     _model_fn: Callable
     _config: Any
-    _batches: Batches
+    _input_batches: Batches
 
     def __getattr__(self, name: str) -> Any:
         """Returns an attribute that tf.estimator had; raises an error for any other.
@@ -74,7 +74,7 @@ class OldMethods:
 
     def _call_model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> Any:
         """Calls `model_fn` in the default graph, with only the arguments that it takes."""
-        params = self._batches.model_params(make_runtime(self._config, mode))
+        params = self._input_batches.model_params(make_runtime(self._config, mode))
         return Model(self._model_fn, params, config).call(features, labels, mode)
 
     def _call_input_fn(
@@ -82,7 +82,7 @@ class OldMethods:
     ) -> Any:
         """Calls `input_fn` in the default graph, with only the arguments that it takes."""
         context = input_context or tf.distribute.InputContext()
-        params = self._batches.input_params(make_runtime(self._config, mode), context)
+        params = self._input_batches.input_params(make_runtime(self._config, mode), context)
         given = {"params": params, "mode": mode, "config": self._config, "input_context": context}
         with tf.device("/cpu:0"):
             return call_input_fn(input_fn, given)

@@ -104,9 +104,9 @@ class TPUEstimator(Estimator):
     def _assert_members_are_not_overridden(self) -> None:
         arguments.check_overrides(type(self), TPUEstimator)
 
-    def _shown(self) -> dict[str, str]:
+    def _shown_arguments(self) -> dict[str, str]:
         sizes = {name: str(size) for name, size in self._sizes.values() if size is not None}
-        return {**super()._shown(), **sizes}
+        return {**super()._shown_arguments(), **sizes}
 
 
 def _checked_size(argument: str, size: Any) -> tuple[str, int | None]:

@@ -86,6 +86,23 @@ def test_model_fn_and_latest_checkpoint_may_be_overridden(tmp_path, base):
 
 
 @BASES
+def test_a_subclass_may_have_attributes_and_a_close_of_its_own(tmp_path, base):
+    class Mine(base):
+        def __init__(self, model_dir):
+            super().__init__(Model(), model_dir)
+            self._batches, self._warm, self._weights, self._export = 3, True, None, "path"
+            self._checkpoint_dirs = self._event_dirs = []
+
+        def close(self):
+            self._warm = False
+
+    with Mine(str(tmp_path)) as mine:
+        mine.train(numbers(), steps=2)
+        assert mine.evaluate(numbers(2))["global_step"] == 2
+    assert not mine._warm
+
+
+@BASES
 def test_a_subclass_that_insists_overrides_the_check(tmp_path, base):
     class Mine(base):
         def _assert_members_are_not_overridden(self):

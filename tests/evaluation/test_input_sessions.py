@@ -304,7 +304,7 @@ def test_few_sessions_are_kept_and_closed_with_the_estimator(tmp_path):
     with est.Estimator(model_fn, str(tmp_path)) as model:
         for start in range(9):
             read(model, lambda start=start: Dataset.range(start, 12).batch(3))
-        kept = [session.session for _, session in model._warm.inputs._idle]
+        kept = [session.session for _, session in model._warm_sessions.inputs._idle]
         assert len(kept) == 4
     for session in kept:
         with pytest.raises(RuntimeError, match="closed"):
@@ -314,7 +314,7 @@ def test_few_sessions_are_kept_and_closed_with_the_estimator(tmp_path):
 def test_the_session_of_a_large_input_is_not_kept(model):
     large = np.zeros([9, 2**20], np.float32)
     assert len(read(model, lambda: Dataset.from_tensor_slices(large).batch(3))) == 9
-    assert not model._warm.inputs._idle
+    assert not model._warm_sessions.inputs._idle
 
 
 def test_of_two_datasets_in_equal_graphs_the_returned_one_is_read(model):

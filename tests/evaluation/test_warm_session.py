@@ -220,7 +220,7 @@ def use(model_dir):
     used.train(numbers(), steps=2)
     used.evaluate(numbers(2))
     list(used.predict(numbers(2)))
-    warm_sessions = used._warm.all()
+    warm_sessions = used._warm_sessions.all()
     kept = [thing for warm in warm_sessions for thing in (warm.program.graph, warm.session)]
     assert len(kept) == 4
     return used, [weakref.ref(thing) for thing in kept]
@@ -256,7 +256,7 @@ def test_close_frees_and_the_next_call_builds_anew(tmp_path):
 def test_the_context_manager_frees_after_an_error_too(tmp_path):
     def run():
         with use(tmp_path)[0] as used:
-            references = [weakref.ref(warm.session) for warm in used._warm.all()]
+            references = [weakref.ref(warm.session) for warm in used._warm_sessions.all()]
             raise KeyError(references)
 
     with pytest.raises(KeyError) as error:

@@ -178,11 +178,11 @@ def test_after_an_operation_has_failed_evaluation_takes_a_new_session(tmp_path, 
     with make(tmp_path, 2) as model:
         model.train(train_input, max_steps=20)
         expected = model.evaluate(eval_input(100))
-        (before,) = model._warm.all()
+        (before,) = model._warm_sessions.all()
         with pytest.raises(tf.errors.InternalError):
             model.evaluate(eval_input(100), hooks=[Fail()])
         assert model.evaluate(eval_input(100)) == expected
-        (after,) = model._warm.all()
+        (after,) = model._warm_sessions.all()
         assert after is not before
 
 

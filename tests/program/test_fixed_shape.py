@@ -221,7 +221,7 @@ def test_a_batch_that_is_too_large_is_named():
 def eval_error(tmp_path, change, **more):
     with trained(tmp_path, "mean", 1) as model:
         model._model_fn = change(model._model_fn)
-        model._batches.sizes.update(more)
+        model._input_batches.sizes.update(more)
         with pytest.raises(ValueError) as error:  # noqa: PT011  (the message is the result)
             model.evaluate(lambda: input_fn(*data(7))({"batch_size": BATCH}))
     return str(error.value)
@@ -256,6 +256,6 @@ def test_metrics_that_would_count_rows_that_are_not_real_are_refused(tmp_path, p
 def test_the_batch_size_must_be_known(tmp_path, padding):
     nothing = {est.ModeKeys.EVAL: ("eval_batch_size", None)}
     with trained(tmp_path, "mean", 1) as model:
-        model._batches.sizes.update(nothing)
+        model._input_batches.sizes.update(nothing)
         with pytest.raises(ValueError, match="Pass `eval_batch_size` to the TPUEstimator"):
             model.evaluate(lambda: input_fn(*data(7))({"batch_size": BATCH}))

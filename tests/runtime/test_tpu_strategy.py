@@ -77,7 +77,7 @@ def test_use_tpu_takes_the_tpu_for_every_mode():
     for mode, batch_size in ((TRAIN, 8), (EVAL, 2)):
         runtime = make_runtime(model.config, mode)
         assert is_tpu(runtime.strategy)
-        params = model._batches.model_params(runtime)
+        params = model._input_batches.model_params(runtime)
         assert params["batch_size"] == batch_size
         assert params["use_tpu"] is True
         assert params["context"].num_replicas == 8
@@ -88,8 +88,8 @@ def test_eval_on_tpu_off_evaluates_on_this_machine():
     assert is_tpu(make_strategy(model.config, TRAIN))
     here = make_runtime(model.config, EVAL)
     assert not is_tpu(here.strategy)
-    assert model._batches.model_params(here)["batch_size"] == 16
-    assert model._batches.model_params(here)["use_tpu"] is False
+    assert model._input_batches.model_params(here)["batch_size"] == 16
+    assert model._input_batches.model_params(here)["use_tpu"] is False
 
 
 @pytest.mark.parametrize("kind", OBJECTS, ids=["v2", "experimental", "v1"])
