@@ -44,11 +44,12 @@ def say(message: str, *args: Any, brief: str | None = None) -> None:
       brief: a shorter message for programs that have not configured logging.
     """
     way = _way()
-    if way == "stderr":
+    if way == "stderr" and sys.stderr is not None:  # A daemon may have none.
         _clear_lines()
+        text = message % args if brief is None else brief
         # A closed stderr, as after `| head`, must not end a training.
-        with contextlib.suppress(OSError):
-            print(message % args if brief is None else brief, file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError, ValueError):
+            print(text, file=sys.stderr, flush=True)
     _log_info(way, message, args)
 
 
@@ -90,11 +91,11 @@ def is_terminal() -> bool:
 
     Containers and CI have terminals without a size, which are really log files.
     """
-    if _way() != "stderr" or not sys.stderr.isatty():
+    if _way() != "stderr" or sys.stderr is None:
         return False
     try:
-        return min(os.get_terminal_size(sys.stderr.fileno())) > 1
-    except OSError:
+        return sys.stderr.isatty() and min(os.get_terminal_size(sys.stderr.fileno())) > 1
+    except (OSError, ValueError):  # The latter if it is closed.
         return False
 
 

@@ -144,10 +144,19 @@ class Gone(io.StringIO):
         raise BrokenPipeError
 
 
-def test_nobody_needs_to_read_the_lines(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", Gone())
+def closed():
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize("make_stream", [Gone, closed, lambda: None])
+def test_nobody_needs_to_read_the_lines(make_stream, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stderr", make_stream())
     with fresh_logging():
         assert console.say("step %d", 7) is None
+        assert not console.is_terminal()
+    assert capsys.readouterr().out == ""
 
 
 def test_details_are_for_programs_that_have_set_logging_up(capsys):

@@ -92,6 +92,7 @@ from estimator._tf.keras import (
     compiled_metrics,
     copied_lookup,
     copy_trainable,
+    forget_tf_keras_losses,
     fresh_keras_names,
     keras_layers,
     keras_loss,
@@ -102,7 +103,6 @@ from estimator._tf.keras import (
     tf_keras_classes_kept,
     tf_keras_constants_in_graph,
     tf_keras_containers,
-    tf_keras_losses,
     tf_keras_names_by_thread,
     tf_keras_updates_of_trained,
     unscaled_keras_losses,
@@ -127,6 +127,7 @@ from estimator._tf.session import (
     stopped_at_exit,
 )
 from estimator._tf.summary import (
+    build_flush_of_writers,
     close_file_writer,
     file_writer,
     summary_ops_replaced,

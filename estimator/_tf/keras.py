@@ -260,15 +260,13 @@ def tf_keras_containers(model: Any, arguments: Mapping[str, Any]) -> tuple[Any, 
     return losses, metrics
 
 
-def tf_keras_losses(model: Any) -> list[tf.Tensor]:
-    """Returns the losses that the layers of a model of tf-keras add, for its last call.
+def forget_tf_keras_losses(model: Any) -> None:
+    """Forgets the losses that the layers of a model of tf-keras have added in earlier calls.
 
-    A copy that is made in a v1 graph has been called on placeholders, too. 2.16 to 2.21.
+    A copy that is made in a v1 graph has been called on placeholders. 2.16 to 2.21.
     """
-    utils = importlib.import_module("tf_keras.src.utils.tf_utils")
-    losses = model.losses
-    of_placeholders = utils.get_reachable_from_inputs(model.inputs or [], losses)
-    return [loss for loss in losses if loss not in of_placeholders]
+    for layer in model._flatten_layers():
+        layer._losses.clear()
 
 
 def clones_uncompiled(model: Any) -> Patch:

@@ -51,6 +51,15 @@ def writer_initializers(graph: tf.Graph) -> list[tf.Operation]:
     return graph.get_collection("_SUMMARY_WRITER_V2")
 
 
+def build_flush_of_writers(graph: tf.Graph) -> tf.Operation | None:
+    """Builds the op that flushes the file writers of a graph's `tf.summary` ops; None if none."""
+    initializers = writer_initializers(graph)
+    if not initializers:
+        return None
+    with graph.as_default():
+        return tf.group(*[tf.raw_ops.FlushSummaryWriter(writer=i.inputs[0]) for i in initializers])
+
+
 _SUMMARY_OPS = (
     "audio_summary_v2",
     "histogram_summary",

@@ -26,6 +26,10 @@ class CheckpointError(ValueError, tf.errors.InvalidArgumentError, tf.errors.NotF
         return type(self), (self.message,)
 
 
+class CheckpointsRemovedError(CheckpointError):
+    """All checkpoints have been removed since they were listed, as by a training that keeps few."""
+
+
 def may_pass(error: BaseException) -> bool:
     """Returns whether an error may pass, such as that of a file system that is away for a moment.
 

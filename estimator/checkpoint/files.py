@@ -28,6 +28,8 @@ _UNFINISHED = re.compile(
     re.escape(PREFIX) + r"-\d+\.([^.]+\.tempstate\d+|meta\.tmp)$|checkpoint\.tmp[0-9a-f]{32}$"
     r"|metrics\.jsonl\.\d+\.tmp$"
 )
+# The folder of a sharded saver, which removes it once the parts are merged.
+_UNFINISHED_PARTS = re.compile(re.escape(PREFIX) + r"-\d+_temp/?$")
 # The index of a checkpoint is written last, and removed first.
 _DATA_OF_STEP = re.compile(f"({re.escape(PREFIX)}" + r"-\d+)\.data-\d+-of-\d+$")
 # If nobody wrote into an unfinished file for so long, its process was killed.
@@ -115,6 +117,19 @@ def open_checkpoint(path: str) -> Any:
     in-memory one (`ram://`) says so of every prefix of a file's name.
     """
     return tf.compat.v1.train.NewCheckpointReader(path)
+
+
+def read_tensor(reader: Any, name: str) -> Any:
+    """Returns a tensor that a tf.train.CheckpointReader reads.
+
+    Raises:
+      tf.errors.OutOfRangeError: the file is cut off; TensorFlow's reader raises an IndexError.
+    """
+    try:
+        return reader.get_tensor(name)
+    except IndexError as error:
+        message = f"The checkpoint's file that has {name!r} is cut off: {error}"
+        raise tf.errors.OutOfRangeError(None, None, message) from error
 
 
 def checkpoint_identity(path: str) -> tuple[str, bytes]:
@@ -278,9 +293,19 @@ def remove_unfinished(model_dir: str) -> None:
         names = tf.io.gfile.listdir(model_dir)
         for name in [*filter(_UNFINISHED.match, names), *_without_index(model_dir, names)]:
             path = os.path.join(model_dir, name)
-            if time.time() - tf.io.gfile.stat(path).mtime_nsec * 1e-9 > _ABANDONED_SECS:
+            if _is_abandoned([path]):
                 tf.io.gfile.remove(path)
                 note("Removed %s, which a killed process did not finish", path)
+        for name in filter(_UNFINISHED_PARTS.match, names):
+            path = os.path.join(model_dir, name)
+            if _is_abandoned([os.path.join(path, part) for part in tf.io.gfile.listdir(path)]):
+                tf.io.gfile.rmtree(path)
+                note("Removed %s, which a killed process did not finish", path)
+
+
+def _is_abandoned(paths: Iterable[str]) -> bool:
+    written_at = max((tf.io.gfile.stat(path).mtime_nsec * 1e-9 for path in paths), default=0.0)
+    return time.time() - written_at > _ABANDONED_SECS
 
 
 def _without_index(model_dir: str, names: Collection[str]) -> list[str]:
@@ -314,13 +339,13 @@ def write_file(path: str, content: bytes) -> None:
 
 
 def restore_error(error: Exception) -> str:
-    """Returns the cause in a restore's long message: its last line that names no node.
+    """Returns the cause in a long message of TensorFlow: its last line that names no node.
 
     If it failed on several devices, such as a GPU and its host, the message lists what happened on
     each: "(0) DATA_LOSS: Checksum does not match".
     """
     lines = [line.strip() for line in getattr(error, "message", str(error)).splitlines()]
-    lines = [line for line in lines if line and not line.startswith("[[")]
+    lines = [line for line in lines if line and not line.startswith(("[[", "Hint: "))]
     roots = [line for line in lines if line.startswith("(0) ")]
     if roots:
         return roots[0].partition(": ")[2].strip()
@@ -360,6 +385,9 @@ def is_readable(path: str) -> bool:
     except (tf.errors.OpError, ValueError) as error:
         if may_pass(error):
             raise
-        log.warning("The checkpoint %s cannot be read and is skipped: %s", path, error)
+        if tf.io.gfile.exists(path + ".index"):
+            log.warning("The checkpoint %s cannot be read and is skipped: %s", path, error)
+        else:
+            log.info("The checkpoint %s was removed before it was read.", path)
         return False
     return True

@@ -24,7 +24,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.checkpoint.background import IN_THIS_THREAD
 from estimator.checkpoint.errors import may_pass
-from estimator.checkpoint.files import open_checkpoint, restore_error
+from estimator.checkpoint.files import open_checkpoint, read_tensor, restore_error
 from estimator.checkpoint.saver_ops import save_ops
 from estimator.cluster.collectives import ONE_WORKER, Workers
 from estimator.console import log, no_internal_messages
@@ -35,6 +35,13 @@ _NAME = "input-position"
 _GRAPH_NAME = "save_input_position"
 # The name of the tensor that tells inputs apart.
 _IDENTITY = "input_identity"
+# What a file system that is full, read-only or broken makes of a write, not the pipeline.
+_DISK_ERRORS = (
+    tf.errors.ResourceExhaustedError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.OutOfRangeError,
+    tf.errors.UnknownError,
+)
 _FILE = re.compile(re.escape(_NAME) + r"(-of-worker-\d+-of-\d+)?-(\d+)\.")
 
 
@@ -137,7 +144,11 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
         return bool(self._copies)
 
     def save(self, session: tf.compat.v1.Session, step: int) -> None:
-        """Saves the position at `step`; if the pipeline cannot be saved, warns and stops trying."""
+        """Saves the position at `step`; warns if it fails.
+
+        If the pipeline cannot be saved, never tries again; if the disk is full, say, does at the
+        next checkpoint.
+        """
         if self._saver is None:
             return
         path = self._make_path()
@@ -171,9 +182,15 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
 
     @contextlib.contextmanager
     def _warning_of_failure(self) -> Iterator[None]:
-        """Warns if a position cannot be saved inside the block, and ends all attempts."""
+        """Warns if a position cannot be saved inside the block; ends attempts that are in vain."""
         try:
             yield
+        except _DISK_ERRORS as error:
+            log.warning(
+                "The position in the input is not saved with this checkpoint, so a run that is "
+                "resumed from it restarts its input from the beginning: %s",
+                restore_error(error),
+            )
         except tf.errors.OpError as error:
             if may_pass(error):
                 raise
@@ -222,7 +239,7 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
         try:
             reader = open_checkpoint(path)
             for name in self._copies:
-                reader.get_tensor(name)
+                read_tensor(reader, name)
         except (tf.errors.OpError, ValueError) as error:
             if may_pass(error):
                 raise
@@ -245,9 +262,12 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
         return next((path for path in paths if tf.io.gfile.exists(path + ".index")), None)
 
     def keep_only(self, *steps: int | None) -> None:
-        """Removes this worker's positions of all but the last of these steps."""
+        """Removes this worker's positions of all but the last of these steps; warns if it fails."""
         num_kept = min(self._workers.count, 2)
-        remove_positions(self._model_dir, self._workers, steps[-num_kept:])
+        try:
+            remove_positions(self._model_dir, self._workers, steps[-num_kept:])
+        except tf.errors.OpError as error:  # The next checkpoint tries again.
+            log.warning("An old position in the input cannot be removed: %s", error.message)
 
     def remove(self) -> None:
         """Removes this worker's positions: the next run starts its input at the beginning."""
@@ -269,7 +289,7 @@ def _make_saver(saved: Any, suffix: str = "") -> tf.compat.v1.train.Saver:
 def _identity_of(path: str) -> bytes | None:
     """Returns the identity of the input whose position is saved; None if the file has none."""
     reader = open_checkpoint(path)
-    return reader.get_tensor(_IDENTITY) if reader.has_tensor(_IDENTITY) else None
+    return read_tensor(reader, _IDENTITY) if reader.has_tensor(_IDENTITY) else None
 
 
 def _folders(model_dir: str) -> list[str]:

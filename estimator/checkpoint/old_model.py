@@ -72,7 +72,7 @@ def find_old_model(settings: WarmStartSettings, is_for_part: bool = False) -> Ol
         reader = files.open_checkpoint(path)
         shapes = reader.get_variable_to_shape_map()
         key = files.OBJECT_GRAPH
-        object_graph = reader.get_tensor(key) if key in shapes else b""
+        object_graph = files.read_tensor(reader, key) if key in shapes else b""
     except (tf.errors.OpError, ValueError) as error:
         raise CheckpointError(
             f"`warm_start_from`: the checkpoint {path} is damaged ({files.restore_error(error)}). "

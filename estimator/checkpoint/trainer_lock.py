@@ -53,9 +53,7 @@ def trainer_lock(
     try:
         yield
     finally:
-        with contextlib.suppress(FileNotFoundError):  # The program may have removed the directory.
-            os.unlink(path)
-        os.close(descriptor)
+        _unlock(path, descriptor)
         if is_new:
             with contextlib.suppress(OSError):  # The directory may not be empty.
                 os.rmdir(model_dir)
@@ -86,7 +84,7 @@ def _try_lock(path: str) -> int | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # The previous owner may have removed the file since it was opened.
-        is_current = os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path))
+        is_current = _is_at(path, descriptor)
     except BlockingIOError:
         is_current = False
     except OSError:  # This file system does not support locks.
@@ -97,6 +95,22 @@ def _try_lock(path: str) -> int | None:
     os.ftruncate(descriptor, 0)
     os.write(descriptor, json.dumps(_myself()).encode())
     return descriptor
+
+
+def _unlock(path: str, descriptor: int) -> None:
+    """Removes the file and releases the lock; an error of the former would hide the training's."""
+    try:
+        # The directory may be gone, with another trainer in a new one, or read-only by now.
+        with contextlib.suppress(OSError):
+            if _is_at(path, descriptor):
+                os.unlink(path)
+    finally:
+        os.close(descriptor)
+
+
+def _is_at(path: str, descriptor: int) -> bool:
+    """Returns whether the open file is the one at `path`."""
+    return os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path))
 
 
 def _read_owner(path: str) -> dict[str, Any]:

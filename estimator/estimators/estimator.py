@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import os
 import reprlib
 import tempfile
@@ -180,7 +181,7 @@ class Estimator(OldMethods):
         if name not in names:
             raise CheckpointError(f"`name` ({name!r}) is unknown. {did_you_mean(name, names)}")
         newest = files.existing_checkpoints(self._dirs_with_checkpoints, None)[0]
-        return files.open_checkpoint(newest).get_tensor(name)
+        return files.read_tensor(files.open_checkpoint(newest), name)
 
     def explain(self, *, steps: int | None = None, max_steps: int | None = None) -> None:
         """Prints where and on which batches the methods will run, and what they write when.
@@ -622,5 +623,9 @@ class Estimator(OldMethods):
 
     def _weights_to_use(self, checkpoint_path: str | None) -> Weights:
         """Returns the weights to evaluate or predict with: a checkpoint, or the initial values."""
-        paths = files.any_checkpoints(self._dirs_with_checkpoints, checkpoint_path)
-        return Weights(paths, warm_start=None if paths else self._warm_start_settings)
+        find_paths = functools.partial(
+            files.any_checkpoints, list(self._dirs_with_checkpoints), checkpoint_path
+        )
+        paths = find_paths()
+        warm_start = None if paths else self._warm_start_settings
+        return Weights(paths, warm_start=warm_start, find_paths=find_paths)

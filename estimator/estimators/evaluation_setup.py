@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 
+from estimator import _tf
 from estimator.checkpoint.old_model import find_old_model
 from estimator.checkpoint.writer import build_saver
 from estimator.config.tpu_config import InputPipelineConfig
@@ -139,6 +140,7 @@ def _open(
         padded = build_padded_eval_program if is_eval else build_padded_predict_program
         build = functools.partial(padded, batch_size=batch_size)
     program = build(model, host_input.element, runtime, host_input.names)
+    flush = _tf.build_flush_of_writers(program.graph)
     with runtime.strategy.scope():
         setup = build_setup(
             build_start(program.graph, program.spec.scaffold, build_saver, old_model),
@@ -146,4 +148,4 @@ def _open(
             is_evaluation=is_eval,
         )
     timeout_secs = model.config.session_creation_timeout_secs
-    return WarmSession(program, setup, connection, timeout_secs)
+    return WarmSession(program, setup, connection, timeout_secs, flush)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import itertools
 import weakref
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
+from estimator.checkpoint.errors import CheckpointsRemovedError
 from estimator.checkpoint.memory_checkpoint import State, load_state
 from estimator.cluster.server import Connection, check_runs_there
 from estimator.cluster.task_health import TaskHealth
@@ -42,11 +44,14 @@ class Weights:
       paths: paths of checkpoints, newest first.
       state: the contents of a checkpoint in memory.
       warm_start: the source of initial values, besides the initializers.
+      find_paths: returns the checkpoints that there are by now: a training may remove all of them
+        while a program is built. None if there are none to find.
     """
 
     paths: Sequence[str] = ()
     state: State | None = None
     warm_start: WarmStartSettings | None = None
+    find_paths: Callable[[], Sequence[str]] | None = None
 
 
 class WarmSession:
@@ -62,7 +67,12 @@ class WarmSession:
     """
 
     def __init__(
-        self, program: FedProgram, setup: Setup, connection: Connection, timeout_secs: float
+        self,
+        program: FedProgram,
+        setup: Setup,
+        connection: Connection,
+        timeout_secs: float,
+        flush: tf.Operation | None = None,
     ) -> None:
         """Opens the session; its variables have no values until `restore`.
 
@@ -71,6 +81,7 @@ class WarmSession:
           setup: the program's setup.
           connection: the connection to the server that it runs on.
           timeout_secs: how long to wait for that server.
+          flush: flushes the file writers of the model's `tf.summary` ops; None if there are none.
 
         Raises:
           TimeoutError: the server does not answer.
@@ -79,6 +90,7 @@ class WarmSession:
         check_runs_there(program.graph, connection)
         self.program = program
         self._connection, self._timeout_secs = connection, timeout_secs
+        self._flush = flush
         program.runtime.start()
         self._num_failures = program.runtime.num_failures()
         peer_secs = program.runtime.config.peer_timeout_secs
@@ -121,11 +133,23 @@ class WarmSession:
             load_state(self._setup.saver, self.session, weights.state)
             return None  # Weights in memory cannot be recognized later.
         if weights.paths:
-            path = restore_first(self._setup, self.session, weights.paths)
-            return files.checkpoint_identity(str(path))
+            path = self._restore_first(weights)
+            return files.checkpoint_identity(path)
         for initialize in self._setup.initializers:
             initialize(self.session)
         return _NO_CHECKPOINT
+
+    def _restore_first(self, weights: Weights) -> str:
+        """Restores the first readable checkpoint; finds them again if all have been removed."""
+        paths = weights.paths
+        while True:
+            try:
+                return str(restore_first(self._setup, self.session, paths))
+            except CheckpointsRemovedError:
+                again = paths if weights.find_paths is None else weights.find_paths()
+                if not again or again == paths:
+                    raise
+                paths = again
 
     def _check_no_init_fn(self) -> None:
         """Raises an error if the model's Scaffold would have to initialize the variables."""
@@ -180,7 +204,9 @@ class WarmSession:
 
     def twin(self) -> WarmSession:
         """Opens another session on the same program, without weights yet."""
-        return WarmSession(self.program, self._setup, self._connection, self._timeout_secs)
+        return WarmSession(
+            self.program, self._setup, self._connection, self._timeout_secs, self._flush
+        )
 
     def hooked(self, hooks: Sequence[Hook], source: tf.compat.v1.Session) -> HookedSession:
         """Returns a session that calls hooks; without hooks, always the same one.
@@ -208,6 +234,20 @@ class WarmSession:
         self.session.run(self.program.reset)
         if self._setup.scaffold.local_init_op is not None:
             self._setup.run_local_init(self.session)
+
+    @contextlib.contextmanager
+    def writing_summaries(self) -> Iterator[None]:
+        """At the end of the block, flushes what `tf.summary` ops of the model have written."""
+        try:
+            yield
+        except GeneratorExit:  # Nobody wants the rest of the predictions.
+            self._flush_writers()
+            raise
+        self._flush_writers()
+
+    def _flush_writers(self) -> None:
+        if self._flush is not None and self._end.alive:
+            self.session.run(self._flush)
 
     def global_step(self) -> int:
         """Returns the global step of the weights."""
@@ -254,6 +294,7 @@ def run_evaluation(
     with (
         program.runtime.restarting_after_failure(),
         host_input.opened(must_end, bool(hooks)) as (source, batches),
+        warm.writing_summaries(),
     ):
         session = warm.hooked(hooks, source)
         groups = _groups(limited(batches, steps, host_input.batches_per_step), program)
@@ -293,6 +334,7 @@ def run_prediction(
     with (
         program.runtime.restarting_after_failure(),
         host_input.opened(has_hooks=bool(hooks)) as (source, batches),
+        warm.writing_summaries(),
     ):
         session = warm.hooked(hooks, source)
         groups = _groups(batches, program)

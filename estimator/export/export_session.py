@@ -58,8 +58,13 @@ class _Prepared:
 
 
 def _prepare(program: ExportProgram, session_config: tf.compat.v1.ConfigProto) -> _Prepared:
+    had_saver = program.graph.get_collection(tf.compat.v1.GraphKeys.SAVERS)
+    start = build_start(program.graph, program.spec.scaffold, build_saver)
+    if not had_saver:
+        # A graph that the export is loaded into would take its saver for that of all variables.
+        program.graph.clear_collection(tf.compat.v1.GraphKeys.SAVERS)
     setup = build_setup(
-        build_start(program.graph, program.spec.scaffold, build_saver),
+        start,
         session_config,
         is_evaluation=program.mode == ModeKeys.EVAL,
     )

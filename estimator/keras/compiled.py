@@ -58,9 +58,11 @@ class CompiledTfKeras:
 
     def build_loss(self, batch: Mapping[str, Any], is_training: bool) -> Any:
         """Builds the loss; see `CompiledKeras3`, as for the other methods."""
-        added = _tf.tf_keras_losses(self.model)
         return self._losses(
-            batch["y"], batch["y_pred"], batch["sample_weight"], regularization_losses=added
+            batch["y"],
+            batch["y_pred"],
+            batch["sample_weight"],
+            regularization_losses=self.model.losses,
         )
 
     def build_metrics(self, batch: Mapping[str, Any]) -> dict[str, Any]:

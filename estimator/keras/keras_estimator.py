@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import os
+import zipfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -98,9 +102,25 @@ def load_weights(model: Any, model_dir: str) -> None:
 
 
 def _load_model(path: str, custom_objects: Mapping[str, Any] | None) -> Any:
-    if tf.io.gfile.isdir(path):
+    if tf.io.gfile.isdir(path) or _is_of_tf_keras(path):
         import tf_keras as keras
     else:
         import keras  # Not tf.keras, which may be tf-keras.
 
     return keras.models.load_model(path, custom_objects=custom_objects)
+
+
+def _is_of_tf_keras(path: str) -> bool:
+    """Returns whether a model's file names a version of Keras before 3, and tf-keras is there."""
+    if importlib.util.find_spec("tf_keras") is None or not os.path.isfile(path):
+        return False
+    import h5py
+
+    version = ""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as file:
+            version = json.loads(file.read("metadata.json"))["keras_version"]
+    elif h5py.is_hdf5(path):
+        with h5py.File(path) as file:
+            version = tf.compat.as_str(file.attrs.get("keras_version", ""))
+    return version.startswith("2.")

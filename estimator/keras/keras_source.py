@@ -48,6 +48,7 @@ class KerasSource:
           ValueError: it is not compiled or not built, or cannot be copied.
         """
         self._library = _library_of(model)
+        self._is_tf_keras = self._library.__name__ == "tf_keras"
         self._custom_objects = dict(custom_objects)
         _check_model(model, self._library)
         # Read here, where variables have values: in a v1 graph they have none.
@@ -69,7 +70,10 @@ class KerasSource:
 
     def build(self) -> Any:
         """Returns a new model of the same structure, in the default graph."""
-        return self._copied(self._template, {})
+        model = self._copied(self._template, {})
+        if self._is_tf_keras:
+            _tf.forget_tf_keras_losses(model)
+        return model
 
     def compile(self, model: Any, mode: str) -> CompiledModel:
         """Compiles what `build` has returned, to train or evaluate it."""
@@ -82,8 +86,7 @@ class KerasSource:
             if self._undecayed:
                 inner = getattr(optimizer, "inner_optimizer", optimizer)
                 inner.exclude_from_weight_decay(var_names=self._undecayed)
-            is_tf_keras = self._library.__name__ == "tf_keras"
-            compiled = CompiledTfKeras if is_tf_keras else CompiledKeras3
+            compiled = CompiledTfKeras if self._is_tf_keras else CompiledKeras3
             return compiled(model, optimizer, arguments)
 
     def _copied(self, model: Any, copies: dict[int, Any]) -> Any:

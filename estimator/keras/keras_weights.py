@@ -89,7 +89,7 @@ def read_weights(model_dir: str) -> list[np.ndarray]:
     with tf.io.gfile.GFile(path) as file:
         names = json.loads(file.read())
     reader = files.open_checkpoint(checkpoint)
-    return [reader.get_tensor(name) for name in names]
+    return [files.read_tensor(reader, name) for name in names]
 
 
 def _write(path: str, values: Sequence[np.ndarray]) -> None:

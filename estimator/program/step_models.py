@@ -53,7 +53,7 @@ class StepModels:
 def build_step_models(plan: StepPlan, start: StepStart) -> StepModels:
     """Calls `model_fn` for each replica, and collects the accumulations of its optimizers."""
     # For tf.summary with a writer of the model's own, which writes only under this condition.
-    is_writing = start.is_recorded if plan.workers.is_chief else tf.constant(False)
+    is_writing = tf.identity(start.is_recorded) if plan.workers.is_chief else tf.constant(False)
     refusing = plan.runtime.refusing_sync_replicas(start.is_in_loop)
     with tf.summary.record_if(is_writing), refusing:
         step_key = tf.identity(start.step, "training/moment")
@@ -71,6 +71,8 @@ def build_step_models(plan: StepPlan, start: StepStart) -> StepModels:
                 replicas = build_replicas(
                     plan.runtime.strategy, model, start.batches, ModeKeys.TRAIN
                 )
+        if plan.workers.is_chief:
+            _write_what_train_ops_wait_for(is_writing, replicas)
         global_step = plan.global_step
         warn_unless_steps_are_counted(replicas.new_ops, global_step, accumulations)
         conditional = {accumulation.update for accumulation in accumulations}
@@ -80,6 +82,20 @@ def build_step_models(plan: StepPlan, start: StepStart) -> StepModels:
             # Each batch of an accumulated step draws other random numbers.
             _tf.set_input(step_key.op, start.step + counting.before * 2**40)
         return StepModels(replicas, accumulations, counting, slots)
+
+
+def _write_what_train_ops_wait_for(is_writing: tf.Tensor, replicas: Replicas) -> None:
+    """Has `tf.summary` ops in a `train_op` write in each step, without the condition.
+
+    As with tf.estimator, they are part of what the program does in a step.
+    """
+    conditional = set(is_writing.consumers())
+    train_ops = [output.spec.train_op for output in replicas.outputs]
+    found = [op for op in ops_run_for(train_ops, replicas.new_ops) if op in conditional]
+    for op in found:
+        for i, tensor in enumerate(op.inputs):
+            if tensor is is_writing:
+                _tf.set_input(op, tf.constant(True), i)
 
 
 def _build_tpu_replicas(

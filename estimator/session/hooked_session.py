@@ -262,7 +262,7 @@ class HookedSession:
         self._note_feeds(fed)
         arguments = train.SessionRunArgs(original, fed)
         context = train.SessionRunContext(arguments, self._for_hooks)
-        asked = [(hook, hook.before_run(context)) for hook in hooks]
+        asked = [(hook, self._ask(hook, context)) for hook in hooks]
         results, metadata, options = self._run_asked(fetches, feeds, values, asked)
         self._has_run = True
         before_hooks(results["ours"])
@@ -273,6 +273,13 @@ class HookedSession:
         if self._coordinator.should_stop():
             self._coordinator.raise_requested_exception()
         return results["ours"]
+
+    def _ask(self, hook: Hook, context: tf.compat.v1.train.SessionRunContext) -> Any:
+        """Returns what a hook asks for in a call."""
+        if not self._is_loop:
+            return hook.before_run(context)
+        with self._explaining_names(hook):
+            return hook.before_run(context)
 
     def prepare(
         self,
@@ -324,6 +331,7 @@ class HookedSession:
                 with self._explaining_names(hook):
                     is_name = isinstance(key, str)
                     tensor = self._graph.get_tensor_by_name(key) if is_name else key
+                tensor = self._reachable(hook, tensor)
                 if id(tensor) in feed_dict:
                     raise RuntimeError(
                         f"The hook {type(hook).__name__} feeds {tensor.name}, which another hook "

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
-from estimator.checkpoint.errors import CheckpointError
+from estimator.checkpoint.errors import CheckpointError, CheckpointsRemovedError
 from estimator.checkpoint.old_model import OldModel
 from estimator.checkpoint.saver_ops import has_stock_methods, restored_names
 from estimator.checkpoint.warm_start import WarmStart, build_warm_start
@@ -294,6 +294,7 @@ def restore_first(
 
     Raises:
       CheckpointError: a checkpoint belongs to another model, or none of those given is complete.
+      CheckpointsRemovedError: all of them have been removed.
     """
     for path in checkpoint_paths:
         if not files.is_readable(path):
@@ -312,6 +313,11 @@ def restore_first(
             )
         else:
             return path
+    if checkpoint_paths and not any(tf.io.gfile.exists(f"{p}.index") for p in checkpoint_paths):
+        raise CheckpointsRemovedError(
+            f"The checkpoints {', '.join(checkpoint_paths)} were removed before they could be "
+            "restored. If a training removes them, have it keep more (`keep_checkpoint_max`)."
+        )
     if checkpoint_paths:
         raise CheckpointError(
             f"None of the checkpoints can be restored: {', '.join(checkpoint_paths)}. A file is "
@@ -333,7 +339,12 @@ def _restore(setup: Setup, session: tf.compat.v1.Session, path: str) -> None:
         elif isinstance(saver, tf.compat.v1.train.Saver) and saver.saver_def is not None:
             files.check_names(path, restored_names(setup.graph, saver))
         callbacks = setup.callbacks if has_stock_methods(saver, ["restore"]) else None
-        saver.restore(_preparing(session, callbacks, is_restoring=True), path)
+        try:
+            saver.restore(_preparing(session, callbacks, is_restoring=True), path)
+        except ValueError as error:  # The saver found no file.
+            if tf.io.gfile.exists(path + ".index"):
+                raise
+            raise tf.errors.NotFoundError(None, None, f"{path}.index was removed") from error
         session.run([variable.initializer for variable in lacking])
 
 

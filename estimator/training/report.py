@@ -184,12 +184,7 @@ class SavesInEvents(tf.compat.v1.train.CheckpointSaverListener):
         events back.
         """
         self._events = events
-        with graph.as_default():
-            flushes = [
-                tf.raw_ops.FlushSummaryWriter(writer=initializer.inputs[0])
-                for initializer in _tf.writer_initializers(graph)
-            ]
-            self._flush = tf.group(*flushes) if flushes else None
+        self._flush = _tf.build_flush_of_writers(graph)
 
     def before_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
         """Flushes what was written until this step, which a run that resumes does not repeat."""

@@ -203,8 +203,14 @@ def test_what_a_killed_save_left_is_removed_when_nobody_writes_it_any_more(make)
         "model.ckpt-5.meta": an_hour_ago,
         "model.ckpt-3.data-00000-of-00001": an_hour_ago,
         "mine.ckpt-7.data-00000-of-00001": an_hour_ago,
+        # Of a sharded saver.
+        "model.ckpt-9_temp/part-00000-of-00001.index": an_hour_ago,
+        "model.ckpt-9_temp/part-00000-of-00001.data-00000-of-00001.tempstate1": an_hour_ago,
+        "model.ckpt-8_temp/part-00000-of-00001.index": an_hour_ago,
+        "model.ckpt-8_temp/part-00000-of-00001.data-00000-of-00001.tempstate1": time.time(),
     }.items():
         path = os.path.join(trained.model_dir, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "wb") as file:
             file.write(b"half")
         os.utime(path, (seconds, seconds))
@@ -217,6 +223,7 @@ def test_what_a_killed_save_left_is_removed_when_nobody_writes_it_any_more(make)
         "metrics.jsonl.124.tmp",
         "model.ckpt-8.data-00000-of-00001.tempstate7",
         "model.ckpt-8.data-00000-of-00001",
+        "model.ckpt-8_temp",
         "mine.ckpt-8.index.tempstate7",
         "model.ckpt-6.data-00000-of-00001",
         "model.ckpt-5.meta",

@@ -4,6 +4,7 @@ import functools
 import glob
 import logging
 import os
+import resource
 
 import keras
 import numpy as np
@@ -257,3 +258,79 @@ def test_a_position_without_the_replicas_statistics_resumes_with_their_mean(
     # The input goes on: each replica has had a batch of three in each of five steps.
     batches = np.sin(np.float32([[30, 31, 32], [33, 34, 35]])) * 3 + 1
     np.testing.assert_allclose(after[name], 0.7 * before[name] + 0.3 * batches.mean(), rtol=1e-5)
+
+
+class LimitsFiles(tf.compat.v1.train.SessionRunHook):
+    """Has the system refuse large files around the save of step 5."""
+
+    def __init__(self):
+        self.step = 0
+
+    def after_run(self, run_context, run_values):
+        self.step += 1
+        if self.step in (4, 7):
+            # The position has 300 rows of 4 kB, a checkpoint less than 10 kB.
+            limit_files(100_000 if self.step == 4 else resource.RLIM_INFINITY)
+
+
+def limit_files(num_bytes):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))
+
+
+@pytest.fixture
+def limiting():
+    yield LimitsFiles()
+    limit_files(resource.RLIM_INFINITY)
+
+
+def large_rows():
+    def widen(i):
+        return i * tf.ones([500], tf.int64)
+
+    return tf.data.Dataset.range(2000).map(widen).shuffle(300, seed=1).map(lambda x: x[:1])
+
+
+def test_a_disk_that_is_full_for_a_moment_costs_one_position(make, tmp_path, limiting, caplog):
+    with caplog.at_level(logging.WARNING, "estimator"):
+        make(save_checkpoints_steps=5).train(large_rows, [limiting], steps=12)
+    (message,) = [r.message for r in caplog.records if "position" in r.message]
+    assert "not saved with this checkpoint" in message
+    assert message.endswith("File too large")
+    trained = make()
+    trained.train(large_rows, steps=10)
+    assert ids_of(trained) == ids_of_one_run(large_rows, 22, tmp_path / "one")
+
+
+def test_a_checkpoint_without_a_position_starts_the_input_anew(make, limiting):
+    make(save_checkpoints_steps=5).train(large_rows, [limiting], steps=5)
+    limit_files(resource.RLIM_INFINITY)
+    assert not glob.glob(os.path.join(make().model_dir, "input-position", "*.index"))
+    trained = make()
+    trained.train(large_rows, steps=2)
+    first = list(large_rows().take(5).as_numpy_iterator())
+    assert ids_of(trained) == [int(x[0]) for x in [*first, *first[:2]]]
+
+
+@pytest.mark.parametrize("size", [0, 0.5, -1])
+def test_a_position_that_is_cut_off_starts_the_input_anew_with_a_warning(make, size, caplog):
+    make().train(numbers(), steps=3)
+    (path,) = glob.glob(os.path.join(make().model_dir, "input-position", "*.data*"))
+    whole = os.path.getsize(path)
+    os.truncate(path, int(whole * size) if size >= 0 else whole - 1)
+    with caplog.at_level(logging.WARNING, "estimator"):
+        make().train(numbers(), steps=2)
+    assert ids_of(make()) == [0, 1, 2, 0, 1]
+    assert [r for r in caplog.records if "starts at its beginning" in r.message]
+
+
+def test_an_old_position_that_cannot_be_removed_is_no_error(make, caplog):
+    class Blocks(tf.compat.v1.train.SessionRunHook):
+        def end(self, session):
+            folder = os.path.join(make().model_dir, "input-position", "input-position-1.index")
+            os.makedirs(os.path.join(folder, "not empty"))
+
+    with caplog.at_level(logging.WARNING, "estimator"):
+        make(save_checkpoints_steps=2).train(numbers(), [Blocks()], steps=4)
+        make(save_checkpoints_steps=2).train(numbers(), steps=4)
+    assert [r for r in caplog.records if "old position in the input cannot be removed" in r.message]
+    assert ids_of(make()) == list(range(8))

@@ -1,4 +1,6 @@
+import contextlib
 import os
+import shutil
 import signal
 
 import pytest
@@ -73,3 +75,32 @@ def test_a_directory_that_training_made_and_left_empty_is_removed(tmp_path):
     with trainer_lock(str(tmp_path / "new"), 0):
         assert os.listdir(tmp_path / "new") == [FILE_NAME]
     assert os.listdir(tmp_path) == []
+
+
+def test_a_lock_file_that_cannot_be_removed_hides_no_error_and_holds_no_lock(tmp_path, monkeypatch):
+    def fail(path):
+        raise PermissionError(path)
+
+    def train():
+        with trainer_lock(str(tmp_path), 0), monkeypatch.context() as patch:
+            patch.setattr(os, "unlink", fail)
+            raise KeyError("of the training")
+
+    with pytest.raises(KeyError, match="of the training"):
+        train()
+    with trainer_lock(str(tmp_path), 0):
+        pass
+
+
+def test_the_lock_file_of_another_trainer_is_left_alone(tmp_path):
+    model_dir = tmp_path / "model"
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(trainer_lock(str(model_dir), 0))
+        shutil.rmtree(model_dir)
+        model_dir.mkdir()
+        with Program(lock_holder.__file__, model_dir) as other:
+            other.wait_for("holds")
+            stack.close()
+            with pytest.raises(RuntimeError, match=f"by process {other.process.pid}"):
+                stack.enter_context(trainer_lock(str(model_dir), 0))
+            end(other)

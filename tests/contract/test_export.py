@@ -164,6 +164,12 @@ def parsed(trained, base):
     return trained.export_saved_model(os.path.join(base, "parsed"), parsing)
 
 
+def test_has_no_saver_for_the_graph_that_it_is_loaded_into(exported):
+    with tf.Graph().as_default() as graph, v1.Session() as session:
+        v1.saved_model.loader.load(session, ["serve"], exported.decode())
+        assert not graph.get_collection(v1.GraphKeys.SAVERS)
+
+
 def test_serialized_examples_have_all_signatures(parsed):
     assert set(signatures(parsed)) == {"serving_default", "scores", "value"}
 

@@ -536,6 +536,37 @@ def test_as_estimator_spec_runs_the_host_call_under_an_estimator(form, loop, tmp
         assert host.calls == [([0, 1], [2]), ([2, 3], [2])]
 
 
+def test_what_a_host_call_writes_is_in_its_file_when_the_call_returns(tmp_path):
+    def model_fn(features, labels, mode, params):
+        def write(x):
+            writer = tf.summary.create_file_writer(str(tmp_path / mode))
+            with writer.as_default(step=0):
+                tf.summary.scalar("x", x[0])
+            return tf.compat.v1.summary.all_v2_summary_ops()
+
+        spec = mean_model(features, labels, mode, params)
+        return spec.replace(host_call=(write, [tf.reshape(spec.predictions, [-1])]))
+
+    def num_written(mode):
+        (file,) = (tmp_path / mode).iterdir()
+        return sum(
+            bool(event.summary.value) for event in tf.compat.v1.train.summary_iterator(str(file))
+        )
+
+    sizes = {"train_batch_size": 4, "eval_batch_size": 4, "predict_batch_size": 4}
+    model = est.tpu.TPUEstimator(model_fn, str(tmp_path / "model"), make_config(), **sizes)
+    with model:
+        model.train(lambda params: numbers(4, 4))
+        for times in (1, 2):
+            model.evaluate(lambda params: numbers(8, 4))
+            assert num_written("eval") == 2 * times
+        list(model.predict(lambda params: numbers(8, 4)))
+        assert num_written("infer") == 2
+        next(predictions := model.predict(lambda params: numbers(8, 4)))
+        predictions.close()
+        assert num_written("infer") == 3
+
+
 def test_it_is_made_with_its_own_batches_and_no_others(monkeypatch, tmp_path):
     monkeypatch.setattr(estimator_module, "Batches", None)  # Those of an Estimator.
     model = est.tpu.TPUEstimator(mean_model, str(tmp_path), make_config(), **SIZES)

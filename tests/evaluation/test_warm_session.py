@@ -300,3 +300,35 @@ def test_hooks_of_evaluate_and_predict_see_each_batch(trained):
     trained.evaluate(numbers(3), hooks=[evaluating])
     list(trained.predict(numbers(3), hooks=[predicting]))
     assert evaluating.calls == predicting.calls == expected
+
+
+def test_checkpoints_that_are_removed_while_a_program_is_built_are_looked_for_again(tmp_path):
+    """As by a training in another process that keeps only the newest."""
+    config = est.RunConfig(keep_checkpoint_max=1)
+    trained = est.Estimator(Model(), str(tmp_path), config)
+    trained.train(numbers(), steps=2)
+
+    def model_fn(features, labels, mode):
+        if trained.train_result.global_step < 4:
+            trained.train(numbers(), steps=2)
+        return Model()(features, labels, mode)
+
+    with est.Estimator(model_fn, str(tmp_path)) as other:
+        assert other.evaluate(numbers(2))["global_step"] == 4
+
+
+def test_a_named_checkpoint_that_is_removed_is_missed(tmp_path):
+    trained = est.Estimator(Model(), str(tmp_path), est.RunConfig(keep_checkpoint_max=1))
+    trained.train(numbers(), steps=2)
+    path = trained.latest_checkpoint()
+
+    def model_fn(features, labels, mode):
+        if trained.train_result.global_step < 4:
+            trained.train(numbers(), steps=2)
+        return Model()(features, labels, mode)
+
+    with (
+        est.Estimator(model_fn, str(tmp_path)) as other,
+        pytest.raises(ValueError, match=r"model\.ckpt-2'\) is not a checkpoint: there is no file"),
+    ):
+        other.evaluate(numbers(2), checkpoint_path=path)

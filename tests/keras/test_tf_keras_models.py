@@ -174,16 +174,47 @@ def test_what_cannot_be_copied_is_refused(make, words):
         model_to_estimator(model)
 
 
-def test_a_model_in_a_directory_is_loaded(tmp_path):
-    """A SavedModel, which Keras 3 cannot load."""
+@pytest.mark.parametrize("name", ["directory", "model.h5", "model.keras"])
+def test_a_saved_model_is_loaded(tmp_path, name):
+    """Keras 3 can load none of them."""
     model = make_sequential(keras)
-    model.save(tmp_path / "saved", save_format="tf")
+    model.save(tmp_path / name, save_format="tf" if name == "directory" else None)
     with model_to_estimator(
-        keras_model_path=str(tmp_path / "saved"), model_dir=str(tmp_path / "model")
+        keras_model_path=str(tmp_path / name), model_dir=str(tmp_path / "estimator")
     ) as loaded:
         rows = list(loaded.predict(lambda: tf.data.Dataset.from_tensor_slices(X).batch(8)))
     found = np.stack([next(iter(row.values())) for row in rows])
     np.testing.assert_allclose(found, model.predict(X, verbose=0), rtol=1e-5, atol=1e-6)
+
+
+class Penalized(keras.layers.Layer):
+    """Adds a loss that does not depend on its inputs."""
+
+    def build(self, shape):
+        self.kernel = self.add_weight(name="kernel", shape=[shape[-1]], initializer="ones")
+
+    def call(self, inputs):
+        self.add_loss(0.1 * tf.reduce_sum(self.kernel**2))
+        return inputs * self.kernel
+
+
+@pytest.mark.parametrize("is_functional", [True, False])
+def test_a_loss_of_weights_alone_counts_once(tmp_path, is_functional):
+    layers = [Penalized(name="penalized"), keras.layers.Dense(1, name="dense")]
+    if is_functional:
+        inputs = keras.Input([2])
+        model = keras.Model(inputs, layers[1](layers[0](inputs)), name="penalized")
+    else:
+        model = keras.Sequential([keras.layers.InputLayer([2]), *layers], name="penalized")
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    x, y = np.float32([[1, 2], [3, 4]]), np.float32([[1], [2]])
+    objects = {"Penalized": Penalized}
+    with model_to_estimator(model, custom_objects=objects, model_dir=str(tmp_path)) as trained:
+        trained.train(lambda: (tf.constant(x), tf.constant(y)), steps=1)
+        found = [trained.get_variable_value(f"{name}/kernel") for name in ("penalized", "dense")]
+    model.train_on_batch(x, y)
+    for ours, theirs in zip(found, [layer.kernel for layer in layers], strict=True):
+        np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-5)
 
 
 def test_an_optimizer_that_scales_the_loss_is_refused():

@@ -350,6 +350,33 @@ def test_tf_summary_in_model_fn_writes_when_summaries_are_due(
     assert xs == [step * (2 if strategy else 1) for step in steps]
 
 
+@pytest.mark.each_value
+@LOOPS
+@STRATEGIES
+@pytest.mark.parametrize("is_host_call", [True, False])
+def test_tf_summary_in_the_train_op_writes_in_each_step(
+    tmp_path, iterations_per_loop, strategy, is_host_call
+):
+    def write(x):
+        writer = tf.summary.create_file_writer(str(tmp_path / "own"))
+        with writer.as_default(step=v1.train.get_global_step()):
+            tf.summary.scalar("x", x[0])
+        return v1.summary.all_v2_summary_ops()
+
+    def model_fn(features, mode):
+        x = tf.reshape(first(features), [1])
+        if is_host_call:
+            host_call = (write, [x])
+            return spec_of(mode, x[0], host_call=host_call).as_estimator_spec()
+        writes = write(x)
+        spec = spec_of(mode, x[0])
+        with tf.control_dependencies([spec.train_op]):
+            return spec._replace(train_op=tf.group(*writes))
+
+    train(model_fn, tmp_path, iterations_per_loop, steps=7, strategy=strategy)
+    assert len([tag for _, tag, _ in events(str(tmp_path / "own")) if tag == "x"]) == 7
+
+
 @LOOPS
 def test_a_record_if_in_model_fn_decides_by_itself(tmp_path, iterations_per_loop):
     def model_fn(features, mode):

@@ -449,3 +449,42 @@ def test_every_listener_is_told_when_one_asks_to_stop(tmp_path, iterations_per_l
     assert trained.train_result.global_step == 4
     assert calls[-4:] == ["a after_save 4", "b after_save 4", "a end 4", "b end 4"]
     assert checkpoint_steps(trained.model_dir) == [0, 2, 4]
+
+
+class FeedsInLoop(v1.train.SessionRunHook):
+    """Feeds a tensor of `model_fn`, which it is made with or looks up."""
+
+    def __init__(self, tensor=None):
+        self.tensor = tensor
+
+    def before_run(self, run_context):
+        tensor = self.tensor
+        if tensor is None:
+            tensor = v1.get_default_graph().get_tensor_by_name("factor:0")
+        return v1.train.SessionRunArgs(None, {tensor: 3.0})
+
+
+def factor_model_fn(features, mode, params):
+    factor = v1.placeholder_with_default(1.0, [], "factor")
+    total = v1.get_variable("total", [], initializer=v1.zeros_initializer(), use_resource=True)
+    train_op = tf.group(v1.train.get_global_step().assign_add(1), total.assign_add(factor))
+    hook = FeedsInLoop(factor if params["by_object"] else None)
+    return est.tpu.TPUEstimatorSpec(mode, loss=factor, train_op=train_op, training_hooks=[hook])
+
+
+@pytest.mark.parametrize("by_object", [True, False])
+def test_what_a_hook_feeds_inside_the_loop_is_no_other_value(tmp_path, by_object):
+    params = {"by_object": by_object}
+    config = est.RunConfig(str(tmp_path / "loop"), iterations_per_loop=5)
+    looping = est.Estimator(factor_model_fn, config=config, params=params)
+    with pytest.raises(
+        ValueError, match=r"(?s)FeedsInLoop.*inside the loop.*iterations_per_loop=1"
+    ):
+        looping.train(numbers(), steps=5)
+    tpu_config = est.tpu.TPUConfig(iterations_per_loop=5)
+    config = est.tpu.RunConfig(model_dir=str(tmp_path / "tpu"), tpu_config=tpu_config)
+    falling_back = est.tpu.TPUEstimator(
+        factor_model_fn, config=config, params=params, use_tpu=False, train_batch_size=1
+    )
+    falling_back.train(lambda params: numbers()(), steps=5)
+    assert falling_back.get_variable_value("total") == 15

@@ -245,7 +245,7 @@ INTERNALS = {
         "tf_keras.src.engine.compile_utils:LossesContainer",
         "tf_keras.src.engine.compile_utils:MetricsContainer",
     ),
-    "tf_keras_losses": ("tf_keras.src.utils.tf_utils:get_reachable_from_inputs",),
+    "forget_tf_keras_losses": ("tf_keras.src.engine.base_layer_v1:Layer.add_loss",),
     "keras_policy": (
         "tf_keras.src.engine.base_layer_utils:v2_dtype_behavior_enabled",
         "keras.mixed_precision:set_global_policy",
@@ -345,6 +345,7 @@ INTERNALS = {
             *("scalar_summary", "tensor_summary_v2"),
         )
     ),
+    "build_flush_of_writers": (f"{_OPS}.summary_ops_v2:_SUMMARY_WRITER_INIT_COLLECTION_NAME",),
     "writer_initializers": (f"{_OPS}.summary_ops_v2:_SUMMARY_WRITER_INIT_COLLECTION_NAME",),
     # sync_replicas.py
     "sync_replicas_refused": (f"{_HOOKS}:SyncReplicasOptimizer.apply_gradients",),

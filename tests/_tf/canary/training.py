@@ -1,6 +1,7 @@
 """Checks of `_tf`: checkpoints, hooks, sessions, summaries, SyncReplicasOptimizer."""
 
 import collections
+import pathlib
 import tempfile
 import threading
 
@@ -377,6 +378,22 @@ def the_op_that_opens_a_file_writer_takes_it():
         (initializer,) = _tf.writer_initializers(graph)
         assert initializer is writer.init()
         assert initializer.inputs[0].dtype == tf.resource
+
+
+@checks("build_flush_of_writers")
+def what_a_writer_holds_back_is_written():
+    with tf.Graph().as_default() as graph, tempfile.TemporaryDirectory() as folder:
+        with tf.summary.create_file_writer(folder).as_default(step=0):
+            write = tf.summary.scalar("a", 1.0)
+        flush = _tf.build_flush_of_writers(graph)
+        with V1.Session() as session:
+            session.run(_tf.writer_initializers(graph))
+            session.run(write)
+            (file,) = pathlib.Path(folder).iterdir()
+            before = file.stat().st_size
+            session.run(flush)
+            assert file.stat().st_size > before
+        assert _tf.build_flush_of_writers(tf.Graph()) is None
 
 
 @checks("close_file_writer")
