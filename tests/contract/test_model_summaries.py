@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from tests.contract.names import est, events, mean_model_fn, tf, v1, v1est
+from tests.contract.names import est, events, mean_model_fn, steps_of, tf, v1, v1est
 
 FC = tf.feature_column
 FORMS = {"v2": est, "v1": v1est}
@@ -311,3 +311,57 @@ def test_an_op_of_its_name_gives_the_loss_another_tag(tmp_path):
 @pytest.mark.only_here("the tag of the loss")
 def test_an_op_of_its_name_leaves_the_loss_its_tag(tmp_path):
     assert tags_of_a_named_loss(tmp_path) == {"loss"}
+
+
+# --- tf.summary with a writer of the model's own -------------------------------------------------
+
+
+class Opening(est.SessionRunHook):
+    """Opens a writer, which TensorFlow 2.15 leaves to the program."""
+
+    def __init__(self, writer):
+        self.writer = writer
+
+    def begin(self):
+        self.initializer, self.flush = self.writer.init(), self.writer.flush()
+
+    def after_create_session(self, session, coord):
+        session.run(self.initializer)
+
+    def end(self, session):
+        session.run(self.flush)
+
+
+def writing_model_fn(directory, is_in_train_op):
+    def model_fn(features, labels, mode):
+        spec = mean_model_fn(features, labels, mode)
+        writer = tf.summary.create_file_writer(directory)
+        with writer.as_default(step=tf.constant(0, tf.int64)):
+            tf.summary.scalar("mine", spec.loss)
+        ops = v1.summary.all_v2_summary_ops() if is_in_train_op else []
+        train_op = tf.group(spec.train_op, *ops)
+        return spec._replace(train_op=train_op, training_hooks=[Opening(writer)])
+
+    return model_fn
+
+
+def num_written(tmp_path, is_in_train_op):
+    model_fn = writing_model_fn(os.fspath(tmp_path / "own"), is_in_train_op)
+    config = est.RunConfig(save_summary_steps=3)
+    model = est.Estimator(model_fn, os.fspath(tmp_path / "model"), config)
+    model.train(lambda: tf.data.Dataset.from_tensors({"x": [1.0]}).repeat(), steps=6)
+    return len(steps_of(os.fspath(tmp_path / "own"), "mine"))
+
+
+def test_tf_summary_in_the_train_op_writes_in_each_step(tmp_path):
+    assert num_written(tmp_path, is_in_train_op=True) == 6
+
+
+@pytest.mark.only_2_15("tf.summary outside of the train_op")
+def test_tf_summary_outside_of_the_train_op_is_never_run(tmp_path):
+    assert num_written(tmp_path, is_in_train_op=False) == 0
+
+
+@pytest.mark.only_here("tf.summary outside of the train_op")
+def test_tf_summary_outside_of_the_train_op_is_run_when_summaries_are_recorded(tmp_path):
+    assert num_written(tmp_path, is_in_train_op=False) == 3
