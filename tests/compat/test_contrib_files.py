@@ -64,6 +64,8 @@ def test_summaries_are_written_at_some_steps(tmp_path):
         with summary.always_record_summaries():
             summary.histogram("h", tf.constant([1.0, 2.0]))
             summary.image("i", tf.zeros([5, 2, 2, 1]), max_images=2)
+            with tf.name_scope("scope"):
+                summary.histogram("h", tf.constant([1.0, 2.0]), family="f")
             summary.audio("s", tf.zeros([2, 4, 1]), sample_rate=100, max_outputs=1)
         with summary.never_record_summaries():
             summary.scalar("never", 1.0)
@@ -81,8 +83,8 @@ def test_summaries_are_written_at_some_steps(tmp_path):
             steps.setdefault(value.tag, []).append(event.step)
             counts[value.tag] = tf.make_ndarray(value.tensor).shape
     every = [0, 1, 2, 3]
-    assert steps == {"f/a": [0, 2], "h": every, "i": every, "s": every}
-    assert counts["f/a"] == ()
+    assert steps == {"f/f/a": [0, 2], "h": every, "i": every, "s": every, "f/scope/f/h": every}
+    assert counts["f/f/a"] == ()
     assert counts["i"] == (2 + 2,)  # Width and height come first.
     assert counts["s"] == (1, 2)  # Each with a label.
 

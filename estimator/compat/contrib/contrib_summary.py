@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -29,20 +30,20 @@ def record_summaries_every_n_global_steps(
 
 
 def scalar(name: str, tensor: Any, family: str | None = None, step: Any = None) -> Any:
-    """Writes a number; its tag is the name, after that of the family."""
-    return tf.summary.scalar(_tag(name, family), tf.squeeze(tensor), _step(step))
+    """Writes a number; its tag is the name, after that of the family: see `_write`."""
+    return _write(tf.summary.scalar, name, family, tf.squeeze(tensor), _step(step))
 
 
 def histogram(name: str, tensor: Any, family: str | None = None, step: Any = None) -> Any:
     """Writes a histogram."""
-    return tf.summary.histogram(_tag(name, family), tensor, _step(step))
+    return _write(tf.summary.histogram, name, family, tensor, _step(step))
 
 
 def image(
     name: str, tensor: Any, max_images: int = 3, family: str | None = None, step: Any = None
 ) -> Any:
     """Writes images, of shape [number, height, width, channels]."""
-    return tf.summary.image(_tag(name, family), tensor, _step(step), max_images)
+    return _write(tf.summary.image, name, family, tensor, _step(step), max_images)
 
 
 def audio(
@@ -54,11 +55,16 @@ def audio(
     step: Any = None,
 ) -> Any:
     """Writes sounds, of shape [number, frames, channels]."""
-    return tf.summary.audio(_tag(name, family), tensor, sample_rate, _step(step), max_outputs)
+    return _write(tf.summary.audio, name, family, tensor, sample_rate, _step(step), max_outputs)
 
 
-def _tag(name: str, family: str | None) -> str:
-    return f"{family}/{name}" if family else name
+def _write(write: Callable[..., Any], name: str, family: str | None, *values: Any) -> Any:
+    """Writes a summary; its family stands before the scope of names, and in it, as before 2.0."""
+    if not family:
+        return write(name, *values)
+    tag = "/".join(filter(None, [family, tf.get_current_name_scope(), family, name]))
+    with _V1.name_scope(None):
+        return write(tag, *values)
 
 
 def _step(step: Any) -> tf.Tensor:
