@@ -90,9 +90,11 @@ def _write_what_train_ops_wait_for(is_writing: tf.Tensor, replicas: Replicas) ->
     As with tf.estimator, they are part of what the program does in a step.
     """
     conditional = set(is_writing.consumers())
+    if not conditional:
+        return
     train_ops = [output.spec.train_op for output in replicas.outputs]
-    found = [op for op in ops_run_for(train_ops, replicas.new_ops) if op in conditional]
-    for op in found:
+    running = ops_run_for(train_ops, replicas.new_ops)
+    for op in conditional.intersection(running):
         for i, tensor in enumerate(op.inputs):
             if tensor is is_writing:
                 _tf.set_input(op, tf.constant(True), i)
