@@ -94,10 +94,11 @@ def _write_what_train_ops_wait_for(is_writing: tf.Tensor, replicas: Replicas) ->
         return
     train_ops = [output.spec.train_op for output in replicas.outputs]
     running = ops_run_for(train_ops, replicas.new_ops)
+    always = tf.constant(True)
     for op in conditional.intersection(running):
         for i, tensor in enumerate(op.inputs):
             if tensor is is_writing:
-                _tf.set_input(op, tf.constant(True), i)
+                _tf.set_input(op, always, i)
 
 
 def _build_tpu_replicas(
