@@ -60,6 +60,7 @@ from estimator._tf.graph import (
     initialized_value,
     is_loop_body,
     is_ref,
+    name_resources,
     names_in_use,
     names_shared,
     note_devices,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.ops import cond_v2, while_v2
 from tensorflow.python.ops import control_flow_util as _control_flow
 
@@ -91,6 +92,21 @@ def add_control_inputs(op: tf.Operation, inputs: Sequence[tf.Operation]) -> None
         end = after_v1_branches(other, op)
         for start in starts_of_v1_loop(op, end):
             start._add_control_inputs([end])
+
+
+def name_resources(ops: Iterable[tf.Operation]) -> None:
+    """Names the resources, such as queues and tables, that ops make without a name.
+
+    Copies of an op then find the same resource instead of one that is called like the copy. The
+    public way is an argument when the op is made. 2.16 to 2.21.
+    """
+    takes_name = {"OneShotIterator": False}  # It has the argument, but takes no name.
+    for op in ops:
+        if op.type not in takes_name:
+            takes_name[op.type] = any(attr.name == "shared_name" for attr in op.op_def.attr)
+        if takes_name[op.type] and not op.get_attr("shared_name"):
+            name = attr_value_pb2.AttrValue(s=tf.compat.as_bytes(op.name))
+            op._set_attr("shared_name", name)
 
 
 def set_input(op: tf.Operation, tensor: tf.Tensor, index: int = 0) -> None:

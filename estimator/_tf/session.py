@@ -132,8 +132,8 @@ class MappedSession(tf.compat.v1.Session):
     """A session whose `run` may run and feed copies of what it is asked for. 2.16 to 2.21.
 
     Attributes:
-      find_copy: returns what to run or feed instead of a tensor or an operation; None if `run` does
-        as it is asked.
+      find_copy: returns what to run or feed instead of a tensor, an operation or the result of an
+        `assign`; None if `run` does as it is asked.
     """
 
     find_copy: Callable[[Any], Any] | None = None
@@ -150,7 +150,7 @@ class MappedSession(tf.compat.v1.Session):
 def _found_copy(find_copy: Callable[[Any], Any], value: Any) -> Any:
     element = getattr(value, "_as_graph_element", lambda: value)()
     if element is None:  # The result of `assign` in a loop is a variable without one.
-        element = value.op
+        return find_copy(value)
     if not isinstance(element, tf.Tensor | tf.Operation):
         return value
     copy = find_copy(element)

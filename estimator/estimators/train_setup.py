@@ -8,7 +8,6 @@ from estimator.checkpoint.old_model import OldModel, find_old_model
 from estimator.cluster.server import Connection
 from estimator.config.loop_length import loop_steps
 from estimator.config.run_config import RunConfig
-from estimator.config.tpu_run_config import TPURunConfig
 from estimator.config.warm_start_settings import WarmStartSettings
 from estimator.console import log, say
 from estimator.estimators.model_inputs import Batches
@@ -16,7 +15,7 @@ from estimator.model.failure_hints import ImportedInLoopError
 from estimator.model.replicas import Model
 from estimator.program.train_program import TrainProgram, build_train_program
 from estimator.runtime.local import Runtime
-from estimator.session.hook_errors import HookInLoopError
+from estimator.session.hook_errors import HookInLoopError, may_leave_loop
 from estimator.session.warm_up import warmed_up
 
 
@@ -61,9 +60,8 @@ def build_program(
 def run_with_loops(run: Callable[[RunConfig], None], config: RunConfig, runtime: Runtime) -> None:
     """Runs a training with the config, or one step a session call if it cannot be in a loop.
 
-    That is so if `model_fn` imports a meta graph, or if a hook uses what is inside the loop. Of a
-    hook this is an error, unless the loop was meant for a TPU: a program for TPUs that runs without
-    one had no loop in tf.estimator.
+    That is so if `model_fn` imports a meta graph, or if a hook uses what is inside the loop, which
+    is an error unless it `may_leave_loop`.
     """
     try:
         run(config)
@@ -73,8 +71,7 @@ def run_with_loops(run: Callable[[RunConfig], None], config: RunConfig, runtime:
             raise
         reason = str(error)
     except HookInLoopError as error:
-        is_meant_for_tpu = isinstance(config, TPURunConfig) and not runtime.is_compiled
-        if error.has_trained or not is_meant_for_tpu or not config.cluster.is_alone:
+        if error.has_trained or not may_leave_loop(config, is_compiled=runtime.is_compiled):
             raise
         reason = error.reason
     log.warning("%s So each session call runs one step.", reason)

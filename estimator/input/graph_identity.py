@@ -41,6 +41,8 @@ def _rename(nodes: Iterable[Any], names: Mapping[str, str]) -> None:
         node.device = ""
         node.op = names.get(node.op, node.op)
         node.attr.pop("token", None)
+        if "HashTable" in node.op:
+            node.attr.pop("shared_name", None)  # A random one; what fills the table counts.
         for attr in node.attr.values():
             called = [attr.func] if attr.HasField("func") else attr.list.func
             for function in called:

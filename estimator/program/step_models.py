@@ -71,6 +71,8 @@ def build_step_models(plan: StepPlan, start: StepStart) -> StepModels:
                 replicas = build_replicas(
                     plan.runtime.strategy, model, start.batches, ModeKeys.TRAIN
                 )
+        if start.is_in_loop:
+            _tf.name_resources(replicas.new_ops)
         if plan.workers.is_chief:
             _write_what_train_ops_wait_for(is_writing, replicas)
         global_step = plan.global_step

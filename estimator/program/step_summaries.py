@@ -14,6 +14,7 @@ from estimator.console import log
 from estimator.program.loop_output import LoopOutput, build_loop_output, build_writes
 from estimator.program.step_plan import StepStart
 from estimator.rewrite.subgraph_copy import build_copy, runs_each_time
+from estimator.rewrite.updates import is_assigned
 from estimator.spec import EstimatorSpec
 
 _SUMMARIES = tf.compat.v1.GraphKeys.SUMMARIES
@@ -223,8 +224,7 @@ def tensor_of(tensor_or_name: Any) -> tf.Tensor:
     """
     if isinstance(tensor_or_name, tf.Variable):
         variable = _tf.copies(tensor_or_name)[0]
-        is_assigned = variable.op is not variable.handle.op  # It is what `assign` returned.
-        return variable.read_value() if is_assigned else variable.handle
+        return variable.read_value() if is_assigned(variable) else variable.handle
     if not isinstance(tensor_or_name, str):
         return tensor_or_name
     name = tensor_or_name if ":" in tensor_or_name else f"{tensor_or_name}:0"

@@ -14,6 +14,8 @@ import tensorflow as tf
 
 from estimator import _tf
 
+ONLY_IN_STEP = "which has a value only while a step runs"
+
 # Maps an op in the body to the ops outside the loop that it waits for.
 Waits: TypeAlias = dict[tf.Operation, list[tf.Operation]]
 
@@ -35,11 +37,29 @@ class Hoist:
         self._waits = waits
         self._of_step = set(self._body.get_operations()[:num_ops_before])
         self._copies: dict[tf.Operation, tf.Operation] = {}
+        self._reads: dict[tf.Operation, tf.Tensor] = {}
         self._lock = threading.Lock()
 
     def find_copy(self, value: Any) -> Any:
-        """Returns what a session runs, or feeds, for an op or a tensor of any graph."""
-        return self.build("`session.run`", value) if value.graph is self._body else value
+        """Returns what a session runs, or feeds, for an op or a tensor of any graph.
+
+        For what `assign` has returned in the body, it assigns and reads the variable.
+        """
+        is_variable = isinstance(value, tf.Variable)
+        element = value.op if is_variable else value
+        if element.graph is not self._body:
+            return element
+        copy = self.build("`session.run`", element)
+        return self._read_after(copy, value) if is_variable else copy
+
+    def _read_after(self, assigned: tf.Operation, variable: tf.Variable) -> tf.Tensor:
+        handle = self.build("`session.run`", variable.handle)
+        with self._lock, self._home.as_default(), tf.init_scope():
+            if assigned not in self._reads:
+                with tf.control_dependencies([assigned]):
+                    read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=variable.dtype)
+                self._reads[assigned] = read
+        return self._reads[assigned]
 
     def build(self, argument: str, value: Any) -> Any:
         """Returns the same value outside the loop; `value` itself if it is already there.
@@ -84,8 +104,8 @@ class Hoist:
         if op.graph is self._body and (op not in self._of_step or op.type == "Const"):
             return
         raise ValueError(
-            f"{argument} needs {op.name!r}, which has a value only while a step runs. Make it of "
-            "variables and constants, or train with `iterations_per_loop=1`."
+            f"{argument} needs {op.name!r}, {ONLY_IN_STEP}. Make it of variables and constants, or "
+            "train with `iterations_per_loop=1`."
         )
 
 

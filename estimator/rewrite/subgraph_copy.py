@@ -64,7 +64,9 @@ def runs_each_time(op: tf.Operation) -> bool:
     They persist from run to run. For `build_copy`: any other op may have a new value each time.
     """
     is_handle = any(_tf.is_ref(output) or output.dtype == tf.resource for output in op.outputs)
-    return not is_handle and op.type not in ("Const", "Placeholder")
+    # A placeholder with a default may be fed; another default has a new value each time.
+    has_constant = op.type == "PlaceholderWithDefault" and op.inputs[0].op.type == "Const"
+    return not (is_handle or has_constant or op.type in ("Const", "Placeholder"))
 
 
 def _copied(tensor: tf.Tensor, outputs: dict[tf.Operation, Sequence[tf.Tensor]]) -> tf.Tensor:

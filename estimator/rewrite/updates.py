@@ -254,3 +254,9 @@ def _is_restore(op: tf.Operation) -> bool:
     while source.type == "Identity":
         source = source.inputs[0].op
     return source.type == "RestoreV2"
+
+
+def is_assigned(variable: tf.Variable) -> bool:
+    """Returns whether `variable` is what an `assign` returned, which runs when it is fetched."""
+    copy = _tf.copies(variable)[0]
+    return copy.op is not copy.handle.op

@@ -12,6 +12,9 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.checks import WrongTypeError
+from estimator.console import log
+from estimator.rewrite.hoist import ONLY_IN_STEP
+from estimator.rewrite.updates import is_assigned
 from estimator.session import preparation
 from estimator.session.hook_errors import HookInLoopError
 from estimator.session.schedule import Schedule
@@ -19,7 +22,12 @@ from estimator.session.schedule import Schedule
 Hook: TypeAlias = tf.compat.v1.train.SessionRunHook
 
 # What TensorFlow says of a tensor or a name that is not in the graph that a hook uses.
-_FOREIGN = ("must be from the same graph", "is not an element of this graph", "refers to a")
+_FOREIGN = (
+    "must be from the same graph",
+    "is not an element of this graph",
+    "refers to a",
+    ONLY_IN_STEP,
+)
 
 _ANOTHER_GRAPH = (
     "Take it from the default graph in the hook's `begin`, or make the hook in `model_fn`."
@@ -84,6 +92,7 @@ class HookedSession:
         hooks: Sequence[Hook],
         fetch_overrides: Mapping[int, tf.Tensor] | None = None,
         is_loop: bool = False,
+        may_leave_loop: bool = False,
         step: tf.Tensor | None = None,
     ) -> None:
         """Calls `begin` of each hook; opens no session yet.
@@ -93,6 +102,8 @@ class HookedSession:
           hooks: the hooks, in the order in which they are called.
           fetch_overrides: what to fetch instead of a tensor or a variable, by its `id`.
           is_loop: whether the steps are in a loop.
+          may_leave_loop: whether a HookInLoopError before the first call has training run one step
+            a call instead.
           step: the tensor to fetch if a hook asks for the global step's variable by name.
 
         Raises:
@@ -103,6 +114,8 @@ class HookedSession:
         self._hooks = list(hooks)
         self._fetch_overrides = fetch_overrides or {}
         self._is_loop = is_loop
+        self._may_leave_loop = may_leave_loop
+        self._warned: set[int] = set()
         self._step = step
         self._callables: dict[Any, Any] = {}
         self._prepared: dict[Any, concurrent.futures.Future] = {}
@@ -111,6 +124,8 @@ class HookedSession:
         self._coordinator = tf.train.Coordinator()
         with graph.as_default():
             for hook in self._hooks:
+                if may_leave_loop and isinstance(hook, tf.compat.v1.train.FeedFnHook):
+                    self._check_feeds(hook)  # Before it is asked for the first value.
                 with self._explaining_names(hook):
                     hook.begin()
                 if isinstance(hook, tf.compat.v1.train.FinalOpsHook):
@@ -136,14 +151,21 @@ class HookedSession:
     def _fetchable(self, hook: Hook, fetch: Any) -> Any:
         """Returns what the session fetches for a hook's fetch."""
         fetch = self._fetch_overrides.get(id(fetch), fetch)
-        # A variable's name is its handle's name, and a hook cannot use a handle.
+        # A variable's name is its handle's name, and a hook cannot use a handle. After a loop, a
+        # variable is read, too: its value before the loop would be that of an earlier step.
         is_handle = getattr(fetch, "dtype", None) == tf.resource
-        name = fetch if isinstance(fetch, str) else fetch.name if is_handle else None
+        is_read_after = self._is_loop and isinstance(fetch, tf.Variable) and not is_assigned(fetch)
+        has_name = is_handle or is_read_after
+        name = fetch if isinstance(fetch, str) else fetch.name if has_name else None
         return self._reachable(hook, self._value_of(name) if name in self._values else fetch)
 
     def _reachable(self, hook: Hook, fetch: Any) -> Any:
         """Returns a hook's fetch; raises ValueError if it is not of this graph."""
-        home = getattr(fetch, "graph", self._graph)
+        if isinstance(fetch, str) and self._is_loop:
+            with self._explaining_names(hook):
+                self._graph.as_graph_element(fetch)
+        # The op of what `assign` has returned is in the loop, though the variable is not.
+        home = getattr(getattr(fetch, "op", fetch), "graph", self._graph)
         if home is self._graph:
             return fetch
         asks = f"The hook {type(hook).__name__} asks for {fetch.name}, which"
@@ -327,6 +349,8 @@ class HookedSession:
             if arguments.fetches is not None:
                 fetchable = functools.partial(self._fetchable, hook)
                 everything[hook] = _tf.map_fetches(fetchable, arguments.fetches)
+            if arguments.feed_dict:
+                self._check_feeds(hook)
             for key, value in (arguments.feed_dict or {}).items():
                 with self._explaining_names(hook):
                     is_name = isinstance(key, str)
@@ -342,6 +366,19 @@ class HookedSession:
                 _merge_options(options, arguments.options)
         results = self.session.run(everything, dict(feed_dict.values()), options, metadata)
         return results, metadata, options
+
+    def _check_feeds(self, hook: Hook) -> None:
+        """Leaves the loop, or warns once a hook, as a value is fed for all steps of a loop."""
+        if not self._is_loop or id(hook) in self._warned:
+            return
+        self._warned.add(id(hook))
+        says = (
+            f"The hook {type(hook).__name__} feeds a value once for all steps of a loop. With "
+            "`iterations_per_loop=1`, each step has its own."
+        )
+        if self._may_leave_loop and not self._has_run:
+            raise HookInLoopError(says, has_trained=False)
+        log.warning("%s", says)
 
 
 def _key(fetches: Sequence[Any], feeds: Sequence[tf.Tensor]) -> Any:
@@ -373,7 +410,13 @@ def coordinated(session: tf.compat.v1.Session) -> Iterator[tf.train.Coordinator]
     # Threads that still wait at the end are cancelled.
     clean = (tf.errors.OutOfRangeError, tf.errors.CancelledError)
     coordinator = tf.train.Coordinator(clean_stop_exception_types=clean)
-    has_queues = bool(v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS))
+    runners = v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS)
+    has_queues = bool(runners)
+    if any(_tf.is_loop_body(op.graph) for runner in runners for op in runner.enqueue_ops):
+        reason = (
+            "`model_fn` makes a queue with a QueueRunner, which cannot fill it inside the loop."
+        )
+        raise HookInLoopError(reason, has_trained=False)
     threads = v1.train.start_queue_runners(session, coordinator) if has_queues else []
     try:
         yield coordinator

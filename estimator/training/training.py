@@ -23,6 +23,7 @@ from estimator.input.array_datasets import release_arrays
 from estimator.program.graph_scope import extending
 from estimator.program.step_summaries import build_summary_with_new, summaries_so_far
 from estimator.program.train_program import TrainProgram
+from estimator.session.hook_errors import may_leave_loop
 from estimator.session.hooked_session import HookedSession
 from estimator.session.opening import Setup, Start, build_setup, build_start
 from estimator.session.signals import stop_signals
@@ -136,6 +137,7 @@ def _begin_hooks(
             request.own_hooks,
             fetch_overrides=fetch_overrides,
             is_loop=program.is_loop,
+            may_leave_loop=may_leave_loop(request.config, is_compiled=program.runtime.is_compiled),
             step=program.fetches.global_step,
         )
         if program.fetches.has_own_summary:
@@ -163,6 +165,13 @@ def _build_position(
         return None
     if not worker_group.is_in_lockstep:
         return None  # No position matches the checkpoint.
+    if program.hindrance is not None:
+        log.warning(
+            "The position in the input is not saved, because TensorFlow cannot go on in %s: a "
+            "resumed run restarts its input from the beginning.",
+            program.hindrance,
+        )
+        return None
     if not worker_group.decides_alone and saver_hooks(request.hooks):
         log.warning(
             "A CheckpointSaverHook saves when the chief says so, which the other workers do not "

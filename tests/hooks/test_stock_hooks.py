@@ -254,7 +254,7 @@ def test_a_final_ops_hook_that_wants_a_tensor_of_the_loop_is_told_the_ways_out(t
 @LOOPS
 @STRATEGIES
 @pytest.mark.parametrize("is_named", [True, False])
-def test_a_feed_fn_hook_feeds_the_input(tmp_path, loop, strategy, is_named):
+def test_a_feed_fn_hook_feeds_the_input(tmp_path, loop, strategy, is_named, caplog):
     fed, made = iter(range(100, 200)), []
 
     def input_fn():
@@ -267,7 +267,8 @@ def test_a_feed_fn_hook_feeds_the_input(tmp_path, loop, strategy, is_named):
 
     trained = make(tmp_path, loop, strategy, save_checkpoints_steps=2)
     trained.train(input_fn, steps=4, hooks=[est.FeedFnHook(feed_fn)])
-    # A session call has one value, however many steps it runs.
+    # A session call has one value, however many steps it runs, of which a warning tells.
+    assert sum("feeds a value once for all" in text for text in caplog.messages) == (loop > 1)
     values = [100, 101, 102, 103] if loop == 1 else [100, 100, 101, 101]
     w = np.float32(0)
     for value in values:

@@ -488,3 +488,181 @@ def test_what_a_hook_feeds_inside_the_loop_is_no_other_value(tmp_path, by_object
     )
     falling_back.train(lambda params: numbers()(), steps=5)
     assert falling_back.get_variable_value("total") == 15
+
+
+# What hooks do with parts of a model that is inside a loop.
+
+
+class Calls(v1.train.SessionRunHook):
+    """Calls functions with the session, and keeps what they return."""
+
+    def __init__(self, after=None, ask=None, create=None):
+        self.after, self.ask, self.create, self.found = after, ask, create, []
+
+    def after_create_session(self, session, coord):
+        if self.create is not None:
+            self.found.append(self.create(session))
+
+    def before_run(self, run_context):
+        return None if self.ask is None else v1.train.SessionRunArgs(self.ask())
+
+    def after_run(self, run_context, run_values):
+        if self.after is not None:
+            self.found.append(self.after(run_context.session))
+        if self.ask is not None:
+            self.found.append(run_values.results)
+
+
+def parts_model_fn(features, mode, params):
+    """Adds the features up; `params["made"]` gets what hooks use."""
+    made = params["made"]
+    queue = v1.PaddingFIFOQueue(100, tf.float32, [[]])
+    count = v1.get_variable(
+        "count", [], initializer=v1.zeros_initializer(), trainable=False, use_resource=True
+    )
+    total = v1.get_variable("total", [], initializer=v1.zeros_initializer(), use_resource=True)
+    first = tf.cast(tf.reshape(features, [-1])[0], tf.float32)
+    made.update(queue=queue, total=total, counted=count.assign_add(1), size=queue.size())
+    made.update(set=v1.assign(count, 7.0), of_batch=tf.identity(first, "of_batch"))
+    train_op = tf.group(
+        v1.train.get_global_step().assign_add(1), total.assign_add(first), queue.enqueue(first)
+    )
+    return est.tpu.TPUEstimatorSpec(mode, loss=first, train_op=train_op)
+
+
+class Made(dict):
+    """Is itself in the copy of `params` that each call gets."""
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+def train_parts(model_dir, hook_of, loop, steps=8, is_tpu=False):
+    """Trains with the hook that `hook_of` makes; the returned hook has what it found."""
+    made = Made()
+    hook = hook_of(made)
+    params = {"made": made}
+    if is_tpu:
+        config = est.tpu.RunConfig(
+            model_dir=str(model_dir), tpu_config=est.tpu.TPUConfig(iterations_per_loop=loop)
+        )
+        model = est.tpu.TPUEstimator(
+            parts_model_fn, config=config, params=params, use_tpu=False, train_batch_size=1
+        )
+        model.train(lambda params: numbers()(), [hook], steps=steps)
+    else:
+        config = est.RunConfig(str(model_dir), iterations_per_loop=loop)
+        model = est.Estimator(parts_model_fn, config=config, params=params)
+        model.train(numbers(), [hook], steps=steps)
+    return hook
+
+
+UNREACHABLE = {
+    "the result of an assign": lambda made: Calls(ask=lambda: made["counted"]),
+    "the name of a tensor": lambda made: Calls(ask=lambda: "of_batch:0"),
+    "the name of an op": lambda made: Calls(ask=lambda: "of_batch"),
+    "a session call": lambda made: Calls(create=lambda session: session.run(made["of_batch"])),
+}
+
+
+@pytest.mark.parametrize("kind", UNREACHABLE)
+def test_what_a_hook_cannot_have_of_a_loop_is_told_or_ends_the_loop(tmp_path, kind):
+    with pytest.raises(ValueError, match=r"(?s)The hook Calls .*iterations_per_loop=1"):
+        train_parts(tmp_path / "a", UNREACHABLE[kind], loop=4)
+    if kind != "a session call":  # Without a loop, it would take a batch of its own.
+        hook = train_parts(tmp_path / "b", UNREACHABLE[kind], loop=4, is_tpu=True)
+        assert len(hook.found) == 8
+        expected = None if kind == "the name of an op" else 8 if "assign" in kind else 7
+        assert hook.found[-1] == expected
+
+
+@LOOPS
+def test_a_hook_runs_an_assign_of_the_model_and_gets_the_value(tmp_path, iterations_per_loop):
+    def run(made):
+        return Calls(after=lambda session: [session.run(made["set"]), session.run(made["counted"])])
+
+    hook = train_parts(tmp_path, run, iterations_per_loop)
+    assert hook.found[-1] == [7, 8]
+
+
+@LOOPS
+def test_a_hook_sees_the_queue_of_the_model(tmp_path, iterations_per_loop):
+    hook = train_parts(
+        tmp_path,
+        lambda made: Calls(after=lambda session: session.run(made["size"])),
+        iterations_per_loop,
+    )
+    assert hook.found[-1] == 8
+
+
+def test_a_variable_that_a_hook_fetches_has_the_value_after_the_loop(tmp_path):
+    hook = train_parts(tmp_path, lambda made: Calls(ask=lambda: made["total"]), loop=4)
+    assert hook.found == [0 + 1 + 2 + 3, sum(range(8))]
+
+
+def test_queue_runners_of_the_model_end_the_loop(tmp_path):
+    def model_fn(features, mode):
+        batch = v1.train.batch([tf.constant([1.0, 2.0])], 2, enqueue_many=True)
+        step = v1.train.get_global_step().assign_add(1)
+        return est.tpu.TPUEstimatorSpec(mode, loss=tf.reduce_sum(batch), train_op=step)
+
+    config = est.RunConfig(str(tmp_path / "a"), iterations_per_loop=4)
+    with pytest.raises(ValueError, match=r"(?s)QueueRunner.*iterations_per_loop=1"):
+        est.Estimator(model_fn, config=config).train(numbers(), steps=4)
+    config = est.tpu.RunConfig(
+        model_dir=str(tmp_path / "b"), tpu_config=est.tpu.TPUConfig(iterations_per_loop=4)
+    )
+    model = est.tpu.TPUEstimator(model_fn, config=config, use_tpu=False, train_batch_size=1)
+    model.train(lambda params: numbers()(), steps=4)
+    assert model.train_result.loss == 3
+
+
+@LOOPS
+@pytest.mark.parametrize("key", ["scale:0", "tensor"])
+def test_a_placeholder_with_a_default_of_the_input_may_be_fed(tmp_path, iterations_per_loop, key):
+    made = Made()
+
+    def input_fn():
+        made["scale"] = v1.placeholder_with_default(1.0, [], "scale")
+        (x,) = v1.data.make_one_shot_iterator(numbers()().map(lambda x: (x,))).get_next()
+        return tf.cast(x, tf.float32) * made["scale"]
+
+    class FeedsScale(v1.train.SessionRunHook):
+        def before_run(self, run_context):
+            return v1.train.SessionRunArgs(None, {made["scale"] if key == "tensor" else key: 3.0})
+
+    config = est.RunConfig(str(tmp_path), iterations_per_loop=iterations_per_loop)
+    model = est.Estimator(parts_model_fn, config=config, params={"made": Made()})
+    model.train(input_fn, [FeedsScale()], steps=5)
+    assert model.get_variable_value("total") == 3 * sum(range(5))
+
+
+class FeedsNext(v1.train.SessionRunHook):
+    """Does what a FeedFnHook does."""
+
+    def __init__(self, feed_fn):
+        self.feed_fn = feed_fn
+
+    def before_run(self, run_context):
+        return v1.train.SessionRunArgs(None, self.feed_fn())
+
+
+# Only a stock hook is known to feed before it is asked for the first value, which is then lost.
+@pytest.mark.parametrize(("kind", "first"), [(v1.train.FeedFnHook, 10), (FeedsNext, 11)])
+def test_a_loop_for_a_tpu_is_left_for_a_hook_that_feeds(tmp_path, kind, first):
+    """Each of the steps then has a value of its own, as with tf.estimator."""
+    made = Made()
+    values = iter(range(10, 20))
+
+    def input_fn(params):
+        made["fed"] = v1.placeholder(tf.float32, [], "fed")
+        return made["fed"]
+
+    config = est.tpu.RunConfig(
+        model_dir=str(tmp_path), tpu_config=est.tpu.TPUConfig(iterations_per_loop=4)
+    )
+    model = est.tpu.TPUEstimator(
+        parts_model_fn, config=config, params={"made": Made()}, use_tpu=False, train_batch_size=1
+    )
+    model.train(input_fn, [kind(lambda: {made["fed"]: float(next(values))})], steps=4)
+    assert model.get_variable_value("total") == sum(range(first, first + 4))

@@ -127,6 +127,16 @@ def an_op_gets_another_input():
         assert session.run(total) == 7
 
 
+@checks("name_resources")
+def two_ops_make_one_queue():
+    with tf.Graph().as_default(), V1.Session() as session:
+        queue = V1.PaddingFIFOQueue(3, tf.float32, [[]])
+        _tf.name_resources([queue.queue_ref.op])
+        copy = _tf.copy_op(queue.queue_ref.op, [])
+        session.run(queue.enqueue(1.0))
+        assert session.run(tf.raw_ops.QueueSizeV2(handle=copy.outputs[0])) == 1
+
+
 @checks("is_ref")
 def a_v1_variable_is_a_reference():
     with tf.Graph().as_default():

@@ -179,6 +179,10 @@ INTERNALS = {
     "note_devices": ("tensorflow:Graph._device_function_stack",),
     "set_device": ("tensorflow:Operation._set_device",),
     "set_input": ("tensorflow:Operation._update_input",),
+    "name_resources": (
+        "tensorflow:Operation._set_attr",
+        "tensorflow.core.framework.attr_value_pb2:AttrValue",
+    ),
     "is_ref": ("tensorflow:DType._is_ref_dtype",),
     "is_loop_body": ("tensorflow:Graph.building_function",),
     "outer_graphs": ("tensorflow.python.framework.func_graph:FuncGraph#outer_graph",),
