@@ -303,9 +303,10 @@ def remove_unfinished(model_dir: str) -> None:
                 note("Removed %s, which a killed process did not finish", path)
 
 
-def _is_abandoned(paths: Iterable[str]) -> bool:
-    written_at = max((tf.io.gfile.stat(path).mtime_nsec * 1e-9 for path in paths), default=0.0)
-    return time.time() - written_at > _ABANDONED_SECS
+def _is_abandoned(paths: Collection[str]) -> bool:
+    """Returns whether there are files, and nobody has written to any of them for long."""
+    written_at = [tf.io.gfile.stat(path).mtime_nsec * 1e-9 for path in paths]
+    return bool(paths) and time.time() - max(written_at) > _ABANDONED_SECS
 
 
 def _without_index(model_dir: str, names: Collection[str]) -> list[str]:

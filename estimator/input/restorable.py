@@ -1,4 +1,4 @@
-"""Finds inputs whose saved position TensorFlow restores wrongly, or that saving spoils."""
+"""Finds inputs whose position TensorFlow restores incorrectly, or damages the input by saving."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from estimator.input.graph_identity import MAX_BYTES, num_constant_bytes
 _HEADER, _FILE_NAME = 3, 1  # Places among the inputs of the ops.
 
 
-def why_not_restorable(graph: tf.Graph, num_before: int) -> str | None:
-    """Returns which part of an input prevents that its position is saved; None if none does.
+def unrestorable_part(graph: tf.Graph, num_before: int) -> str | None:
+    """Returns the part of an input whose position must not be saved; None if there is none.
 
     Seen on TensorFlow 2.15 to 2.21:
-    - a CSV file with a header is continued at another row, or inside of one;
-    - a `cache` in a file crashes the process if the file is gone, and one that is saved before it
-      is whole stays locked for all other readers.
+    - A CSV file with a header resumes at another row, or inside of one.
+    - A `cache` in a file crashes the process if the file is gone. If it is saved before it is
+      complete, it stays locked for all other readers.
 
     Args:
       graph: the graph that the input is in.

@@ -15,7 +15,7 @@ import tensorflow as tf
 from estimator.cluster.consensus import Agreement, Consensus, build_consensus
 from estimator.input import input_calls
 from estimator.input.graph_identity import input_identity
-from estimator.input.restorable import why_not_restorable
+from estimator.input.restorable import unrestorable_part
 from estimator.model.replicas import Model
 from estimator.optimizer.accumulated_step import StepAccumulation, build_step_accumulation
 from estimator.program import tpu_replicas
@@ -118,7 +118,7 @@ class TrainProgram:
       spec: the first replica's EstimatorSpec; its hooks and scaffold are for the session.
       input: where batches come from.
       input_identity: what an equal input has, too; see `input_identity`.
-      hindrance: the part of the input that prevents saving its position; None if none does.
+      unrestorable: the part of the input whose position cannot be restored; None if none.
       runtime: where the replicas run.
       feeds: what a session call may feed.
       fetches: what a session call fetches.
@@ -136,7 +136,7 @@ class TrainProgram:
     spec: EstimatorSpec
     input: input_calls.Input
     input_identity: bytes | None
-    hindrance: str | None
+    unrestorable: str | None
     runtime: Runtime
     feeds: TrainFeeds
     fetches: TrainFetches
@@ -179,7 +179,7 @@ def build_train_program(
         num_before = len(graph.get_operations())
         source = make_input()
         identity = input_identity(graph, num_before)
-        hindrance = why_not_restorable(graph, num_before)
+        unrestorable = unrestorable_part(graph, num_before)
         if runtime.is_compiled:
             tpu_replicas.check_static(source.element)
         input_summaries = summaries_since(set())
@@ -211,7 +211,7 @@ def build_train_program(
             spec=step.spec,
             input=source,
             input_identity=identity,
-            hindrance=hindrance,
+            unrestorable=unrestorable,
             runtime=runtime,
             feeds=TrainFeeds(num_steps if is_loop else None, is_recording, step.end),
             fetches=fetches,

@@ -151,13 +151,20 @@ class HookedSession:
     def _fetchable(self, hook: Hook, fetch: Any) -> Any:
         """Returns what the session fetches for a hook's fetch."""
         fetch = self._fetch_overrides.get(id(fetch), fetch)
-        # A variable's name is its handle's name, and a hook cannot use a handle. After a loop, a
-        # variable is read, too: its value before the loop would be that of an earlier step.
+        # A variable's name is its handle's name, and a hook cannot use a handle.
         is_handle = getattr(fetch, "dtype", None) == tf.resource
-        is_read_after = self._is_loop and isinstance(fetch, tf.Variable) and not is_assigned(fetch)
-        has_name = is_handle or is_read_after
+        has_name = is_handle or self._is_read_after_loop(fetch)
         name = fetch if isinstance(fetch, str) else fetch.name if has_name else None
         return self._reachable(hook, self._value_of(name) if name in self._values else fetch)
+
+    def _is_read_after_loop(self, fetch: Any) -> bool:
+        """Returns whether a fetch is a variable whose value before the loop would be outdated.
+
+        The values of replicas that update it alone are combined by the fetch itself.
+        """
+        if not self._is_loop or not isinstance(fetch, tf.Variable) or is_assigned(fetch):
+            return False
+        return fetch.synchronization != tf.VariableSynchronization.ON_READ
 
     def _reachable(self, hook: Hook, fetch: Any) -> Any:
         """Returns a hook's fetch; raises ValueError if it is not of this graph."""

@@ -165,11 +165,11 @@ def _build_position(
         return None
     if not worker_group.is_in_lockstep:
         return None  # No position matches the checkpoint.
-    if program.hindrance is not None:
+    if program.unrestorable is not None:
         log.warning(
-            "The position in the input is not saved, because TensorFlow cannot go on in %s: a "
+            "The position in the input is not saved, because TensorFlow cannot resume within %s: a "
             "resumed run restarts its input from the beginning.",
-            program.hindrance,
+            program.unrestorable,
         )
         return None
     if not worker_group.decides_alone and saver_hooks(request.hooks):

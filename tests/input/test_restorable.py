@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
-from estimator.input.restorable import why_not_restorable
+from estimator.input.restorable import unrestorable_part
 from tests.toy import ids_model_fn, ids_of
 
 
@@ -56,7 +56,7 @@ def test_training_goes_on_or_starts_its_input_anew(tmp_path, kind, caplog):
     make, reason = INPUTS[kind]
     with tf.Graph().as_default() as graph:
         make(tmp_path)
-        assert why_not_restorable(graph, 0) == reason
+        assert unrestorable_part(graph, 0) == reason
     model_dir = str(tmp_path / "model")
     with caplog.at_level(logging.WARNING, "estimator"):
         for max_steps in (7, 12):
