@@ -164,7 +164,8 @@ class HookedSession:
         """
         if not self._is_loop or not isinstance(fetch, tf.Variable) or is_assigned(fetch):
             return False
-        return fetch.synchronization != tf.VariableSynchronization.ON_READ
+        is_combined = fetch.synchronization == tf.VariableSynchronization.ON_READ
+        return not is_combined or len(_tf.copies(fetch)) == 1
 
     def _reachable(self, hook: Hook, fetch: Any) -> Any:
         """Returns a hook's fetch; raises ValueError if it is not of this graph."""
