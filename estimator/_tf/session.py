@@ -12,6 +12,7 @@ import queue
 import signal
 import sys
 import threading
+import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -132,19 +133,27 @@ class MappedSession(tf.compat.v1.Session):
     """A session whose `run` may run and feed copies of what it is asked for. 2.16 to 2.21.
 
     Attributes:
+      variables: what to run instead of names: those of variables that are no references name a
+        handle.
       find_copy: returns what to run or feed instead of a tensor, an operation or the result of an
         `assign`; None if `run` does as it is asked.
     """
 
+    variables: Mapping[str, tf.Variable] = types.MappingProxyType({})
     find_copy: Callable[[Any], Any] | None = None
 
     def run(self, fetches: Any, feed_dict: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Runs as `Session.run` does."""
+        if self.variables:
+            fetches = map_fetches(self._named, fetches)
         if self.find_copy is not None:
             find = functools.partial(_found_copy, self.find_copy)
             fetches = map_fetches(find, fetches)
             feed_dict = {find(key): value for key, value in (feed_dict or {}).items()}
         return super().run(fetches, feed_dict, *args, **kwargs)
+
+    def _named(self, fetch: Any) -> Any:
+        return self.variables.get(fetch, fetch) if isinstance(fetch, str) else fetch
 
 
 def _found_copy(find_copy: Callable[[Any], Any], value: Any) -> Any:
@@ -297,9 +306,7 @@ def open_session(
     wait: Callable[[threading.Event], None] | None,
     find_copy: Callable[[Any], Any] | None = None,
 ) -> tf.compat.v1.Session:
-    """Opens a session on a graph: an `InterruptibleSession` if `wait` is given."""
-    if wait is None and find_copy is None:
-        return tf.compat.v1.Session(target, graph=graph, config=config)
+    """Opens a session on a graph, an `InterruptibleSession` if `wait` is given."""
     if wait is None:
         session = MappedSession(target, graph=graph, config=config)
     else:

@@ -130,7 +130,13 @@ class HookedSession:
                     hook.begin()
                 if isinstance(hook, tf.compat.v1.train.FinalOpsHook):
                     _tf.map_fetches(functools.partial(self._reachable, hook), _tf.final_ops(hook))
-            self._values = _values_by_name(step) if self._hooks else {}
+            variables = _variables_by_name() if self._hooks else {}
+            self._variables: Mapping[str, tf.Variable] = variables
+            # What to fetch for each of them.
+            self._values: dict[str, Any] = dict(variables)
+            if variables and step is not None:
+                step_variable = _tf.copies(tf.compat.v1.train.get_global_step())[0]
+                self._values[step_variable.handle.name] = step
 
     @contextlib.contextmanager
     def _explaining_names(self, hook: Hook) -> Iterator[None]:
@@ -202,6 +208,8 @@ class HookedSession:
         `note_feeds` is called with what each call feeds, before hooks see it.
         """
         self.session = session
+        if isinstance(session, _tf.MappedSession):
+            session.variables = self._variables
         self._coordinator = coordinator
         self._for_hooks = session if for_hooks is None else for_hooks
         self._note_feeds = note_feeds
@@ -401,14 +409,13 @@ def _merge_options(options: Any, more: Any) -> None:
     options.MergeFrom(tf.compat.v1.RunOptions(**highest))
 
 
-def _values_by_name(step: tf.Tensor | None) -> dict[str, Any]:
-    """Returns what to fetch for each variable of the default graph, by the name of its handle."""
+def _variables_by_name() -> dict[str, tf.Variable]:
+    """Returns the variables of the default graph by the names of handles and of v1's reads."""
     v1 = tf.compat.v1
     variables = [*v1.global_variables(), *v1.local_variables()]
-    values = {copy.handle.name: copy for v in variables for copy in _tf.copies(v)}
-    if step is not None:
-        values[_tf.copies(v1.train.get_global_step())[0].handle.name] = step
-    return values
+    found = {copy.handle.name: copy for v in variables for copy in _tf.copies(v)}
+    reads = {f"{name.removesuffix(':0')}/read:0": copy for name, copy in found.items()}
+    return {**reads, **found}
 
 
 @contextlib.contextmanager

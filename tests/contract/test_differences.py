@@ -290,6 +290,32 @@ def test_a_variable_is_true_without_resource_variables(tmp_path):
     assert kind_of_variables(tmp_path)[0]
 
 
+class Names(est.SessionRunHook):
+    """Fetches a variable by name, in each of the ways."""
+
+    def __init__(self):
+        self.found = []
+
+    def before_run(self, run_context):
+        return est.SessionRunArgs(["w:0", "w/read:0"])
+
+    def after_run(self, run_context, run_values):
+        self.found += run_values.results
+
+    def end(self, session):
+        self.found = [*self.found[-2:], *session.run(["w:0", "w/read:0"]), session.run("w:0")]
+
+
+@pytest.mark.usefixtures("without_resource_variables")
+def test_a_variable_is_fetched_by_name(tmp_path):
+    hook = Names()
+    model = est.Estimator(mean_model_fn, os.fspath(tmp_path))
+    model.train(forever(2.0), hooks=[hook], steps=4)
+    w = model.get_variable_value("w")
+    assert hook.found[2:] == pytest.approx([w] * 3)
+    assert [getattr(value, "dtype", None) for value in hook.found] == ["float32"] * 5
+
+
 @pytest.mark.only_2_15("variables without v2 behavior")
 @pytest.mark.usefixtures("without_resource_variables")
 def test_variables_are_reference_variables(tmp_path):

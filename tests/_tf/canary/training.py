@@ -263,7 +263,10 @@ def what_tf_config_sets_is_in_the_config_of_a_session():
 def a_session_is_opened():
     with tf.Graph().as_default() as graph:
         with _tf.open_session("", graph, V1.ConfigProto(), wait=None) as session:
-            assert type(session) is V1.Session
+            w = V1.get_variable("w", [], initializer=V1.ones_initializer(), use_resource=True)
+            session.variables = {"w:0": w}
+            session.run(w.initializer)
+            assert session.run(["w:0", {"w": "w:0"}]) == [1, {"w": 1}]
         with _tf.open_session("", graph, V1.ConfigProto(), threading.Event.wait) as session:
             assert session.run(tf.constant(3)) == 3
 
