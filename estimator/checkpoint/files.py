@@ -123,13 +123,13 @@ def read_tensor(reader: Any, name: str) -> Any:
     """Returns a tensor that a tf.train.CheckpointReader reads.
 
     Raises:
-      tf.errors.OutOfRangeError: the file is cut off; TensorFlow's reader raises an IndexError.
+      tf.errors.DataLossError: the file is cut off; TensorFlow's reader raises an IndexError.
     """
     try:
         return reader.get_tensor(name)
     except IndexError as error:
         message = f"The checkpoint's file that has {name!r} is cut off: {error}"
-        raise tf.errors.OutOfRangeError(None, None, message) from error
+        raise tf.errors.DataLossError(None, None, message) from error
 
 
 def checkpoint_identity(path: str) -> tuple[str, bytes]:

@@ -182,7 +182,7 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
 
     @contextlib.contextmanager
     def _warning_of_failure(self) -> Iterator[None]:
-        """Warns if a position cannot be saved inside the block; ends attempts that are in vain."""
+        """Warns if a position cannot be saved inside the block; stops trying if it never can."""
         try:
             yield
         except _DISK_ERRORS as error:

@@ -235,19 +235,11 @@ class WarmSession:
         if self._setup.scaffold.local_init_op is not None:
             self._setup.run_local_init(self.session)
 
-    @contextlib.contextmanager
-    def writing_summaries(self) -> Iterator[None]:
-        """At the end of the block, flushes what `tf.summary` ops of the model have written."""
-        try:
-            yield
-        except GeneratorExit:  # Nobody wants the rest of the predictions.
-            self._flush_writers()
-            raise
-        self._flush_writers()
-
-    def _flush_writers(self) -> None:
-        if self._flush is not None and self._end.alive:
-            self.session.run(self._flush)
+    def flush_writers(self) -> None:
+        """Writes to files what `tf.summary` ops of the model have recorded."""
+        if self._flush is not None:
+            with contextlib.suppress(tf.errors.NotFoundError):  # The program may have closed one.
+                self.session.run(self._flush)
 
     def global_step(self) -> int:
         """Returns the global step of the weights."""
@@ -294,7 +286,6 @@ def run_evaluation(
     with (
         program.runtime.restarting_after_failure(),
         host_input.opened(must_end, bool(hooks)) as (source, batches),
-        warm.writing_summaries(),
     ):
         session = warm.hooked(hooks, source)
         groups = _groups(limited(batches, steps, host_input.batches_per_step), program)
@@ -318,6 +309,7 @@ def run_evaluation(
             )
         values = warm.session.run(program.values, _last_batch(program, group))
         results = {name: tf.nest.map_structure(_in_numpy, v) for name, v in values.items()}
+        warm.flush_writers()
         session.end()
     results["loss"] = np.float32(total / weight)
     return {name: results[name] for name in sorted(results)}
@@ -334,7 +326,6 @@ def run_prediction(
     with (
         program.runtime.restarting_after_failure(),
         host_input.opened(has_hooks=bool(hooks)) as (source, batches),
-        warm.writing_summaries(),
     ):
         session = warm.hooked(hooks, source)
         groups = _groups(batches, program)
@@ -346,6 +337,7 @@ def run_prediction(
             for structure, flat, batch in zip(wanted, results, group, strict=False):
                 if _has_rows(program, batch):
                     yield tf.nest.pack_sequence_as(structure, flat)
+        warm.flush_writers()
         session.end()
 
 

@@ -151,9 +151,13 @@ def summaries_so_far() -> set[int]:
 
 
 def written_summaries(graph_before: set[int]) -> list[tf.Operation]:
-    """Returns the tf.summary write ops that `model_fn` added since, if recording is on."""
+    """Returns the tf.summary write ops that `model_fn` added since, if recording is on.
+
+    Without those in branches, loops and functions, which run with them.
+    """
+    graph = tf.compat.v1.get_default_graph()
     ops = tf.compat.v1.summary.all_v2_summary_ops()
-    return [op for op in ops if id(op) not in graph_before]
+    return [op for op in ops if id(op) not in graph_before and op.graph is graph]
 
 
 def _build_loop_report(

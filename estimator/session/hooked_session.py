@@ -116,7 +116,6 @@ class HookedSession:
         self._is_loop = is_loop
         self._may_leave_loop = may_leave_loop
         self._warned: set[int] = set()
-        self._step = step
         self._callables: dict[Any, Any] = {}
         self._prepared: dict[Any, concurrent.futures.Future] = {}
         self._is_asked_to_stop = False
@@ -134,9 +133,12 @@ class HookedSession:
             self._variables: Mapping[str, tf.Variable] = variables
             # What to fetch for each of them.
             self._values: dict[str, Any] = dict(variables)
+            self._after: tf.Tensor | None = None
+            self._reads: dict[int, tuple[tf.Variable, tf.Tensor]] = {}
             if variables and step is not None:
                 step_variable = _tf.copies(tf.compat.v1.train.get_global_step())[0]
                 self._values[step_variable.handle.name] = step
+                self._after = _build_wait(step)
 
     @contextlib.contextmanager
     def _explaining_names(self, hook: Hook) -> Iterator[None]:
@@ -159,19 +161,11 @@ class HookedSession:
         fetch = self._fetch_overrides.get(id(fetch), fetch)
         # A variable's name is its handle's name, and a hook cannot use a handle.
         is_handle = getattr(fetch, "dtype", None) == tf.resource
-        has_name = is_handle or self._is_read_after_loop(fetch)
-        name = fetch if isinstance(fetch, str) else fetch.name if has_name else None
+        name = fetch if isinstance(fetch, str) else fetch.name if is_handle else None
+        is_in_loop = self._is_loop and self._after is not None
+        if is_in_loop and isinstance(fetch, tf.Variable) and not is_assigned(fetch):
+            return self._read_after(fetch)
         return self._reachable(hook, self._value_of(name) if name in self._values else fetch)
-
-    def _is_read_after_loop(self, fetch: Any) -> bool:
-        """Returns whether a fetch is a variable whose value before the loop would be outdated.
-
-        The values of replicas that update it alone are combined by the fetch itself.
-        """
-        if not self._is_loop or not isinstance(fetch, tf.Variable) or is_assigned(fetch):
-            return False
-        is_combined = fetch.synchronization == tf.VariableSynchronization.ON_READ
-        return not is_combined or len(_tf.copies(fetch)) == 1
 
     def _reachable(self, hook: Hook, fetch: Any) -> Any:
         """Returns a hook's fetch; raises ValueError if it is not of this graph."""
@@ -182,7 +176,8 @@ class HookedSession:
         home = getattr(getattr(fetch, "op", fetch), "graph", self._graph)
         if home is self._graph:
             return fetch
-        asks = f"The hook {type(hook).__name__} asks for {fetch.name}, which"
+        name = getattr(fetch, "name", type(fetch).__name__)
+        asks = f"The hook {type(hook).__name__} asks for {name}, which"
         if _tf.is_loop_body(home):
             reason = f"{asks} lives inside the loop, where a session cannot see it."
             raise HookInLoopError(reason, has_trained=self._has_run)
@@ -191,10 +186,21 @@ class HookedSession:
     def _value_of(self, name: str) -> Any:
         """Returns what reads a variable after the step, if a session call makes one."""
         value = self._values[name]
-        if self._step is not None and isinstance(value, tf.Variable):
-            with self._graph.as_default(), tf.control_dependencies([self._step]):
-                value = self._values[name] = value.read_value()
+        if self._after is not None and isinstance(value, tf.Variable):
+            value = self._values[name] = self._read_after(value)
         return value
+
+    def _read_after(self, variable: tf.Variable) -> tf.Tensor:
+        """Returns what reads a variable after the step; combines what replicas have of their own.
+
+        A read that waits for nothing may come before, between or after the steps of a loop.
+        """
+        if id(variable) not in self._reads:
+            is_alone = len(_tf.copies(variable)) == 1
+            with self._graph.as_default(), tf.control_dependencies([self._after]):
+                read = variable.read_value() if is_alone else tf.convert_to_tensor(variable)
+            self._reads[id(variable)] = variable, read
+        return self._reads[id(variable)][1]
 
     def start(
         self,
@@ -407,6 +413,17 @@ def _merge_options(options: Any, more: Any) -> None:
     highest = {name: max(getattr(options, name), getattr(more, name)) for name in names}
     options.MergeFrom(more)
     options.MergeFrom(tf.compat.v1.RunOptions(**highest))
+
+
+def _build_wait(step: tf.Tensor) -> tf.Tensor:
+    """Builds what ops that are added later can wait for.
+
+    TensorFlow warns if the first op to wait for another is made when that has run.
+    """
+    after = tf.identity(step, "training/before_reads_of_hooks")
+    with tf.control_dependencies([after]):
+        tf.no_op("training/reads_of_hooks")
+    return after
 
 
 def _variables_by_name() -> dict[str, tf.Variable]:

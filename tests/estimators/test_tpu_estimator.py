@@ -562,9 +562,6 @@ def test_what_a_host_call_writes_is_in_its_file_when_the_call_returns(tmp_path):
             assert num_written("eval") == 2 * times
         list(model.predict(lambda params: numbers(8, 4)))
         assert num_written("infer") == 2
-        next(predictions := model.predict(lambda params: numbers(8, 4)))
-        predictions.close()
-        assert num_written("infer") == 3
 
 
 def test_it_is_made_with_its_own_batches_and_no_others(monkeypatch, tmp_path):

@@ -332,3 +332,33 @@ def test_a_named_checkpoint_that_is_removed_is_missed(tmp_path):
         pytest.raises(ValueError, match=r"model\.ckpt-2'\) is not a checkpoint: there is no file"),
     ):
         other.evaluate(numbers(2), checkpoint_path=path)
+
+
+def test_a_hook_may_close_the_writer_of_the_model(tmp_path):
+    class Closing(tf.compat.v1.train.SessionRunHook):
+        def __init__(self, writer):
+            self.close = writer.close()
+
+        def end(self, session):
+            session.run(self.close)
+
+    def model_fn(features, labels, mode):
+        spec = Model()(features, labels, mode)
+        writer = tf.summary.create_file_writer(str(tmp_path / "own"))
+        if mode == "train":
+            return spec
+        with writer.as_default(step=0):
+            write = tf.summary.scalar("x", 1.0)
+        hooks = [Closing(writer)]
+        if mode == "infer":
+            with tf.control_dependencies([write]):
+                predictions = tf.identity(spec.predictions)
+            return spec._replace(predictions=predictions, prediction_hooks=hooks)
+        with tf.control_dependencies([write]):
+            loss = tf.identity(spec.loss)
+        return spec._replace(loss=loss, evaluation_hooks=hooks)
+
+    with est.Estimator(model_fn, str(tmp_path / "model")) as model:
+        model.train(numbers(), steps=2)
+        assert model.evaluate(numbers(2))["global_step"] == 2
+        assert len(list(model.predict(numbers(3)))) == 3

@@ -666,3 +666,46 @@ def test_a_loop_for_a_tpu_is_left_for_a_hook_that_feeds(tmp_path, kind, first):
     )
     model.train(input_fn, [kind(lambda: {made["fed"]: float(next(values))})], steps=4)
     assert model.get_variable_value("total") == sum(range(first, first + 4))
+
+
+@pytest.mark.parametrize("strategy", [None, "mirrored"])
+def test_what_replicas_have_of_their_own_is_combined_after_the_loop(tmp_path, strategy):
+    def model_fn(features, mode):
+        count = v1.get_variable(
+            "count",
+            [],
+            initializer=v1.zeros_initializer(),
+            trainable=False,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.SUM,
+        )
+        train_op = tf.group(v1.train.get_global_step().assign_add(1), count.assign_add(1.0))
+        return est.EstimatorSpec(mode, loss=0.0 * count, train_op=train_op)
+
+    class AsksForCount(Calls):
+        def begin(self):
+            (variable,) = (v for v in v1.global_variables() if v.name == "count:0")
+            self.ask = lambda: variable
+
+    num = 2 if strategy else None
+    config = est.RunConfig(
+        str(tmp_path), iterations_per_loop=4, strategy=strategy, num_replicas=num
+    )
+    asks = AsksForCount()
+    est.Estimator(model_fn, config=config).train(numbers(), [asks], steps=8)
+    assert asks.found == ([8, 16] if strategy else [4, 8])
+
+
+def test_a_sparse_tensor_of_the_loop_is_told_the_ways_out(tmp_path):
+    made = Made()
+
+    def model_fn(features, mode):
+        made["sparse"] = tf.sparse.from_dense(tf.reshape(features, [1, -1]))
+        step = v1.train.get_global_step().assign_add(1)
+        return est.EstimatorSpec(mode, loss=tf.constant(0.0), train_op=step)
+
+    config = est.RunConfig(str(tmp_path), iterations_per_loop=4)
+    with pytest.raises(ValueError, match=r"(?s)SparseTensor.*iterations_per_loop=1"):
+        est.Estimator(model_fn, config=config).train(
+            numbers(), [Calls(ask=lambda: made["sparse"])], steps=4
+        )
