@@ -104,7 +104,8 @@ class HookedSession:
           is_loop: whether the steps are in a loop.
           may_leave_loop: whether a HookInLoopError before the first call has training run one step
             a call instead.
-          step: the tensor to fetch if a hook asks for the global step's variable by name.
+          step: the tensor to fetch if a hook asks for the global step's variable by name; reads of
+            other variables wait for it. None outside of training.
 
         Raises:
           HookInLoopError: a hook names a tensor that exists only inside the loop, or will ask for
@@ -162,10 +163,9 @@ class HookedSession:
         # A variable's name is its handle's name, and a hook cannot use a handle.
         is_handle = getattr(fetch, "dtype", None) == tf.resource
         name = fetch if isinstance(fetch, str) else fetch.name if is_handle else None
-        is_in_loop = self._is_loop and self._after is not None
-        if is_in_loop and isinstance(fetch, tf.Variable) and not is_assigned(fetch):
-            return self._read_after(fetch)
-        return self._reachable(hook, self._value_of(name) if name in self._values else fetch)
+        fetch = self._reachable(hook, self._value_of(name) if name in self._values else fetch)
+        is_variable = isinstance(fetch, tf.Variable) and not is_assigned(fetch)
+        return self._read_after(fetch) if is_variable and self._is_loop else fetch
 
     def _reachable(self, hook: Hook, fetch: Any) -> Any:
         """Returns a hook's fetch; raises ValueError if it is not of this graph."""
