@@ -19,7 +19,6 @@ import re
 import tensorflow as tf
 from tensorflow.python.client import session as client
 
-_Session = tf.compat.v1.Session  # Tests put `open_session` in its place.
 _PROGRAM = "_tpu_replicate"
 _PLACE = re.compile(r"^(\^?)([^:]+)(.*)$")
 
@@ -75,7 +74,7 @@ def open_session(target="", graph=None, config=None):
     """A `tf.compat.v1.Session`; of a graph with programs of a TPU, with CPUs for its cores."""
     graph = graph or tf.compat.v1.get_default_graph()
     if not program_nodes(graph):
-        return _Session(target, graph=graph, config=config)
+        return tf.compat.v1.Session(target, graph=graph, config=config)
     assert target == ""
     return _CPUSession(graph)
 
@@ -129,7 +128,9 @@ def _running(graph, rewrite):
     copy = tf.Graph()
     with copy.as_default():
         tf.graph_util.import_graph_def(definition, name="")
-    session = _Session(graph=copy)  # Not entered: several may be open, and end in any order.
+    session = tf.compat.v1.Session(
+        graph=copy
+    )  # Not entered: several may be open, and end in any order.
     with contextlib.closing(session):
         yield session, lambda one: copy.as_graph_element(one.name)
 

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
+from estimator._tf import session as _session
 from estimator.runtime.tpu_runtime import TPURuntime
 from tests import toy
 from tests.described_tpu import DescribedTPU, open_session
@@ -21,7 +22,7 @@ BATCH = 16
 @pytest.fixture
 def on_cpus(monkeypatch):
     monkeypatch.setattr(TPURuntime, "start", lambda self: None)
-    monkeypatch.setattr(tf.compat.v1, "Session", open_session)
+    monkeypatch.setattr(_session, "MappedSession", open_session)
 
 
 def data(count, seed=0):
