@@ -144,7 +144,7 @@ class MappedSession(tf.compat.v1.Session):
 
     def run(self, fetches: Any, feed_dict: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Runs as `Session.run` does."""
-        if self.variables:
+        if self.variables and _has_names(fetches):
             fetches = map_fetches(self._named, fetches)
         if self.find_copy is not None:
             find = functools.partial(_found_copy, self.find_copy)
@@ -154,6 +154,15 @@ class MappedSession(tf.compat.v1.Session):
 
     def _named(self, fetch: Any) -> Any:
         return self.variables.get(fetch, fetch) if isinstance(fetch, str) else fetch
+
+
+def _has_names(fetches: Any) -> bool:
+    """Returns whether a structure of fetches has any by name; much faster than `map_fetches`."""
+    if isinstance(fetches, Mapping):
+        return any(map(_has_names, fetches.values()))
+    if isinstance(fetches, list | tuple):
+        return any(map(_has_names, fetches))
+    return isinstance(fetches, str)
 
 
 def _found_copy(find_copy: Callable[[Any], Any], value: Any) -> Any:
