@@ -133,8 +133,8 @@ class MappedSession(tf.compat.v1.Session):
     """A session whose `run` may run and feed copies of what it is asked for. 2.16 to 2.21.
 
     Attributes:
-      variables: what to run instead of names: those of variables that are no references name a
-        handle.
+      variables: the variables to run in place of their names, which are otherwise those of a
+        resource variable's handle.
       find_copy: returns what to run or feed instead of a tensor, an operation or the result of an
         `assign`; None if `run` does as it is asked.
     """

@@ -123,12 +123,12 @@ def read_tensor(reader: Any, name: str) -> Any:
     """Returns a tensor that a tf.train.CheckpointReader reads.
 
     Raises:
-      tf.errors.DataLossError: the file is cut off; TensorFlow's reader raises an IndexError.
+      tf.errors.DataLossError: the file is truncated; TensorFlow's reader raises an IndexError.
     """
     try:
         return reader.get_tensor(name)
     except IndexError as error:
-        message = f"The checkpoint's file that has {name!r} is cut off: {error}"
+        message = f"The checkpoint file that holds {name!r} is truncated: {error}"
         raise tf.errors.DataLossError(None, None, message) from error
 
 
@@ -298,7 +298,8 @@ def remove_unfinished(model_dir: str) -> None:
                 note("Removed %s, which a killed process did not finish", path)
         for name in filter(_UNFINISHED_PARTS.match, names):
             path = os.path.join(model_dir, name)
-            if _is_abandoned([os.path.join(path, part) for part in tf.io.gfile.listdir(path)]):
+            parts = tf.io.gfile.listdir(path) if tf.io.gfile.isdir(path) else []
+            if _is_abandoned([os.path.join(path, part) for part in parts]):
                 tf.io.gfile.rmtree(path)
                 note("Removed %s, which a killed process did not finish", path)
 

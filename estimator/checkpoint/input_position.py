@@ -35,7 +35,7 @@ _NAME = "input-position"
 _GRAPH_NAME = "save_input_position"
 # The name of the tensor that tells inputs apart.
 _IDENTITY = "input_identity"
-# What a file system that is full, read-only or broken makes of a write, not the pipeline.
+# Errors of a full, read-only or broken file system; others are the pipeline's.
 _DISK_ERRORS = (
     tf.errors.ResourceExhaustedError,
     tf.errors.PermissionDeniedError,
@@ -146,8 +146,8 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
     def save(self, session: tf.compat.v1.Session, step: int) -> None:
         """Saves the position at `step`; warns if it fails.
 
-        If the pipeline cannot be saved, never tries again; if the disk is full, say, does at the
-        next checkpoint.
+        After an error of the file system, the next checkpoint tries again. A pipeline that cannot
+        be saved is not tried again.
         """
         if self._saver is None:
             return

@@ -98,7 +98,7 @@ def _try_lock(path: str) -> int | None:
 
 
 def _unlock(path: str, descriptor: int) -> None:
-    """Removes the file and releases the lock; an error of the former would hide the training's."""
+    """Removes the file and releases the lock; raises nothing that would hide a training's error."""
     try:
         # The directory may be gone, with another trainer in a new one, or read-only by now.
         with contextlib.suppress(OSError):

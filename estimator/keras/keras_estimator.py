@@ -119,7 +119,8 @@ def _is_of_tf_keras(path: str) -> bool:
     version = ""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as file:
-            version = json.loads(file.read("metadata.json"))["keras_version"]
+            if "metadata.json" in file.namelist():
+                version = json.loads(file.read("metadata.json")).get("keras_version", "")
     elif h5py.is_hdf5(path):
         with h5py.File(path) as file:
             version = tf.compat.as_str(file.attrs.get("keras_version", ""))

@@ -390,7 +390,7 @@ class HookedSession:
         return results, metadata, options
 
     def _check_feeds(self, hook: Hook) -> None:
-        """Leaves the loop, or warns once a hook, as a value is fed for all steps of a loop."""
+        """Leaves the loop, or warns once per hook, since a fed value holds for all its steps."""
         if not self._is_loop or id(hook) in self._warned:
             return
         self._warned.add(id(hook))
@@ -416,9 +416,9 @@ def _merge_options(options: Any, more: Any) -> None:
 
 
 def _build_wait(step: tf.Tensor) -> tf.Tensor:
-    """Builds what ops that are added later can wait for.
+    """Builds a tensor that reads added later can wait for.
 
-    TensorFlow warns if the first op to wait for another is made when that has run.
+    TensorFlow warns of the first control dependency on an op that has run, so one is built here.
     """
     after = tf.identity(step, "training/before_reads_of_hooks")
     with tf.control_dependencies([after]):

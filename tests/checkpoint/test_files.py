@@ -206,6 +206,7 @@ def test_what_a_killed_save_left_is_removed_when_nobody_writes_it_any_more(make)
         # Of a sharded saver.
         "model.ckpt-9_temp/part-00000-of-00001.index": an_hour_ago,
         "model.ckpt-9_temp/part-00000-of-00001.data-00000-of-00001.tempstate1": an_hour_ago,
+        "model.ckpt-7_temp": an_hour_ago,  # A file of somebody else.
         "model.ckpt-8_temp/part-00000-of-00001.index": an_hour_ago,
         "model.ckpt-8_temp/part-00000-of-00001.data-00000-of-00001.tempstate1": time.time(),
     }.items():
@@ -223,6 +224,7 @@ def test_what_a_killed_save_left_is_removed_when_nobody_writes_it_any_more(make)
         "metrics.jsonl.124.tmp",
         "model.ckpt-8.data-00000-of-00001.tempstate7",
         "model.ckpt-8.data-00000-of-00001",
+        "model.ckpt-7_temp",
         "model.ckpt-8_temp",
         "mine.ckpt-8.index.tempstate7",
         "model.ckpt-6.data-00000-of-00001",

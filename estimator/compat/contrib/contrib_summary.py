@@ -30,7 +30,7 @@ def record_summaries_every_n_global_steps(
 
 
 def scalar(name: str, tensor: Any, family: str | None = None, step: Any = None) -> Any:
-    """Writes a number; its tag is the name, after that of the family: see `_write`."""
+    """Writes a number; with a family, its tag is `family/scope/family/name`, as in TensorFlow 1."""
     return _write(tf.summary.scalar, name, family, tf.squeeze(tensor), _step(step))
 
 
@@ -59,7 +59,7 @@ def audio(
 
 
 def _write(write: Callable[..., Any], name: str, family: str | None, *values: Any) -> Any:
-    """Writes a summary; its family stands before the scope of names, and in it, as before 2.0."""
+    """Writes a summary with the tag that TensorFlow 1 gives it in a family and a name scope."""
     if not family:
         return write(name, *values)
     tag = "/".join(filter(None, [family, tf.get_current_name_scope(), family, name]))
