@@ -8,6 +8,7 @@ from estimator._tf.callers import (
     is_called_by_keras,
     is_left_to_step,
     is_made_by_keras,
+    is_made_by_v1_layer,
     line_of,
 )
 from estimator._tf.checkpoint import (

@@ -17,6 +17,7 @@ _TENSORFLOW = os.path.dirname(os.path.abspath(tf.__file__)) + os.sep
 _REPLICAS = os.path.join(_TENSORFLOW, "python", "distribute", "mirrored_run.py")
 _V1_OPTIMIZERS = os.path.join(_TENSORFLOW, "python", "training", "optimizer.py")
 _LEGACY_OPTIMIZERS = os.path.join("", "tf_keras", "src", "optimizers", "legacy", "")
+_V1_LAYERS = os.path.join("", "tf_keras", "src", "legacy_tf_layers", "")
 _TF_DATA = os.path.join(_TENSORFLOW, "python", "data") + os.sep
 
 
@@ -24,6 +25,14 @@ def is_made_by_keras(op: tf.Operation) -> bool:
     """Returns whether Keras 3 or tf-keras code made `op`, by the op's traceback."""
     folders = _keras_folders()
     return any(frame.filename.startswith(folders) for frame in _traceback(op))
+
+
+def is_made_by_v1_layer(op: tf.Operation) -> bool:
+    """Returns whether a layer of `tf.compat.v1.layers` made `op`, by the op's traceback.
+
+    Such a layer puts its updates into UPDATE_OPS. 2.16 to 2.21.
+    """
+    return any(_V1_LAYERS in frame.filename for frame in _traceback(op))
 
 
 def is_left_to_step(op: tf.Operation) -> bool:

@@ -17,6 +17,7 @@ from estimator.config.checks import WrongTypeError, arguments_named, check_needs
 from estimator.input.array_datasets import arrays_outside_graph
 from estimator.input.conversion import with_arrays, with_sortable_keys
 from estimator.input.lookahead import build_unwrapped, with_lookahead
+from estimator.input.packing import pack_batch
 from estimator.rewrite.subgraph_copy import build_copy, runs_each_time
 from estimator.spec import ModeKeys
 
@@ -173,9 +174,9 @@ def build_replica_batches(source: Input, num_replicas: int) -> Taken:
         if source.looks_ahead or num_replicas == 1:
             return batches, has_more
         with tf.control_dependencies(batch_tensors(batches)):
-            together = tf.nest.map_structure(
-                lambda t: None if t is None else tf.identity(t), batches, expand_composites=True
-            )
+            flat = tf.nest.flatten(batches, expand_composites=True)
+            copies = [None if tensor is None else tf.identity(tensor) for tensor in flat]
+            together = pack_batch(batches, copies)
     return together, None
 
 

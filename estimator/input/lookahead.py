@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.input.packing import pack_batch
 
 
 def with_lookahead(dataset: tf.data.Dataset, num_replicas: int) -> tf.data.Dataset:
@@ -62,5 +63,5 @@ def build_unwrapped(group: tf.Tensor, element_spec: Any, num_replicas: int) -> l
             output_types=[spec.dtype for spec in specs],
             output_shapes=[spec.shape for spec in specs],
         )
-        batches.append(tf.nest.pack_sequence_as(element_spec, flat, expand_composites=True))
+        batches.append(pack_batch(element_spec, flat))
     return batches

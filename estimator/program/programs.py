@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator.input.packing import pack_batch
 from estimator.model import reduction
 from estimator.model.replicas import Model, build_replicas
 from estimator.model.summable_metrics import check_sums, leaves_state
@@ -183,5 +184,5 @@ def build_feeds(element: Any, num_replicas: int) -> tuple[list[list[tf.Tensor]],
             for spec in flat_specs
         ]
         feeds.append([tensor for tensor in flat if tensor is not None])
-        batches.append(tf.nest.pack_sequence_as(element, flat, expand_composites=True))
+        batches.append(pack_batch(element, flat))
     return feeds, batches

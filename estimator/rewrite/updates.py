@@ -3,9 +3,10 @@
 Keras layers and optimizers are written for eager execution: they assign and return nothing. In a
 graph, a session would never run such an assignment, or would run it before a read that the Python
 code put first. `build_updates` finds these assignments and runs them in the order of the code. v1
-layers put theirs in the collection UPDATE_OPS, which many a `model_fn` forgets to run. What other
-code assigns, also to a variable of a layer, runs only if the `train_op` depends on it, as do the
-optimizers that return an op: those of v1, and tf-keras's legacy ones.
+layers put theirs in the collection UPDATE_OPS, which many a `model_fn` forgets to run; one that
+runs some of them has chosen. What other code assigns, also to a variable of a layer, runs only if
+the `train_op` depends on it, as do the optimizers that return an op: those of v1, and tf-keras's
+legacy ones.
 
 A cond, a loop or a call of a `tf.function` that assigns is treated as one assignment. The order
 inside it is fixed when it is built: by TensorFlow for a `tf.function`, and by `wiring_branches` for
@@ -51,7 +52,8 @@ def build_updates(
       conditional: conds of the step that may assign to any of the variables they take.
 
     Returns:
-      The assignments made by Keras, and the ops of UPDATE_OPS that belong to the step.
+      The assignments made by Keras, and the ops of UPDATE_OPS, that belong to the step: of v1
+      layers, all, or those that it runs anyway if there are any.
     """
     unfed = _behind_placeholders(new_ops)
     new_ops = [op for op in new_ops if op not in unfed]
@@ -62,6 +64,9 @@ def build_updates(
     wired = [op for op in (getattr(update, "op", update) for update in collected) if op in made]
     of_keras = _of_keras(assigning, handles)
     assigned = _left_to_step(of_keras)
+    if any(op in run for op in wired):  # The program has chosen among the updates of v1 layers.
+        left_out = {*wired, *filter(_tf.is_made_by_v1_layer, assigned)} - {*run}
+        wired, assigned = ([o for o in ops if o not in left_out] for ops in (wired, assigned))
     # What an assignment outside of the step runs, such as an optimizer's that is left to a hook, is
     # left to it, too.
     apart = ops_behind({*assigning} - {*run, *conditional, *wired, *assigned}, made)

@@ -375,6 +375,24 @@ def test_updates_that_nothing_runs_are_run_by_the_step(tmp_path):
     assert moving_mean(tmp_path) == AFTER_THREE
 
 
+def test_of_several_updates_those_run_that_the_train_op_waits_for(tmp_path):
+    """As of the two passes of a semi-supervised model, or of the first of several towers."""
+
+    def model_fn(features, labels, mode):
+        w = v1.get_variable("w", [], initializer=v1.ones_initializer())
+        settings = {"initializer": v1.zeros_initializer(), "trainable": False}
+        counts = [v1.get_variable(name, [], **settings) for name in ("first", "second")]
+        for count in counts:
+            v1.add_to_collection(v1.GraphKeys.UPDATE_OPS, count.assign_add(1.0).op)
+        first, _ = v1.get_collection(v1.GraphKeys.UPDATE_OPS)
+        with tf.control_dependencies([first]):
+            step = v1.assign_add(v1.train.get_global_step(), 1)
+        return est.EstimatorSpec(mode, loss=w * 1.0, train_op=step)
+
+    model = est.Estimator(model_fn, os.fspath(tmp_path)).train(forever(), steps=3)
+    assert [model.get_variable_value(name) for name in ("first", "second")] == [3.0, 0.0]
+
+
 def test_updates_that_wait_for_a_hook_are_left_to_it(tmp_path):
     options = {"has_minimize": True, "is_wired": True}
     assert moving_mean(tmp_path / "hooked", **options, has_hook=True) == AFTER_THREE

@@ -241,3 +241,35 @@ def test_wrong_frames(case):
 def test_the_frame_of_the_caller_is_not_changed():
     pandas_input_fn(FRAME, pd.Series(Y, index=FRAME.index), shuffle=False)
     assert list(FRAME.columns) == ["a", "b"]
+
+
+# --- Sparse features -----------------------------------------------------------------------------
+
+
+def without_some_sizes(rows, shape):
+    """So that TensorFlow knows these sizes only: None stands for one that it does not know."""
+    return v1.placeholder_with_default(rows, shape)
+
+
+@pytest.mark.parametrize("shape", [[None, 4], [3, 4], [3, None], [None, None]], ids=str)
+def test_ops_see_what_is_known_of_a_sparse_features_shape(shape, tmp_path):
+    seen = {}
+
+    def input_fn():
+        data = tf.data.Dataset.from_tensors(np.eye(4, dtype=np.float32)[:3]).repeat(2)
+        return data.map(lambda rows: {"x": tf.sparse.from_dense(without_some_sizes(rows, shape))})
+
+    def model_fn(features, labels, mode):
+        dense = tf.sparse.to_dense(features["x"])
+        seen[mode] = [features["x"].shape.as_list(), dense.shape.as_list()]
+        w = v1.get_variable("w", [], initializer=v1.ones_initializer())
+        total = tf.reduce_sum(dense) * w
+        step = v1.assign_add(v1.train.get_global_step(), 1)
+        return est.EstimatorSpec(mode, predictions={"x": dense}, loss=total, train_op=step)
+
+    model = est.Estimator(model_fn, os.fspath(tmp_path))
+    model.train(input_fn)
+    assert model.evaluate(input_fn)["loss"] == 3.0
+    rows = [row["x"] for row in model.predict(input_fn)]
+    np.testing.assert_array_equal(rows, [*np.eye(4)[:3]] * 2)
+    assert seen == {mode: [shape, shape] for mode in ("train", "eval", "infer")}

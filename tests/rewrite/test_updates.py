@@ -464,3 +464,33 @@ def test_the_statistics_of_a_frozen_layer_stay(layer, replicas, trainable, tmp_p
             for name, s in zip(moving, start, strict=True)
         ]
     assert stays == [not trainable] * len(moving) != []
+
+
+@pytest.mark.parametrize("removes", [True, False])
+@pytest.mark.parametrize("replicas", REPLICAS)
+def test_of_the_updates_of_v1_layers_the_train_op_may_choose(replicas, removes, tmp_path):
+    """Two passes through a net, of which the first gives the statistics; beside it Keras's own."""
+
+    def model_fn(features, labels, mode):
+        norms = [legacy.BatchNormalization(momentum=0.5, name=name) for name in ("first", "second")]
+        collected = V1.get_collection_ref(V1.GraphKeys.UPDATE_OPS)
+        others = [*collected]  # Of another replica.
+        first = norms[0](features, training=True)
+        updates = [update for update in collected if update not in others]
+        second = norms[1](features, training=True)
+        assert len(collected) > len([*others, *updates])
+        if removes:
+            collected[:] = [*others, *updates]
+        third = keras.layers.BatchNormalization(momentum=0.5, name="third")
+        loss = tf.reduce_mean(first + second + third(features, training=True) - labels)
+        with tf.control_dependencies(updates):
+            step = V1.train.get_global_step()
+            train_op = V1.train.GradientDescentOptimizer(1e-4).minimize(loss, step)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = est.RunConfig(**QUIET, **REPLICAS[replicas])
+    with est.Estimator(model_fn, str(tmp_path), config) as model:
+        model.train(input_fn, steps=1)
+        means = [model.get_variable_value(f"{name}/moving_mean") for name in ("first", "third")]
+        assert means[0] == means[1] == (1.25 if replicas == "mirrored" else 0.75)
+        assert model.get_variable_value("second/moving_mean") == 0.0

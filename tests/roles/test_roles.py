@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import pathlib
+import signal
 
 import pytest
 
@@ -13,8 +14,11 @@ from estimator.config.cluster import parse_tf_config
 from estimator.roles.train_and_evaluate import run_evaluator
 from estimator.summary.event_reader import read_evaluations
 from estimator.training.end_record import clear_end, read_end, write_end
+from tests.forked import Program
+from tests.roles.evaluations import Recorder
 from tests.toy import Model, numbers
 
+KILLED = str(pathlib.Path(__file__).with_name("killed_evaluator.py"))
 TF_CONFIG = {
     "cluster": {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"]},
     "task": {"type": "evaluator", "index": 0},
@@ -75,6 +79,21 @@ def test_a_backlog_is_worked_through_in_order_and_only_once(model_dir):
     assert evaluated == [5, 10, 15, 20, 25, 30, 35, 40, 45, 50]
     (file,) = set(os.listdir(os.path.join(model_dir, "eval"))) - set(before)
     assert list(read_evaluations(os.path.join(model_dir, "eval", file))) == [45, 50]
+
+
+@pytest.mark.parametrize("throttle_secs", [0, 600])
+def test_a_checkpoint_is_exported_even_if_the_evaluator_was_killed_before(model_dir, throttle_secs):
+    with Program(KILLED, model_dir, 15) as killed:
+        assert killed.status() == -signal.SIGKILL
+        lines = [f"{does} {step}" for step in (5, 10, 15) for does in ("evaluates", "exports")]
+        assert killed.out.splitlines() == lines[:-1]
+    evaluations = os.path.join(model_dir, "eval")
+    assert max(read_evaluations(os.path.join(evaluations, "*tfevents*"))) == 15  # Not exported.
+    recorder = Recorder()
+    evaluate(model_dir, Time(), 40, throttle_secs=throttle_secs, exporters=recorder)
+    between = [] if throttle_secs else [20, 25, 30, 35]
+    assert recorder.calls == [(step, False) for step in (15, *between, 40)] + [(40, True)]
+    assert all("tfevents" in name for name in os.listdir(evaluations))
 
 
 def test_a_checkpoint_of_the_backlog_that_is_damaged_is_passed_over(model_dir):

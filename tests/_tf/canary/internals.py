@@ -9,6 +9,10 @@ INTERNALS = {
     # callers.py: the folders of TensorFlow and Keras, and the stacks that ops keep.
     "is_made_by_keras": ("tensorflow:Operation.traceback",),
     "is_called_by_keras": ("keras:src", "tf_keras:src"),
+    "is_made_by_v1_layer": (
+        "tensorflow:Operation.traceback",
+        "?tf_keras.src.legacy_tf_layers.base:Layer",
+    ),
     "is_left_to_step": (
         "tensorflow:Operation.traceback",
         "tensorflow.python.distribute.mirrored_run:_call_for_each_replica",

@@ -6,6 +6,7 @@ import re
 import keras
 import tensorflow as tf
 import tf_keras
+from tf_keras.src.legacy_tf_layers import core
 
 from estimator import _tf
 from tests._tf.canary.rows import V1, called_by_keras, checks, in_loop
@@ -29,6 +30,15 @@ def on_replicas(build):
         with strategy.scope():
             strategy.extended.call_for_each_replica(build)
     return graph
+
+
+@checks("is_made_by_v1_layer")
+def v1_layers_are_told_from_others():
+    with tf.Graph().as_default():
+        ours = tf.zeros([1, 1])
+        legacy = core.Dense
+        made = [legacy(1)(ours), tf_keras.layers.Dense(1)(ours), keras.layers.Dense(1)(ours), ours]
+        assert [_tf.is_made_by_v1_layer(t.op) for t in made] == [True, False, False, False]
 
 
 def updates_of(make_optimizer):
