@@ -151,8 +151,8 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
         """
         if self._saver is None:
             return
-        path = self._make_path()
         with self._warning_of_failure():
+            path = self._make_path()
             self._whole_saver.save(
                 session, path, global_step=step, write_meta_graph=False, write_state=False
             )
@@ -170,9 +170,8 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
         """Does what `save` would have done when `copy` was called; another thread may call it."""
         if self._saver is None or self._copy is None:
             return
-        path = f"{self._make_path()}-{step}"
         with self._warning_of_failure():
-            self._copy.write(session, path)
+            self._copy.write(session, f"{self._make_path()}-{step}")
 
     def _make_path(self) -> str:
         """Returns the path of a position, without its step; makes the folder."""

@@ -59,6 +59,25 @@ def trainer_lock(
                 os.rmdir(model_dir)
 
 
+def is_locked(model_dir: str) -> bool:
+    """Returns whether a trainer, of any process, has locked `model_dir`."""
+    if "://" in model_dir or fcntl is None:
+        return False
+    try:
+        descriptor = os.open(os.path.join(model_dir, FILE_NAME), os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # This file system does not support locks.
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _wait_for_lock(
     path: str, deadline: float, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import tensorflow as tf
 
 from estimator.checkpoint import files
+from estimator.checkpoint.trainer_lock import is_locked
 from estimator.cluster.stop_policies import STOP_POLICIES
 from estimator.config.cluster import CHIEF, EVALUATOR, MASTER, PS
 from estimator.console import log
@@ -109,22 +110,35 @@ def train_and_evaluate(
 
 @contextlib.contextmanager
 def _recording_end(model: Estimator) -> Iterator[None]:
-    """Removes the record of an earlier end, and records how the block ends."""
-    clear_end(model.model_dir)
-    exit_status, reason = 1, "signal or error"
+    """Removes the record of an earlier end, and records how the block ends.
+
+    Of two chiefs that were started, one fails, and leaves the record to the one that trains.
+    """
+    if not is_locked(model.model_dir):
+        clear_end(model.model_dir)
     try:
         yield
-        # There is no result if a subclass had another estimator train.
-        exit_status = 0
-        reason = "max_steps" if model.train_result is None else model.train_result.reason
-    except KeyboardInterrupt:
-        exit_status = STOP_POLICIES["SIGINT"].exit_status
+    except BaseException as error:
+        if not is_locked(model.model_dir):
+            try:
+                write_end(
+                    model.model_dir, exit_status=_exit_status(error), reason="signal or error"
+                )
+            except tf.errors.OpError as failure:  # The first error says more.
+                log.error("The evaluator is not told that training has ended: %s", failure.message)
         raise
-    except SystemExit as stopped:
-        exit_status = stopped.code if isinstance(stopped.code, int) else 1
-        raise
-    finally:
-        write_end(model.model_dir, exit_status=exit_status, reason=reason)
+    # There is no result if a subclass had another estimator train.
+    reason = "max_steps" if model.train_result is None else model.train_result.reason
+    write_end(model.model_dir, exit_status=0, reason=reason)
+
+
+def _exit_status(error: BaseException) -> int:
+    """Returns the status with which the process ends if nothing handles the error."""
+    if isinstance(error, KeyboardInterrupt):
+        return STOP_POLICIES["SIGINT"].exit_status
+    if isinstance(error, SystemExit) and isinstance(error.code, int):
+        return error.code
+    return 1
 
 
 def _without_metrics(

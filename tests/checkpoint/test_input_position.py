@@ -301,6 +301,20 @@ def test_a_disk_that_is_full_for_a_moment_costs_one_position(make, tmp_path, lim
     assert ids_of(trained) == ids_of_one_run(large_rows, 22, tmp_path / "one")
 
 
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_folder_that_cannot_be_made_costs_the_position(make, is_async, caplog):
+    trained = make(async_checkpoints=is_async)
+    os.mkdir(trained.model_dir)
+    folder = os.path.join(trained.model_dir, "input-position")
+    with open(folder, "w"):  # In its way.
+        trained.train(numbers(), steps=3)
+    assert "position in the input" in caplog.text
+    os.remove(folder)
+    trained.train(numbers(), steps=3)
+    trained.train(numbers(), steps=3)
+    assert ids_of(trained) == [0, 1, 2, 0, 1, 2, 3, 4, 5]
+
+
 def test_a_checkpoint_without_a_position_starts_the_input_anew(make, limiting):
     make(save_checkpoints_steps=5).train(large_rows, [limiting], steps=5)
     limit_files(resource.RLIM_INFINITY)

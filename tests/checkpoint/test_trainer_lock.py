@@ -1,4 +1,5 @@
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -7,6 +8,8 @@ import pytest
 
 import estimator as est
 from estimator.checkpoint.trainer_lock import FILE_NAME, trainer_lock
+from estimator.config.cluster import parse_tf_config
+from estimator.training.end_record import read_end, write_end
 from tests.checkpoint import lock_holder
 from tests.forked import Program
 from tests.toy import Model, numbers
@@ -38,6 +41,31 @@ def test_a_second_trainer_is_told_of_the_first_and_writes_nothing(tmp_path, hold
     assert os.listdir(tmp_path) == [FILE_NAME]
     end(holder)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("has_record", [True, False])
+def test_a_second_chief_leaves_the_record_of_the_end_to_the_first(tmp_path, holder, has_record):
+    if has_record:
+        write_end(str(tmp_path), exit_status=0, reason="max_steps")
+    before = read_end(str(tmp_path))
+    cluster = {"chief": ["127.0.0.1:1"], "evaluator": ["127.0.0.1:2"]}
+    config = est.RunConfig(
+        cluster=parse_tf_config(
+            json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}})
+        ),
+        session_creation_timeout_secs=0.1,
+    )
+    spec = est.TrainSpec(numbers(), max_steps=1)
+    with (
+        est.Estimator(Model(), str(tmp_path), config) as second,
+        pytest.raises(RuntimeError, match="is being trained in"),
+    ):
+        est.train_and_evaluate(second, spec, est.EvalSpec(numbers()))
+    assert read_end(str(tmp_path)) == before
+    end(holder)
+    with est.Estimator(Model(), str(tmp_path), config) as third:
+        est.train_and_evaluate(third, spec, est.EvalSpec(numbers()))
+    assert read_end(str(tmp_path)) not in (before, None)
 
 
 def test_a_trainer_that_was_killed_holds_no_lock(tmp_path, holder):

@@ -1,5 +1,6 @@
 """Errors and signals end `train_and_evaluate`, and nothing is evaluated after them."""
 
+import json
 import os
 import signal
 
@@ -8,8 +9,10 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
+from estimator.config.cluster import parse_tf_config
 from estimator.roles.train_and_evaluate import run_evaluator
 from estimator.session import retries
+from estimator.training.end_record import NAME
 from tests.roles.evaluations import Recorder, eval_spec, evaluated_steps
 from tests.toy import checkpoint_steps, numbers
 
@@ -49,6 +52,27 @@ def test_no_error_is_swallowed(make, train, evaluate, says):
     evaluate = est.EvalSpec(**{"input_fn": numbers(4), "throttle_secs": 0, **evaluate})
     with pytest.raises(ZeroDivisionError, match=says):
         est.train_and_evaluate(make(), train, evaluate)
+
+
+class InTheWay(FailAt):
+    """Fails after it has put a directory where the record of the end is written."""
+
+    def __init__(self, model_dir):
+        self._path = os.path.join(model_dir, NAME)
+
+    def after_run(self, run_context, run_values):
+        os.mkdir(self._path)
+        super().after_run(run_context, run_values)
+
+
+def test_the_error_that_ends_training_is_told_if_its_end_cannot_be_recorded(make, caplog):
+    cluster = {"chief": ["127.0.0.1:1"], "evaluator": ["127.0.0.1:2"]}
+    tf_config = {"cluster": cluster, "task": {"type": "chief", "index": 0}}
+    model = make(cluster=parse_tf_config(json.dumps(tf_config)))
+    train = est.TrainSpec(numbers(), max_steps=3, hooks=[InTheWay(model.model_dir)])
+    with pytest.raises(ZeroDivisionError, match="a hook"):
+        est.train_and_evaluate(model, train, eval_spec())
+    assert "The evaluator is not told that training has ended" in caplog.text
 
 
 class IsAway(v1.train.SessionRunHook):
