@@ -169,7 +169,8 @@ class Head(abc.ABC):
         would add all of them.
         """
         num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        if losses is None or num_replicas == 1 or self.loss_reduction not in SUMS:
+        is_sum = self.loss_reduction in SUMS  # An error if a MultiHead's heads have several.
+        if losses is None or num_replicas == 1 or not is_sum:
             return losses
         return [loss / num_replicas for loss in losses]
 

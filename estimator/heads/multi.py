@@ -33,8 +33,8 @@ class MultiHead(RegularizedHead):
           head_weights: what each head's loss is multiplied by; None adds them as they are.
 
         Raises:
-          ValueError: there are no heads, names are missing or repeated, the heads reduce their
-            losses in different ways, or there is another number of weights.
+          ValueError: there are no heads, names are missing or repeated, or there is another number
+            of weights.
           TypeError: something is not a head, or a weight is not a number.
         """
         self._heads = {head.name: head for head in _checked_heads(heads)}
@@ -62,8 +62,18 @@ class MultiHead(RegularizedHead):
 
     @property
     def loss_reduction(self) -> str:
-        """That of all heads."""
-        return next(iter(self._heads.values())).loss_reduction
+        """That of all heads.
+
+        Raises:
+          ValueError: the heads reduce their losses in different ways.
+        """
+        reductions = [head.loss_reduction for head in self._heads.values()]
+        if len({REDUCTIONS.get(one, one) for one in reductions}) > 1:
+            raise ValueError(
+                f"The heads have the loss reductions {sorted(set(reductions))}. Give all of them "
+                "the same, or pass `head.loss(...)` to an optimizer of your own."
+            )
+        return reductions[0]
 
     def _build_loss(self, labels: Any, logits: Any, features: Any, mode: str | None) -> tf.Tensor:
         """Returns the weighted sum of the heads' losses."""
@@ -168,9 +178,4 @@ def _checked_heads(heads: Any) -> Sequence[Head]:
     names = [head.name for head in heads]
     if len(set(names)) < len(names):
         raise ValueError(f"`heads` have the names {names}, which must all differ.")
-    reductions = {head.loss_reduction for head in heads}
-    if len({REDUCTIONS.get(one, one) for one in reductions}) > 1:
-        raise ValueError(
-            f"`heads` have the loss reductions {sorted(reductions)}; they must be the same."
-        )
     return heads

@@ -365,7 +365,7 @@ def test_heads_of_one_reduction_by_either_name_are_one_head():
     assert both.logits_dimension == 2
     summed = heads.regression_head(loss_reduction=V1.losses.Reduction.SUM, name="b")
     with pytest.raises(ValueError, match="loss reductions"):
-        heads.multi_head([named, summed])
+        print(heads.multi_head([named, summed]).loss_reduction)
 
 
 def test_names_that_have_others_today():

@@ -399,6 +399,27 @@ def test_updates_that_wait_for_a_hook_are_left_to_it(tmp_path):
     assert moving_mean(tmp_path / "idle", **options) == 0.0
 
 
+# --- Steps that are reached ----------------------------------------------------------------------
+
+
+def step_after_a_second_training(path):
+    """The step, where both trainings are to stop at step 3."""
+    model = est.Estimator(mean_model_fn, os.fspath(path))
+    for _ in range(2):
+        model.train(forever(), hooks=[est.StopAtStepHook(last_step=3)])
+    return int(model.get_variable_value("global_step"))
+
+
+@pytest.mark.only_2_15("a StopAtStepHook whose step is reached")
+def test_a_stop_hook_whose_step_is_reached_lets_one_step_run(tmp_path):
+    assert step_after_a_second_training(tmp_path) == 4
+
+
+@pytest.mark.only_here("a StopAtStepHook whose step is reached")
+def test_a_stop_hook_whose_step_is_reached_lets_no_step_run(tmp_path):
+    assert step_after_a_second_training(tmp_path) == 3
+
+
 # --- What a hook runs by itself ------------------------------------------------------------------
 
 

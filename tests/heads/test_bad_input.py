@@ -93,7 +93,7 @@ CASES = {
     "a head without name": (lambda: est.MultiHead([CLASSES]), "Give each head a `name`"),
     "names repeat": (lambda: est.MultiHead([BINARY, BINARY]), "['top', 'top'], which must all"),
     "reductions differ": (
-        lambda: est.MultiHead([BINARY, SUM]),
+        lambda: est.MultiHead([BINARY, SUM]).loss_reduction,
         "loss reductions ['sum', 'sum_over_batch_size']",
     ),
     "head weights": (
