@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
-from estimator.checkpoint import files
+from estimator.checkpoint.files import is_readable
 from estimator.checkpoint.trainer_lock import is_locked
 from estimator.cluster.stop_policies import STOP_POLICIES
 from estimator.config.cluster import CHIEF, EVALUATOR, MASTER, PS
@@ -208,21 +208,14 @@ def run_evaluator(
 
 
 class _Follower(Evaluation):
-    """The evaluations of one EvalSpec in an evaluator.
-
-    While a checkpoint is evaluated and exported, a file names its step: an evaluator that is killed
-    after the metrics are written and before the exporters have run evaluates it again.
-    """
+    """The evaluations of one EvalSpec in an evaluator."""
 
     def __init__(self, model: Estimator, spec: EvalSpec, clock: Callable[[], float]) -> None:
-        directory = model.eval_dir(spec.name)
-        self._mark = os.path.join(directory, "unfinished-step")
-        unfinished = self._read_mark()
-        evaluated = read_evaluations(os.path.join(directory, "*tfevents*")).keys() - {unfinished}
+        evaluated = read_evaluations(os.path.join(model.eval_dir(spec.name), "*tfevents*"))
+        super().__init__(model, spec, clock=clock)
         # The initial checkpoint is not evaluated unless no other follows it.
-        self._evaluated_step = max(evaluated, default=0)
-        super().__init__(model, spec, self._evaluated_step, clock)
-        self._unfinished_step = unfinished
+        self._step = max(evaluated.keys() - {self._unfinished_step}, default=0)
+        self._evaluated_step = self._step
 
     def follow(self, checkpoints: Sequence[tuple[int, str]], is_last: bool) -> None:
         """Evaluates the checkpoints that are due."""
@@ -237,24 +230,12 @@ class _Follower(Evaluation):
                 self._evaluate(step, path)
 
     def _evaluate(self, step: int, path: str) -> None:
-        if self.spec.exporters:
-            tf.io.gfile.makedirs(os.path.dirname(self._mark))
-            files.write_file(self._mark, str(step).encode())
         try:
             self.run(path)
         except (ValueError, tf.errors.NotFoundError):
             if not tf.io.gfile.exists(path + ".index"):
                 log.warning("The checkpoint %s was removed before it could be evaluated.", path)
-            elif files.is_readable(path):
+            elif is_readable(path):
                 raise
             return
         self._evaluated_step = step
-        with contextlib.suppress(tf.errors.NotFoundError):
-            tf.io.gfile.remove(self._mark)
-
-    def _read_mark(self) -> int | None:
-        try:
-            with tf.io.gfile.GFile(self._mark) as file:
-                return int(file.read())
-        except (tf.errors.NotFoundError, ValueError):
-            return None

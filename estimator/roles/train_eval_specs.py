@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from estimator.checkpoint.files import checkpoint_step
+from estimator.checkpoint import files
 from estimator.checkpoint.writer import LastSaveListener
 from estimator.config.checks import (
     WrongTypeError,
@@ -145,7 +146,7 @@ class TrainAndEvaluateResult(_Pair):
 def newest_step(model: Estimator) -> int:
     """Returns the step of the newest checkpoint; 0 if there is none."""
     newest = model.latest_checkpoint()
-    return (checkpoint_step(newest) if newest else None) or 0
+    return (files.checkpoint_step(newest) if newest else None) or 0
 
 
 def run_training(
@@ -184,6 +185,8 @@ def run_local(
     """Runs `train_and_evaluate` on one machine; `clock` returns the time in seconds."""
     start = newest_step(model)
     evaluations = [Evaluation(model, spec, start, clock) for spec in eval_specs]
+    for evaluation in evaluations:
+        evaluation.run_unfinished()
     listener = _EvaluationListener(evaluations, start, train_spec.max_steps)
     train_result = run_training(model, train_spec, [*(train_spec.saving_listeners or ()), listener])
     if model.latest_checkpoint() is None:
@@ -196,6 +199,9 @@ def run_local(
 
 class Evaluation:
     """The evaluations of one EvalSpec.
+
+    While a checkpoint is evaluated and exported, a file names its step: a process that is killed
+    after the metrics are written, and before the exporters have run, evaluates it again.
 
     Attributes:
       spec: how and when to evaluate.
@@ -222,7 +228,8 @@ class Evaluation:
         self.spec = spec
         self._schedule = Schedule(spec.every_steps, spec.throttle_secs, clock, is_due_at_once=True)
         self._step = start
-        self._unfinished_step: int | None = None
+        self._mark = os.path.join(model.eval_dir(spec.name), "unfinished-step")
+        self._unfinished_step = self._read_mark()
         self._evaluated = ""
         self._exporters = _checked_exporters(spec.exporters)
         self.metrics: dict[str, Any] | None = None
@@ -245,14 +252,33 @@ class Evaluation:
 
     def run(self, path: str) -> None:
         """Evaluates a checkpoint and calls the exporters."""
+        if self._exporters:
+            tf.io.gfile.makedirs(os.path.dirname(self._mark))
+            files.write_file(self._mark, str(files.checkpoint_step(path)).encode())
         self._run(path)
         self._export(is_final=False)
+        with contextlib.suppress(tf.errors.NotFoundError):
+            tf.io.gfile.remove(self._mark)
+
+    def run_unfinished(self) -> None:
+        """Does what a killed process did not come to the end of, if its checkpoint is there."""
+        path = os.path.join(self._model.model_dir, f"{files.PREFIX}-{self._unfinished_step}")
+        if self._unfinished_step is not None and files.is_readable(path):
+            self.run(path)
+        self._unfinished_step = None
 
     def run_last(self) -> None:
         """Evaluates the last checkpoint unless already done; calls the exporters a last time."""
         if self._evaluated != self._model.latest_checkpoint():
             self._run(self._newest())
         self._export(is_final=True)
+
+    def _read_mark(self) -> int | None:
+        try:
+            with tf.io.gfile.GFile(self._mark) as file:
+                return int(file.read())
+        except (tf.errors.NotFoundError, ValueError):
+            return None
 
     def _newest(self) -> str:
         path = self._model.latest_checkpoint()

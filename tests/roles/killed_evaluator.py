@@ -1,6 +1,7 @@
-"""An evaluator that is killed while its exporter runs: `killed_evaluator.py MODEL_DIR STEP...`.
+"""Is killed while its exporter runs: `killed_evaluator.py (evaluator|local) MODEL_DIR STEP...`.
 
-Prints the step of each checkpoint that it evaluates, and of each that it exports.
+Evaluates what is there, or trains, too, and prints the step of each checkpoint that it evaluates,
+and of each that it exports.
 """
 
 import os
@@ -31,8 +32,8 @@ class KillingExporter(est.Exporter):
         print("exports", step, flush=True)
 
 
-KILLED_AT = [int(step) for step in sys.argv[2:]]
-config = est.RunConfig(sys.argv[1], log_step_count_steps=None)
+KILLED_AT = [int(step) for step in sys.argv[3:]]
+config = est.RunConfig(sys.argv[2], save_checkpoints_steps=5, log_step_count_steps=None)
 spec = est.EvalSpec(
     numbers(3),
     hooks=[Evaluated()],
@@ -40,5 +41,9 @@ spec = est.EvalSpec(
     start_delay_secs=0,
     throttle_secs=0,
 )
+train = est.TrainSpec(numbers(), max_steps=40)
 with est.Estimator(Model(), config=config) as model:
-    run_evaluator(model, est.TrainSpec(numbers(), max_steps=40), [spec])
+    if sys.argv[1] == "local":
+        est.train_and_evaluate(model, train, spec)
+    else:
+        run_evaluator(model, train, [spec])

@@ -83,7 +83,7 @@ def test_a_backlog_is_worked_through_in_order_and_only_once(model_dir):
 
 @pytest.mark.parametrize("throttle_secs", [0, 600])
 def test_a_checkpoint_is_exported_even_if_the_evaluator_was_killed_before(model_dir, throttle_secs):
-    with Program(KILLED, model_dir, 15) as killed:
+    with Program(KILLED, "evaluator", model_dir, 15) as killed:
         assert killed.status() == -signal.SIGKILL
         lines = [f"{does} {step}" for step in (5, 10, 15) for does in ("evaluates", "exports")]
         assert killed.out.splitlines() == lines[:-1]
@@ -93,6 +93,28 @@ def test_a_checkpoint_is_exported_even_if_the_evaluator_was_killed_before(model_
     evaluate(model_dir, Time(), 40, throttle_secs=throttle_secs, exporters=recorder)
     between = [] if throttle_secs else [20, 25, 30, 35]
     assert recorder.calls == [(step, False) for step in (15, *between, 40)] + [(40, True)]
+    assert all("tfevents" in name for name in os.listdir(evaluations))
+
+
+def test_a_training_that_evaluates_is_killed_before_it_exports_and_started_again(tmp_path):
+    with Program(KILLED, "local", tmp_path, 15) as killed:
+        assert killed.status() == -signal.SIGKILL
+        assert killed.out.splitlines()[-1] == "evaluates 15"
+    recorder = Recorder()
+    config = est.RunConfig(str(tmp_path), save_checkpoints_steps=5)
+    spec = est.EvalSpec(numbers(3), exporters=recorder, throttle_secs=0)
+    with est.Estimator(Model(), config=config) as model:
+        est.train_and_evaluate(model, est.TrainSpec(numbers(), max_steps=30), spec)
+    assert recorder.calls == [(15, False), (20, False), (25, False), (30, True)]
+    evaluations = os.path.join(tmp_path, "eval")
+    assert list(read_evaluations(os.path.join(evaluations, "*tfevents*"))) == [
+        5,
+        10,
+        15,
+        20,
+        25,
+        30,
+    ]
     assert all("tfevents" in name for name in os.listdir(evaluations))
 
 
