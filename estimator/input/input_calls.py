@@ -17,7 +17,7 @@ from estimator.config.checks import WrongTypeError, arguments_named, check_needs
 from estimator.input.array_datasets import arrays_outside_graph
 from estimator.input.conversion import with_arrays, with_sortable_keys
 from estimator.input.lookahead import build_unwrapped, with_lookahead
-from estimator.input.packing import pack_batch
+from estimator.input.packed_batches import pack_batch
 from estimator.rewrite.subgraph_copy import build_copy, runs_each_time
 from estimator.spec import ModeKeys
 

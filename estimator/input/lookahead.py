@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.input.packing import pack_batch
+from estimator.input.packed_batches import pack_batch
 
 
 def with_lookahead(dataset: tf.data.Dataset, num_replicas: int) -> tf.data.Dataset:

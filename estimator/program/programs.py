@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.input.packing import pack_batch
+from estimator.input.packed_batches import pack_batch
 from estimator.model import reduction
 from estimator.model.replicas import Model, build_replicas
 from estimator.model.summable_metrics import check_sums, leaves_state

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
-from estimator.input.packing import pack_batch
+from estimator.input.packed_batches import pack_batch
 
 V1 = tf.compat.v1
 
