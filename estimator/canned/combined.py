@@ -70,7 +70,11 @@ class DNNLinearCombinedEstimator(Estimator):
 
 
 class DNNLinearCombinedClassifier(DNNLinearCombinedEstimator):
-    """A wide-and-deep model that chooses one of several classes."""
+    """A wide-and-deep model that chooses one of several classes.
+
+    Labels have shape [batch size] or [batch size, 1] and are integers in [0, n_classes), or
+    strings if there is a `label_vocabulary`.
+    """
 
     def __init__(  # noqa: PLR0913 - the documented signature
         self,
@@ -114,7 +118,11 @@ class DNNLinearCombinedClassifier(DNNLinearCombinedEstimator):
 
 
 class DNNLinearCombinedRegressor(DNNLinearCombinedEstimator):
-    """A wide-and-deep model that predicts numbers."""
+    """A wide-and-deep model that predicts numbers.
+
+    Labels have shape [batch size, label_dimension], or [batch size] if that is 1, and are floats
+    or integers.
+    """
 
     def __init__(  # noqa: PLR0913 - the documented signature
         self,

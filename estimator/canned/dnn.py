@@ -56,7 +56,11 @@ class DNNEstimator(Estimator):
 
 
 class DNNClassifier(DNNEstimator):
-    """A deep model that chooses one of several classes."""
+    """A deep model that chooses one of several classes.
+
+    Labels have shape [batch size] or [batch size, 1] and are integers in [0, n_classes), or
+    strings if there is a `label_vocabulary`.
+    """
 
     def __init__(  # noqa: PLR0913 - the documented signature
         self,
@@ -94,7 +98,11 @@ class DNNClassifier(DNNEstimator):
 
 
 class DNNRegressor(DNNEstimator):
-    """A deep model that predicts numbers."""
+    """A deep model that predicts numbers.
+
+    Labels have shape [batch size, label_dimension], or [batch size] if that is 1, and are floats
+    or integers.
+    """
 
     def __init__(  # noqa: PLR0913 - the documented signature
         self,

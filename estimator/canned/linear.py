@@ -60,7 +60,11 @@ class LinearEstimator(Estimator):
 
 
 class LinearClassifier(LinearEstimator):
-    """A linear model that chooses one of several classes."""
+    """A linear model that chooses one of several classes.
+
+    Labels have shape [batch size] or [batch size, 1] and are integers in [0, n_classes), or
+    strings if there is a `label_vocabulary`.
+    """
 
     def __init__(  # noqa: PLR0913 - the documented signature
         self,
@@ -87,7 +91,11 @@ class LinearClassifier(LinearEstimator):
 
 
 class LinearRegressor(LinearEstimator):
-    """A linear model that predicts numbers."""
+    """A linear model that predicts numbers.
+
+    Labels have shape [batch size, label_dimension], or [batch size] if that is 1, and are floats
+    or integers.
+    """
 
     def __init__(  # noqa: PLR0913 - the documented signature
         self,

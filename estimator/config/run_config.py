@@ -74,10 +74,12 @@ class RunConfig(FrozenFields):
         old `DistributeConfig`, from which they are taken.
       experimental_max_worker_delay_secs: the maximum delay before a worker starts. Ignored: each
         worker starts as soon as the others are available.
-      session_creation_timeout_secs: how long a worker waits for the chief's session.
+      session_creation_timeout_secs: how long a worker waits for the chief's session, and an
+        evaluator for a chief that is gone.
       checkpoint_save_graph_def: whether to write the graph with each checkpoint.
       strategy: the strategy for every mode: one of `STRATEGY_NAMES`, or a `tf.distribute` object.
-      num_replicas: the number of replicas of a strategy given by name; None means one per GPU.
+      num_replicas: the number of replicas of a strategy given by name; None means one
+        per GPU, or one.
       iterations_per_loop: the number of steps in one session call, or its duration, such as "30s",
         "2m" or "1h", or "auto" for about a second. Loops always end where something is due.
       nan_policy: what happens when a loss or weight is not finite: "raise" an error, "stop"

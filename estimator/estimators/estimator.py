@@ -226,8 +226,8 @@ class Estimator(OldMethods):
 
         Args:
           input_fn: returns a tf.data.Dataset of (features, labels), or the tensors themselves. It
-            takes any of `params`, `mode`, `config`, `input_context`. Called once; each replica
-            takes one batch after another.
+            takes any of `params`, `mode`, `config`, `input_context`. Called once in each worker;
+            each replica takes one batch after another.
           hooks: called around each session call, which runs a loop of steps.
           steps: how many further steps to train.
           max_steps: the global step to stop at; excludes `steps`. Without either, training stops
@@ -242,8 +242,9 @@ class Estimator(OldMethods):
           KeyboardInterrupt: SIGINT was received; the current loop has ended and its last step is
             saved.
           SystemExit: SIGTERM was received, likewise; the exit code is 143.
-          ValueError: an argument is invalid, this task of a cluster does not train, or the source
-            of `warm_start_from` does not exist or does not fit the model.
+          ValueError: an argument is invalid, the input is empty, this task of a cluster does not
+            train, or the source of `warm_start_from` does not exist or does not fit the model.
+          TimeoutError, tf.errors.UnavailableError: another task did not start in time, or is gone.
         """
         check_task_trains(self._config.cluster)
         check_input_fn(input_fn)

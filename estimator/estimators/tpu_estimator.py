@@ -48,7 +48,7 @@ class TPUEstimator(Estimator):
         Args:
           model_fn: returns a TPUEstimatorSpec or an EstimatorSpec.
           model_dir: as for Estimator.
-          config: an `estimator.tpu.RunConfig`.
+          config: a RunConfig; None for the default `estimator.tpu.RunConfig`, with loops of 2.
           params: a dict, or HParams of tf.contrib.training; must contain neither "batch_size" nor
             "context".
           use_tpu: whether to train, evaluate and predict on the TPU that the config names. With

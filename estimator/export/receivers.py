@@ -171,7 +171,8 @@ def build_parsing_serving_input_receiver_fn(
 
     Returns:
         A function without arguments that builds a string placeholder [batch size], called
-        "examples" in the signatures, and the ops that parse it, in the default graph.
+        "examples" in the signatures ("inputs" in those that classify or regress), and the ops that
+        parse it, in the default graph.
 
     Raises:
         ValueError: `feature_spec` is not such a dict, or the batch size is not a positive int.

@@ -83,7 +83,10 @@ class RegressionHead(SingleHead):
 
 
 class PoissonRegressionHead(RegressionHead):
-    """A head for counts: Poisson loss; predictions are exp(logits)."""
+    """A head for counts: Poisson loss; predictions are exp(logits).
+
+    Shapes are as in `RegressionHead`; labels are not negative.
+    """
 
     def __init__(
         self,
@@ -119,6 +122,7 @@ class PoissonRegressionHead(RegressionHead):
 class LogisticRegressionHead(RegressionHead):
     """A head for probabilities: logistic loss; predictions are sigmoid(logits).
 
+    Logits and labels have shape [D0, ..., DN, 1], labels also [D0, ..., DN]; labels are in [0, 1].
     Unlike a BinaryClassHead it predicts no classes, and has none of their metrics.
     """
 

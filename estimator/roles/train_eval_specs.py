@@ -76,8 +76,8 @@ class EvalSpec(TupleFields):
       name: the name of the evaluation, for its directory: `Estimator.eval_dir(name)`.
       hooks: hooks called around each batch.
       exporters: an Exporter, or a list of them with different names; called after each evaluation.
-      start_delay_secs: how long an evaluator task of a cluster waits before it starts. Ignored on
-        one machine.
+      start_delay_secs: how long an evaluator task waits before it starts, unless training ends
+        first. Other tasks ignore it.
       throttle_secs: skips a checkpoint if the last evaluation was started less than this many
         seconds ago. 0 evaluates every checkpoint.
       every_steps: evaluates at multiples of this number of steps instead, regardless of time. It
