@@ -26,6 +26,10 @@ class CheckpointError(ValueError, tf.errors.InvalidArgumentError, tf.errors.NotF
         return type(self), (self.message,)
 
 
+class DamagedCheckpointsError(CheckpointError):
+    """None of the checkpoints can be restored, as a file of each is missing or damaged."""
+
+
 class CheckpointsRemovedError(CheckpointError):
     """All checkpoints have been removed since they were listed, as by a training that keeps few."""
 

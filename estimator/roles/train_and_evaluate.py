@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
+from estimator.checkpoint.errors import DamagedCheckpointsError
 from estimator.checkpoint.files import is_readable
 from estimator.checkpoint.trainer_lock import is_locked
 from estimator.cluster.stop_policies import STOP_POLICIES
@@ -216,6 +217,7 @@ class _Follower(Evaluation):
         # The initial checkpoint is not evaluated unless no other follows it.
         self._step = max(evaluated.keys() - {self._unfinished_step}, default=0)
         self._evaluated_step = self._step
+        self._damaged: set[tuple[str, int]] = set()
 
     def follow(self, checkpoints: Sequence[tuple[int, str]], is_last: bool) -> None:
         """Evaluates the checkpoints that are due."""
@@ -230,8 +232,15 @@ class _Follower(Evaluation):
                 self._evaluate(step, path)
 
     def _evaluate(self, step: int, path: str) -> None:
+        """Evaluates a checkpoint, unless it is damaged: the chief goes on from one before."""
         try:
+            file = path, tf.io.gfile.stat(path + ".index").mtime_nsec
+            if file in self._damaged:
+                return
             self.run(path)
+        except DamagedCheckpointsError:
+            self._damaged.add(file)
+            return
         except (ValueError, tf.errors.NotFoundError):
             if not tf.io.gfile.exists(path + ".index"):
                 log.warning("The checkpoint %s was removed before it could be evaluated.", path)

@@ -13,7 +13,11 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
-from estimator.checkpoint.errors import CheckpointError, CheckpointsRemovedError
+from estimator.checkpoint.errors import (
+    CheckpointError,
+    CheckpointsRemovedError,
+    DamagedCheckpointsError,
+)
 from estimator.checkpoint.old_model import OldModel
 from estimator.checkpoint.saver_ops import has_stock_methods, restored_names
 from estimator.checkpoint.warm_start import WarmStart, build_warm_start
@@ -293,7 +297,8 @@ def restore_first(
     """Restores the first checkpoint that is complete; returns its path, or None if none was given.
 
     Raises:
-      CheckpointError: a checkpoint belongs to another model, or none of those given is complete.
+      CheckpointError: a checkpoint belongs to another model.
+      DamagedCheckpointsError: none of those given is complete.
       CheckpointsRemovedError: all of them have been removed.
     """
     for path in checkpoint_paths:
@@ -306,10 +311,9 @@ def restore_first(
         except (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError) as e:
             if isinstance(e, tf.errors.NotFoundError):
                 files.check_complete(path, e)
+            way_out = "" if path == checkpoint_paths[-1] else " The one before is tried."
             log.warning(
-                "The checkpoint %s is damaged (%s); trying the one before.",
-                path,
-                files.restore_error(e),
+                "The checkpoint %s is damaged (%s).%s", path, files.restore_error(e), way_out
             )
         else:
             return path
@@ -319,7 +323,7 @@ def restore_first(
             "restored. If a training removes them, have it keep more (`keep_checkpoint_max`)."
         )
     if checkpoint_paths:
-        raise CheckpointError(
+        raise DamagedCheckpointsError(
             f"None of the checkpoints can be restored: {', '.join(checkpoint_paths)}. A file is "
             "missing or damaged. Name another one, or remove them to start from scratch."
         )

@@ -124,6 +124,35 @@ def test_a_checkpoint_of_the_backlog_that_is_damaged_is_passed_over(model_dir):
     assert evaluated == [5, 10, 20, 25, 30, 35, 40]
 
 
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_newest_checkpoint_that_is_damaged_is_left_to_the_chief(model_dir, is_replaced, caplog):
+    """It trains that step again; `is_replaced`: and no further."""
+    (data,) = glob.glob(os.path.join(model_dir, "model.ckpt-40.data*"))
+    os.truncate(data, 8)
+    os.utime(os.path.join(model_dir, "model.ckpt-40.index"), (0, 0))  # Written before this process.
+
+    def replace():
+        for path in glob.glob(os.path.join(model_dir, "model.ckpt-40.*")):
+            os.remove(path)
+        config = est.RunConfig(model_dir, save_checkpoints_steps=5, keep_checkpoint_max=None)
+        with est.Estimator(Model(), config=config) as trained:
+            trained.train(numbers(), max_steps=40 if is_replaced else 45)
+
+    def end():
+        write_end(model_dir, exit_status=0, reason="end of input")
+
+    _, evaluated = evaluate(model_dir, Time(t20=replace, t40=end))
+    assert evaluated == [5, 10, 15, 20, 25, 30, 35, 40, 45][: 8 if is_replaced else 9]
+    assert caplog.text.count("model.ckpt-40 is damaged") == 1
+
+
+def test_a_last_checkpoint_that_is_damaged_is_an_error(model_dir):
+    (data,) = glob.glob(os.path.join(model_dir, "model.ckpt-40.data*"))
+    os.truncate(data, 8)
+    with pytest.raises(ValueError, match=r"can be restored: .*model.ckpt-40\. A file is missing"):
+        evaluate(model_dir, Time(), max_steps=40)
+
+
 def test_a_checkpoint_that_is_removed_before_its_turn_is_passed_over(model_dir, caplog):
     def input_fn():
         for path in glob.glob(os.path.join(model_dir, "model.ckpt-15.*")):
