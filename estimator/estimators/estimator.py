@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -394,15 +395,15 @@ class Estimator(OldMethods):
         all_hooks = check_hooks(hooks)
         arguments.check_predict_keys(predict_keys)
         weights = self._weights_to_use(checkpoint_path)
-        warm, host_input = self._take_warm_session(ModeKeys.PREDICT, input_fn, weights)
-        assert isinstance(warm.program, PredictProgram)
-        keys = arguments.checked_predict_keys(predict_keys, warm.program.predictions[0])
-        is_told = warm.has(weights)
-        what = warm.restore(weights)
-        if not is_told:
-            say_what_predicts(what, self._config)
-        spec_hooks = warm.program.spec.prediction_hooks or ()
-        predictions = warm.predict(host_input, keys, [*all_hooks, *spec_hooks])
+        with self._taken_session(ModeKeys.PREDICT, input_fn, weights) as (warm, host_input):
+            assert isinstance(warm.program, PredictProgram)
+            keys = arguments.checked_predict_keys(predict_keys, warm.program.predictions[0])
+            is_told = warm.has(weights)
+            what = warm.restore(weights)
+            if not is_told:
+                say_what_predicts(what, self._config)
+            spec_hooks = warm.program.spec.prediction_hooks or ()
+            predictions = warm.predict(host_input, keys, [*all_hooks, *spec_hooks])
         return rows(predictions) if yield_single_examples else predictions
 
     @no_internal_messages()
@@ -549,13 +550,13 @@ class Estimator(OldMethods):
         name: str | None,
         weights: Weights,
     ) -> dict[str, Any]:
-        warm, host_input = self._take_warm_session(ModeKeys.EVAL, input_fn, weights)
-        what = warm.restore(weights)
-        hooks = [*hooks, *(warm.program.spec.evaluation_hooks or ())]
-        results = run_evaluation(warm, host_input, steps, hooks)
-        results["global_step"] = warm.global_step()
+        with self._taken_session(ModeKeys.EVAL, input_fn, weights) as (warm, host_input):
+            what = warm.restore(weights)
+            hooks = [*hooks, *(warm.program.spec.evaluation_hooks or ())]
+            results = run_evaluation(warm, host_input, steps, hooks)
+            results["global_step"] = warm.global_step()
+            checkpoint = warm.checkpoint_path
         self._dirs_with_events.add(self.eval_dir(name))
-        checkpoint = warm.checkpoint_path
         write_evaluation(results, what, name, self.eval_dir(name), self._config, checkpoint)
         return {**results, "global_step": np.int64(results["global_step"])}
 
@@ -566,17 +567,19 @@ class Estimator(OldMethods):
     def _model_with(self, params: Any) -> Model:
         return Model(self._with_called_model_fn(), params, self._config, self._trained_on)
 
-    def _take_warm_session(
+    @contextlib.contextmanager
+    def _taken_session(
         self, mode: str, input_fn: Callable, weights: Weights
-    ) -> tuple[WarmSession, HostInput]:
-        """Returns the mode's session, which can restore `weights`, and this call's input."""
+    ) -> Iterator[tuple[WarmSession, HostInput]]:
+        """Gives the mode's session, which can restore `weights`, and this call's input."""
         runtime = make_runtime(self._config, mode)
         called_fn = self._with_called_input_fn(input_fn)
         host_input = make_host_input(
             called_fn, runtime, self._input_batches, self._warm_sessions.inputs
         )
         model = self._model_with(self._input_batches.model_params(runtime))
-        return self._warm_sessions.take(model, runtime, host_input, weights), host_input
+        with self._warm_sessions.taken(model, runtime, host_input, weights) as warm:
+            yield warm, host_input
 
     def _shown_arguments(self) -> dict[str, str]:
         """Returns the most important arguments as strings, by name."""

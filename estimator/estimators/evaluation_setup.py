@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from estimator import _tf
 from estimator.checkpoint.old_model import find_old_model
@@ -34,37 +36,61 @@ _MAX_KEPT = 4
 class WarmSessions:
     """The sessions that are kept open between calls: for each mode, for a few kinds of input.
 
+    Threads may call at the same time, and a hook of a call may make another one. Predictions with
+    the same weights share a session; an evaluation has its own.
+
     Attributes:
       inputs: the sessions of the inputs themselves.
     """
 
     def __init__(self) -> None:
         """Opens no session yet."""
-        self._kept: dict[str, dict[tuple, WarmSession]] = {}
+        self._kept: dict[str, list[WarmSession]] = {}
+        self._released = threading.Condition()
         self.inputs = InputSessions()
         self._has_sums = True  # False once a metric is found that several replicas cannot sum.
 
-    def take(
+    @contextlib.contextmanager
+    def taken(
         self, model: Model, runtime: Runtime, host_input: HostInput, weights: Weights
-    ) -> WarmSession:
-        """Returns the session for the mode and kind of input, free to restore `weights`.
+    ) -> Iterator[WarmSession]:
+        """Gives the session for the mode and kind of input, free to restore `weights` in the block.
 
-        Opens a new one if a hook has extended the graph, or if an unfinished prediction needs the
-        old weights. Evicts the least recently used session if there are too many.
+        Opens a new one if a hook has extended the graph, or if a call that has not ended needs the
+        old weights or metrics. Evicts the least recently used session if there are too many.
         """
-        kept = self._kept.setdefault(runtime.mode, {})
-        old = warm = kept.get(host_input.key)
-        if warm is None or not warm.is_usable(weights):
-            warm = self._opened(model, runtime, host_input, weights.warm_start)
-        elif warm.is_used_up or (warm.is_predicting and not warm.has(weights)):
-            warm = warm.twin()
-        if old is not None and warm is not old:
-            _let_go(old)
-        kept.pop(host_input.key, None)
-        kept[host_input.key] = warm  # Ordered by last use.
-        if len(kept) > _MAX_KEPT:
-            _let_go(kept.pop(next(iter(kept))))
-        return warm
+        kept, me = self._kept.setdefault(runtime.mode, []), threading.get_ident()
+        with self._released:
+            if runtime.mode == ModeKeys.PREDICT:  # The weights that others restore are mostly ours.
+                self._released.wait_for(
+                    lambda: all(one.holder in (None, me) for one in _of(kept, host_input))
+                )
+            same = _of(kept, host_input)
+            usable = [one for one in same if one.is_usable(weights)]
+            warm = next((one for one in usable if _is_free(one, weights)), None)
+            if warm is not None:
+                warm.holder = me
+                kept.append(kept.pop(kept.index(warm)))  # Ordered by last use.
+            replaced = [one for one in same if one.holder is None]
+        if warm is None:
+            if usable:
+                warm = usable[0].twin()
+            else:
+                warm = self._opened(model, runtime, host_input, weights.warm_start)
+            warm.holder, warm.key = me, host_input.key
+            with self._released:
+                for one in replaced:
+                    if one in kept:
+                        _let_go(kept.pop(kept.index(one)))
+                kept.append(warm)
+                if len(kept) > _MAX_KEPT:
+                    _let_go(kept.pop(0))
+        try:
+            yield warm
+        finally:
+            with self._released:
+                warm.holder = None
+                self._released.notify_all()
 
     def _opened(
         self,
@@ -98,12 +124,23 @@ class WarmSessions:
 
     def all(self) -> list[WarmSession]:
         """Returns the open sessions."""
-        return [warm for kept in self._kept.values() for warm in kept.values()]
+        return [warm for kept in self._kept.values() for warm in kept]
+
+
+def _of(kept: Sequence[WarmSession], host_input: HostInput) -> list[WarmSession]:
+    """Returns the sessions for this kind of input."""
+    return [warm for warm in kept if warm.key == host_input.key]
+
+
+def _is_free(warm: WarmSession, weights: Weights) -> bool:
+    """Returns whether `weights` may be restored: no other call needs other ones, or metrics."""
+    is_fresh = warm.holder is None and not warm.is_used_up
+    return is_fresh and (not warm.is_predicting or warm.has(weights))
 
 
 def _let_go(warm: WarmSession) -> None:
-    """Closes a session, unless unfinished predictions keep it until they end."""
-    if not warm.is_predicting:
+    """Closes a session, unless calls that have not ended keep it until they do."""
+    if warm.holder is None and not warm.is_predicting:
         warm.close()
 
 

@@ -64,6 +64,8 @@ class WarmSession:
       session: a session on the program's graph.
       is_used_up: whether an evaluation has left state that cannot be reset, such as rows of a
         table.
+      holder: the thread that evaluates, or that restores weights to predict; None if none does.
+      key: the kind of input, by `HostInput.key`.
     """
 
     def __init__(
@@ -108,6 +110,8 @@ class WarmSession:
         self._restored: tuple | None = None
         self._had_hooks = False
         self.is_used_up = False
+        self.holder: int | None = None
+        self.key: tuple = ()
         self._predictions: weakref.WeakSet[Generator] = weakref.WeakSet()
         self._run = HookedSession(setup.graph, [])
         self._run.start(self.session, tf.train.Coordinator())
