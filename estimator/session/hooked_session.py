@@ -230,6 +230,10 @@ class HookedSession:
         self._prepared.clear()
         self._is_asked_to_stop = False
 
+    def stop_queues(self) -> None:
+        """Closes the queues of queue runners; a task that waits for an element gets an error."""
+        self._coordinator.request_stop()
+
     @property
     def should_stop(self) -> bool:
         """Whether a hook has asked to stop, through a call's context or the coordinator."""

@@ -105,6 +105,9 @@ class Shutdown:
             name = stop_policy_name(reason, self._training.stop.received)
             self._group.say_stop(self._session, name)
         self._group.say_done(self._session)
+        if not self._group.is_in_lockstep:
+            # A worker may wait for this one in the queue of a SyncReplicasOptimizer.
+            self._training.session.stop_queues()
         if policy.patience_secs is None and self._wait_for_others(self._is_signalled):
             return self._stop("signal")
         return reason

@@ -64,8 +64,9 @@ def test_a_worker_with_two_devices_makes_what_one_process_makes_of_the_batch(tmp
 
 
 @pytest.mark.slow
-def test_sync_replicas_placement_by_size_parts_and_the_public_object(tmp_path):
-    with Cluster(PROGRAM, "synchronous", tmp_path, worker=2, ps=2) as cluster:
+@pytest.mark.parametrize("end", ["hook", pytest.param("max_steps", marks=pytest.mark.full)])
+def test_sync_replicas_placement_by_size_parts_and_the_public_object(tmp_path, end):
+    with Cluster(PROGRAM, "synchronous", tmp_path, end, worker=2, ps=2) as cluster:
         assert cluster.statuses() == [0, 0, 0, 0], cluster["worker", 0].err[-3000:]
         for task in (cluster["worker", 0], cluster["worker", 1]):
             assert results(task, "sync")[0]["step"] == 20

@@ -573,8 +573,11 @@ def devices_and_ps(model_dir):
         say(case="sync", error=str(error))
 
 
-def synchronous(model_dir):
-    """SyncReplicasOptimizer over two workers, by size and in parts; the public object."""
+def synchronous(model_dir, end):
+    """SyncReplicasOptimizer over two workers, by size and in parts; the public object.
+
+    If the chief's hook is the end, the other worker waits in a step for a gradient of the chief.
+    """
     config = est.RunConfig()
     if config.task_type == "ps":
         sys.exit(serve_parameters(config))
@@ -599,7 +602,11 @@ def synchronous(model_dir):
     config = est.RunConfig(f"{model_dir}/sync", strategy="parameter_server", **changes)
     params = {"batch_size": 6}
     model = est.Estimator(sync_model_fn, config=config, params=params)
-    model.train(make_input_fn(None), hooks=[Placed()], max_steps=20)
+    if end == "hook":
+        hooks = [est.StopAtStepHook(last_step=20)] if config.is_chief else []
+        model.train(make_input_fn(None), hooks=[Placed(), *hooks])
+    else:
+        model.train(make_input_fn(None), hooks=[Placed()], max_steps=20)
     say(case="sync", step=model.train_result.global_step)
     try:
         looped = config.replace(model_dir=f"{model_dir}/loop", iterations_per_loop=10)
