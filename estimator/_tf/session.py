@@ -37,8 +37,10 @@ def make_callable(
       fetches: tensors and operations.
       feeds: what to feed; the arrays must have their dtypes.
     """
-    # Such callables support neither composite tensors nor fetches that are also fed.
+    # Such callables support neither composite tensors, nor fetches that are also fed, nor feeds of
+    # a quantized type, whose arrays `Session.run` gives that type.
     is_simple = all(isinstance(fetch, tf.Tensor | tf.Operation) for fetch in fetches)
+    is_simple = is_simple and not any(feed.dtype.is_quantized for feed in feeds)
     if not is_simple or not {id(feed) for feed in feeds}.isdisjoint(map(id, fetches)):
         return session.make_callable(list(fetches), feed_list=list(feeds))
     tensors = list(dict.fromkeys(f.name for f in fetches if isinstance(f, tf.Tensor)))

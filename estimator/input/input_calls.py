@@ -333,6 +333,10 @@ def _checked_element(element: Any) -> tuple[Any, Any]:
                 f"The dataset of `input_fn` yields datasets ({spec}). Its elements must be "
                 "tensors. Flatten them with flat_map, or batch them."
             )
+        if isinstance(spec, tf.TensorArraySpec):
+            raise WrongTypeError(
+                f"The dataset of `input_fn` yields a TensorArray ({spec}). Yield its `stack()`."
+            )
     return features_and_labels(element)
 
 

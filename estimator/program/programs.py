@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator.config.checks import WrongTypeError
 from estimator.input.packed_batches import pack_batch
 from estimator.model import reduction
 from estimator.model.replicas import Model, build_replicas
@@ -175,8 +176,16 @@ def build_feeds(element: Any, num_replicas: int) -> tuple[list[list[tf.Tensor]],
 
     Returns:
       For each replica its placeholders, and for each replica the batch that is made of them.
+
+    Raises:
+      TypeError: a component is a variant, which cannot be fed.
     """
     flat_specs = tf.nest.flatten(element, expand_composites=True)
+    if any(spec is not None and spec.dtype == tf.variant for spec in flat_specs):
+        raise WrongTypeError(
+            f"`input_fn` yields {element}. `evaluate` and `predict` cannot pass on what holds no "
+            "numbers, such as a tf.experimental.Optional: take the tensors out of it in `input_fn`."
+        )
     feeds, batches = [], []
     for _ in range(num_replicas):
         flat = [

@@ -50,6 +50,10 @@ FORMS = {
         lambda x: {"s": sparse_of(x), "r": ragged_of(x), "x": x},
         lambda f: (tf.sparse.reduce_sum(f["s"], 1) + tf.reduce_sum(f["r"], 1) + f["x"]) // 13,
     ),
+    "quantized": (
+        lambda x: tf.bitcast(tf.cast(x, tf.uint8), tf.quint8),
+        lambda f: tf.cast(tf.bitcast(f, tf.uint8), tf.int64),
+    ),
     "string": (tf.strings.as_string, string_number),
     "dict of strings": (
         lambda x: {"text": tf.strings.as_string(x), "x": x},
@@ -372,3 +376,25 @@ def test_what_a_partial_has_bound_stays_as_it_is(verb, tmp_path):
         getattr(model, verb)(own, steps=1)
     assert seen["input"] == ["mine", {"rate": 3}, 7, {"files": []}]
     assert seen["model"] == [verb.removesuffix("uate"), {"rate": 2}, ["config"]]
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "predict"])
+def test_what_cannot_be_fed_is_an_error_that_names_it(verb, tmp_path):
+    def input_fn():
+        data = tf.data.Dataset.range(4).batch(2)
+        return data.map(lambda x: ({"x": x, "o": tf.experimental.Optional.from_value(x)}, x))
+
+    model = est.Estimator(Model(), str(tmp_path))
+    with pytest.raises(TypeError, match=r"yields .*'o': OptionalSpec.* take the tensors out of it"):
+        list(getattr(model, verb)(input_fn))
+
+
+@pytest.mark.parametrize("verb", ["train", "evaluate", "predict"])
+def test_a_tensor_array_is_an_error(verb, tmp_path):
+    def input_fn():
+        data = tf.data.Dataset.range(4).batch(2)
+        return data.map(lambda x: {"a": tf.TensorArray(tf.int64, 2).unstack(x)})
+
+    model = est.Estimator(Model(), str(tmp_path))
+    with pytest.raises(TypeError, match=r"yields a TensorArray .* Yield its `stack\(\)`"):
+        list(getattr(model, verb)(input_fn))
