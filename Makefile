@@ -20,7 +20,7 @@ INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --editable
 # One more than two cores: tests of clusters and of timeouts mostly wait. Neighbours run in one
 # process as long as all have work: what a module shares is made once.
 PROCESSES := --numprocesses 3 --dist worksteal
-# Tests say on which CPUs replicas run. On a GPU: make test CUDA_VISIBLE_DEVICES=0
+# Tests place replicas on CPUs. To show them a GPU: make test CUDA_VISIBLE_DEVICES=0
 test test-full contract-peer canary: export CUDA_VISIBLE_DEVICES ?=
 CHECK_VERSION := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 

@@ -79,7 +79,7 @@ class RunConfig(FrozenFields):
       checkpoint_save_graph_def: whether to write the graph with each checkpoint.
       strategy: the strategy for every mode: one of `STRATEGY_NAMES`, or a `tf.distribute` object.
       num_replicas: the number of replicas of a strategy given by name; None means one per GPU, or
-        one.
+        one without a GPU.
       iterations_per_loop: the number of steps in one session call, or its duration, such as "30s",
         "2m" or "1h", or "auto" for about a second. Loops always end where something is due.
       nan_policy: what happens when a loss or weight is not finite: "raise" an error, "stop"

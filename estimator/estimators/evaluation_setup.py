@@ -37,7 +37,8 @@ class WarmSessions:
     """The sessions that are kept open between calls: for each mode, for a few kinds of input.
 
     Threads may call at the same time, and a hook of a call may make another one. Predictions with
-    the same weights share a session; an evaluation has its own.
+    the same weights share a session; an evaluation has its own. Of each kind, one that no call uses
+    is kept.
 
     Attributes:
       inputs: the sessions of the inputs themselves.
@@ -45,8 +46,9 @@ class WarmSessions:
 
     def __init__(self) -> None:
         """Opens no session yet."""
-        self._kept: dict[str, list[WarmSession]] = {}
-        self._released = threading.Condition()
+        self._kept: dict[str, list[WarmSession]] = {ModeKeys.EVAL: [], ModeKeys.PREDICT: []}
+        self._building: dict[tuple, int] = {}  # By kind of input: the thread, for predictions.
+        self._changed = threading.Condition()
         self.inputs = InputSessions()
         self._has_sums = True  # False once a metric is found that several replicas cannot sum.
 
@@ -59,38 +61,67 @@ class WarmSessions:
         Opens a new one if a hook has extended the graph, or if a call that has not ended needs the
         old weights or metrics. Evicts the least recently used session if there are too many.
         """
-        kept, me = self._kept.setdefault(runtime.mode, []), threading.get_ident()
-        with self._released:
-            if runtime.mode == ModeKeys.PREDICT:  # The weights that others restore are mostly ours.
-                self._released.wait_for(
-                    lambda: all(one.holder in (None, me) for one in _of(kept, host_input))
-                )
-            same = _of(kept, host_input)
-            usable = [one for one in same if one.is_usable(weights)]
-            warm = next((one for one in usable if _is_free(one, weights)), None)
-            if warm is not None:
-                warm.holder = me
-                kept.append(kept.pop(kept.index(warm)))  # Ordered by last use.
-            replaced = [one for one in same if one.holder is None]
-        if warm is None:
-            if usable:
-                warm = usable[0].twin()
-            else:
-                warm = self._opened(model, runtime, host_input, weights.warm_start)
-            warm.holder, warm.key = me, host_input.key
-            with self._released:
-                for one in replaced:
-                    if one in kept:
-                        _let_go(kept.pop(kept.index(one)))
-                kept.append(warm)
-                if len(kept) > _MAX_KEPT:
-                    _let_go(kept.pop(0))
+        kept, key, me = self._kept[runtime.mode], host_input.key, threading.get_ident()
+        warm: WarmSession | None = None
         try:
+            with self._changed:
+                if runtime.mode == ModeKeys.PREDICT:
+                    # Another thread most likely restores the same weights: its session is shared.
+                    self._changed.wait_for(lambda: self._is_ready(kept, key, me))
+                same = _of(kept, key)
+                usable = [one for one in same if one.is_usable(weights)]
+                warm = next((one for one in usable if _is_free(one, weights)), None)
+                if warm is not None:
+                    warm.holder = me
+                    kept.append(kept.pop(kept.index(warm)))  # Ordered by last use.
+                elif runtime.mode == ModeKeys.PREDICT:
+                    self._building[key] = me
+                replaced = [one for one in same if one.holder is None]
+            if warm is None:
+                if usable:
+                    warm = usable[0].twin()
+                else:
+                    warm = self._opened(model, runtime, host_input, weights.warm_start)
+                warm.holder, warm.key = me, key
+                self._keep(kept, warm, replaced)
             yield warm
         finally:
-            with self._released:
+            self._release(kept, key, warm)
+
+    def _is_ready(self, kept: Sequence[WarmSession], key: tuple, me: int) -> bool:
+        """Returns whether no other thread opens such a session, or restores weights to one."""
+        holders = {one.holder for one in _of(kept, key)}
+        return holders <= {None, me} and self._building.get(key, me) == me
+
+    def _keep(
+        self, kept: list[WarmSession], warm: WarmSession, replaced: Sequence[WarmSession]
+    ) -> None:
+        """Keeps a new session, in place of others, or of one that was not used for long."""
+        with self._changed:
+            left = [one for one in replaced if one in kept]
+            kept[:] = [*(one for one in kept if one not in left), warm]
+            if len(kept) > _MAX_KEPT:
+                unused = (one for one in kept if one.holder is None)
+                left.append(next(unused, kept[0]))
+                kept.remove(left[-1])
+        for one in left:
+            _let_go(one)
+
+    def _release(self, kept: list[WarmSession], key: tuple, warm: WarmSession | None) -> None:
+        """Ends a call's use of a session; lets go of what is not to be kept."""
+        with self._changed:
+            if self._building.get(key) == threading.get_ident():
+                del self._building[key]
+            left = []
+            if warm is not None:
                 warm.holder = None
-                self._released.notify_all()
+                left = [one for one in _of(kept, key) if not one.is_in_use][:-1]
+                kept[:] = [one for one in kept if one not in left]
+                if warm not in kept and warm not in left:  # Evicted, or closed, while it was used.
+                    left.append(warm)
+            self._changed.notify_all()
+        for one in left:
+            _let_go(one)
 
     def _opened(
         self,
@@ -116,10 +147,14 @@ class WarmSessions:
         return _open(model, alone, host_input, warm_start)
 
     def close(self) -> None:
-        """Closes all sessions."""
-        for warm in self.all():
-            warm.close()
-        self._kept.clear()
+        """Closes all sessions; one that a call in another thread uses, when that ends."""
+        with self._changed:
+            left = self.all()
+            for kept in self._kept.values():
+                kept.clear()
+        for warm in left:
+            if warm.holder is None:
+                warm.close()
         self.inputs.close()
 
     def all(self) -> list[WarmSession]:
@@ -127,9 +162,9 @@ class WarmSessions:
         return [warm for kept in self._kept.values() for warm in kept]
 
 
-def _of(kept: Sequence[WarmSession], host_input: HostInput) -> list[WarmSession]:
+def _of(kept: Sequence[WarmSession], key: tuple) -> list[WarmSession]:
     """Returns the sessions for this kind of input."""
-    return [warm for warm in kept if warm.key == host_input.key]
+    return [warm for warm in kept if warm.key == key]
 
 
 def _is_free(warm: WarmSession, weights: Weights) -> bool:
@@ -140,7 +175,7 @@ def _is_free(warm: WarmSession, weights: Weights) -> bool:
 
 def _let_go(warm: WarmSession) -> None:
     """Closes a session, unless calls that have not ended keep it until they do."""
-    if warm.holder is None and not warm.is_predicting:
+    if not warm.is_in_use:
         warm.close()
 
 

@@ -198,6 +198,11 @@ class WarmSession:
         states = map(inspect.getgeneratorstate, self._predictions)
         return any(state != inspect.GEN_CLOSED for state in states)
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a call that has not ended needs the session."""
+        return self.holder is not None or self.is_predicting
+
     def predict(
         self, host_input: HostInput, keys: Sequence[str] | None, hooks: Sequence[Hook]
     ) -> Generator[Any, None, None]:

@@ -169,7 +169,7 @@ class Head(abc.ABC):
         would add all of them.
         """
         num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        is_sum = self.loss_reduction in SUMS  # An error if a MultiHead's heads have several.
+        is_sum = self.loss_reduction in SUMS  # In any case: an error if a MultiHead's differ.
         if losses is None or num_replicas == 1 or not is_sum:
             return losses
         return [loss / num_replicas for loss in losses]

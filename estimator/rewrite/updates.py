@@ -52,8 +52,8 @@ def build_updates(
       conditional: conds of the step that may assign to any of the variables they take.
 
     Returns:
-      The assignments made by Keras, and the ops of UPDATE_OPS, that belong to the step: of v1
-      layers, all, or those that it runs anyway if there are any.
+      The assignments made by Keras, and the ops of UPDATE_OPS, that belong to the step. If the
+      program runs some of UPDATE_OPS, the others do not, nor what v1 layers assign besides.
     """
     unfed = _behind_placeholders(new_ops)
     new_ops = [op for op in new_ops if op not in unfed]

@@ -35,6 +35,8 @@ from estimator.training.end_record import clear_end, read_end, write_end
 from estimator.training.request import TrainResult
 
 _POLL_SECS = 0.5
+# The chief may write a damaged checkpoint again, and files may be seen late on a network.
+_DAMAGED_RETRY_SECS = 30.0
 
 
 def train_and_evaluate(
@@ -217,7 +219,8 @@ class _Follower(Evaluation):
         # The initial checkpoint is not evaluated unless no other follows it.
         self._step = max(evaluated.keys() - {self._unfinished_step}, default=0)
         self._evaluated_step = self._step
-        self._damaged: set[tuple[str, int]] = set()
+        self._clock = clock
+        self._damaged: dict[str, tuple[int, float]] = {}  # By path: its time, when to try again.
 
     def follow(self, checkpoints: Sequence[tuple[int, str]], is_last: bool) -> None:
         """Evaluates the checkpoints that are due."""
@@ -227,19 +230,22 @@ class _Follower(Evaluation):
             is_unfinished = step == self._unfinished_step
             if not is_each and not is_unfinished and path != new[-1][1]:
                 continue
+            if self._is_still_damaged(path):
+                continue
+            before = self._step
             is_the_last = is_last and path == checkpoints[-1][1]
             if is_the_last or is_unfinished or self.is_due(step):
                 self._evaluate(step, path)
+            if path in self._damaged:
+                self._step = before  # It is due again.
 
     def _evaluate(self, step: int, path: str) -> None:
         """Evaluates a checkpoint, unless it is damaged: the chief goes on from one before."""
+        self._damaged.pop(path, None)
         try:
-            file = path, tf.io.gfile.stat(path + ".index").mtime_nsec
-            if file in self._damaged:
-                return
             self.run(path)
-        except DamagedCheckpointsError:
-            self._damaged.add(file)
+        except DamagedCheckpointsError:  # A warning has said so.
+            self._damaged[path] = _written_at(path), self._clock() + _DAMAGED_RETRY_SECS
             return
         except (ValueError, tf.errors.NotFoundError):
             if not tf.io.gfile.exists(path + ".index"):
@@ -248,3 +254,13 @@ class _Follower(Evaluation):
                 raise
             return
         self._evaluated_step = step
+
+    def _is_still_damaged(self, path: str) -> bool:
+        written_at, again_at = self._damaged.get(path, (0, 0.0))
+        return again_at > self._clock() and _written_at(path) == written_at
+
+
+def _written_at(path: str) -> int:
+    with contextlib.suppress(tf.errors.NotFoundError):
+        return int(tf.io.gfile.stat(path + ".index").mtime_nsec)
+    return 0

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from estimator.checkpoint import files
+from estimator.checkpoint.errors import CheckpointsRemovedError, DamagedCheckpointsError
+from estimator.checkpoint.trainer_lock import is_locked
 from estimator.checkpoint.writer import LastSaveListener
 from estimator.config.checks import (
     WrongTypeError,
@@ -200,8 +202,8 @@ def run_local(
 class Evaluation:
     """The evaluations of one EvalSpec.
 
-    While a checkpoint is evaluated and exported, a file names its step: a process that is killed
-    after the metrics are written, and before the exporters have run, evaluates it again.
+    While a checkpoint is evaluated for exporters, a file names its step. If the process is killed
+    after the metrics are written and before the exporters have run, the next one does it again.
 
     Attributes:
       spec: how and when to evaluate.
@@ -253,25 +255,36 @@ class Evaluation:
     def run(self, path: str) -> None:
         """Evaluates a checkpoint and calls the exporters."""
         if self._exporters:
-            tf.io.gfile.makedirs(os.path.dirname(self._mark))
-            files.write_file(self._mark, str(files.checkpoint_step(path)).encode())
-        self._run(path)
-        self._export(is_final=False)
-        with contextlib.suppress(tf.errors.NotFoundError):
-            tf.io.gfile.remove(self._mark)
+            self._write_mark(path)
+        try:
+            self._run(path)
+            self._export(is_final=False)
+        finally:  # What has failed has said so.
+            with contextlib.suppress(tf.errors.OpError):
+                tf.io.gfile.remove(self._mark)
 
     def run_unfinished(self) -> None:
-        """Does what a killed process did not come to the end of, if its checkpoint is there."""
-        path = os.path.join(self._model.model_dir, f"{files.PREFIX}-{self._unfinished_step}")
-        if self._unfinished_step is not None and files.is_readable(path):
+        """Does what a killed process did not come to the end of, if its checkpoint is whole."""
+        step, self._unfinished_step = self._unfinished_step, None
+        path = os.path.join(self._model.model_dir, f"{files.PREFIX}-{step}")
+        # Another process that trains there may be about to come to the end of it.
+        if step is None or is_locked(self._model.model_dir) or not files.is_readable(path):
+            return
+        with contextlib.suppress(DamagedCheckpointsError, CheckpointsRemovedError):
             self.run(path)
-        self._unfinished_step = None
 
     def run_last(self) -> None:
         """Evaluates the last checkpoint unless already done; calls the exporters a last time."""
         if self._evaluated != self._model.latest_checkpoint():
             self._run(self._newest())
         self._export(is_final=True)
+
+    def _write_mark(self, path: str) -> None:
+        try:
+            tf.io.gfile.makedirs(os.path.dirname(self._mark))
+            files.write_file(self._mark, str(files.checkpoint_step(path)).encode())
+        except tf.errors.OpError as error:
+            log.warning("%s cannot be written: %s", self._mark, error.message)
 
     def _read_mark(self) -> int | None:
         try:

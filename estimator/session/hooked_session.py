@@ -231,7 +231,10 @@ class HookedSession:
         self._is_asked_to_stop = False
 
     def stop_queues(self) -> None:
-        """Closes the queues of queue runners; a task that waits for an element gets an error."""
+        """Closes the queues of queue runners; a task that waits for an element gets an error.
+
+        From then on, `should_stop` is True.
+        """
         self._coordinator.request_stop()
 
     @property

@@ -105,8 +105,8 @@ class Shutdown:
             name = stop_policy_name(reason, self._training.stop.received)
             self._group.say_stop(self._session, name)
         self._group.say_done(self._session)
-        if not self._group.is_in_lockstep:
-            # A worker may wait for this one in the queue of a SyncReplicasOptimizer.
+        if not self._group.is_in_lockstep and _has_tokens(self._training.program.graph):
+            # A worker may wait for this one's gradient.
             self._training.session.stop_queues()
         if policy.patience_secs is None and self._wait_for_others(self._is_signalled):
             return self._stop("signal")
@@ -128,3 +128,9 @@ class Shutdown:
         # A server in a process of its own outlives its worker, so it cannot show that one is gone.
         is_lost = replaceable.is_gone if replaceable else lambda name: stall.is_stalled()
         return self._group.wait_for_others(self._session, is_lost, is_enough)
+
+
+def _has_tokens(graph: tf.Graph) -> bool:
+    """Returns whether workers wait in the queue of a SyncReplicasOptimizer."""
+    queues = (op for op in graph.get_operations() if op.type == "FIFOQueueV2")
+    return any(op.get_attr("shared_name") == b"sync_token_q" for op in queues)

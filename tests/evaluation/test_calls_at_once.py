@@ -143,3 +143,49 @@ def test_threads_predict_and_evaluate_while_another_trains(trained):
         calls += [pool.submit(run, number) for run in (predict, evaluate) for number in (1, 2)]
         for call in calls:
             call.result()
+
+
+def test_threads_that_predict_first_share_one_session(trained):
+    calls = []
+
+    def counted_model_fn(features, labels, mode):
+        calls.append(mode)
+        return model_fn(features, labels, mode)
+
+    def call(number):
+        return {row["x"] for row in model.predict(constant(number))} == {number}
+
+    with (
+        est.Estimator(counted_model_fn, trained.model_dir) as model,
+        concurrent.futures.ThreadPoolExecutor(6) as pool,
+    ):
+        assert all(pool.map(call, range(12)))
+        assert (calls, len(model._warm_sessions.all())) == (["infer"], 1)
+
+
+def test_of_sessions_that_were_used_at_once_one_is_kept(trained):
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        steps = pool.map(lambda _: evaluated(trained, 1.0, 2), range(18))
+        assert {tuple(found) for found in steps} == {(2, 1.0, 2)}
+    assert len(trained._warm_sessions.all()) == 1
+
+
+def test_a_session_that_is_closed_while_it_is_used_ends_its_call(trained):
+    hook = Nested(trained.close)
+    found = trained.evaluate(constant(3.0), hooks=[hook])
+    assert [float(found[name]) for name in NAMES] == [NUM_STEPS, 3.0, NUM_STEPS]
+    assert trained._warm_sessions.all() == []
+
+
+def test_a_model_fn_that_fails_blocks_no_other_call(trained):
+    def failing_model_fn(features, labels, mode):
+        raise ZeroDivisionError("model_fn")
+
+    with est.Estimator(failing_model_fn, trained.model_dir) as model:
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError, match="model_fn"):
+                model.predict(constant(1.0))
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            assert isinstance(
+                pool.submit(model.predict, constant(1.0)).exception(), ZeroDivisionError
+            )

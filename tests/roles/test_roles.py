@@ -10,6 +10,7 @@ import signal
 import pytest
 
 import estimator as est
+from estimator.checkpoint.trainer_lock import trainer_lock
 from estimator.config.cluster import parse_tf_config
 from estimator.roles.train_and_evaluate import run_evaluator
 from estimator.summary.event_reader import read_evaluations
@@ -118,6 +119,36 @@ def test_a_training_that_evaluates_is_killed_before_it_exports_and_started_again
     assert all("tfevents" in name for name in os.listdir(evaluations))
 
 
+@pytest.mark.parametrize("state", ["damaged", "removed", "of another training"])
+def test_an_unfinished_step_that_cannot_be_evaluated_keeps_nothing_from_training(
+    model_dir, state, caplog
+):
+    evaluations = os.path.join(model_dir, "eval")
+    os.mkdir(evaluations)
+    pathlib.Path(evaluations, "unfinished-step").write_text("40")
+    (data,) = glob.glob(os.path.join(model_dir, "model.ckpt-40.data*"))
+    config = est.RunConfig(model_dir, save_checkpoints_steps=5, session_creation_timeout_secs=0.1)
+    recorder = Recorder()
+    with est.Estimator(Model(), config=config) as model, contextlib.ExitStack() as stack:
+        train = est.TrainSpec(numbers(), max_steps=45)
+        spec = est.EvalSpec(numbers(3), exporters=recorder, throttle_secs=0)
+        if state == "of another training":
+            stack.enter_context(trainer_lock(model_dir, 0))
+            with pytest.raises(RuntimeError, match="is being trained in"):
+                est.train_and_evaluate(model, train, spec)
+            assert recorder.calls == []
+            assert os.listdir(evaluations) == ["unfinished-step"]
+            return
+        if state == "damaged":
+            os.truncate(data, 8)
+        else:
+            os.remove(data.split(".data")[0] + ".index")
+        est.train_and_evaluate(model, train, spec)
+    # Step 40 is trained again. Training is taken to begin there if the index says nothing else.
+    assert recorder.calls == [*([] if state == "damaged" else [(40, False)]), (45, True)]
+    assert all("tfevents" in name for name in os.listdir(evaluations))
+
+
 def test_a_checkpoint_of_the_backlog_that_is_damaged_is_passed_over(model_dir):
     os.truncate(os.path.join(model_dir, "model.ckpt-15.index"), 0)
     _, evaluated = evaluate(model_dir, Time(), max_steps=40)
@@ -125,11 +156,14 @@ def test_a_checkpoint_of_the_backlog_that_is_damaged_is_passed_over(model_dir):
 
 
 @pytest.mark.parametrize("is_replaced", [True, False])
-def test_a_newest_checkpoint_that_is_damaged_is_left_to_the_chief(model_dir, is_replaced, caplog):
+@pytest.mark.parametrize("spec", [{}, {"every_steps": 10}], ids=["all", "every_steps"])
+def test_a_newest_checkpoint_that_is_damaged_is_left_to_the_chief(
+    model_dir, spec, is_replaced, caplog
+):
     """It trains that step again; `is_replaced`: and no further."""
     (data,) = glob.glob(os.path.join(model_dir, "model.ckpt-40.data*"))
     os.truncate(data, 8)
-    os.utime(os.path.join(model_dir, "model.ckpt-40.index"), (0, 0))  # Written before this process.
+    os.utime(os.path.join(model_dir, "model.ckpt-40.index"), (0, 0))  # Not a moment ago.
 
     def replace():
         for path in glob.glob(os.path.join(model_dir, "model.ckpt-40.*")):
@@ -141,8 +175,9 @@ def test_a_newest_checkpoint_that_is_damaged_is_left_to_the_chief(model_dir, is_
     def end():
         write_end(model_dir, exit_status=0, reason="end of input")
 
-    _, evaluated = evaluate(model_dir, Time(t20=replace, t40=end))
-    assert evaluated == [5, 10, 15, 20, 25, 30, 35, 40, 45][: 8 if is_replaced else 9]
+    _, evaluated = evaluate(model_dir, Time(t20=replace, t40=end), **spec)
+    every = spec.get("every_steps", 5)
+    assert evaluated == [*range(every, 41, every), *([] if is_replaced else [45])]
     assert caplog.text.count("model.ckpt-40 is damaged") == 1
 
 
