@@ -90,7 +90,7 @@ def _build_train_op(
 ) -> tf.Operation:
     spec = replicas.outputs[0].spec
     conditional = [one.update for one in accumulations]
-    run = set(ops_run_for([spec.train_op], replicas.new_ops))
+    run = set(ops_run_for([spec.train_op, spec.loss], replicas.new_ops))
     others = updates.build_updates(
         replicas.new_ops, replicas.keras_variables, global_step, run, conditional
     )

@@ -121,7 +121,7 @@ def _build_tpu_replicas(
             )
         new_ops, keras_variables = watch.new_ops(), watch.keras_variables
         warn_unless_steps_are_counted(new_ops, global_step)
-        run = set(ops_run_for([spec.train_op], new_ops))
+        run = set(ops_run_for([spec.train_op, spec.loss], new_ops))
         others = updates.build_updates(new_ops, keras_variables, global_step, run)
         return all_parts([spec.train_op, *others])
 
