@@ -18,17 +18,15 @@ from estimator.console import log
 from estimator.estimators.estimator import Estimator
 from estimator.roles.completion import ChiefWatch, CompletionWatch, checkpoints_oldest_first
 from estimator.roles.left_alone import is_left_alone
-from estimator.roles.ps_task import serve_parameters
-from estimator.roles.train_eval_specs import (
-    EvalSpec,
+from estimator.roles.local_run import (
     Evaluation,
     TrainAndEvaluateResult,
-    TrainSpec,
-    checked_specs,
     newest_step,
     run_local,
     run_training,
 )
+from estimator.roles.ps_task import serve_parameters
+from estimator.roles.train_eval_specs import EvalSpec, TrainSpec, checked_specs
 from estimator.runtime.strategy import check_roles, check_task_trains, make_training_runtime
 from estimator.summary.event_reader import read_evaluations
 from estimator.training.end_record import clear_end, read_end, write_end

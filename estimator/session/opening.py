@@ -311,7 +311,7 @@ def restore_first(
         except (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError) as e:
             if isinstance(e, tf.errors.NotFoundError):
                 files.check_complete(path, e)
-            way_out = "" if path == checkpoint_paths[-1] else " The one before is tried."
+            way_out = "" if path == checkpoint_paths[-1] else " Trying the one before."
             log.warning(
                 "The checkpoint %s is damaged (%s).%s", path, files.restore_error(e), way_out
             )

@@ -69,7 +69,9 @@ def test_sync_replicas_placement_by_size_parts_and_the_public_object(tmp_path, e
     with Cluster(PROGRAM, "synchronous", tmp_path, end, worker=2, ps=2) as cluster:
         assert cluster.statuses() == [0, 0, 0, 0], cluster["worker", 0].err[-3000:]
         for task in (cluster["worker", 0], cluster["worker", 1]):
-            assert results(task, "sync")[0]["step"] == 20
+            # The other worker may have two gradients of the next step.
+            last = 20 if end == "max_steps" else 22
+            assert 20 <= results(task, "sync")[0]["step"] <= last
             assert "Train with `iterations_per_loop=1`" in results(task, "loop")[0]["error"]
             assert [20 <= r["step"] <= 21 for r in results(task, "object")] == [True, True]
             placed = results(task, "placed")[0]["devices"]

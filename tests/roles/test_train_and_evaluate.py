@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import estimator as est
 from estimator.config.cluster import parse_tf_config
-from estimator.roles.train_eval_specs import run_local
+from estimator.roles.local_run import run_local
 from tests.conformance.cases import STRATEGIES
 from tests.roles.evaluations import Recorder, eval_spec, evaluated_steps
 from tests.toy import (
