@@ -48,7 +48,13 @@ from estimator._tf.feature_columns import (
     is_sequence,
     scope_name,
 )
-from estimator._tf.gradients import gradient_reduction, last_loss_reduction, mean_gradients, scaled
+from estimator._tf.gradients import (
+    gradient_reduction,
+    keras_loss_reductions_noted,
+    last_loss_is_sum,
+    mean_gradients,
+    scaled,
+)
 from estimator._tf.graph import (
     add_control_inputs,
     can_be_read_in,

@@ -72,7 +72,7 @@ def build_padded_eval_program(
         current_step = build_step_before(global_step)
     is_one_number = replicas[0].spec.loss.shape.rank == 0
     with graph.as_default(), tf.device("/cpu:0"), tf.variable_creator_scope(create_resource):
-        is_sum = _tf.last_loss_reduction(graph) == tf.compat.v1.losses.Reduction.SUM
+        is_sum = _tf.last_loss_is_sum(graph)
         # Outside the strategy, because these run on the host once for all replicas.
         metric_ops = _build_host_metrics(replicas, rows, padding.batch_size)
         metrics = build_metrics([metric_ops], graph.get_operations())

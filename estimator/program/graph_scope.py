@@ -41,6 +41,7 @@ def building(
         _tf.optimizers_as_in_v1(),
         _tf.non_slots_in_loops(),
         _tf.keras_compares_values(),
+        _tf.keras_loss_reductions_noted(),
         _tf.keras_optimizers_in_graphs(),
         _tf.keras_variables_in_v1(),
         _tf.tf_keras_updates_of_trained(),

@@ -95,6 +95,7 @@ PATCHES = {
     "hashable_tensors": _tf.hashable_tensors,
     "keras_compares_values": _tf.keras_compares_values,
     "keras_control_flow_v2": _tf.keras_control_flow_v2,
+    "keras_loss_reductions_noted": _tf.keras_loss_reductions_noted,
     "keras_optimizers_in_graphs": _tf.keras_optimizers_in_graphs,
     "keras_variables_in_v1": _tf.keras_variables_in_v1,
     "keras_seeds_replaced": lambda: _tf.keras_seeds_replaced(unused),

@@ -169,7 +169,8 @@ INTERNALS = {
         f"{_COLUMNS}:IndicatorColumn",
     ),
     "scope_name": (),
-    "last_loss_reduction": ("tensorflow:Graph#_last_loss_reduction",),
+    "last_loss_is_sum": ("tensorflow:Graph#_last_loss_reduction",),
+    "keras_loss_reductions_noted": ("keras.src.losses.loss:reduce_weighted_values",),
     "scaled": (),
     # graph.py
     "while_loop": (f"{_OPS}.while_v2:while_loop",),

@@ -230,12 +230,18 @@ def gradients_are_summed_over_replicas_if_asked():
     assert train_on_two(OPTIMIZERS[1], "sum") == [2, 2]
 
 
-@checks("last_loss_reduction")
+@checks("keras_loss_reductions_noted")
+@checks("last_loss_is_sum")
 def a_graph_keeps_the_reduction_of_its_last_loss():
-    with tf.Graph().as_default() as graph:
-        assert _tf.last_loss_reduction(graph) is None
+    keras_loss = tf.keras.losses.MeanSquaredError
+    with tf.Graph().as_default() as graph, _tf.keras_loss_reductions_noted():
+        assert not _tf.last_loss_is_sum(graph)
         V1.losses.mean_squared_error([1.0], [1.0], reduction=V1.losses.Reduction.SUM)
-        assert _tf.last_loss_reduction(graph) == V1.losses.Reduction.SUM
+        assert _tf.last_loss_is_sum(graph)
+        keras_loss()([1.0], [1.0])
+        assert not _tf.last_loss_is_sum(graph)
+        keras_loss(reduction="sum")([1.0], [1.0])
+        assert _tf.last_loss_is_sum(graph)
 
 
 @checks("scaled")
