@@ -94,18 +94,22 @@ def existing_checkpoints(directories: Sequence[str], path: Any = None) -> list[s
 def any_checkpoints(directories: Sequence[str], path: Any = None) -> list[str]:
     """Does the same as `existing_checkpoints`, but returns no paths if nothing was saved yet.
 
+    What a save that was killed before any other was complete has left counts as nothing.
+
     Raises:
       TypeError, ValueError: there is no checkpoint at `path`, or the existing ones cannot be read.
     """
     if path is not None and path != "":  # An empty flag is no path.
         return [checked_checkpoint(path)]
     for directory in directories:
-        if paths := checkpoints_newest_first(directory):
-            return paths
-        if damaged := _saved_in(directory):
+        found: list[str] | None = None
+        while found != (found := _saved_in(directory)):  # Another process may save and remove.
+            if paths := checkpoints_newest_first(directory):
+                return paths
+        if found and _read_state(directory) is not None:
             raise ValueError(
                 f"None of the checkpoints in `model_dir` ({directory}) can be read: "
-                f"{', '.join(damaged)}. Remove them to start from scratch."
+                f"{', '.join(found)}. Remove them to start from scratch."
             )
     return []
 

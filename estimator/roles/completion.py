@@ -139,6 +139,12 @@ def _age_secs() -> float:
 
 
 def checkpoints_oldest_first(model_dir: str) -> list[tuple[int, str]]:
-    """Returns the existing checkpoints with their steps, in ascending order."""
-    found = [(files.checkpoint_step(p), p) for p in files.checkpoints_newest_first(model_dir)]
-    return sorted((step, path) for step, path in found if step is not None)
+    """Returns the existing checkpoints with their steps, in ascending order.
+
+    Without those newer than the one that the file `checkpoint` names: they are being saved, or were
+    when the chief was killed, and are saved again.
+    """
+    paths = files.checkpoints_newest_first(model_dir)
+    newest = files.checkpoint_step(paths[0]) if paths else None
+    found = [(step, path) for path in paths if (step := files.checkpoint_step(path)) is not None]
+    return sorted((step, path) for step, path in found if newest is None or step <= newest)

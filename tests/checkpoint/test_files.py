@@ -127,6 +127,34 @@ def test_when_all_checkpoints_are_damaged_the_error_names_them(make):
             verb(numbers(1))
 
 
+def test_a_first_save_that_was_killed_is_no_checkpoint(make):
+    """A sharded saver writes the index in place, and the file `checkpoint` afterwards."""
+    trained = make()
+    for name in ("model.ckpt-0.data-00000-of-00001", "model.ckpt-0.index"):
+        path = os.path.join(trained.model_dir, name)
+        tf.io.gfile.makedirs(trained.model_dir)
+        with open(path, "wb"):
+            pass
+    assert trained.evaluate(numbers(1))["global_step"] == 0  # The initial values.
+    trained.train(numbers(), steps=1)
+    assert checkpoint_steps(trained.model_dir) == [0, 1]
+    assert make().get_variable_value("global_step") == 1
+
+
+def test_a_checkpoint_that_replaces_another_meanwhile_is_found(make, monkeypatch):
+    trained = make(keep_checkpoint_max=1)
+    trained.train(numbers(), steps=2)
+    is_readable = files.is_readable
+
+    def replace_first(path):
+        monkeypatch.setattr(files, "is_readable", is_readable)
+        make(keep_checkpoint_max=1).train(numbers(), steps=2)
+        return is_readable(path)
+
+    monkeypatch.setattr(files, "is_readable", replace_first)
+    assert files.any_checkpoints([trained.model_dir])[0].endswith("model.ckpt-4")
+
+
 def test_a_checkpoint_whose_data_is_gone_is_not_found(make):
     trained = make()
     trained.train(numbers(), steps=2)

@@ -66,8 +66,11 @@ def test_gradients_of_a_sum_are_added_up(library, optimizer, tmp_path):
     assert model.get_variable_value("w") == pytest.approx(trained(is_sum=True), rel=1e-5)
 
 
-@pytest.mark.parametrize("second", LOSSES)
-@pytest.mark.parametrize("is_sum", [False, True])
+@pytest.mark.parametrize(
+    ("second", "is_sum"),
+    # tf-keras refuses a mean over the batch under a strategy.
+    [("v1", False), ("keras", False), ("v1", True), ("keras", True), ("tf_keras", True)],
+)
 def test_the_loss_that_was_made_last_counts(second, is_sum, tmp_path):
     losses = [("v1", not is_sum), (second, is_sum)]
     setup = {"strategy": "mirrored", "num_replicas": 2, "iterations_per_loop": 2}

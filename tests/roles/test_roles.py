@@ -8,6 +8,7 @@ import pathlib
 import signal
 
 import pytest
+import tensorflow as tf
 
 import estimator as est
 from estimator.checkpoint.trainer_lock import trainer_lock
@@ -179,6 +180,27 @@ def test_a_newest_checkpoint_that_is_damaged_is_left_to_the_chief(
     every = spec.get("every_steps", 5)
     assert evaluated == [*range(every, 41, every), *([] if is_replaced else [45])]
     assert caplog.text.count("model.ckpt-40 is damaged") == 1
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_checkpoint_that_no_file_names_yet_is_not_the_end(model_dir, is_whole):
+    """A chief that is killed in its last save, started again, saves that step again."""
+    last = os.path.join(model_dir, "model.ckpt-40")
+    state = tf.train.get_checkpoint_state(model_dir)
+    tf.compat.v1.train.update_checkpoint_state(
+        model_dir, last.replace("40", "35"), list(state.all_model_checkpoint_paths)[:-1]
+    )
+    if not is_whole:
+        os.truncate(last + ".index", 0)
+
+    def restart():
+        config = est.RunConfig(model_dir, save_checkpoints_steps=5, keep_checkpoint_max=None)
+        with est.Estimator(Model(), config=config) as trained:
+            trained.train(numbers(), max_steps=40)
+
+    recorder = Recorder()
+    evaluate(model_dir, Time(t20=restart), 40, exporters=recorder)
+    assert recorder.calls == [*((step, False) for step in range(5, 41, 5)), (40, True)]
 
 
 def test_a_last_checkpoint_that_is_damaged_is_an_error(model_dir):
