@@ -14,7 +14,7 @@ from estimator.compat import v1
 from estimator.compat.contrib import contrib
 from estimator.optimizer.cross_shard import CrossShardOptimizer
 
-# The parts of TensorFlow that are the same in every version, private ones among them.
+# The packages of TensorFlow that are the same in every version; most are private.
 REAL = ("core", "compiler", "dtensor", "lite", "python", "tools", "tsl")
 # What TensorFlow's v1 API has of Keras's, under the condition that tf-keras is installed.
 _OF_KERAS = ("keras", "layers", "rnn_cell")
@@ -44,7 +44,8 @@ class ModuleOverlay(types.ModuleType):
         """
         if name == "__all__":
             return [name for name in dir(self) if not name.startswith("_")]
-        if name in REAL and self.__name__ == "tensorflow":
+        is_private = name in REAL and not hasattr(self._below, name)  # `lite` is both.
+        if is_private and self.__name__ == "tensorflow":
             return importlib.import_module(f"tensorflow.{name}")
         try:
             value = getattr(self._below, name)

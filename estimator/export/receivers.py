@@ -280,10 +280,13 @@ def call_receiver_fn(receiver_fn: Callable, argument: str, mode: str = ModeKeys.
 
 
 def _check_features(features: Any, argument: str) -> None:
-    """Raises ValueError unless `features` is a tensor or a structure of at least one tensor."""
+    """Raises ValueError unless `features` is a tensor or a structure of some, or an empty dict.
+
+    A generator that draws its own input has no features.
+    """
     values = list(features.values()) if isinstance(features, Mapping) else features
     leaves = tf.nest.flatten(values)
-    if features is None or not leaves:
+    if features is None or (not leaves and not isinstance(features, Mapping)):
         raise ValueError(
             f"`{argument}` ({features!r}) must be a tensor or a dict of name to tensor."
         )

@@ -35,7 +35,8 @@ class PredictOutput(ExportOutput):
     """Any named tensors, for any inputs: a Predict signature.
 
     Attributes:
-        outputs: a dict from names to tensors; one tensor is given the name "output".
+        outputs: a dict from names to tensors; one tensor is given the name "output". In modes that
+          are not exported, the dict may be empty.
 
     Raises:
         ValueError: a name is not a string, or a value is not a tensor.
@@ -45,10 +46,17 @@ class PredictOutput(ExportOutput):
 
     def __post_init__(self) -> None:
         """Checks and names the outputs."""
-        vars(self)["outputs"] = make_named_tensors(self.outputs, "outputs", "output")
+        if not isinstance(self.outputs, Mapping) or self.outputs:
+            vars(self)["outputs"] = make_named_tensors(self.outputs, "outputs", "output")
 
     def as_signature_def(self, receiver_tensors: dict[str, Any]) -> Any:
-        """Returns a Predict signature with all inputs of the receiver."""
+        """Returns a Predict signature with all inputs of the receiver.
+
+        Raises:
+            ValueError: there are no outputs.
+        """
+        if not self.outputs:
+            raise ValueError("`outputs` ({}) of a PredictOutput must name at least one tensor.")
         return _saved_model.predict_signature_def(receiver_tensors, self.outputs)
 
 

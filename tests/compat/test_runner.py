@@ -351,6 +351,13 @@ def test_modules_inside_tensorflow_are_imported_from_their_packages(api):
         exec(f"from {package} import no_such_pb2", found)
 
 
+def test_a_package_inside_tensorflow_does_not_hide_a_public_one(api):
+    assert api.lite.TFLiteConverter is tf.compat.v1.lite.TFLiteConverter
+    found = {"__builtins__": v1_builtins(api)}
+    exec("from tensorflow.lite.python import interpreter\nimport tensorflow as tf", found)
+    assert found["tf"].lite.Interpreter is found["interpreter"].Interpreter
+
+
 def test_functions_that_were_removed_do_what_they_did():
     def function(a, b=2, *rest, **others):
         pass

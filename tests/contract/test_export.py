@@ -308,6 +308,30 @@ def test_receiver_fn_that_returns_nothing_is_an_error(trained, base):
         trained.export_saved_model(os.path.join(base, "nothing"), lambda: None)
 
 
+def generator_model_fn(features, labels, mode):
+    """Draws its input itself; has outputs to predict alone."""
+    w, outputs = v1.get_variable("w", initializer=2.0), {}
+    if mode == PREDICT:
+        outputs["y"] = tf.fill([2], 3.0) * w
+    train_op = v1.train.get_or_create_global_step().assign_add(1)
+    exported = {"serving_default": est.export.PredictOutput(outputs)}
+    return est.EstimatorSpec(
+        mode, outputs or None, tf.constant(1.0), train_op, export_outputs=exported
+    )
+
+
+def test_a_model_without_features_or_outputs_to_train(base):
+    def without_features():
+        receiver = {"seed": v1.placeholder(tf.int32, [], "seed")}
+        return est.export.ServingInputReceiver({}, receiver)
+
+    generator = est.Estimator(generator_model_fn, os.path.join(base, "model"))
+    generator.train(lambda: tf.data.Dataset.from_tensors({"x": [1.0]}), steps=1)
+    path = generator.export_saved_model(os.path.join(base, "export"), without_features)
+    served = tf.saved_model.load(path.decode()).signatures["serving_default"]
+    assert served(seed=tf.constant(1))["y"].numpy().tolist() == [6, 6]
+
+
 def test_failed_export_leaves_no_numbered_directory(trained, base):
     where = os.path.join(base, "failed")
     with pytest.raises(ZeroDivisionError):

@@ -247,6 +247,41 @@ def test_with_nothing_left_to_train_the_last_checkpoint_is_evaluated(run):
     assert run.again[0]["global_step"] == 5
 
 
+class StopEarly(v1.train.SessionRunHook):
+    def after_run(self, run_context, run_values):
+        run_context.request_stop()
+
+
+ENDS_EARLY = {
+    "no_max_steps": lambda: est.TrainSpec(numbers(1, 2)),
+    "input": lambda: est.TrainSpec(numbers(1, 2), max_steps=9),
+    "hook": lambda: est.TrainSpec(input_fn, max_steps=9, hooks=[StopEarly()]),
+}
+
+
+def exported_at_the_end(model_dir, train_spec):
+    eval_spec = est.EvalSpec(input_fn, steps=1, exporters=est.FinalExporter("last", raw))
+    model = est.Estimator(mean_model_fn, model_dir)
+    _, (exported,) = est.train_and_evaluate(model, train_spec, eval_spec)
+    return exported is not None and os.path.isdir(os.fsdecode(exported))
+
+
+def test_a_model_at_max_steps_is_final(tmp_path):
+    assert exported_at_the_end(str(tmp_path), est.TrainSpec(input_fn, max_steps=2))
+
+
+@pytest.mark.only_2_15("the final export")
+@pytest.mark.parametrize("case", ENDS_EARLY)
+def test_a_model_before_max_steps_is_not_final(case, tmp_path):
+    assert not exported_at_the_end(str(tmp_path), ENDS_EARLY[case]())
+
+
+@pytest.mark.only_here("the final export")
+@pytest.mark.parametrize("case", ENDS_EARLY)
+def test_whatever_ends_training_the_model_is_final(case, tmp_path):
+    assert exported_at_the_end(str(tmp_path), ENDS_EARLY[case]())
+
+
 WRONG_CALLS = {
     "estimator": lambda run: (mean_model_fn, run.train_spec, run.eval_spec),
     "train_spec": lambda run: (run.estimator, run.eval_spec, run.eval_spec),

@@ -33,7 +33,7 @@ def supervised(features, labels, **options):
 X = {"x": tf.io.FixedLenFeature([], tf.float32)}
 BAD_RECEIVERS = [
     (lambda: export.ServingInputReceiver(None, tensor()), r"`features` \(None\) must be"),
-    (lambda: export.ServingInputReceiver({}, tensor()), r"`features` \({}\) must be"),
+    (lambda: export.ServingInputReceiver([], tensor()), r"`features` \(\[\]\) must be"),
     (lambda: export.ServingInputReceiver({"a": 1}, tensor()), r"a value of `features` \(1\)"),
     (lambda: export.ServingInputReceiver({1.5: tensor()}, tensor()), "key 1.5"),
     (lambda: export.ServingInputReceiver(tensor(), None), r"`receiver_tensors` \(None\)"),

@@ -22,7 +22,7 @@ def floats(*shape):
 BAD_OUTPUTS = [
     (lambda: export.PredictOutput(None), r"`outputs` \(None\) must be a Tensor"),
     (lambda: export.PredictOutput(3), r"`outputs` \(3\)"),
-    (lambda: export.PredictOutput({}), "at least one tensor"),
+    (lambda: export.PredictOutput({}).as_signature_def({}), "at least one tensor"),
     (lambda: export.PredictOutput({1: floats()}), "key 1: keys must be strings"),
     (lambda: export.PredictOutput({("a", 1): floats()}), "keys must be strings"),
     (lambda: export.PredictOutput({"a": [1.0]}), r"`outputs\['a'\]` \(\[1.0\]\)"),
