@@ -225,13 +225,14 @@ def test_one_file_replaces_attributes_of_other_modules_and_classes():
         if any(isinstance(n, ast.Name) and n.id == "setattr" for n in ast.walk(tree)):
             uses[place_of(path)] = "setattr"
     # session.py gives a Scaffold its parts; distribute.py sets a graph's stacks, which are a
-    # thread's; graph.py notes something on a graph; command.py has --help show its docstring;
-    # runner.py sets `sys.argv` for the program that its process is for.
+    # thread's; graph.py and gradients.py note something on a graph; command.py has --help show its
+    # docstring; runner.py sets `sys.argv` and `__import__` for the program that its process is for.
     assert uses == {
         "_tf/patches.py": "setattr",
         "_tf/session.py": "setattr",
         "_tf/distribute.py": "setattr",
         "_tf/graph.py": "setattr",
+        "_tf/gradients.py": "assigns",
         "command.py": "assigns",
         "compat/runner.py": "assigns",
     }

@@ -10,8 +10,12 @@ _EPILOG = """The options above come before the script or module; what comes afte
 docs/migrating.md says more."""
 
 
-def main(argv: Sequence[str]) -> None:
-    """Runs what the command line says; the exit code is the program's own."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs what the command line says; the exit code is the program's own.
+
+    Args:
+      argv: the arguments; those of this process if None.
+    """
     parser = _make_parser()
     options = parser.parse_args(argv)
     program = options.program
@@ -82,4 +86,4 @@ def _check(path: str) -> int:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import dataclasses
+import functools
+import multiprocessing.spawn
 import os
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from estimator.compat import script
 from estimator.compat.tensorflow_import import import_tensorflow
+
+# What is replaced until the process ends: it belongs to the program.
+_FOR_GOOD = contextlib.ExitStack()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,52 +49,81 @@ def run(settings: Settings) -> None:
     """
     sys.path[0] = os.getcwd()
     if not settings.is_module:
-        path, package, code = _load(settings)
-    with contextlib.ExitStack() as stack:
-        own_builtins = _prepare(settings, stack)
+        with _errors_shown(other_than=script.ScriptError):
+            program, code = _load(settings)
+    _prepare(settings, sys.path[0])
+    with _errors_shown(other_than=script.ScriptError):
+        # To find a module, Python imports its package, which is a part of the program.
         if settings.is_module:
-            # To find it, Python imports its package, which is a part of the program.
-            with _errors_shown(other_than=script.ScriptError):
-                path, package, code = _load(settings)
-        with _errors_shown():
-            exec(code, vars(script.make_main(path, package, own_builtins)))
+            program, code = _load(settings)
+    with _errors_shown():
+        exec(code, vars(script.make_main(program)))
 
 
-def _load(settings: Settings) -> tuple[str, str | None, types.CodeType]:
-    """Returns the path, the package and the code of the program; sets its arguments and path."""
-    path, package = script.find_script(settings.target, settings.is_module)
+def _load(settings: Settings) -> tuple[script.Script, types.CodeType]:
+    """Returns the program and its code; sets its arguments and path."""
+    found = script.find_script(settings.target, settings.is_module)
     if not settings.is_module:
-        sys.path[0] = os.path.dirname(os.path.abspath(path))
-    sys.argv = [path if settings.is_module else settings.target, *settings.argv]
-    return path, package, compile(script.parse(path), path, "exec", dont_inherit=True)
+        sys.path[0] = os.path.dirname(os.path.realpath(found.path))
+    sys.argv = [found.path if settings.is_module else settings.target, *settings.argv]
+    return found, compile(script.parse(found.path), found.path, "exec", dont_inherit=True)
 
 
-def _prepare(settings: Settings, stack: contextlib.ExitStack) -> dict | None:
-    """Sets TensorFlow up; returns the builtins for the program's modules, None for Python's."""
+def _prepare(settings: Settings, folder: str) -> None:
+    """Sets TensorFlow up, and what the modules of the program in `folder` import, for good."""
     import_tensorflow()
     if settings.old_numpy:
         from estimator.compat.old_aliases import old_aliases
 
-        stack.enter_context(old_aliases())
+        _FOR_GOOD.enter_context(old_aliases())
     from estimator.compat.installation import install
+    from estimator.compat.v1_imports import ProgramFinder, ProgramImports
 
     install()
-    if not settings.is_v1:
-        return None
+    finder = ProgramFinder(folder, settings.v1_packages)
+    api = _make_v1_api() if settings.is_v1 else None
+    if api is not None or finder.has_own_estimator:
+        sys.meta_path.insert(0, finder)
+        imports: Any = ProgramImports(api, finder)
+        builtins.__import__ = imports
+    multiprocessing.spawn.get_preparation_data = functools.partial(
+        _with_set_up, multiprocessing.spawn.get_preparation_data, _SetUp(settings, folder)
+    )
+
+
+def _make_v1_api() -> Any:
+    """Returns the module `tensorflow` of version 1, and sets TensorFlow up for it."""
     import tensorflow as tf
 
     from estimator._tf.api_modules import supplied
     from estimator.compat.v1_api import make_v1_api
-    from estimator.compat.v1_imports import ProgramFinder, v1_builtins
     from estimator.console import no_internal_messages
 
     with no_internal_messages():
         tf.compat.v1.disable_v2_behavior()
     # What was a variable's reference to its buffer; the library's variables are resources.
-    stack.enter_context(supplied(tf.Variable, "_ref", lambda variable: variable))
-    own_builtins = v1_builtins(make_v1_api())
-    sys.meta_path.insert(0, ProgramFinder(own_builtins, settings.v1_packages))
-    return own_builtins
+    _FOR_GOOD.enter_context(supplied(tf.Variable, "_ref", lambda variable: variable))
+    return make_v1_api()
+
+
+@dataclasses.dataclass(frozen=True)
+class _SetUp:
+    """Does in a process of `multiprocessing`, by being unpickled there, what was done here.
+
+    A process that is not forked imports the program's module before it runs anything of it.
+    """
+
+    settings: Settings
+    folder: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Returns the function to call there, and its arguments."""
+        return _prepare, (self.settings, self.folder)
+
+
+def _with_set_up(original: Callable[[str], dict], set_up: _SetUp, name: str) -> dict:
+    """Returns what `multiprocessing` sends to a new process that is not forked."""
+    return {"estimator.compat": set_up, **original(name)}
 
 
 @contextlib.contextmanager

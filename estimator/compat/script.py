@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import dataclasses
+import importlib.machinery
 import importlib.util
 import os
 import re
 import sys
 import types
-from typing import Any
 
 # What Python 3 says of the most frequent statements and literals of Python 2.
 _PYTHON_2 = (
@@ -41,18 +43,33 @@ class Python2Error(ScriptError, SyntaxError):
         self.line, self.reason = line, reason
 
 
-def find_script(name: str, is_module: bool) -> tuple[str, str | None]:
-    """Returns the path of a script or a module, and a module's package.
+@dataclasses.dataclass(frozen=True)
+class Script:
+    """A script or a module to run.
+
+    Attributes:
+      path: the absolute path of its file.
+      package: what it is in: None for a script, "" for a folder.
+      spec: the spec of a module; None for others.
+    """
+
+    path: str
+    package: str | None = None
+    spec: importlib.machinery.ModuleSpec | None = None
+
+
+def find_script(name: str, is_module: bool) -> Script:
+    """Finds a script or a module.
 
     Raises:
       ScriptError: it is not there.
     """
     if not is_module:
         if os.path.isdir(name) and os.path.isfile(os.path.join(name, "__main__.py")):
-            return os.path.join(name, "__main__.py"), ""
+            return Script(os.path.abspath(os.path.join(name, "__main__.py")), package="")
         if not os.path.isfile(name):
             raise ScriptError(f"There is no script {name!r} in {os.getcwd()}.")
-        return name, None
+        return Script(os.path.abspath(name))
     try:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
@@ -63,7 +80,7 @@ def find_script(name: str, is_module: bool) -> tuple[str, str | None]:
         spec = None
     if spec is None or not spec.origin or not spec.origin.endswith(".py"):
         raise ScriptError(f"There is no module {name!r} of Python code that could be run.")
-    return spec.origin, spec.parent
+    return Script(spec.origin, spec.parent, spec)
 
 
 def parse(path: str) -> ast.Module:
@@ -102,13 +119,12 @@ def check_is_python_3(source: bytes, path: str, error: SyntaxError) -> None:
         ) from None
 
 
-def make_main(path: str, package: str | None, own_builtins: Any) -> types.ModuleType:
+def make_main(script: Script) -> types.ModuleType:
     """Makes the module `__main__` of a script and puts it into `sys.modules`."""
     main = types.ModuleType("__main__")
-    main.__file__ = path
-    main.__package__ = package
-    main.__spec__ = None
-    if own_builtins is not None:
-        vars(main)["__builtins__"] = own_builtins
+    main.__file__ = script.path
+    main.__package__ = script.package
+    main.__spec__ = script.spec
+    vars(main)["__builtins__"] = builtins
     sys.modules["__main__"] = main
     return main

@@ -8,6 +8,8 @@ import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import inspect
+import os
 import pathlib
 import sysconfig
 import types
@@ -18,34 +20,67 @@ from estimator.compat.script import check_is_python_3
 from estimator.compat.v1_api import REAL, ModuleOverlay
 
 _REAL_NAMES = tuple(f"tensorflow.{name}" for name in REAL)
+_OURS = pathlib.Path(__file__).parents[1]
+# The name in `sys.modules` of a program's own `estimator`: that one is this library's there.
+_OWN = "estimator_of_program"
 
 
-def v1_builtins(api: ModuleOverlay) -> dict[str, Any]:
-    """Returns builtins whose `__import__` gives `api` for `tensorflow`, for the program's modules.
+class ProgramImports:
+    """The builtin `__import__` of a process that runs a program of TensorFlow 1.
 
-    Installed packages, TensorFlow's own among them, import the real one; so what is decided is
+    The program's modules get version 1 for `tensorflow`, and its own `estimator` if there is one.
+    Installed packages, TensorFlow's own among them, get the real ones; so what is decided is
     decided for each module that imports, and `sys.modules` stays as it is.
     """
 
-    def import_module(
+    def __init__(self, api: ModuleOverlay | None, finder: ProgramFinder) -> None:
+        """Creates the function.
+
+        Args:
+          api: what `tensorflow` is; None if that is TensorFlow itself.
+          finder: says which modules are the program's.
+        """
+        self._api = api
+        self._finder = finder
+        self._import = builtins.__import__
+
+    def __call__(
+        self,
         name: str,
         globals_: Mapping[str, Any] | None = None,
         locals_: Mapping[str, Any] | None = None,
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> Any:
-        """Imports as the builtin does, except `tensorflow`."""
-        if level or name.split(".")[0] != "tensorflow":
-            return builtins.__import__(name, globals_, locals_, fromlist or (), level)
-        module = _find_module(api, name)
-        if not fromlist:
-            return api
-        for wanted in fromlist:
-            if wanted != "*":
-                _check_has(module, name, wanted)
-        return module
+        """Imports as the builtin does, except `tensorflow` and `estimator`."""
+        root = name.partition(".")[0]
+        is_special = level == 0 and root in ("tensorflow", "estimator")
+        if is_special and self._finder.has(*_importer(globals_, inspect.currentframe())):
+            if root == "tensorflow" and self._api is not None:
+                return _import_v1(self._api, name, fromlist)
+            if root == "estimator" and self._finder.has_own_estimator:
+                name = _OWN + name[len(root) :]
+        return self._import(name, globals_, locals_, fromlist or (), level)
 
-    return {**vars(builtins), "__import__": import_module}
+
+def _importer(globals_: Mapping[str, Any] | None, frame: types.FrameType | None) -> tuple[str, str]:
+    """Returns the name and the file of the module that imports; of its caller if it has no file."""
+    found: Any = globals_ or {}
+    while found.get("__file__") is None and frame is not None:
+        frame = frame.f_back  # The first one is of `ProgramImports`.
+        found = {} if frame is None else frame.f_globals
+    return str(found.get("__name__", "")), str(found.get("__file__") or "")
+
+
+def _import_v1(api: ModuleOverlay, name: str, fromlist: Sequence[str] | None) -> Any:
+    """Imports a module of version 1 as the builtin `__import__` does."""
+    module = _find_module(api, name)
+    if not fromlist:
+        return api
+    for wanted in fromlist:
+        if wanted != "*":
+            _check_has(module, name, wanted)
+    return module
 
 
 def _find_module(api: ModuleOverlay, name: str) -> Any:
@@ -79,42 +114,57 @@ def _check_has(module: Any, name: str, wanted: str) -> None:
 
 
 class ProgramFinder(importlib.abc.MetaPathFinder):
-    """Finds the modules of the program itself, so that they get its builtins."""
+    """Finds the modules of the program itself, to say what is wrong with those of Python 2."""
 
-    def __init__(self, own_builtins: dict[str, Any], packages: Sequence[str] = ()) -> None:
-        """Takes the names of the installed packages that are parts of the program, too."""
-        self._builtins = own_builtins
+    def __init__(self, folder: str, packages: Sequence[str] = ()) -> None:
+        """Takes the folder of the program, and installed packages that are parts of it, too."""
         self._packages = set(packages)
         paths = sysconfig.get_paths()
-        ours = pathlib.Path(__file__).parents[1]
         self._others = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-        self._others += [str(ours), str(ours.with_name("estimator_launch"))]
+        self._others += [str(_OURS), str(_OURS.with_name("estimator_launch"))]
+        self._is_installed = functools.cache(self._find_out_if_installed)
+        own = importlib.machinery.PathFinder.find_spec("estimator", [folder])
+        # Without an origin it is a folder without Python code.
+        is_ours = own is None or own.origin is None or _OURS.samefile(os.path.dirname(own.origin))
+        self._own = None if is_ours else own
+
+    @property
+    def has_own_estimator(self) -> bool:
+        """Whether the program has a module or package `estimator` of its own."""
+        return self._own is not None
+
+    def has(self, name: str, path: str) -> bool:
+        """Returns whether a module with this name and file is the program's."""
+        is_listed = name.split(".")[0] in self._packages
+        return is_listed or (bool(path) and not self._is_installed(path))
 
     def find_spec(
         self, name: str, path: Any = None, target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Returns the spec of a module of the program; None for others."""
+        if name == _OWN and self._own is not None:
+            file = str(self._own.origin)
+            folders = self._own.submodule_search_locations
+            return importlib.util.spec_from_file_location(
+                name, file, loader=_Loader(name, file), submodule_search_locations=folders
+            )
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is None or not isinstance(spec.loader, importlib.machinery.SourceFileLoader):
             return None
-        is_listed = name.split(".")[0] in self._packages
-        if not is_listed and self._is_installed(spec.loader.path):
+        if not self.has(name, spec.loader.path):
             return None
-        spec.loader = _Loader(name, spec.loader.path, self._builtins)
+        spec.loader = _Loader(name, spec.loader.path)
         return spec
 
-    def _is_installed(self, path: str) -> bool:
+    def _find_out_if_installed(self, path: str) -> bool:
         parts = pathlib.Path(path).parts
         if "site-packages" in parts or "dist-packages" in parts:
             return True
-        return any(pathlib.Path(path).is_relative_to(other) for other in self._others)
+        absolute = os.path.abspath(path)
+        return any(pathlib.Path(absolute).is_relative_to(other) for other in self._others)
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    def __init__(self, name: str, path: str, own_builtins: dict[str, Any]) -> None:
-        super().__init__(name, path)
-        self._builtins = own_builtins
-
     # typeshed knows the static method of another base alone.
     def source_to_code(  # type: ignore[override]
         self, data: Any, path: Any, **options: Any
@@ -124,7 +174,3 @@ class _Loader(importlib.machinery.SourceFileLoader):
         except SyntaxError as error:
             check_is_python_3(data, path, error)
             raise
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        vars(module)["__builtins__"] = self._builtins
-        super().exec_module(module)

@@ -1,5 +1,6 @@
 """`python -m estimator.compat` runs a script as Python does, with TensorFlow 1 in it."""
 
+import builtins
 import functools
 import importlib
 import inspect
@@ -17,7 +18,7 @@ from estimator.compat import script
 from estimator.compat.__main__ import _make_parser, main
 from estimator.compat.old_aliases import aliases, old_aliases
 from estimator.compat.v1_api import make_v1_api
-from estimator.compat.v1_imports import ProgramFinder, v1_builtins
+from estimator.compat.v1_imports import ProgramFinder, ProgramImports
 from tests.forked import OldProgram
 from tests.old_versions import obeys_log_level
 
@@ -227,6 +228,114 @@ def test_a_directory_is_run_by_its_main_module_and_imports_what_is_in_it(tmp_pat
         assert program.out == f"{[folder, '--x']} {folder} ''\n"
 
 
+def write(folder, sources):
+    """Writes Python files; the keys are their names without `.py`."""
+    for name, source in sources.items():
+        path = folder / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(source))
+
+
+def printed(*arguments):
+    """The lines that a program prints."""
+    with OldProgram(*arguments) as program:
+        assert program.status() == 0, program.err
+        return program.out.splitlines()
+
+
+def test_what_a_program_adds_to_the_builtins_its_modules_have(tmp_path):
+    program = """
+        import builtins, gettext
+        builtins.unicode = str
+        __builtins__.xrange = range
+        gettext.install("program")
+        import neighbour
+        print(__builtins__ is builtins, unicode(1), neighbour.three)
+    """
+    write(tmp_path, {"program": program, "neighbour": "three = len(xrange(3)), _('x')"})
+    assert printed(tmp_path / "program.py") == ["True 1 (3, 'x')"]
+
+
+def test_files_that_are_loaded_in_other_ways_have_tensorflow_1(tmp_path):
+    program = """
+        import importlib.util, os, runpy
+        folder = os.path.dirname(__file__)
+        config = runpy.run_path(os.path.join(folder, "config.py"))
+        spec = importlib.util.spec_from_file_location("loaded", os.path.join(folder, "config.py"))
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        lines = {}
+        exec("import tensorflow as tf; found = hasattr(tf, 'placeholder')", lines)
+        print(config["found"], module.found, lines["found"])
+    """
+    config = "import tensorflow as tf\nfound = hasattr(tf, 'placeholder')"
+    write(tmp_path, {"program": program, "config": config})
+    assert printed(tmp_path / "program.py") == ["True True True"]
+
+
+def test_the_file_of_a_program_is_absolute_and_its_path_follows_links(tmp_path, monkeypatch):
+    program = "import helper, sys\nprint(__file__, sys.argv[0], helper.x)"
+    write(tmp_path / "real", {"program": program, "helper": "x = 1"})
+    (tmp_path / "link.py").symlink_to(tmp_path / "real" / "program.py")
+    monkeypatch.chdir(tmp_path)
+    assert printed("link.py") == [f"{tmp_path / 'link.py'} link.py 1"]
+
+
+OWN_ESTIMATOR = """
+    import tensorflow as tf
+    import estimator
+    from estimator import build
+    print(build(), estimator.build is build, tf.estimator.Estimator.__module__)
+"""
+
+
+@pytest.mark.parametrize("is_package", [True, False])
+@pytest.mark.parametrize("options", [[], ["--no-v1-behavior"]], ids=["v1", "v2"])
+def test_a_program_may_have_an_estimator_of_its_own(is_package, options, tmp_path):
+    build = "def build():\n    return 'theirs'"
+    own = {"estimator": build}
+    if is_package:
+        own = {"estimator/parts": build, "estimator/__init__": "from estimator.parts import *"}
+    write(tmp_path, {**own, "program": OWN_ESTIMATOR})
+    lines = printed(*options, tmp_path / "program.py")
+    assert lines == ["theirs True estimator.estimators.estimator"]
+
+
+def test_a_command_runs_a_program_beside_its_own_estimator(tmp_path):
+    own = "def build():\n    return 'theirs'"
+    write(tmp_path, {"estimator": own, "program": OWN_ESTIMATOR})
+    command = os.path.join(os.path.dirname(sys.executable), "estimator-compat")
+    done = subprocess.run(
+        [command, "program.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.stdout.splitlines() == ["theirs True estimator.estimators.estimator"], done.stderr
+
+
+def test_processes_that_are_not_forked_run_the_program_too(tmp_path, monkeypatch):
+    main = """
+        import multiprocessing
+        import tensorflow as tf
+        from . import neighbour
+
+        def work(number):
+            return number * neighbour.nine(), hasattr(tf, "placeholder"), tf.estimator.__name__
+
+        if __name__ == "__main__":
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                print(pool.map(work, [1, 2]))
+    """
+    neighbour = "import tensorflow as tf\ndef nine():\n    return tf.Dimension(9).value"
+    write(tmp_path / "package", {"__init__": "", "main": main, "neighbour": neighbour})
+    monkeypatch.chdir(tmp_path)
+    (line,) = printed("-m", "package.main")
+    assert line == str([(n * 9, True, "estimator.compat.v1") for n in (1, 2)])
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [
@@ -255,8 +364,7 @@ def test_another_syntax_error_stays_one(tmp_path, source, monkeypatch, api):
     with pytest.raises(SyntaxError):
         script.parse(str(tmp_path / "broken_module.py"))
     monkeypatch.syspath_prepend(tmp_path)
-    finder = ProgramFinder(v1_builtins(api))
-    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    import_as_program(monkeypatch, api, str(tmp_path))
     with pytest.raises(SyntaxError):
         importlib.import_module("broken_module")
 
@@ -300,14 +408,23 @@ def api():
     return make_v1_api()
 
 
+def import_as_program(monkeypatch, api, folder, packages=()):
+    finder = ProgramFinder(folder, packages)
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    monkeypatch.setattr(builtins, "__import__", ProgramImports(api, finder))
+
+
 def test_a_package_is_run_by_its_main_module(tmp_path, monkeypatch):
     (tmp_path / "some_program").mkdir()
     (tmp_path / "some_program" / "__init__.py").touch()
     (tmp_path / "some_program" / "__main__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    path, package = script.find_script("some_program", is_module=True)
-    assert (path, package) == (str(tmp_path / "some_program" / "__main__.py"), "some_program")
-    assert script.find_script(str(tmp_path / "some_program"), is_module=False) == (path, "")
+    found = script.find_script("some_program", is_module=True)
+    path = str(tmp_path / "some_program" / "__main__.py")
+    assert (found.path, found.package) == (path, "some_program")
+    assert found.spec.name == "some_program.__main__"
+    folder = script.find_script(str(tmp_path / "some_program"), is_module=False)
+    assert folder == script.Script(path, package="")
 
 
 def test_without_tf_keras_its_names_say_what_to_install(api, monkeypatch):
@@ -331,8 +448,7 @@ def test_installed_packages_import_the_real_tensorflow_unless_listed(tmp_path, m
     (tmp_path / "own_module.py").write_text("import tensorflow as tf\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.syspath_prepend(installed)
-    finder = ProgramFinder(v1_builtins(api), ["old_package"])
-    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    import_as_program(monkeypatch, api, str(tmp_path), ["old_package"])
     found = {n: importlib.import_module(n) for n in ("old_package", "new_package", "own_module")}
     for name in found:
         monkeypatch.delitem(sys.modules, name)
@@ -340,20 +456,22 @@ def test_installed_packages_import_the_real_tensorflow_unless_listed(tmp_path, m
     assert found["new_package"].tf is tf
 
 
-def test_modules_inside_tensorflow_are_imported_from_their_packages(api):
+def test_modules_inside_tensorflow_are_imported_from_their_packages(api, monkeypatch, tmp_path):
+    import_as_program(monkeypatch, api, str(tmp_path))
     name = "tensorflow.core.example.example_parser_configuration_pb2"
     assert name not in sys.modules  # Otherwise the package has it already.
     package, _, last = name.rpartition(".")
-    found = {"__builtins__": v1_builtins(api)}
+    found = {"__file__": "program.py"}
     exec(f"from {package} import {last}", found)
     assert found[last] is sys.modules.pop(name)
     with pytest.raises(ImportError, match="no_such_pb2"):
         exec(f"from {package} import no_such_pb2", found)
 
 
-def test_a_package_inside_tensorflow_does_not_hide_a_public_one(api):
+def test_a_package_inside_tensorflow_does_not_hide_a_public_one(api, monkeypatch, tmp_path):
+    import_as_program(monkeypatch, api, str(tmp_path))
     assert api.lite.TFLiteConverter is tf.compat.v1.lite.TFLiteConverter
-    found = {"__builtins__": v1_builtins(api)}
+    found = {"__file__": "program.py"}
     exec("from tensorflow.lite.python import interpreter\nimport tensorflow as tf", found)
     assert found["tf"].lite.Interpreter is found["interpreter"].Interpreter
 
