@@ -16,7 +16,9 @@ from tensorflow.python.distribute import ps_values as _ps_values
 from tensorflow.python.distribute import values as _values
 
 from estimator._tf.patches import Patch, patched, together
-from estimator._tf.v1_branches import is_in_v1_branch
+from estimator._tf.v1_branches import v1_branch_of
+
+_STARTED_IN = "v1_branch_that_it_started_in"
 
 
 def replicas_apart(strategy: tf.distribute.Strategy, all_do_the_same: Callable[[], bool]) -> Patch:
@@ -99,12 +101,13 @@ def synchronization_in_branches_explained() -> Patch:
     """Inside, an assignment or a reduction that replicas do in a branch raises a clear error.
 
     TensorFlow's error is about a `merge_call`, or, in a branch of v1, about another tensor, as it
-    lets the replicas meet in the branch of one. `graph` of a replica's thread,
+    lets the replicas meet in the branch of one. `graph` and the constructor of a replica's thread,
     _MirroredReplicaContext._merge_call, values._on_write_update_replica and
     AggregatingVariable._assign_func, 2.16 to 2.21.
     """
     return together(
         [
+            patched(_mirrored_run._MirroredReplicaThread, "__init__", _noting_branch),
             patched(_mirrored_run._MirroredReplicaContext, "_merge_call", _outside_of_branches),
             patched(_values, "_on_write_update_replica", _explained),
             patched(_ps_values.AggregatingVariable, "_assign_func", _explained),
@@ -127,9 +130,24 @@ def _outside_of_branches(merge_call: Callable) -> Callable:
 
 
 def _is_in_branch() -> bool:
-    """Returns whether a replica's thread is building a branch, a loop or a tf.function."""
+    """Returns whether a replica's thread is building a branch, a loop or a tf.function.
+
+    All replicas may be in one, as in the apply method of a loss-scaling optimizer: they meet there.
+    """
     graph, replica = tf.compat.v1.get_default_graph(), threading.current_thread()
-    return getattr(replica, "graph", None) not in (None, graph) or is_in_v1_branch(graph)
+    is_in_function = getattr(replica, "graph", None) not in (None, graph)
+    return is_in_function or v1_branch_of(graph) is not vars(replica).get(_STARTED_IN)
+
+
+def _noting_branch(start: Callable) -> Callable:
+    """Has a replica's thread note the branch of v1 control flow that it starts in."""
+
+    @functools.wraps(start)
+    def noted(thread: Any, *args: Any, **kwargs: Any) -> None:
+        start(thread, *args, **kwargs)
+        vars(thread)[_STARTED_IN] = v1_branch_of(tf.compat.v1.get_default_graph())
+
+    return noted
 
 
 def _explained(assign: Callable) -> Callable:

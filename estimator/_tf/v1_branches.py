@@ -12,9 +12,9 @@ from typing import Any
 import tensorflow as tf
 
 
-def is_in_v1_branch(graph: tf.Graph) -> bool:
-    """Returns whether new ops are made in a cond or loop of v1 control flow (2.16 to 2.21)."""
-    return next(_enclosing(graph._get_control_flow_context()), None) is not None
+def v1_branch_of(graph: tf.Graph) -> Any:
+    """Returns the innermost cond or loop of v1 control flow that new ops are in (2.16 to 2.21)."""
+    return next(_enclosing(graph._get_control_flow_context()), None)
 
 
 def after_v1_branches(op: tf.Operation, other: tf.Operation | None = None) -> tf.Operation:

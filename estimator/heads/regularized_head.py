@@ -49,14 +49,15 @@ class RegularizedHead(Head):
             metrics[with_suffix("regularization_loss", self.name)] = tf.keras.metrics.Mean()
         return metrics
 
-    def update_metrics(
+    # In tf.estimator, the base class alone has `mode` before the losses.
+    def update_metrics(  # type: ignore[override]
         self,
         eval_metrics: dict[str, Any],
         features: Any,
         logits: Any,
         labels: Any,
-        mode: str | None = None,
         regularization_losses: Sequence[tf.Tensor] | None = None,
+        mode: str | None = None,
     ) -> dict[str, Any]:
         """Adds a batch to the metrics; see `Head`."""
         self._update_metrics(eval_metrics, features, logits, labels, mode)

@@ -353,6 +353,25 @@ def test_slots_that_are_placed_beside_their_variables_are_made_on_replicas(name,
 
 
 @pytest.mark.usefixtures("control_flow")
+@pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2", "central_storage_x2"])
+def test_replicas_meet_in_a_branch_that_all_of_them_are_in(tmp_path, strategy):
+    """An optimizer that scales the loss applies gradients in a cond, for all replicas at once."""
+
+    def model_fn(features, labels, mode):
+        weight = v1.get_variable("weight", [], initializer=v1.ones_initializer())
+        inner = v1.train.GradientDescentOptimizer(0.1)
+        optimizer = v1.mixed_precision.MixedPrecisionLossScaleOptimizer(inner, "dynamic")
+        loss = weight * tf.reduce_mean(features)
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = cases.make_config(**cases.STRATEGIES[strategy])
+    model = est.Estimator(model_fn, str(tmp_path), config)
+    model.train(lambda: tf.data.Dataset.from_tensors(tf.ones([2])).repeat(), steps=3)
+    assert model.get_variable_value("weight") == pytest.approx(0.7)
+
+
+@pytest.mark.usefixtures("control_flow")
 @pytest.mark.parametrize("strategy", ["mirrored_x2", "central_storage_x2"])
 @pytest.mark.parametrize("make", [v1.train.GradientDescentOptimizer, tf.keras.optimizers.SGD])
 def test_gradients_that_replicas_reduce_in_a_branch_are_an_error(tmp_path, strategy, make):

@@ -290,9 +290,7 @@ def record(name: str, est: Any) -> dict[str, Any]:
     ]
     metrics = head.metrics(regularization_losses=losses)
     for features, labels, logits in values[: case.num_updates]:
-        updated = head.update_metrics(
-            metrics, features, logits, labels, regularization_losses=losses
-        )
+        updated = head.update_metrics(metrics, features, logits, labels, losses)
     return {
         "head": [head.name, head.logits_dimension, head.loss_reduction],
         "losses": [
