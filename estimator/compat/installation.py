@@ -72,8 +72,15 @@ def _replace_modules(undo: contextlib.ExitStack) -> None:
     undo.callback(_restore_modules, finder, list(ours), before)
 
 
+# Modules that optimizers of other packages import, and that TensorFlow has under another name now.
+_MOVED = {
+    f"tensorflow.python.training.{name}": "tensorflow.python.ops.gen_training_ops"
+    for name in ("gen_training_ops", "training_ops")
+}
+
+
 def _parts_of_tensorflow() -> dict[str, types.ModuleType]:
-    """Returns our modules by the names under which they were imported as parts of TensorFlow."""
+    """Returns modules by the names under which they were imported as parts of TensorFlow."""
     found = {"tensorflow.keras.estimator": importlib.import_module("estimator.keras")}
     spaces = ("export", "experimental", "inputs", "tpu")
     for parent, ours in (
@@ -84,6 +91,9 @@ def _parts_of_tensorflow() -> dict[str, types.ModuleType]:
         found[parent] = importlib.import_module(ours)
         for name in spaces:
             found[f"{parent}.{name}"] = importlib.import_module(f"estimator.{name}")
+    for old, new in _MOVED.items():
+        if importlib.util.find_spec(old) is None:
+            found[old] = importlib.import_module(new)
     return found
 
 

@@ -46,6 +46,14 @@ def test_each_copy_of_the_api_has_the_names_of_its_version():
 
 
 @pytest.mark.usefixtures("installed")
+def test_modules_that_optimizers_import_are_there():
+    from tensorflow.python.training import gen_training_ops, training_ops
+
+    for module in (training_ops, gen_training_ops):
+        assert callable(module.resource_apply_adam)
+
+
+@pytest.mark.usefixtures("installed")
 def test_names_are_imported_from_parts_of_tensorflow():
     import tensorflow.compat.v1 as old
     import tensorflow.estimator as v2
