@@ -7,6 +7,7 @@ each package as a module that answers to the old, longer paths too, such as
 
 from __future__ import annotations
 
+import difflib
 import functools
 import importlib
 from collections.abc import Callable, Iterable
@@ -16,7 +17,10 @@ import tensorflow as tf
 
 from estimator.compat.contrib.packages import GONE, NAMES, PACKAGES
 from estimator.compat.modules import TableModule
-from estimator.config.checks import did_you_mean
+
+# How alike a name must be to one that is provided to be taken for a slip; 1 means equal. If it is
+# known what replaces other names, it must be more alike.
+_ALIKE, _ALMOST_EQUAL = 0.6, 0.85
 
 
 def _package(package: str, path: str) -> TableModule:
@@ -51,11 +55,14 @@ def _not_provided(path: str, known: Iterable[str]) -> str:
     """Says that a name is not provided, and what replaces it."""
     short = path.removeprefix("tensorflow.contrib.")
     package, last = short.split(".")[0], short.rpartition(".")[2]
-    instead = GONE.get(f"{package}.{last}") or GONE.get(last if "." not in short else package)
-    near = did_you_mean(last, known)
-    if not near.startswith("Did"):
-        near = f"`dir(tf.contrib.{package})` lists what is." if package in PACKAGES else near
-    return f"tf.contrib.{short} is not provided by estimator.compat. {instead or near}"
+    instead = GONE.get(f"{package}.{last}") or GONE.get(package)
+    cutoff = _ALIKE if instead is None else _ALMOST_EQUAL
+    near = difflib.get_close_matches(last, list(known), n=1, cutoff=cutoff)
+    if near and short not in GONE and f"{package}.{last}" not in GONE:
+        instead = f"Did you mean {near[0]!r}?"
+    listed = f"tf.contrib.{package}" if package in PACKAGES else "tf.contrib"
+    instead = instead or f"`dir({listed})` lists what is."
+    return f"tf.contrib.{short} is not provided by estimator.compat. {instead}"
 
 
 contrib = TableModule(
