@@ -89,6 +89,8 @@ def _prepare(settings: Settings, folder: str) -> None:
     multiprocessing.spawn.get_preparation_data = functools.partial(
         _with_set_up, multiprocessing.spawn.get_preparation_data, _SetUp(settings, folder)
     )
+    # A fork server would import the program's module before that.
+    multiprocessing.set_forkserver_preload([])
 
 
 def _make_v1_api() -> Any:

@@ -316,9 +316,11 @@ def test_a_command_runs_a_program_beside_its_own_estimator(tmp_path):
     assert done.stdout.splitlines() == ["theirs True estimator.estimators.estimator"], done.stderr
 
 
-def test_processes_that_are_not_forked_run_the_program_too(tmp_path, monkeypatch):
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_processes_that_are_not_forked_run_the_program_too(method, tmp_path, monkeypatch):
     main = """
         import multiprocessing
+        import sys
         import tensorflow as tf
         from . import neighbour
 
@@ -326,13 +328,13 @@ def test_processes_that_are_not_forked_run_the_program_too(tmp_path, monkeypatch
             return number * neighbour.nine(), hasattr(tf, "placeholder"), tf.estimator.__name__
 
         if __name__ == "__main__":
-            with multiprocessing.get_context("spawn").Pool(1) as pool:
+            with multiprocessing.get_context(sys.argv[1]).Pool(1) as pool:
                 print(pool.map(work, [1, 2]))
     """
     neighbour = "import tensorflow as tf\ndef nine():\n    return tf.Dimension(9).value"
     write(tmp_path / "package", {"__init__": "", "main": main, "neighbour": neighbour})
     monkeypatch.chdir(tmp_path)
-    (line,) = printed("-m", "package.main")
+    (line,) = printed("-m", "package.main", method)
     assert line == str([(n * 9, True, "estimator.compat.v1") for n in (1, 2)])
 
 
