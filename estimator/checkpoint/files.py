@@ -32,6 +32,8 @@ _UNFINISHED = re.compile(
 _UNFINISHED_PARTS = re.compile(re.escape(PREFIX) + r"-\d+_temp/?$")
 # The index of a checkpoint is written last, and removed first.
 _DATA_OF_STEP = re.compile(f"({re.escape(PREFIX)}" + r"-\d+)\.data-\d+-of-\d+$")
+# How many times at most a directory is listed that changes meanwhile.
+_LISTINGS = 10
 # If nobody wrote into an unfinished file for so long, its process was killed.
 _ABANDONED_SECS = 3600
 
@@ -102,11 +104,14 @@ def any_checkpoints(directories: Sequence[str], path: Any = None) -> list[str]:
     if path is not None and path != "":  # An empty flag is no path.
         return [checked_checkpoint(path)]
     for directory in directories:
-        found: list[str] | None = None
-        while found != (found := _saved_in(directory)):  # Another process may save and remove.
+        for _ in range(_LISTINGS):
+            found = _saved_in(directory)
             if paths := checkpoints_newest_first(directory):
                 return paths
-        if found and _read_state(directory) is not None:
+            if found == _saved_in(directory):  # Otherwise another process saves and removes.
+                break
+        is_named = tf.io.gfile.exists(os.path.join(directory, "checkpoint"))
+        if found and (is_named or len(found) > 1):
             raise ValueError(
                 f"None of the checkpoints in `model_dir` ({directory}) can be read: "
                 f"{', '.join(found)}. Remove them to start from scratch."

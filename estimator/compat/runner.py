@@ -11,10 +11,13 @@ import os
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from estimator.compat import script
 from estimator.compat.tensorflow_import import import_tensorflow
+
+if TYPE_CHECKING:
+    from estimator.compat.v1_imports import ProgramFinder
 
 # What is replaced until the process ends: it belongs to the program.
 _FOR_GOOD = contextlib.ExitStack()
@@ -51,11 +54,12 @@ def run(settings: Settings) -> None:
     if not settings.is_module:
         with _errors_shown(other_than=script.ScriptError):
             program, code = _load(settings)
-    _prepare(settings, sys.path[0])
+    finder = _prepare(settings, sys.path[0])
     with _errors_shown(other_than=script.ScriptError):
         # To find a module, Python imports its package, which is a part of the program.
         if settings.is_module:
-            program, code = _load(settings)
+            target = finder.name_in_modules(settings.target)
+            program, code = _load(dataclasses.replace(settings, target=target))
     with _errors_shown():
         exec(code, vars(script.make_main(program)))
 
@@ -69,7 +73,7 @@ def _load(settings: Settings) -> tuple[script.Script, types.CodeType]:
     return found, compile(script.parse(found.path), found.path, "exec", dont_inherit=True)
 
 
-def _prepare(settings: Settings, folder: str) -> None:
+def _prepare(settings: Settings, folder: str) -> ProgramFinder:
     """Sets TensorFlow up, and what the modules of the program in `folder` import, for good."""
     import_tensorflow()
     if settings.old_numpy:
@@ -87,10 +91,11 @@ def _prepare(settings: Settings, folder: str) -> None:
         imports: Any = ProgramImports(api, finder)
         builtins.__import__ = imports
     multiprocessing.spawn.get_preparation_data = functools.partial(
-        _with_set_up, multiprocessing.spawn.get_preparation_data, _SetUp(settings, folder)
+        _with_set_up, multiprocessing.spawn.get_preparation_data, settings, folder
     )
     # A fork server would import the program's module before that.
     multiprocessing.set_forkserver_preload([])
+    return finder
 
 
 def _make_v1_api() -> Any:
@@ -109,23 +114,30 @@ def _make_v1_api() -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class _SetUp:
-    """Does in a process of `multiprocessing`, by being unpickled there, what was done here.
+class _Call:
+    """A call that is made where this is unpickled: in a process of `multiprocessing`.
 
-    A process that is not forked imports the program's module before it runs anything of it.
+    One that is not forked imports the program's module after that, and before it runs anything.
     """
 
-    settings: Settings
-    folder: str
+    function: Callable
+    arguments: tuple[Any, ...]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Returns the function to call there, and its arguments."""
-        return _prepare, (self.settings, self.folder)
+        return self.function, self.arguments
 
 
-def _with_set_up(original: Callable[[str], dict], set_up: _SetUp, name: str) -> dict:
-    """Returns what `multiprocessing` sends to a new process that is not forked."""
-    return {"estimator.compat": set_up, **original(name)}
+def _with_set_up(
+    original: Callable[[str], dict], settings: Settings, folder: str, name: str
+) -> dict:
+    """Returns what `multiprocessing` sends to a new process, with calls that set it up as this."""
+    ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    # Its path begins with the working directory, which may have an `estimator` of the program; the
+    # path of this process replaces it later.
+    path = _Call(exec, (f"import sys; sys.path.insert(0, {ours!r})",))
+    set_up = _Call(_prepare, (settings, folder))
+    return {"estimator.path": path, "estimator.compat": set_up, **original(name)}
 
 
 @contextlib.contextmanager
@@ -142,8 +154,19 @@ def _errors_shown(other_than: type[Exception] | tuple[()] = ()) -> Iterator[None
 
 def _show(error: Exception) -> None:
     """Shows an exception as Python does: the program's frames, without those of its imports."""
+    shown: list[BaseException] = []
+    left: list[BaseException | None] = [error]
+    while left:
+        one = left.pop()
+        if one is not None and one not in shown:
+            shown.append(one.with_traceback(_of_program(one.__traceback__)))
+            left += [one.__cause__, one.__context__]
+    sys.excepthook(type(error), error, error.__traceback__)
+
+
+def _of_program(trace: types.TracebackType | None) -> types.TracebackType | None:
+    """Returns a traceback without the frames of imports and of this package."""
     frames = []
-    trace = error.__traceback__
     while trace is not None:
         frames.append(trace)
         trace = trace.tb_next
@@ -152,7 +175,7 @@ def _show(error: Exception) -> None:
         name = frame.tb_frame.f_code.co_filename
         if not name.startswith("<frozen importlib") and name not in _NOT_SHOWN:
             shown = types.TracebackType(shown, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
-    sys.excepthook(type(error), error.with_traceback(shown), shown)
+    return shown
 
 
 # The files that run the program, or are between a module of it and one that it imports.

@@ -7,8 +7,8 @@ import contextlib
 import functools
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import inspect
+import itertools
 import os
 import pathlib
 import sysconfig
@@ -23,15 +23,19 @@ _REAL_NAMES = tuple(f"tensorflow.{name}" for name in REAL)
 _OURS = pathlib.Path(__file__).parents[1]
 # The name in `sys.modules` of a program's own `estimator`: that one is this library's there.
 _OWN = "estimator_of_program"
+# The names of the module that is run, in this process and in those of `multiprocessing`.
+_MAIN = ("__main__", "__mp_main__")
 
 
 class ProgramImports:
     """The builtin `__import__` of a process that runs a program of TensorFlow 1.
 
     The program's modules get version 1 for `tensorflow`, and its own `estimator` if there is one.
-    Installed packages, TensorFlow's own among them, get the real ones; so what is decided is
-    decided for each module that imports, and `sys.modules` stays as it is.
+    Installed packages, TensorFlow's own among them, get the real ones; so the choice is made for
+    each importing module, and `sys.modules` stays as it is.
     """
+
+    __name__ = "__import__"
 
     def __init__(self, api: ModuleOverlay | None, finder: ProgramFinder) -> None:
         """Creates the function.
@@ -47,20 +51,19 @@ class ProgramImports:
     def __call__(
         self,
         name: str,
-        globals_: Mapping[str, Any] | None = None,
-        locals_: Mapping[str, Any] | None = None,
+        globals: Mapping[str, Any] | None = None,
+        locals: Mapping[str, Any] | None = None,
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> Any:
         """Imports as the builtin does, except `tensorflow` and `estimator`."""
         root = name.partition(".")[0]
         is_special = level == 0 and root in ("tensorflow", "estimator")
-        if is_special and self._finder.has(*_importer(globals_, inspect.currentframe())):
+        if is_special and self._finder.has(*_importer(globals, inspect.currentframe())):
             if root == "tensorflow" and self._api is not None:
                 return _import_v1(self._api, name, fromlist)
-            if root == "estimator" and self._finder.has_own_estimator:
-                name = _OWN + name[len(root) :]
-        return self._import(name, globals_, locals_, fromlist or (), level)
+            name = self._finder.name_in_modules(name)
+        return self._import(name, globals, locals, fromlist or (), level)
 
 
 def _importer(globals_: Mapping[str, Any] | None, frame: types.FrameType | None) -> tuple[str, str]:
@@ -123,19 +126,21 @@ class ProgramFinder(importlib.abc.MetaPathFinder):
         self._others = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
         self._others += [str(_OURS), str(_OURS.with_name("estimator_launch"))]
         self._is_installed = functools.cache(self._find_out_if_installed)
-        own = importlib.machinery.PathFinder.find_spec("estimator", [folder])
-        # Without an origin it is a folder without Python code.
-        is_ours = own is None or own.origin is None or _OURS.samefile(os.path.dirname(own.origin))
-        self._own = None if is_ours else own
+        self._own = _find_own_estimator(folder)
 
     @property
     def has_own_estimator(self) -> bool:
         """Whether the program has a module or package `estimator` of its own."""
         return self._own is not None
 
+    def name_in_modules(self, name: str) -> str:
+        """Returns the name in `sys.modules` of what the program calls `name`."""
+        root, *rest = name.split(".")
+        return ".".join([_OWN, *rest]) if self._own is not None and root == "estimator" else name
+
     def has(self, name: str, path: str) -> bool:
         """Returns whether a module with this name and file is the program's."""
-        is_listed = name.split(".")[0] in self._packages
+        is_listed = name in _MAIN or name.split(".")[0] in self._packages
         return is_listed or (bool(path) and not self._is_installed(path))
 
     def find_spec(
@@ -143,11 +148,12 @@ class ProgramFinder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         """Returns the spec of a module of the program; None for others."""
         if name == _OWN and self._own is not None:
-            file = str(self._own.origin)
-            folders = self._own.submodule_search_locations
-            return importlib.util.spec_from_file_location(
-                name, file, loader=_Loader(name, file), submodule_search_locations=folders
-            )
+            file = self._own.origin
+            loader = _Loader(name, file) if file else None
+            own = importlib.machinery.ModuleSpec(name, loader, origin=file)
+            own.submodule_search_locations = self._own.submodule_search_locations
+            own.has_location = bool(file)
+            return own
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is None or not isinstance(spec.loader, importlib.machinery.SourceFileLoader):
             return None
@@ -162,6 +168,17 @@ class ProgramFinder(importlib.abc.MetaPathFinder):
             return True
         absolute = os.path.abspath(path)
         return any(pathlib.Path(absolute).is_relative_to(other) for other in self._others)
+
+
+def _find_own_estimator(folder: str) -> importlib.machinery.ModuleSpec | None:
+    """Finds a module or package `estimator` in a folder that is not this library."""
+    found = importlib.machinery.PathFinder.find_spec("estimator", [folder])
+    if found is None:
+        return None
+    if found.origin is not None:
+        return None if _OURS.samefile(os.path.dirname(found.origin)) else found
+    inside = itertools.chain.from_iterable(map(os.listdir, found.submodule_search_locations or ()))
+    return found if any(name.endswith(".py") for name in inside) else None
 
 
 class _Loader(importlib.machinery.SourceFileLoader):

@@ -141,6 +141,16 @@ def test_a_first_save_that_was_killed_is_no_checkpoint(make):
     assert make().get_variable_value("global_step") == 1
 
 
+def test_several_damaged_checkpoints_are_an_error_without_a_checkpoint_file_too(make):
+    trained = make()
+    trained.train(numbers(), steps=4)
+    os.remove(os.path.join(trained.model_dir, "checkpoint"))
+    for path in glob.glob(os.path.join(trained.model_dir, "*.index")):
+        os.truncate(path, 0)
+    with pytest.raises(ValueError, match=r"(?s)None of the checkpoints.*ckpt-4.*ckpt-2"):
+        make().train(numbers(), steps=1)
+
+
 def test_a_checkpoint_that_replaces_another_meanwhile_is_found(make, monkeypatch):
     trained = make(keep_checkpoint_max=1)
     trained.train(numbers(), steps=2)

@@ -289,21 +289,56 @@ OWN_ESTIMATOR = """
 """
 
 
-@pytest.mark.parametrize("is_package", [True, False])
+THEIRS = "def build():\n    return 'theirs'"
+FORMS = {
+    "module": {"estimator": THEIRS},
+    "package": {"estimator/parts": THEIRS, "estimator/__init__": "from estimator.parts import *"},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("options", [[], ["--no-v1-behavior"]], ids=["v1", "v2"])
-def test_a_program_may_have_an_estimator_of_its_own(is_package, options, tmp_path):
-    build = "def build():\n    return 'theirs'"
-    own = {"estimator": build}
-    if is_package:
-        own = {"estimator/parts": build, "estimator/__init__": "from estimator.parts import *"}
-    write(tmp_path, {**own, "program": OWN_ESTIMATOR})
+def test_a_program_may_have_an_estimator_of_its_own(form, options, tmp_path):
+    write(tmp_path, {**FORMS[form], "program": OWN_ESTIMATOR})
     lines = printed(*options, tmp_path / "program.py")
     assert lines == ["theirs True estimator.estimators.estimator"]
 
 
+def test_an_own_estimator_may_be_a_folder_or_the_program_itself(tmp_path, monkeypatch):
+    train = "from estimator.parts import build\nprint(build(), __spec__.parent)"
+    write(tmp_path, {"estimator/parts": THEIRS, "estimator/train": train})
+    monkeypatch.chdir(tmp_path)
+    assert printed("-m", "estimator.train") == ["theirs estimator_of_program"]
+
+
+def test_an_installed_module_that_is_run_is_the_program(tmp_path, monkeypatch):
+    installed = tmp_path / "site-packages"
+    source = """
+        import tensorflow as tf
+        json = __import__("json", globals=globals(), locals=None, fromlist=["dumps"], level=0)
+        print(json.dumps(hasattr(tf, "placeholder")), __import__.__name__)
+    """
+    write(installed / "old_package", {"__init__": "", "main": source})
+    monkeypatch.chdir(installed)
+    assert printed("-m", "old_package.main") == ["true __import__"]
+
+
+def test_tracebacks_of_chained_errors_show_the_program_alone(tmp_path):
+    broken = """
+        try:
+            import no_such_library
+        except ImportError as error:
+            raise KeyError(1) from error
+    """
+    write(tmp_path, {"program": "import broken", "broken": broken})
+    code, errors = run(tmp_path / "program.py")
+    assert code == 1
+    assert "no_such_library" in errors
+    assert "v1_imports.py" not in errors
+
+
 def test_a_command_runs_a_program_beside_its_own_estimator(tmp_path):
-    own = "def build():\n    return 'theirs'"
-    write(tmp_path, {"estimator": own, "program": OWN_ESTIMATOR})
+    write(tmp_path, {**FORMS["module"], "program": OWN_ESTIMATOR})
     command = os.path.join(os.path.dirname(sys.executable), "estimator-compat")
     done = subprocess.run(
         [command, "program.py"],
@@ -321,11 +356,13 @@ def test_processes_that_are_not_forked_run_the_program_too(method, tmp_path, mon
     main = """
         import multiprocessing
         import sys
+        import estimator
         import tensorflow as tf
         from . import neighbour
 
         def work(number):
-            return number * neighbour.nine(), hasattr(tf, "placeholder"), tf.estimator.__name__
+            is_v1 = hasattr(tf, "placeholder")
+            return estimator.build(), number * neighbour.nine(), is_v1, tf.estimator.__name__
 
         if __name__ == "__main__":
             with multiprocessing.get_context(sys.argv[1]).Pool(1) as pool:
@@ -333,9 +370,10 @@ def test_processes_that_are_not_forked_run_the_program_too(method, tmp_path, mon
     """
     neighbour = "import tensorflow as tf\ndef nine():\n    return tf.Dimension(9).value"
     write(tmp_path / "package", {"__init__": "", "main": main, "neighbour": neighbour})
+    write(tmp_path, FORMS["module"])  # Where a new process looks first.
     monkeypatch.chdir(tmp_path)
     (line,) = printed("-m", "package.main", method)
-    assert line == str([(n * 9, True, "estimator.compat.v1") for n in (1, 2)])
+    assert line == str([("theirs", n * 9, True, "estimator.compat.v1") for n in (1, 2)])
 
 
 @pytest.mark.parametrize(

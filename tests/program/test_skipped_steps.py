@@ -77,14 +77,19 @@ def expected(values, steps):
     return values, num_bad
 
 
+def make_variable(name, value, has_shape):
+    """A variable whose shape TensorFlow knows when it builds the graph, or does not know."""
+    if has_shape:
+        return V1.get_variable(name, initializer=tf.constant(value))
+    initial = V1.placeholder_with_default(value, None)
+    return V1.get_variable(name, initializer=initial, validate_shape=False)
+
+
 def make_model_fn(values):
     def model_fn(features, mode):
         writes = []
         for i, (name, value) in enumerate(values.items()):
-            has_shape = i % 3 != 2  # That TensorFlow knows when it builds the graph.
-            variable = V1.get_variable(
-                name, initializer=tf.constant(value), validate_shape=has_shape
-            )
+            variable = make_variable(name, value, has_shape=i % 3 != 2)
             new = tf.where(features["keeps"][i], variable.read_value(), features[name])
             writes.append(variable.assign(new, read_value=False))
         with tf.control_dependencies(writes):
@@ -110,6 +115,38 @@ def test_only_good_steps_change_the_variables(seed, tmp_path):
     for name, value in after.items():
         found = model.get_variable_value(name)
         np.testing.assert_array_equal(found.astype(value.dtype), value, name)
+
+
+@pytest.mark.usefixtures("on_gpu")
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", LARGE)
+def test_one_bad_number_among_many_is_found(dtype, bad, tmp_path):
+    values = {name: np.zeros([4, 4], numpy_type(dtype)) for name in ("first", "second")}
+    step = {name: np.ones([4, 4], numpy_type(dtype)) for name in values}
+    bad_step = {**step, "second": np.array(step["second"])}
+    bad_step["second"][1, 2] = bad
+    others = {"loss": np.float32(1), "keeps": np.zeros(2, bool)}
+    steps = [{**one, **others} for one in (step, bad_step)]
+    columns = {name: np.stack([one[name] for one in steps]) for name in steps[0]}
+    config = est.RunConfig(str(tmp_path), nan_policy="skip", iterations_per_loop=2, **QUIET)
+    model = est.Estimator(make_model_fn(values), config=config)
+    model.train(lambda: tf.data.Dataset.from_tensor_slices(columns))
+    assert model.train_result.skipped_steps == 1
+    for name in values:
+        assert model.get_variable_value(name).astype(float).tolist() == np.ones([4, 4]).tolist()
+
+
+def test_a_variable_without_elements_is_not_bad(tmp_path):
+    def model_fn(features, mode):
+        empty = make_variable("w", np.zeros([0, 3], np.float32), has_shape=False)
+        with tf.control_dependencies([empty.assign(empty.read_value() + 1, read_value=False)]):
+            train_op = V1.train.get_global_step().assign_add(1)
+        return est.EstimatorSpec(mode, loss=features, train_op=train_op)
+
+    config = est.RunConfig(str(tmp_path), nan_policy="skip", **QUIET)
+    model = est.Estimator(model_fn, config=config)
+    model.train(lambda: tf.data.Dataset.from_tensor_slices([1.0, 2.0]))
+    assert model.train_result.skipped_steps == 0
 
 
 def test_variables_of_a_gpu_are_joined_up_to_a_size(monkeypatch):

@@ -18,8 +18,8 @@ import tensorflow as tf
 from estimator.compat.contrib.packages import GONE, NAMES, PACKAGES
 from estimator.compat.modules import TableModule
 
-# How alike a name must be to one that is provided to be taken for a slip; 1 means equal. If it is
-# known what replaces other names, it must be more alike.
+# How alike a name must be to one that is provided to be taken for a slip; 1 means equal. The second
+# is for packages of which it is known what replaces the names that are not provided.
 _ALIKE, _ALMOST_EQUAL = 0.6, 0.85
 
 
@@ -55,14 +55,15 @@ def _not_provided(path: str, known: Iterable[str]) -> str:
     """Says that a name is not provided, and what replaces it."""
     short = path.removeprefix("tensorflow.contrib.")
     package, last = short.split(".")[0], short.rpartition(".")[2]
-    instead = GONE.get(f"{package}.{last}") or GONE.get(package)
-    cutoff = _ALIKE if instead is None else _ALMOST_EQUAL
-    near = difflib.get_close_matches(last, list(known), n=1, cutoff=cutoff)
-    if near and short not in GONE and f"{package}.{last}" not in GONE:
-        instead = f"Did you mean {near[0]!r}?"
+    says = f"tf.contrib.{short} is not provided by estimator.compat."
+    if instead := GONE.get(f"{package}.{last}", GONE.get(short)):
+        return f"{says} {instead}"
+    of_package = GONE.get(package)
+    cutoff = _ALMOST_EQUAL if of_package else _ALIKE
+    if near := difflib.get_close_matches(last, list(known), n=1, cutoff=cutoff):
+        return f"{says} Did you mean {near[0]!r}?"
     listed = f"tf.contrib.{package}" if package in PACKAGES else "tf.contrib"
-    instead = instead or f"`dir({listed})` lists what is."
-    return f"tf.contrib.{short} is not provided by estimator.compat. {instead}"
+    return f"{says} {of_package or f'`dir({listed})` lists what is.'}"
 
 
 contrib = TableModule(

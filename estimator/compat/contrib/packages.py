@@ -201,7 +201,7 @@ GONE = {
     "stat_summarizer": "Use the profiler: RunConfig(profile_steps=...).",
     "tensor_forest": "Use TensorFlow Decision Forests, or another library of trees.",
     "tensorboard": "Use the tensorboard package.",
-    "tensorrt": "Use tf.experimental.tensorrt.",
+    "tensorrt": "Use tf.compat.v2.experimental.tensorrt.",
     "timeseries": "Use a `model_fn`.",
     "tpu": "Use tf.compat.v1.tpu, or tensorflow.python.tpu.",
     "tpu.AsyncCheckpointSaverHook": "Use RunConfig(async_checkpoints=True).",
