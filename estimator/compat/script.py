@@ -96,7 +96,7 @@ def parse(path: str) -> ast.Module:
         return ast.parse(source, path)
     except SyntaxError as error:
         check_is_python_3(source, path, error)
-        raise
+        raise error.with_traceback(None) from None  # Python shows none either.
 
 
 def check_is_python_3(source: bytes, path: str, error: SyntaxError) -> None:

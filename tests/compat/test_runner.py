@@ -409,6 +409,13 @@ def test_another_syntax_error_stays_one(tmp_path, source, monkeypatch, api):
         importlib.import_module("broken_module")
 
 
+def test_a_syntax_error_of_the_script_is_shown_as_in_python(tmp_path):
+    write(tmp_path, {"program": "def f(:\n"})
+    code, errors = run(tmp_path / "program.py")
+    assert code == 1
+    assert errors.lstrip().startswith(f'File "{tmp_path / "program.py"}", line 1\n')
+
+
 def test_what_is_not_there_is_said_without_a_traceback(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, errors = run("no_such_script.py")
