@@ -1,4 +1,4 @@
-"""Errors of checkpoints: of one that does not fit, and of a file system that is away."""
+"""Errors of checkpoints: of one that does not fit, of files that are damaged or away."""
 
 from __future__ import annotations
 
@@ -40,3 +40,17 @@ def may_pass(error: BaseException) -> bool:
     It says nothing about a file, which may be there and whole.
     """
     return isinstance(error, _PASSING)
+
+
+def restore_error(error: Exception) -> str:
+    """Returns the cause in a long message of TensorFlow: its last line that names no node.
+
+    If it failed on several devices, such as a GPU and its host, the message lists what happened on
+    each: "(0) DATA_LOSS: Checksum does not match".
+    """
+    lines = [line.strip() for line in getattr(error, "message", str(error)).splitlines()]
+    lines = [line for line in lines if line and not line.startswith(("[[", "Hint: "))]
+    roots = [line for line in lines if line.startswith("(0) ")]
+    if roots:
+        return roots[0].partition(": ")[2].strip()
+    return lines[-1] if lines else type(error).__name__

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.checkpoint.errors import CheckpointError, may_pass
+from estimator.checkpoint.errors import CheckpointError, may_pass, restore_error
 from estimator.checkpoint.variables import saved_variables
 from estimator.config.checks import WrongTypeError, check_no_pattern
 from estimator.console import log, note
@@ -104,11 +104,12 @@ def any_checkpoints(directories: Sequence[str], path: Any = None) -> list[str]:
     if path is not None and path != "":  # An empty flag is no path.
         return [checked_checkpoint(path)]
     for directory in directories:
+        found: list[str] = []
         for _ in range(_LISTINGS):
-            found = _saved_in(directory)
             if paths := checkpoints_newest_first(directory):
                 return paths
-            if found == _saved_in(directory):  # Otherwise another process saves and removes.
+            before, found = found, _saved_in(directory)
+            if found == before:  # Otherwise another process may save and remove.
                 break
         is_named = tf.io.gfile.exists(os.path.join(directory, "checkpoint"))
         if found and (is_named or len(found) > 1):
@@ -347,20 +348,6 @@ def write_file(path: str, content: bytes) -> None:
         with contextlib.suppress(tf.errors.OpError):
             tf.io.gfile.remove(unfinished)
         raise
-
-
-def restore_error(error: Exception) -> str:
-    """Returns the cause in a long message of TensorFlow: its last line that names no node.
-
-    If it failed on several devices, such as a GPU and its host, the message lists what happened on
-    each: "(0) DATA_LOSS: Checksum does not match".
-    """
-    lines = [line.strip() for line in getattr(error, "message", str(error)).splitlines()]
-    lines = [line for line in lines if line and not line.startswith(("[[", "Hint: "))]
-    roots = [line for line in lines if line.startswith("(0) ")]
-    if roots:
-        return roots[0].partition(": ")[2].strip()
-    return lines[-1] if lines else type(error).__name__
 
 
 def _read_state(model_dir: str) -> Any:

@@ -23,8 +23,8 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint.background import IN_THIS_THREAD
-from estimator.checkpoint.errors import may_pass
-from estimator.checkpoint.files import open_checkpoint, read_tensor, restore_error
+from estimator.checkpoint.errors import may_pass, restore_error
+from estimator.checkpoint.files import open_checkpoint, read_tensor
 from estimator.checkpoint.saver_ops import save_ops
 from estimator.cluster.collectives import ONE_WORKER, Workers
 from estimator.console import log, no_internal_messages

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
-from estimator.checkpoint.errors import CheckpointError
+from estimator.checkpoint.errors import CheckpointError, restore_error
 from estimator.config.checks import check_no_pattern
 from estimator.config.warm_start_settings import VocabInfo, WarmStartSettings
 
@@ -75,7 +75,7 @@ def find_old_model(settings: WarmStartSettings, is_for_part: bool = False) -> Ol
         object_graph = files.read_tensor(reader, key) if key in shapes else b""
     except (tf.errors.OpError, ValueError) as error:
         raise CheckpointError(
-            f"`warm_start_from`: the checkpoint {path} is damaged ({files.restore_error(error)}). "
+            f"`warm_start_from`: the checkpoint {path} is damaged ({restore_error(error)}). "
             "Pass another."
         ) from error
     old = OldModel(

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.checkpoint.files import restore_error
+from estimator.checkpoint.errors import restore_error
 from estimator.checkpoint.matching import match
 from estimator.checkpoint.old_model import OldModel, some
 from estimator.checkpoint.variables import SavedVariable, saved_variables

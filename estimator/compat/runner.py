@@ -74,7 +74,11 @@ def _load(settings: Settings) -> tuple[script.Script, types.CodeType]:
 
 
 def _prepare(settings: Settings, folder: str) -> ProgramFinder:
-    """Sets TensorFlow up, and what the modules of the program in `folder` import, for good."""
+    """Sets up TensorFlow, and what the modules of the program in `folder` import, for good.
+
+    Returns:
+      What knows the modules of the program.
+    """
     import_tensorflow()
     if settings.old_numpy:
         from estimator.compat.old_aliases import old_aliases

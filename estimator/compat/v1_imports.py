@@ -117,7 +117,7 @@ def _check_has(module: Any, name: str, wanted: str) -> None:
 
 
 class ProgramFinder(importlib.abc.MetaPathFinder):
-    """Finds the modules of the program itself, to say what is wrong with those of Python 2."""
+    """Knows which modules are the program's, and loads them: to name what is Python 2 in them."""
 
     def __init__(self, folder: str, packages: Sequence[str] = ()) -> None:
         """Takes the folder of the program, and installed packages that are parts of it, too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
@@ -77,26 +78,15 @@ class _Snapshot:
     before: tf.Tensor
 
     def build_writes(self) -> list[tf.Operation]:
-        """Sets the variables to what they were, in a branch."""
+        """Sets the variables to what they were."""
         values = [self.before]
         if len(self.variables) > 1:
             shapes = [variable.shape for variable in self.variables]
             with tf.device(self.before.device):
                 parts = tf.split(self.before, [shape.num_elements() for shape in shapes])
                 values = [tf.reshape(*pair) for pair in zip(parts, shapes, strict=True)]
-        return [
-            tf.raw_ops.AssignVariableOp(resource=_build_handle(variable), value=value)
-            for variable, value in zip(self.variables, values, strict=True)
-        ]
-
-
-def _build_handle(variable: tf.Variable) -> tf.Tensor:
-    """Builds a handle in a branch: one from around it costs time also where it is not taken."""
-    op = variable.handle.op
-    if op.type != "VarHandleOp":
-        return variable.handle
-    with tf.device(op.device):
-        return _tf.copy_op(op, []).outputs[0]
+        pairs = zip(self.variables, values, strict=True)
+        return [variable.assign(value, read_value=False) for variable, value in pairs]
 
 
 def _build_read(variables: Sequence[tf.Variable]) -> tf.Tensor:
@@ -172,6 +162,7 @@ def _joined(variables: Sequence[tf.Variable], is_on_gpu: bool) -> Iterator[list[
     A GPU takes longer to start an op than to read a variable of usual size.
     """
     joined: dict[Any, list[tf.Variable]] = {}
+    sizes: collections.Counter[Any] = collections.Counter()
     for variable in variables:
         size = variable.shape.num_elements()
         is_there = "GPU" in variable.device if variable.device else is_on_gpu
@@ -179,8 +170,9 @@ def _joined(variables: Sequence[tf.Variable], is_on_gpu: bool) -> Iterator[list[
             yield [variable]
             continue
         key = variable.device, variable.dtype
-        others = joined.get(key, [])
-        if others and sum(v.shape.num_elements() for v in others) + size > _MAX_JOINED:
+        if key in joined and sizes[key] + size > _MAX_JOINED:
             yield joined.pop(key)
+            del sizes[key]
         joined.setdefault(key, []).append(variable)
+        sizes[key] += size
     yield from joined.values()

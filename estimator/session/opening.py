@@ -17,6 +17,7 @@ from estimator.checkpoint.errors import (
     CheckpointError,
     CheckpointsRemovedError,
     DamagedCheckpointsError,
+    restore_error,
 )
 from estimator.checkpoint.old_model import OldModel
 from estimator.checkpoint.saver_ops import has_stock_methods, restored_names
@@ -312,9 +313,7 @@ def restore_first(
             if isinstance(e, tf.errors.NotFoundError):
                 files.check_complete(path, e)
             way_out = "" if path == checkpoint_paths[-1] else " Trying the one before."
-            log.warning(
-                "The checkpoint %s is damaged (%s).%s", path, files.restore_error(e), way_out
-            )
+            log.warning("The checkpoint %s is damaged (%s).%s", path, restore_error(e), way_out)
         else:
             return path
     if checkpoint_paths and not any(tf.io.gfile.exists(f"{p}.index") for p in checkpoint_paths):

@@ -14,8 +14,7 @@ from typing import TypeVar
 
 import tensorflow as tf
 
-from estimator.checkpoint import files
-from estimator.checkpoint.errors import may_pass
+from estimator.checkpoint.errors import may_pass, restore_error
 from estimator.console import log
 
 ResultT = TypeVar("ResultT")
@@ -30,7 +29,7 @@ _CAUSE_WIDTH = 160
 
 def passing_cause(error: tf.errors.OpError) -> str | None:
     """Returns the cause, in words, of an error that may pass; None if it does not."""
-    cause = files.restore_error(error) if may_pass(error) else None
+    cause = restore_error(error) if may_pass(error) else None
     if isinstance(error, tf.errors.CancelledError) and (listed := _LISTED.search(error.message)):
         cause = listed.group(1)
     return None if cause is None else textwrap.shorten(cause, _CAUSE_WIDTH).rstrip(".")

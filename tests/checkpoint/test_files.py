@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
-from estimator.checkpoint import files
+from estimator.checkpoint import errors, files
 from estimator.roles.completion import checkpoints_oldest_first
 from tests.toy import Model, checkpoint_steps, ids_model_fn, ids_of, numbers, weight_after
 
@@ -447,7 +447,7 @@ def test_what_is_wrong_is_found_where_a_restore_failed_on_several_devices():
         "0 successful operations.\n"
         "0 derived errors ignored.",
     )
-    assert files.restore_error(error) == "TensorBundle at model.ckpt-6: Checksum does not match"
+    assert errors.restore_error(error) == "TensorBundle at model.ckpt-6: Checksum does not match"
 
 
 def saved_by(make_saver):

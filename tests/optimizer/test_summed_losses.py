@@ -1,5 +1,7 @@
 """Losses that are sums, on several replicas: a step adds up the replicas' gradients."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,10 +12,14 @@ import estimator as est
 V1 = tf.compat.v1
 X = np.linspace(0, 1, 24, dtype=np.float32)[:, np.newaxis]
 RATE = 0.01
+REDUCTIONS = {True: "sum", False: "sum_over_batch_size"}
+V1_REDUCTIONS = {True: V1.losses.Reduction.SUM, False: V1.losses.Reduction.SUM_OVER_BATCH_SIZE}
 LOSSES = {
-    "v1": V1.losses.mean_squared_error,
-    "keras": tf.keras.losses.MeanSquaredError,
-    "tf_keras": tf_keras.losses.MeanSquaredError,
+    "v1": lambda is_sum: functools.partial(
+        V1.losses.mean_squared_error, reduction=V1_REDUCTIONS[is_sum]
+    ),
+    "keras": lambda is_sum: tf.keras.losses.MeanSquaredError(reduction=REDUCTIONS[is_sum]),
+    "tf_keras": lambda is_sum: tf_keras.losses.MeanSquaredError(reduction=REDUCTIONS[is_sum]),
 }
 OPTIMIZERS = {
     "v1": V1.train.GradientDescentOptimizer,
@@ -22,20 +28,11 @@ OPTIMIZERS = {
 }
 
 
-def build_loss(library, labels, predictions, is_sum):
-    if library == "v1":
-        reductions = V1.losses.Reduction
-        reduction = reductions.SUM if is_sum else reductions.SUM_OVER_BATCH_SIZE
-        return V1.losses.mean_squared_error(labels, predictions, reduction=reduction)
-    reduction = "sum" if is_sum else "sum_over_batch_size"
-    return LOSSES[library](reduction=reduction)(labels, predictions)
-
-
 def make_model_fn(losses, optimizer):
     def model_fn(features, labels, mode):
         w = V1.get_variable("w", [1, 1], initializer=V1.zeros_initializer())
         for library, is_sum in losses:
-            loss = build_loss(library, labels, features @ w, is_sum)
+            loss = LOSSES[library](is_sum)(labels, features @ w)
         opt, step = OPTIMIZERS[optimizer](RATE), V1.train.get_global_step()
         if optimizer == "v1":
             train_op = opt.minimize(loss, step)

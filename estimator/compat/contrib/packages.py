@@ -161,7 +161,7 @@ GONE = {
     "factorization": "Use tf.compat.v1.estimator.experimental.KMeans, or a `model_fn`.",
     "feature_column": "Use tf.feature_column, and tf.keras.layers for sequences.",
     "ffmpeg": "Use tensorflow-io.",
-    "framework": "Install tf-slim, which has most of what was here.",
+    "framework": "Install tf-slim, which has most of its names.",
     "gan": "Install tensorflow-gan, and import tensorflow_gan.",
     "graph_editor": "Use tf.compat.v1.graph_util.",
     "hadoop": "Use tensorflow-io.",
