@@ -114,9 +114,9 @@ def _build_is_finite(loss: tf.Tensor, snapshots: Sequence[_Snapshot]) -> tf.Tens
 
 
 def _build_ends(value: tf.Tensor) -> list[tf.Tensor]:
-    """Builds what is finite if all of `value` is: `is_finite` would need memory for each element.
+    """Builds the largest and the smallest number: both are finite only if all of `value` is.
 
-    NaN counts as the largest and as the smallest number, on a GPU, too.
+    NaN counts as both, on a GPU, too. Unlike `is_finite`, this needs no memory for each element.
     """
     if value.dtype.size < 4:  # Not every device compares these.
         value = tf.cast(value, tf.float32)

@@ -141,8 +141,8 @@ def _age_secs() -> float:
 def checkpoints_oldest_first(model_dir: str) -> list[tuple[int, str]]:
     """Returns the existing checkpoints with their steps, in ascending order.
 
-    Without those newer than the one that the file `checkpoint` names: they are being saved, or were
-    when the chief was killed, and are saved again.
+    Leaves out those newer than the one that the file `checkpoint` names: they are still being
+    saved, or were when the chief was killed, which saves them again.
     """
     paths = files.checkpoints_newest_first(model_dir)
     newest = files.checkpoint_step(paths[0]) if paths else None
