@@ -105,6 +105,7 @@ from estimator._tf.keras import (
     keras_layers,
     keras_loss,
     keras_policy,
+    keras_sums_over_replicas,
     keras_variables_in_v1,
     metric_variables,
     names_without_weight_decay,

@@ -6,6 +6,7 @@ import collections
 import contextlib
 import functools
 import importlib
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -131,6 +132,36 @@ def unscaled_keras_losses(strategy: tf.distribute.Strategy) -> Patch:
         for module in map(sys.modules.get, modules)
         for name in names
         if hasattr(module, name)
+    )
+
+
+def keras_sums_over_replicas(strategy: tf.distribute.Strategy) -> Patch:
+    """Inside, a loss of Keras that is a sum is that of the replica's batch times the replicas.
+
+    The mean over the replicas is then the sum of the whole batch, as in Keras's `fit`, and losses
+    that are means and regularizers, which may be added to it, stay what they are.
+    `keras.src.losses.loss` of Keras 3.12 to 3.15; `tf_keras.src.utils.losses_utils` 2.16 to 2.21.
+    """
+
+    def scaling(original: Callable) -> Callable:
+        signature = inspect.signature(original)
+
+        def reduce(*args: Any, **kwargs: Any) -> Any:
+            loss = original(*args, **kwargs)
+            reduction = signature.bind(*args, **kwargs).arguments.get("reduction")
+            is_ours = reduction == "sum" and tf.distribute.get_strategy() is strategy
+            return loss * strategy.num_replicas_in_sync if is_ours else loss
+
+        return reduce
+
+    names = {
+        "keras.src.losses.loss": "reduce_weighted_values",
+        "tf_keras.src.utils.losses_utils": "compute_weighted_loss",
+    }
+    return together(
+        patched(sys.modules[module], name, scaling)
+        for module, name in names.items()
+        if module in sys.modules
     )
 
 

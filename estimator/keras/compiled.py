@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+import tensorflow as tf
+
 from estimator import _tf
 
 # Of `compile`; what else it takes concerns only Keras's own training.
@@ -26,13 +28,14 @@ class CompiledKeras3:
         model.compile(optimizer, auto_scale_loss=False, **arguments)
 
     def build_loss(self, batch: Mapping[str, Any], is_training: bool) -> Any:
-        """Builds the loss: scalar.
+        """Builds the loss: scalar, whose mean over the replicas is the loss of the whole batch.
 
         Args:
           batch: x, y, y_pred and sample_weight.
           is_training: whether the step trains.
         """
-        return _tf.keras_loss(self.model, dict(batch), is_training)
+        with _tf.keras_sums_over_replicas(tf.distribute.get_strategy()):
+            return _tf.keras_loss(self.model, dict(batch), is_training)
 
     def build_metrics(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Updates the metrics with a batch, after `build_loss`; returns them by name."""
@@ -58,12 +61,13 @@ class CompiledTfKeras:
 
     def build_loss(self, batch: Mapping[str, Any], is_training: bool) -> Any:
         """Builds the loss; see `CompiledKeras3`, as for the other methods."""
-        return self._losses(
-            batch["y"],
-            batch["y_pred"],
-            batch["sample_weight"],
-            regularization_losses=self.model.losses,
-        )
+        with _tf.keras_sums_over_replicas(tf.distribute.get_strategy()):
+            return self._losses(
+                batch["y"],
+                batch["y_pred"],
+                batch["sample_weight"],
+                regularization_losses=self.model.losses,
+            )
 
     def build_metrics(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Updates and returns the metrics."""

@@ -97,6 +97,7 @@ PATCHES = {
     "keras_control_flow_v2": _tf.keras_control_flow_v2,
     "keras_loss_reductions_noted": _tf.keras_loss_reductions_noted,
     "keras_optimizers_in_graphs": _tf.keras_optimizers_in_graphs,
+    "keras_sums_over_replicas": lambda: _tf.keras_sums_over_replicas(mirrored()),
     "keras_variables_in_v1": _tf.keras_variables_in_v1,
     "keras_seeds_replaced": lambda: _tf.keras_seeds_replaced(unused),
     "listening": lambda: _tf.listening(HOOK, [tf.compat.v1.train.CheckpointSaverListener()], []),

@@ -264,6 +264,10 @@ INTERNALS = {
         "keras.src.losses.loss:unscale_loss_for_distribution",
         "tf_keras.src.utils.losses_utils:scale_loss_for_distribution",
     ),
+    "keras_sums_over_replicas": (
+        "keras.src.losses.loss:reduce_weighted_values",
+        "tf_keras.src.utils.losses_utils:compute_weighted_loss",
+    ),
     "compile_arguments": ("keras:Model.compile",),
     "names_without_weight_decay": (
         "keras.src.optimizers.base_optimizer:BaseOptimizer.exclude_from_weight_decay",

@@ -200,6 +200,25 @@ def a_loss_is_that_of_the_replicas_batch():
         assert session.run(parts) == [(2, 2), (0.75, 0.75), (4, 4), (1.5, 1.5)]
 
 
+@checks("keras_sums_over_replicas")
+def a_sum_is_times_the_replicas():
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+
+    def compute():
+        losses = [
+            keras.losses.MeanSquaredError(),
+            keras.losses.MeanSquaredError(reduction="sum"),
+            tf_keras.losses.MeanSquaredError(reduction="sum"),
+        ]
+        with _tf.unscaled_keras_losses(strategy), _tf.keras_sums_over_replicas(strategy):
+            return [loss(tf.ones([2, 1]), 3 * tf.ones([2, 1])) for loss in losses]
+
+    with tf.Graph().as_default() as graph, strategy.scope():
+        losses = [strategy.experimental_local_results(one) for one in strategy.run(compute)]
+    with V1.Session(graph=graph, config=V1.ConfigProto(device_count={"CPU": 2})) as session:
+        assert session.run(losses) == [(4, 4), (16, 16), (16, 16)]
+
+
 def compiled_model():
     inputs = keras.Input([2])
     outputs = [keras.layers.Dense(1, name=name)(inputs) for name in ("a", "b")]
