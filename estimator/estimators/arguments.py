@@ -40,19 +40,34 @@ def checked_steps(steps: Any, max_steps: Any) -> tuple[int | None, int | None]:
     return steps, max_steps
 
 
-# What tf.estimator allowed subclasses to override, and what it did not have.
-_MAY_BE_OVERRIDDEN = {"model_fn", "latest_checkpoint", "explain", "close"}
+# The members that subclasses of a tf.estimator must not override, but for those that
+# `old_methods` refuses.
+_MEMBERS = {
+    "_call_input_fn",
+    "_call_model_fn",
+    "config",
+    "eval_dir",
+    "evaluate",
+    "experimental_export_all_saved_models",
+    "export_saved_model",
+    "export_savedmodel",
+    "get_variable_names",
+    "get_variable_value",
+    "model_dir",
+    "params",
+    "predict",
+    "train",
+}
 
 
 def check_overrides(subclass: type, base: type) -> None:
-    """Raises an error if `subclass` overrides a member of `base`.
+    """Raises an error if `subclass` overrides a member that tf.estimator had.
 
     As in tf.estimator, only the instantiated class counts, not classes between the two.
     """
     if subclass is base:
         return
-    own = {name for name in vars(subclass) if not name.startswith("__")}
-    overridden = sorted(own & set(dir(base)) - _MAY_BE_OVERRIDDEN)
+    overridden = sorted(_MEMBERS.intersection(vars(subclass)))
     if overridden:
         raise ValueError(
             f"{subclass.__name__} overrides {', '.join(overridden)} of {base.__name__}. A subclass "

@@ -28,7 +28,13 @@ from estimator.estimators import arguments, export_setup, smoke, train_setup
 from estimator.estimators.evaluation_setup import WarmSessions, make_host_input
 from estimator.estimators.explain import Facts, explain
 from estimator.estimators.model_inputs import Batches
-from estimator.estimators.old_methods import OldMethods
+from estimator.estimators.old_methods import (
+    OldMethods,
+    calling_input_fn,
+    calling_model_fn,
+    check_old_methods,
+    overrides,
+)
 from estimator.estimators.results import rows, say_what_predicts, write_evaluation
 from estimator.evaluation.host_input import HostInput
 from estimator.evaluation.warm_session import WarmSession, Weights, run_evaluation
@@ -86,7 +92,7 @@ class Estimator(OldMethods):
         """
         # Some programs override it with a staticmethod that takes the estimator.
         type(self)._assert_members_are_not_overridden(self)  # noqa: SLF001  (of its own class)
-        self._check_old_methods()
+        check_old_methods(self)
         check_model_fn(model_fn)
         check_takes_params(model_fn, params)
         self._config = arguments.checked_config(config)
@@ -104,17 +110,17 @@ class Estimator(OldMethods):
         self._config = self._config.replace(model_dir=self._model_dir, cluster=cluster)
         self._model_fn = model_fn
         self._params = copy.deepcopy(params or {})
-        self._input_batches = self._make_batches()
+        self._input_batches = Batches(self._config, self._params)
         self._warm_sessions = WarmSessions()
         self._dirs_with_events = {self.model_dir}
         weakref.finalize(self, close_collected_event_files, self._dirs_with_events)
-        self._last_input_fn: Callable | None = None
-        self._trained_on: Any = None
-        self._train_result: TrainResult | None = None
+        self.__last_input_fn: Callable | None = None
+        self.__trained_on: Any = None
+        self.__train_result: TrainResult | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns what a copy, or a pickled estimator, has in common with this one."""
-        return {**vars(self), "_warm_sessions": None, "_last_input_fn": None}
+        return {**vars(self), "_warm_sessions": None, "_Estimator__last_input_fn": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Makes a copy, which opens sessions of its own."""
@@ -129,7 +135,7 @@ class Estimator(OldMethods):
         For use in another `model_fn`. It takes all four arguments, even if the original takes
         fewer.
         """
-        return self._calling_model_fn()
+        return calling_model_fn(self._call_model_fn)
 
     @property
     def model_dir(self) -> str:
@@ -149,7 +155,7 @@ class Estimator(OldMethods):
     @property
     def train_result(self) -> TrainResult | None:
         """How the last `train` ended, also if by a signal; None before `train`, or if it failed."""
-        return self._train_result
+        return self.__train_result
 
     def eval_dir(self, name: str | None = None) -> str:
         """Returns the directory of the event file of the evaluation of that name."""
@@ -209,7 +215,11 @@ class Estimator(OldMethods):
 
     def __repr__(self) -> str:
         """Returns the class and its most important arguments, on a few lines."""
-        return call_in_words(type(self).__name__, self._shown_arguments())
+        shown = {"model_fn": show(self._model_fn), "config": repr(self._config)}
+        if self._params:
+            shown["params"] = reprlib.repr(self._params)
+        sizes = {name: str(size) for name, size in self._input_batches.given_sizes.items()}
+        return call_in_words(type(self).__name__, {**shown, **sizes})
 
     # Training, evaluation, prediction and export.
 
@@ -260,40 +270,40 @@ class Estimator(OldMethods):
         is_alone = self._config.cluster.is_alone
         if is_alone and max_steps is not None and start is not None and start >= max_steps:
             warn_of_no_steps(start, max_steps)
-            self._train_result = TrainResult(start, None, "max_steps")
+            self.__train_result = TrainResult(start, None, "max_steps")
             return self
         arguments.check_writable(self.model_dir)
         runtime = make_training_runtime(self._config)
         connection = runtime.connect()
         old_model = train_setup.find_start(self._warm_start_settings, found, self._config)
-        model = self._model_with(self._input_batches.model_params(runtime))
-        called_fn = self._with_called_input_fn(input_fn)
+        model = self.__model_with(self._input_batches.model_params(runtime))
+        called_fn = self.__called_fn(input_fn)
+
+        def note_result(result: TrainResult) -> None:
+            self.__train_result = result
 
         def run(config: RunConfig) -> None:
             program = train_setup.build_program(
                 model, called_fn, runtime, self._input_batches, config, connection
             )
-            self._trained_on = program.input.element[0]
+            self.__trained_on = program.input.element[0]
             request = TrainRequest(
                 config=config,
                 steps=steps,
                 max_steps=max_steps,
                 hooks=training_hooks(all_hooks, program.spec, config.is_chief),
                 listeners=listeners,
-                is_same_input=self._is_same_input(input_fn),
+                is_same_input=self.__is_same_input(input_fn),
                 old_model=old_model,
                 connection=connection,
                 batch=self._input_batches.in_words(runtime),
                 batch_size=self._input_batches.batch_size(ModeKeys.TRAIN),
             )
-            self._train_result = None
-            run_train(program, request, self._note_result)
+            self.__train_result = None
+            run_train(program, request, note_result)
 
         train_setup.run_with_loops(run, self._config, runtime)
         return self
-
-    def _note_result(self, result: TrainResult) -> None:
-        self._train_result = result
 
     @no_internal_messages()
     @with_stack_room
@@ -330,8 +340,8 @@ class Estimator(OldMethods):
         check_name(name)
 
         def run() -> dict[str, Any]:
-            weights = self._weights_to_use(checkpoint_path)
-            return self._evaluate_weights(input_fn, steps, all_hooks, name, weights)
+            weights = self.__weights_to_use(checkpoint_path)
+            return self.__evaluate_weights(input_fn, steps, all_hooks, name, weights)
 
         return retried(run, "The evaluation")
 
@@ -361,7 +371,7 @@ class Estimator(OldMethods):
           ValueError: `state` lacks a variable, or the input is empty or never ends.
         """
         all_hooks = check_hooks(hooks)
-        return self._evaluate_weights(input_fn, steps, all_hooks, name, Weights(state=state))
+        return self.__evaluate_weights(input_fn, steps, all_hooks, name, Weights(state=state))
 
     @no_internal_messages()
     @with_stack_room
@@ -394,8 +404,8 @@ class Estimator(OldMethods):
         check_input_fn(input_fn)
         all_hooks = check_hooks(hooks)
         arguments.check_predict_keys(predict_keys)
-        weights = self._weights_to_use(checkpoint_path)
-        with self._taken_session(ModeKeys.PREDICT, input_fn, weights) as (warm, host_input):
+        weights = self.__weights_to_use(checkpoint_path)
+        with self.__taken_session(ModeKeys.PREDICT, input_fn, weights) as (warm, host_input):
             assert isinstance(warm.program, PredictProgram)
             keys = arguments.checked_predict_keys(predict_keys, warm.program.predictions[0])
             is_told = warm.has(weights)
@@ -438,7 +448,7 @@ class Estimator(OldMethods):
         """
         arguments.check_mode_to_export("experimental_mode", experimental_mode)
         receiver_fns = {experimental_mode: ("serving_input_receiver_fn", serving_input_receiver_fn)}
-        return self._export_modes(
+        return self.__export_modes(
             export_dir_base, receiver_fns, assets_extra, as_text, checkpoint_path
         )
 
@@ -467,7 +477,7 @@ class Estimator(OldMethods):
             variables that the first of the modes (of TRAIN, EVAL and PREDICT, in order) lacks.
         """
         receiver_fns = arguments.checked_receiver_fns(input_receiver_fn_map)
-        return self._export_modes(
+        return self.__export_modes(
             export_dir_base, receiver_fns, assets_extra, as_text, checkpoint_path
         )
 
@@ -499,7 +509,7 @@ class Estimator(OldMethods):
         """
         check_bool("strip_default_attrs", strip_default_attrs)
         receiver_fns = {ModeKeys.PREDICT: ("serving_input_receiver_fn", serving_input_receiver_fn)}
-        return self._export_modes(
+        return self.__export_modes(
             export_dir_base,
             receiver_fns,
             assets_extra,
@@ -533,7 +543,8 @@ class Estimator(OldMethods):
         """Calls `close`."""
         self.close()
 
-    # Private methods.
+    # Private methods. A subclass, which may have any member that tf.estimator did not have, cannot
+    # hide those with two underscores.
 
     def _assert_members_are_not_overridden(self) -> None:
         """Raises if a subclass overrides a member.
@@ -542,7 +553,7 @@ class Estimator(OldMethods):
         """
         arguments.check_overrides(type(self), Estimator)
 
-    def _evaluate_weights(
+    def __evaluate_weights(
         self,
         input_fn: Callable,
         steps: int | None,
@@ -550,7 +561,7 @@ class Estimator(OldMethods):
         name: str | None,
         weights: Weights,
     ) -> dict[str, Any]:
-        with self._taken_session(ModeKeys.EVAL, input_fn, weights) as (warm, host_input):
+        with self.__taken_session(ModeKeys.EVAL, input_fn, weights) as (warm, host_input):
             what = warm.restore(weights)
             hooks = [*hooks, *(warm.program.spec.evaluation_hooks or ())]
             results = run_evaluation(warm, host_input, steps, hooks)
@@ -560,39 +571,37 @@ class Estimator(OldMethods):
         write_evaluation(results, what, name, self.eval_dir(name), self._config, checkpoint)
         return {**results, "global_step": np.int64(results["global_step"])}
 
-    def _make_batches(self) -> Batches:
-        """Makes the batches of the config and the params; called by the constructor."""
-        return Batches(self._config, self._params)
+    def __model_with(self, params: Any) -> Model:
+        is_ours = not overrides(self, "_call_model_fn")
+        model_fn = self._model_fn if is_ours else calling_model_fn(self._call_model_fn)
+        return Model(model_fn, params, self._config, self.__trained_on)
 
-    def _model_with(self, params: Any) -> Model:
-        return Model(self._with_called_model_fn(), params, self._config, self._trained_on)
+    def __called_fn(self, input_fn: Callable) -> Callable:
+        """Returns `input_fn`, or a call of the `_call_input_fn` that overrides ours."""
+        is_ours = not overrides(self, "_call_input_fn")
+        return input_fn if is_ours else calling_input_fn(self._call_input_fn, input_fn)
 
     @contextlib.contextmanager
-    def _taken_session(
+    def __taken_session(
         self, mode: str, input_fn: Callable, weights: Weights
     ) -> Iterator[tuple[WarmSession, HostInput]]:
         """Gives the mode's session, which can restore `weights`, and this call's input."""
         runtime = make_runtime(self._config, mode)
-        called_fn = self._with_called_input_fn(input_fn)
+        called_fn = self.__called_fn(input_fn)
         host_input = make_host_input(
             called_fn, runtime, self._input_batches, self._warm_sessions.inputs
         )
-        model = self._model_with(self._input_batches.model_params(runtime))
+        model = self.__model_with(self._input_batches.model_params(runtime))
         with self._warm_sessions.taken(model, runtime, host_input, weights) as warm:
             yield warm, host_input
 
-    def _shown_arguments(self) -> dict[str, str]:
-        """Returns the most important arguments as strings, by name."""
-        shown = {"model_fn": show(self._model_fn), "config": repr(self._config)}
-        return {**shown, "params": reprlib.repr(self._params)} if self._params else shown
-
-    def _is_same_input(self, input_fn: Callable) -> bool:
+    def __is_same_input(self, input_fn: Callable) -> bool:
         """Returns whether the last `train` of this object, if any, had the same input."""
-        last, self._last_input_fn = self._last_input_fn, input_fn
+        last, self.__last_input_fn = self.__last_input_fn, input_fn
         return last is None or is_same_input(last, input_fn)
 
     @with_stack_room
-    def _export_modes(
+    def __export_modes(
         self,
         export_dir_base: str,
         receiver_fns: Mapping[str, tuple[str, Callable]],
@@ -612,7 +621,7 @@ class Estimator(OldMethods):
             checkpoint_path, self._dirs_with_checkpoints, self._warm_start_settings
         )
         programs = export_setup.build_programs(
-            receiver_fns, lambda mode: self._model_with(self._input_batches.export_params(mode))
+            receiver_fns, lambda mode: self.__model_with(self._input_batches.export_params(mode))
         )
         session_config = make_plain_runtime(self._config, ModeKeys.PREDICT).session_config()
         with opened_export(programs, paths, session_config) as (session, graphs):
@@ -625,7 +634,7 @@ class Estimator(OldMethods):
                 strip_default_attrs=strip_default_attrs,
             )
 
-    def _weights_to_use(self, checkpoint_path: str | None) -> Weights:
+    def __weights_to_use(self, checkpoint_path: str | None) -> Weights:
         """Returns the weights to evaluate or predict with: a checkpoint, or the initial values."""
         find_paths = functools.partial(
             files.any_checkpoints, list(self._dirs_with_checkpoints), checkpoint_path

@@ -50,6 +50,11 @@ class GlobalBatches(Batches):
         return getattr(self.config, "tpu_config", TPUConfig())
 
     @property
+    def given_sizes(self) -> dict[str, int]:
+        """The caller's global batch sizes, by the argument's name."""
+        return {name: size for name, size in self.sizes.values() if size is not None}
+
+    @property
     def host_call_steps(self) -> int:
         """The number of steps between `host_call`s."""
         return self.tpu_config.experimental_host_call_every_n_steps

@@ -55,6 +55,11 @@ class Batches:
         """Returns the caller's global batch size; None if the input decides."""
         return None
 
+    @property
+    def given_sizes(self) -> dict[str, int]:
+        """The caller's global batch sizes, by the argument's name."""
+        return {}
+
     def pipeline(self, mode: str) -> int:
         """Returns the `InputPipelineConfig` kind for a mode."""
         return InputPipelineConfig.PER_HOST_V1

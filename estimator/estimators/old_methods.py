@@ -116,43 +116,40 @@ class OldMethods:
         """Creates the global step of a graph."""
         return tf.compat.v1.train.create_global_step(graph)
 
-    def _check_old_methods(self) -> None:
-        """Raises an error if a subclass overrides a method that would never be called.
 
-        Raises:
-          ValueError: it does.
-        """
-        for name, instead in {**NOT_CALLED, **_ONLY_CALLED}.items():
-            if self._overrides(name):
-                raise ValueError(
-                    f"{type(self).__name__} overrides `{name}`, which the library does not call: "
-                    f"{instead}."
-                )
+def check_old_methods(model: OldMethods) -> None:
+    """Raises an error if a subclass overrides a method that would never be called.
 
-    def _overrides(self, name: str) -> bool:
-        """Returns whether a subclass, or the program on this object, replaced a method."""
-        is_inherited = getattr(type(self), name, None) is getattr(OldMethods, name, None)
-        return name in vars(self) or not is_inherited
+    Raises:
+      ValueError: it does.
+    """
+    for name, instead in {**NOT_CALLED, **_ONLY_CALLED}.items():
+        if overrides(model, name):
+            raise ValueError(
+                f"{type(model).__name__} overrides `{name}`, which the library does not call: "
+                f"{instead}."
+            )
 
-    def _calling_model_fn(self) -> Callable:
-        """Returns a function that calls `_call_model_fn`."""
 
-        def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
-            return self._call_model_fn(features, labels, mode, config)
+def overrides(model: OldMethods, name: str) -> bool:
+    """Returns whether a subclass, or the program on this object, replaced a method."""
+    is_inherited = getattr(type(model), name, None) is getattr(OldMethods, name, None)
+    return name in vars(model) or not is_inherited
 
-        return model_fn
 
-    def _with_called_model_fn(self) -> Callable:
-        """Returns `model_fn`, or a call of the `_call_model_fn` that overrides ours."""
-        is_ours = not self._overrides("_call_model_fn")
-        return self._model_fn if is_ours else self._calling_model_fn()
+def calling_model_fn(call_model_fn: Callable) -> Callable:
+    """Returns a `model_fn` of all four arguments that calls a model's `_call_model_fn`."""
 
-    def _with_called_input_fn(self, input_fn: Callable) -> Callable:
-        """Returns `input_fn`, or a call of the `_call_input_fn` that overrides ours."""
-        if not self._overrides("_call_input_fn"):
-            return input_fn
+    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+        return call_model_fn(features, labels, mode, config)
 
-        def called_input_fn(mode: str, input_context: tf.distribute.InputContext) -> Any:
-            return self._call_input_fn(input_fn, mode, input_context)
+    return model_fn
 
-        return called_input_fn
+
+def calling_input_fn(call_input_fn: Callable, input_fn: Callable) -> Callable:
+    """Returns an `input_fn` that calls a model's `_call_input_fn` with another."""
+
+    def called_input_fn(mode: str, input_context: tf.distribute.InputContext) -> Any:
+        return call_input_fn(input_fn, mode, input_context)
+
+    return called_input_fn

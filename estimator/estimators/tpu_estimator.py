@@ -77,13 +77,13 @@ class TPUEstimator(Estimator):
         config = arguments.checked_config(TPURunConfig() if config is None else config)
         if use_tpu:
             config = on_tpu(config, eval_on_tpu=eval_on_tpu)
-        self._batch_axis = batch_axis
-        self._sizes = {
+        sizes = {
             ModeKeys.TRAIN: _checked_size("train_batch_size", train_batch_size),
             ModeKeys.EVAL: _checked_size("eval_batch_size", eval_batch_size),
             ModeKeys.PREDICT: _checked_size("predict_batch_size", predict_batch_size),
         }
         super().__init__(model_fn, model_dir, config, params, warm_start_from)
+        self._input_batches = GlobalBatches(self._config, self._params, batch_axis, sizes=sizes)
 
     def with_model_fn(self, model_fn: Callable) -> TPUEstimator:
         """Returns an estimator with another `model_fn` and otherwise equal arguments.
@@ -93,20 +93,15 @@ class TPUEstimator(Estimator):
         Args:
           model_fn: the model function of the new estimator.
         """
-        rest: dict[str, Any] = dict(self._sizes.values())
-        rest["batch_axis"] = self._batch_axis
-        rest["warm_start_from"] = self._warm_start_settings
+        rest: dict[str, Any] = {
+            **self._input_batches.given_sizes,
+            "batch_axis": self._input_batches.batch_axis,
+            "warm_start_from": self._warm_start_settings,
+        }
         return TPUEstimator(model_fn, self.model_dir, self._config, self._params, **rest)
-
-    def _make_batches(self) -> GlobalBatches:
-        return GlobalBatches(self._config, self._params, self._batch_axis, sizes=self._sizes)
 
     def _assert_members_are_not_overridden(self) -> None:
         arguments.check_overrides(type(self), TPUEstimator)
-
-    def _shown_arguments(self) -> dict[str, str]:
-        sizes = {name: str(size) for name, size in self._sizes.values() if size is not None}
-        return {**super()._shown_arguments(), **sizes}
 
 
 def _checked_size(argument: str, size: Any) -> tuple[str, int | None]:

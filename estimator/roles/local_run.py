@@ -61,6 +61,11 @@ def newest_step(model: Estimator) -> int:
     return (files.checkpoint_step(newest) if newest else None) or 0
 
 
+def last_train_result(model: Any) -> TrainResult | None:
+    """Returns an Estimator's `train_result`, even if a subclass has another; None otherwise."""
+    return Estimator.train_result.__get__(model) if isinstance(model, Estimator) else None
+
+
 def run_training(
     model: Estimator,
     train_spec: TrainSpec,
@@ -69,7 +74,7 @@ def run_training(
     """Trains; returns how it ended, even if a subclass's `train` has another estimator train."""
     if is_left_alone(model.config, train_spec.max_steps):
         return TrainResult(newest_step(model), None, "max_steps")
-    before = model.train_result
+    before = last_train_result(model)
     try:
         trained = model.train(
             train_spec.input_fn,
@@ -80,7 +85,7 @@ def run_training(
     except NothingLeftError:
         return TrainResult(newest_step(model), None, "max_steps")
     for estimator in (model, trained):
-        result = getattr(estimator, "train_result", None)
+        result = last_train_result(estimator)
         if result is not None and result is not before:
             return result
     step = newest_step(model)

@@ -21,6 +21,7 @@ from estimator.roles.left_alone import is_left_alone
 from estimator.roles.local_run import (
     Evaluation,
     TrainAndEvaluateResult,
+    last_train_result,
     newest_step,
     run_local,
     run_training,
@@ -129,7 +130,8 @@ def _recording_end(model: Estimator) -> Iterator[None]:
                 log.error("The evaluator is not told that training has ended: %s", failure.message)
         raise
     # There is no result if a subclass had another estimator train.
-    reason = "max_steps" if model.train_result is None else model.train_result.reason
+    result = last_train_result(model)
+    reason = "max_steps" if result is None else result.reason
     write_end(model.model_dir, exit_status=0, reason=reason)
 
 

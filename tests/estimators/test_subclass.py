@@ -6,6 +6,19 @@ import tensorflow as tf
 import estimator as est
 from tests.toy import Model, numbers
 
+MEMBERS = [
+    "train",
+    "evaluate",
+    "predict",
+    "export_saved_model",
+    "export_savedmodel",
+    "eval_dir",
+    "get_variable_names",
+    "get_variable_value",
+    "model_dir",
+    "config",
+    "params",
+]
 BASES = pytest.mark.parametrize("base", [est.Estimator, est.tpu.TPUEstimator])
 
 
@@ -38,22 +51,7 @@ def test_a_subclass_has_all_verbs_and_attributes_of_its_own(tmp_path, base):
 
 
 @BASES
-@pytest.mark.parametrize(
-    "member",
-    [
-        "train",
-        "evaluate",
-        "predict",
-        "export_saved_model",
-        "export_savedmodel",
-        "eval_dir",
-        "get_variable_names",
-        "get_variable_value",
-        "model_dir",
-        "config",
-        "params",
-    ],
-)
+@pytest.mark.parametrize("member", MEMBERS)
 def test_overriding_a_member_is_an_error_that_names_it(tmp_path, base, member):
     mine = type("Mine", (base,), {member: lambda self, *args, **kwargs: None})
     with pytest.raises(ValueError, match=rf"Mine overrides {member} of {base.__name__}\."):
@@ -100,6 +98,48 @@ def test_a_subclass_may_have_attributes_and_a_close_of_its_own(tmp_path, base):
         mine.train(numbers(), steps=2)
         assert mine.evaluate(numbers(2))["global_step"] == 2
     assert not mine._warm
+
+
+# What tf.estimator did not have.
+NEW_MEMBERS = {n for c in est.tpu.TPUEstimator.__mro__ for n in vars(c) if not n.startswith("__")}
+NEW_MEMBERS -= {
+    *MEMBERS,
+    *("experimental_export_all_saved_models", "latest_checkpoint", "model_fn"),
+    *("_assert_members_are_not_overridden", "_call_model_fn", "_call_input_fn"),
+    *("_create_and_assert_global_step", "_get_features_and_labels_from_input_fn"),
+    "_get_features_from_input_fn",
+}
+NEW_MEMBERS = {name for name in NEW_MEMBERS if not name.startswith("_Estimator__")}
+
+
+@pytest.mark.each_value
+@BASES
+@pytest.mark.parametrize("is_between", [False, True])
+def test_a_subclass_may_have_members_that_only_we_have(is_between, base, tmp_path):
+    assert {"close", "explain", "train_result", "with_model_fn"} <= NEW_MEMBERS
+    mine = type("Mine", (base,), dict.fromkeys(NEW_MEMBERS, "mine"))
+    model = (type("Last", (mine,), {}) if is_between else mine)(Model(), str(tmp_path))
+    assert model.train(numbers(4), steps=2) is model
+    assert model.evaluate(numbers(2))["global_step"] == 2
+    assert len(list(model.predict(numbers(2)))) == 2
+    specs = est.TrainSpec(numbers(4)), est.EvalSpec(numbers(2), throttle_secs=0)
+    assert est.train_and_evaluate(model, *specs).train_result.reason == "end of input"
+    assert model.train_result == model.close == "mine"
+    assert repr(model)
+    base.close(model)
+
+
+def test_names_of_a_class_of_ours_are_safe_from_an_attribute(tmp_path):
+    class Mine(est.Estimator):
+        def train(self, *args, **kwargs):
+            self._train_result = self._trained_on = "mine"
+            return super().train(*args, **kwargs)
+
+        _assert_members_are_not_overridden = staticmethod(lambda model: None)
+
+    model = Mine(Model(), str(tmp_path)).train(numbers(), steps=2)
+    assert model._train_result == model._trained_on == "mine"
+    assert model.train_result.global_step == 2
 
 
 @BASES
