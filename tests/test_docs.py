@@ -177,7 +177,7 @@ def test_every_switch_is_listed_with_its_default():
         field.name: words.get(field.name, repr(getattr(config, field.name)).replace("'", '"'))
         for field in dataclasses.fields(config)
     }
-    assert dict(rows) == defaults
+    assert dict(rows) == defaults, "docs/switches.md needs a row for each field"
     assert len(rows) == len(defaults)
 
 

@@ -1,4 +1,4 @@
-"""Finds checkpoints in a directory, and compares them with a graph."""
+"""Finds, compares and removes checkpoints of a directory; writes small files whole."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from estimator.checkpoint.errors import CheckpointError, may_pass, restore_error
 from estimator.checkpoint.variables import saved_variables
 from estimator.config.checks import WrongTypeError, check_no_pattern
 from estimator.console import log, note
+from estimator.summary.metrics_log import FILE_NAME
 
 PREFIX = "model.ckpt"
 _ENDING = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
@@ -26,7 +27,7 @@ _STEP = re.compile(re.escape(PREFIX) + r"-(\d+)\.index$")
 # What TensorFlow, `write_file` and `MetricsLog` call a file until it is whole.
 _UNFINISHED = re.compile(
     re.escape(PREFIX) + r"-\d+\.([^.]+\.tempstate\d+|meta\.tmp)$|checkpoint\.tmp[0-9a-f]{32}$"
-    r"|metrics\.jsonl\.\d+\.tmp$"
+    rf"|{re.escape(FILE_NAME)}\.\d+\.tmp$"
 )
 # The folder of a sharded saver, which removes it once the parts are merged.
 _UNFINISHED_PARTS = re.compile(re.escape(PREFIX) + r"-\d+_temp/?$")

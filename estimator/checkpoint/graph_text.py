@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import threading
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import tensorflow as tf
 
 from estimator.checkpoint.files import write_file
 from estimator.console import log
+from estimator.rewrite.graph_walk import all_nodes
 
 _NAME = "graph.pbtxt"
 # Larger constants are formatted separately: protobuf takes 50 ms per megabyte.
@@ -57,8 +57,7 @@ def graph_as_text(graph_def: tf.compat.v1.GraphDef) -> str:
     Python's `repr` of bytes is valid in that format, and 20 times as fast as protobuf.
     """
     contents = []
-    in_functions = (function.node_def for function in graph_def.library.function)
-    for node in itertools.chain(graph_def.node, *in_functions):
+    for node in all_nodes(graph_def):
         tensor = node.attr["value"].tensor if "value" in node.attr else None
         if tensor is not None and len(tensor.tensor_content) > _SMALL_BYTES:
             contents.append(repr(tensor.tensor_content).removeprefix("b"))

@@ -16,7 +16,8 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.cluster.collectives import Workers, build_minimum, build_piggyback_sum
 
-# Reasons to stop, the most important first; then "save", after which training continues.
+# Reasons to stop, the most important first; then "save", after which training continues. Only the
+# chief asks for it, and only by the clock: all workers know which steps are saved.
 REQUESTS = ("SIGTERM", "SIGINT", "hook", "listener", "max_time", "save")
 _NUM_REASONS = len(REQUESTS) - 1
 # The elements of a report: the loss, whether there is more input, and the requests.

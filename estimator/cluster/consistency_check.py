@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from estimator.cluster.collectives import Workers, build_gather
+from estimator.rewrite.graph_walk import all_nodes
 
 OpenSession: TypeAlias = Callable[[tf.Graph], tf.compat.v1.Session]
 
@@ -37,8 +38,7 @@ def describe_variables(graph: tf.Graph, has_devices: bool = False) -> dict[str, 
 def describe_model(graph: tf.Graph) -> dict[str, str]:
     """Describes the variables of a graph and its number of collectives, for messages."""
     described = describe_variables(graph)
-    definition = graph.as_graph_def()
-    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+    nodes = all_nodes(graph.as_graph_def())
     count = sum(node.op.startswith("Collective") for node in nodes)
     return {**described, "the number of collectives": str(count)}
 

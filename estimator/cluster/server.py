@@ -11,6 +11,7 @@ import tensorflow as tf
 from estimator.config.cluster import Cluster
 from estimator.config.run_config import RunConfig
 from estimator.console import say
+from estimator.rewrite.graph_walk import all_nodes
 from estimator.spec import ModeKeys
 
 _PYTHON_OPS = ("EagerPyFunc", "PyFunc", "PyFuncStateless")
@@ -92,8 +93,7 @@ def check_runs_there(graph: tf.Graph, connection: Connection) -> None:
     """
     if not connection.is_elsewhere:
         return
-    definition = graph.as_graph_def()
-    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+    nodes = all_nodes(graph.as_graph_def())
     names = sorted({node.name for node in nodes if node.op in _PYTHON_OPS})
     if names:
         raise ValueError(

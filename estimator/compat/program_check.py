@@ -73,11 +73,11 @@ def check(path: str) -> list[Finding]:
             tree = parse(str(file))
             compile(tree, str(file), "exec", dont_inherit=True)
         except Python2Error as error:
-            found.append(Finding(str(file), (error.line,), "This file", MISSING, error.reason))
+            found.append(Finding(str(file), (error.line,), "this", MISSING, error.reason))
             continue
         except SyntaxError as error:
-            remark = f"it is no Python: {error.msg}"
-            found.append(Finding(str(file), (error.lineno or 1,), "This file", MISSING, remark))
+            remark = f"this is no Python: {error.msg}"
+            found.append(Finding(str(file), (error.lineno or 1,), "this", MISSING, remark))
             continue
         lines = collections.defaultdict(set)
         for name, line in uses_in(tree):
@@ -226,7 +226,12 @@ def _python_files(path: str) -> list[pathlib.Path]:
     found = pathlib.Path(path)
     if found.is_file():
         return [found]
-    files = sorted(found.rglob("*.py"))
+    files = [file for file in found.rglob("*.py") if not _is_installed(file.relative_to(found))]
     if not files:
         raise ScriptError(f"There is no Python file {path!r}, and none in such a directory.")
-    return files
+    return sorted(files)
+
+
+def _is_installed(file: pathlib.Path) -> bool:
+    """Returns whether a file is in a virtual environment or another folder that is no program."""
+    return any(part.startswith(".") or part == "site-packages" for part in file.parts)

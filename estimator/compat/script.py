@@ -109,7 +109,9 @@ def check_is_python_3(source: bytes, path: str, error: SyntaxError) -> None:
     if error.lineno is None or not 0 < error.lineno <= len(lines):
         return
     line = lines[error.lineno - 1]
-    what = next((what for pattern, what in _PYTHON_2 if pattern.search(line)), None)
+    # Not what is in strings and comments, and no fraction, as in 0.001.
+    code = re.sub(r"""(['"]).*?\1|#.*|\d*\.\d+""", '""', line)
+    what = next((what for pattern, what in _PYTHON_2 if pattern.search(code)), None)
     if what is not None:
         raise Python2Error(
             path,

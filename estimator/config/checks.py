@@ -255,5 +255,10 @@ def check_name(name: Any) -> None:
     check_type("name", name, str, "a string, or None")
     if name is None:
         return
-    if os.path.isabs(name) or ".." in name.replace("\\", "/").split("/"):
+    if leads_out(name):
         raise ValueError(f"`name` ({name!r}) must not lead out of `model_dir`.")
+
+
+def leads_out(name: str) -> bool:
+    """Returns whether a name, as part of a path, leads out of the directory before it."""
+    return os.path.isabs(name) or ".." in name.replace("\\", "/").split("/")

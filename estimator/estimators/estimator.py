@@ -25,9 +25,9 @@ from estimator.config.run_config import RunConfig
 from estimator.config.warm_start_settings import WarmStartSettings, checked_warm_start
 from estimator.console import log, no_internal_messages
 from estimator.estimators import arguments, export_setup, smoke, train_setup
+from estimator.estimators.batches import Batches
 from estimator.estimators.evaluation_setup import WarmSessions, make_host_input
 from estimator.estimators.explain import Facts, explain
-from estimator.estimators.model_inputs import Batches
 from estimator.estimators.old_methods import (
     OldMethods,
     calling_input_fn,
@@ -394,7 +394,9 @@ class Estimator(OldMethods):
           yield_single_examples: whether to yield single examples; if False, yields whole batches.
 
         Returns:
-          A generator; arguments are checked and weights restored before it is returned.
+          A generator of a dict of arrays by key for each example, or of an array if predictions are
+          a tensor; with `yield_single_examples=False` of the same for each batch, whose first
+          dimension they keep. Arguments are checked and weights restored before it is returned.
 
         Raises:
           ValueError: there is no checkpoint at `checkpoint_path`, none of the predictions is in

@@ -15,7 +15,7 @@ from estimator.config.warm_start_settings import WarmStartSettings
 from estimator.console import log
 from estimator.estimators import smoke
 from estimator.estimators.arguments import is_hparams
-from estimator.estimators.model_inputs import Batches
+from estimator.estimators.batches import Batches
 from estimator.evaluation.host_input import HostInput
 from estimator.evaluation.input_sessions import InputSessions
 from estimator.evaluation.warm_session import WarmSession, Weights

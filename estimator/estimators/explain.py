@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from estimator.checkpoint.files import checkpoint_step
 from estimator.config.loop_length import loop_in_words
 from estimator.config.warm_start_settings import WarmStartSettings
-from estimator.estimators.model_inputs import Batches
+from estimator.estimators.batches import Batches
 from estimator.runtime.strategy import devices_in_words, make_runtime, replicas_in_words
 from estimator.spec import ModeKeys
 

@@ -13,7 +13,7 @@ from estimator.config.batch_size import batch_in_words, per_replica_batch_size
 from estimator.config.tpu_config import InputPipelineConfig, TPUConfig
 from estimator.config.tpu_context import TPUContext
 from estimator.estimators import arguments
-from estimator.estimators.model_inputs import Batches
+from estimator.estimators.batches import Batches
 from estimator.input.batch_size_check import check_batch_size
 from estimator.input.input_calls import UserInput
 from estimator.runtime.local import Runtime, make_plain_runtime

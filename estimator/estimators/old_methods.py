@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator.estimators.model_inputs import Batches
+from estimator.estimators.batches import Batches
 from estimator.input.input_calls import call_input_fn, get_input
 from estimator.model.replicas import Model
 from estimator.runtime.strategy import make_runtime

@@ -10,7 +10,7 @@ from estimator.config.loop_length import loop_steps
 from estimator.config.run_config import RunConfig
 from estimator.config.warm_start_settings import WarmStartSettings
 from estimator.console import log, say
-from estimator.estimators.model_inputs import Batches
+from estimator.estimators.batches import Batches
 from estimator.model.failure_hints import ImportedInLoopError
 from estimator.model.replicas import Model
 from estimator.program.train_program import TrainProgram, build_train_program

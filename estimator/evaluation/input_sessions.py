@@ -19,6 +19,7 @@ from estimator import _tf
 from estimator.input.array_datasets import release_arrays
 from estimator.input.graph_identity import MAX_BYTES, comparable, num_constant_bytes
 from estimator.input.input_calls import UserInput, batch_tensors
+from estimator.rewrite.graph_walk import all_nodes
 from estimator.session.opening import needs_values
 
 # An input's graph is a few ops around a dataset, and runs few times, so optimizing it costs more
@@ -193,10 +194,8 @@ def _without_none(spec: Any) -> Any:
 
 def _op_types(graph_def: Any) -> set[str]:
     """Returns the types of the ops of a graph and of its functions; a call's may be a function."""
-    functions = graph_def.library.function
-    nodes = [graph_def.node, *(function.node_def for function in functions)]
-    named = {function.signature.name for function in functions}
-    return {node.op for part in nodes for node in part} - named
+    named = {function.signature.name for function in graph_def.library.function}
+    return {node.op for node in all_nodes(graph_def)} - named
 
 
 @functools.cache

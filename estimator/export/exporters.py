@@ -22,6 +22,7 @@ from estimator.config.checks import (
     check_limit,
     check_no_pattern,
     check_type,
+    leads_out,
     parameters_of,
 )
 from estimator.console import log
@@ -338,7 +339,7 @@ class _Watched(dict):
 
 def check_exporter_name(name: str) -> None:
     """Raises an error unless `name` is the name of a directory inside another."""
-    if not name or os.path.isabs(name) or ".." in name.replace("\\", "/").split("/"):
+    if not name or leads_out(name):
         raise ValueError(
             f"`name` ({name!r}) must name a directory inside `<model_dir>/export`, such as 'best'."
         )

@@ -92,7 +92,7 @@ def write_saved_models(
     return tf.compat.as_bytes(path)
 
 
-class _PortableSaver:
+class _SaverWithoutDevices:
     """A Saver whose exported graph names no devices and can be imported.
 
     TensorFlow's `clear_devices` only affects the top level of the graph, not loops, maps and other
@@ -117,8 +117,8 @@ class _PortableSaver:
 def _add_graph(add: Callable[..., None], to_save: GraphToSave, strip_default_attrs: bool) -> None:
     """Adds a graph to a SavedModel by a method of its builder."""
     graph, saver = to_save.graph, to_save.saver
-    rule = "a tf.compat.v1.train.Saver, or None to save all variables"
-    check_instance("saver", saver, tf.compat.v1.train.Saver, rule)
+    rule = "a tf.compat.v1.train.Saver, or left out to save all variables"
+    check_instance("Scaffold.saver", saver, tf.compat.v1.train.Saver, rule)
     assets = graph.get_collection(tf.compat.v1.GraphKeys.ASSET_FILEPATHS)
     _check_assets(assets)
     with graph.as_default():
@@ -132,7 +132,7 @@ def _add_graph(add: Callable[..., None], to_save: GraphToSave, strip_default_att
                 clear_devices=True,
                 main_op=to_save.main_op,
                 strip_default_attrs=strip_default_attrs,
-                saver=_PortableSaver(saver),
+                saver=_SaverWithoutDevices(saver),
             )
         finally:
             # Removes collections that the builder adds, which would spoil a second export of the
@@ -147,6 +147,6 @@ def _check_assets(assets: Sequence[tf.Tensor]) -> None:
         path = tf.get_static_value(asset)
         if path is not None and not tf.io.gfile.exists(tf.compat.as_str_any(path.item())):
             raise ValueError(
-                f"the vocabulary file {path.item()!r} (tensor {asset.name!r}) no longer exists. "
+                f"The vocabulary file {path.item()!r} (tensor {asset.name!r}) no longer exists. "
                 "Restore it, so that the export can copy it."
             )

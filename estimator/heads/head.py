@@ -23,7 +23,9 @@ class Head(abc.ABC):
     """The top of a model: turns logits into a loss, predictions and metrics.
 
     Subclass it to define another head: `create_estimator_spec` calls the other methods. Logits have
-    shape [D0, ..., DN, logits_dimension], usually [batch size, logits_dimension].
+    shape [D0, ..., DN, logits_dimension], usually [batch size, logits_dimension]. Predictions and
+    export outputs are made of the logits alone: a head that adds a feature to them overrides
+    `create_estimator_spec`, which a MultiHead or SequenceHead does not call for the heads inside.
 
     Attributes:
       training_scope: the name scope, outside of all others, of the optimizer. Its own variables,

@@ -105,6 +105,9 @@ class PoissonRegressionHead(RegressionHead):
           compute_full_loss: whether the loss includes the term that does not depend on the logits;
             see `tf.nn.log_poisson_loss`.
           name: see `Head`.
+
+        Raises:
+          TypeError, ValueError: an argument is invalid.
         """
         check_bool("compute_full_loss", compute_full_loss)
         self._compute_full_loss = compute_full_loss
@@ -132,7 +135,7 @@ class LogisticRegressionHead(RegressionHead):
         loss_reduction: str = "sum_over_batch_size",
         name: str | None = None,
     ) -> None:
-        """Checks the arguments; see `RegressionHead`."""
+        """Checks the arguments; see `RegressionHead`, also for errors."""
         super().__init__(
             1, weight_column, loss_reduction, inverse_link_fn=tf.math.sigmoid, name=name
         )

@@ -56,9 +56,9 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
             and accumulation; larger gradients are scaled down. None: no limit.
 
         Raises:
-          TypeError: `opt` is not an optimizer, or a number is not a number.
-          ValueError: `reduction` has another value, `group_assignment` is given, or a number is not
-            positive.
+          TypeError: `opt` is not an optimizer, or `accumulate_steps` or `clip_norm` not a number.
+          ValueError: `reduction` has another value, `group_assignment` is given, or
+            `accumulate_steps` or `clip_norm` is not positive.
         """
         if not callable(getattr(opt, "apply_gradients", None)):
             raise WrongTypeError(

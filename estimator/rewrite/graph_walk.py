@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
+
+
+def all_nodes(graph_def: tf.compat.v1.GraphDef) -> list[Any]:
+    """Returns the nodes of a graph and of its functions."""
+    functions = graph_def.library.function
+    return [*graph_def.node, *(node for function in functions for node in function.node_def)]
 
 
 def waits_of(op: tf.Operation) -> list[tf.Operation]:

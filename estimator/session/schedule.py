@@ -37,7 +37,10 @@ class Schedule:
         return (step // self._every_steps + 1) * self._every_steps
 
     def is_due(self, before: int, after: int) -> bool:
-        """Returns whether it fires for the steps from `before` to `after`."""
+        """Returns whether it fires for the steps from `before` to `after`.
+
+        If it fires by the clock, the next interval begins: ask once a loop.
+        """
         if self._every_steps is not None:
             return before // self._every_steps != after // self._every_steps
         if self._every_secs is None or self._clock() - self._last < self._every_secs:

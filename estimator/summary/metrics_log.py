@@ -16,7 +16,7 @@ import tensorflow as tf
 FILE_NAME = "metrics.jsonl"
 # Larger arrays are left out of the lines.
 _MAX_VALUES = 1000
-# Lines further from the end than this are older than the last checkpoint.
+# How much of the end is read to find a line that an evaluation of the last steps repeats.
 _TAIL_BYTES = 1 << 16
 
 
@@ -66,8 +66,11 @@ class MetricsLog:
         tf.io.gfile.makedirs(self._model_dir)
         with _locked(self._model_dir):
             tail = self._read_tail()
-            is_there = any(_is_of(line, key) for line in tail.splitlines(keepends=True))
-            if is_there or not tail.endswith(b"\n"):
+            lines = tail.splitlines(keepends=True)
+            is_there = any(_is_of(line, key) for line in lines)
+            # Its line may be before the tail.
+            is_old = len(tail) == _TAIL_BYTES and step < max(map(_step_of, lines))
+            if is_there or is_old or not tail.endswith(b"\n"):
                 self._keep(lambda line: not _is_of(line, key))
             self._append({**key, "loss": loss, "metrics": values})
 

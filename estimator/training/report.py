@@ -149,14 +149,15 @@ class TrainReport:
         program = self._program
         accumulation, num_replicas = program.accumulation, program.runtime.num_replicas
         batch = self._request.batch or batch_in_words(program.input.batch_size, num_replicas)
-        batches = "" if accumulation is None else f"{accumulation.size:,} batches of "
+        batches = "" if accumulation is None else f"{accumulation.size:,} batches"
+        of_a_step = " of ".join(filter(None, [batches, batch]))
         loop, last_step = self._config.iterations_per_loop, self._span.last_step
         if not isinstance(loop, str) and last_step is not None:
             loop = max(1, min(loop, int(last_step) - self._span.first_step))
         parts = [
             f"{loop_in_words(loop)} a session call",
             replicas_in_words(program.runtime.strategy),
-            f"{batches}{batch} a step" if batch else "",
+            f"{of_a_step} a step" if of_a_step else "",
         ]
         return ", ".join(filter(None, parts))
 

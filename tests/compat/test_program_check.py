@@ -42,8 +42,8 @@ program.py:20: tf.flags.FLAGS.type needs the runner
 program.py:21: tf.python_io.TFRecordWriter needs the runner
 program.py:18: collections.Mapping needs the runner with --old-numpy
 program.py:18: numpy.float needs the runner with --old-numpy
-broken.py:2: This file is not there: it is no Python: 'return' outside function
-old.py:2: This file is not there: this is Python 2 (a print statement): "print 'x'". Convert the \
+broken.py:2: this is no Python: 'return' outside function
+old.py:2: this is Python 2 (a print statement): "print 'x'". Convert the \
 program to Python 3 first, for example with `2to3 -w` of Python 3.12 or older, or with \
 python-modernize.
 program.py:6: tf.contrib.slim is not provided by estimator.compat. Install tf-slim, and write \
@@ -81,6 +81,9 @@ def test_each_name_has_its_verdict_and_its_line(tmp_path):
     (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
     (tmp_path / "old.py").write_text("x = 1\nprint 'x'\n")
     (tmp_path / "broken.py").write_text("x = 1\nreturn x\n")
+    for folder in (".venv", "env/lib/site-packages"):  # What is installed there is not looked at.
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "other.py").write_text("return 1")
     code, printed = check(tmp_path)
     assert code == 1
     assert printed.replace(f"{tmp_path}/", "").strip() == EXPECTED.strip()

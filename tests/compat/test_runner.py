@@ -398,7 +398,17 @@ def test_python_2_is_named_with_its_line(tmp_path, source, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("source", ["def f(:\n", "# coding: no_such_coding\nprint 'x'\n"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(:\n",
+        "# coding: no_such_coding\nprint 'x'\n",
+        "f(learning_rate=0.001 momentum=0.9)\n",
+        "x = {'day': '2019-01-05' 3}\n",
+        'x = {"day": "2019-01-05" 3}\n',
+        "f(a b)  # see `c` <> 01\n",
+    ],
+)
 def test_another_syntax_error_stays_one(tmp_path, source, monkeypatch, api):
     (tmp_path / "broken_module.py").write_text(source)
     with pytest.raises(SyntaxError):

@@ -157,6 +157,21 @@ def test_a_training_and_its_evaluations_have_their_lines(loop, told, tmp_path):
     assert evaluation["metrics"] == {"mean": 1.5}
 
 
+def test_an_evaluation_of_an_old_step_replaces_its_line_far_from_the_end(log, tmp_path):
+    log.write_eval("dev", 1, {"loss": 0.5})
+    log.write_eval(None, 1, {"loss": 0.25})
+    for step in range(2, 1000):
+        log.write_train(step, 0.0, 1.0)
+    log.write_eval("dev", 1, {"loss": 0.75})
+    log.write_eval("dev", 999, {"loss": 0.75})
+    found = [line for line in read(tmp_path) if line["kind"] == "eval"]
+    assert [(line["name"], line["step"], line["loss"]) for line in found] == [
+        (None, 1, 0.25),
+        ("dev", 1, 0.75),
+        ("dev", 999, 0.75),
+    ]
+
+
 def test_a_training_that_is_evaluated_on_the_way_and_run_again_has_no_step_twice(tmp_path):
     config = est.RunConfig(save_checkpoints_steps=4, log_step_count_steps=2)
     for max_steps in (8, 8, 12):
