@@ -110,7 +110,7 @@ class Estimator(OldMethods):
         self._config = self._config.replace(model_dir=self._model_dir, cluster=cluster)
         self._model_fn = model_fn
         self._params = copy.deepcopy(params or {})
-        self._input_batches = Batches(self._config, self._params)
+        self._input_batches = self._make_input_batches()
         self._warm_sessions = WarmSessions()
         self._dirs_with_events = {self.model_dir}
         weakref.finalize(self, close_collected_event_files, self._dirs_with_events)
@@ -554,6 +554,10 @@ class Estimator(OldMethods):
         A subclass that means to do so overrides this method, too, as with tf.estimator.
         """
         arguments.check_overrides(type(self), Estimator)
+
+    def _make_input_batches(self) -> Batches:
+        """Makes the batches of the config and the params; called by the constructor."""
+        return Batches(self._config, self._params)
 
     def __evaluate_weights(
         self,

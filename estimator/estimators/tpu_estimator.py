@@ -77,13 +77,13 @@ class TPUEstimator(Estimator):
         config = arguments.checked_config(TPURunConfig() if config is None else config)
         if use_tpu:
             config = on_tpu(config, eval_on_tpu=eval_on_tpu)
-        sizes = {
+        self.__batch_axis = batch_axis
+        self.__sizes = {
             ModeKeys.TRAIN: _checked_size("train_batch_size", train_batch_size),
             ModeKeys.EVAL: _checked_size("eval_batch_size", eval_batch_size),
             ModeKeys.PREDICT: _checked_size("predict_batch_size", predict_batch_size),
         }
         super().__init__(model_fn, model_dir, config, params, warm_start_from)
-        self._input_batches = GlobalBatches(self._config, self._params, batch_axis, sizes=sizes)
 
     def with_model_fn(self, model_fn: Callable) -> TPUEstimator:
         """Returns an estimator with another `model_fn` and otherwise equal arguments.
@@ -95,10 +95,13 @@ class TPUEstimator(Estimator):
         """
         rest: dict[str, Any] = {
             **self._input_batches.given_sizes,
-            "batch_axis": self._input_batches.batch_axis,
+            "batch_axis": self.__batch_axis,
             "warm_start_from": self._warm_start_settings,
         }
         return TPUEstimator(model_fn, self.model_dir, self._config, self._params, **rest)
+
+    def _make_input_batches(self) -> GlobalBatches:
+        return GlobalBatches(self._config, self._params, self.__batch_axis, sizes=self.__sizes)
 
     def _assert_members_are_not_overridden(self) -> None:
         arguments.check_overrides(type(self), TPUEstimator)

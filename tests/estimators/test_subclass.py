@@ -110,6 +110,7 @@ NEW_MEMBERS -= {
     "_get_features_from_input_fn",
 }
 NEW_MEMBERS = {name for name in NEW_MEMBERS if not name.startswith("_Estimator__")}
+NEW_MEMBERS.remove("_make_input_batches")  # TPUEstimator overrides it.
 
 
 @pytest.mark.each_value

@@ -12,6 +12,7 @@ import estimator as est
 from estimator.compat.contrib.contrib_training import HParams
 from estimator.config.cluster import parse_tf_config
 from estimator.config.tpu_context import TPUContext
+from estimator.estimators import estimator as estimator_module
 from estimator.estimators.global_batches import GlobalBatches
 from estimator.runtime.strategy import make_runtime
 from tests.conformance.cases import STRATEGIES
@@ -563,6 +564,7 @@ def test_what_a_host_call_writes_is_in_its_file_when_the_call_returns(tmp_path):
         assert num_written("infer") == 2
 
 
-def test_it_shows_its_batch_sizes(tmp_path):
+def test_it_is_made_with_its_own_batches_and_no_others(monkeypatch, tmp_path):
+    monkeypatch.setattr(estimator_module, "Batches", None)  # Those of an Estimator.
     model = est.tpu.TPUEstimator(mean_model, str(tmp_path), make_config(), **SIZES)
     assert "train_batch_size=4" in repr(model).replace(" ", "")
