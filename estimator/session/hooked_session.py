@@ -6,32 +6,17 @@ import concurrent.futures
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import tensorflow as tf
 
 from estimator import _tf
 from estimator.config.checks import WrongTypeError
 from estimator.console import log
-from estimator.rewrite.hoist import ONLY_IN_STEP
-from estimator.rewrite.updates import is_assigned
 from estimator.session import preparation
 from estimator.session.hook_errors import HookInLoopError
+from estimator.session.hook_fetches import Hook, HookFetches
 from estimator.session.schedule import Schedule
-
-Hook: TypeAlias = tf.compat.v1.train.SessionRunHook
-
-# What TensorFlow says of a tensor or a name that is not in the graph that a hook uses.
-_FOREIGN = (
-    "must be from the same graph",
-    "is not an element of this graph",
-    "refers to a",
-    ONLY_IN_STEP,
-)
-
-_ANOTHER_GRAPH = (
-    "Take it from the default graph in the hook's `begin`, or make the hook in `model_fn`."
-)
 
 
 class ScheduledHook(Hook):
@@ -113,94 +98,26 @@ class HookedSession:
         """
         self._graph = graph
         self._hooks = list(hooks)
-        self._fetch_overrides = fetch_overrides or {}
+        self._fetches = HookFetches(graph, fetch_overrides or {}, is_loop)
         self._is_loop = is_loop
         self._may_leave_loop = may_leave_loop
         self._warned: set[int] = set()
         self._callables: dict[Any, Any] = {}
         self._prepared: dict[Any, concurrent.futures.Future] = {}
         self._is_asked_to_stop = False
-        self._has_run = False
         self._coordinator = tf.train.Coordinator()
         with graph.as_default():
             for hook in self._hooks:
                 if may_leave_loop and isinstance(hook, tf.compat.v1.train.FeedFnHook):
                     self._check_feeds(hook)  # Before it is asked for the first value.
-                with self._explaining_names(hook):
+                with self._fetches.explaining_names(hook):
                     hook.begin()
                 if isinstance(hook, tf.compat.v1.train.FinalOpsHook):
-                    _tf.map_fetches(functools.partial(self._reachable, hook), _tf.final_ops(hook))
-            variables = _variables_by_name() if self._hooks else {}
-            self._variables: Mapping[str, tf.Variable] = variables
-            # What to fetch for each of them.
-            self._values: dict[str, Any] = dict(variables)
-            self._after: tf.Tensor | None = None
-            self._reads: dict[int, tuple[tf.Variable, tf.Tensor]] = {}
-            if variables and step is not None:
-                step_variable = _tf.copies(tf.compat.v1.train.get_global_step())[0]
-                self._values[step_variable.handle.name] = step
-                self._after = _build_wait(step)
-
-    @contextlib.contextmanager
-    def _explaining_names(self, hook: Hook) -> Iterator[None]:
-        """Says why the hook cannot use a tensor or a name in the block, if there is a loop."""
-        try:
-            yield
-        except (KeyError, ValueError) as error:
-            is_foreign = any(text in str(error) for text in _FOREIGN)
-            if not self._is_loop or not is_foreign:
-                raise
-            says = str(error).strip("'\".")  # A KeyError quotes its message.
-            raise HookInLoopError(
-                f"The hook {type(hook).__name__} fails: {says}. If it uses a tensor of "
-                "`model_fn`, that lives inside the loop.",
-                has_trained=self._has_run,
-            ) from error
-
-    def _fetchable(self, hook: Hook, fetch: Any) -> Any:
-        """Returns what the session fetches for a hook's fetch."""
-        fetch = self._fetch_overrides.get(id(fetch), fetch)
-        # A variable's name is its handle's name, and a hook cannot use a handle.
-        is_handle = getattr(fetch, "dtype", None) == tf.resource
-        name = fetch if isinstance(fetch, str) else fetch.name if is_handle else None
-        fetch = self._reachable(hook, self._value_of(name) if name in self._values else fetch)
-        is_variable = isinstance(fetch, tf.Variable) and not is_assigned(fetch)
-        return self._read_after(fetch) if is_variable and self._is_loop else fetch
-
-    def _reachable(self, hook: Hook, fetch: Any) -> Any:
-        """Returns a hook's fetch; raises ValueError if it is not of this graph."""
-        if isinstance(fetch, str) and self._is_loop:
-            with self._explaining_names(hook):
-                self._graph.as_graph_element(fetch)
-        # The op of what `assign` has returned is in the loop, though the variable is not.
-        home = getattr(getattr(fetch, "op", fetch), "graph", self._graph)
-        if home is self._graph:
-            return fetch
-        name = getattr(fetch, "name", type(fetch).__name__)
-        asks = f"The hook {type(hook).__name__} asks for {name}, which"
-        if _tf.is_loop_body(home):
-            reason = f"{asks} lives inside the loop, where a session cannot see it."
-            raise HookInLoopError(reason, has_trained=self._has_run)
-        raise ValueError(f"{asks} belongs to another graph. {_ANOTHER_GRAPH}")
-
-    def _value_of(self, name: str) -> Any:
-        """Returns what reads a variable after the step, if a session call makes one."""
-        value = self._values[name]
-        if self._after is not None and isinstance(value, tf.Variable):
-            value = self._values[name] = self._read_after(value)
-        return value
-
-    def _read_after(self, variable: tf.Variable) -> tf.Tensor:
-        """Returns what reads a variable after the step; combines what replicas have of their own.
-
-        A read that waits for nothing may come before, between or after the steps of a loop.
-        """
-        if id(variable) not in self._reads:
-            is_alone = len(_tf.copies(variable)) == 1
-            with self._graph.as_default(), tf.control_dependencies([self._after]):
-                read = variable.read_value() if is_alone else tf.convert_to_tensor(variable)
-            self._reads[id(variable)] = variable, read
-        return self._reads[id(variable)][1]
+                    _tf.map_fetches(
+                        functools.partial(self._fetches.reachable, hook), _tf.final_ops(hook)
+                    )
+            if self._hooks:
+                self._fetches.find_variables(step)
 
     def start(
         self,
@@ -215,13 +132,13 @@ class HookedSession:
         """
         self.session = session
         if isinstance(session, _tf.MappedSession):
-            session.variables = self._variables
+            session.variables = self._fetches.variables
         self._coordinator = coordinator
         self._for_hooks = session if for_hooks is None else for_hooks
         self._note_feeds = note_feeds
         with self._graph.as_default():
             for hook in self._hooks:
-                with self._explaining_names(hook):
+                with self._fetches.explaining_names(hook):
                     hook.after_create_session(self._for_hooks, coordinator)
 
     def leave(self) -> None:
@@ -315,7 +232,7 @@ class HookedSession:
         context = train.SessionRunContext(arguments, self._for_hooks)
         asked = [(hook, self._ask(hook, context)) for hook in hooks]
         results, metadata, options = self._run_asked(fetches, feeds, values, asked)
-        self._has_run = True
+        self._fetches.has_run = True
         before_hooks(results["ours"])
         for hook, _ in asked:
             run_values = train.SessionRunValues(results.get(hook), options, metadata)
@@ -329,7 +246,7 @@ class HookedSession:
         """Returns what a hook asks for in a call."""
         if not self._is_loop:
             return hook.before_run(context)
-        with self._explaining_names(hook):
+        with self._fetches.explaining_names(hook):
             return hook.before_run(context)
 
     def prepare(
@@ -376,15 +293,12 @@ class HookedSession:
             if arguments is None:
                 continue
             if arguments.fetches is not None:
-                fetchable = functools.partial(self._fetchable, hook)
+                fetchable = functools.partial(self._fetches.fetchable, hook)
                 everything[hook] = _tf.map_fetches(fetchable, arguments.fetches)
             if arguments.feed_dict:
                 self._check_feeds(hook)
             for key, value in (arguments.feed_dict or {}).items():
-                with self._explaining_names(hook):
-                    is_name = isinstance(key, str)
-                    tensor = self._graph.get_tensor_by_name(key) if is_name else key
-                tensor = self._reachable(hook, tensor)
+                tensor = self._fetches.tensor_to_feed(hook, key)
                 if id(tensor) in feed_dict:
                     raise RuntimeError(
                         f"The hook {type(hook).__name__} feeds {tensor.name}, which another hook "
@@ -405,7 +319,7 @@ class HookedSession:
             f"The hook {type(hook).__name__} feeds a value once for all steps of a loop. With "
             "`iterations_per_loop=1`, each step has its own."
         )
-        if self._may_leave_loop and not self._has_run:
+        if self._may_leave_loop and not self._fetches.has_run:
             raise HookInLoopError(says, has_trained=False)
         log.warning("%s", says)
 
@@ -420,26 +334,6 @@ def _merge_options(options: Any, more: Any) -> None:
     highest = {name: max(getattr(options, name), getattr(more, name)) for name in names}
     options.MergeFrom(more)
     options.MergeFrom(tf.compat.v1.RunOptions(**highest))
-
-
-def _build_wait(step: tf.Tensor) -> tf.Tensor:
-    """Builds a tensor that reads added later can wait for.
-
-    TensorFlow warns of the first control dependency on an op that has run, so one is built here.
-    """
-    after = tf.identity(step, "training/before_reads_of_hooks")
-    with tf.control_dependencies([after]):
-        tf.no_op("training/reads_of_hooks")
-    return after
-
-
-def _variables_by_name() -> dict[str, tf.Variable]:
-    """Returns the variables of the default graph by the names of handles and of v1's reads."""
-    v1 = tf.compat.v1
-    variables = [*v1.global_variables(), *v1.local_variables()]
-    found = {copy.handle.name: copy for v in variables for copy in _tf.copies(v)}
-    reads = {f"{name.removesuffix(':0')}/read:0": copy for name, copy in found.items()}
-    return {**reads, **found}
 
 
 @contextlib.contextmanager
