@@ -36,11 +36,13 @@ from estimator.estimators.old_methods import (
     overrides,
 )
 from estimator.estimators.results import rows, say_what_predicts, write_evaluation
+from estimator.evaluation.batch_runs import run_evaluation, run_prediction
 from estimator.evaluation.host_input import HostInput
-from estimator.evaluation.warm_session import WarmSession, Weights, run_evaluation
+from estimator.evaluation.warm_session import WarmSession, Weights
 from estimator.export.export_session import opened_export
 from estimator.export.saved_model import write_saved_models
-from estimator.input.input_calls import check_input_fn, is_same_input
+from estimator.input.input_calls import check_input_fn
+from estimator.input.same_input import is_same_input
 from estimator.model.replicas import Model, check_model_fn, check_takes_params
 from estimator.program.programs import PredictProgram
 from estimator.program.stack_room import with_stack_room
@@ -415,7 +417,8 @@ class Estimator(OldMethods):
             if not is_told:
                 say_what_predicts(what, self._config)
             spec_hooks = warm.program.spec.prediction_hooks or ()
-            predictions = warm.predict(host_input, keys, [*all_hooks, *spec_hooks])
+            hooks_of_call = [*all_hooks, *spec_hooks]
+            predictions = warm.track(run_prediction(warm, host_input, keys, hooks_of_call))
         return rows(predictions) if yield_single_examples else predictions
 
     @no_internal_messages()

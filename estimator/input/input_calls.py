@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -210,48 +209,6 @@ def check_input_fn(input_fn: Any) -> None:
             "(features, labels). Wrap it in a function: lambda: make_dataset()."
         )
     check_needs_only("input_fn", input_fn, INPUT_FN_ARGUMENTS)
-
-
-def is_same_input(one: Any, other: Any, depth: int = 8) -> bool:
-    """Returns whether two functions make the same input, as equal lambdas made in a loop do.
-
-    They do if they have the same code and the same bound arguments: equal numbers, strings and
-    containers of these, and otherwise the identical object.
-
-    Args:
-      one: a function, or a value bound to one.
-      other: the value to compare with.
-      depth: the maximum depth, as a function may be bound to itself.
-    """
-    if one is other:
-        return True
-    if type(one) is not type(other) or depth == 0:
-        return False
-    if isinstance(one, bool | int | float | str | bytes):
-        return one == other
-    if isinstance(one, types.MethodType):
-        return one.__func__ is other.__func__ and one.__self__ is other.__self__
-    if isinstance(one, types.FunctionType) and one.__code__ != other.__code__:
-        return False
-    ours, theirs = _bound(one), _bound(other)
-    if ours is None or theirs is None or len(ours) != len(theirs):
-        return False
-    return all(is_same_input(a, b, depth - 1) for a, b in zip(ours, theirs, strict=True))
-
-
-def _bound(value: Any) -> list | None:
-    """Returns the values bound to a function, or held by a container; None for anything else."""
-    if isinstance(value, functools.partial):
-        return [value.func, value.args, value.keywords]
-    if isinstance(value, types.FunctionType):
-        try:
-            cells = [cell.cell_contents for cell in value.__closure__ or ()]
-        except ValueError:
-            return None  # An unassigned variable, whose value is unknown.
-        return [value.__defaults__, value.__kwdefaults__, cells]
-    if isinstance(value, dict):
-        return [*value, *value.values()]
-    return list(value) if isinstance(value, list | tuple) else None
 
 
 def input_arguments(input_fn: Callable) -> tuple[str, ...]:

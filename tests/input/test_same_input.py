@@ -2,7 +2,7 @@ import functools
 
 import pytest
 
-from estimator.input.input_calls import is_same_input
+from estimator.input.same_input import is_same_input
 
 
 class Source:
