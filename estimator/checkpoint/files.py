@@ -1,4 +1,4 @@
-"""Finds, compares and removes checkpoints of a directory; writes small files whole."""
+"""Finds, compares and removes checkpoints of a directory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -126,8 +126,18 @@ def open_checkpoint(path: str) -> Any:
 
     `tf.train.load_checkpoint` first asks the file system whether the path is a directory, and an
     in-memory one (`ram://`) says so of every prefix of a file's name.
+
+    Raises:
+      tf.errors.NotFoundError: there is none.
+      tf.errors.OpError: it cannot be read.
     """
-    return tf.compat.v1.train.NewCheckpointReader(path)
+    try:
+        return tf.compat.v1.train.NewCheckpointReader(path)
+    except tf.errors.OpError as error:
+        # Without a file, the reader's error is of no kind.
+        if tf.io.gfile.exists(path + ".index"):
+            raise
+        raise tf.errors.NotFoundError(None, None, f"{path}.index was removed") from error
 
 
 def read_tensor(reader: Any, name: str) -> Any:
@@ -305,14 +315,21 @@ def remove_unfinished(model_dir: str) -> None:
         for name in [*filter(_UNFINISHED.match, names), *_without_index(model_dir, names)]:
             path = os.path.join(model_dir, name)
             if _is_abandoned([path]):
-                tf.io.gfile.remove(path)
-                note("Removed %s, which a killed process did not finish", path)
+                _remove_left(path, tf.io.gfile.remove)
         for name in filter(_UNFINISHED_PARTS.match, names):
             path = os.path.join(model_dir, name)
             parts = tf.io.gfile.listdir(path) if tf.io.gfile.isdir(path) else []
             if _is_abandoned([os.path.join(path, part) for part in parts]):
-                tf.io.gfile.rmtree(path)
-                note("Removed %s, which a killed process did not finish", path)
+                _remove_left(path, tf.io.gfile.rmtree)
+
+
+def _remove_left(path: str, remove: Callable[[str], None]) -> None:
+    try:
+        remove(path)
+    except tf.errors.PermissionDeniedError as error:
+        log.warning("%s, which a killed process left, cannot be removed: %s", path, error)
+    else:
+        note("Removed %s, which a killed process did not finish", path)
 
 
 def _is_abandoned(paths: Collection[str]) -> bool:
@@ -336,19 +353,6 @@ def _without_index(model_dir: str, names: Collection[str]) -> list[str]:
     kept |= {".".join(name.split(".")[:2]) for name in names if ".tempstate" in name}
     left = {name: prefix for name, prefix in left.items() if prefix not in kept}
     return sorted(left.keys() | {f"{prefix}.meta" for prefix in left.values()}.intersection(names))
-
-
-def write_file(path: str, content: bytes) -> None:
-    """Writes a file that appears whole or not at all; removes what a failed write leaves."""
-    unfinished = path + ".tmp"
-    try:
-        with tf.io.gfile.GFile(unfinished, "wb") as file:
-            file.write(content)
-        tf.io.gfile.rename(unfinished, path, overwrite=True)
-    except BaseException:
-        with contextlib.suppress(tf.errors.OpError):
-            tf.io.gfile.remove(unfinished)
-        raise
 
 
 def _read_state(model_dir: str) -> Any:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from estimator.checkpoint.files import write_file
 from estimator.console import log
 from estimator.rewrite.graph_walk import all_nodes
+from estimator.summary.whole_file import write_file
 
 _NAME = "graph.pbtxt"
 # Larger constants are formatted separately: protobuf takes 50 ms per megabyte.

@@ -19,6 +19,19 @@ except ImportError:  # Windows has no fcntl, so trainers do not detect each othe
 
 FILE_NAME = "training.lock"
 _POLL_SECS = 0.2
+# The descriptors of the files that this process has locked.
+_held: set[int] = set()
+
+
+def _forget_in_child() -> None:
+    """Closes the locked files in a forked process, which would hold the locks of a dead parent."""
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+if fcntl is not None:
+    os.register_at_fork(after_in_child=_forget_in_child)
 
 
 @contextlib.contextmanager
@@ -50,10 +63,13 @@ def trainer_lock(
     os.makedirs(model_dir, exist_ok=True)
     path = os.path.join(model_dir, FILE_NAME)
     descriptor = _wait_for_lock(path, clock() + patience_secs, clock, sleep)
+    _held.add(descriptor)
     try:
         yield
     finally:
-        _unlock(path, descriptor)
+        if descriptor in _held:  # It is not in a forked process.
+            _held.remove(descriptor)
+            _unlock(path, descriptor)
         if is_new:
             with contextlib.suppress(OSError):  # The directory may not be empty.
                 os.rmdir(model_dir)
@@ -111,8 +127,9 @@ def _try_lock(path: str) -> int | None:
     if not is_current:
         os.close(descriptor)
         return None
-    os.ftruncate(descriptor, 0)
-    os.write(descriptor, json.dumps(_myself()).encode())
+    with contextlib.suppress(OSError):  # The disk may be full. It only tells others who it is.
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, json.dumps(_myself()).encode())
     return descriptor
 
 

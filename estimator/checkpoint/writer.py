@@ -19,6 +19,7 @@ from estimator.checkpoint.meta_graph import MetaGraph
 from estimator.checkpoint.saver_ops import has_stock_methods
 from estimator.console import log, no_internal_messages, note
 from estimator.rewrite.collections import only_top_of_graph
+from estimator.summary.whole_file import write_file
 
 
 class LastSaveListener(tf.compat.v1.train.CheckpointSaverListener):
@@ -94,7 +95,10 @@ class CheckpointWriter:
             whole = [path for path in whole if path == restored or path in prunable]
         keep = self._saver.saver_def.max_to_keep or len(whole)
         for path in whole[keep:]:
-            files.remove_checkpoint(path)
+            try:
+                files.remove_checkpoint(path)
+            except tf.errors.OpError as error:
+                log.warning("The old checkpoint %s cannot be removed: %s", path, error)
         oldest_first = [*damaged, *whole[:keep][::-1]]
         self._saver.set_last_checkpoints_with_time(
             [(path, _saved_at(path)) for path in oldest_first]
@@ -172,7 +176,7 @@ class CheckpointWriter:
         with no_internal_messages(), source.graph.as_default(), whole_graph(source.graph):
             self._saver.save(source, path, global_step=step, write_meta_graph=is_meta_left)
         if meta is not None:
-            files.write_file(f"{path}-{step}.meta", meta)
+            write_file(f"{path}-{step}.meta", meta)
 
     def _tell_saved(self, session: tf.compat.v1.Session, step: int) -> bool:
         """Calls the listeners' `after_save`; returns whether any asks to stop training.
@@ -183,7 +187,7 @@ class CheckpointWriter:
         self._pending = PendingSave(step, concurrent.futures.Future())
         self._pending.call.set_result(None)
         # Every listener is called, even after one has asked to stop.
-        requests = [listener.after_save(session, step) for listener in self._listeners]
+        requests = [_tell(listener, session, step) for listener in self._listeners]
         self._pending = None
         return any(requests)
 
@@ -255,6 +259,14 @@ class CheckpointWriter:
                 self._save(session, step, self._position)
             for listener in self._listeners:
                 listener.end(session, step)
+
+
+def _tell(listener: Any, session: tf.compat.v1.Session, step: int) -> bool:
+    """Calls `after_save`; returns whether the listener asks to stop, which it may by an error."""
+    try:
+        return bool(listener.after_save(session, step))
+    except (StopIteration, tf.errors.OutOfRangeError):  # As in a hook: like the end of the input.
+        return True
 
 
 class _PortableSaver(tf.compat.v1.train.Saver):

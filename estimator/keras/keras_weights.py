@@ -16,6 +16,7 @@ from estimator import _tf
 from estimator.checkpoint import files
 from estimator.cluster.collectives import replica_id
 from estimator.config.run_config import RunConfig
+from estimator.summary.whole_file import write_file
 
 _V1 = tf.compat.v1
 _FOLDER = "keras"
@@ -70,7 +71,7 @@ def write_weight_names(variables: Sequence[Any], config: RunConfig) -> None:
             return  # Another model's, so training will fail: its names stay.
     path = os.path.join(str(config.model_dir), _FOLDER, _NAMES)
     tf.io.gfile.makedirs(os.path.dirname(path))
-    files.write_file(path, json.dumps(names).encode())
+    write_file(path, json.dumps(names).encode())
 
 
 def read_weights(model_dir: str) -> list[np.ndarray]:

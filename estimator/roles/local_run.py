@@ -19,6 +19,7 @@ from estimator.estimators.estimator import Estimator
 from estimator.roles.left_alone import is_left_alone
 from estimator.roles.train_eval_specs import EvalSpec, TrainSpec, checked_exporters
 from estimator.session.schedule import Schedule
+from estimator.summary.whole_file import write_file
 from estimator.training.end_record import NothingLeftError
 from estimator.training.request import TrainResult
 
@@ -197,7 +198,7 @@ class Evaluation:
     def _write_mark(self, path: str) -> None:
         try:
             tf.io.gfile.makedirs(os.path.dirname(self._mark))
-            files.write_file(self._mark, str(files.checkpoint_step(path)).encode())
+            write_file(self._mark, str(files.checkpoint_step(path)).encode())
         except tf.errors.OpError as error:
             log.warning("%s cannot be written: %s", self._mark, error.message)
 

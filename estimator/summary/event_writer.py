@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,11 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from estimator import _tf
+from estimator.console import log
 
+# TensorFlow's writer raises a RuntimeError if a file cannot be created or written, and an
+# IndexError if it is too large.
+_WRITE_ERRORS = (RuntimeError, IndexError, OSError, tf.errors.OpError)
 _writers_with_graph: weakref.WeakSet[tf.compat.v1.summary.FileWriter] = weakref.WeakSet()
 
 
@@ -21,7 +25,7 @@ class EventWriter:
     """Writes scalars and serialized summaries to one directory's event file.
 
     The file is created with the first event. TensorFlow's hooks that write to the same directory
-    share it.
+    share it. Events that cannot be written, as on a full disk, are lost, with a warning.
     """
 
     def __init__(self, directory: str, graph: tf.Graph | None = None) -> None:
@@ -33,30 +37,31 @@ class EventWriter:
         """
         self._directory = directory
         self._graph = graph
+        self._has_failed = False
 
     def write_scalars(self, values: Mapping[str, float], step: int) -> None:
         """Adds one event with these scalars."""
         summary = tf.compat.v1.Summary()
         for tag, value in values.items():
             summary.value.add(tag=tag, simple_value=float(value))
-        self._writer().add_summary(summary, step)
+        self._write(lambda writer: writer.add_summary(summary, step))
 
     def write_summary(self, serialized: bytes, step: int) -> None:
         """Adds one event with a serialized tf.compat.v1.Summary."""
-        self._writer().add_summary(serialized, step)
+        self._write(lambda writer: writer.add_summary(serialized, step))
 
     def write_start(self, step: int) -> None:
         """Records that events from `step` on replace those of an earlier run."""
-        log = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
-        self._writer().add_session_log(log, step)
+        start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+        self._write(lambda writer: writer.add_session_log(start, step))
 
     def write_save(self, prefix: str, step: int) -> None:
         """Records that the checkpoint of `step` was saved, whose name begins with `prefix`."""
         path = os.path.join(self._directory, prefix)
-        log = tf.compat.v1.SessionLog(
+        save = tf.compat.v1.SessionLog(
             status=tf.compat.v1.SessionLog.CHECKPOINT, checkpoint_path=path
         )
-        self._writer().add_session_log(log, step)
+        self._write(lambda writer: writer.add_session_log(save, step))
 
     def write_metrics(
         self, metrics: Mapping[str, Any], step: int, checkpoint_path: str | None = None
@@ -86,19 +91,26 @@ class EventWriter:
         if checkpoint_path is not None:
             text = tf.make_tensor_proto(checkpoint_path, tf.string)
             summary.value.add(tag="checkpoint_path", tensor=text)
-        self._writer().add_summary(summary, step)
+        self._write(lambda writer: writer.add_summary(summary, step))
         self.flush()
 
     def flush(self) -> None:
         """Flushes all events to disk."""
-        self._writer().flush()
+        self._write(lambda writer: writer.flush())
 
-    def _writer(self) -> tf.compat.v1.summary.FileWriter:
-        writer = _tf.file_writer(self._directory)
-        if self._graph is not None and writer not in _writers_with_graph:
-            _writers_with_graph.add(writer)
-            writer.add_graph(self._graph)
-        return writer
+    def _write(self, write: Callable[[tf.compat.v1.summary.FileWriter], None]) -> None:
+        """Calls a method of the directory's writer, whose error costs events, not the training."""
+        try:
+            writer = _tf.file_writer(self._directory)
+            if self._graph is not None and writer not in _writers_with_graph:
+                _writers_with_graph.add(writer)
+                writer.add_graph(self._graph)
+            write(writer)
+        except _WRITE_ERRORS as error:
+            if not self._has_failed:
+                log.warning("Events cannot be written in %s: %s", self._directory, error)
+            self._has_failed = True
+            close_event_files([self._directory])  # The next event begins another file.
 
 
 def _parts(values: Iterable[tuple[Any, Any]], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -115,7 +127,10 @@ def _parts(values: Iterable[tuple[Any, Any]], prefix: str = "") -> Iterator[tupl
 def close_event_files(directories: Iterable[str]) -> None:
     """Closes the event files of these directories, each of which uses a thread."""
     for directory in directories:
-        _tf.close_file_writer(directory)
+        try:
+            _tf.close_file_writer(directory)
+        except _WRITE_ERRORS as error:
+            log.warning("The last events in %s are not written: %s", directory, error)
 
 
 def close_collected_event_files(directories: Iterable[str]) -> None:

@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from estimator.console import log
+from estimator.summary.whole_file import write_file
+
 FILE_NAME = "metrics.jsonl"
 # Larger arrays are left out of the lines.
 _MAX_VALUES = 1000
@@ -37,19 +40,19 @@ class MetricsLog:
         self._model_dir = model_dir
         self._path = os.path.join(model_dir, FILE_NAME)
         self._clock = clock
+        self._has_failed = False
 
     def resume_from(self, step: int) -> None:
         """Removes the lines after `step`, from which training resumes."""
         if not tf.io.gfile.exists(self._path):
             return
-        with _locked(self._model_dir):
-            self._keep(lambda line: _step_of(line) <= step)
+        self._write(lambda: self._keep(lambda line: _step_of(line) <= step))
 
     def write_train(self, step: int, loss: float | None, steps_per_sec: float) -> None:
         """Adds a line for a training step."""
         line = {"kind": "train", "step": step, "loss": _plain(loss)}
-        with _locked(self._model_dir):
-            self._append({**line, "steps_per_sec": round(steps_per_sec, 3)})
+        line["steps_per_sec"] = round(steps_per_sec, 3)
+        self._write(lambda: self._append(line))
 
     def write_eval(self, name: str | None, step: int, metrics: Mapping[str, Any]) -> None:
         """Adds a line for an evaluation, replacing any line of the same name and step.
@@ -63,16 +66,32 @@ class MetricsLog:
         loss = values.pop("loss", None)
         values.pop("global_step", None)
         key = {"kind": "eval", "name": name, "step": step}
-        tf.io.gfile.makedirs(self._model_dir)
-        with _locked(self._model_dir):
-            tail = self._read_tail()
-            lines = tail.splitlines(keepends=True)
-            is_there = any(_is_of(line, key) for line in lines)
-            # Its line may be before the tail.
-            is_old = len(tail) == _TAIL_BYTES and step < max(map(_step_of, lines))
-            if is_there or is_old or not tail.endswith(b"\n"):
-                self._keep(lambda line: not _is_of(line, key))
-            self._append({**key, "loss": loss, "metrics": values})
+        self._write(lambda: self._replace(key, {"loss": loss, "metrics": values}))
+
+    def _replace(self, key: dict[str, Any], values: dict[str, Any]) -> None:
+        """Adds an evaluation's line, and removes one of the same key."""
+        tail, step = self._read_tail(), key["step"]
+        lines = tail.splitlines(keepends=True)
+        is_there = any(_is_of(line, key) for line in lines)
+        # Its line may be before the tail.
+        is_old = len(tail) == _TAIL_BYTES and step < max(map(_step_of, lines))
+        if is_there or is_old or not tail.endswith(b"\n"):
+            self._keep(lambda line: not _is_of(line, key))
+        self._append({**key, **values})
+
+    def _write(self, write: Callable[[], None]) -> None:
+        """Calls a function with the file locked; its error costs a line, not the training."""
+        try:
+            tf.io.gfile.makedirs(self._model_dir)
+            with _locked(self._model_dir):
+                if self._has_failed and tf.io.gfile.exists(self._path):
+                    self._keep(lambda line: True)  # Without the line that is incomplete.
+                write()
+            self._has_failed = False
+        except (OSError, tf.errors.OpError) as error:
+            if not self._has_failed:
+                log.warning("%s cannot be written: %s", self._path, error)
+            self._has_failed = True
 
     def _append(self, values: dict[str, Any]) -> None:
         values["wall_time"] = round(self._clock(), 3)
@@ -95,10 +114,7 @@ class MetricsLog:
         kept = [line for line in lines if _parse(line) is not None and is_wanted(line)]
         if len(kept) == len(lines):
             return
-        new_path = f"{self._path}.{os.getpid()}.tmp"
-        with tf.io.gfile.GFile(new_path, "wb") as file:
-            file.write(b"".join(kept))
-        tf.io.gfile.rename(new_path, self._path, overwrite=True)
+        write_file(self._path, b"".join(kept), f".{os.getpid()}.tmp")
 
 
 @contextlib.contextmanager

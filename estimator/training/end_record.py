@@ -14,6 +14,7 @@ import tensorflow as tf
 from estimator.checkpoint import files
 from estimator.config.run_config import RunConfig
 from estimator.console import log
+from estimator.summary.whole_file import write_file
 
 NAME = "training-ended.json"
 # How long a worker or a ps waits for the chief when training seems to be over.
@@ -38,7 +39,7 @@ def write_end(model_dir: str, **facts: Any) -> None:
     """
     tf.io.gfile.makedirs(model_dir)
     end = {"at": time.time(), "id": uuid.uuid4().hex, **facts}
-    files.write_file(os.path.join(model_dir, NAME), json.dumps(end).encode())
+    write_file(os.path.join(model_dir, NAME), json.dumps(end).encode())
 
 
 def read_end(model_dir: str) -> dict[str, Any] | None:

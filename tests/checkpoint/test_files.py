@@ -3,7 +3,6 @@
 import glob
 import logging
 import os
-import resource
 import shutil
 import time
 
@@ -272,18 +271,28 @@ def test_what_a_killed_save_left_is_removed_when_nobody_writes_it_any_more(make)
     }
 
 
-def test_a_file_that_cannot_be_written_stays_as_it_was_and_leaves_no_other(tmp_path):
-    path = str(tmp_path / "file")
-    files.write_file(path, b"old")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # As on a disk that is full.
-    try:
-        with pytest.raises(tf.errors.OpError):
-            files.write_file(path, b"new" * 1000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert (tmp_path / "file").read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["file"]
+def test_what_cannot_be_removed_keeps_no_training_from_starting(make, monkeypatch, caplog):
+    trained = make(save_checkpoints_steps=1).train(numbers(), steps=4)
+    left = os.path.join(trained.model_dir, "model.ckpt-9.index.tempstate123")
+    with open(left, "wb"):
+        os.utime(left, (0, 0))
+    remove = tf.io.gfile.remove
+
+    def refuse(path):
+        if path.endswith((".index", "tempstate123")):
+            raise tf.errors.PermissionDeniedError(None, None, f"{path}; Permission denied")
+        remove(path)
+
+    monkeypatch.setattr(tf.io.gfile, "remove", refuse)
+    resumed = make(keep_checkpoint_max=2).train(numbers(), steps=1)
+    assert resumed.train_result.global_step == 5
+    assert f"{left}, which a killed process left, cannot be removed: " in caplog.text
+    assert "model.ckpt-2 cannot be removed: " in caplog.text
+
+
+def test_a_checkpoint_that_is_not_there_is_not_found(tmp_path):
+    with pytest.raises(tf.errors.NotFoundError, match=r"ckpt-3.index was removed"):
+        files.open_checkpoint(str(tmp_path / "model.ckpt-3"))
 
 
 @pytest.mark.parametrize("keep", [1, 2, 5])

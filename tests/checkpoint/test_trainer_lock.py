@@ -1,17 +1,19 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 
 import pytest
 
 import estimator as est
-from estimator.checkpoint.trainer_lock import FILE_NAME, trainer_lock
+from estimator.checkpoint.trainer_lock import FILE_NAME, is_locked, trainer_lock
 from estimator.config.cluster import parse_tf_config
 from estimator.training.end_record import read_end, write_end
 from tests.checkpoint import lock_holder
 from tests.forked import Program
+from tests.full_disk import no_file_larger_than
 from tests.toy import Model, numbers
 
 
@@ -75,6 +77,38 @@ def test_a_trainer_that_was_killed_holds_no_lock(tmp_path, holder):
     with est.Estimator(Model(), str(tmp_path)) as second:
         second.train(numbers(), steps=1)
     assert FILE_NAME not in os.listdir(tmp_path)
+
+
+def test_what_a_killed_trainer_has_forked_holds_no_lock(tmp_path):
+    with Program(lock_holder.__file__, tmp_path, "forks") as holder:
+        holder.wait_for("holds")
+        child = int(re.search(r"forked (\d+)", holder.out)[1])
+        try:
+            holder.send(signal.SIGKILL)
+            holder.status()
+            with trainer_lock(str(tmp_path), 0):
+                os.kill(child, 0)  # It is still there.
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_a_forked_process_does_not_remove_the_lock_that_its_parent_holds(tmp_path):
+    with contextlib.suppress(ChildProcessError), trainer_lock(str(tmp_path), 0):
+        child = os.fork()
+        if child == 0:
+            raise ChildProcessError
+        os.waitpid(child, 0)
+        assert is_locked(str(tmp_path))
+    if child == 0:
+        os._exit(0)
+    assert not is_locked(str(tmp_path))
+
+
+def test_a_lock_works_on_a_full_disk(tmp_path):
+    for _ in range(2):
+        with no_file_larger_than(0), trainer_lock(str(tmp_path), 0):
+            assert is_locked(str(tmp_path))
+        assert not is_locked(str(tmp_path))
 
 
 def test_a_trainer_waits_for_one_that_is_ending(tmp_path, holder, caplog):

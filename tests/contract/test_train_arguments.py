@@ -188,6 +188,28 @@ def test_a_listener_may_stop_training(tmp_path):
     assert step_of(trained) == 4
 
 
+class Ends(v1.train.SessionRunHook):
+    def __init__(self):
+        self.has_ended = False
+
+    def end(self, session):
+        self.has_ended = True
+
+
+@pytest.mark.parametrize("error", [StopIteration(), tf.errors.OutOfRangeError(None, None, "over")])
+def test_an_error_that_ends_an_input_ends_training_in_a_listener_too(error, tmp_path):
+    class Raises(v1.train.CheckpointSaverListener):
+        def after_save(self, session, global_step_value):
+            if global_step_value == 4:
+                raise error
+
+    hook = Ends()
+    trained = make(tmp_path, save_checkpoints_steps=2)
+    trained.train(forever(), hooks=[hook], steps=9, saving_listeners=[Raises()])
+    assert step_of(trained) in (4, 5)  # On 2.15.1, the step after the first save is saved, too.
+    assert hook.has_ended
+
+
 @pytest.mark.parametrize("hooks", [["hook"], [v1.train.SessionRunHook], [None]], ids=str)
 def test_wrong_hook_is_a_type_error(tmp_path, hooks):
     with pytest.raises(TypeError):

@@ -1,4 +1,4 @@
-"""Event files of an estimator that nothing refers to."""
+"""Event files of an estimator that nothing refers to, and those that cannot be written."""
 
 import threading
 import time
@@ -6,6 +6,8 @@ import time
 import tensorflow as tf
 
 import estimator as est
+from estimator.summary.event_writer import EventWriter
+from tests.full_disk import no_file_larger_than
 from tests.toy import Model, numbers
 
 CACHE = tf.compat.v1.summary.FileWriterCache
@@ -26,3 +28,30 @@ def test_collecting_an_estimator_waits_for_no_lock_and_closes_its_files(tmp_path
     while directory in CACHE._cache:
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def events_in(directory):
+    paths = sorted(tf.io.gfile.glob(f"{directory}/*tfevents*"))
+    events = [e for path in paths for e in tf.compat.v1.train.summary_iterator(path)]
+    return [(e.step, v.simple_value) for e in events for v in e.summary.value]
+
+
+def test_events_that_do_not_fit_on_the_disk_are_lost_and_later_ones_are_not(tmp_path, caplog):
+    writer = EventWriter(str(tmp_path))
+    with no_file_larger_than(0):
+        for step in (1, 2):
+            writer.write_scalars({"a": 0.5}, step)
+            writer.flush()
+    writer.write_scalars({"a": 0.5}, 3)
+    writer.flush()
+    assert events_in(tmp_path) == [(3, 0.5)]
+    (message,) = [m for m in caplog.messages if "writer thread" not in m]
+    assert message.startswith(f"Events cannot be written in {tmp_path}: ")
+    CACHE.clear()
+
+
+def test_an_evaluation_needs_no_event_file(tmp_path, caplog):
+    with est.Estimator(Model(), str(tmp_path)).train(numbers(), steps=2) as model:
+        (tmp_path / "eval").write_text("not a directory")
+        assert model.evaluate(numbers(3))["global_step"] == 2
+    assert f"Events cannot be written in {tmp_path}/eval: " in caplog.text

@@ -11,6 +11,7 @@ import tensorflow as tf
 import estimator as est
 from estimator.config.cluster import Cluster
 from estimator.summary.metrics_log import MetricsLog, metrics_in_words
+from tests.full_disk import no_file_larger_than
 from tests.toy import Model, numbers
 
 
@@ -155,6 +156,21 @@ def test_a_training_and_its_evaluations_have_their_lines(loop, told, tmp_path):
     assert last_train["loss"] == model.train_result.loss
     assert evaluation["loss"] == pytest.approx(float(result["loss"]))
     assert evaluation["metrics"] == {"mean": 1.5}
+
+
+def test_a_line_that_does_not_fit_on_the_disk_costs_nothing_but_itself(log, tmp_path, caplog):
+    log.write_train(1, 0.5, 1.0)
+    size = os.path.getsize(tmp_path / "metrics.jsonl")
+    with no_file_larger_than(size + 20):
+        for step in (2, 3):
+            log.write_train(step, 0.5, 1.0)
+        log.write_eval(None, 3, {"loss": 0.5})
+        log.resume_from(2)
+    log.write_train(4, 0.5, 1.0)
+    assert steps(tmp_path) == [("train", 1), ("train", 4)]
+    assert os.listdir(tmp_path) == ["metrics.jsonl"]
+    (message,) = caplog.messages
+    assert message.startswith(f"{tmp_path / 'metrics.jsonl'} cannot be written: ")
 
 
 def test_an_evaluation_of_an_old_step_replaces_its_line_far_from_the_end(log, tmp_path):
