@@ -43,6 +43,16 @@ class ParameterServerRuntime(Runtime):
         """How many workers call `input_fn`, and the index of this one."""
         return self.config.num_worker_replicas, self.config.global_id_in_cluster or 0
 
+    def check_trainable(self) -> None:
+        """Raises ValueError if `nan_policy` is "skip" and workers share the variables."""
+        if self.config.nan_policy == "skip" and self.config.num_worker_replicas > 1:
+            raise ValueError(
+                f"`nan_policy` ({self.config.nan_policy!r}) cannot be used with ps tasks and "
+                f"{self.config.num_worker_replicas} workers: others read the weights before a step "
+                'is undone. Pass "raise", "stop" or "ignore", train with one worker, or with '
+                'RunConfig(strategy="multi_worker_mirrored").'
+            )
+
     def check_accumulation(self, num_batches: int) -> None:
         """Raises ValueError, because gradients are accumulated in variables."""
         raise ValueError(

@@ -22,7 +22,7 @@ CHIEF_ANSWERS_SECS = 30.0
 
 
 class NothingLeftError(TimeoutError):
-    """Raised while a task waits for others: they have ended, and so has training."""
+    """Raised if a task waits for others or loses them: they have ended, and so has training."""
 
 
 def clear_end(model_dir: str) -> None:

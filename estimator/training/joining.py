@@ -73,6 +73,7 @@ def joined(training: OpenTraining) -> Iterator[WatchedTasks]:
     with contextlib.closing(needed):
         needed.wait(timeout_secs, _waiting_check(training))
         with (
+            _ending_with_the_others(training),
             worker_group.hearing_of_failures(needed.note_failure),
             _telling_failure(worker_group, needed),
             needed.watched(),
@@ -90,7 +91,7 @@ def _waiting_check(training: OpenTraining) -> Callable[[], None]:
 
     A task that was restarted shortly before the others ended would wait for them in vain.
     """
-    config, needed = training.config, training.request.connection.needed
+    config = training.config
     patience_secs = min(CHIEF_ANSWERS_SECS, config.session_creation_timeout_secs / 2)
     asked_at = time.monotonic()
 
@@ -100,14 +101,34 @@ def _waiting_check(training: OpenTraining) -> Callable[[], None]:
         if config.is_chief or time.monotonic() < asked_at + patience_secs:
             return
         asked_at = time.monotonic()
-        if is_training_over(config, training.request.max_steps):
-            warn_of_absent_tasks(", ".join(needed))
-            raise NothingLeftError(
-                f"Training has reached `max_steps` ({training.request.max_steps}), and other tasks "
-                "have ended. To train on, raise it and start all tasks again."
-            )
+        _check_left(training)
 
     return check
+
+
+@contextlib.contextmanager
+def _ending_with_the_others(training: OpenTraining) -> Iterator[None]:
+    """Raises NothingLeftError instead of an error if others are gone because training is over.
+
+    A task that was restarted shortly before may see them end before its first step.
+    """
+    try:
+        yield
+    except tf.errors.UnavailableError:
+        if not training.config.is_chief:
+            _check_left(training)
+        raise
+
+
+def _check_left(training: OpenTraining) -> None:
+    """Raises NothingLeftError if training is over."""
+    max_steps = training.request.max_steps
+    if is_training_over(training.config, max_steps):
+        warn_of_absent_tasks(", ".join(training.request.connection.needed))
+        raise NothingLeftError(
+            f"Training has reached `max_steps` ({max_steps}), and other tasks have ended. To train "
+            "on, raise it and start all tasks again."
+        )
 
 
 @contextlib.contextmanager

@@ -3,12 +3,16 @@
 python ending_run.py SCENARIO MODEL_DIR [ARGUMENT]
 """
 
+import os
+import pathlib
 import signal
 import sys
+import time
 
 import tensorflow as tf
 
 import estimator as est
+from estimator.runtime.parameter_server import ParameterServerRuntime
 from estimator.training.end_record import read_end, write_end
 from tests.integration.lost_run import Say, make_model, run
 from tests.integration.worker_run import Weights, average_model_fn, numbers, say
@@ -102,6 +106,46 @@ def late(model_dir, strategy):
     # After half of this time, the worker looks whether training has ended.
     changes = {"strategy": strategy, "session_creation_timeout_secs": 6}
     run(make_model(model_dir, **changes), 4, input_fn=input_fn)
+
+
+def wait_until(is_true):
+    end = time.monotonic() + 60
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+class Held(est.SessionRunHook):
+    """Waits for a file after the first step, and the chief's for another one at the end."""
+
+    def __init__(self, model_dir, is_chief):
+        self.model_dir, self.is_chief = pathlib.Path(model_dir), is_chief
+
+    def after_run(self, run_context, run_values):
+        print("trains", flush=True)
+        wait_until((self.model_dir / "go").exists)
+
+    def end(self, session):
+        if self.is_chief:
+            print("ends", flush=True)
+            wait_until((self.model_dir / "end").exists)
+
+
+def back_late(model_dir):
+    """A worker that is started again finds the others, which end before it opens its session."""
+    model = make_model(model_dir, strategy="parameter_server", save_checkpoints_steps=None)
+
+    def start_late(runtime):
+        print("starts", flush=True)
+        wait_until(lambda: read_end(model_dir) is not None)
+        time.sleep(2)
+
+    if model.config.task_type == "worker" and os.path.exists(os.path.join(model_dir, "go")):
+        ParameterServerRuntime.start = start_late
+    hooks = [Held(model_dir, model.config.is_chief)]
+    train_spec = est.TrainSpec(numbers(None), 4, hooks)
+    result = est.train_and_evaluate(model, train_spec, est.EvalSpec(numbers(4), steps=None))
+    print(result.train_result.global_step, result.train_result.reason, flush=True)
 
 
 def drained(model_dir, chiefs_batches):

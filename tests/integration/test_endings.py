@@ -112,6 +112,22 @@ def test_a_worker_ends_if_the_others_have_ended_while_it_built_its_model(tmp_pat
 
 
 @pytest.mark.slow
+def test_a_worker_that_comes_back_while_the_others_end_ends_too(tmp_path):
+    with Cluster(PROGRAM, "back_late", tmp_path, chief=1, worker=1, ps=1) as cluster:
+        cluster["worker", 0].wait_for("trains")
+        cluster["worker", 0].send(signal.SIGKILL)
+        cluster["worker", 0].status()
+        (tmp_path / "go").touch()
+        cluster["chief", 0].wait_for("ends")
+        worker = cluster.start("worker", 0)
+        worker.wait_for("starts")
+        (tmp_path / "end").touch()
+        assert cluster.statuses() == [0] * 3, worker.err[-3000:]
+        assert worker.out.splitlines()[-1] == "4 max_steps"
+        assert "Nothing is left to train" in worker.err
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("is_recorded", "num_steps"), [(False, 4), (True, 3)])
 def test_a_task_waits_for_a_training_that_has_not_ended(tmp_path, is_recorded, num_steps):
     with est.Estimator(average_model_fn, str(tmp_path)) as model:

@@ -304,6 +304,17 @@ def test_parameter_servers_need_no_strategy_object(strategy):
     assert make_training_runtime(config).num_replicas == 1
 
 
+def test_a_step_cannot_be_skipped_whose_weights_other_workers_read():
+    roles = {"chief": 1, "worker": 1, "ps": 1}
+    config = RunConfig(nan_policy="skip", cluster=clustered("chief", 0, **roles))
+    with pytest.raises(
+        ValueError, match=r"`nan_policy` \('skip'\) cannot .* ps tasks and 2 workers"
+    ):
+        make_training_runtime(config)
+    alone = RunConfig(nan_policy="skip", cluster=clustered("chief", 0, chief=1, ps=1))
+    assert make_training_runtime(alone).num_replicas == 1
+
+
 def test_sessions_see_the_job_of_a_master_under_the_name_that_strategies_know():
     cluster = {"cluster": {"master": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"]}}
     cluster["task"] = {"type": "master", "index": 0}
