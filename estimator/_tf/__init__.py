@@ -25,6 +25,7 @@ from estimator._tf.collectives import collectives_in_sessions
 from estimator._tf.data import components_replaced, map_in_line, ops_of_datasets_in
 from estimator._tf.distribute import (
     PiggybackSlot,
+    allows_partitions,
     copies,
     has_started_server,
     is_for_workers,

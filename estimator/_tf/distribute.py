@@ -25,6 +25,14 @@ def copies(variable: tf.Variable) -> Sequence[tf.Variable]:
     return (getattr(variable, "_v", variable),)
 
 
+def allows_partitions(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether variables of a strategy may be partitioned, as those of central storage.
+
+    `StrategyExtended` 2.16 to 2.21.
+    """
+    return bool(strategy.extended._allow_variable_partition())
+
+
 def variables_by_handle() -> dict[Any, tf.Variable]:
     """Returns all copies of all variables, by the `ref` of their handles in the outermost graph."""
     keys = tf.compat.v1.GraphKeys

@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator import _tf
 from estimator.canned.columns import build_dense_input, build_linear_logits, checked_columns
 from estimator.canned.layers import Built, make_layers
 from estimator.canned.named_optimizers import NAMED, make_named
@@ -65,8 +66,13 @@ class Form:
     scopes_loss: bool = True
 
     def partitioners(self, config: Any) -> tuple[Any, Any]:
-        """Returns the partitioners of layers and of columns: None under a strategy, as in 2.15."""
-        if not self.partitions or tf.distribute.has_strategy():
+        """Returns the partitioners of layers and of columns; None where nothing is partitioned.
+
+        That is under all strategies but central storage, as in 2.15.
+        """
+        strategy = tf.distribute.get_strategy()
+        is_whole = tf.distribute.has_strategy() and not _tf.allows_partitions(strategy)
+        if not self.partitions or is_whole:
             return None, None
         num_partitions = max(1, config.num_ps_replicas)
         make = V1.min_max_variable_partitioner

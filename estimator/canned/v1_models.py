@@ -2,8 +2,8 @@
 
 They sum the losses of a batch, and train with optimizers of `tf.compat.v1.train`, whose slots have
 other names. They partition variables over ps tasks: those of layers in slices of at least 256 KiB,
-those of columns as the given partitioner says, or in slices of at least 64 MiB. Under a strategy,
-which several replicas need, nothing is partitioned.
+those of columns as the given partitioner says, or in slices of at least 64 MiB. Under a strategy
+other than central storage, nothing is partitioned.
 """
 
 from __future__ import annotations

@@ -225,6 +225,61 @@ def test_a_metric_written_by_hand_counts_every_example(tmp_path):
     assert evaluate_on_two(tmp_path) == 4
 
 
+def branching_model_fn(features, labels, mode):
+    w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
+    loss = tf.reduce_mean(tf.square(w - features["x"]))
+    if loss > 0.0:
+        loss = 2.0 * loss
+    step = v1.train.get_global_step()
+    train_op = v1.train.GradientDescentOptimizer(0.25).minimize(loss, step)
+    return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def branching(tmp_path):
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    config = est.RunConfig(train_distribute=strategy)
+    return est.Estimator(branching_model_fn, os.fspath(tmp_path), config)
+
+
+@pytest.mark.only_2_15("control flow on replicas")
+def test_an_if_of_a_model_fn_under_a_strategy_becomes_a_cond(tmp_path):
+    assert branching(tmp_path).train(forever(), steps=1).get_variable_value("w") == 1.0
+
+
+@pytest.mark.only_here("control flow on replicas")
+def test_an_if_of_a_model_fn_is_pythons_with_and_without_a_strategy(tmp_path):
+    for made in (branching(tmp_path), est.Estimator(branching_model_fn)):
+        with pytest.raises(TypeError, match="tf.cond|as a Python"):
+            made.train(forever(), steps=1)
+
+
+def central_evaluation(tmp_path):
+    """Of 3 steps, and of all 7 batches; the metric is the mean of 0, 1, ... ."""
+
+    def model_fn(features, labels, mode):
+        spec = mean_model_fn(features, labels, mode)
+        metrics = {"mean": v1.metrics.mean(features["x"])} if mode == EVAL else None
+        return spec._replace(eval_metric_ops=metrics)
+
+    with tf.Graph().as_default():
+        strategy = tf.distribute.experimental.CentralStorageStrategy(["/cpu:0", "/cpu:1"], "/cpu:0")
+    config = est.RunConfig(
+        session_config=v1.ConfigProto(device_count={"CPU": 2}), eval_distribute=strategy
+    )
+    made = est.Estimator(model_fn, os.fspath(tmp_path), config).train(numbers(1), steps=1)
+    return made.evaluate(numbers(7), steps=3)["mean"], made.evaluate(numbers(7))["mean"]
+
+
+@pytest.mark.only_2_15("evaluation in central storage")
+def test_a_step_of_an_evaluation_in_central_storage_is_a_batch_a_replica(tmp_path):
+    assert central_evaluation(tmp_path) == (2.5, 2.5)
+
+
+@pytest.mark.only_here("evaluation in central storage")
+def test_a_step_of_an_evaluation_in_central_storage_is_a_batch(tmp_path):
+    assert central_evaluation(tmp_path) == (1.0, 3.0)
+
+
 # --- Counting steps ------------------------------------------------------------------------------
 
 

@@ -198,7 +198,7 @@ def test_abandoned_generators_leave_no_graph_no_session_and_no_thread(trained):
         abandon()
     assert len(live(tf.Graph)) <= len(graphs)
     assert len(live(tf.compat.v1.Session)) <= len(sessions)
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads  # Those of earlier tests may end.
 
 
 def test_a_failing_model_leaves_no_graph_and_no_session(tmp_path):
@@ -237,7 +237,7 @@ def test_a_dropped_estimator_leaks_nothing(tmp_path):
     assert [reference() for reference in kept] == [None] * 4
     assert live(tf.Graph) <= graphs
     assert live(tf.compat.v1.Session) <= sessions
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads  # Those of earlier tests may end.
 
 
 def test_close_frees_and_the_next_call_builds_anew(tmp_path):

@@ -36,6 +36,14 @@ def multi_worker(num_devices=2, number=3):
 # --- distribute.py ------------------------------------------------------------------------------
 
 
+@checks("allows_partitions")
+def variables_of_central_storage_may_be_partitioned():
+    with tf.Graph().as_default():
+        assert not _tf.allows_partitions(mirrored())
+        central = tf.distribute.experimental.CentralStorageStrategy(["/cpu:0", "/cpu:1"], "/cpu:0")
+        assert _tf.allows_partitions(central)
+
+
 @checks("copies")
 def a_variable_has_a_copy_on_each_replica():
     with tf.Graph().as_default():
