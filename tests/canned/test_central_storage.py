@@ -1,4 +1,4 @@
-"""Ready-made models of TensorFlow 1 in central storage: their checkpoints are those of one device."""
+"""Ready-made models of TensorFlow 1 in central storage have the names of one device."""
 
 import numpy as np
 import pytest
