@@ -115,7 +115,10 @@ def _wait_for_lock(
 
 
 def _try_lock(path: str) -> int | None:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except PermissionError:
+        descriptor = os.open(path, os.O_RDONLY)  # Another user's trainer was killed.
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # The previous owner may have removed the file since it was opened.

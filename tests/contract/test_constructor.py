@@ -70,6 +70,20 @@ def test_model_dir_may_be_a_path_object(tmp_path):
     assert made.model_dir == os.fspath(tmp_path)
 
 
+@pytest.mark.only_2_15("a pattern as `model_dir`")
+@pytest.mark.parametrize("name", ["run*", "run?"])
+def test_a_model_dir_may_be_a_pattern(name, tmp_path):
+    trained = est.Estimator(mean_model_fn, os.fspath(tmp_path / name)).train(forever(), steps=1)
+    assert trained.get_variable_value("global_step") == 1
+
+
+@pytest.mark.only_here("a pattern as `model_dir`")
+@pytest.mark.parametrize("name", ["run*", "run?", "run[1]"])
+def test_a_model_dir_that_is_a_pattern_is_a_value_error(name, tmp_path):
+    with pytest.raises(ValueError, match="must not contain"):
+        est.Estimator(mean_model_fn, os.fspath(tmp_path / name))
+
+
 @pytest.mark.parametrize("given", [None, ""], ids=["None", "empty"])
 def test_without_model_dir_a_temporary_one_is_made(given):
     assert os.path.isdir(est.Estimator(mean_model_fn, given).model_dir)

@@ -13,6 +13,7 @@ from tests.contract.names import (
     numbers,
     scalars,
     tf,
+    tf_config,
     v1,
 )
 
@@ -461,3 +462,24 @@ def test_best_exporter_exports_at_its_first_evaluation_of_a_run(tmp_path):
     fake = Fake(tmp_path)
     export(est.BestExporter("a", raw), fake, loss=1.0)
     assert export(est.BestExporter("a", raw), fake, loss=1.0) is not None
+
+
+def result_of_chief(tmp_path, monkeypatch):
+    """Of a cluster whose evaluator is another task, which is not started."""
+    tasks = {"chief": ["127.0.0.1:1"], "evaluator": ["127.0.0.1:2"]}
+    monkeypatch.setenv("TF_CONFIG", tf_config(tasks, "chief", 0))
+    made = est.Estimator(mean_model_fn, os.fspath(tmp_path), est.RunConfig())
+    specs = est.TrainSpec(forever(), max_steps=2), est.EvalSpec(numbers(2))
+    return est.train_and_evaluate(made, *specs)
+
+
+@pytest.mark.only_2_15("the result in a cluster")
+def test_a_chief_returns_nothing(tmp_path, monkeypatch):
+    assert result_of_chief(tmp_path, monkeypatch) is None
+
+
+@pytest.mark.only_here("the result in a cluster")
+def test_a_chief_returns_how_training_ended(tmp_path, monkeypatch):
+    result = result_of_chief(tmp_path, monkeypatch)
+    assert result.metrics is None
+    assert (result.train_result.global_step, result.train_result.reason) == (2, "max_steps")
