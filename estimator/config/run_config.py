@@ -148,6 +148,18 @@ class RunConfig(FrozenFields):
     async_checkpoints: bool = False
 
     def __post_init__(self) -> None:
+        """Takes the strategies of `experimental_distribute`, normalizes the fields, checks them."""
+        for name in ("train_distribute", "eval_distribute"):
+            given = getattr(self.experimental_distribute, name, None)
+            if given is not None and getattr(self, name) is not None:
+                raise ValueError(
+                    f"`{name}` and `experimental_distribute.{name}` exclude each other. Pass one."
+                )
+            if given is not None:
+                write_fields(self, **{name: given})
+        self._normalize()
+
+    def _normalize(self) -> None:
         """Normalizes the fields, then checks them."""
         check_instance("cluster", self.cluster, Cluster, "a Cluster, by default TF_CONFIG's")
         if self.save_checkpoints_steps is self.save_checkpoints_secs is _NOT_NAMED:
@@ -163,9 +175,6 @@ class RunConfig(FrozenFields):
         if isinstance(self.model_dir, os.PathLike):
             write_fields(self, model_dir=os.fspath(self.model_dir))
         self._take_model_dir()
-        for name in ("train_distribute", "eval_distribute"):
-            if getattr(self, name) is None:
-                write_fields(self, **{name: getattr(self.experimental_distribute, name, None)})
         if self.session_config is None:
             write_fields(self, session_config=_default_session_config(self.cluster))
         self._check()
@@ -189,7 +198,7 @@ class RunConfig(FrozenFields):
             changes.setdefault("session_config", None)
         changed = copy.copy(self)
         write_fields(changed, **changes)
-        changed.__post_init__()
+        changed._normalize()  # noqa: SLF001  (of its own class)
         return changed
 
     def obeyed_cluster(self) -> Cluster:

@@ -66,11 +66,11 @@ class TPURunConfig(RunConfig):
         )
         super().__init__(**kwargs)
 
-    def __post_init__(self) -> None:
+    def _normalize(self) -> None:
         """Takes the loop's length from the `tpu_config`, then checks every field."""
         check_instance("tpu_config", self.tpu_config, TPUConfig, "a TPUConfig")
         write_fields(self, iterations_per_loop=self.tpu_config.iterations_per_loop)
-        super().__post_init__()
+        super()._normalize()
 
     @property
     def master(self) -> str:

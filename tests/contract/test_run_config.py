@@ -301,3 +301,23 @@ def test_a_session_may_be_waited_for_without_an_end():
 def test_a_session_is_not_waited_for_without_an_end():
     with pytest.raises(ValueError, match="session_creation_timeout_secs"):
         est.RunConfig(session_creation_timeout_secs=None)
+
+
+class Distribute:
+    """As DistributeConfig of tf.contrib.distribute."""
+
+    def __init__(self, **strategies):
+        self.train_distribute = self.eval_distribute = self.remote_cluster = None
+        vars(self).update(strategies)
+
+
+@pytest.mark.parametrize("name", ["train_distribute", "eval_distribute"])
+def test_a_strategy_is_given_in_one_place(name):
+    one, other = (tf.distribute.OneDeviceStrategy("/cpu:0") for _ in range(2))
+    old = Distribute(**{name: one})
+    config = est.RunConfig(experimental_distribute=old)
+    assert getattr(config, name) is one
+    for changed in (other, None):
+        assert getattr(config.replace(**{name: changed}), name) is changed
+    with pytest.raises(ValueError, match=name):
+        est.RunConfig(experimental_distribute=old, **{name: other})
