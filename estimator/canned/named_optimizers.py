@@ -174,9 +174,17 @@ def make_named(name: str, learning_rate: float, head: Head, *, before: Sequence[
     optimizer = NAMED[name](learning_rate)
     optimizer.counts_itself = bool(before)
     optimizer.scope = head.training_scope or optimizer.scope
-    if any(isinstance(one, NAMED[name]) for one in before):
+    if any(_keras_name(one) == optimizer.keras_name for one in before):
         optimizer.keras_name += "_1"
     return optimizer
+
+
+def _keras_name(optimizer: Any) -> str | None:
+    """Returns the name of the scope of an optimizer of Keras, or of one that stands for it."""
+    if isinstance(optimizer, _Named):
+        return optimizer.keras_name
+    is_keras = hasattr(optimizer, "get_config")
+    return optimizer.get_config()["name"] if is_keras else None
 
 
 NAMED = {"Adagrad": Adagrad, "Adam": Adam, "Ftrl": Ftrl, "RMSProp": RMSProp, "SGD": SGD}

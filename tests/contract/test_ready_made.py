@@ -456,6 +456,19 @@ def test_two_optimizers_of_one_name_have_their_own_variables_and_rates(name, tmp
     assert bool(slots) == (name != "SGD")
 
 
+def test_an_optimizer_by_name_has_a_scope_beside_one_of_its_kind_that_a_function_makes(tmp_path):
+    model = est.DNNLinearCombinedRegressor(
+        str(tmp_path),
+        **COMBINED,
+        linear_optimizer="Adam",
+        dnn_optimizer=lambda: tf_keras.optimizers.legacy.Adam(0.001),
+    )
+    found = trained(model, x=np.float32([[1], [2], [3], [4]]))
+    names = {"training/Adam/beta_1", "training/Adam_1/beta_1", "training/Adam_1/iter"}
+    names |= {"training/Adam/dnn/hiddenlayer_0/kernel/m"}
+    assert names | {"training/Adam_1/linear/linear_model/x/weights/m"} <= set(found)
+
+
 def moving_variance(tmp_path):
     head, labels = binary_heads(1)
     model = v1est.DNNLinearCombinedEstimator(
