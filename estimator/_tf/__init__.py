@@ -118,7 +118,11 @@ from estimator._tf.keras import (
     unscaled_keras_losses,
     variable_of,
 )
-from estimator._tf.optimizers import copied_legacy_optimizer, keras_optimizers_in_graphs
+from estimator._tf.optimizers import (
+    copied_legacy_optimizer,
+    keras_optimizers_in_graphs,
+    legacy_name,
+)
 from estimator._tf.random import (
     keras_seeds_replaced,
     loop_counters,

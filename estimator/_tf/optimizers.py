@@ -75,6 +75,15 @@ def copied_legacy_optimizer(optimizer: Any) -> Any:
     return copied
 
 
+def legacy_name(optimizer: Any) -> str | None:
+    """Returns the name of one of `tf_keras.optimizers.legacy`, a scope; None for others.
+
+    `get_config` has it, too, and evaluates variables. tf-keras 2.16 to 2.21.
+    """
+    own = vars(optimizer)
+    return own["_name"] if "_hyper" in own else None
+
+
 def _starting_at_weights(original: Callable) -> Callable:
     def build(self: Any, var_list: Any) -> None:
         add = self.add_variable_from_reference

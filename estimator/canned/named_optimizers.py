@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator import _tf
 from estimator.heads.head import Head
 
 V1 = tf.compat.v1
@@ -174,17 +175,10 @@ def make_named(name: str, learning_rate: float, head: Head, *, before: Sequence[
     optimizer = NAMED[name](learning_rate)
     optimizer.counts_itself = bool(before)
     optimizer.scope = head.training_scope or optimizer.scope
-    if any(_keras_name(one) == optimizer.keras_name for one in before):
+    scopes = [getattr(one, "keras_name", None) or _tf.legacy_name(one) for one in before]
+    if optimizer.keras_name in scopes:
         optimizer.keras_name += "_1"
     return optimizer
-
-
-def _keras_name(optimizer: Any) -> str | None:
-    """Returns the name of the scope of an optimizer of Keras, or of one that stands for it."""
-    if isinstance(optimizer, _Named):
-        return optimizer.keras_name
-    is_keras = hasattr(optimizer, "get_config")
-    return optimizer.get_config()["name"] if is_keras else None
 
 
 NAMED = {"Adagrad": Adagrad, "Adam": Adam, "Ftrl": Ftrl, "RMSProp": RMSProp, "SGD": SGD}

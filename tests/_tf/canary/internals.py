@@ -305,6 +305,10 @@ INTERNALS = {
         "tf_keras.src.optimizers.nadam:Nadam.build",
         "tf_keras.src.optimizers.nadam:Nadam#_u_product_counter",
     ),
+    "legacy_name": (
+        "tf_keras.src.optimizers.legacy.optimizer_v2:OptimizerV2#_hyper",
+        "tf_keras.src.optimizers.legacy.optimizer_v2:OptimizerV2#_name",
+    ),
     "copied_legacy_optimizer": (
         "tf_keras.src.optimizers.legacy.optimizer_v2:OptimizerV2#_hyper",
         "tf_keras.src.optimizers.legacy.optimizer_v2:OptimizerV2#_hypers_created",

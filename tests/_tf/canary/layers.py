@@ -362,6 +362,13 @@ def optimizers_of_keras_take_plain_variables_in_a_graph():
         assert isinstance(nadam._u_product_counter == 0, tf.Tensor)
 
 
+@checks("legacy_name")
+def a_legacy_optimizer_has_a_name():
+    assert _tf.legacy_name(tf_keras.optimizers.legacy.Adam()) == "Adam"
+    assert _tf.legacy_name(V1.train.AdamOptimizer()) is None
+    assert _tf.legacy_name(keras.optimizers.Adam()) is None
+
+
 @checks("copied_legacy_optimizer")
 def a_copied_legacy_optimizer_shares_no_variables():
     original = tf_keras.optimizers.legacy.Adam(lambda: 0.5)
