@@ -6,7 +6,6 @@ import collections
 import contextlib
 import functools
 import importlib
-import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +15,8 @@ import tensorflow as tf
 
 from estimator._tf.distribute import copies
 from estimator._tf.patches import Patch, patched, together
+
+_of_thread = threading.local()
 
 
 @contextlib.contextmanager
@@ -135,34 +136,60 @@ def unscaled_keras_losses(strategy: tf.distribute.Strategy) -> Patch:
     )
 
 
-def keras_sums_over_replicas(strategy: tf.distribute.Strategy) -> Patch:
-    """Inside, a loss of Keras that is a sum is that of the replica's batch times the replicas.
+@contextlib.contextmanager
+def keras_sums_over_replicas(num_replicas: int) -> Iterator[None]:
+    """Inside, a loss of Keras 3 that is a sum is that of the replica's batch times the replicas.
 
-    The mean over the replicas is then the sum of the whole batch, as in Keras's `fit`, and losses
-    that are means and regularizers, which may be added to it, stay what they are.
-    `keras.src.losses.loss` of Keras 3.12 to 3.15; `tf_keras.src.utils.losses_utils` 2.16 to 2.21.
+    The mean over the replicas is then the sum of the whole batch; losses that are means, which may
+    be added to it, stay what they are. A loss that another one calls is part of that one. Holds for
+    this thread: `keras.src.losses.loss` of Keras 3.12 to 3.15.
+    """
+
+    def outermost(original: Callable) -> Callable:
+        def call(loss: Any, *args: Any, **kwargs: Any) -> Any:
+            factor = getattr(_of_thread, "factor_of_sums", None) or 1
+            with _on_thread("factor_of_sums", 1):
+                value = original(loss, *args, **kwargs)
+            return value * factor if factor > 1 and loss.reduction == "sum" else value
+
+        return call
+
+    module = sys.modules["keras.src.losses.loss"]
+    with patched(module.Loss, "__call__", outermost), _on_thread("factor_of_sums", num_replicas):
+        yield
+
+
+@contextlib.contextmanager
+def tf_keras_means_over_replicas(num_replicas: int) -> Iterator[None]:
+    """Inside, compiled losses of tf-keras are divided by the replicas as in `fit`: all but sums.
+
+    Their sum over the replicas is then the loss of the whole batch. Holds for this thread:
+    `tf_keras.src.utils.losses_utils` 2.16 to 2.21.
     """
 
     def scaling(original: Callable) -> Callable:
-        signature = inspect.signature(original)
+        def scale(value: Any) -> Any:
+            divisor = getattr(_of_thread, "divisor_of_means", None)
+            return original(value) if divisor is None else value / divisor
 
-        def reduce(*args: Any, **kwargs: Any) -> Any:
-            loss = original(*args, **kwargs)
-            reduction = signature.bind(*args, **kwargs).arguments.get("reduction")
-            is_ours = reduction == "sum" and tf.distribute.get_strategy() is strategy
-            return loss * strategy.num_replicas_in_sync if is_ours else loss
+        return scale
 
-        return reduce
+    utils = sys.modules["tf_keras.src.utils.losses_utils"]
+    with (
+        patched(utils, "scale_loss_for_distribution", scaling),
+        _on_thread("divisor_of_means", num_replicas),
+    ):
+        yield
 
-    names = {
-        "keras.src.losses.loss": "reduce_weighted_values",
-        "tf_keras.src.utils.losses_utils": "compute_weighted_loss",
-    }
-    return together(
-        patched(sys.modules[module], name, scaling)
-        for module, name in names.items()
-        if module in sys.modules
-    )
+
+@contextlib.contextmanager
+def _on_thread(name: str, value: Any) -> Iterator[None]:
+    values = vars(_of_thread)
+    before, values[name] = values.get(name), value
+    try:
+        yield
+    finally:
+        values[name] = before
 
 
 def compile_arguments(model: Any) -> dict[str, Any]:
@@ -230,18 +257,30 @@ def copy_trainable(model: Any, copy: Any) -> None:
             copy_trainable(layer, own)
 
 
+def keras_functions_trusted() -> contextlib.AbstractContextManager[Any]:
+    """Inside, Keras 3 copies a layer that holds a lambda, which it does not load from a file.
+
+    `keras.src.saving.serialization_lib` since Keras 3.0.
+    """
+    module = sys.modules.get("keras.src.saving.serialization_lib")
+    return contextlib.nullcontext() if module is None else module.SafeModeScope(safe_mode=False)
+
+
 def copied_lookup(layer: Any) -> Any:
     """Returns a copy of a lookup layer of Keras 3, with the vocabulary that `adapt` found.
 
-    The layer would compare the size of its vocabulary with a tensor when it is made in a v1 graph:
-    3.12 to 3.15.
+    The layer would compare the size of its vocabulary with a tensor when it is made in a v1 graph,
+    where its config cannot be read again: a copy keeps it. 3.12 to 3.15.
     """
-    config = layer.get_config()
+    kept = getattr(layer, "_config_of_copy", None)
+    config = dict(kept()) if kept else layer.get_config()
     if config.get("vocabulary") is None:
         config["vocabulary"] = list(layer.get_vocabulary(include_special_tokens=False)) or None
+    keeping: Callable = functools.partial(dict, config.copy())  # Keras would replace a dict.
     size = config.pop("vocabulary_size", None)
     copy = type(layer).from_config(config)
-    copy._frozen_vocab_size = size
+    copy._config_of_copy = keeping
+    getattr(copy, "_lookup_layer", copy)._frozen_vocab_size = size
     return copy
 
 
@@ -330,9 +369,17 @@ def metric_variables(metric: Any) -> list[Sequence[tf.Variable]]:
 
 
 def variable_of(variable: Any) -> Any:
-    """Returns the TensorFlow variable that one of Keras 3 wraps; anything else as it is."""
+    """Returns the TensorFlow variable that one of Keras 3 wraps; anything else as it is.
+
+    It gets the wrapper's constraint, which optimizers apply: 2.16 to 2.21.
+    """
     value = getattr(variable, "value", None)  # A method of TensorFlow's own variables.
-    return value if isinstance(value, tf.Variable) else variable
+    if not isinstance(value, tf.Variable):
+        return variable
+    if variable.constraint is not None:
+        for one in copies(value):
+            one._constraint = variable.constraint
+    return value
 
 
 @contextlib.contextmanager

@@ -187,7 +187,7 @@ class CheckpointWriter:
         self._pending = PendingSave(step, concurrent.futures.Future())
         self._pending.call.set_result(None)
         # Every listener is called, even after one has asked to stop.
-        requests = [_tell(listener, session, step) for listener in self._listeners]
+        requests = [listener.after_save(session, step) for listener in self._listeners]
         self._pending = None
         return any(requests)
 
@@ -259,14 +259,6 @@ class CheckpointWriter:
                 self._save(session, step, self._position)
             for listener in self._listeners:
                 listener.end(session, step)
-
-
-def _tell(listener: Any, session: tf.compat.v1.Session, step: int) -> bool:
-    """Calls `after_save`; returns whether the listener asks to stop, which it may by an error."""
-    try:
-        return bool(listener.after_save(session, step))
-    except (StopIteration, tf.errors.OutOfRangeError):  # As in a hook: like the end of the input.
-        return True
 
 
 class _PortableSaver(tf.compat.v1.train.Saver):

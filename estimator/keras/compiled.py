@@ -34,7 +34,7 @@ class CompiledKeras3:
           batch: x, y, y_pred and sample_weight.
           is_training: whether the step trains.
         """
-        with _tf.keras_sums_over_replicas(tf.distribute.get_strategy()):
+        with _tf.keras_sums_over_replicas(_num_replicas()):
             return _tf.keras_loss(self.model, dict(batch), is_training)
 
     def build_metrics(self, batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,13 +61,14 @@ class CompiledTfKeras:
 
     def build_loss(self, batch: Mapping[str, Any], is_training: bool) -> Any:
         """Builds the loss; see `CompiledKeras3`, as for the other methods."""
-        with _tf.keras_sums_over_replicas(tf.distribute.get_strategy()):
-            return self._losses(
+        with _tf.tf_keras_means_over_replicas(_num_replicas()):
+            loss = self._losses(
                 batch["y"],
                 batch["y_pred"],
                 batch["sample_weight"],
                 regularization_losses=self.model.losses,
             )
+        return loss * _num_replicas()
 
     def build_metrics(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Updates and returns the metrics."""
@@ -82,6 +83,10 @@ class CompiledTfKeras:
     def build_scaled(self, loss: Any) -> Any:
         """Returns the loss: an optimizer that scales it is refused."""
         return loss
+
+
+def _num_replicas() -> int:
+    return tf.distribute.get_strategy().num_replicas_in_sync
 
 
 CompiledModel: TypeAlias = CompiledKeras3 | CompiledTfKeras

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -41,6 +41,7 @@ def make_model_fn(
         initial.load_into(model.weights, config)
         predictions = _by_name(model, outputs)
         if mode == ModeKeys.PREDICT:
+            _keep_local(model.metrics)  # Those of layers.
             exported = _build_exports(predictions, export_outputs)
             return EstimatorSpec(mode, predictions=predictions, export_outputs=exported)
         labels = _labels_of(predictions, labels)
@@ -48,7 +49,7 @@ def make_model_fn(
         compiled = source.compile(model, mode)
         loss = compiled.build_loss(batch, is_training=mode == ModeKeys.TRAIN)
         # Keras makes variables for the mean of the losses in training, too: not for checkpoints.
-        keep_metrics_local({str(i): metric for i, metric in enumerate(compiled.metrics_so_far())})
+        _keep_local(compiled.metrics_so_far())
         if mode == ModeKeys.EVAL:
             metrics = _renamed(compiled.build_metrics(batch), metric_names_map)
             return EstimatorSpec(mode, predictions, loss, eval_metric_ops=metrics)
@@ -62,6 +63,10 @@ def make_model_fn(
         return EstimatorSpec(mode, predictions, loss, train_op)
 
     return model_fn
+
+
+def _keep_local(metrics: Sequence[Any]) -> None:
+    keep_metrics_local({str(i): metric for i, metric in enumerate(metrics)})
 
 
 def _without_weights(features: Any) -> tuple[Any, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -78,10 +78,10 @@ class KerasSource:
     def compile(self, model: Any, mode: str) -> CompiledModel:
         """Compiles what `build` has returned, to train or evaluate it."""
         arguments = dict(self._arguments)
-        for name in ("metrics", "weighted_metrics"):
-            is_needed = mode == ModeKeys.EVAL
-            arguments[name] = self._copied_metrics(arguments[name]) if is_needed else None
         with self._scope():
+            for name in ("metrics", "weighted_metrics"):
+                is_needed = mode == ModeKeys.EVAL
+                arguments[name] = self._copied_metrics(arguments[name]) if is_needed else None
             optimizer = self._make_optimizer()
             if self._undecayed:
                 inner = getattr(optimizer, "inner_optimizer", optimizer)
@@ -130,8 +130,11 @@ class KerasSource:
             return type(metrics).from_config(metrics.get_config())
         return metrics
 
-    def _scope(self) -> contextlib.AbstractContextManager[Any]:
-        return self._library.utils.custom_object_scope(self._custom_objects)
+    @contextlib.contextmanager
+    def _scope(self) -> Iterator[None]:
+        custom_objects = self._library.utils.custom_object_scope(self._custom_objects)
+        with custom_objects, _tf.keras_functions_trusted():
+            yield
 
 
 def _optimizer_maker(optimizer: Any) -> Callable[[], Any]:

@@ -63,8 +63,9 @@ def newest_step(model: Estimator) -> int:
 
 
 def last_train_result(model: Any) -> TrainResult | None:
-    """Returns an Estimator's `train_result`, even if a subclass has another; None otherwise."""
-    return Estimator.train_result.__get__(model) if isinstance(model, Estimator) else None
+    """Returns an Estimator's `train_result`; None if a subclass has something else there."""
+    result = getattr(model, "train_result", None)
+    return result if isinstance(result, TrainResult) else None
 
 
 def run_training(

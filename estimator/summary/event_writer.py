@@ -25,7 +25,8 @@ class EventWriter:
     """Writes scalars and serialized summaries to one directory's event file.
 
     The file is created with the first event. TensorFlow's hooks that write to the same directory
-    share it. Events that cannot be written, as on a full disk, are lost, with a warning.
+    share it. Events that cannot be written, as on a full disk, are lost, with a warning if a flush
+    finds out; until the next one, no others are written.
     """
 
     def __init__(self, directory: str, graph: tf.Graph | None = None) -> None:
@@ -37,7 +38,7 @@ class EventWriter:
         """
         self._directory = directory
         self._graph = graph
-        self._has_failed = False
+        self._is_failing = False  # Until the next flush tries again.
 
     def write_scalars(self, values: Mapping[str, float], step: int) -> None:
         """Adds one event with these scalars."""
@@ -95,11 +96,16 @@ class EventWriter:
         self.flush()
 
     def flush(self) -> None:
-        """Flushes all events to disk."""
-        self._write(lambda writer: writer.flush())
+        """Flushes all events to disk; after an error, tries to write again."""
+        self._is_failing, was_failing = False, self._is_failing
+        self._write(lambda writer: writer.flush(), is_silent=was_failing)
 
-    def _write(self, write: Callable[[tf.compat.v1.summary.FileWriter], None]) -> None:
+    def _write(
+        self, write: Callable[[tf.compat.v1.summary.FileWriter], None], *, is_silent: bool = False
+    ) -> None:
         """Calls a method of the directory's writer, whose error costs events, not the training."""
+        if self._is_failing:
+            return
         try:
             writer = _tf.file_writer(self._directory)
             if self._graph is not None and writer not in _writers_with_graph:
@@ -107,9 +113,9 @@ class EventWriter:
                 writer.add_graph(self._graph)
             write(writer)
         except _WRITE_ERRORS as error:
-            if not self._has_failed:
+            if not is_silent:
                 log.warning("Events cannot be written in %s: %s", self._directory, error)
-            self._has_failed = True
+            self._is_failing = True
             close_event_files([self._directory])  # The next event begins another file.
 
 

@@ -110,7 +110,7 @@ def _waiting_check(training: OpenTraining) -> Callable[[], None]:
 def _ending_with_the_others(training: OpenTraining) -> Iterator[None]:
     """Raises NothingLeftError instead of an error if others are gone because training is over.
 
-    A task that was restarted shortly before may see them end before its first step.
+    A task that was restarted shortly before the others ended may lose them.
     """
     try:
         yield

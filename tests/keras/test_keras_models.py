@@ -6,12 +6,14 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+import estimator as est
 from estimator.keras import load_weights, model_to_estimator
 
 _RANDOM = np.random.default_rng(1)
 X = _RANDOM.normal(size=(32, 3)).astype(np.float32)
 Y = (X @ np.float32([[1], [-2], [0.5]])).astype(np.float32)
 IDS = _RANDOM.integers(10, 15, size=(32, 1))
+TEXTS = np.array([["a b"], ["b"], ["c a"], ["a"]] * 8, object)
 BATCH_SIZE, NUM_STEPS = 8, 4
 
 
@@ -55,6 +57,52 @@ class OwnLoss(keras.Model):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         return cls(**config)
+
+
+class Watched(keras.layers.Layer):
+    """Has a metric of its own."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.mean = keras.metrics.Mean(name="inside")
+
+    def call(self, x):
+        self.mean.update_state(keras.ops.mean(x))
+        return 2 * x
+
+
+def stack(*layers, dtype=None, **options):
+    last = keras.layers.Dense(1, kernel_constraint="unit_norm", name="y")
+    inputs = keras.Input([3 if dtype is None else 1], dtype=dtype, name="x")
+    model = keras.Sequential([inputs, *layers, last], name="stack")
+    model.compile(keras.optimizers.SGD(0.1, name="sgd"), "mse", **options)
+    return model
+
+
+def constrained():
+    return stack()
+
+
+def with_a_lambda():
+    return stack(keras.layers.Lambda(lambda x: 3 * x, name="triple"))
+
+
+def watched():
+    return stack(Watched(name="watched"))
+
+
+def of_texts():
+    layer = keras.layers.TextVectorization(output_mode="multi_hot", name="texts")
+    layer.adapt(TEXTS[:, 0])
+    return stack(layer, dtype="string")
+
+
+def of_text_ids():
+    layer = keras.layers.TextVectorization(
+        vocabulary=["a", "b"], output_sequence_length=2, name="texts"
+    )
+    embedded = keras.layers.Embedding(4, 2, name="embedding")
+    return stack(layer, embedded, keras.layers.Flatten(name="flat"), dtype="string")
 
 
 def own_loss():
@@ -120,6 +168,11 @@ MODELS = {
     loss_scale_factor: LINE,
     without_weight_decay: LINE,
     own_loss: LINE,
+    constrained: LINE,
+    with_a_lambda: LINE,
+    watched: LINE,
+    of_texts: ({"x": TEXTS}, Y),
+    of_text_ids: ({"x": TEXTS}, Y),
     partly_frozen: LINE,
     shared_by_nested_models: LINE,
     by_keys: ({"u": X, "v": IDS, "more": X}, {"y": Y}),
@@ -147,11 +200,66 @@ def test_a_special_model_is_trained_and_evaluated_as_by_keras(make_model, tmp_pa
         trained.train(input_fn)
         loss = trained.evaluate(input_fn)["loss"]
         assert trained.train_result.global_step == NUM_STEPS
+        predicted = [row["y"] for row in trained.predict(input_fn)]
+    theirs = expected.predict(batches.map(lambda x, y: x), verbose=0)
+    theirs = theirs["y"] if isinstance(theirs, dict) else theirs
+    np.testing.assert_allclose(predicted, theirs, rtol=1e-4, atol=1e-6)
     load_weights(model, str(tmp_path))
     for ours, theirs in zip(model.get_weights(), expected.get_weights(), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
     theirs = expected.evaluate(batches, verbose=0, return_dict=True)["loss"]
     np.testing.assert_allclose(loss, theirs, rtol=1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["mirrored", "central_storage"])
+def test_constraints_hold_on_replicas(strategy, tmp_path):
+    def batches(size):
+        return tf.data.Dataset.from_tensor_slices((X, Y)).batch(size)
+
+    expected, model = make(constrained), make(constrained)
+    expected.fit(batches(8), epochs=1, shuffle=False, verbose=0)
+    config = est.RunConfig(str(tmp_path), strategy=strategy, num_replicas=2, iterations_per_loop=3)
+    with model_to_estimator(model, config=config) as trained:
+        trained.train(lambda: batches(4))
+    load_weights(model, str(tmp_path))
+    np.testing.assert_allclose(model.get_weights()[0], expected.get_weights()[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make_optimizer",
+    [
+        lambda: tf.compat.v1.train.GradientDescentOptimizer(0.1),
+        lambda: est.CrossShardOptimizer(keras.optimizers.SGD(0.1)),
+    ],
+    ids=["v1", "keras"],
+)
+def test_constraints_hold_in_a_model_fn(make_optimizer, tmp_path):
+    def model_fn(features, labels, mode):
+        layer = keras.layers.Dense(1, kernel_constraint="unit_norm", name="y")
+        loss = tf.reduce_mean(tf.square(layer(features) - labels))
+        step = tf.compat.v1.train.get_global_step()
+        train_op = make_optimizer().minimize(loss, step, var_list=layer.trainable_variables)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    with est.Estimator(model_fn, str(tmp_path)) as trained:
+        trained.train(lambda: tf.data.Dataset.from_tensor_slices((X, Y)).batch(8))
+        kernel = trained.get_variable_value("y/kernel")
+    assert np.linalg.norm(kernel) == pytest.approx(1, rel=1e-5)
+
+
+def distance(y_true, y_pred):
+    return keras.ops.mean(keras.ops.abs(y_true - y_pred), axis=-1)
+
+
+def test_metrics_may_hold_custom_objects(tmp_path):
+    model = line("sgd", metrics=[keras.metrics.MeanMetricWrapper(distance, name="far")])
+    expected = model.evaluate(X, Y, batch_size=BATCH_SIZE, verbose=0, return_dict=True)
+    custom = {"distance": distance}
+    with model_to_estimator(model, custom_objects=custom, model_dir=str(tmp_path)) as trained:
+        result = trained.evaluate(
+            lambda: tf.data.Dataset.from_tensor_slices((X, Y)).batch(BATCH_SIZE)
+        )
+    assert result["far"] == pytest.approx(expected["far"], rel=1e-5)
 
 
 def late_model(library):

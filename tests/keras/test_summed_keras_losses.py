@@ -9,7 +9,7 @@ import tf_keras
 import estimator as est
 
 X = np.linspace(-1, 1, 48, dtype=np.float32).reshape(24, 2)
-Y = {"summed": X[:, :1] * 3, "mean": X[:, 1:] - 2}
+Y = {"summed": X[:, :1] * 3, "mean": X[:, 1:] - 2, "nested": X[:, :1] + 1}
 
 
 def make_model(library):
@@ -21,11 +21,21 @@ def make_model(library):
         for name in Y
     ]
     model = library.Model(x, outputs)
+
+    def mean_by_hand(y_true, y_pred):
+        rows = tf.cast(tf.shape(y_true)[0], tf.float32)
+        return library.losses.MeanSquaredError(reduction="sum")(y_true, y_pred) / rows
+
     losses = {
+        "nested": mean_by_hand,
         "summed": library.losses.MeanSquaredError(reduction="sum"),
         "mean": library.losses.MeanSquaredError(reduction="sum_over_batch_size"),
     }
-    model.compile(library.optimizers.SGD(0.01), losses, loss_weights={"summed": 0.5, "mean": 2.0})
+    model.compile(
+        library.optimizers.SGD(0.01),
+        losses,
+        loss_weights={"summed": 0.5, "mean": 2.0, "nested": 1.0},
+    )
     return model
 
 

@@ -265,9 +265,9 @@ INTERNALS = {
         "keras.src.losses.loss:unscale_loss_for_distribution",
         "tf_keras.src.utils.losses_utils:scale_loss_for_distribution",
     ),
-    "keras_sums_over_replicas": (
-        "keras.src.losses.loss:reduce_weighted_values",
-        "tf_keras.src.utils.losses_utils:compute_weighted_loss",
+    "keras_sums_over_replicas": ("keras.src.losses.loss:Loss.__call__",),
+    "tf_keras_means_over_replicas": (
+        "tf_keras.src.utils.losses_utils:scale_loss_for_distribution",
     ),
     "compile_arguments": ("keras:Model.compile",),
     "names_without_weight_decay": (
@@ -275,7 +275,11 @@ INTERNALS = {
     ),
     "keras_loss": ("keras:Model._compute_loss",),
     "keras_layers": ("keras:Model._flatten_layers",),
-    "copied_lookup": ("keras:layers.IntegerLookup.get_config",),
+    "keras_functions_trusted": ("keras.src.saving.serialization_lib:SafeModeScope",),
+    "copied_lookup": (
+        "keras:layers.IntegerLookup.get_config",
+        "keras:layers.TextVectorization#_lookup_layer",
+    ),
     "copy_trainable": ("keras:Model._flatten_layers",),
     "clones_uncompiled": ("keras:models.clone_model",),
     "compiled_metrics": (
@@ -283,7 +287,10 @@ INTERNALS = {
         "keras.src.trainers.compile_utils:CompileMetrics.result",
     ),
     "metric_variables": ("keras.src.backend:Variable.value",),
-    "variable_of": ("keras.src.backend:Variable.value",),
+    "variable_of": (
+        "keras.src.backend:Variable.value",
+        "tensorflow.python.ops.resource_variable_ops:BaseResourceVariable#_constraint",
+    ),
     "keras_variables_in_v1": (
         "tensorflow:compat.v1.train.Optimizer.compute_gradients",
         "tensorflow:compat.v1.train.Optimizer.apply_gradients",

@@ -202,21 +202,34 @@ def a_loss_is_that_of_the_replicas_batch():
 
 @checks("keras_sums_over_replicas")
 def a_sum_is_times_the_replicas():
-    strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+    class Nested(keras.losses.Loss):
+        def call(self, y_true, y_pred):
+            return keras.losses.MeanSquaredError(reduction="sum")(y_true, y_pred) / 2
 
-    def compute():
-        losses = [
-            keras.losses.MeanSquaredError(),
-            keras.losses.MeanSquaredError(reduction="sum"),
-            tf_keras.losses.MeanSquaredError(reduction="sum"),
-        ]
-        with _tf.unscaled_keras_losses(strategy), _tf.keras_sums_over_replicas(strategy):
-            return [loss(tf.ones([2, 1]), 3 * tf.ones([2, 1])) for loss in losses]
+    losses = [
+        keras.losses.MeanSquaredError(),
+        keras.losses.MeanSquaredError(reduction="sum"),
+        Nested(),
+        Nested(reduction="sum"),
+    ]
+    values = [[], []]
+    for num_replicas in (1, 2):
+        with _tf.keras_sums_over_replicas(num_replicas):
+            one = tf.ones([2, 1])
+            values[num_replicas - 1] = [float(loss(one, 3 * one)) for loss in losses]
+    assert values == [[4, 8, 4, 4], [4, 16, 4, 8]]
 
-    with tf.Graph().as_default() as graph, strategy.scope():
-        losses = [strategy.experimental_local_results(one) for one in strategy.run(compute)]
-    with V1.Session(graph=graph, config=V1.ConfigProto(device_count={"CPU": 2})) as session:
-        assert session.run(losses) == [(4, 4), (16, 16), (16, 16)]
+
+@checks("tf_keras_means_over_replicas")
+def a_mean_is_divided_by_the_replicas():
+    x = tf_keras.Input([2])
+    model = tf_keras.Model(x, tf_keras.layers.Dense(1)(x))
+    for reduction, expected in (("sum", 8), ("sum_over_batch_size", 2)):
+        model.compile("sgd", tf_keras.losses.MeanSquaredError(reduction=reduction))
+        losses, _ = _tf.tf_keras_containers(model, _tf.compile_arguments(model))
+        one = tf.ones([2, 1])
+        with _tf.tf_keras_means_over_replicas(2):
+            assert float(losses(one, 3 * one, None)) == expected
 
 
 def compiled_model():
@@ -269,6 +282,19 @@ def a_copied_lookup_has_its_vocabulary_in_a_graph():
     with tf.Graph().as_default():
         copy = _tf.copied_lookup(layer)
         assert copy(tf.ones([2, 1], tf.int64)).shape[-1] == 3
+    layer = keras.layers.TextVectorization(output_mode="count")
+    layer.adapt(["a", "b", "b"])
+    layer = _tf.copied_lookup(layer)
+    with tf.Graph().as_default():
+        assert _tf.copied_lookup(layer)(tf.constant([["a"]])).shape[-1] == 3
+
+
+@checks("keras_functions_trusted")
+def a_lambda_is_copied():
+    layer = keras.layers.Lambda(lambda x: 2 * x)
+    with _tf.keras_functions_trusted():
+        copy = keras.layers.Lambda.from_config(layer.get_config())
+    assert copy(tf.constant(3.0)) == 6.0
 
 
 @checks("copy_trainable")
@@ -314,6 +340,9 @@ def a_variable_of_keras_wraps_one_of_tensorflow():
             dense = library.layers.Dense(1)
             dense.build([None, 1])
             assert isinstance(_tf.variable_of(dense.kernel), tf.Variable)
+        dense = keras.layers.Dense(1, kernel_constraint="non_neg")
+        dense.build([None, 1])
+        assert _tf.variable_of(dense.kernel).constraint is dense.kernel.constraint
 
 
 @checks("keras_variables_in_v1")
