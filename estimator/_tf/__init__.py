@@ -51,8 +51,6 @@ from estimator._tf.feature_columns import (
 )
 from estimator._tf.gradients import (
     gradient_reduction,
-    keras_loss_reductions_noted,
-    last_loss_is_sum,
     mean_gradients,
     scaled,
 )
@@ -101,24 +99,28 @@ from estimator._tf.keras import (
     compiled_metrics,
     copied_lookup,
     copy_trainable,
-    forget_tf_keras_losses,
     fresh_keras_names,
     keras_functions_trusted,
     keras_layers,
-    keras_loss,
     keras_policy,
-    keras_sums_over_replicas,
     keras_variables_in_v1,
     metric_variables,
     names_without_weight_decay,
     tf_keras_classes_kept,
     tf_keras_constants_in_graph,
-    tf_keras_containers,
-    tf_keras_means_over_replicas,
     tf_keras_names_by_thread,
     tf_keras_updates_of_trained,
-    unscaled_keras_losses,
     variable_of,
+)
+from estimator._tf.keras_losses import (
+    forget_tf_keras_losses,
+    keras_loss,
+    keras_loss_reductions_noted,
+    keras_sums_over_replicas,
+    last_loss_is_sum,
+    tf_keras_containers,
+    tf_keras_means_over_replicas,
+    unscaled_keras_losses,
 )
 from estimator._tf.optimizers import (
     copied_legacy_optimizer,

@@ -14,7 +14,8 @@ import tensorflow as tf
 from tensorflow.python.distribute import values as _values
 from tensorflow.python.framework import ops as _ops
 
-from estimator._tf.patches import Patch, patched, together
+from estimator._tf.keras_losses import last_loss_is_sum
+from estimator._tf.patches import patched
 from estimator._tf.replica_updates import replicas_apart, synchronization_in_branches_explained
 
 _TF_KERAS = "tf_keras.src.optimizers.optimizer"
@@ -190,38 +191,6 @@ def _reduction() -> str:
     if asked is None:
         return "sum" if last_loss_is_sum(tf.compat.v1.get_default_graph()) else "mean"
     return asked
-
-
-def last_loss_is_sum(graph: tf.Graph) -> bool:
-    """Returns whether the last loss of `graph` by a function or class of v1 or Keras is a sum.
-
-    Those of v1 and of tf-keras note it in their graph (2.16 to 2.21), and Keras's by
-    `keras_loss_reductions_noted`.
-    """
-    return graph._last_loss_reduction in (tf.compat.v1.losses.Reduction.SUM, "sum")
-
-
-def keras_loss_reductions_noted() -> Patch:
-    """Inside, a loss class of Keras 3 notes its reduction in the graph, as tf-keras's do.
-
-    `keras.src.losses.loss` of Keras 3.12 to 3.15.
-    """
-
-    def noting(original: Callable) -> Callable:
-        def reduce(
-            values: Any,
-            sample_weight: Any = None,
-            mask: Any = None,
-            reduction: str | None = "sum_over_batch_size",
-            dtype: Any = None,
-        ) -> Any:
-            tf.compat.v1.get_default_graph()._last_loss_reduction = reduction
-            return original(values, sample_weight, mask, reduction, dtype)
-
-        return reduce
-
-    module = sys.modules.get("keras.src.losses.loss")
-    return together([patched(module, "reduce_weighted_values", noting)] if module else [])
 
 
 def _keras_sums() -> Iterator[tuple[Any, str]]:

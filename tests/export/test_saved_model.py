@@ -290,8 +290,8 @@ def test_a_failure_while_writing_leaves_nothing(tmp_path, open_session):
     [
         ({"assets_extra": {"../a": __file__}}, ValueError, "stay inside"),
         ({"assets_extra": {"a": "/not/there"}}, ValueError, "a file that exists"),
-        ({"saver": "saver"}, TypeError, r"`saver` \('saver'\)"),
-        ({"saver": tf.train.Checkpoint()}, TypeError, "or None to save all"),
+        ({"saver": "saver"}, TypeError, r"`Scaffold.saver` \('saver'\)"),
+        ({"saver": tf.train.Checkpoint()}, TypeError, "or left out to save all"),
     ],
 )
 def test_wrong_arguments_are_named_and_nothing_is_left(

@@ -170,8 +170,6 @@ INTERNALS = {
         f"{_COLUMNS}:IndicatorColumn",
     ),
     "scope_name": (),
-    "last_loss_is_sum": ("tensorflow:Graph#_last_loss_reduction",),
-    "keras_loss_reductions_noted": ("keras.src.losses.loss:reduce_weighted_values",),
     "scaled": (),
     # graph.py
     "while_loop": (f"{_OPS}.while_v2:while_loop",),
@@ -251,29 +249,14 @@ INTERNALS = {
     "tf_keras_names_by_thread": ("tf_keras.src.backend:get_default_graph_uid_map",),
     "tf_keras_updates_of_trained": ("tf_keras.src.engine.base_layer_v1:Layer.add_update",),
     "tf_keras_classes_kept": ("tf_keras.src.utils.version_utils:swap_class",),
-    "tf_keras_containers": (
-        "tf_keras.src.engine.compile_utils:LossesContainer",
-        "tf_keras.src.engine.compile_utils:MetricsContainer",
-    ),
-    "forget_tf_keras_losses": ("tf_keras.src.engine.base_layer_v1:Layer.add_loss",),
     "keras_policy": (
         "tf_keras.src.engine.base_layer_utils:v2_dtype_behavior_enabled",
         "keras.mixed_precision:set_global_policy",
-    ),
-    "unscaled_keras_losses": (
-        "keras.src.losses.loss:scale_loss_for_distribution",
-        "keras.src.losses.loss:unscale_loss_for_distribution",
-        "tf_keras.src.utils.losses_utils:scale_loss_for_distribution",
-    ),
-    "keras_sums_over_replicas": ("keras.src.losses.loss:Loss.__call__",),
-    "tf_keras_means_over_replicas": (
-        "tf_keras.src.utils.losses_utils:scale_loss_for_distribution",
     ),
     "compile_arguments": ("keras:Model.compile",),
     "names_without_weight_decay": (
         "keras.src.optimizers.base_optimizer:BaseOptimizer.exclude_from_weight_decay",
     ),
-    "keras_loss": ("keras:Model._compute_loss",),
     "keras_layers": ("keras:Model._flatten_layers",),
     "keras_functions_trusted": ("keras.src.saving.serialization_lib:SafeModeScope",),
     "copied_lookup": (
@@ -298,6 +281,24 @@ INTERNALS = {
         "tensorflow:train.ExponentialMovingAverage.average_name",
         "tensorflow:compat.v1.train.Saver",
     ),
+    # keras_losses.py
+    "unscaled_keras_losses": (
+        "keras.src.losses.loss:scale_loss_for_distribution",
+        "keras.src.losses.loss:unscale_loss_for_distribution",
+        "tf_keras.src.utils.losses_utils:scale_loss_for_distribution",
+    ),
+    "keras_sums_over_replicas": ("keras.src.losses.loss:Loss.__call__",),
+    "tf_keras_means_over_replicas": (
+        "tf_keras.src.utils.losses_utils:scale_loss_for_distribution",
+    ),
+    "keras_loss": ("keras:Model._compute_loss",),
+    "tf_keras_containers": (
+        "tf_keras.src.engine.compile_utils:LossesContainer",
+        "tf_keras.src.engine.compile_utils:MetricsContainer",
+    ),
+    "forget_tf_keras_losses": ("tf_keras.src.engine.base_layer_v1:Layer.add_loss",),
+    "last_loss_is_sum": ("tensorflow:Graph#_last_loss_reduction",),
+    "keras_loss_reductions_noted": ("keras.src.losses.loss:reduce_weighted_values",),
     # optimizers.py
     "keras_optimizers_in_graphs": (
         "keras.src.optimizers.base_optimizer:BaseOptimizer.add_variable",
