@@ -153,7 +153,8 @@ class RunConfig(FrozenFields):
             given = getattr(self.experimental_distribute, name, None)
             if given is not None and getattr(self, name) is not None:
                 raise ValueError(
-                    f"`{name}` and `experimental_distribute.{name}` exclude each other. Pass one."
+                    f"`{name}` ({getattr(self, name)!r}) and `experimental_distribute.{name}` "
+                    f"({given!r}) exclude each other. Pass one of them."
                 )
             if given is not None:
                 write_fields(self, **{name: given})

@@ -93,14 +93,17 @@ def test_what_a_killed_trainer_has_forked_holds_no_lock(tmp_path):
 
 
 def test_a_forked_process_does_not_remove_the_lock_that_its_parent_holds(tmp_path):
-    with contextlib.suppress(ChildProcessError), trainer_lock(str(tmp_path), 0):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(trainer_lock(str(tmp_path), 0))
         child = os.fork()
         if child == 0:
-            raise ChildProcessError
-        os.waitpid(child, 0)
+            try:
+                stack.close()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
         assert is_locked(str(tmp_path))
-    if child == 0:
-        os._exit(0)
     assert not is_locked(str(tmp_path))
 
 
