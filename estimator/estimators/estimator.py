@@ -43,6 +43,7 @@ from estimator.export.export_session import opened_export
 from estimator.export.saved_model import write_saved_models
 from estimator.input.input_calls import check_input_fn
 from estimator.input.same_input import is_same_input
+from estimator.model.outside_values import OutsideValues
 from estimator.model.replicas import Model, check_model_fn, check_takes_params
 from estimator.program.programs import PredictProgram
 from estimator.program.stack_room import with_stack_room
@@ -583,7 +584,9 @@ class Estimator(OldMethods):
     def __model_with(self, params: Any) -> Model:
         is_ours = not overrides(self, "_call_model_fn")
         model_fn = self._model_fn if is_ours else calling_model_fn(self._call_model_fn)
-        return Model(model_fn, params, self._config, self.__trained_on)
+        roots = (self._model_fn, self._params, None if is_ours else self._call_model_fn)
+        outside_values = OutsideValues(roots, self._warm_sessions.results_of_model_fn)
+        return Model(model_fn, params, self._config, self.__trained_on, outside_values)
 
     def __called_fn(self, input_fn: Callable) -> Callable:
         """Returns `input_fn`, or a call of the `_call_input_fn` that overrides ours."""

@@ -42,6 +42,7 @@ class WarmSessions:
 
     Attributes:
       inputs: the sessions of the inputs themselves.
+      results_of_model_fn: what `model_fn` changes itself, as OutsideValues knows it.
     """
 
     def __init__(self) -> None:
@@ -50,6 +51,7 @@ class WarmSessions:
         self._building: dict[tuple, int] = {}  # By kind of input: the thread, for predictions.
         self._changed = threading.Condition()
         self.inputs = InputSessions()
+        self.results_of_model_fn: set[tuple] = set()
         self._has_sums = True  # False once a metric is found that several replicas cannot sum.
 
     @contextlib.contextmanager
@@ -58,40 +60,41 @@ class WarmSessions:
     ) -> Iterator[WarmSession]:
         """Gives the session for the mode and kind of input, free to restore `weights` in the block.
 
-        Opens a new one if a hook has extended the graph, or if a call that has not ended needs the
+        Opens a new one if something that `model_fn` reads has changed since the old one was built,
+        if a hook has extended its graph or is part of it, or if a call that has not ended needs the
         old weights or metrics. Evicts the least recently used session if there are too many.
         """
-        kept, key, me = self._kept[runtime.mode], host_input.key, threading.get_ident()
+        kept, kind, me = self._kept[runtime.mode], host_input.key, threading.get_ident()
         warm: WarmSession | None = None
         try:
             with self._changed:
                 if runtime.mode == ModeKeys.PREDICT:
                     # Another thread most likely restores the same weights: its session is shared.
-                    self._changed.wait_for(lambda: self._is_ready(kept, key, me))
-                same = _of(kept, key)
+                    self._changed.wait_for(lambda: self._is_ready(kept, kind, me))
+                same = _of(kept, _key(model, host_input))
                 usable = [one for one in same if one.is_usable(weights)]
                 warm = next((one for one in usable if _is_free(one, weights)), None)
                 if warm is not None:
                     warm.holder = me
                     kept.append(kept.pop(kept.index(warm)))  # Ordered by last use.
                 elif runtime.mode == ModeKeys.PREDICT:
-                    self._building[key] = me
+                    self._building[kind] = me
                 replaced = [one for one in same if one.holder is None]
             if warm is None:
                 if usable:
                     warm = usable[0].twin()
                 else:
                     warm = self._opened(model, runtime, host_input, weights.warm_start)
-                warm.holder, warm.key = me, key
+                warm.holder, warm.key = me, _key(model, host_input)
                 self._keep(kept, warm, replaced)
             yield warm
         finally:
-            self._release(kept, key, warm)
+            self._release(kept, kind, warm)
 
-    def _is_ready(self, kept: Sequence[WarmSession], key: tuple, me: int) -> bool:
+    def _is_ready(self, kept: Sequence[WarmSession], kind: tuple, me: int) -> bool:
         """Returns whether no other thread opens such a session, or restores weights to one."""
-        holders = {one.holder for one in _of(kept, key)}
-        return holders <= {None, me} and self._building.get(key, me) == me
+        holders = {one.holder for one in kept if one.key[0] == kind}
+        return holders <= {None, me} and self._building.get(kind, me) == me
 
     def _keep(
         self, kept: list[WarmSession], warm: WarmSession, replaced: Sequence[WarmSession]
@@ -107,15 +110,15 @@ class WarmSessions:
         for one in left:
             _let_go(one)
 
-    def _release(self, kept: list[WarmSession], key: tuple, warm: WarmSession | None) -> None:
+    def _release(self, kept: list[WarmSession], kind: tuple, warm: WarmSession | None) -> None:
         """Ends a call's use of a session; lets go of what is not to be kept."""
         with self._changed:
-            if self._building.get(key) == threading.get_ident():
-                del self._building[key]
+            if self._building.get(kind) == threading.get_ident():
+                del self._building[kind]
             left = []
             if warm is not None:
                 warm.holder = None
-                left = [one for one in _of(kept, key) if not one.is_in_use][:-1]
+                left = [one for one in _of(kept, warm.key) if not one.is_in_use][:-1]
                 kept[:] = [one for one in kept if one not in left]
                 if warm not in kept and warm not in left:  # Evicted, or closed, while it was used.
                     left.append(warm)
@@ -162,8 +165,14 @@ class WarmSessions:
         return [warm for kept in self._kept.values() for warm in kept]
 
 
+def _key(model: Model, host_input: HostInput) -> tuple:
+    """Returns a key that is equal for inputs and models that the same program serves."""
+    outside_values = model.outside_values
+    return host_input.key, None if outside_values is None else outside_values.find()
+
+
 def _of(kept: Sequence[WarmSession], key: tuple) -> list[WarmSession]:
-    """Returns the sessions for this kind of input."""
+    """Returns the sessions for this kind of input and this state of the model."""
     return [warm for warm in kept if warm.key == key]
 
 

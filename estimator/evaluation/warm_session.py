@@ -28,6 +28,14 @@ _WITHOUT_SERVER = (
     "the call cannot continue. Its own log says why. Start it again, and make the call again."
 )
 
+# They keep nothing of a call that another one could notice.
+_HOOKS_THAT_BEGIN_ANEW = frozenset(
+    {
+        tf.compat.v1.train.FinalOpsHook,
+        tf.compat.v1.train.LoggingTensorHook,
+        tf.compat.v1.train.NanTensorHook,
+    }
+)
 
 # Stands for the identity of a checkpoint.
 _NO_CHECKPOINT = ("", b"")
@@ -62,7 +70,7 @@ class WarmSession:
       is_used_up: whether an evaluation has left state that cannot be reset, such as rows of a
         table.
       holder: the thread that evaluates, or that restores weights to predict; None if none does.
-      key: the kind of input, by `HostInput.key`.
+      key: the kind of input, by `HostInput.key`, and the values that the `model_fn` has read.
     """
 
     def __init__(
@@ -106,6 +114,8 @@ class WarmSession:
         self._version_as_built = setup.graph.version
         self._restored: tuple | None = None
         self._had_hooks = False
+        own_hooks = (*(program.spec.evaluation_hooks or ()), *(program.spec.prediction_hooks or ()))
+        self._hooks_have_state = not _HOOKS_THAT_BEGIN_ANEW.issuperset(map(type, own_hooks))
         self.is_used_up = False
         self.holder: int | None = None
         self.key: tuple = ()
@@ -166,13 +176,20 @@ class WarmSession:
         """Returns whether the next call with `weights` can use its program.
 
         It cannot if the graph lacks a warm-start op that the weights need; if a hook has extended
-        the graph, which would use memory and names permanently; or if its server or TPU has failed
-        or was restarted, with all its state.
+        the graph, which would use memory and names permanently; if the model has hooks, which may
+        keep something of a call; or if its server or TPU has failed or was restarted, with
+        all its state.
         """
         can_start = weights.warm_start is None or self._setup.warm_start is not None
         is_as_built = self._setup.graph.version == self._version_as_built
         has_failed = self.program.runtime.num_failures() != self._num_failures
-        return can_start and is_as_built and not has_failed and not self._health.is_any_away()
+        return (
+            can_start
+            and is_as_built
+            and not self._hooks_have_state
+            and not has_failed
+            and not self._health.is_any_away()
+        )
 
     @property
     def checkpoint_path(self) -> str | None:

@@ -26,6 +26,7 @@ from estimator.model.failure_hints import (
     explaining_foreign_strategy,
     explaining_foreign_tensors,
 )
+from estimator.model.outside_values import OutsideValues
 from estimator.model.precision import compiling, computing_in
 from estimator.model.reduction import keep_local, keep_metrics_local
 from estimator.model.scaffold import build_scaffold
@@ -52,12 +53,14 @@ class Model:
       params: passed to `model_fn`.
       config: passed to `model_fn`.
       trained_on: the features of the last training, as type specs; None before the first.
+      outside_values: the values that `model_fn` reads besides its arguments; None if nobody asks.
     """
 
     model_fn: Callable
     params: Any
     config: Any
     trained_on: Any = None
+    outside_values: OutsideValues | None = None
 
     def __call__(self, features: Any, labels: Any, mode: str) -> EstimatorSpec | TPUEstimatorSpec:
         """Calls `model_fn` in the default graph and checks what it returns.
@@ -69,6 +72,7 @@ class Model:
         """
         self._check_labels(labels)
         takes_labels = "labels" in argument_names(self.model_fn)
+        outside = self.outside_values
         lacks_labels = labels is None and takes_labels and mode != ModeKeys.PREDICT
         with (
             explaining_batch_size(self.params),
@@ -77,6 +81,7 @@ class Model:
             python_seed(self.config.tf_random_seed),
             computing_in(self.config.compute_dtype),
             explaining_foreign_tensors(),
+            contextlib.nullcontext() if outside is None else outside.noting_results(),
         ):
             spec = self.call(features, labels, mode)
         check_spec(spec, mode)

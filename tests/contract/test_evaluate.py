@@ -418,3 +418,81 @@ def test_variables_named_by_scopes_have_the_names_of_training(tmp_path):
     assert model.get_variable_value("embed_1/w") == 2
     assert model.evaluate(scoped_input_fn)["loss"] == 0
     assert list(model.predict(scoped_input_fn)) == [4]
+
+
+class Total(v1.train.SessionRunHook):
+    """Adds up what a tensor is over all runs."""
+
+    def __init__(self, tensor, totals):
+        self.tensor, self.total, self.totals = tensor, 0.0, totals
+
+    def before_run(self, run_context):
+        return v1.train.SessionRunArgs(self.tensor)
+
+    def after_run(self, run_context, run_values):
+        self.total += float(run_values.results)
+
+    def end(self, session):
+        self.totals.append(self.total)
+
+
+class Shifted:
+    """A model with an attribute that programs set, and with hooks made by each call."""
+
+    shift = 0.0
+
+    def __init__(self):
+        self.modes, self.totals = [], []
+
+    def model_fn(self, features, labels, mode):
+        self.modes.append(mode)
+        spec = mean_model_fn(features, labels, mode)
+        shifted = tf.cast(features["x"], tf.float32) + self.shift
+        hook = Total(tf.reduce_sum(shifted), self.totals)
+        return spec._replace(
+            predictions={"x": shifted},
+            eval_metric_ops={"mean": v1.metrics.mean(shifted)},
+            evaluation_hooks=[hook] if self.shift > 1 else [],
+        )
+
+
+def test_an_attribute_that_was_set_between_evaluations_is_read(tmp_path):
+    shifted = Shifted()
+    model = est.Estimator(shifted.model_fn, os.fspath(tmp_path))
+    model.train(forever(), steps=1)
+    means = []
+    for shift in (0.0, 1.0, 0.0, 5.0):
+        shifted.shift = shift
+        means.append(model.evaluate(numbers(3))["mean"])
+        rows = list(model.predict(numbers(3)))
+        assert [row["x"] for row in rows] == [shift, shift + 1, shift + 2]
+    assert means == [1.0, 2.0, 1.0, 6.0]
+
+
+def test_the_hooks_of_a_spec_are_those_that_its_call_has_made(tmp_path):
+    shifted = Shifted()
+    shifted.shift = 2.0
+    model = est.Estimator(shifted.model_fn, os.fspath(tmp_path))
+    model.train(forever(), steps=1)
+    for _ in range(3):
+        model.evaluate(numbers(3))
+    assert shifted.totals == [9.0, 9.0, 9.0]
+
+
+def modes_of_two_evaluations(model_dir):
+    shifted = Shifted()
+    model = est.Estimator(shifted.model_fn, os.fspath(model_dir))
+    model.train(forever(), steps=1)
+    model.evaluate(numbers(3))
+    model.evaluate(numbers(3))
+    return shifted.modes
+
+
+@pytest.mark.only_2_15("calls of model_fn")
+def test_each_evaluation_calls_model_fn(tmp_path):
+    assert modes_of_two_evaluations(tmp_path) == ["train", "eval", "eval"]
+
+
+@pytest.mark.only_here("calls of model_fn")
+def test_an_evaluation_calls_model_fn_only_if_it_would_make_something_else(tmp_path):
+    assert modes_of_two_evaluations(tmp_path) == ["train", "eval"]

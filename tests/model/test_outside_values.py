@@ -1,0 +1,233 @@
+"""`OutsideValues` notices what a `model_fn` reads from outside, and nothing else."""
+
+import argparse
+import collections
+import enum
+import functools
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import flags
+
+from estimator.model.outside_values import OutsideValues
+
+flags.DEFINE_integer("of_outside_values", 1, "For the tests below.")
+flags.DEFINE_integer("of_old_scripts", 1, "Read by tf.compat.v1.flags.")
+flags.DEFINE_integer("of_nobody", 1, "Read by no function.")
+
+
+class Size(enum.Enum):
+    SMALL = 1
+    LARGE = 2
+
+
+class Lazy:
+    """Finds its values under other names than those of the code."""
+
+    def __init__(self):
+        self._values = {"width": 1}
+
+    def __getattr__(self, name):
+        return self._values[name]
+
+
+class Layer:
+    width = 1
+
+    def __init__(self, depth):
+        self.depth, self.unread = depth, 1
+
+    @property
+    def size(self):
+        return self._size * self.width
+
+    _size = 1
+
+    @staticmethod
+    def scale():
+        return SETTINGS["scale"][0]
+
+
+SETTINGS = {"scale": [1]}
+GLOBAL, UNREAD = 1, 1
+FLAGS, OLD_FLAGS = flags.FLAGS, tf.compat.v1.flags.FLAGS
+LAZY, NAMESPACE = Lazy(), types.SimpleNamespace(width=1)
+ARRAY, LARGE_ARRAY = np.zeros(3), np.zeros(100_000)
+SIZES = {1, 2}
+SECOND = Layer(1)
+
+
+def helper(x):
+    return x * GLOBAL
+
+
+class Net:
+    def __init__(self):
+        self.layer = Layer(1)
+        self.spare = SECOND
+        self.arguments = argparse.Namespace(width=1)
+        self.kind = Size.SMALL
+        self.names = collections.OrderedDict(a=1)
+
+    def model_fn(self, features, labels, mode):
+        del labels, mode
+        self.loss = self.build(features)
+        return (self.loss, self.kind, self.names, ARRAY, LARGE_ARRAY, SIZES)
+
+    def build(self, x):
+        layer = self.spare if self.arguments.width > 1 else self.layer
+        sizes = [FLAGS.of_outside_values * size for size in (layer.size, layer.depth)]
+        sizes.append(OLD_FLAGS.of_old_scripts)
+        return helper(x) * sum(sizes) * layer.scale() * LAZY.width * NAMESPACE.width
+
+
+def values(model_fn, params=None, results=None):
+    return OutsideValues((model_fn, params), set() if results is None else results).find()
+
+
+CHANGES = {
+    "attribute of a class": ("Layer.width", 2),
+    "attribute of an object": ("net.layer.depth", 2),
+    "attribute that a property reads": ("net.layer._size", 2),
+    "object": ("net.layer", Layer(1)),
+    "object that another one has, too": ("net.layer", SECOND),
+    "namespace of argparse": ("net.arguments.width", 2),
+    "namespace": ("NAMESPACE.width", 2),
+    "enum": ("net.kind", Size.LARGE),
+    "item of a dict": ("net.names['a']", 2),
+    "new item": ("net.names['b']", 2),
+    "item of a list in a dict": ("SETTINGS['scale'][0]", 2),
+    "type of a number": ("SETTINGS['scale'][0]", 1.0),
+    "flag": ("FLAGS.of_outside_values", 2),
+    "flag that is read by TensorFlow's FLAGS": ("FLAGS.of_old_scripts", 2),
+    "what __getattr__ finds": ("LAZY._values['width']", 2),
+    "item of an array": ("ARRAY[0]", 2),
+    "set": ("SIZES", {1, 3}),
+    "global": ("GLOBAL", 2),
+    "function": ("helper", lambda x: x),
+    "method": ("Layer.scale", staticmethod(lambda: 3)),
+    "method of an object": ("net.build", lambda x: x),
+}
+NO_CHANGES = {
+    "global that no code names": ("UNREAD", 2),
+    "flag that no code names": ("FLAGS.of_nobody", 2),
+    "attribute that no code reads": ("net.layer.unread", 2),
+    "equal value": ("GLOBAL", int("1")),
+    "equal list": ("SETTINGS['scale']", [1]),
+    "new attribute": ("net.other", 2),
+}
+
+
+def changed(monkeypatch, change):
+    """The values before and after a change, which is undone after the test."""
+    place, value = change
+    net = Net()
+    names = {**globals(), "net": net}
+    before = values(net.model_fn)
+    assert values(net.model_fn) == before
+    if place.endswith("]"):
+        owner, key = place[:-1].rsplit("[", 1)
+        container, key = eval(owner, names), eval(key)
+        if isinstance(container, dict):
+            monkeypatch.setitem(container, key, value)
+        else:
+            old = container[key]
+            container[key] = value
+            after = values(net.model_fn)
+            container[key] = old
+            return before, after
+    elif "." in place:
+        owner, name = place.rsplit(".", 1)
+        monkeypatch.setattr(eval(owner, names), name, value, raising=False)
+    else:
+        monkeypatch.setitem(globals(), place, value)
+    return before, values(net.model_fn)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _flags():
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS.mark_as_parsed()
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_what_can_be_read_and_has_changed_is_noticed(monkeypatch, change):
+    before, after = changed(monkeypatch, change)
+    assert before != after
+
+
+@pytest.mark.parametrize("change", NO_CHANGES.values(), ids=NO_CHANGES)
+def test_what_cannot_be_read_does_not_matter(monkeypatch, change):
+    before, after = changed(monkeypatch, change)
+    assert before == after
+
+
+def test_closures_defaults_and_arguments_of_a_partial_count():
+    rate = 1
+
+    def model_fn(features, labels, mode, sizes=(1, 2), *, name="a"):
+        return rate, sizes, name
+
+    seen = {values(model_fn)}
+    rate = 2
+    seen.add(values(model_fn))
+    model_fn.__defaults__ = ((1, 3),)
+    seen.add(values(model_fn))
+    model_fn.__kwdefaults__["name"] = "b"
+    seen.add(values(model_fn))
+    arguments = {"rate": 1}
+    partial = functools.partial(model_fn, **arguments)
+    seen |= {values(partial), values(functools.partial(model_fn, rate=2))}
+    assert len(seen) == 6
+
+
+def test_params_count():
+    params = {"rate": 1, "sizes": [1]}
+    seen = {values(None, params)}
+    params["sizes"].append(2)
+    seen.add(values(None, params))
+    assert len(seen) == 2
+
+
+class Counting:
+    """Keeps what it made, counts, and remembers the mode, as many models do."""
+
+    num_calls = 0
+    width = 1
+
+    def __init__(self):
+        self.modes, self.is_training, self.last = [], None, None
+
+    def model_fn(self, features, labels, mode):
+        self.is_training = mode == "train"
+        self.modes.append(mode)
+        Counting.num_calls += 1
+        self.last = Layer(self.width)
+        return self.last.depth if self.is_training else len(self.modes) + self.num_calls
+
+
+def test_what_a_model_fn_changes_itself_does_not_count():
+    counting, results = Counting(), set()
+
+    def call(mode):
+        with OutsideValues((counting.model_fn,), results).noting_results():
+            counting.model_fn(None, None, mode)
+        return values(counting.model_fn, results=results)
+
+    call("train")
+    assert call("eval") == call("train") == call("eval")
+    before = values(counting.model_fn, results=results)
+    counting.width = 2
+    assert values(counting.model_fn, results=results) != before
+
+
+def test_objects_that_refer_to_each_other_end():
+    net = Net()
+    net.layer.spare = net.names["net"] = net
+    SETTINGS["self"] = SETTINGS
+    try:
+        assert values(net.model_fn) == values(net.model_fn)
+    finally:
+        del SETTINGS["self"]
