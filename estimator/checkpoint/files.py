@@ -23,7 +23,7 @@ _ENDING = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _DATA = re.compile(r"\.data-\d{5}-of-(\d{5})$")
 # The key of tf.train.Checkpoint's object graph in its files.
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_STEP = re.compile(re.escape(PREFIX) + r"-(\d+)\.index$")
+_SAVED = re.compile(f"({re.escape(PREFIX)}" + r"-\d+)(\.index)?$")
 # What TensorFlow, `write_file` and `MetricsLog` call a file until it is whole.
 _UNFINISHED = re.compile(
     re.escape(PREFIX) + r"-\d+\.([^.]+\.tempstate\d+|meta\.tmp)$|checkpoint\.tmp[0-9a-f]{32}$"
@@ -65,9 +65,36 @@ def _saved_in(model_dir: str) -> list[str]:
     # `isdir` and `listdir` take a file system that is away for one without the directory.
     if not tf.io.gfile.exists(model_dir) or not tf.io.gfile.isdir(model_dir):
         return []
-    names = tf.io.gfile.listdir(model_dir)
-    steps = [int(match.group(1)) for name in names if (match := _STEP.match(name))]
-    return [os.path.join(model_dir, f"{PREFIX}-{step}") for step in sorted(steps, reverse=True)]
+    matches = [match for name in tf.io.gfile.listdir(model_dir) if (match := _SAVED.match(name))]
+    saved = {
+        name
+        for name, index in (match.groups() for match in matches)
+        if index or _is_of_format_v1(os.path.join(model_dir, name))
+    }
+    by_step = sorted(saved, key=lambda name: checkpoint_step(name) or 0, reverse=True)
+    return [os.path.join(model_dir, name) for name in by_step]
+
+
+def exists(path: str) -> bool:
+    """Returns whether there is a checkpoint at a path, complete or not."""
+    return tf.io.gfile.exists(path + ".index") or _is_of_format_v1(path)
+
+
+def main_file(path: str) -> str:
+    """Returns the file without which there is no checkpoint: its index, or the only one of V1."""
+    index = path + ".index"
+    return path if not tf.io.gfile.exists(index) and _is_of_format_v1(path) else index
+
+
+def _is_of_format_v1(path: str) -> bool:
+    """Returns whether a path is a checkpoint of the format before 2017, a single file."""
+    if _ENDING.search(path) or not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+        return False
+    try:
+        tf.compat.v1.train.NewCheckpointReader(path)
+    except tf.errors.OpError:
+        return False
+    return True
 
 
 def latest_checkpoint(model_dir: str) -> str | None:
@@ -135,7 +162,7 @@ def open_checkpoint(path: str) -> Any:
         return tf.compat.v1.train.NewCheckpointReader(path)
     except tf.errors.OpError as error:
         # Without a file, the reader's error is of no kind.
-        if tf.io.gfile.exists(path + ".index"):
+        if exists(path):
             raise
         raise tf.errors.NotFoundError(None, None, f"{path}.index was removed") from error
 
@@ -157,13 +184,16 @@ def checkpoint_identity(path: str) -> tuple[str, bytes]:
     """Identifies a checkpoint, so that one written later under the same name differs.
 
     Compares the index, which holds a checksum of every tensor; TensorFlow's file times are in whole
-    seconds.
+    seconds. The format V1 has none.
     """
     try:
         with tf.io.gfile.GFile(path + ".index", "rb") as file:
             return path, file.read()
-    except tf.errors.NotFoundError:  # The checkpoint was removed after it was listed.
-        return path, b""
+    except tf.errors.NotFoundError:
+        if not _is_of_format_v1(path):  # It was removed after it was listed.
+            return path, b""
+        found = tf.io.gfile.stat(path)
+        return path, f"{found.mtime_nsec} {found.length}".encode()
 
 
 def checked_checkpoint(path: Any) -> str:
@@ -173,7 +203,7 @@ def checked_checkpoint(path: Any) -> str:
         raise WrongTypeError(f"`{argument}` ({path!r}) must be a path, or None.")
     path = os.fspath(path)
     check_no_pattern(argument, path)
-    if tf.io.gfile.exists(path + ".index"):
+    if exists(path):
         return path
     if tf.io.gfile.isdir(path) and (newest := latest_checkpoint(path)):
         raise ValueError(
@@ -234,7 +264,7 @@ def check_complete(path: str, error: tf.errors.NotFoundError) -> None:
     """
     data = [match for name in _data_files(path) if (match := _DATA.search(name))]
     is_whole = data and len(data) == int(data[0].group(1))
-    if is_whole and tf.io.gfile.exists(path + ".index"):
+    if (is_whole or main_file(path) == path) and exists(path):
         raise _of_another_model(path, (), (), [f"  {restore_error(error)}"]) from error
 
 
@@ -296,12 +326,12 @@ def _resolved(model_dir: str, path: str) -> str:
     if is_inside(model_dir, os.path.dirname(path)):  # In a subdirectory.
         return path
     here = os.path.join(model_dir, os.path.basename(path))
-    return here if tf.io.gfile.exists(here + ".index") else path
+    return here if exists(here) else path
 
 
 def remove_checkpoint(path: str) -> None:
     """Removes a checkpoint's files, starting with the index, without which it is no checkpoint."""
-    names = [path + ".index", *_data_files(path), path + ".meta"]
+    names = [main_file(path), *_data_files(path), path + ".meta"]
     for name in names:
         if tf.io.gfile.exists(name):
             tf.io.gfile.remove(name)
@@ -371,7 +401,7 @@ def _named_latest(model_dir: str) -> str | None:
     if state is None:
         return None
     path = _resolved(model_dir, state.model_checkpoint_path)
-    if not tf.io.gfile.exists(path + ".index"):
+    if not exists(path):
         log.warning(
             "The newest checkpoint in %s should be %s, which is incomplete and is skipped.",
             model_dir,
@@ -388,7 +418,7 @@ def is_readable(path: str) -> bool:
     except (tf.errors.OpError, ValueError) as error:
         if may_pass(error):
             raise
-        if tf.io.gfile.exists(path + ".index"):
+        if exists(path):
             log.warning("The checkpoint %s cannot be read and is skipped: %s", path, error)
         else:
             log.info("The checkpoint %s was removed before it was read.", path)

@@ -104,9 +104,8 @@ def find_checkpoint(path: str) -> str:
       ValueError: there is no checkpoint.
     """
     check_no_pattern("warm_start_from", path)
-    exists = tf.io.gfile.exists
     for prefix in (path, os.path.join(path, _SAVED_MODEL_VARIABLES)):
-        if exists(prefix + ".index"):
+        if files.exists(prefix):
             return prefix
     if tf.io.gfile.isdir(path):
         newest = files.latest_checkpoint(path)

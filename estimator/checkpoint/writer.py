@@ -174,9 +174,9 @@ class CheckpointWriter:
         is_meta_left = self._save_graph_def and meta is None
         whole_graph = only_top_of_graph if is_meta_left else contextlib.nullcontext
         with no_internal_messages(), source.graph.as_default(), whole_graph(source.graph):
-            self._saver.save(source, path, global_step=step, write_meta_graph=is_meta_left)
+            saved = self._saver.save(source, path, global_step=step, write_meta_graph=is_meta_left)
         if meta is not None:
-            write_file(f"{path}-{step}.meta", meta)
+            write_file(f"{saved or f'{path}-{step}'}.meta", meta)
 
     def _tell_saved(self, session: tf.compat.v1.Session, step: int) -> bool:
         """Calls the listeners' `after_save`; returns whether any asks to stop training.
@@ -281,7 +281,7 @@ def tell_of_earlier_runs(saver: tf.compat.v1.train.Saver, model_dir: str) -> Non
 
 def _saved_at(path: str) -> float:
     """Returns when a checkpoint was written, in seconds since the epoch."""
-    return tf.io.gfile.stat(path + ".index").mtime_nsec / 1e9
+    return tf.io.gfile.stat(files.main_file(path)).mtime_nsec / 1e9
 
 
 def build_saver(

@@ -258,8 +258,10 @@ def _parse_addresses(cluster: Any) -> dict[str, tuple[str, ...]]:
     owners: dict[str, str] = {}
     for name, listed in cluster.items():
         role = CHIEF if name == MASTER else name
-        if not isinstance(listed, list) or not listed:
-            raise _error(f"cluster.{name}", listed, 'must be a list of "host:port", not empty')
+        if not isinstance(listed, list):
+            raise _error(f"cluster.{name}", listed, 'must be a list of "host:port"')
+        if not listed:  # `hosts[1:]` of one host.
+            continue
         for index, address in enumerate(listed):
             place = f"cluster.{name}[{index}]"
             if not _is_address(address):
@@ -270,6 +272,8 @@ def _parse_addresses(cluster: Any) -> dict[str, tuple[str, ...]]:
                 raise _error(place, address, rule)
             owners[address] = place
         addresses[role] = tuple(listed)
+    if cluster and not addresses:
+        raise _error("cluster", cluster, "has no task")
     if len(addresses.get(CHIEF, ())) > 1:
         raise _error("cluster.chief", list(addresses[CHIEF]), "must be one task")
     if addresses and not {CHIEF, WORKER} & set(addresses):

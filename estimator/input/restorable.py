@@ -17,6 +17,8 @@ def unrestorable_part(graph: tf.Graph, num_before: int) -> str | None:
 
     Seen on TensorFlow 2.15 to 2.21:
     - A CSV file with a header resumes at another row, or inside of one.
+    - A `snapshot` that was still being written when its position was saved fails when it is read
+      there, or gives other data.
     - A `cache` in a file crashes the process if the file is gone. If it is saved before it is
       complete, it stays locked for all other readers.
 
@@ -33,7 +35,7 @@ def unrestorable_part(graph: tf.Graph, num_before: int) -> str | None:
 
 
 def _can_prevent(op_type: str) -> bool:
-    return op_type.startswith(("CSVDataset", "CacheDataset"))
+    return op_type.startswith(("CSVDataset", "CacheDataset", "SnapshotDataset"))
 
 
 def _found_in(nodes: Iterable[Any]) -> str | None:
@@ -44,6 +46,8 @@ def _found_in(nodes: Iterable[Any]) -> str | None:
             return "a CSV file with a header"
         if node.op.startswith("CacheDataset") and _constant(nodes, node.input[_FILE_NAME]) != b"":
             return "a `cache` in a file"
+        if node.op.startswith("SnapshotDataset"):
+            return "a `snapshot`"
     return None
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
+from estimator.checkpoint import files
 from estimator.checkpoint.errors import DamagedCheckpointsError
-from estimator.checkpoint.files import is_readable
 from estimator.checkpoint.trainer_lock import is_locked
 from estimator.cluster.stop_policies import STOP_POLICIES
 from estimator.config.cluster import CHIEF, EVALUATOR, MASTER, PS
@@ -248,9 +248,9 @@ class _Follower(Evaluation):
             self._damaged[path] = _written_at(path), self._clock() + _DAMAGED_RETRY_SECS
             return
         except (ValueError, tf.errors.NotFoundError):
-            if not tf.io.gfile.exists(path + ".index"):
+            if not files.exists(path):
                 log.warning("The checkpoint %s was removed before it could be evaluated.", path)
-            elif is_readable(path):
+            elif files.is_readable(path):
                 raise
             return
         self._evaluated_step = step
@@ -262,5 +262,5 @@ class _Follower(Evaluation):
 
 def _written_at(path: str) -> int:
     with contextlib.suppress(tf.errors.NotFoundError):
-        return int(tf.io.gfile.stat(path + ".index").mtime_nsec)
+        return int(tf.io.gfile.stat(files.main_file(path)).mtime_nsec)
     return 0

@@ -316,7 +316,7 @@ def restore_first(
             log.warning("The checkpoint %s is damaged (%s).%s", path, restore_error(e), way_out)
         else:
             return path
-    if checkpoint_paths and not any(tf.io.gfile.exists(f"{p}.index") for p in checkpoint_paths):
+    if checkpoint_paths and not any(map(files.exists, checkpoint_paths)):
         raise CheckpointsRemovedError(
             f"The checkpoints {', '.join(checkpoint_paths)} were removed before they could be "
             "restored. If a training removes them, have it keep more (`keep_checkpoint_max`)."
@@ -345,7 +345,7 @@ def _restore(setup: Setup, session: tf.compat.v1.Session, path: str) -> None:
         try:
             saver.restore(_preparing(session, callbacks, is_restoring=True), path)
         except ValueError as error:  # The saver found no file.
-            if tf.io.gfile.exists(path + ".index"):
+            if files.exists(path):
                 raise
             raise tf.errors.NotFoundError(None, None, f"{path}.index was removed") from error
         session.run([variable.initializer for variable in lacking])

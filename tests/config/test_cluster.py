@@ -120,6 +120,13 @@ def test_without_a_chief_worker_0_is_it(task_id, is_chief):
     assert cluster.num_worker_replicas == 2
 
 
+def test_a_list_without_tasks_may_be_left_in():
+    addresses = {"chief": ["a:1"], "worker": [], "ps": [], "evaluator": []}
+    cluster = parse_tf_config(tf_config("chief", 0, addresses))
+    assert cluster.named_cluster_spec == {"chief": ["a:1"]}
+    assert (cluster.num_worker_replicas, cluster.num_ps_replicas, cluster.master) == (1, 0, "")
+
+
 def test_a_cluster_of_one_task_runs_in_process():
     assert parse_tf_config(tf_config("chief", 0, {"chief": ["a:1"]})).master == ""
 
@@ -147,7 +154,8 @@ def test_a_named_session_master_is_for_training_or_for_evaluation(task, masters)
         (tf_config("chief", 0, ["a:1"]), "cluster .* must be a dictionary from role"),
         (tf_config("boss", 0, {"boss": ["a:1"]}), 'has no task that trains. Name a "chief"'),
         (tf_config("chief", 0, {"chief": "a:1"}), 'cluster.chief .* must be a list of "host:port"'),
-        (tf_config("chief", 0, {"chief": []}), "cluster.chief .* not empty"),
+        (tf_config("chief", 0, {"chief": []}), "cluster .* has no task"),
+        (tf_config("chief", 0, {"chief": "a:1"}), "cluster.chief .* must be a list"),
         (tf_config("chief", 0, {"chief": ["a"]}), r"cluster.chief\[0\] .*\"a\".* an address"),
         (tf_config("chief", 0, {"chief": ["a:99999"]}), "must be an address"),
         (

@@ -449,3 +449,43 @@ def test_variables_of_a_device_have_a_file_of_their_own(tmp_path):
 @pytest.mark.only_here("data files of a checkpoint")
 def test_variables_of_all_devices_have_one_file(tmp_path):
     assert data_files(tmp_path) == ["00000-of-00001"]
+
+
+def saved_with(**options):
+    """The model of the tests, with a saver of its own."""
+
+    def model_fn(features, labels, mode):
+        spec = mean_model_fn(features, labels, mode)
+        return spec._replace(scaffold=v1.train.Scaffold(saver=v1.train.Saver(**options)))
+
+    return model_fn
+
+
+def test_checkpoints_of_the_old_format_are_resumed_evaluated_and_warm_started_from(tmp_path):
+    model_fn = saved_with(write_version=v1.train.SaverDef.V1)
+    make(tmp_path / "m", model_fn).train(forever(), steps=3)
+    # From before 2017: a single file.
+    assert (tmp_path / "m" / "model.ckpt-3").is_file()
+    model = make(tmp_path / "m", model_fn).train(forever(), steps=2)
+    assert model.latest_checkpoint() == os.fspath(tmp_path / "m" / "model.ckpt-5")
+    w3, w5 = weight_after(3, 1.0), weight_after(5, 1.0)
+    assert model.get_variable_value("w") == pytest.approx(w5, abs=1e-6)
+    assert [row["y"] for row in model.predict(numbers(2))] == pytest.approx([0, w5], abs=1e-6)
+    path = os.fspath(tmp_path / "m" / "model.ckpt-3")
+    old = model.evaluate(numbers(1), checkpoint_path=path)
+    assert (old["global_step"], old["loss"]) == (3, pytest.approx(w3**2 / 2, abs=1e-6))
+    for place, start in ((path, w3), (os.fspath(tmp_path / "m"), w5)):
+        warm = est.Estimator(mean_model_fn, warm_start_from=place).train(forever(), steps=1)
+        expected = start - 0.25 * (start - 1)
+        assert warm.get_variable_value("w") == pytest.approx(expected, abs=1e-6)
+
+
+def test_with_padded_steps_meta_files_have_the_names_of_their_checkpoints(tmp_path):
+    config = {"save_checkpoints_steps": 2, "keep_checkpoint_max": None}
+    model_fn = saved_with(pad_step_number=True, max_to_keep=2)
+    for steps in (5, 4):
+        make(tmp_path, model_fn, **config).train(forever(), steps=steps)
+    meta_files = {path.stem for path in tmp_path.glob("*.meta")}
+    assert meta_files == {path.stem for path in tmp_path.glob("*.index")}
+    newest = make(tmp_path, model_fn).latest_checkpoint()
+    assert newest == os.fspath(tmp_path / "model.ckpt-00000009")

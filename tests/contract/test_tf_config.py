@@ -112,6 +112,12 @@ def test_without_a_cluster(monkeypatch, case):
     assert getattr(config_of(monkeypatch, text), field) == expected
 
 
+def test_a_list_without_tasks_counts_none(monkeypatch):
+    config = config_of(monkeypatch, tf_config({"chief": ["h:1"], "worker": []}, "chief", 0))
+    assert (config.num_worker_replicas, config.num_ps_replicas) == (1, 0)
+    assert (config.is_chief, config.task_type) == (True, "chief")
+
+
 WITH_EVALUATOR = {"chief": ["h:1"], "evaluator": ["h:2"]}
 WITH_UNKNOWN = {"chief": ["h:1"], "gpu": ["h:2"]}
 CLUSTERS = {

@@ -35,6 +35,10 @@ def cached(folder, name):
     return tf.data.Dataset.range(20).cache(path).repeat().batch(1)
 
 
+def snapshot(folder):
+    return tf.data.Dataset.range(20).snapshot(str(folder / "snapshot")).repeat().batch(1)
+
+
 def looked_up(folder, kind):
     pairs = tf.lookup.KeyValueTensorInitializer(tf.range(20), 100 + tf.range(20))
     table = tf.lookup.StaticHashTable(pairs, 0)
@@ -47,6 +51,7 @@ INPUTS = {
     "csv": (functools.partial(csv, header=False), None),
     "cache in a file": (functools.partial(cached, name="cache"), "a `cache` in a file"),
     "cache in memory": (functools.partial(cached, name=""), None),
+    "snapshot": (snapshot, "a `snapshot`"),
     "table": (functools.partial(looked_up, kind="table"), None),
 }
 
