@@ -260,18 +260,9 @@ def _parse_addresses(cluster: Any) -> dict[str, tuple[str, ...]]:
         role = CHIEF if name == MASTER else name
         if not isinstance(listed, list):
             raise _error(f"cluster.{name}", listed, 'must be a list of "host:port"')
-        if not listed:  # `hosts[1:]` of one host.
-            continue
-        for index, address in enumerate(listed):
-            place = f"cluster.{name}[{index}]"
-            if not _is_address(address):
-                raise _error(place, address, 'must be an address "host:port"')
-            if address in owners and _port(address):
-                other = owners[address]
-                rule = f"is the address of {other} too. Each task needs a server of its own"
-                raise _error(place, address, rule)
-            owners[address] = place
-        addresses[role] = tuple(listed)
+        _check_addresses(name, listed, owners)
+        if listed:  # `hosts[1:]` of one host is empty.
+            addresses[role] = tuple(listed)
     if cluster and not addresses:
         raise _error("cluster", cluster, "has no task")
     if len(addresses.get(CHIEF, ())) > 1:
@@ -279,6 +270,19 @@ def _parse_addresses(cluster: Any) -> dict[str, tuple[str, ...]]:
     if addresses and not {CHIEF, WORKER} & set(addresses):
         raise _error("cluster", cluster, 'has no task that trains. Name a "chief" or a "worker"')
     return addresses
+
+
+def _check_addresses(name: str, listed: list[Any], owners: dict[str, str]) -> None:
+    """Raises an error if an address of a role is not valid or has an owner; notes their owners."""
+    for index, address in enumerate(listed):
+        place = f"cluster.{name}[{index}]"
+        if not _is_address(address):
+            raise _error(place, address, 'must be an address "host:port"')
+        if address in owners and _port(address):
+            other = owners[address]
+            rule = f"is the address of {other} too. Each task needs a server of its own"
+            raise _error(place, address, rule)
+        owners[address] = place
 
 
 def _parse_task(

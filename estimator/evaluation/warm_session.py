@@ -67,8 +67,7 @@ class WarmSession:
     Attributes:
       program: the program to run.
       session: a session on the program's graph.
-      is_used_up: whether an evaluation has left state that cannot be reset, such as rows of a
-        table.
+      is_used_up: whether a call has left state that cannot be reset, such as rows of a table.
       holder: the thread that evaluates, or that restores weights to predict; None if none does.
       key: the kind of input, by `HostInput.key`, and the values that the `model_fn` has read.
     """
@@ -220,6 +219,7 @@ class WarmSession:
     def track(self, prediction: Generator[Any, None, None]) -> Generator[Any, None, None]:
         """Returns a prediction that uses the session, and counts as unfinished until it ends."""
         self._predictions.add(prediction)
+        self.is_used_up = self.program.leaves_state
         return prediction
 
     def twin(self) -> WarmSession:

@@ -65,20 +65,37 @@ def check_sums(values: Mapping[str, Any], fetches: Any, replicas: Replicas) -> N
                 raise NotSummableError(f"the metric {name!r} {reason}")
 
 
-def leaves_state(fetches: Any, new_ops: Sequence[tf.Operation]) -> bool:
-    """Returns whether running `fetches` changes anything but local variables, which can be reset.
+def leaves_state(
+    fetches: Any, new_ops: Sequence[tf.Operation], reset: Sequence[tf.Variable]
+) -> bool:
+    """Returns whether running `fetches` changes what another call reads.
+
+    That is any resource but the variables that are reset, and the place in its stream that a random
+    op with a seed keeps in its kernel.
 
     Args:
       fetches: a nested structure of tensors and ops.
       new_ops: the ops that the replicas made, except initializers.
+      reset: variables that each call sets to their initial values.
     """
-    local = {
+    resources = {
         copy.handle.op
-        for variable in tf.compat.v1.local_variables()
+        for variable in reset
         for copy in _tf.copies(variable)
         if hasattr(copy, "handle")
     }
-    return not local.issuperset(_changes(_ops_behind_fetches(fetches, new_ops)))
+    ops = list(_ops_behind_fetches(fetches, new_ops))
+    return not resources.issuperset(_changes(ops)) or _draws_with_seed(ops)
+
+
+def _draws_with_seed(ops: Iterable[tf.Operation]) -> bool:
+    graph = tf.compat.v1.get_default_graph()
+    functions = functools.cache(lambda: function_nodes(graph))
+    stateful = (op.node_def for op in ops if op.op_def.is_stateful)
+    nodes = (node for outer in stateful for node in nodes_inside(outer, functions))
+    return any(
+        node.attr[name].i for node in nodes for name in ("seed", "seed2") if name in node.attr
+    )
 
 
 def _ops_behind_fetches(fetches: Any, new_ops: Sequence[tf.Operation]) -> Iterable[tf.Operation]:

@@ -51,6 +51,8 @@ class FedProgram:
       feeds: for each replica, the placeholders for its batch's component tensors.
       runtime: where the replicas run.
       padding: how batches are padded if all must have the same size; else None.
+      leaves_state: whether a call leaves something that changes the next one, such as the rows of a
+        table, or the place in its stream of a random op with a seed.
     """
 
     graph: tf.Graph
@@ -59,6 +61,7 @@ class FedProgram:
     feeds: list[list[tf.Tensor]]
     runtime: Runtime
     padding: Padding | None = None
+    leaves_state: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,14 +73,12 @@ class EvalProgram(FedProgram):
       updates: for each replica, the metrics' update ops and its `host_call`.
       reset: initializes the local variables, which sets the metrics to zero.
       values: the metrics, by name.
-      leaves_state: whether a step changes what `reset` does not reset, such as a table.
     """
 
     losses: list[tf.Tensor]
     updates: list[list[Any]]
     reset: tf.Operation
     values: dict[str, tf.Tensor]
-    leaves_state: bool = False
 
     @functools.cached_property
     def reads_batch(self) -> bool:
@@ -141,7 +142,9 @@ def build_eval_program(
             reset=tf.group(tf.compat.v1.local_variables_initializer()),
             values=metrics.values,
             runtime=runtime,
-            leaves_state=leaves_state([losses, metrics.updates], replicas.new_ops),
+            leaves_state=leaves_state(
+                [losses, metrics.updates], replicas.new_ops, tf.compat.v1.local_variables()
+            ),
         )
 
 
@@ -160,14 +163,16 @@ def build_predict_program(
         current_step = build_step_before(global_step)
         feeds, batches = build_feeds(element, runtime.num_replicas)
         replicas = build_replicas(runtime.strategy, model, batches, ModeKeys.PREDICT)
+        predictions = [output.spec.predictions for output in replicas.outputs]
         return PredictProgram(
             graph=graph,
             spec=replicas.outputs[0].spec,
             current_step=current_step,
             feeds=feeds,
-            predictions=[output.spec.predictions for output in replicas.outputs],
+            predictions=predictions,
             host_ops=[host_call.build_host_call([out.host_call]) for out in replicas.outputs],
             runtime=runtime,
+            leaves_state=leaves_state(predictions, replicas.new_ops, ()),
         )
 
 

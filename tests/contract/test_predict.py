@@ -335,3 +335,15 @@ def test_predict_checks_and_builds_when_it_is_called(trained_dir):
     MODEL_CALLS.clear()
     make(trained_dir).predict(numbers(1))
     assert len(MODEL_CALLS) == 1
+
+
+def drawing_model_fn(features, labels, mode):
+    spec = mean_model_fn(features, labels, mode)
+    return spec._replace(predictions={"x": v1.random_uniform(tf.shape(features["x"]), seed=5)})
+
+
+def test_each_call_draws_the_same_numbers_if_an_op_has_a_seed(tmp_path):
+    model = est.Estimator(drawing_model_fn, os.fspath(tmp_path)).train(forever(), steps=1)
+    first, second = ([row["x"] for row in model.predict(numbers(3))] for _ in range(2))
+    assert len(set(first)) == 3
+    assert first == second

@@ -1,4 +1,4 @@
-"""`evaluate` and `predict` call `model_fn` again if it would make something else than before."""
+"""`evaluate` and `predict` do what their first call would do, with a kept session, too."""
 
 import numpy as np
 import pytest
@@ -99,3 +99,42 @@ def test_a_model_with_a_hook_that_logs_is_built_once(tmp_path):
         for _ in range(3):
             estimator.evaluate(numbers(3))
     assert modes == ["train", "eval"]
+
+
+def drawing_model_fn(features, labels, mode):
+    """Draws in a function, in a branch and outside of both, and counts its batches."""
+    spec = Model()(features, labels, mode)
+    v1 = tf.compat.v1
+    count = v1.get_local_variable("count", [], initializer=v1.zeros_initializer())
+
+    @tf.function
+    def drawn_inside():
+        return tf.random.uniform([], seed=2)
+
+    drawn = [
+        v1.random_uniform([], seed=1),
+        drawn_inside(),
+        tf.cond(spec.predictions[0] > -1, lambda: v1.random_uniform([], seed=3), lambda: 0.0),
+    ]
+    values = tf.stack([*drawn, count.assign_add(1.0)])
+    rows = tf.repeat(values[None], tf.size(features), axis=0)
+    metrics = {}
+    if mode == est.ModeKeys.EVAL:
+        metrics = {"drawn": v1.metrics.mean_tensor(tf.stack(drawn))}
+    return spec._replace(predictions=rows, eval_metric_ops=metrics)
+
+
+def test_random_ops_with_a_seed_and_counters_begin_anew_in_each_call(tmp_path):
+    with est.Estimator(drawing_model_fn, str(tmp_path)) as estimator:
+        estimator.train(numbers(), steps=1)
+        predictions = [np.stack(list(estimator.predict(numbers(3)))) for _ in range(3)]
+        running = [estimator.predict(numbers(3)) for _ in range(2)]
+        pairs = list(zip(*running, strict=True))
+        evaluations = [estimator.evaluate(numbers(3))["drawn"] for _ in range(3)]
+    drawn, counted = predictions[0][:, :3], predictions[0][:, 3]
+    assert len(np.unique(drawn)) == drawn.size
+    np.testing.assert_array_equal(counted, [1, 2, 3])
+    for other in (*predictions[1:], *(np.stack(rows) for rows in zip(*pairs, strict=True))):
+        np.testing.assert_array_equal(other, predictions[0])
+    for evaluation in evaluations:
+        np.testing.assert_allclose(evaluation, drawn.mean(axis=0), rtol=1e-6)
