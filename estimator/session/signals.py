@@ -135,6 +135,7 @@ class _Arrivals:
             end.setblocking(False)
         thread = threading.Thread(target=self._watch, daemon=True)
         self._before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        _handling.append(self)
         thread.start()
         for number in self._ours:
             signal.signal(number, self._handle)
@@ -142,11 +143,19 @@ class _Arrivals:
             yield
         finally:
             self._is_over = True
+            _handling.remove(self)
             signal.set_wakeup_fd(self._before)
             self._writer.send(b"\0")
             thread.join()
             self._reader.close()
             self._writer.close()
+
+    def forget_in_child(self) -> None:
+        """Restores the defaults in a forked process, whose signals its parent would count, too."""
+        signal.set_wakeup_fd(self._before)
+        for number in self._ours:
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, _DEFAULTS[number])
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         """Handles, in Python, all signals of a kind that arrived during a session call."""
@@ -203,3 +212,30 @@ class _Arrivals:
             time.sleep(_PATIENCE_SECS)
             if not self._is_over:
                 os._exit(128 + kind)
+
+
+# At most one: it takes the main thread.
+_handling: list[_Arrivals] = []
+_forking = threading.local()
+
+
+def _hold_signals() -> None:
+    """Holds back signals to a process that is about to be forked, until it has its own handlers."""
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _DEFAULTS if _handling else ())
+
+
+def _release_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+def _forget_in_child() -> None:
+    for arrivals in _handling:
+        arrivals.forget_in_child()
+    _handling.clear()
+    _release_signals()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_hold_signals, after_in_parent=_release_signals, after_in_child=_forget_in_child
+    )

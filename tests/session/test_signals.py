@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import threading
+import time
 
 import pytest
 import tensorflow as tf
@@ -159,3 +160,27 @@ def test_another_thread_leaves_the_handlers_alone():
     thread.start()
     thread.join()
     assert answers == [signal.getsignal(signal.SIGTERM)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_forked_process_is_ended_by_a_signal_that_its_parent_does_not_take_for_its_own(number):
+    with stop_signals() as stop:
+        child = os.fork()
+        if child == 0:
+            try:
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(LIMIT_SECS)
+                signal.pause()
+            except KeyboardInterrupt:
+                os._exit(3)
+            finally:
+                os._exit(1)
+        ended, status = 0, 0
+        while not ended:  # It ends by the alarm at the latest.
+            os.kill(child, number)  # Again, in case it has not come to its pause.
+            time.sleep(0.05)
+            ended, status = os.waitpid(child, os.WNOHANG)
+        is_term = number == signal.SIGTERM
+        assert os.waitstatus_to_exitcode(status) == (-number if is_term else 3)
+        time.sleep(0.2)  # The thread that reads signals would have told by now.
+        assert stop.received is None
