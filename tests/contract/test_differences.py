@@ -612,3 +612,26 @@ def test_an_early_stopping_hook_is_asked_from_the_first_step_on(tmp_path):
 @pytest.mark.only_here("steps of early stopping")
 def test_an_early_stopping_hook_is_asked_at_multiples(tmp_path):
     assert steps_asked_at(tmp_path) == [3, 6]
+
+
+def names_of_a_variable_called_count(model_dir):
+    """The variables of a model with a variable `count`, whose input has a `repeat`."""
+
+    def model_fn(features, labels, mode):
+        count = v1.get_variable("count", [], initializer=v1.zeros_initializer())
+        train_op = tf.group(count.assign_add(1.0), v1.train.get_global_step().assign_add(1))
+        return est.EstimatorSpec(mode, loss=tf.reduce_sum(features), train_op=train_op)
+
+    model = est.Estimator(model_fn, os.fspath(model_dir))
+    model.train(lambda: tf.data.Dataset.from_tensors(1.0).repeat(5), steps=1)
+    return set(model.get_variable_names())
+
+
+@pytest.mark.only_2_15("names that tf.data takes")
+def test_a_constant_of_the_input_takes_the_name_of_a_variable(tmp_path):
+    assert names_of_a_variable_called_count(tmp_path) == {"global_step", "count_1"}
+
+
+@pytest.mark.only_here("names that tf.data takes")
+def test_a_variable_has_its_name_whatever_the_input_is(tmp_path):
+    assert names_of_a_variable_called_count(tmp_path) == {"global_step", "count"}
