@@ -222,7 +222,8 @@ def _open(
         build = functools.partial(padded, batch_size=batch_size)
     program = build(model, host_input.element, runtime, host_input.names)
     flush = _tf.build_flush_of_writers(program.graph)
-    with runtime.strategy.scope():
+    # In the program's graph: the caller's may be in the scope of another strategy.
+    with program.graph.as_default(), runtime.strategy.scope():
         setup = build_setup(
             build_start(program.graph, program.spec.scaffold, build_saver, old_model),
             connection.session_config,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import dis
 import enum
 import functools
 import sys
 import types
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,9 +24,17 @@ _LIBRARIES = frozenset(
 )
 _PLAIN = frozenset({bool, bytes, complex, float, int, str, type(None)})
 _NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
+_LRU_CACHED = type(functools.lru_cache(lambda: None))
+# Methods that an operator does not call while a graph is built.
+_NOT_IMPLIED = frozenset(
+    f"__{name}__"
+    for name in ("init", "new", "del", "repr", "reduce", "reduce_ex", "getstate", "setstate")
+)
+_ROOT = "root"  # In the place of an owner. A root itself is never a result.
 _LONGEST = 1000  # Items of a container.
+_DEEPEST = 20  # Steps of a path in nested containers.
 _LARGEST = 1 << 16  # Bytes of an array.
-_MOST = 10_000  # Objects in all.
+_MOST = 10_000  # Values and objects in all.
 
 
 class OutsideValues:
@@ -32,11 +42,12 @@ class OutsideValues:
 
     These are plain values and small arrays in closures, default values, globals, flags of absl, and
     attributes of objects and modules. A global or an attribute counts if its name is in the code of
-    `model_fn` or of a function that can be reached from it. Objects of libraries are opaque. What
-    has changed during a call of `model_fn` is a result, and does not count from then on.
+    `model_fn` or of a function that can be reached from it. Objects of libraries are opaque: they
+    count as what they are, not for what is in them. What has changed during a call of `model_fn` is
+    a result, and does not count from then on.
     """
 
-    def __init__(self, roots: Sequence[Any], results: set[tuple]) -> None:
+    def __init__(self, roots: Iterable[Any], results: set[tuple]) -> None:
         """Looks at nothing yet.
 
         Args:
@@ -58,16 +69,36 @@ class OutsideValues:
         after = self._walk()
         changed = {place for place, _ in before.items() ^ after.items()}
         # Of an object that is new, there is nothing to ignore but where it was put.
-        known = {place[0] for place in before} & {place[0] for place in after}
+        known = {place[0] for place in before} & {place[0] for place in after} - {_ROOT}
         self._results.update(place[:2] for place in changed if place[0] in known)
 
     def _walk(self) -> dict[tuple, Any]:
         walk = _Walk(self._results)
         for number, root in enumerate(self._roots):
-            walk.add(("", number), root)
-        while walk.todo:
-            walk.look_into(*walk.todo.popleft())
+            walk.add((_ROOT, number), root)
+        walk.finish()
         return walk.values
+
+
+class _Identity:
+    """An object for what it is, which is kept alive only if its type has no weak references.
+
+    The `id` alone would be that of another object some time after this one is gone.
+    """
+
+    def __init__(self, value: Any) -> None:
+        try:
+            self._get: Callable[[], Any] = weakref.ref(value)
+        except TypeError:
+            self._get = lambda: value
+        self._hash = id(value)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        value = self._get()
+        return isinstance(other, _Identity) and value is not None and value is other._get()
 
 
 class _Walk:
@@ -76,46 +107,63 @@ class _Walk:
     Attributes:
       values: by place. A place has an owner, the name of its attribute or variable and, in a
         container, the path from there.
-      todo: places and objects to look into.
     """
 
     def __init__(self, ignored: set[tuple]) -> None:
         self.values: dict[tuple, Any] = {}
-        self.todo: collections.deque[tuple[tuple, Any]] = collections.deque()
         self._ignored = ignored
-        self._names = {"__call__"}
-        self._owners: dict[int, Mapping[str, Any]] = {}  # By id.
+        self._todo: collections.deque[tuple[tuple, Any]] = collections.deque()
         self._seen: dict[int, Any] = {}  # Objects by id.
+        self._globals: set[str] = set()
+        self._attributes = {"__call__"}
+        # Variables of modules and attributes of objects, by id.
+        self._modules: dict[int, Mapping[str, Any]] = {}
+        self._objects: dict[int, Mapping[str, Any]] = {}
 
     def add(self, place: tuple, value: Any) -> None:
-        """Notes a plain value, or an object to look into."""
+        """Notes a plain value, or an object to look into; runs no code of the object's class."""
         kind = type(value)
+        if place in self._ignored or len(self.values) + len(self._todo) >= _MOST:
+            return
         if kind in _PLAIN:
             self.values[place] = kind, value
-        elif isinstance(value, enum.Enum):
+        elif issubclass(kind, enum.Enum):
             self.values[place] = kind, value.name
-        elif isinstance(value, (np.ndarray, np.generic)):
+        elif kind is np.ndarray or issubclass(kind, np.generic):
             is_small = value.nbytes <= _LARGEST and not value.dtype.hasobject
-            content = value.tobytes() if is_small else id(value)
+            content = hash(value.tobytes()) if is_small else _Identity(value)
             self.values[place] = value.dtype.str, value.shape, content
-        elif id(value) in self._seen:
-            self.values[place] = id(value)
-        elif len(self._seen) < _MOST:
+        elif id(value) in self._seen or len(place) > _DEEPEST:
+            self.values[place] = _Identity(value)
+        else:
             self._seen[id(value)] = value
-            self.todo.append((place, value))
+            self._todo.append((place, value))
 
-    def look_into(self, place: tuple, value: Any) -> None:
-        """Adds what an object consists of."""
-        parts = _parts(value)
+    def finish(self) -> None:
+        """Looks into all objects."""
+        while self._todo:
+            place, value = self._todo.popleft()
+            try:
+                self._look_into(place, value)
+            except Exception:  # Proxies and properties may raise anything.
+                self.values[place] = _Identity(value)
+
+    def _look_into(self, place: tuple, value: Any) -> None:
+        kind = type(value)
+        parts = _parts(kind, value)
         if parts is not None:
-            self._add_all(place, parts)
-        elif isinstance(value, (set, frozenset)):
+            self._add_all(place, parts, value)
+        elif issubclass(kind, (set, frozenset)):
             self.values[place] = frozenset(item for item in value if type(item) in _PLAIN)
-        elif isinstance(value, types.FunctionType):
+        elif issubclass(kind, functools.partial):
+            self.add((id(value), "func"), value.func)
+            for key, argument in [*enumerate(value.args), *value.keywords.items()]:
+                self.add((id(value), key), argument)
+        elif kind is types.FunctionType:
             self._look_into_function(place, value)
-        elif isinstance(value, types.ModuleType):
+        elif issubclass(kind, types.ModuleType):
             if not _is_of_library(value.__name__):
-                self._add_owner(id(vars(value)), vars(value))
+                self._add_owner(self._objects, self._attributes, id(vars(value)), vars(value))
         else:
             self._look_into_instance(place, value)
 
@@ -123,82 +171,112 @@ class _Walk:
         self.values[place] = function.__code__
         names = function.__code__.co_freevars
         for name, cell in zip(names, function.__closure__ or (), strict=True):
-            self._add_unless_result((id(cell), name), _content(cell))
-        self._add_all((*place, "defaults"), function.__defaults__ or ())
-        self._add_all((*place, "keywords"), [*(function.__kwdefaults__ or {}).items()])
+            with contextlib.suppress(ValueError):  # It may hold nothing yet.
+                self.add((id(cell), name), cell.cell_contents)
+        own = {**(function.__kwdefaults__ or {}), **function.__dict__}
+        for number, value in enumerate(function.__defaults__ or ()):
+            self.add((id(function), number), value)
+        for name, value in own.items():
+            self.add((id(function), name), value)
         if not _is_of_library(function.__module__ or ""):
-            new = _names(function.__code__) - self._names
-            self._names |= new
-            for owner, attributes in self._owners.items():
-                self._look_for(new, owner, attributes)
-            self._add_owner(id(function.__globals__), function.__globals__)
+            self._add_names(function.__code__)
+            variables = function.__globals__
+            self._add_owner(self._modules, self._globals, id(variables), variables)
 
     def _look_into_instance(self, place: tuple, value: Any) -> None:
-        self.values[place] = owner = id(value)
-        if isinstance(value, type(tf.compat.v1.flags.FLAGS)):
+        self.values[place] = _Identity(value)
+        owner, kind = id(value), type(value)
+        if kind is type(tf.compat.v1.flags.FLAGS):
             value = flags.FLAGS
-        if isinstance(value, flags.FlagValues):
-            self._add_owner(owner, {name: value[name].value for name in value})
-        elif isinstance(value, _NAMESPACES):
-            self._add_owner(owner, vars(value))
-        elif isinstance(value, type):
+        if issubclass(type(value), flags.FlagValues):
+            found = {name: value[name].value for name in value}
+            self._add_owner(self._objects, self._attributes, owner, found)
+        elif issubclass(kind, flags.FlagHolder):
+            self.add((owner, "value"), value.value)
+        elif issubclass(kind, type):
             self._add_classes(value)
-            self.add((*place, "__init__"), getattr(value, "__init__", None))
-        elif not _is_of_library(type(value).__module__):
-            attributes = getattr(value, "__dict__", {})
-            if hasattr(type(value), "__getattr__"):  # It may use other names.
-                self._add_all((*place, "attributes"), [*attributes.values()])
-            self._add_owner(owner, attributes)
-            self._add_classes(type(value))
+            self.add((owner, "__init__"), getattr(value, "__init__", None))
+        elif issubclass(kind, _NAMESPACES) or not _is_of_library(kind.__module__):
+            self._add_classes(kind)
+            attributes = _attributes(value)
+            if hasattr(kind, "__getattr__"):  # It may use other names.
+                self._add_all((*place, "attributes"), attributes.values(), value)
+            self._add_owner(self._objects, self._attributes, owner, attributes)
 
     def _add_classes(self, cls: type) -> None:
         for base in cls.__mro__:
             if not _is_of_library(base.__module__):
-                self._add_owner(id(base), vars(base))
+                for name, value in vars(base).items():
+                    if type(value) is types.FunctionType and _is_implied(name):
+                        self.add((id(base), name), value)
+                self._add_owner(self._objects, self._attributes, id(base), vars(base))
 
-    def _add_all(self, place: tuple, items: Sequence[Any]) -> None:
+    def _add_all(self, place: tuple, items: Collection[Any], whole: Any) -> None:
+        """Adds the items of a container or another object; of a long one, only what it is."""
+        is_long = len(items) > _LONGEST
         length = (*place, "length")
-        self.values[length] = len(items)
-        if len(items) <= _LONGEST:
+        self.values[length] = len(items), _Identity(whole) if is_long else None
+        if not is_long:
             for number, item in enumerate(items):
                 self.add((*place, number), item)
 
-    def _add_owner(self, owner: int, attributes: Mapping[str, Any]) -> None:
-        """Adds an object with attributes, and looks for all names in it."""
-        if owner not in self._owners:
-            self._owners[owner] = attributes
-            self._look_for(self._names, owner, attributes)
+    def _add_names(self, code: types.CodeType) -> None:
+        """Adds the names in a function's code, and looks for them in all owners."""
+        variables, attributes = _names(code)
+        for known, new, owners in (
+            (self._globals, variables - self._globals, self._modules),
+            (self._attributes, attributes - self._attributes, self._objects),
+        ):
+            known.update(new)
+            for owner, values in owners.items():
+                self._look_for(new, owner, values)
 
-    def _look_for(self, names: Collection[str], owner: int, attributes: Mapping[str, Any]) -> None:
-        for name in attributes.keys() & names:
-            self._add_unless_result((owner, name), attributes[name])
+    def _add_owner(
+        self,
+        owners: dict[int, Mapping[str, Any]],
+        names: Collection[str],
+        owner: int,
+        values: Mapping[str, Any],
+    ) -> None:
+        """Adds a module or an object with attributes, and looks for all names in it."""
+        if owner not in owners:
+            owners[owner] = values
+            self._look_for(names, owner, values)
 
-    def _add_unless_result(self, place: tuple, value: Any) -> None:
-        if place not in self._ignored:
-            self.add(place, value)
+    def _look_for(self, names: Collection[str], owner: int, values: Mapping[str, Any]) -> None:
+        for name in values.keys() & names:
+            self.add((owner, name), values[name])
 
 
-def _parts(value: Any) -> Sequence[Any] | None:
+def _parts(kind: type, value: Any) -> Collection[Any] | None:
     """Returns what a container, a bound method or a wrapper holds; None if it is something else."""
-    if isinstance(value, (dict, collections.UserDict, types.MappingProxyType)):
+    if issubclass(kind, (dict, collections.UserDict, types.MappingProxyType)):
         return [*value.items()]
-    if isinstance(value, (list, tuple)):
+    if issubclass(kind, (list, tuple, collections.deque)):
         return value
-    if isinstance(value, types.MethodType):
+    if kind is types.MethodType:
         return value.__func__, value.__self__
-    if isinstance(value, functools.partial):
-        return value.func, value.args, value.keywords
-    if isinstance(value, (staticmethod, classmethod)):
+    if issubclass(kind, (staticmethod, classmethod)):
         return (value.__func__,)
-    return (value.fget,) if isinstance(value, property) else None
+    if kind is _LRU_CACHED:
+        return (value.__wrapped__,)
+    return (value.fget,) if issubclass(kind, property) else None
 
 
-def _content(cell: types.CellType) -> Any:
-    """Returns what a cell holds; None if it holds nothing yet."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
+def _attributes(value: Any) -> dict[str, Any]:
+    """Returns the attributes that an object has in slots and in its dictionary."""
+    found = {}
+    for base in type(value).__mro__:
+        for name, slot in vars(base).items() if "__slots__" in vars(base) else ():
+            if type(slot) is types.MemberDescriptorType:
+                with contextlib.suppress(AttributeError):  # It may not be set.
+                    found[name] = slot.__get__(value)
+    return {**found, **getattr(value, "__dict__", {})}
+
+
+def _is_implied(name: str) -> bool:
+    """Returns whether a method of that name is called without being named, as by an operator."""
+    return name.startswith("__") and name.endswith("__") and name not in _NOT_IMPLIED
 
 
 def _is_of_library(module: str) -> bool:
@@ -206,7 +284,20 @@ def _is_of_library(module: str) -> bool:
 
 
 @functools.lru_cache(maxsize=10_000)
-def _names(code: types.CodeType) -> frozenset[str]:
-    """Returns the globals and attributes that a function and those inside it name."""
-    inside = [_names(part) for part in code.co_consts if isinstance(part, types.CodeType)]
-    return frozenset(code.co_names).union(*inside)
+def _names(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """Returns the globals and the attributes that a function, and those inside it, name.
+
+    What is written as a string may be the name of an attribute, too, as in `FLAGS["name"]`.
+    """
+    variables: set[str] = set()
+    attributes = {text for text in code.co_consts if isinstance(text, str) and text.isidentifier()}
+    for part in dis.get_instructions(code):
+        if part.argval in code.co_names:
+            is_global = part.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+            (variables if is_global else attributes).add(part.argval)
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            variables_inside, attributes_inside = _names(inner)
+            variables |= variables_inside
+            attributes |= attributes_inside
+    return frozenset(variables), frozenset(attributes)

@@ -143,7 +143,8 @@ class _Arrivals:
             yield
         finally:
             self._is_over = True
-            _handling.remove(self)
+            if self in _handling:  # Not in a forked process.
+                _handling.remove(self)
             signal.set_wakeup_fd(self._before)
             self._writer.send(b"\0")
             thread.join()
@@ -229,10 +230,12 @@ def _release_signals() -> None:
 
 
 def _forget_in_child() -> None:
-    for arrivals in _handling:
-        arrivals.forget_in_child()
-    _handling.clear()
-    _release_signals()
+    try:
+        for arrivals in _handling:
+            arrivals.forget_in_child()
+    finally:
+        _handling.clear()
+        _release_signals()
 
 
 if hasattr(os, "register_at_fork"):

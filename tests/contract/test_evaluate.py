@@ -496,3 +496,14 @@ def test_each_evaluation_calls_model_fn(tmp_path):
 @pytest.mark.only_here("calls of model_fn")
 def test_an_evaluation_calls_model_fn_only_if_it_would_make_something_else(tmp_path):
     assert modes_of_two_evaluations(tmp_path) == ["train", "eval"]
+
+
+def test_calls_in_the_scope_of_a_strategy_do_what_they_do_elsewhere(tmp_path):
+    model = est.Estimator(mean_model_fn, os.fspath(tmp_path))
+    with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
+        model.train(forever(), steps=3)
+        results = model.evaluate(numbers(3))
+        rows = list(model.predict(numbers(3)))
+    assert results["mean_x"] == 1
+    w = weight_after(3, 1.0)
+    assert [row["y"] for row in rows] == pytest.approx([0, w, 2 * w], abs=1e-6)

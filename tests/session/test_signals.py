@@ -184,3 +184,17 @@ def test_a_forked_process_is_ended_by_a_signal_that_its_parent_does_not_take_for
         assert os.waitstatus_to_exitcode(status) == (-number if is_term else 3)
         time.sleep(0.2)  # The thread that reads signals would have told by now.
         assert stop.received is None
+
+
+def test_a_forked_process_may_leave_the_block_too():
+    child = None
+    try:
+        with stop_signals():
+            child = os.fork()
+            if child == 0:
+                raise SystemExit(7)
+    except BaseException as error:
+        if child == 0:
+            os._exit(error.code if isinstance(error, SystemExit) else 1)
+        raise
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
