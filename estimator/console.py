@@ -49,7 +49,9 @@ def say(message: str, *args: Any, brief: str | None = None) -> None:
         text = message % args if brief is None else brief
         # A closed stderr, as after `| head`, must not end a training.
         with contextlib.suppress(OSError, ValueError):
-            print(text, file=sys.stderr, flush=True)
+            print(text, file=sys.stderr)
+            if hasattr(sys.stderr, "flush"):  # A program's own may only write.
+                sys.stderr.flush()
     _log_info(way, message, args)
 
 
@@ -95,7 +97,8 @@ def is_terminal() -> bool:
         return False
     try:
         return sys.stderr.isatty() and min(os.get_terminal_size(sys.stderr.fileno())) > 1
-    except (OSError, ValueError):  # The latter if it is closed.
+    # A ValueError if it is closed; a program's own may only write.
+    except (AttributeError, OSError, ValueError):
         return False
 
 

@@ -18,7 +18,7 @@ from absl import logging as absl_logging
 import estimator as est
 from estimator import console
 from estimator.checkpoint.input_position import InputPosition
-from tests.toy import numbers
+from tests.toy import Model, numbers
 
 V1 = tf.compat.v1
 ESTIMATOR = logging.getLogger("estimator")
@@ -308,3 +308,21 @@ def test_two_quiet_parts_of_a_program_may_overlap():
     assert len(tensorflow.filters) == 1
     other.__exit__(None, None, None)
     assert tensorflow.filters == []
+
+
+class OnlyWrites:
+    """A stream as programs put in the place of stderr: no `flush`, no `isatty`, no `fileno`."""
+
+    def __init__(self):
+        self.text = ""
+
+    def write(self, text):
+        self.text += text
+
+
+def test_stderr_may_be_an_object_that_only_writes(monkeypatch, tmp_path):
+    stream = OnlyWrites()
+    with fresh_logging():
+        monkeypatch.setattr(sys, "stderr", stream)
+        est.Estimator(Model(), str(tmp_path)).train(numbers(), steps=2)
+    assert "Training stopped at step 2" in stream.text

@@ -79,7 +79,8 @@ class WarmSessions:
                     kept.append(kept.pop(kept.index(warm)))  # Ordered by last use.
                 elif runtime.mode == ModeKeys.PREDICT:
                     self._building[kind] = me
-                replaced = [one for one in same if one.holder is None]
+                # One for each kind of input: each has a copy of the weights.
+                replaced = [one for one in kept if one.key[0] == kind and one.holder is None]
             if warm is None:
                 if usable:
                     warm = usable[0].twin()

@@ -129,8 +129,9 @@ class WarmSession:
         """
         if not self.has(weights):
             self._restored = None
-            self._restored = self._start(weights)
+            restored = self._start(weights)
             self._setup.run_local_init(self.session)
+            self._restored = restored
             self._had_hooks = False
         if weights.state is not None:
             return "the weights in memory"

@@ -8,6 +8,7 @@ import contextlib
 import dis
 import enum
 import functools
+import pathlib
 import sys
 import types
 import weakref
@@ -43,8 +44,9 @@ class OutsideValues:
     These are plain values and small arrays in closures, default values, globals, flags of absl, and
     attributes of objects and modules. A global or an attribute counts if its name is in the code of
     `model_fn` or of a function that can be reached from it. Objects of libraries are opaque: they
-    count as what they are, not for what is in them. What has changed during a call of `model_fn` is
-    a result, and does not count from then on.
+    count as what they are, not for what is in them. So do modules and classes of other installed
+    packages, which may be large, but not their objects and functions. What has changed during a
+    call of `model_fn` is a result, and does not count from then on.
     """
 
     def __init__(self, roots: Iterable[Any], results: set[tuple]) -> None:
@@ -59,7 +61,7 @@ class OutsideValues:
 
     def find(self) -> frozenset:
         """Returns the values with the places they are at; equal if none has changed."""
-        return frozenset(self._walk().items())
+        return frozenset(self._walk().values.items())
 
     @contextlib.contextmanager
     def noting_results(self) -> Iterator[None]:
@@ -67,17 +69,17 @@ class OutsideValues:
         before = self._walk()
         yield
         after = self._walk()
-        changed = {place for place, _ in before.items() ^ after.items()}
+        changed = {place for place, _ in before.values.items() ^ after.values.items()}
         # Of an object that is new, there is nothing to ignore but where it was put.
-        known = {place[0] for place in before} & {place[0] for place in after} - {_ROOT}
-        self._results.update(place[:2] for place in changed if place[0] in known)
+        known = before.owners & after.owners - {_ROOT}
+        self._results.update(place for place in changed if place[0] in known)
 
-    def _walk(self) -> dict[tuple, Any]:
+    def _walk(self) -> _Walk:
         walk = _Walk(self._results)
         for number, root in enumerate(self._roots):
             walk.add((_ROOT, number), root)
         walk.finish()
-        return walk.values
+        return walk
 
 
 class _Identity:
@@ -107,10 +109,12 @@ class _Walk:
     Attributes:
       values: by place. A place has an owner, the name of its attribute or variable and, in a
         container, the path from there.
+      owners: the owners of all places, ignored ones included.
     """
 
     def __init__(self, ignored: set[tuple]) -> None:
         self.values: dict[tuple, Any] = {}
+        self.owners: set[Any] = set()
         self._ignored = ignored
         self._todo: collections.deque[tuple[tuple, Any]] = collections.deque()
         self._seen: dict[int, Any] = {}  # Objects by id.
@@ -123,6 +127,7 @@ class _Walk:
     def add(self, place: tuple, value: Any) -> None:
         """Notes a plain value, or an object to look into; runs no code of the object's class."""
         kind = type(value)
+        self.owners.add(place[0])
         if place in self._ignored or len(self.values) + len(self._todo) >= _MOST:
             return
         if kind in _PLAIN:
@@ -154,7 +159,9 @@ class _Walk:
         if parts is not None:
             self._add_all(place, parts, value)
         elif issubclass(kind, (set, frozenset)):
-            self.values[place] = frozenset(item for item in value if type(item) in _PLAIN)
+            self.values[place] = frozenset(item for item in value.copy() if type(item) in _PLAIN)
+        elif issubclass(kind, (dict, collections.UserDict, types.MappingProxyType)):
+            self._add_all(place, [*value.items()], value)
         elif issubclass(kind, functools.partial):
             self.add((id(value), "func"), value.func)
             for key, argument in [*enumerate(value.args), *value.keywords.items()]:
@@ -162,7 +169,7 @@ class _Walk:
         elif kind is types.FunctionType:
             self._look_into_function(place, value)
         elif issubclass(kind, types.ModuleType):
-            if not _is_of_library(value.__name__):
+            if not _is_installed(value.__name__):
                 self._add_owner(self._objects, self._attributes, id(vars(value)), vars(value))
         else:
             self._look_into_instance(place, value)
@@ -194,8 +201,7 @@ class _Walk:
         elif issubclass(kind, flags.FlagHolder):
             self.add((owner, "value"), value.value)
         elif issubclass(kind, type):
-            self._add_classes(value)
-            self.add((owner, "__init__"), getattr(value, "__init__", None))
+            self._add_classes(value, ("__init__",))
         elif issubclass(kind, _NAMESPACES) or not _is_of_library(kind.__module__):
             self._add_classes(kind)
             attributes = _attributes(value)
@@ -203,11 +209,11 @@ class _Walk:
                 self._add_all((*place, "attributes"), attributes.values(), value)
             self._add_owner(self._objects, self._attributes, owner, attributes)
 
-    def _add_classes(self, cls: type) -> None:
+    def _add_classes(self, cls: type, implied: Collection[str] = ()) -> None:
         for base in cls.__mro__:
-            if not _is_of_library(base.__module__):
+            if not _is_installed(base.__module__):
                 for name, value in vars(base).items():
-                    if type(value) is types.FunctionType and _is_implied(name):
+                    if type(value) is types.FunctionType and (name in implied or _is_implied(name)):
                         self.add((id(base), name), value)
                 self._add_owner(self._objects, self._attributes, id(base), vars(base))
 
@@ -215,10 +221,12 @@ class _Walk:
         """Adds the items of a container or another object; of a long one, only what it is."""
         is_long = len(items) > _LONGEST
         length = (*place, "length")
-        self.values[length] = len(items), _Identity(whole) if is_long else None
-        if not is_long:
-            for number, item in enumerate(items):
-                self.add((*place, number), item)
+        if length not in self._ignored:
+            self.values[length] = len(items), _Identity(whole) if is_long else None
+        for number, item in enumerate(() if is_long else items):
+            is_of_dict = isinstance(whole, Mapping) and type(item[0]) in _PLAIN
+            key, value = item if is_of_dict else (number, item)
+            self.add((*place, key), value)
 
     def _add_names(self, code: types.CodeType) -> None:
         """Adds the names in a function's code, and looks for them in all owners."""
@@ -250,8 +258,6 @@ class _Walk:
 
 def _parts(kind: type, value: Any) -> Collection[Any] | None:
     """Returns what a container, a bound method or a wrapper holds; None if it is something else."""
-    if issubclass(kind, (dict, collections.UserDict, types.MappingProxyType)):
-        return [*value.items()]
     if issubclass(kind, (list, tuple, collections.deque)):
         return value
     if kind is types.MethodType:
@@ -281,6 +287,14 @@ def _is_implied(name: str) -> bool:
 
 def _is_of_library(module: str) -> bool:
     return module.partition(".")[0] in _LIBRARIES
+
+
+@functools.cache
+def _is_installed(module: str) -> bool:
+    """Returns whether a module is of a library or of another package in `site-packages`."""
+    path = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None) or ""
+    parts = pathlib.PurePath(path).parts
+    return _is_of_library(module) or not {"site-packages", "dist-packages"}.isdisjoint(parts)
 
 
 @functools.lru_cache(maxsize=10_000)

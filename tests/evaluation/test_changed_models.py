@@ -51,8 +51,8 @@ def test_a_changed_attribute_is_read(trained):
         trained._model_fn.scale = scale
         np.testing.assert_array_equal(list(trained.predict(numbers(3))), scale * np.arange(3))
         assert trained.evaluate(numbers(3))["mean"] == scale
-    # Those of the first value were still open.
-    assert trained._model_fn.modes == ["train", *["infer", "eval"] * 3]
+    assert trained._model_fn.modes == ["train", *["infer", "eval"] * 4]
+    assert len(trained._warm_sessions.all()) == 2
 
 
 def test_a_prediction_that_has_begun_goes_on_with_its_own_value(trained):
@@ -138,3 +138,30 @@ def test_random_ops_with_a_seed_and_counters_begin_anew_in_each_call(tmp_path):
         np.testing.assert_array_equal(other, predictions[0])
     for evaluation in evaluations:
         np.testing.assert_allclose(evaluation, drawn.mean(axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "predict"])
+def test_a_call_works_again_once_a_missing_file_of_a_table_is_there(tmp_path, verb):
+    vocabulary = tmp_path / "vocabulary.txt"
+    vocabulary.write_text("0\n1\n2\n")
+
+    def model_fn(features, labels, mode):
+        initializer = tf.lookup.TextFileInitializer(
+            *(str(vocabulary), tf.string, tf.lookup.TextFileIndex.WHOLE_LINE),
+            *(tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER),
+        )
+        table = tf.lookup.StaticVocabularyTable(initializer, 1)
+        return Model()(table.lookup(tf.as_string(features)), labels, mode)
+
+    def call(estimator):
+        if verb == "evaluate":
+            return estimator.evaluate(numbers(3))["mean"]
+        return len(list(estimator.predict(numbers(3))))
+
+    with est.Estimator(model_fn, str(tmp_path / "model")) as estimator:
+        estimator.train(numbers(3))
+        vocabulary.unlink()
+        with pytest.raises(tf.errors.OpError):
+            call(estimator)
+        vocabulary.write_text("0\n1\n2\n")
+        assert call(estimator) == (1 if verb == "evaluate" else 3)

@@ -7,6 +7,7 @@ import functools
 import types
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 from absl import flags
@@ -272,13 +273,33 @@ def test_what_a_model_fn_changes_itself_does_not_count():
     counting.width = 2
     assert values(counting.model_fn, results=results) != before
     for model_fn in (with_default, functools.partial(with_default, cache={})):
-        with OutsideValues((model_fn,), results).noting_results():
-            model_fn(None, None, "train")
-        before = values(model_fn, results=results)
-        model_fn(None, None, "eval")
-        assert values(model_fn, results=results) == before
+        seen = []
+        for mode in ("train", "eval"):
+            with OutsideValues((model_fn,), results).noting_results():
+                model_fn(None, None, mode)
+            seen.append(values(model_fn, results=results))
+        assert seen[0] == seen[1]
+        before = seen[1]
         rate += 1
         assert values(model_fn, results=results) != before
+
+
+def test_of_a_dict_only_the_items_count_that_a_model_fn_does_not_set():
+    settings, results = {"rate": 1}, set()
+
+    def model_fn(features, labels, mode):
+        settings["calls"] = settings.get("calls", 0) + 1
+        return settings["rate"]
+
+    def call():
+        with OutsideValues((model_fn,), results).noting_results():
+            model_fn(None, None, "train")
+        return values(model_fn, results=results)
+
+    before = call()
+    assert call() == before
+    settings["rate"] = 2
+    assert values(model_fn, results=results) != before
 
 
 def test_an_object_in_the_place_of_one_that_is_gone_is_noticed():
@@ -291,6 +312,13 @@ def test_an_object_in_the_place_of_one_that_is_gone_is_noticed():
         held = np.full(100_000, number)
         seen.append(values(model_fn))
     assert len(set(seen)) == 100
+
+
+def test_modules_and_classes_of_other_packages_are_not_searched():
+    def model_fn(features, labels, mode):
+        return pd.Series(features), pd.DataFrame(labels).mean()
+
+    assert len(values(model_fn)) < 100
 
 
 def test_what_is_large_is_looked_at_in_part():
