@@ -215,7 +215,7 @@ class _Arrivals:
                 os._exit(128 + kind)
 
 
-# At most one: it takes the main thread.
+# Of the main thread: one, unless a hook trains, too, after a first signal.
 _handling: list[_Arrivals] = []
 _forking = threading.local()
 
