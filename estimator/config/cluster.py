@@ -264,7 +264,7 @@ def _parse_addresses(cluster: Any) -> dict[str, tuple[str, ...]]:
         if listed:  # `hosts[1:]` of one host is empty.
             addresses[role] = tuple(listed)
     if cluster and not addresses:
-        raise _error("cluster", cluster, "has no task")
+        raise _error("cluster", cluster, 'has no task. Name a "chief" or a "worker"')
     if len(addresses.get(CHIEF, ())) > 1:
         raise _error("cluster.chief", list(addresses[CHIEF]), "must be one task")
     if addresses and not {CHIEF, WORKER} & set(addresses):

@@ -32,6 +32,7 @@ _NOT_IMPLIED = frozenset(
     for name in ("init", "new", "del", "repr", "reduce", "reduce_ex", "getstate", "setstate")
 )
 _ROOT = "root"  # In the place of an owner. A root itself is never a result.
+_LENGTH = ("length",)  # In the place of a key, which is never a tuple.
 _LONGEST = 1000  # Items of a container.
 _DEEPEST = 20  # Steps of a path in nested containers.
 _LARGEST = 1 << 16  # Bytes of an array.
@@ -157,11 +158,13 @@ class _Walk:
         kind = type(value)
         parts = _parts(kind, value)
         if parts is not None:
-            self._add_all(place, parts, value)
+            self._add_all(place, enumerate(parts), len(parts), value)
         elif issubclass(kind, (set, frozenset)):
             self.values[place] = frozenset(item for item in value.copy() if type(item) in _PLAIN)
         elif issubclass(kind, (dict, collections.UserDict, types.MappingProxyType)):
-            self._add_all(place, [*value.items()], value)
+            items = enumerate([*value.items()])
+            keyed = ((k, v) if type(k) in _PLAIN else (number, v) for number, (k, v) in items)
+            self._add_all(place, keyed, len(value), value)
         elif issubclass(kind, functools.partial):
             self.add((id(value), "func"), value.func)
             for key, argument in [*enumerate(value.args), *value.keywords.items()]:
@@ -206,7 +209,7 @@ class _Walk:
             self._add_classes(kind)
             attributes = _attributes(value)
             if hasattr(kind, "__getattr__"):  # It may use other names.
-                self._add_all((*place, "attributes"), attributes.values(), value)
+                self._add_all(place, attributes.items(), len(attributes), value)
             self._add_owner(self._objects, self._attributes, owner, attributes)
 
     def _add_classes(self, cls: type, implied: Collection[str] = ()) -> None:
@@ -217,15 +220,15 @@ class _Walk:
                         self.add((id(base), name), value)
                 self._add_owner(self._objects, self._attributes, id(base), vars(base))
 
-    def _add_all(self, place: tuple, items: Collection[Any], whole: Any) -> None:
-        """Adds the items of a container or another object; of a long one, only what it is."""
-        is_long = len(items) > _LONGEST
-        length = (*place, "length")
+    def _add_all(
+        self, place: tuple, items: Iterable[tuple[Any, Any]], num_items: int, whole: Any
+    ) -> None:
+        """Adds the items of a container, with their keys; of a long one, only what it is."""
+        is_long = num_items > _LONGEST
+        length = (*place, _LENGTH)
         if length not in self._ignored:
-            self.values[length] = len(items), _Identity(whole) if is_long else None
-        for number, item in enumerate(() if is_long else items):
-            is_of_dict = isinstance(whole, Mapping) and type(item[0]) in _PLAIN
-            key, value = item if is_of_dict else (number, item)
+            self.values[length] = num_items, _Identity(whole) if is_long else None
+        for key, value in () if is_long else items:
             self.add((*place, key), value)
 
     def _add_names(self, code: types.CodeType) -> None:

@@ -5,6 +5,7 @@ import itertools
 import os
 import shutil
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
+from tests.integration.cluster import LIMIT_SECS
 from tests.toy import Model, numbers, weight_after
 
 W5 = weight_after([[i] for i in range(5)])
@@ -38,6 +40,14 @@ def trained(tmp_path):
     with est.Estimator(Model(), str(tmp_path)) as trained:
         trained.train(numbers(), steps=5)
         yield trained
+
+
+def wait_for_end_of_threads(num_before):
+    """Waits until there are no more threads than before; what a thread finishes may take a while."""
+    deadline = time.monotonic() + LIMIT_SECS
+    while threading.active_count() > num_before:  # Those of earlier tests may end, too.
+        assert time.monotonic() < deadline, threading.enumerate()
+        time.sleep(0.01)
 
 
 def live(kind):
@@ -198,7 +208,7 @@ def test_abandoned_generators_leave_no_graph_no_session_and_no_thread(trained):
         abandon()
     assert len(live(tf.Graph)) <= len(graphs)
     assert len(live(tf.compat.v1.Session)) <= len(sessions)
-    assert threading.active_count() <= threads  # Those of earlier tests may end.
+    wait_for_end_of_threads(threads)
 
 
 def test_a_failing_model_leaves_no_graph_and_no_session(tmp_path):
@@ -237,7 +247,7 @@ def test_a_dropped_estimator_leaks_nothing(tmp_path):
     assert [reference() for reference in kept] == [None] * 4
     assert live(tf.Graph) <= graphs
     assert live(tf.compat.v1.Session) <= sessions
-    assert threading.active_count() <= threads  # Those of earlier tests may end.
+    wait_for_end_of_threads(threads)
 
 
 def test_close_frees_and_the_next_call_builds_anew(tmp_path):

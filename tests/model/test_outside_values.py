@@ -341,3 +341,20 @@ def test_objects_that_refer_to_each_other_end():
         assert values(net.model_fn) == values(net.model_fn)
     finally:
         del SETTINGS["self"]
+
+
+def test_a_mapping_of_the_program_may_have_any_keys():
+    class Config(collections.UserDict):
+        def __getattr__(self, name):
+            return self.data[name]
+
+    config = Config({"length": 1, ("a", 1): 2, "rate": 3})
+
+    def model_fn(features, labels, mode):
+        return config.rate
+
+    seen = {values(model_fn)}
+    for key in config:
+        config[key] += 1
+        seen.add(values(model_fn))
+    assert len(seen) == 4
