@@ -43,7 +43,7 @@ def trained(tmp_path):
 
 
 def wait_for_end_of_threads(num_before):
-    """Waits until there are no more threads than before; what a thread finishes may take a while."""
+    """Waits until there are no more threads than before: one that is ending may take a while."""
     deadline = time.monotonic() + LIMIT_SECS
     while threading.active_count() > num_before:  # Those of earlier tests may end, too.
         assert time.monotonic() < deadline, threading.enumerate()
