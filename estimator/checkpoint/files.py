@@ -1,42 +1,26 @@
-"""Finds, compares and removes checkpoints of a directory."""
+"""Finds the checkpoints of a directory, and reads them."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import re
-import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from estimator.checkpoint.errors import CheckpointError, may_pass, restore_error
-from estimator.checkpoint.variables import saved_variables
+from estimator.checkpoint.errors import may_pass
 from estimator.config.checks import WrongTypeError, check_no_pattern
-from estimator.console import log, note
-from estimator.summary.metrics_log import FILE_NAME
+from estimator.console import log
 
 PREFIX = "model.ckpt"
 _ENDING = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
-_DATA = re.compile(r"\.data-\d{5}-of-(\d{5})$")
 # The key of tf.train.Checkpoint's object graph in its files.
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _SAVED = re.compile(f"({re.escape(PREFIX)}" + r"-\d+)(\.index)?$")
-# What TensorFlow, `write_file` and `MetricsLog` call a file until it is whole.
-_UNFINISHED = re.compile(
-    re.escape(PREFIX) + r"-\d+\.([^.]+\.tempstate\d+|meta\.tmp)$|checkpoint\.tmp[0-9a-f]{32}$"
-    rf"|{re.escape(FILE_NAME)}\.\d+\.tmp$"
-)
-# The folder of a sharded saver, which removes it once the parts are merged.
-_UNFINISHED_PARTS = re.compile(re.escape(PREFIX) + r"-\d+_temp/?$")
-# The index of a checkpoint is written last, and removed first.
-_DATA_OF_STEP = re.compile(f"({re.escape(PREFIX)}" + r"-\d+)\.data-\d+-of-\d+$")
 # How many times at most a directory is listed that changes meanwhile.
 _LISTINGS = 10
-# If nobody wrote into an unfinished file for so long, its process was killed.
-_ABANDONED_SECS = 3600
 
 
 def checkpoint_step(path: str) -> int | None:
@@ -226,80 +210,13 @@ def check_is_no_part(path: str, argument: str) -> None:
         )
 
 
-def check_matches(path: str, variables: Iterable[tf.Variable]) -> None:
-    """Raises an error unless the checkpoint holds every variable with its shape.
-
-    Raises:
-      ValueError: variables are missing or have another shape; the message names them.
-    """
-    there = open_checkpoint(path).get_variable_to_shape_map()
-    model = saved_variables(variables)
-    differing = [
-        f"  other shape: {name}: {variable.shape} in the model, {there[name]} in the file"
-        for name, variable in model.items()
-        if name in there and not variable.shape.is_compatible_with(there[name])
-    ]
-    if differing or not set(model) <= set(there):
-        raise _of_another_model(path, model, there, differing)
-
-
-def check_names(path: str, names: Collection[str]) -> None:
-    """Raises an error unless the checkpoint holds everything that the model's saver restores.
-
-    An object-based checkpoint is accepted, because the saver maps its names.
-
-    Raises:
-      ValueError: names are missing; the message lists them.
-    """
-    there = open_checkpoint(path).get_variable_to_shape_map()
-    if not set(names) <= set(there) and OBJECT_GRAPH not in there:
-        raise _of_another_model(path, names, there)
-
-
-def check_complete(path: str, error: tf.errors.NotFoundError) -> None:
-    """Raises an error if a restore failed with `error` although no file is missing.
-
-    Raises:
-      ValueError: the restore did not find a variable; the message names it.
-    """
-    data = [match for name in _data_files(path) if (match := _DATA.search(name))]
-    is_whole = data and len(data) == int(data[0].group(1))
-    if (is_whole or main_file(path) == path) and exists(path):
-        raise _of_another_model(path, (), (), [f"  {restore_error(error)}"]) from error
-
-
-def _of_another_model(
-    path: str, model: Iterable[str], there: Iterable[str], lines: Sequence[str] = ()
-) -> CheckpointError:
-    """Returns an error that names what only the model has, and only the checkpoint; and lines."""
-    missing, unused = (
-        ", ".join(sorted(only)) for only in (set(model) - set(there), set(there) - set(model))
-    )
-    parts = [
-        f"The checkpoint {path} is another model's. Use another `model_dir`, or the model that "
-        "wrote it, with an `input_fn` that yields features of the same shapes.",
-        f"  not in the checkpoint: {missing}" if missing else "",
-        *lines,
-        f"  only in the checkpoint: {unused}" if unused else "",
-    ]
-    return CheckpointError("\n".join(filter(None, parts)))
-
-
-def _data_files(path: str) -> list[str]:
+def data_files(path: str) -> list[str]:
     """Returns the paths of a checkpoint's data files; its own path may contain glob characters."""
     directory, prefix = os.path.split(path)
     if not tf.io.gfile.isdir(directory or "."):
         return []
     names = tf.io.gfile.listdir(directory or ".")
     return [os.path.join(directory, name) for name in names if name.startswith(prefix + ".data-")]
-
-
-def missing_variables(path: str, variables: Sequence[tf.Variable]) -> list[tf.Variable]:
-    """Returns the variables that a checkpoint does not hold."""
-    if not variables:
-        return []
-    there = open_checkpoint(path).get_variable_to_shape_map()
-    return [variable for variable in variables if variable.name.partition(":")[0] not in there]
 
 
 def prunable_checkpoints(model_dir: str) -> list[str] | None:
@@ -327,62 +244,6 @@ def _resolved(model_dir: str, path: str) -> str:
         return path
     here = os.path.join(model_dir, os.path.basename(path))
     return here if exists(here) else path
-
-
-def remove_checkpoint(path: str) -> None:
-    """Removes a checkpoint's files, starting with the index, without which it is no checkpoint."""
-    names = [main_file(path), *_data_files(path), path + ".meta"]
-    for name in names:
-        if tf.io.gfile.exists(name):
-            tf.io.gfile.remove(name)
-
-
-def remove_unfinished(model_dir: str) -> None:
-    """Removes parts of checkpoints that killed processes left, which may be large."""
-    # A file may be finished by now, and an object store may have no empty directory.
-    with contextlib.suppress(tf.errors.NotFoundError):
-        names = tf.io.gfile.listdir(model_dir)
-        for name in [*filter(_UNFINISHED.match, names), *_without_index(model_dir, names)]:
-            path = os.path.join(model_dir, name)
-            if _is_abandoned([path]):
-                _remove_left(path, tf.io.gfile.remove)
-        for name in filter(_UNFINISHED_PARTS.match, names):
-            path = os.path.join(model_dir, name)
-            parts = tf.io.gfile.listdir(path) if tf.io.gfile.isdir(path) else []
-            if _is_abandoned([os.path.join(path, part) for part in parts]):
-                _remove_left(path, tf.io.gfile.rmtree)
-
-
-def _remove_left(path: str, remove: Callable[[str], None]) -> None:
-    try:
-        remove(path)
-    except tf.errors.PermissionDeniedError as error:
-        log.warning("%s, which a killed process left, cannot be removed: %s", path, error)
-    else:
-        note("Removed %s, which a killed process did not finish", path)
-
-
-def _is_abandoned(paths: Collection[str]) -> bool:
-    """Returns whether there are files, and nobody has written to any of them for long."""
-    written_at = [tf.io.gfile.stat(path).mtime_nsec * 1e-9 for path in paths]
-    return bool(paths) and time.time() - max(written_at) > _ABANDONED_SECS
-
-
-def _without_index(model_dir: str, names: Collection[str]) -> list[str]:
-    """Returns the data and `.meta` files of checkpoints that have no index and are not listed.
-
-    One that the file `checkpoint` lists may be on its way: somebody copies the directory. One that
-    is being saved has unfinished files, too.
-    """
-    data = {name: match.group(1) for name in names if (match := _DATA_OF_STEP.match(name))}
-    left = {name: prefix for name, prefix in data.items() if prefix + ".index" not in names}
-    listed = prunable_checkpoints(model_dir) if left else None
-    if listed is None:
-        return []
-    kept = {os.path.basename(path) for path in listed}
-    kept |= {".".join(name.split(".")[:2]) for name in names if ".tempstate" in name}
-    left = {name: prefix for name, prefix in left.items() if prefix not in kept}
-    return sorted(left.keys() | {f"{prefix}.meta" for prefix in left.values()}.intersection(names))
 
 
 def _read_state(model_dir: str) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.checkpoint import files
+from estimator.checkpoint import files, removal
 from estimator.checkpoint.background import CheckpointCopy, PendingSave, call_in_thread
 from estimator.checkpoint.input_position import InputPosition
 from estimator.checkpoint.meta_graph import MetaGraph
@@ -96,7 +96,7 @@ class CheckpointWriter:
         keep = self._saver.saver_def.max_to_keep or len(whole)
         for path in whole[keep:]:
             try:
-                files.remove_checkpoint(path)
+                removal.remove_checkpoint(path)
             except tf.errors.OpError as error:
                 log.warning("The old checkpoint %s cannot be removed: %s", path, error)
         oldest_first = [*damaged, *whole[:keep][::-1]]
@@ -132,7 +132,7 @@ class CheckpointWriter:
 
     def remove(self, step: int) -> None:
         """Removes the files of a save that an error ended."""
-        files.remove_checkpoint(os.path.join(self._model_dir, f"{files.PREFIX}-{step}"))
+        removal.remove_checkpoint(os.path.join(self._model_dir, f"{files.PREFIX}-{step}"))
 
     def _save(
         self,

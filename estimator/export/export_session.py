@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.checkpoint import files
+from estimator.checkpoint import same_model
 from estimator.checkpoint.saver_ops import restored_names, saved_names
 from estimator.checkpoint.writer import build_saver
 from estimator.export.saved_model import GraphToSave
@@ -96,9 +96,9 @@ def _check_shared(path: str | None, first: _Prepared, other: _Prepared) -> None:
     """Raises an error unless the first graph's variables suffice for another graph."""
     graph = other.program.graph
     if other.setup.is_saver_ours and path is not None:
-        lacking = {v.name for v in files.missing_variables(path, other.setup.may_lack)}
+        lacking = {v.name for v in same_model.missing_variables(path, other.setup.may_lack)}
         variables = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
-        files.check_matches(path, [v for v in variables if v.name not in lacking])
+        same_model.check_matches(path, [v for v in variables if v.name not in lacking])
     saved = saved_names(first.program.graph, first.setup.saver)
     if missing := sorted(restored_names(graph, other.setup.saver) - saved):
         raise ValueError(

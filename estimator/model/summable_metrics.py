@@ -9,7 +9,6 @@ is; anything that is not understood counts as inexact.
 
 from __future__ import annotations
 
-import collections
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,12 +19,13 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.model.replicas import Replicas
-from estimator.rewrite.graph_walk import function_nodes, inputs_of, nodes_inside, ops_behind, walk
+from estimator.model.state_changes import (
+    ops_behind_fetches,
+    resource_changes,
+    resource_source,
+)
+from estimator.rewrite.graph_walk import function_nodes, inputs_of, nodes_inside, walk
 
-# Ops that take a resource without changing it, although TensorFlow does not mark them so.
-_READS = {"LookupTableExportV2", "LookupTableFindV2", "LookupTableSizeV2", "VarIsInitializedOp"}
-# Resources that live for one session call, or that are only written to.
-_NO_STATE = {"StackV2", "SummaryWriter", "TensorArrayV3"}
 _ADDS = {
     "AssignAddVariableOp",
     "AssignSubVariableOp",
@@ -57,65 +57,12 @@ def check_sums(values: Mapping[str, Any], fetches: Any, replicas: Replicas) -> N
     Raises:
       NotSummableError: a metric does not, or it cannot be determined.
     """
-    ops = _ops_behind_fetches([values, fetches], replicas.new_ops)
+    ops = ops_behind_fetches([values, fetches], replicas.new_ops)
     check = _SumCheck(ops, replicas.variables, len(replicas.outputs))
     for name, value in values.items():
         for tensor in tf.nest.flatten(value):
             for reason in check.why_not_sum(tensor):
                 raise NotSummableError(f"the metric {name!r} {reason}")
-
-
-def leaves_state(
-    fetches: Any, new_ops: Sequence[tf.Operation], reset: Sequence[tf.Variable]
-) -> bool:
-    """Returns whether running `fetches` changes what another call reads.
-
-    That is any resource but the variables that are reset, and the place in its stream that a random
-    op with a seed keeps in its kernel.
-
-    Args:
-      fetches: a nested structure of tensors and ops.
-      new_ops: the ops that the replicas made, except initializers.
-      reset: variables that each call sets to their initial values.
-    """
-    resources = {
-        copy.handle.op
-        for variable in reset
-        for copy in _tf.copies(variable)
-        if hasattr(copy, "handle")
-    }
-    ops = list(_ops_behind_fetches(fetches, new_ops))
-    return not resources.issuperset(_changes(ops)) or _draws_with_seed(ops)
-
-
-def _draws_with_seed(ops: Iterable[tf.Operation]) -> bool:
-    graph = tf.compat.v1.get_default_graph()
-    functions = functools.cache(lambda: function_nodes(graph))
-    stateful = (op.node_def for op in ops if op.op_def.is_stateful)
-    nodes = (node for outer in stateful for node in nodes_inside(outer, functions))
-    return any(
-        node.attr[name].i for node in nodes for name in ("seed", "seed2") if name in node.attr
-    )
-
-
-def _ops_behind_fetches(fetches: Any, new_ops: Sequence[tf.Operation]) -> Iterable[tf.Operation]:
-    """Returns the new ops that run when `fetches` are run."""
-    ops = [getattr(fetch, "op", fetch) for fetch in tf.nest.flatten(fetches)]
-    return ops_behind(ops, set(new_ops))
-
-
-def _changes(ops: Iterable[tf.Operation]) -> dict[tf.Operation, list[tf.Operation]]:
-    """Maps the op that made a resource to the ops that may change the resource."""
-    v1 = tf.compat.v1
-    initializers = set(v1.get_collection(v1.GraphKeys.TABLE_INITIALIZERS))
-    changes: dict[tf.Operation, list[tf.Operation]] = collections.defaultdict(list)
-    for op in ops:
-        if op.type not in _READS and op not in initializers:
-            for handle in _tf.written_resources(op):
-                source = _source(handle)
-                if source.type not in _NO_STATE:
-                    changes[source].append(op)
-    return changes
 
 
 class _SumCheck:
@@ -136,7 +83,7 @@ class _SumCheck:
             for copy in _tf.copies(variable)
             if hasattr(copy, "handle")
         }
-        self._changes = _changes(ops)
+        self._changes = resource_changes(ops)
         self._clear: set[tf.Operation] = set()  # Ops that an added value may depend on.
         graph = tf.compat.v1.get_default_graph()
         self._functions = functools.cache(lambda: function_nodes(graph))
@@ -194,8 +141,8 @@ class _SumCheck:
         if self._runs_python(op):
             yield f"is computed by a Python function, which may keep a state ({op.name})"
         for tensor in op.inputs:
-            if tensor.dtype == tf.resource and self._changes.get(_source(tensor)):
-                yield f"reads what one replica counted ({_source(tensor).name})"
+            if tensor.dtype == tf.resource and self._changes.get(resource_source(tensor)):
+                yield f"reads what one replica counted ({resource_source(tensor).name})"
         if any(_tf.is_ref(tensor) for tensor in op.outputs):
             yield f"reads a variable without resource ({op.name})"
 
@@ -203,13 +150,6 @@ class _SumCheck:
         if not op.op_def.is_stateful:
             return False
         return any(node.op in _PYTHON for node in nodes_inside(op.node_def, self._functions))
-
-
-def _source(handle: tf.Tensor) -> tf.Operation:
-    """Returns the op that made a resource, looking through v1 branches and loops."""
-    while handle.op.type in ("Enter", "Identity", "Switch"):
-        handle = handle.op.inputs[0]
-    return handle.op
 
 
 def _read_handle(tensor: tf.Tensor) -> tf.Operation | None:

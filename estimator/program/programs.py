@@ -17,7 +17,8 @@ from estimator.config.checks import WrongTypeError
 from estimator.input.packed_batches import pack_batch
 from estimator.model import reduction
 from estimator.model.replicas import Model, build_replicas
-from estimator.model.summable_metrics import check_sums, leaves_state
+from estimator.model.state_changes import leaves_state
+from estimator.model.summable_metrics import check_sums
 from estimator.program import host_call
 from estimator.program.graph_scope import build_step_before, building
 from estimator.rewrite.graph_walk import ops_behind

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.checkpoint import files
+from estimator.checkpoint import files, same_model
 from estimator.checkpoint.errors import (
     CheckpointError,
     CheckpointsRemovedError,
@@ -311,7 +311,7 @@ def restore_first(
             raise
         except (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError) as e:
             if isinstance(e, tf.errors.NotFoundError):
-                files.check_complete(path, e)
+                same_model.check_complete(path, e)
             way_out = "" if path == checkpoint_paths[-1] else " Trying the one before."
             log.warning("The checkpoint %s is damaged (%s).%s", path, restore_error(e), way_out)
         else:
@@ -334,13 +334,13 @@ def _restore(setup: Setup, session: tf.compat.v1.Session, path: str) -> None:
     with setup.graph.as_default():
         saver, lacking = setup.saver, []
         if setup.is_saver_ours:
-            lacking = files.missing_variables(path, setup.may_lack)
+            lacking = same_model.missing_variables(path, setup.may_lack)
             names = {variable.name for variable in lacking}
             variables = [v for v in tf.compat.v1.global_variables() if v.name not in names]
-            files.check_matches(path, variables)
+            same_model.check_matches(path, variables)
             saver = tf.compat.v1.train.Saver(variables) if lacking else saver
         elif isinstance(saver, tf.compat.v1.train.Saver) and saver.saver_def is not None:
-            files.check_names(path, restored_names(setup.graph, saver))
+            same_model.check_names(path, restored_names(setup.graph, saver))
         callbacks = setup.callbacks if has_stock_methods(saver, ["restore"]) else None
         try:
             saver.restore(_preparing(session, callbacks, is_restoring=True), path)
@@ -391,9 +391,9 @@ def start_new(
     known = {id(thing) for thing in before}
     if path is not None:
         new = [v for v in tf.compat.v1.global_variables() if id(v) not in known]
-        lacking = {id(v) for v in files.missing_variables(path, new)}
+        lacking = {id(v) for v in same_model.missing_variables(path, new)}
         if held := [v for v in new if id(v) not in lacking]:
-            files.check_matches(path, held)
+            same_model.check_matches(path, held)
             tf.compat.v1.train.Saver(held).restore(session, path)
             known.update(id(v) for v in held)
     fresh = [thing for thing in needs_values() if id(thing) not in known]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from estimator.checkpoint import files
+from estimator.checkpoint import files, removal
 from estimator.checkpoint.graph_text import writing_graph
 from estimator.checkpoint.input_position import InputPosition, remove_positions
 from estimator.checkpoint.writer import CheckpointWriter
@@ -51,7 +51,7 @@ def start_or_resume(
     # Not earlier: nothing is written until the checkpoint is known to fit this model.
     tf.io.gfile.makedirs(model_dir)
     if worker_group.is_chief:
-        files.remove_unfinished(model_dir)
+        removal.remove_unfinished(model_dir)
     if worker_group.saves and (position is None or not is_same_input):
         remove_positions(model_dir, worker_group.workers)
     saved_step = _tell_saved_step(session, worker_group, path)

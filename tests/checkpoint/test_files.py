@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
-from estimator.checkpoint import errors, files
+from estimator.checkpoint import errors, files, removal
 from estimator.roles.completion import checkpoints_oldest_first
 from tests.toy import Model, checkpoint_steps, ids_model_fn, ids_of, numbers, weight_after
 
@@ -677,5 +677,5 @@ def test_a_checkpoint_is_removed_whole_though_its_directory_looks_like_a_pattern
     for name in ("model.ckpt-2", "model.ckpt-20"):
         for ending in (".index", ".data-00000-of-00001", ".meta"):
             (folder / f"{name}{ending}").touch()
-    files.remove_checkpoint(str(folder / "model.ckpt-2"))
+    removal.remove_checkpoint(str(folder / "model.ckpt-2"))
     assert {path.stem for path in folder.iterdir()} == {"model.ckpt-20"}
