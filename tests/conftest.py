@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import gc
+import signal
 import tempfile
 
 import pytest
@@ -90,6 +91,14 @@ def _temporary_files(tmp_path_factory):
         patch.setenv("TMPDIR", directory)
         patch.setattr(tempfile, "tempdir", directory)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _interrupts():
+    """Has SIGINT interrupt as in a terminal; a process in a shell's background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True, scope="session")
