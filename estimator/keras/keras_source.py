@@ -63,7 +63,9 @@ class KerasSource:
         is_functional = _is_functional(model)
         self.takes_dict = is_functional and isinstance(getattr(model, "input", None), dict)
         tensors = model.inputs if is_functional else []
-        self.input_names = list(model.input) if self.takes_dict else [t.name for t in tensors]
+        # Without TensorFlow's v2 behavior, a tensor of tf-keras is one of a graph, such as "x:0".
+        names = [tensor.name.partition(":")[0] for tensor in tensors]
+        self.input_names = list(model.input) if self.takes_dict else names
         # A graph of its own, if TensorFlow runs as version 1.
         with contextlib.nullcontext() if tf.executing_eagerly() else tf.Graph().as_default():
             self._template = self._copied(model, {})

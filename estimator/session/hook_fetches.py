@@ -52,6 +52,7 @@ class HookFetches:
         # What to fetch for each of them.
         self._values: dict[str, Any] = {}
         self._after: tf.Tensor | None = None
+        self._reads_after = is_loop  # Whether variables that are asked for by object are.
         self._reads: dict[int, tuple[tf.Variable, tf.Tensor]] = {}
 
     def find_variables(self, step: tf.Tensor | None) -> None:
@@ -67,6 +68,8 @@ class HookFetches:
             step_variable = _tf.copies(tf.compat.v1.train.get_global_step())[0]
             self._values[step_variable.handle.name] = step
             self._after = _build_wait(step)
+            # A session gives a reference variable, which TensorFlow 1 makes, as the step leaves it.
+            self._reads_after = self._is_loop or not tf.compat.v1.resource_variables_enabled()
 
     @contextlib.contextmanager
     def explaining_names(self, hook: Hook) -> Iterator[None]:
@@ -92,7 +95,7 @@ class HookFetches:
         name = fetch if isinstance(fetch, str) else fetch.name if is_handle else None
         fetch = self.reachable(hook, self._value_of(name) if name in self._values else fetch)
         is_variable = isinstance(fetch, tf.Variable) and not is_assigned(fetch)
-        return self._read_after(fetch) if is_variable and self._is_loop else fetch
+        return self._read_after(fetch) if is_variable and self._reads_after else fetch
 
     def reachable(self, hook: Hook, fetch: Any) -> Any:
         """Returns a hook's fetch; raises ValueError if it is not of this graph."""

@@ -149,3 +149,24 @@ def test_results_have_the_type_of_the_fetches(model):
     assert type(results) is collections.OrderedDict
     assert list(results) == ["b", "a"]
     assert results["a"]["missing"] == []
+
+
+# --- A variable of TensorFlow 1 ------------------------------------------------------------------
+
+
+@pytest.fixture
+def without_resource_variables():
+    v1.disable_resource_variables()
+    yield
+    v1.enable_resource_variables()
+
+
+@pytest.mark.usefixtures("without_resource_variables")
+def test_a_variable_is_fetched_as_the_step_leaves_it(model):
+    found = []
+    hook = Recorder(
+        lambda context: est.SessionRunArgs(v1.global_variables("w")[0]),
+        lambda values: found.append(float(values.results)),
+    )
+    model.train(forever(2.0), hooks=[hook], steps=3)
+    assert found == pytest.approx([weight_after(step, 2.0) for step in (1, 2, 3)])

@@ -139,6 +139,25 @@ def test_a_legacy_optimizer_is_used_with_all_that_it_has(make, tmp_path):
     assert bias == pytest.approx(0.05 * 2 * 3.0)
 
 
+@pytest.mark.parametrize(
+    ("clip", "word_weight", "bias"),
+    [
+        ({"clipvalue": 3.0}, 3.0, 3.0),
+        ({"clipnorm": 0.5}, 0.5, 0.5),
+        ({"global_clipnorm": 0.5}, 0.5 * 12 / 340**0.5, 0.5 * 14 / 340**0.5),
+    ],
+)
+def test_a_gradient_is_clipped_with_all_examples_of_a_category(clip, word_weight, bias, tmp_path):
+    column = FC.categorical_column_with_hash_bucket("word", 1)
+    optimizer = tf_keras.optimizers.legacy.SGD(1.0, **clip)
+    model = est.LinearRegressor([column], str(tmp_path), optimizer=optimizer, loss_reduction="sum")
+    batch = {"word": [[""], ["a"], ["a"]]}, [[1.0], [2.0], [4.0]]
+    model.train(lambda: tf.data.Dataset.from_tensors(batch), steps=1)
+    names = ("linear/linear_model/word/weights", "linear/linear_model/bias_weights")
+    found = [model.get_variable_value(name).item() for name in names]
+    assert found == pytest.approx([word_weight, bias])
+
+
 def step_with_one_optimizer_for_both_parts(tmp_path):
     optimizer = tf_keras.optimizers.legacy.SGD(0.1)
     model = est.DNNLinearCombinedClassifier(

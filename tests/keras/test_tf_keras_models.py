@@ -217,6 +217,22 @@ def test_a_loss_of_weights_alone_counts_once(tmp_path, is_functional):
         np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-5)
 
 
+def test_inputs_of_a_model_that_was_made_in_a_graph_have_their_names(tmp_path):
+    with tf.Graph().as_default():  # As after `tf.compat.v1.disable_v2_behavior()`.
+        inputs = [keras.Input([2], name=name) for name in ("a", "b")]
+        outputs = keras.layers.Dense(1, kernel_initializer="ones", name="y")(
+            keras.layers.concatenate(inputs)
+        )
+        model = keras.Model(inputs, outputs)
+        model.compile(keras.optimizers.legacy.SGD(0.25), "mse")
+        trained = model_to_estimator(model, model_dir=str(tmp_path))
+    features = {"b": [[2.0, 4.0]], "a": [[1.0, 0.0]]}
+    trained.train(lambda: tf.data.Dataset.from_tensors((features, [[5.0]])), steps=1)
+    np.testing.assert_allclose(
+        trained.get_variable_value("y/kernel"), [[0.0], [1.0], [-1.0], [-3.0]], rtol=1e-5
+    )
+
+
 def test_an_optimizer_that_scales_the_loss_is_refused():
     model = keras.Sequential([keras.layers.InputLayer([2]), keras.layers.Dense(1)], name="old")
     model.compile(keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD()), "mse")
