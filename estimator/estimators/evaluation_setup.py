@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from estimator import _tf
@@ -31,6 +33,8 @@ from estimator.spec import ModeKeys
 # Per mode. A model may depend on static shapes, and inputs of a few kinds, such as two batch sizes,
 # may alternate; each session has a copy of the weights.
 _MAX_KEPT = 4
+# Of all sessions of the process that no call uses; the one that was used last is kept at any size.
+_MAX_BYTES_KEPT = 1 << 30
 
 
 class WarmSessions:
@@ -53,6 +57,8 @@ class WarmSessions:
         self.inputs = InputSessions()
         self.results_of_model_fn: set[tuple] = set()
         self._has_sums = True  # False once a metric is found that several replicas cannot sum.
+        with _all_lock:
+            _all.add(self)
 
     @contextlib.contextmanager
     def taken(
@@ -119,6 +125,7 @@ class WarmSessions:
             left = []
             if warm is not None:
                 warm.holder = None
+                warm.last_use = time.monotonic()
                 left = [one for one in _of(kept, warm.key) if not one.is_in_use][:-1]
                 kept[:] = [one for one in kept if one not in left]
                 if warm not in kept and warm not in left:  # Evicted, or closed, while it was used.
@@ -126,6 +133,7 @@ class WarmSessions:
             self._changed.notify_all()
         for one in left:
             _let_go(one)
+        _limit_bytes()
 
     def _opened(
         self,
@@ -150,6 +158,16 @@ class WarmSessions:
         alone = make_plain_runtime(runtime.config, runtime.mode)
         return _open(model, alone, host_input, warm_start)
 
+    def drop(self, warm: WarmSession) -> bool:
+        """Closes a session; returns whether it could: it may be used, or closed already."""
+        with self._changed:
+            lists = [kept for kept in self._kept.values() if warm in kept]
+            if not lists or warm.is_in_use:
+                return False
+            lists[0].remove(warm)
+        warm.close()
+        return True
+
     def close(self) -> None:
         """Closes all sessions; one that a call in another thread uses, when that ends."""
         with self._changed:
@@ -164,6 +182,24 @@ class WarmSessions:
     def all(self) -> list[WarmSession]:
         """Returns the open sessions."""
         return [warm for kept in self._kept.values() for warm in kept]
+
+
+_all: weakref.WeakSet[WarmSessions] = weakref.WeakSet()  # Of the process.
+_all_lock = threading.Lock()
+
+
+def _limit_bytes() -> None:
+    """Closes idle sessions, the least recently used first, until the others are small enough."""
+    with _all_lock:
+        owners = list(_all)
+    kept = [(warm, owner) for owner in owners for warm in owner.all()]
+    kept.sort(key=lambda pair: pair[0].last_use)
+    num_bytes = sum(warm.num_bytes for warm, _ in kept)
+    for warm, owner in kept[:-1]:
+        if num_bytes <= _MAX_BYTES_KEPT:
+            break
+        if owner.drop(warm):
+            num_bytes -= warm.num_bytes
 
 
 def _key(model: Model, host_input: HostInput) -> tuple:

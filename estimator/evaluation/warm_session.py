@@ -37,6 +37,9 @@ _HOOKS_THAT_BEGIN_ANEW = frozenset(
     }
 )
 
+# Stands for what a session has besides its variables: graphs, kernels and about five threads.
+_OVERHEAD_BYTES = 8 << 20
+
 # Stands for the identity of a checkpoint.
 _NO_CHECKPOINT = ("", b"")
 
@@ -70,6 +73,8 @@ class WarmSession:
       is_used_up: whether a call has left state that cannot be reset, such as rows of a table.
       holder: the thread that evaluates, or that restores weights to predict; None if none does.
       key: the kind of input, by `HostInput.key`, and the values that the `model_fn` has read.
+      num_bytes: about the memory that it holds while no call uses it.
+      last_use: the time on the monotonic clock when a call of it ended, in seconds.
     """
 
     def __init__(
@@ -118,6 +123,8 @@ class WarmSession:
         self.is_used_up = False
         self.holder: int | None = None
         self.key: tuple = ()
+        self.num_bytes = _OVERHEAD_BYTES + _bytes_of_variables(setup.graph)
+        self.last_use = 0.0
         self._predictions: weakref.WeakSet[Generator] = weakref.WeakSet()
         self._run = HookedSession(setup.graph, [])
         self._run.start(self.session, tf.train.Coordinator())
@@ -269,6 +276,14 @@ class WarmSession:
     def close(self) -> None:
         """Closes the session."""
         self._end()
+
+
+def _bytes_of_variables(graph: tf.Graph) -> int:
+    """Returns the size of a graph's variables, except those whose shape is not known."""
+    with graph.as_default():
+        variables = [*tf.compat.v1.global_variables(), *tf.compat.v1.local_variables()]
+    copies = (copy for variable in variables for copy in _tf.copies(variable))
+    return sum(copy.dtype.size * (copy.shape.num_elements() or 0) for copy in copies)
 
 
 def _end_session(session: tf.compat.v1.Session, health: TaskHealth) -> None:

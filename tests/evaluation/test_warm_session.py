@@ -13,6 +13,8 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
+from estimator.estimators import evaluation_setup
+from estimator.evaluation.warm_session import _OVERHEAD_BYTES, _bytes_of_variables
 from tests.integration.cluster import LIMIT_SECS
 from tests.toy import Model, numbers, weight_after
 
@@ -224,7 +226,7 @@ def test_a_failing_model_leaves_no_graph_and_no_session(tmp_path):
     assert live(tf.compat.v1.Session) <= sessions
 
 
-def use(model_dir):
+def use(model_dir, num_sessions=2):
     """Trains, evaluates and predicts; returns it and weak references to what it keeps."""
     used = est.Estimator(Model(), str(model_dir))
     used.train(numbers(), steps=2)
@@ -232,7 +234,7 @@ def use(model_dir):
     list(used.predict(numbers(2)))
     warm_sessions = used._warm_sessions.all()
     kept = [thing for warm in warm_sessions for thing in (warm.program.graph, warm.session)]
-    assert len(kept) == 4
+    assert len(kept) == 2 * num_sessions
     return used, [weakref.ref(thing) for thing in kept]
 
 
@@ -261,6 +263,25 @@ def test_close_frees_and_the_next_call_builds_anew(tmp_path):
     np.testing.assert_array_equal(list(used.predict(numbers(3))), w * np.float32([0, 1, 2]))
     assert used._model_fn.modes == ["train", "eval", "infer", "infer"]
     used.close()
+
+
+def test_the_memory_of_all_idle_sessions_is_limited(tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluation_setup, "_MAX_BYTES_KEPT", 0)
+    (first, kept), (second, _) = use(tmp_path / "1", 1), use(tmp_path / "2", 1)
+    gc.collect()
+    assert [reference() for reference in kept] == [None] * 2
+    assert [len(used._warm_sessions.all()) for used in (first, second)] == [0, 1]
+    w = weight_after([[0], [1]])
+    np.testing.assert_array_equal(list(first.predict(numbers(3))), w * np.float32([0, 1, 2]))
+    assert [len(used._warm_sessions.all()) for used in (first, second)] == [1, 0]
+
+
+def test_a_session_counts_by_its_variables(trained):
+    list(trained.predict(numbers(2)))
+    (warm,) = trained._warm_sessions.all()
+    with warm.program.graph.as_default():
+        tf.compat.v1.get_variable("large", [1 << 20])
+    assert _bytes_of_variables(warm.program.graph) == warm.num_bytes - _OVERHEAD_BYTES + (4 << 20)
 
 
 def test_the_context_manager_frees_after_an_error_too(tmp_path):
