@@ -183,6 +183,11 @@ class WarmSessions:
         """Returns the open sessions."""
         return [warm for kept in self._kept.values() for warm in kept]
 
+    def idle(self) -> list[WarmSession]:
+        """Returns the open sessions that no call uses."""
+        with self._changed:
+            return [warm for warm in self.all() if not warm.is_in_use]
+
 
 _all: weakref.WeakSet[WarmSessions] = weakref.WeakSet()  # Of the process.
 _all_lock = threading.Lock()
@@ -192,10 +197,10 @@ def _limit_bytes() -> None:
     """Closes idle sessions, the least recently used first, until the others are small enough."""
     with _all_lock:
         owners = list(_all)
-    kept = [(warm, owner) for owner in owners for warm in owner.all()]
-    kept.sort(key=lambda pair: pair[0].last_use)
-    num_bytes = sum(warm.num_bytes for warm, _ in kept)
-    for warm, owner in kept[:-1]:
+    idle = [(warm, owner) for owner in owners for warm in owner.idle()]
+    idle.sort(key=lambda pair: pair[0].last_use)
+    num_bytes = sum(warm.num_bytes for warm, _ in idle)
+    for warm, owner in idle[:-1]:
         if num_bytes <= _MAX_BYTES_KEPT:
             break
         if owner.drop(warm):

@@ -52,7 +52,7 @@ class HookFetches:
         # What to fetch for each of them.
         self._values: dict[str, Any] = {}
         self._after: tf.Tensor | None = None
-        self._reads_after = is_loop  # Whether variables that are asked for by object are.
+        self._reads_after = is_loop  # Also those that are asked for by object, not by name.
         self._reads: dict[int, tuple[tf.Variable, tf.Tensor]] = {}
 
     def find_variables(self, step: tf.Tensor | None) -> None:
@@ -68,7 +68,7 @@ class HookFetches:
             step_variable = _tf.copies(tf.compat.v1.train.get_global_step())[0]
             self._values[step_variable.handle.name] = step
             self._after = _build_wait(step)
-            # A session gives a reference variable, which TensorFlow 1 makes, as the step leaves it.
+            # A session reads reference variables so, which such a program has on TensorFlow 1.
             self._reads_after = self._is_loop or not tf.compat.v1.resource_variables_enabled()
 
     @contextlib.contextmanager
