@@ -170,3 +170,25 @@ def test_a_variable_is_fetched_as_the_step_leaves_it(model):
     )
     model.train(forever(2.0), hooks=[hook], steps=3)
     assert found == pytest.approx([weight_after(step, 2.0) for step in (1, 2, 3)])
+
+
+# --- A training inside a training ----------------------------------------------------------------
+
+
+def trained_by_a_hook(model):
+    """Has the hook of a training train the same model."""
+    other = est.Estimator(mean_model_fn, model.model_dir)
+    hook = Recorder(lambda context: other.train(forever(2.0), steps=1) and None)
+    return model.train(forever(2.0), hooks=[hook], steps=1)
+
+
+@pytest.mark.only_2_15("a training inside a training")
+def test_a_hook_trains_in_the_same_directory(model):
+    trained_by_a_hook(model)
+    assert step_of(model) == 1
+
+
+@pytest.mark.only_here("a training inside a training")
+def test_a_hook_cannot_train_in_the_same_directory(model):
+    with pytest.raises(RuntimeError, match="is being trained in by this process already"):
+        trained_by_a_hook(model)
