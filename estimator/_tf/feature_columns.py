@@ -173,20 +173,15 @@ class ColumnInput:
         """Returns each example's row, [batch size, size]; zeros for an example without a category.
 
         A lookup that combines several rows has the same values and gradients (an example without
-        a category adds 0 to the first row's), but takes twice as many ops. Each row is looked up
-        once, so that its gradient is one slice: an optimizer that clips does not add up slices.
+        a category adds 0 to the first row's), but takes four times as many ops, and its gradients
+        have one slice a row where these have one an example.
         """
         values = tf.reshape(self._features[column.key], [-1])
         is_string = values.dtype == tf.string
         is_there = tf.not_equal(values, "" if is_string else -1)
         strings = values if is_string else tf.strings.as_string(values)
         ids = tf.strings.to_hash_bucket_fast(strings, column.hash_bucket_size)
-        unique_ids, places = tf.unique(tf.where(is_there, ids, 0))
-        rows = tf.raw_ops.SparseSegmentSum(
-            data=tf.nn.embedding_lookup(table, unique_ids),
-            indices=places,
-            segment_ids=tf.range(tf.size(places)),
-        )
+        rows = tf.nn.embedding_lookup(table, tf.where(is_there, ids, 0))
         # A product takes half as long as a selection that broadcasts.
         return rows * tf.cast(is_there, rows.dtype)[:, tf.newaxis]
 

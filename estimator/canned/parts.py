@@ -145,7 +145,7 @@ def _build_steps(loss: tf.Tensor, parts: Sequence[Part], head: Head, form: Form)
         in_head = V1.name_scope(f"{head.name or 'head'}/") if form.trains_in_head else no_scope
         in_part = _slots_scope(part.name) if form.scopes_slots else no_scope
         with in_head, in_part:
-            steps.append(build_minimize(loss, optimizer, variables, None))
+            steps.append(build_minimize(loss, optimizer, variables, None, adds_slices=True))
     step = V1.train.get_or_create_global_step()
     if getattr(optimizers[0], "iterations", None) is step:
         return tf.group(*steps)

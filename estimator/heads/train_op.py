@@ -12,6 +12,9 @@ from estimator.config.checks import WrongTypeError, check_callable
 
 V1 = tf.compat.v1
 
+# Attributes of a Keras optimizer that changes gradients before it applies them.
+_CHANGES_GRADIENTS = ("clipnorm", "clipvalue", "global_clipnorm", "gradient_transformers")
+
 
 def build_train_op(
     loss: tf.Tensor,
@@ -41,7 +44,12 @@ def build_train_op(
 
 
 def build_minimize(
-    loss: tf.Tensor, optimizer: Any, variables: Sequence[Any], global_step: tf.Variable | None
+    loss: tf.Tensor,
+    optimizer: Any,
+    variables: Sequence[Any],
+    global_step: tf.Variable | None,
+    *,
+    adds_slices: bool = False,
 ) -> tf.Operation:
     """Returns an op that takes one step of an optimizer on these variables.
 
@@ -50,17 +58,30 @@ def build_minimize(
       optimizer: a v1, Keras 3 or tf-keras optimizer.
       variables: the variables.
       global_step: is incremented, if it is given.
+      adds_slices: whether a Keras optimizer that changes gradients gets one slice a row, the sum of
+        all. Otherwise what clips them clips each slice by itself.
     """
     variables = [_tf.variable_of(variable) for variable in variables]
     if isinstance(optimizer, V1.train.Optimizer):
         return optimizer.minimize(loss, global_step=global_step, var_list=variables)
     gradients = tf.gradients(loss, variables)
+    if adds_slices and any(getattr(optimizer, name, None) for name in _CHANGES_GRADIENTS):
+        gradients = list(map(_with_one_slice_a_row, gradients))
     applied = optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
     ops = [applied] if isinstance(applied, tf.Operation | tf.Tensor) else []
     # A tf-keras optimizer may count its steps in the global step.
     if global_step is not None and optimizer.iterations is not global_step:
         ops.append(global_step.assign_add(1))
     return tf.group(*ops)
+
+
+def _with_one_slice_a_row(gradient: Any) -> Any:
+    """Adds up the slices of a gradient that are of the same row."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    rows, places = tf.unique(gradient.indices)
+    slices = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows))
+    return tf.IndexedSlices(slices, rows, gradient.dense_shape)
 
 
 def _check_optimizer(optimizer: Any) -> None:
