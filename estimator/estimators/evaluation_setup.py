@@ -33,7 +33,7 @@ from estimator.spec import ModeKeys
 # Per mode. A model may depend on static shapes, and inputs of a few kinds, such as two batch sizes,
 # may alternate; each session has a copy of the weights.
 _MAX_KEPT = 4
-# Of all sessions of the process that no call uses; the one that was used last is kept at any size.
+# Of all sessions of the process, those in use included, which stay. So does the one used last.
 _MAX_BYTES_KEPT = 1 << 30
 
 
@@ -183,24 +183,22 @@ class WarmSessions:
         """Returns the open sessions."""
         return [warm for kept in self._kept.values() for warm in kept]
 
-    def idle(self) -> list[WarmSession]:
-        """Returns the open sessions that no call uses."""
-        with self._changed:
-            return [warm for warm in self.all() if not warm.is_in_use]
-
 
 _all: weakref.WeakSet[WarmSessions] = weakref.WeakSet()  # Of the process.
 _all_lock = threading.Lock()
 
 
 def _limit_bytes() -> None:
-    """Closes idle sessions, the least recently used first, until the others are small enough."""
+    """Closes idle sessions, the least recently used first, until the others are small enough.
+
+    A session is in use until its prediction has been read, so it counts before it is idle.
+    """
     with _all_lock:
         owners = list(_all)
-    idle = [(warm, owner) for owner in owners for warm in owner.idle()]
-    idle.sort(key=lambda pair: pair[0].last_use)
-    num_bytes = sum(warm.num_bytes for warm, _ in idle)
-    for warm, owner in idle[:-1]:
+    kept = [(warm, owner) for owner in owners for warm in owner.all()]
+    kept.sort(key=lambda pair: pair[0].last_use)
+    num_bytes = sum(warm.num_bytes for warm, _ in kept)
+    for warm, owner in kept[:-1]:
         if num_bytes <= _MAX_BYTES_KEPT:
             break
         if owner.drop(warm):
