@@ -121,9 +121,9 @@ def _check_values(old: OldModel, chosen: Sequence[SavedVariable]) -> None:
     if not missing and not differing:
         return
     lines = [
-        f"`warm_start_from`: the checkpoint {old.path} lacks {len(missing)} of the {len(chosen)} "
-        f"variables that `vars_to_warm_start` ({old.settings.vars_to_warm_start!r}) chooses, and "
-        f"{len(differing)} are of another shape or type there. Choose fewer, name the old ones in "
+        f"`warm_start_from`: {len(missing + differing)} of the {len(chosen)} variables that "
+        f"`vars_to_warm_start` ({old.settings.vars_to_warm_start!r}) chooses cannot be loaded from "
+        f"the checkpoint {old.path}. Choose fewer, name the old ones in "
         "`var_name_to_prev_var_name`, or give a `VocabInfo` in `var_name_to_vocab_info` where rows "
         "follow a vocabulary."
     ]

@@ -30,10 +30,14 @@ from estimator.session.opening import build_setup, build_start
 from estimator.session.warm_up import warmed_up
 from estimator.spec import ModeKeys
 
+# Every WarmSessions of the process.
+_owners: weakref.WeakSet[WarmSessions] = weakref.WeakSet()
+_owners_lock = threading.Lock()
+
 # Per mode. A model may depend on static shapes, and inputs of a few kinds, such as two batch sizes,
 # may alternate; each session has a copy of the weights.
 _MAX_KEPT = 4
-# Of all sessions of the process, those in use included, which stay. So does the one used last.
+# For all sessions of the process. Those in use count but stay, and so does the one used last.
 _MAX_BYTES_KEPT = 1 << 30
 
 
@@ -57,8 +61,8 @@ class WarmSessions:
         self.inputs = InputSessions()
         self.results_of_model_fn: set[tuple] = set()
         self._has_sums = True  # False once a metric is found that several replicas cannot sum.
-        with _all_lock:
-            _all.add(self)
+        with _owners_lock:
+            _owners.add(self)
 
     @contextlib.contextmanager
     def taken(
@@ -184,17 +188,13 @@ class WarmSessions:
         return [warm for kept in self._kept.values() for warm in kept]
 
 
-_all: weakref.WeakSet[WarmSessions] = weakref.WeakSet()  # Of the process.
-_all_lock = threading.Lock()
-
-
 def _limit_bytes() -> None:
-    """Closes idle sessions, the least recently used first, until the others are small enough.
+    """Closes idle sessions, least recently used first, until the rest is small enough.
 
-    A session is in use until its prediction has been read, so it counts before it is idle.
+    Those in use count, too: a prediction is read after its call has returned.
     """
-    with _all_lock:
-        owners = list(_all)
+    with _owners_lock:
+        owners = list(_owners)
     kept = [(warm, owner) for owner in owners for warm in owner.all()]
     kept.sort(key=lambda pair: pair[0].last_use)
     num_bytes = sum(warm.num_bytes for warm, _ in kept)

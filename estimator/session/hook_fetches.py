@@ -52,7 +52,6 @@ class HookFetches:
         # What to fetch for each of them.
         self._values: dict[str, Any] = {}
         self._after: tf.Tensor | None = None
-        self._reads_after = is_loop  # Also those that are asked for by object, not by name.
         self._reads: dict[int, tuple[tf.Variable, tf.Tensor]] = {}
 
     def find_variables(self, step: tf.Tensor | None) -> None:
@@ -68,8 +67,6 @@ class HookFetches:
             step_variable = _tf.copies(tf.compat.v1.train.get_global_step())[0]
             self._values[step_variable.handle.name] = step
             self._after = _build_wait(step)
-            # A session reads reference variables so, which such a program has on TensorFlow 1.
-            self._reads_after = self._is_loop or not tf.compat.v1.resource_variables_enabled()
 
     @contextlib.contextmanager
     def explaining_names(self, hook: Hook) -> Iterator[None]:
@@ -95,7 +92,9 @@ class HookFetches:
         name = fetch if isinstance(fetch, str) else fetch.name if is_handle else None
         fetch = self.reachable(hook, self._value_of(name) if name in self._values else fetch)
         is_variable = isinstance(fetch, tf.Variable) and not is_assigned(fetch)
-        return self._read_after(fetch) if is_variable and self._reads_after else fetch
+        # In TensorFlow 1, a session reads a reference variable after the step.
+        is_v1 = self._after is not None and not tf.compat.v1.resource_variables_enabled()
+        return self._read_after(fetch) if is_variable and (self._is_loop or is_v1) else fetch
 
     def reachable(self, hook: Hook, fetch: Any) -> Any:
         """Returns a hook's fetch; raises ValueError if it is not of this graph."""

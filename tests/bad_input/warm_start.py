@@ -306,10 +306,9 @@ MODEL = {
     "the checkpoint lacks a variable": (
         lambda s: _new_model(s, with_bias),
         ValueError,
-        "`warm_start_from`: the checkpoint / ... /model.ckpt-2 lacks 1 of the 2 variables that "
-        "`vars_to_warm_start` ('.*') chooses, and 0 are of another shape or type there. Choose "
-        "fewer, name the old ones in `var_name_to_prev_var_name` ... \n  not in the checkpoint: "
-        "bias",
+        "`warm_start_from`: 1 of the 2 variables that `vars_to_warm_start` ('.*') chooses cannot "
+        "be loaded from the checkpoint / ... /model.ckpt-2. Choose fewer, name the old ones in "
+        "`var_name_to_prev_var_name` ... \n  not in the checkpoint: bias",
     ),
     "the checkpoint has other names": (
         lambda s: _new_model(s, renamed),
@@ -319,8 +318,8 @@ MODEL = {
     "the checkpoint has another shape": (
         lambda s: _new_model(s, spec_with(), width=3),
         ValueError,
-        "lacks 0 of the 1 variables ... and 1 are of another shape or type there ... or give a "
-        "`VocabInfo` ... \n  differs: kernel: shape (3, 1) in the model, [2, 1] in the checkpoint",
+        "1 of the 1 variables ... cannot be loaded from the checkpoint ... or give a `VocabInfo` "
+        "... \n  differs: kernel: shape (3, 1) in the model, [2, 1] in the checkpoint",
     ),
     "the checkpoint has another type": (
         lambda s: _new_model(s, _half_linear),

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.contract.names import IS_2_15
+from tests.contract.names import IS_2_15, v1
 from tests.contract.not_yet import NOT_YET
 
 
@@ -25,6 +25,14 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture(autouse=True)
 def _without_tf_config(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
+
+
+@pytest.fixture
+def without_resource_variables():
+    """As after `tf.compat.v1.disable_v2_behavior()`: on 2.15.1, reference variables are made."""
+    v1.disable_resource_variables()
+    yield
+    v1.enable_resource_variables()
 
 
 @pytest.fixture(scope="module")

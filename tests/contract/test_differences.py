@@ -320,13 +320,6 @@ def test_steps_that_are_not_counted_are_an_error(tmp_path):
 # --- Variables -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def without_resource_variables():
-    v1.disable_resource_variables()
-    yield
-    v1.enable_resource_variables()
-
-
 def kind_of_variables(path):
     found = []
 

@@ -154,13 +154,6 @@ def test_results_have_the_type_of_the_fetches(model):
 # --- A variable of TensorFlow 1 ------------------------------------------------------------------
 
 
-@pytest.fixture
-def without_resource_variables():
-    v1.disable_resource_variables()
-    yield
-    v1.enable_resource_variables()
-
-
 @pytest.mark.usefixtures("without_resource_variables")
 def test_a_variable_is_fetched_as_the_step_leaves_it(model):
     found = []

@@ -12,13 +12,6 @@ X = np.float32([[0, 1], [1, 2], [2, 0], [1, 1]])
 IDS = np.int64([0, 2, 2, 1])
 
 
-@pytest.fixture
-def without_resource_variables():
-    v1.disable_resource_variables()
-    yield
-    v1.enable_resource_variables()
-
-
 class Signs(v1.train.Optimizer):
     """Has no methods for resource variables: moves a weight by the sign of its mean gradient."""
 
