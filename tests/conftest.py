@@ -83,6 +83,15 @@ def _graph_optimizer(request):
     session.__init__ = make
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _no_global_seed():
+    """Removes the global seed that tests set, as `keras.utils.set_random_seed` does."""
+    yield
+    import tensorflow as tf
+
+    tf.random.set_seed(None)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _temporary_files(tmp_path_factory):
     """Has what programs leave in the temporary directory removed with the tests' own files."""
