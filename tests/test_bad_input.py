@@ -188,6 +188,32 @@ def test_another_error_of_the_model_fn_stays_what_it_is(stage, input_fn):
         model.evaluate(input_fn)
 
 
+@pytest.mark.parametrize("make", [tf.sparse.from_dense, tf.RaggedTensor.from_tensor])
+@pytest.mark.parametrize(
+    ("dtype", "error", "says"),
+    [
+        (tf.float32, KeyError, "no such column"),
+        (tf.int64, ValueError, "int64 (Sparse|Ragged)Tensor.*float32 (Sparse|Ragged)Tensor"),
+    ],
+)
+def test_sparse_and_ragged_features_are_shown_only_if_they_are_others(
+    stage, make, dtype, error, says
+):
+    def model_fn(features, mode):
+        if mode == est.ModeKeys.PREDICT:
+            raise KeyError("no such column")
+        w = V1.get_variable("w", [])
+        return est.EstimatorSpec(mode, loss=w, train_op=V1.train.get_global_step().assign_add(1))
+
+    def rows(dtype):
+        return lambda: tf.data.Dataset.from_tensors({"x": make(tf.ones([2, 3], dtype))})
+
+    model = stage.model(model_fn)
+    model.train(rows(tf.float32), steps=1)
+    with pytest.raises(error, match=says):
+        list(model.predict(rows(dtype)))
+
+
 @pytest.mark.parametrize("loop", [1, 100])
 @pytest.mark.parametrize("limit", [{"steps": 300}, {"max_steps": 300}, {}], ids=str)
 def test_the_first_of_a_stop_hook_and_a_limit_stops(stage, loop, limit):

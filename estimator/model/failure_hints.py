@@ -122,9 +122,11 @@ def _describe(features: Any) -> str:
 
 
 def _describe_one(value: Any) -> str:
-    """Returns the dtype and the shape of one example, such as "float32[batch, 28]"."""
+    """Returns such as "float32[batch, 28]", or of no dense tensor "float32 SparseTensor"."""
     spec = value if isinstance(value, tf.TypeSpec) else tf.type_spec_from_value(value)
+    if isinstance(spec, tf.SparseTensorSpec | tf.RaggedTensorSpec):
+        return f"{spec.dtype.name} {spec.value_type.__name__}"
     if not isinstance(spec, tf.TensorSpec):
-        return type(value).__name__
+        return str(spec.value_type.__name__)
     sizes = ["..."] if spec.shape.rank is None else map(str, spec.shape[1:])
     return f"{spec.dtype.name}[{', '.join(['batch', *sizes])}]"
