@@ -19,6 +19,9 @@ from estimator.training.end_record import NAME, read_end
 
 _IMPORTED_AT = time.monotonic()
 
+# By `model_dir`, the end at which this process's last watch of it was over.
+_handled_ends: dict[str, dict[str, Any]] = {}
+
 
 class ChiefWatch:
     """Tracks how long an evaluator has not heard from the chief, which may be restarted."""
@@ -82,14 +85,17 @@ class CompletionWatch:
         Compares times by the file system's clock only, because the clocks of two machines may
         differ. All tasks are started at about the same time, so a file written later belongs to
         this training; an older file is ambiguous: the chief may have ended already, or not started
-        yet.
+        yet. An end that an earlier watch of this process has handled is old, too.
 
         Args:
           model_dir: the directory that the chief writes to; None if unknown.
         """
         self._model_dir = model_dir
         end = self.read()
-        self._old = end if end is not None and _is_older_than_process(str(model_dir)) else None
+        is_old = end is not None and (
+            end == _handled_ends.get(str(model_dir)) or _is_older_than_process(str(model_dir))
+        )
+        self._old = end if is_old else None
 
     def read(self) -> dict[str, Any] | None:
         """Returns what the chief wrote last; None if training has not ended."""
@@ -100,6 +106,11 @@ class CompletionWatch:
         if end != self._old:
             self._old = None
         return end is not None and self._old is None
+
+    def handled(self, end: dict[str, Any] | None) -> None:
+        """Remembers that this process has done what `end`, from `read`, asks for."""
+        if end is not None:
+            _handled_ends[str(self._model_dir)] = end
 
 
 def _is_older_than_process(model_dir: str) -> bool:

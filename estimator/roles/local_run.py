@@ -150,6 +150,7 @@ class Evaluation:
         self._mark = os.path.join(model.eval_dir(spec.name), "unfinished-step")
         self._unfinished_step = self._read_mark()
         self._evaluated = ""
+        self._is_exported_as_final = False
         self._exporters = checked_exporters(spec.exporters)
         self.metrics: dict[str, Any] | None = None
         self.export_results: list[Any] = [None] * len(self._exporters)
@@ -169,13 +170,13 @@ class Evaluation:
         before, self._step = self._step, step
         return self._schedule.is_due(before, step)
 
-    def run(self, path: str) -> None:
-        """Evaluates a checkpoint and calls the exporters."""
+    def run(self, path: str, is_final: bool = False) -> None:
+        """Evaluates a checkpoint and calls the exporters; `is_final` says if it is the last one."""
         if self._exporters:
             self._write_mark(path)
         try:
             self._run(path)
-            self._export(is_final=False)
+            self._export(is_final)
         finally:  # What has failed has said so.
             with contextlib.suppress(tf.errors.OpError):
                 tf.io.gfile.remove(self._mark)
@@ -191,10 +192,11 @@ class Evaluation:
             self.run(path)
 
     def run_last(self) -> None:
-        """Evaluates the last checkpoint unless already done; calls the exporters a last time."""
+        """Evaluates and exports the last checkpoint as the final model, unless already done."""
         if self._evaluated != self._model.latest_checkpoint():
             self._run(self._newest())
-        self._export(is_final=True)
+        if not self._is_exported_as_final:
+            self._export(is_final=True)
 
     def _write_mark(self, path: str) -> None:
         try:
@@ -228,6 +230,7 @@ class Evaluation:
             name=self.spec.name,
         )
         self._evaluated = path
+        self._is_exported_as_final = False
         self.export_results = [None] * len(self._exporters)
 
     def _export(self, is_final: bool) -> None:
@@ -242,6 +245,7 @@ class Evaluation:
             # If the checkpoint was exported before it was known to be the last, None does not
             # replace that.
             self.export_results[i] = exported or self.export_results[i]
+        self._is_exported_as_final = is_final
 
 
 class _EvaluationListener(LastSaveListener):

@@ -193,19 +193,20 @@ def run_evaluator(
             is_at_max = train_spec.max_steps is not None and step >= train_spec.max_steps
             is_old = not ending.is_new(end) and waited < max(delay, old_secs)
             is_last = is_at_max or (end is not None and not is_old)
+            # What a training that is to be started again has reached is not its final model.
+            is_final = is_at_max or (is_last and not (end or {}).get("exit_status"))
             if waited >= delay or is_last:
                 for follower in followers:
-                    follower.follow(checkpoints, is_last)
+                    follower.follow(checkpoints, is_last, is_final)
             if is_last:
                 break
             watch.check((end, checkpoints[-1:]))
             sleep(_POLL_SECS)
-    exit_status = (end or {}).get("exit_status")
-    # What a training that is to be started again has reached is not its final model.
-    if checkpoints and (is_at_max or not exit_status):
+    if checkpoints and is_final:
         for follower in followers:
             follower.run_last()
-    if exit_status:
+    ending.handled(end)
+    if exit_status := (end or {}).get("exit_status"):
         raise SystemExit(exit_status)
     return TrainAndEvaluateResult(followers, _train_result(model))
 
@@ -222,8 +223,14 @@ class _Follower(Evaluation):
         self._clock = clock
         self._damaged: dict[str, tuple[int, float]] = {}  # By path: its time, when to try again.
 
-    def follow(self, checkpoints: Sequence[tuple[int, str]], is_last: bool) -> None:
-        """Evaluates the checkpoints that are due."""
+    def follow(self, checkpoints: Sequence[tuple[int, str]], is_last: bool, is_final: bool) -> None:
+        """Evaluates the checkpoints that are due.
+
+        Args:
+          checkpoints: the existing checkpoints with their steps, in ascending order.
+          is_last: whether no checkpoint will follow.
+          is_final: whether the last one is the final model, which is exported as such.
+        """
         new = [(step, path) for step, path in checkpoints if step > self._evaluated_step]
         is_each = self.spec.every_steps is not None or self.spec.throttle_secs == 0
         for step, path in new:
@@ -235,15 +242,15 @@ class _Follower(Evaluation):
             before = self._step
             is_the_last = is_last and path == checkpoints[-1][1]
             if is_the_last or is_unfinished or self.is_due(step):
-                self._evaluate(step, path)
+                self._evaluate(step, path, is_the_last and is_final)
             if path in self._damaged:
                 self._step = before  # It is due again.
 
-    def _evaluate(self, step: int, path: str) -> None:
+    def _evaluate(self, step: int, path: str, is_final: bool) -> None:
         """Evaluates a checkpoint, unless it is damaged: the chief goes on from one before."""
         self._damaged.pop(path, None)
         try:
-            self.run(path)
+            self.run(path, is_final)
         except DamagedCheckpointsError:  # A warning has said so.
             self._damaged[path] = _written_at(path), self._clock() + _DAMAGED_RETRY_SECS
             return

@@ -162,9 +162,11 @@ def _check_early_stopping(
     model: Estimator, train_spec: TrainSpec, specs: Sequence[EvalSpec]
 ) -> None:
     """Warns about an early-stopping hook whose evaluations nobody makes."""
+    stopping = [hook for hook in train_spec.hooks or () if isinstance(hook, EarlyStoppingHook)]
+    if not stopping:
+        return
     written = {os.path.normpath(model.eval_dir(spec.name)) for spec in specs}
-    for hook in train_spec.hooks or ():
-        read = hook.eval_dir if isinstance(hook, EarlyStoppingHook) else None
+    for read in (hook.eval_dir for hook in stopping):
         if read is not None and os.path.normpath(read) not in written:
             log.warning(
                 "An early-stopping hook reads the evaluations in %s, but `eval_spec` writes to %s. "

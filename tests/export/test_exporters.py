@@ -190,6 +190,27 @@ def test_the_best_is_known_after_a_restart(make, restart_after):
     assert result.export_results == [None]
 
 
+def not_worse(best_eval_result, current_eval_result):
+    return current_eval_result["score"] >= best_eval_result["score"]
+
+
+def test_an_evaluation_is_the_best_only_once_if_equal_ones_are_accepted(make):
+    spec = {"throttle_secs": 0, "exporters": make_best(not_worse, exports_to_keep=3)}
+    train_spec = est.TrainSpec(numbers(20))  # The end is known after its last evaluation.
+    result = est.train_and_evaluate(make(), train_spec, est.EvalSpec(numbers(2), **spec))
+    assert [served_step(path) for path in exports(make(), "best")] == [10, 20]
+    assert result.export_results == [str(exports(make(), "best")[-1]).encode()]
+    restarted = run(make(), 20, make_best(not_worse, exports_to_keep=3))
+    assert [served_step(path) for path in exports(make(), "best")] == [10, 20]
+    assert restarted.export_results == result.export_results
+
+
+def test_a_model_of_equal_metrics_is_exported_if_equal_ones_are_accepted(make):
+    model = make([0, 0.5, 0.5, 0.5])
+    run(model, 30, make_best(not_worse))
+    assert [served_step(path) for path in exports(model, "best")] == [10, 20, 30]
+
+
 def test_the_first_evaluation_is_exported_whatever_older_event_files_say(make):
     run(make(), 50)  # Evaluates, and exports nothing; 0.85 was the best.
     model = make()

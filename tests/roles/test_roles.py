@@ -94,7 +94,7 @@ def test_a_checkpoint_is_exported_even_if_the_evaluator_was_killed_before(model_
     recorder = Recorder()
     evaluate(model_dir, Time(), 40, throttle_secs=throttle_secs, exporters=recorder)
     between = [] if throttle_secs else [20, 25, 30, 35]
-    assert recorder.calls == [(step, False) for step in (15, *between, 40)] + [(40, True)]
+    assert recorder.calls == [(step, False) for step in (15, *between)] + [(40, True)]
     assert all("tfevents" in name for name in os.listdir(evaluations))
 
 
@@ -200,7 +200,7 @@ def test_a_checkpoint_that_no_file_names_yet_is_not_the_end(model_dir, is_whole)
 
     recorder = Recorder()
     evaluate(model_dir, Time(t20=restart), 40, exporters=recorder)
-    assert recorder.calls == [*((step, False) for step in range(5, 41, 5)), (40, True)]
+    assert recorder.calls == [*((step, False) for step in range(5, 40, 5)), (40, True)]
 
 
 def test_a_last_checkpoint_that_is_damaged_is_an_error(model_dir):
@@ -266,6 +266,7 @@ def test_the_clock_of_the_chiefs_machine_does_not_make_an_end_old_or_new(model_d
     assert result.train_result.reason == "max_time"
     assert time.now == pytest.approx(50, abs=1)
     time = Time()
+    write_end(model_dir, at=there, exit_status=0, reason="max_time")
     evaluate(model_dir, time)  # The end is newer than this process.
     assert time.now == 0
     assert not [name for name in os.listdir(model_dir) if name.startswith(".")]
@@ -289,6 +290,26 @@ def test_the_end_of_an_earlier_training_is_not_that_of_this_one(model_dir):
     result, _ = evaluate(model_dir, time)
     assert result.train_result.reason == "max_time"
     assert read_end(model_dir)["reason"] == "max_time"
+
+
+@pytest.mark.parametrize("max_steps", [50, None])
+def test_a_second_call_waits_for_the_end_of_the_second_training(model_dir, max_steps):
+    """As in a program that calls `train_and_evaluate` twice, in all tasks."""
+    write_end(model_dir, exit_status=0, reason="max_steps")
+    evaluate(model_dir, Time())
+
+    def go_on():
+        config = est.RunConfig(model_dir, save_checkpoints_steps=5)
+        with est.Estimator(Model(), config=config) as trained:
+            trained.train(numbers(), max_steps=50)
+        write_end(model_dir, exit_status=0, reason="max_steps")
+
+    time, exports = Time(t10=lambda: clear_end(model_dir), t30=go_on), Exports()
+    result, _ = evaluate(model_dir, time, max_steps, exporters=exports)
+    assert result.train_result.global_step == 50
+    assert exports.made[-1] == (50, True)
+    assert all(step > 40 for step, _ in exports.made)
+    assert time.now == pytest.approx(30, abs=1)
 
 
 @pytest.mark.parametrize("max_steps", [50, None])
@@ -357,7 +378,7 @@ def test_the_model_of_a_training_that_failed_is_not_final(
     write_end(model_dir, exit_status=exit_status, reason="hook")
     with pytest.raises(SystemExit) if exit_status else contextlib.nullcontext():
         evaluate(model_dir, Time(), max_steps, throttle_secs=100, exporters=exports)
-    assert exports.made == [(40, False), *[(40, True)] * is_final]
+    assert exports.made == [(40, is_final)]
 
 
 @pytest.mark.parametrize("record", [b"", b"{", b"\xff\xfe", b"[]"])
