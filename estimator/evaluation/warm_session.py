@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.checkpoint import files
-from estimator.checkpoint.errors import CheckpointsRemovedError
 from estimator.checkpoint.memory_checkpoint import State, load_state
 from estimator.cluster.server import Connection, check_runs_there
 from estimator.cluster.task_health import TaskHealth
@@ -22,7 +21,8 @@ from estimator.evaluation.host_input import SessionOfBoth
 from estimator.program.graph_scope import extending
 from estimator.program.programs import EvalProgram, FedProgram
 from estimator.session.hooked_session import Hook, HookedSession
-from estimator.session.opening import Setup, needs_values, restore_first, start_new
+from estimator.session.opening import Setup, needs_values, start_new
+from estimator.session.restoring import restore_first
 
 _WITHOUT_SERVER = (
     "the call cannot continue. Its own log says why. Start it again, and make the call again."
@@ -52,8 +52,7 @@ class Weights:
       paths: paths of checkpoints, newest first.
       state: the contents of a checkpoint in memory.
       warm_start: the source of initial values, besides the initializers.
-      find_paths: returns the checkpoints that there are by now: a training may remove all of them
-        while a program is built. None if there are none to find.
+      find_paths: see `restore_first`.
     """
 
     paths: Sequence[str] = ()
@@ -151,23 +150,11 @@ class WarmSession:
             load_state(self._setup.saver, self.session, weights.state)
             return None  # Weights in memory cannot be recognized later.
         if weights.paths:
-            path = self._restore_first(weights)
-            return files.checkpoint_identity(path)
+            path = restore_first(self._setup, self.session, weights.paths, weights.find_paths)
+            return files.checkpoint_identity(str(path))
         for initialize in self._setup.initializers:
             initialize(self.session)
         return _NO_CHECKPOINT
-
-    def _restore_first(self, weights: Weights) -> str:
-        """Restores the first readable checkpoint; finds them again if all have been removed."""
-        paths = weights.paths
-        while True:
-            try:
-                return str(restore_first(self._setup, self.session, paths))
-            except CheckpointsRemovedError:
-                again = paths if weights.find_paths is None else weights.find_paths()
-                if not again or again == paths:
-                    raise
-                paths = again
 
     def _check_no_init_fn(self) -> None:
         """Raises an error if the model's Scaffold would have to initialize the variables."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -23,14 +23,14 @@ from estimator.spec.outputs import EvalOutput, TrainOutput
 @contextlib.contextmanager
 def opened_export(
     programs: Sequence[ExportProgram],
-    checkpoint_paths: Sequence[str],
+    find_paths: Callable[[], Sequence[str]],
     session_config: tf.compat.v1.ConfigProto,
 ) -> Iterator[tuple[tf.compat.v1.Session, list[GraphToSave]]]:
     """Opens a session on the first graph, with a checkpoint's weights.
 
     Args:
       programs: the programs; the first one has all variables, which the others share.
-      checkpoint_paths: paths of checkpoints, newest first.
+      find_paths: returns the paths of the checkpoints that there are by now, newest first.
       session_config: the config of the session.
 
     Yields:
@@ -42,7 +42,7 @@ def opened_export(
     """
     prepared = [_prepare(program, session_config) for program in programs]
     first, *others = prepared
-    with opened(first.setup, checkpoint_paths) as (session, path):
+    with opened(first.setup, find_paths(), find_paths=find_paths) as (session, path):
         for other in others:
             _check_shared(path, first, other)
         yield session, [one.to_save for one in prepared]

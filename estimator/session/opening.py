@@ -12,19 +12,12 @@ import numpy as np
 import tensorflow as tf
 
 from estimator import _tf
-from estimator.checkpoint import files, same_model
-from estimator.checkpoint.errors import (
-    CheckpointError,
-    CheckpointsRemovedError,
-    DamagedCheckpointsError,
-    restore_error,
-)
+from estimator.checkpoint import same_model
 from estimator.checkpoint.old_model import OldModel
-from estimator.checkpoint.saver_ops import has_stock_methods, restored_names
 from estimator.checkpoint.warm_start import WarmStart, build_warm_start
 from estimator.cluster.worker_group import WorkerGroup
-from estimator.console import log
 from estimator.model.replicas import BUILD_LOCK
+from estimator.session.restoring import preparing, restore_first
 
 
 class StartCallbacks(Protocol):
@@ -235,7 +228,7 @@ def _build_initializers(
         if choose is not None:
             session.run([*choose(session), *resources])
         elif is_ours:
-            _preparing(session, callbacks, is_restoring=False).run(init_op)
+            preparing(session, callbacks, is_restoring=False).run(init_op)
         else:
             session.run(init_op, feed_dict=scaffold.init_feed_dict)
 
@@ -252,6 +245,7 @@ def opened(
     timeout_secs: float = 0,
     wait: Callable[[threading.Event], None] | None = None,
     find_copy: Callable[[Any], Any] | None = None,
+    find_paths: Callable[[], Sequence[str]] | None = None,
 ) -> Iterator[tuple[tf.compat.v1.Session, str | None]]:
     """Opens a session and restores it from the first readable checkpoint.
 
@@ -266,6 +260,7 @@ def opened(
       wait: waits for the session's calls to return; None if they always return.
       find_copy: returns what `session.run` runs or feeds instead of a tensor or an operation; None
         if that is what it is asked for.
+      find_paths: see `restore_first`.
 
     Yields:
       The session, and the checkpoint's path or None.
@@ -279,7 +274,9 @@ def opened(
 
         def start_variables() -> str | None:
             is_first = setup.group.workers.is_chief
-            path = restore_first(setup, session, checkpoint_paths) if is_first else None
+            path = None
+            if is_first:
+                path = restore_first(setup, session, checkpoint_paths, find_paths)
             if not setup.group.broadcast_number(session, int(path is not None)):
                 for initialize in setup.initializers:
                     initialize(session)
@@ -290,79 +287,6 @@ def opened(
             session.run(setup.broadcast)
         setup.run_local_init(session)
         yield session, path
-
-
-def restore_first(
-    setup: Setup, session: tf.compat.v1.Session, checkpoint_paths: Sequence[str]
-) -> str | None:
-    """Restores the first checkpoint that is complete; returns its path, or None if none was given.
-
-    Raises:
-      CheckpointError: a checkpoint belongs to another model.
-      DamagedCheckpointsError: none of those given is complete.
-      CheckpointsRemovedError: all of them have been removed.
-    """
-    for path in checkpoint_paths:
-        if not files.is_readable(path):
-            continue
-        try:
-            _restore(setup, session, path)
-        except CheckpointError:
-            raise
-        except (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError) as e:
-            if isinstance(e, tf.errors.NotFoundError):
-                same_model.check_complete(path, e)
-            way_out = "" if path == checkpoint_paths[-1] else " Trying the one before."
-            log.warning("The checkpoint %s is damaged (%s).%s", path, restore_error(e), way_out)
-        else:
-            return path
-    if checkpoint_paths and not any(map(files.exists, checkpoint_paths)):
-        raise CheckpointsRemovedError(
-            f"The checkpoints {', '.join(checkpoint_paths)} were removed before they could be "
-            "restored. If a training removes them, have it keep more (`keep_checkpoint_max`)."
-        )
-    if checkpoint_paths:
-        raise DamagedCheckpointsError(
-            f"None of the checkpoints can be restored: {', '.join(checkpoint_paths)}. A file is "
-            "missing or damaged. Name another one, or remove them to start from scratch."
-        )
-    return None
-
-
-def _restore(setup: Setup, session: tf.compat.v1.Session, path: str) -> None:
-    """Restores a complete checkpoint and initializes the variables that it lacks."""
-    with setup.graph.as_default():
-        saver, lacking = setup.saver, []
-        if setup.is_saver_ours:
-            lacking = same_model.missing_variables(path, setup.may_lack)
-            names = {variable.name for variable in lacking}
-            variables = [v for v in tf.compat.v1.global_variables() if v.name not in names]
-            same_model.check_matches(path, variables)
-            saver = tf.compat.v1.train.Saver(variables) if lacking else saver
-        elif isinstance(saver, tf.compat.v1.train.Saver) and saver.saver_def is not None:
-            same_model.check_names(path, restored_names(setup.graph, saver))
-        callbacks = setup.callbacks if has_stock_methods(saver, ["restore"]) else None
-        try:
-            saver.restore(_preparing(session, callbacks, is_restoring=True), path)
-        except ValueError as error:  # The saver found no file.
-            if files.exists(path):
-                raise
-            raise tf.errors.NotFoundError(None, None, f"{path}.index was removed") from error
-        session.run([variable.initializer for variable in lacking])
-
-
-def _preparing(
-    session: tf.compat.v1.Session, callbacks: StartCallbacks | None, is_restoring: bool
-) -> tf.compat.v1.Session | _tf.FunctionSession:
-    """Returns the session, or one whose call the callbacks prepare."""
-    if callbacks is None:
-        return session
-
-    def run(fetch: Any, feeds: dict[tf.Tensor, np.ndarray]) -> Any:
-        call = callbacks.prepare(session, is_restoring, [fetch], list(feeds))
-        return call(*feeds.values())[0]
-
-    return _tf.FunctionSession(session.graph, run)
 
 
 def needs_values() -> list[tf.Variable | tf.Operation]:

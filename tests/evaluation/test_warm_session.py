@@ -333,7 +333,13 @@ def test_hooks_of_evaluate_and_predict_see_each_batch(trained):
     assert evaluating.calls == predicting.calls == expected
 
 
-def test_checkpoints_that_are_removed_while_a_program_is_built_are_looked_for_again(tmp_path):
+def serving_fn():
+    x = tf.compat.v1.placeholder(tf.int64, [None], "x")
+    return est.export.TensorServingInputReceiver(x, x)
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "export"])
+def test_checkpoints_that_are_removed_while_a_program_is_built_are_looked_for_again(verb, tmp_path):
     """As by a training in another process that keeps only the newest."""
     config = est.RunConfig(keep_checkpoint_max=1)
     trained = est.Estimator(Model(), str(tmp_path), config)
@@ -345,7 +351,12 @@ def test_checkpoints_that_are_removed_while_a_program_is_built_are_looked_for_ag
         return Model()(features, labels, mode)
 
     with est.Estimator(model_fn, str(tmp_path)) as other:
-        assert other.evaluate(numbers(2))["global_step"] == 4
+        if verb == "evaluate":
+            assert other.evaluate(numbers(2))["global_step"] == 4
+        else:
+            path = other.export_saved_model(str(tmp_path / "export"), serving_fn).decode()
+            served = tf.train.load_variable(f"{path}/variables/variables", "global_step")
+            assert served == 4
 
 
 def test_a_named_checkpoint_that_is_removed_is_missed(tmp_path):
