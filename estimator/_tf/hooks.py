@@ -59,7 +59,7 @@ def last_step_of(hook: tf.compat.v1.train.StopAtStepHook) -> int | None:
 
 def stops_at_last_step(hook: tf.compat.v1.train.StopAtStepHook) -> bool:
     """Returns whether a StopAtStepHook decides as TensorFlow's does, and not by its own method."""
-    return type(hook).after_run is _AFTER_RUN and "after_run" not in vars(hook)
+    return getattr(hook.after_run, "__func__", None) is _AFTER_RUN
 
 
 def set_steps_per_run(hook: tf.compat.v1.train.SessionRunHook, steps: int) -> None:

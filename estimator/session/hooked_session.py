@@ -259,7 +259,7 @@ class HookedSession:
 
         A hook that asks for tensors of its own makes the call another one, so nothing is prepared.
         """
-        is_asked = any(type(hook).before_run is not Hook.before_run for hook in self._hooks)
+        is_asked = any(overrides(hook, "before_run") for hook in self._hooks)
         if not is_asked and not self._prepared:
             future = preparation.begin(_tf.make_callable, session, fetches, feeds)
             self._prepared[_key(fetches, feeds)] = future
@@ -322,6 +322,11 @@ class HookedSession:
         if self._may_leave_loop and not self._fetches.has_run:
             raise HookInLoopError(says, has_trained=False)
         log.warning("%s", says)
+
+
+def overrides(hook: Hook, name: str) -> bool:
+    """Returns whether a hook has a method of its own, in its class or as an attribute."""
+    return getattr(getattr(hook, name), "__func__", None) is not getattr(Hook, name)
 
 
 def _key(fetches: Sequence[Any], feeds: Sequence[tf.Tensor]) -> Any:

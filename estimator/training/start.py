@@ -13,7 +13,7 @@ from estimator.checkpoint.input_position import InputPosition, remove_positions
 from estimator.checkpoint.writer import CheckpointWriter
 from estimator.cluster.worker_group import WorkerGroup
 from estimator.console import log
-from estimator.session.hooked_session import Hook
+from estimator.session.hooked_session import overrides
 from estimator.training.first_calls import FirstCalls
 from estimator.training.open_training import OpenTraining
 from estimator.training.request import TrainRequest
@@ -70,8 +70,7 @@ def start_or_resume(
 
 def _may_set_step(request: TrainRequest) -> bool:
     """Returns whether a hook's `after_create_session` or a listener may set the global step."""
-    own = Hook.after_create_session
-    acts = any(type(hook).after_create_session is not own for hook in request.own_hooks)
+    acts = any(overrides(hook, "after_create_session") for hook in request.own_hooks)
     return acts or bool(request.listeners)
 
 

@@ -2,10 +2,11 @@
 
 import collections
 import os
+from unittest import mock
 
 import pytest
 
-from tests.contract.names import est, forever, mean_model_fn, tf, v1, weight_after
+from tests.contract.names import IS_2_15, est, forever, mean_model_fn, tf, v1, weight_after
 
 
 @pytest.fixture
@@ -185,3 +186,56 @@ def test_a_hook_trains_in_the_same_directory(model):
 def test_a_hook_cannot_train_in_the_same_directory(model):
     with pytest.raises(RuntimeError, match="is being trained in by this process already"):
         trained_by_a_hook(model)
+
+
+# --- Hooks that are no instances of a class with the methods --------------------------------------
+
+
+def test_a_method_that_is_an_attribute_of_the_hook_may_set_the_step(tmp_path):
+    options = {} if IS_2_15 else {"iterations_per_loop": 4}
+    config = est.RunConfig(os.fspath(tmp_path), **options)
+    model, hook = est.Estimator(mean_model_fn, config=config), est.SessionRunHook()
+
+    def begin():
+        hook.assigning = v1.assign(v1.train.get_global_step(), 10)
+
+    hook.begin = begin
+    hook.after_create_session = lambda session, coordinator: session.run(hook.assigning)
+    model.train(forever(2.0), hooks=[hook], max_steps=13)
+    assert step_of(model) == 13
+    assert model.get_variable_value("w") == pytest.approx(weight_after(3, 2.0))
+
+
+METHODS = ["begin", "after_create_session", "before_run", "after_run", "end"]
+
+
+class Proxy:
+    """Passes everything on to a hook."""
+
+    __class__ = est.SessionRunHook
+
+    def __init__(self, hook):
+        self.hook = hook
+
+    def __getattr__(self, name):
+        return getattr(self.hook, name)
+
+
+@pytest.mark.parametrize("is_proxy", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: mock.Mock(wraps=est.SessionRunHook(), spec=est.SessionRunHook),
+        lambda: mock.create_autospec(est.SessionRunHook, instance=True),
+    ],
+    ids=["mock", "autospec"],
+)
+def test_mocks_and_proxies_are_hooks(model, make, is_proxy):
+    hook = make()
+    hook.before_run.return_value = None
+    given = Proxy(hook) if is_proxy else hook
+    model.train(forever(2.0), hooks=[given], steps=3)
+    assert [getattr(hook, name).call_count for name in METHODS] == [1, 1, 3, 3, 1]
+    hook.reset_mock()
+    model.evaluate(forever(2.0), hooks=[given], steps=2)
+    assert [getattr(hook, name).call_count for name in METHODS] == [1, 1, 2, 2, 1]
