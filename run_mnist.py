@@ -265,6 +265,7 @@ def print_report(classifier: est.tpu.TPUEstimator, results: dict[str, str]) -> N
 
 # --- Flags ----------------------------------------------------------------------------------------
 
+flags.adopt_module_key_flags(cluster_flags)
 flags.DEFINE_enum("mode", "all", [*VERBS, "all"], "What to do; all does everything, in this order.")
 
 flags.DEFINE_enum("model", "mnist_cnn", list(MODELS), "The model.")

@@ -26,7 +26,7 @@ class CheckpointError(ValueError, tf.errors.InvalidArgumentError, tf.errors.NotF
         return type(self), (self.message,)
 
 
-class DamagedCheckpointsError(CheckpointError):
+class DamagedCheckpointsError(CheckpointError, tf.errors.DataLossError):
     """None of the checkpoints can be restored, as a file of each is missing or damaged."""
 
 

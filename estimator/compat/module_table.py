@@ -74,7 +74,8 @@ NAMES = {
     "canned.rnn": "RNNClassifier RNNEstimator",
     "early_stopping": f"{_EARLY} read_eval_metrics",
     "estimator": "Estimator EstimatorV2=Estimator VocabInfo WarmStartSettings "
-    "_assert_members_are_not_overridden maybe_overwrite_model_dir_and_session_config",
+    "_assert_members_are_not_overridden _load_global_step_from_checkpoint_dir "
+    "maybe_overwrite_model_dir_and_session_config",
     "estimator_lib": f"{_BASELINE} {_DNN} {_LINEAR} {_COMBINED} {_EXPORTERS} {_HOOKS} {_RUN_HOOKS} "
     f"{_SPECS} {_EARLY} Estimator EstimatorSpec EvalSpec ModeKeys RunConfig TrainSpec VocabInfo "
     "WarmStartSettings add_metrics export inputs model_to_estimator train_and_evaluate",

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.canned.v1_models import OPTIMIZERS
+from estimator.checkpoint import files
 from estimator.compat.contrib.contrib_estimator import (
     binary_classification_head,
     multi_class_head,
@@ -238,6 +239,12 @@ def fn_args(fn: Callable) -> tuple[str, ...]:
 def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
     """Returns the metrics of every evaluation in a directory, by global step in ascending order."""
     return read_evaluations(os.path.join(eval_dir, "*tfevents*"))
+
+
+def _load_global_step_from_checkpoint_dir(checkpoint_dir: str) -> int:
+    """Returns the global step of the newest checkpoint in a directory; 0 if there is none."""
+    path = files.latest_checkpoint(checkpoint_dir)
+    return 0 if path is None else int(tf.train.load_variable(path, "global_step"))
 
 
 def _assert_members_are_not_overridden(base: type, subject: Any) -> None:

@@ -16,6 +16,7 @@ from estimator.config.checks import (
     check_choice,
     check_instance,
     check_int,
+    check_limit,
     check_positive,
     check_type,
     checked_count,
@@ -344,9 +345,8 @@ class RunConfig(FrozenFields):
         for name in _STEPS:
             if getattr(self, name) is not None:
                 write_fields(self, **{name: checked_count(name, getattr(self, name))})
-        for name in ("keep_checkpoint_max", "num_replicas"):
-            if getattr(self, name) is not None:
-                check_int(name, getattr(self, name))
+        check_limit("keep_checkpoint_max", self.keep_checkpoint_max, "0 and None keep all")
+        check_limit("num_replicas", self.num_replicas, "None is all that there are")
         if self.experimental_max_worker_delay_secs is not None:
             delay = self.experimental_max_worker_delay_secs
             check_int("experimental_max_worker_delay_secs", delay, minimum=0)

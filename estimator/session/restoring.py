@@ -56,6 +56,7 @@ def restore_first(
 def _restore_first_of(
     paths: Sequence[str], setup: Setup, session: tf.compat.v1.Session
 ) -> str | None:
+    reason = ""
     for path in paths:
         if not files.is_readable(path):
             continue
@@ -67,7 +68,8 @@ def _restore_first_of(
             if isinstance(e, tf.errors.NotFoundError):
                 same_model.check_complete(path, e)
             way_out = "" if path == paths[-1] else " Trying the one before."
-            log.warning("The checkpoint %s is damaged (%s).%s", path, restore_error(e), way_out)
+            reason = f" ({restore_error(e)})"
+            log.warning("The checkpoint %s is damaged%s.%s", path, reason, way_out)
         else:
             return path
     if paths and not any(map(files.exists, paths)):
@@ -78,7 +80,7 @@ def _restore_first_of(
     if paths:
         raise DamagedCheckpointsError(
             f"None of the checkpoints can be restored: {', '.join(paths)}. A file is missing or "
-            "damaged. Name another one, or remove them to start from scratch."
+            f"damaged{reason}. Name another one, or remove them to start from scratch."
         )
     return None
 

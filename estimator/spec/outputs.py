@@ -156,6 +156,13 @@ class SupervisedOutput(ExportOutput):
     predictions: Any = None
     metrics: Any = None
 
+    # The parts of names in the signature.
+    LOSS_NAME: ClassVar[str] = "loss"
+    PREDICTIONS_NAME: ClassVar[str] = "predictions"
+    METRICS_NAME: ClassVar[str] = "metrics"
+    METRIC_VALUE_SUFFIX: ClassVar[str] = "value"
+    METRIC_UPDATE_SUFFIX: ClassVar[str] = "update_op"
+
     method_name: ClassVar[str]
     key: ClassVar[str]  # of the signature, and the tag of its graph
 

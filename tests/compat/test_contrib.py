@@ -338,6 +338,9 @@ def test_datasets_and_strategies():
     padded = padded.apply(data.padded_batch_and_drop_remainder(2, [None]))
     assert padded.element_spec.shape.as_list() == [2, None]
     assert contrib.data.python.ops.batching.map_and_batch is V1.data.experimental.map_and_batch
+    assert contrib.tpu.python.ops.tpu_ops.cross_replica_sum is V1.tpu.cross_replica_sum
+    evaluation = contrib.training.python.training.evaluation
+    assert evaluation.checkpoints_iterator is tf.train.checkpoints_iterator
     with pytest.raises(ValueError, match=r"`num_gpus` \(-1\)"):
         contrib.distribute.MirroredStrategy(num_gpus=-1)
     for given in (

@@ -124,6 +124,17 @@ def test_evaluations_are_read_as_by_2_15(tmp_path):
 
 
 @pytest.mark.usefixtures("installed")
+def test_the_step_of_a_directory_is_read_as_by_2_15(tmp_path):
+    """The main programs of TPU models ask for it before they train."""
+    from tensorflow_estimator.python.estimator import estimator as estimator_lib
+
+    step_of = estimator_lib._load_global_step_from_checkpoint_dir
+    assert step_of(str(tmp_path)) == 0
+    est.Estimator(toy.Model(), str(tmp_path)).train(toy.numbers(), steps=2)
+    assert step_of(str(tmp_path)) == 2
+
+
+@pytest.mark.usefixtures("installed")
 def test_the_modules_have_the_forms_of_both_versions():
     from tensorflow.python.estimator.tpu import tpu_config
     from tensorflow_estimator.python.estimator import estimator as estimator_lib

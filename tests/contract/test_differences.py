@@ -1,5 +1,6 @@
 """Differences from 2.15 in the rows of docs/contract.md that no other file shows, side by side."""
 
+import glob
 import os
 
 import numpy as np
@@ -76,6 +77,34 @@ def test_a_resumed_training_saves_its_start_again(told):
 @pytest.mark.only_here("saves when resuming")
 def test_a_resumed_training_saves_nothing_before_its_first_step(told):
     assert told[1][0] == "after_run"
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """An Estimator whose checkpoint of step 4 is damaged, and that of step 2 is not."""
+    config = est.RunConfig(os.fspath(tmp_path), save_checkpoints_steps=2)
+    model = est.Estimator(mean_model_fn, config=config)
+    model.train(forever(), steps=4)
+    (path,) = glob.glob(os.path.join(model.model_dir, "model.ckpt-4.data*"))
+    os.truncate(path, 1)
+    return est.Estimator(mean_model_fn, config=config)
+
+
+@pytest.mark.only_2_15("a newest checkpoint that is damaged")
+def test_a_damaged_checkpoint_is_an_error(damaged):
+    with pytest.raises(tf.errors.OpError):
+        damaged.evaluate(numbers(2))
+    with pytest.raises(tf.errors.OpError):
+        damaged.train(forever(), steps=1)
+
+
+@pytest.mark.only_here("a newest checkpoint that is damaged")
+def test_the_checkpoint_before_a_damaged_one_is_used(damaged):
+    assert damaged.evaluate(numbers(2))["global_step"] == 2
+    with pytest.raises(tf.errors.DataLossError, match=r"missing or damaged \(.+\)\. Name"):
+        damaged.evaluate(numbers(2), checkpoint_path=damaged.latest_checkpoint())
+    damaged.train(forever(), steps=1)
+    assert damaged.get_variable_value("global_step") == 3
 
 
 @pytest.fixture(scope="module")

@@ -310,6 +310,18 @@ def test_eval_output():
     }
 
 
+def test_names_of_an_eval_output():
+    x = place()
+    made = X.EvalOutput(x, {"y": x}, {"mean": (x, x)})
+    metric = f"{made.METRICS_NAME}/mean"
+    assert set(made.as_signature_def({"in": x}).outputs) == {
+        made.LOSS_NAME,
+        f"{made.PREDICTIONS_NAME}/y",
+        f"{metric}/{made.METRIC_VALUE_SUFFIX}",
+        f"{metric}/{made.METRIC_UPDATE_SUFFIX}",
+    }
+
+
 def test_parts_of_an_eval_output():
     x = place()
     output = X.EvalOutput(x, x, {"mean": (x, x)})

@@ -243,7 +243,8 @@ def make(path, fn=model_fn, **arguments):
         model_dir=os.fspath(path), tpu_config=tpu.TPUConfig(iterations_per_loop=2)
     )
     sizes = {"train_batch_size": 4, "eval_batch_size": 2, "predict_batch_size": 2}
-    return tpu.TPUEstimator(model_fn=fn, config=config, use_tpu=False, **{**sizes, **arguments})
+    given = {"use_tpu": False, **sizes, **arguments}
+    return tpu.TPUEstimator(model_fn=fn, config=config, **given)
 
 
 class Run:
@@ -289,6 +290,51 @@ def test_use_tpu_in_the_params_is_false(run, mode):
 @pytest.mark.parametrize("mode", [TRAIN, EVAL, PREDICT])
 def test_use_tpu_is_not_in_the_params_of_the_input(run, mode):
     assert "use_tpu" not in run.input_params[mode]
+
+
+@pytest.mark.only_2_15("context in the params")
+@pytest.mark.parametrize("mode", [TRAIN, EVAL, PREDICT])
+def test_context_is_not_in_the_params(run, mode):
+    assert "context" not in run.seen[mode]["params"]
+    assert "context" not in run.input_params[mode]
+
+
+@pytest.mark.only_here("context in the params")
+@pytest.mark.parametrize("mode", [TRAIN, EVAL, PREDICT])
+def test_context_in_the_params_says_how_many_hosts_there_are(run, mode):
+    assert run.seen[mode]["params"]["context"].num_hosts == 1
+    assert run.input_params[mode]["context"].num_hosts == 1
+
+
+@pytest.mark.only_2_15("`use_tpu=True` without a TPU")
+def test_what_needs_no_tpu_works_without_one(tmp_path):
+    make(tmp_path).train(lambda params: input_fn(params).repeat(), max_steps=4)
+    model = make(tmp_path, use_tpu=True, eval_on_tpu=False)
+    assert model.evaluate(input_fn, steps=2)["global_step"] == 4
+
+
+@pytest.mark.only_here("`use_tpu=True` without a TPU")
+def test_a_tpu_that_is_not_there_is_noticed_at_once(tmp_path):
+    with pytest.raises(ValueError, match="leave `use_tpu` out"):
+        make(tmp_path, use_tpu=True, eval_on_tpu=False)
+
+
+def without_scaffold(features, labels, mode, params):
+    return model_fn(features, labels, mode, params)._replace(scaffold_fn=lambda: None)
+
+
+@pytest.mark.only_2_15("a scaffold_fn that returns None")
+def test_none_of_a_scaffold_fn_is_no_scaffold(tmp_path):
+    model = make(tmp_path, without_scaffold)
+    model.train(lambda params: input_fn(params).repeat(), max_steps=2)
+    assert model.get_variable_value("global_step") == 2
+
+
+@pytest.mark.only_here("a scaffold_fn that returns None")
+def test_none_of_a_scaffold_fn_is_an_error(tmp_path):
+    model = make(tmp_path, without_scaffold)
+    with pytest.raises(TypeError, match="scaffold_fn"):
+        model.train(lambda params: input_fn(params).repeat(), max_steps=2)
 
 
 def test_without_a_batch_size_the_params_of_the_input_are_the_programs(tmp_path):

@@ -17,8 +17,8 @@ PACKAGES = {
     "predictor": "predictor_factories predictor saved_model_predictor",
     "rnn": "ops rnn rnn_cell core_rnn_cell core_rnn_cell_impl",
     "summary": "summary summary_ops",
-    "tpu": "tpu ops tpu_config tpu_context tpu_estimator tpu_optimizer bfloat16",
-    "training": "training hparam",
+    "tpu": "tpu ops tpu_ops tpu_config tpu_context tpu_estimator tpu_optimizer bfloat16",
+    "training": "training hparam evaluation",
 }
 
 # Where the names of each package are: in a file beside this one, another module of the library, or
