@@ -330,6 +330,13 @@ def test_an_optimizer_is_in_the_scope_of_a_head_of_contrib(make_head, scope):
     assert f"{scope}/beta1_power" in names
 
 
+def test_a_tpu_without_a_name_is_this_machine(tmp_path):
+    resolver = contrib.cluster_resolver.TPUClusterResolver("", zone=None)
+    assert isinstance(resolver, V1.distribute.cluster_resolver.TPUClusterResolver)
+    config = contrib.tpu.RunConfig(cluster=resolver, model_dir=str(tmp_path))
+    assert config.master == ""
+
+
 def test_datasets_and_strategies():
     data = contrib.data
     batches = tf.data.Dataset.range(5).apply(data.batch_and_drop_remainder(2))

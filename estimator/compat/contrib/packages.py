@@ -28,7 +28,7 @@ NAMES = {
         "tf.distribute.cluster_resolver": "ClusterResolver GCEClusterResolver "
         "KubernetesClusterResolver SimpleClusterResolver SlurmClusterResolver "
         "TFConfigClusterResolver UnionClusterResolver=UnionResolver",
-        "tf.compat.v1.distribute.cluster_resolver": "TPUClusterResolver",
+        "contrib_cluster_resolver": "TPUClusterResolver",
     },
     "crf": {
         "contrib_crf": "crf_binary_score crf_decode crf_log_likelihood crf_log_norm "

@@ -1,0 +1,15 @@
+"""`tf.contrib.cluster_resolver`: what TensorFlow 1 took for a TPU's name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+
+class TPUClusterResolver(tf.compat.v1.distribute.cluster_resolver.TPUClusterResolver):
+    """Takes an empty name for this machine, as programs pass that run without a TPU."""
+
+    def __init__(self, tpu: Any = None, *args: Any, **kwargs: Any) -> None:
+        """Takes the arguments of TensorFlow's class."""
+        super().__init__("local" if tpu in ("", b"") else tpu, *args, **kwargs)
