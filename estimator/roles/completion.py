@@ -19,8 +19,8 @@ from estimator.training.end_record import NAME, read_end
 
 _IMPORTED_AT = time.monotonic()
 
-# By `model_dir`, the end at which this process's last watch of it was over.
-_handled_ends: dict[str, dict[str, Any]] = {}
+# By `model_dir`, the step to which this process has followed a training to its end.
+_followed_to: dict[str, int] = {}
 
 
 class ChiefWatch:
@@ -85,17 +85,22 @@ class CompletionWatch:
         Compares times by the file system's clock only, because the clocks of two machines may
         differ. All tasks are started at about the same time, so a file written later belongs to
         this training; an older file is ambiguous: the chief may have ended already, or not started
-        yet. An end that an earlier watch of this process has handled is old, too.
+        yet.
+
+        A program may call `train_and_evaluate` several times. An end at a step to which an earlier
+        call has followed is old, too, even if it is written only now: the earlier call knew by
+        `max_steps` that it was the last.
 
         Args:
           model_dir: the directory that the chief writes to; None if unknown.
         """
         self._model_dir = model_dir
         end = self.read()
-        is_old = end is not None and (
-            end == _handled_ends.get(str(model_dir)) or _is_older_than_process(str(model_dir))
-        )
-        self._old = end if is_old else None
+        self._old = end if end is not None and _is_older_than_process(str(model_dir)) else None
+        steps = [step for step, _ in checkpoints_oldest_first(str(model_dir))] if model_dir else []
+        before = _followed_to.get(str(model_dir), -1)
+        # Otherwise the directory was emptied, and this is a training from the start.
+        self._followed_to = before if steps and steps[-1] >= before else -1
 
     def read(self) -> dict[str, Any] | None:
         """Returns what the chief wrote last; None if training has not ended."""
@@ -105,12 +110,14 @@ class CompletionWatch:
         """Returns whether `end`, from `read`, belongs to this training, as far as is known."""
         if end != self._old:
             self._old = None
-        return end is not None and self._old is None
+        if end is None or self._old is not None:
+            return False
+        step = end.get("step")
+        return not isinstance(step, int) or step > self._followed_to
 
-    def handled(self, end: dict[str, Any] | None) -> None:
-        """Remembers that this process has done what `end`, from `read`, asks for."""
-        if end is not None:
-            _handled_ends[str(self._model_dir)] = end
+    def followed_to(self, step: int) -> None:
+        """Remembers the step of the last checkpoint, for later calls of this process."""
+        _followed_to[str(self._model_dir)] = step
 
 
 def _is_older_than_process(model_dir: str) -> bool:

@@ -123,16 +123,19 @@ def _recording_end(model: Estimator) -> Iterator[None]:
     except BaseException as error:
         if not is_locked(model.model_dir):
             try:
-                write_end(
-                    model.model_dir, exit_status=_exit_status(error), reason="signal or error"
-                )
+                _write_end(model, _exit_status(error), "signal or error")
             except tf.errors.OpError as failure:  # The first error says more.
                 log.error("The evaluator is not told that training has ended: %s", failure.message)
         raise
     # There is no result if a subclass had another estimator train.
     result = last_train_result(model)
     reason = "max_steps" if result is None else result.reason
-    write_end(model.model_dir, exit_status=0, reason=reason)
+    _write_end(model, 0, reason)
+
+
+def _write_end(model: Estimator, exit_status: int, reason: str) -> None:
+    step = newest_step(model)
+    write_end(model.model_dir, exit_status=exit_status, reason=reason, step=step)
 
 
 def _exit_status(error: BaseException) -> int:
@@ -205,9 +208,9 @@ def run_evaluator(
     if checkpoints and is_final:
         for follower in followers:
             follower.run_last()
-    ending.handled(end)
     if exit_status := (end or {}).get("exit_status"):
         raise SystemExit(exit_status)
+    ending.followed_to(step)
     return TrainAndEvaluateResult(followers, _train_result(model))
 
 

@@ -266,7 +266,6 @@ def test_the_clock_of_the_chiefs_machine_does_not_make_an_end_old_or_new(model_d
     assert result.train_result.reason == "max_time"
     assert time.now == pytest.approx(50, abs=1)
     time = Time()
-    write_end(model_dir, at=there, exit_status=0, reason="max_time")
     evaluate(model_dir, time)  # The end is newer than this process.
     assert time.now == 0
     assert not [name for name in os.listdir(model_dir) if name.startswith(".")]
@@ -293,18 +292,24 @@ def test_the_end_of_an_earlier_training_is_not_that_of_this_one(model_dir):
 
 
 @pytest.mark.parametrize("max_steps", [50, None])
-def test_a_second_call_waits_for_the_end_of_the_second_training(model_dir, max_steps):
+@pytest.mark.parametrize("is_end_late", [False, True])
+def test_a_second_call_waits_for_the_end_of_the_second_training(model_dir, max_steps, is_end_late):
     """As in a program that calls `train_and_evaluate` twice, in all tasks."""
-    write_end(model_dir, exit_status=0, reason="max_steps")
-    evaluate(model_dir, Time())
+
+    def end_first():
+        write_end(model_dir, exit_status=0, reason="max_steps", step=40)
+
+    if not is_end_late:
+        end_first()
+    evaluate(model_dir, Time(), max_steps=40)
 
     def go_on():
         config = est.RunConfig(model_dir, save_checkpoints_steps=5)
         with est.Estimator(Model(), config=config) as trained:
             trained.train(numbers(), max_steps=50)
-        write_end(model_dir, exit_status=0, reason="max_steps")
+        write_end(model_dir, exit_status=0, reason="max_steps", step=50)
 
-    time, exports = Time(t10=lambda: clear_end(model_dir), t30=go_on), Exports()
+    time, exports = Time(t5=end_first, t10=lambda: clear_end(model_dir), t30=go_on), Exports()
     result, _ = evaluate(model_dir, time, max_steps, exporters=exports)
     assert result.train_result.global_step == 50
     assert exports.made[-1] == (50, True)
