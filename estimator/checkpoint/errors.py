@@ -17,9 +17,11 @@ class CheckpointError(ValueError, tf.errors.InvalidArgumentError, tf.errors.NotF
     these.
     """
 
+    _code = tf.errors.INVALID_ARGUMENT
+
     def __init__(self, message: str) -> None:
         """Creates the error from a message, without a failed op."""
-        tf.errors.OpError.__init__(self, None, None, message, tf.errors.INVALID_ARGUMENT)
+        tf.errors.OpError.__init__(self, None, None, message, self._code)
 
     def __reduce__(self) -> Any:
         """Copies and pickles the error by its message."""
@@ -28,6 +30,8 @@ class CheckpointError(ValueError, tf.errors.InvalidArgumentError, tf.errors.NotF
 
 class DamagedCheckpointsError(CheckpointError, tf.errors.DataLossError):
     """None of the checkpoints can be restored, as a file of each is missing or damaged."""
+
+    _code = tf.errors.DATA_LOSS
 
 
 class CheckpointsRemovedError(CheckpointError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import enum
 import functools
 import inspect
@@ -242,9 +243,11 @@ def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
 
 
 def _load_global_step_from_checkpoint_dir(checkpoint_dir: str) -> int:
-    """Returns the global step of the newest checkpoint in a directory; 0 if there is none."""
+    """Returns the global step of the newest checkpoint in a directory; 0 if it has none."""
     path = files.latest_checkpoint(checkpoint_dir)
-    return 0 if path is None else int(tf.train.load_variable(path, "global_step"))
+    with contextlib.suppress(tf.errors.OpError):
+        return 0 if path is None else int(tf.train.load_variable(path, "global_step"))
+    return 0
 
 
 def _assert_members_are_not_overridden(base: type, subject: Any) -> None:

@@ -345,7 +345,8 @@ class RunConfig(FrozenFields):
         for name in _STEPS:
             if getattr(self, name) is not None:
                 write_fields(self, **{name: checked_count(name, getattr(self, name))})
-        check_limit("keep_checkpoint_max", self.keep_checkpoint_max, "0 and None keep all")
+        if self.keep_checkpoint_max is not None:
+            check_int("keep_checkpoint_max", self.keep_checkpoint_max, minimum=0)
         check_limit("num_replicas", self.num_replicas, "None is all that there are")
         if self.experimental_max_worker_delay_secs is not None:
             delay = self.experimental_max_worker_delay_secs

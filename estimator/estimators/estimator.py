@@ -629,18 +629,16 @@ class Estimator(OldMethods):
         arguments.check_export(export_dir_base, receiver_fns, assets_extra, as_text)
         if self._config.smoke:
             export_dir_base = smoke.make_export_dir(export_dir_base, self.model_dir)
-        find_paths = functools.partial(
-            export_setup.checkpoints_to_export,
-            checkpoint_path,
-            self._dirs_with_checkpoints,
-            self._warm_start_settings,
+        paths = export_setup.checkpoints_to_export(
+            checkpoint_path, self._dirs_with_checkpoints, self._warm_start_settings
         )
-        find_paths()  # Without a checkpoint, nothing is built.
+        find_paths = functools.partial(files.any_checkpoints, list(self._dirs_with_checkpoints))
         programs = export_setup.build_programs(
             receiver_fns, lambda mode: self.__model_with(self._input_batches.export_params(mode))
         )
         session_config = make_plain_runtime(self._config, ModeKeys.PREDICT).session_config()
-        with opened_export(programs, find_paths, session_config) as (session, graphs):
+        again = None if checkpoint_path else find_paths
+        with opened_export(programs, paths, session_config, again) as (session, graphs):
             return write_saved_models(
                 export_dir_base,
                 session,

@@ -23,15 +23,17 @@ from estimator.spec.outputs import EvalOutput, TrainOutput
 @contextlib.contextmanager
 def opened_export(
     programs: Sequence[ExportProgram],
-    find_paths: Callable[[], Sequence[str]],
+    checkpoint_paths: Sequence[str],
     session_config: tf.compat.v1.ConfigProto,
+    find_paths: Callable[[], Sequence[str]] | None = None,
 ) -> Iterator[tuple[tf.compat.v1.Session, list[GraphToSave]]]:
     """Opens a session on the first graph, with a checkpoint's weights.
 
     Args:
       programs: the programs; the first one has all variables, which the others share.
-      find_paths: returns the paths of the checkpoints that there are by now, newest first.
+      checkpoint_paths: paths of checkpoints, newest first.
       session_config: the config of the session.
+      find_paths: see `restore_first`.
 
     Yields:
       The session, and the graphs to save.
@@ -42,7 +44,7 @@ def opened_export(
     """
     prepared = [_prepare(program, session_config) for program in programs]
     first, *others = prepared
-    with opened(first.setup, find_paths(), find_paths=find_paths) as (session, path):
+    with opened(first.setup, checkpoint_paths, find_paths=find_paths) as (session, path):
         for other in others:
             _check_shared(path, first, other)
         yield session, [one.to_save for one in prepared]

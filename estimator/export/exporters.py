@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from estimator.checkpoint import files
 from estimator.config.checks import (
     check_instance,
     check_limit,
@@ -128,10 +129,15 @@ class _SavedModelExporter(Exporter):
 
     def _write(self, evaluation: _Evaluation) -> bytes:
         """Writes an export with its record, then removes the oldest excess exports."""
+        record = {
+            "exporter": type(self).__name__,
+            "checkpoint": os.path.basename(evaluation.checkpoint_path),
+            "metrics": scalars_of(evaluation.eval_result),
+        }
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, _RECORD_NAME)
             with open(path, "w") as file:
-                json.dump(self._record(evaluation), file, indent=2)
+                json.dump(record, file, indent=2)
             written = evaluation.estimator.export_saved_model(
                 evaluation.export_path,
                 self._receiver_fn,
@@ -146,14 +152,6 @@ class _SavedModelExporter(Exporter):
             for old in counted[: -self._exports_to_keep]:
                 remove_numbered_dir(old)
         return written
-
-    def _record(self, evaluation: _Evaluation) -> dict[str, Any]:
-        """Returns what an export's record says."""
-        return {
-            "exporter": type(self).__name__,
-            "checkpoint": os.path.basename(evaluation.checkpoint_path),
-            "metrics": scalars_of(evaluation.eval_result),
-        }
 
     def _exports(self, export_path: str) -> dict[str, dict[str, float]]:
         """Returns this exporter's exports of all runs, oldest first: path to metrics."""
@@ -278,6 +276,7 @@ class BestExporter(_SavedModelExporter):
         self._compare_fn = compare_fn
         self._best: Mapping[str, Any] | None = None
         self._best_is_of: str | None = None
+        self._last: tuple[Any, bytes] | None = None
 
     def _export_if_due(self, evaluation: _Evaluation) -> bytes | None:
         """Exports if this evaluation is the best so far."""
@@ -286,18 +285,16 @@ class BestExporter(_SavedModelExporter):
             self._best_is_of = evaluation.export_path
         if not self._is_better(evaluation.eval_result):
             return None
-        # A `compare_fn` that accepts equal metrics would have each further call export it again,
-        # at the end or in a restarted program, and in the end no other export would be left.
-        written = self._export_of(evaluation) or self._write(evaluation)
+        # A `compare_fn` that accepts equal metrics also accepts a second call for an evaluation.
+        exported = (
+            evaluation.export_path,
+            files.checkpoint_identity(evaluation.checkpoint_path),
+            json.dumps(scalars_of(evaluation.eval_result)),  # Where NaN is equal to NaN.
+        )
+        if self._last is None or self._last[0] != exported:
+            self._last = exported, self._write(evaluation)
         self._best = dict(evaluation.eval_result)
-        return written
-
-    def _export_of(self, evaluation: _Evaluation) -> bytes | None:
-        """Returns the newest export if it is of this evaluation."""
-        exports = list(self._exports(evaluation.export_path))
-        if not exports or _read_record(exports[-1]) != self._record(evaluation):
-            return None
-        return tf.compat.as_bytes(exports[-1])
+        return self._last[1]
 
     def _recorded_best(
         self, export_path: str, current: Mapping[str, Any]

@@ -122,7 +122,7 @@ def _describe(features: Any) -> str:
 
 
 def _describe_one(value: Any) -> str:
-    """Returns such as "float32[batch, 28]", or of no dense tensor "float32 SparseTensor"."""
+    """Returns a short form, such as "float32[batch, 28]" or "float32 SparseTensor"."""
     spec = value if isinstance(value, tf.TypeSpec) else tf.type_spec_from_value(value)
     if isinstance(spec, tf.SparseTensorSpec | tf.RaggedTensorSpec):
         return f"{spec.dtype.name} {spec.value_type.__name__}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
 import time
@@ -19,8 +20,8 @@ from estimator.training.end_record import NAME, read_end
 
 _IMPORTED_AT = time.monotonic()
 
-# By `model_dir`, the step to which this process has followed a training to its end.
-_followed_to: dict[str, int] = {}
+# By `model_dir`: how many calls of `train_and_evaluate` this process has completed.
+_completed: collections.Counter[str] = collections.Counter()
 
 
 class ChiefWatch:
@@ -87,9 +88,8 @@ class CompletionWatch:
         this training; an older file is ambiguous: the chief may have ended already, or not started
         yet.
 
-        A program may call `train_and_evaluate` several times. An end at a step to which an earlier
-        call has followed is old, too, even if it is written only now: the earlier call knew by
-        `max_steps` that it was the last.
+        A program may call `train_and_evaluate` several times, in all tasks, and the chief may be
+        ahead or behind: an end of a call that this process has completed is old, too.
 
         Args:
           model_dir: the directory that the chief writes to; None if unknown.
@@ -97,10 +97,6 @@ class CompletionWatch:
         self._model_dir = model_dir
         end = self.read()
         self._old = end if end is not None and _is_older_than_process(str(model_dir)) else None
-        steps = [step for step, _ in checkpoints_oldest_first(str(model_dir))] if model_dir else []
-        before = _followed_to.get(str(model_dir), -1)
-        # Otherwise the directory was emptied, and this is a training from the start.
-        self._followed_to = before if steps and steps[-1] >= before else -1
 
     def read(self) -> dict[str, Any] | None:
         """Returns what the chief wrote last; None if training has not ended."""
@@ -112,12 +108,18 @@ class CompletionWatch:
             self._old = None
         if end is None or self._old is not None:
             return False
-        step = end.get("step")
-        return not isinstance(step, int) or step > self._followed_to
+        call = end.get("call")
+        return not isinstance(call, int) or call > completed_calls(str(self._model_dir))
 
-    def followed_to(self, step: int) -> None:
-        """Remembers the step of the last checkpoint, for later calls of this process."""
-        _followed_to[str(self._model_dir)] = step
+
+def completed_calls(model_dir: str) -> int:
+    """Returns how many calls of `train_and_evaluate` this process has completed there."""
+    return _completed[model_dir]
+
+
+def complete_call(model_dir: str) -> None:
+    """Notes that a call of `train_and_evaluate` returns."""
+    _completed[model_dir] += 1
 
 
 def _is_older_than_process(model_dir: str) -> bool:

@@ -119,8 +119,8 @@ def run_local(
 class Evaluation:
     """The evaluations of one EvalSpec.
 
-    While a checkpoint is evaluated for exporters, a file names its step. If the process is killed
-    after the metrics are written and before the exporters have run, the next one does it again.
+    While a checkpoint is evaluated, a file names its step. If the process is killed before all is
+    done, the next one does it again.
 
     Attributes:
       spec: how and when to evaluate.
@@ -155,15 +155,21 @@ class Evaluation:
         self.metrics: dict[str, Any] | None = None
         self.export_results: list[Any] = [None] * len(self._exporters)
 
-    def run_if_due(self, step: int) -> None:
-        """Evaluates the checkpoint of `step`, the newest, if that is due.
+    def prepare(self, step: int) -> bool:
+        """Returns whether to evaluate the checkpoint of `step`, the newest; notes it if so.
 
         Is called again for the same step if training goes on after an error of the evaluation.
         """
-        if self.is_due(step) or step == self._unfinished_step:
-            self._unfinished_step = step
-            self.run(self._newest())
-            self._unfinished_step = None
+        if not self.is_due(step) and step != self._unfinished_step:
+            return False
+        self._unfinished_step = step
+        self.write_mark(self._newest())
+        return True
+
+    def run_prepared(self) -> None:
+        """Evaluates the newest checkpoint."""
+        self.run(self._newest())
+        self._unfinished_step = None
 
     def is_due(self, step: int) -> bool:
         """Returns whether the checkpoint of `step` is due; called once for each checkpoint."""
@@ -172,14 +178,14 @@ class Evaluation:
 
     def run(self, path: str, is_final: bool = False) -> None:
         """Evaluates a checkpoint and calls the exporters; `is_final` says if it is the last one."""
-        if self._exporters:
-            self._write_mark(path)
+        self.write_mark(path)
         try:
             self._run(path)
             self._export(is_final)
-        finally:  # What has failed has said so.
-            with contextlib.suppress(tf.errors.OpError):
-                tf.io.gfile.remove(self._mark)
+        except Exception:  # It says so. Whoever interrupts goes on later.
+            self._remove_mark()
+            raise
+        self._remove_mark()
 
     def run_unfinished(self) -> None:
         """Does what a killed process did not come to the end of, if its checkpoint is whole."""
@@ -191,19 +197,29 @@ class Evaluation:
         with contextlib.suppress(DamagedCheckpointsError, CheckpointsRemovedError):
             self.run(path)
 
-    def run_last(self) -> None:
-        """Evaluates and exports the last checkpoint as the final model, unless already done."""
-        if self._evaluated != self._model.latest_checkpoint():
-            self._run(self._newest())
+    def run_last(self, path: str | None = None) -> None:
+        """Evaluates and exports the last checkpoint as the final model, unless already done.
+
+        Args:
+          path: the last checkpoint; None for the newest.
+        """
+        path = path or self._newest()
+        if self._evaluated != path:
+            self._run(path)
         if not self._is_exported_as_final:
             self._export(is_final=True)
 
-    def _write_mark(self, path: str) -> None:
+    def write_mark(self, path: str) -> None:
+        """Notes the checkpoint, so that a process after this one evaluates it if this one dies."""
         try:
             tf.io.gfile.makedirs(os.path.dirname(self._mark))
             write_file(self._mark, str(files.checkpoint_step(path)).encode())
         except tf.errors.OpError as error:
             log.warning("%s cannot be written: %s", self._mark, error.message)
+
+    def _remove_mark(self) -> None:
+        with contextlib.suppress(tf.errors.OpError):
+            tf.io.gfile.remove(self._mark)
 
     def _read_mark(self) -> int | None:
         try:
@@ -272,5 +288,7 @@ class _EvaluationListener(LastSaveListener):
         is_at_end = self._max_steps is not None and global_step_value >= self._max_steps
         if self._is_last or is_at_end or global_step_value == self._start:
             return
-        for evaluation in self._evaluations:
-            evaluation.run_if_due(global_step_value)
+        # All are prepared before the first runs: if the process is killed, none is lost.
+        due = [one for one in self._evaluations if one.prepare(global_step_value)]
+        for evaluation in due:
+            evaluation.run_prepared()

@@ -16,7 +16,13 @@ from estimator.cluster.stop_policies import STOP_POLICIES
 from estimator.config.cluster import CHIEF, EVALUATOR, MASTER, PS
 from estimator.console import log
 from estimator.estimators.estimator import Estimator
-from estimator.roles.completion import ChiefWatch, CompletionWatch, checkpoints_oldest_first
+from estimator.roles.completion import (
+    ChiefWatch,
+    CompletionWatch,
+    checkpoints_oldest_first,
+    complete_call,
+    completed_calls,
+)
 from estimator.roles.left_alone import is_left_alone
 from estimator.roles.local_run import (
     Evaluation,
@@ -131,11 +137,13 @@ def _recording_end(model: Estimator) -> Iterator[None]:
     result = last_train_result(model)
     reason = "max_steps" if result is None else result.reason
     _write_end(model, 0, reason)
+    complete_call(model.model_dir)
 
 
 def _write_end(model: Estimator, exit_status: int, reason: str) -> None:
-    step = newest_step(model)
-    write_end(model.model_dir, exit_status=exit_status, reason=reason, step=step)
+    """Records the end of the call that is being made; those before it are completed."""
+    call = completed_calls(model.model_dir) + 1
+    write_end(model.model_dir, exit_status=exit_status, reason=reason, call=call)
 
 
 def _exit_status(error: BaseException) -> int:
@@ -206,11 +214,12 @@ def run_evaluator(
             watch.check((end, checkpoints[-1:]))
             sleep(_POLL_SECS)
     if checkpoints and is_final:
+        path = checkpoints[-1][1]  # By now the chief may have begun its next call.
         for follower in followers:
-            follower.run_last()
+            follower.run_last(path if files.exists(path) else None)
     if exit_status := (end or {}).get("exit_status"):
         raise SystemExit(exit_status)
-    ending.followed_to(step)
+    complete_call(model.model_dir)
     return TrainAndEvaluateResult(followers, _train_result(model))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -68,8 +69,8 @@ def _restore_first_of(
             if isinstance(e, tf.errors.NotFoundError):
                 same_model.check_complete(path, e)
             way_out = "" if path == paths[-1] else " Trying the one before."
-            reason = f" ({restore_error(e)})"
-            log.warning("The checkpoint %s is damaged%s.%s", path, reason, way_out)
+            log.warning("The checkpoint %s is damaged (%s).%s", path, restore_error(e), way_out)
+            reason = reason or f" ({os.path.basename(path)}: {restore_error(e)})"
         else:
             return path
     if paths and not any(map(files.exists, paths)):

@@ -1,5 +1,6 @@
 """The latest, the last and the best model, over restarts."""
 
+import glob
 import json
 import os
 import pathlib
@@ -200,9 +201,20 @@ def test_an_evaluation_is_the_best_only_once_if_equal_ones_are_accepted(make):
     result = est.train_and_evaluate(make(), train_spec, est.EvalSpec(numbers(2), **spec))
     assert [served_step(path) for path in exports(make(), "best")] == [10, 20]
     assert result.export_results == [str(exports(make(), "best")[-1]).encode()]
-    restarted = run(make(), 20, make_best(not_worse, exports_to_keep=3))
-    assert [served_step(path) for path in exports(make(), "best")] == [10, 20]
-    assert restarted.export_results == result.export_results
+
+
+def test_models_of_equal_names_and_metrics_are_two(make, trained):
+    exporter = make_best(not_worse)
+    first = export_by_hand(exporter, trained, score=1.0)
+    assert export_by_hand(exporter, trained, is_final=True, score=1.0) == first
+    path = trained.latest_checkpoint()
+    trained.train(numbers(), steps=10)
+    newest = trained.latest_checkpoint()
+    for file in glob.glob(f"{newest}.*"):  # Other weights, the same name.
+        os.replace(file, file.replace(newest, path))
+    arguments = os.path.join(trained.model_dir, "export", "best"), path, {"score": 1.0}, True
+    assert exporter.export(trained, *arguments) != first
+    assert [served_step(path) for path in exports(trained, "best")] == [10, 20]
 
 
 def test_a_model_of_equal_metrics_is_exported_if_equal_ones_are_accepted(make):

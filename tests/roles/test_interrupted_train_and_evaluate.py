@@ -130,6 +130,58 @@ def test_an_evaluator_tries_again(make, no_waits, caplog, num_failures):
     assert caplog.text.count("The evaluation failed: the server is away. It is tried again") == 3
 
 
+class InterruptedOnce(Recorder):
+    """Is interrupted in the export of step 100, at first."""
+
+    def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
+        if eval_result["global_step"] == 100 and not self.paths:
+            self.paths.append(export_path)
+            raise KeyboardInterrupt
+        self.calls.append((int(eval_result["global_step"]), is_the_final_export))
+
+
+@pytest.mark.parametrize("role", ["local", "evaluator"])
+def test_an_interrupted_evaluation_is_made_up_for(make, role):
+    first, second = InterruptedOnce("first"), Recorder("second")
+    train = est.TrainSpec(numbers(), max_steps=150)
+    specs = [eval_spec(exporters=first, name="a"), eval_spec(exporters=second, name="b")]
+    specs = [spec._replace(start_delay_secs=0) for spec in specs]
+    if role == "evaluator":
+        make(keep_checkpoint_max=None).train(numbers(), max_steps=150)
+    for _ in range(2):
+        model = make(keep_checkpoint_max=None)
+        run = est.train_and_evaluate if role == "local" else run_evaluator
+        try:
+            run(model, train, specs)
+        except KeyboardInterrupt:
+            first.calls.clear()
+            second.calls.clear()
+    assert first.calls == [(100, False), (150, True)]
+    before = [(50, False)] if role == "evaluator" else []  # It follows one spec after the other.
+    assert second.calls == [*before, (100, False), (150, True)]
+    for name in ("a", "b"):
+        assert set(evaluated_steps(model, name)) == {50, 100, 150}
+        assert "unfinished-step" not in os.listdir(model.eval_dir(name))
+
+
+def test_the_final_model_of_an_evaluator_is_the_last_that_it_followed(make):
+    """The chief may have begun its next call meanwhile."""
+    model = make(keep_checkpoint_max=None)
+    model.train(numbers(), max_steps=100)
+
+    class TrainsOn(Recorder):
+        def export(self, estimator, *arguments, **keywords):
+            if model.train_result.global_step == 100:
+                model.train(numbers(), max_steps=250)
+            return super().export(estimator, *arguments, **keywords)
+
+    exporter = TrainsOn()
+    evaluate = eval_spec(exporters=exporter, start_delay_secs=0)
+    for max_steps in (100, 250):
+        run_evaluator(model, est.TrainSpec(numbers(), max_steps), [evaluate])
+    assert exporter.calls == [(50, False), (100, True), (150, False), (200, False), (250, True)]
+
+
 def test_a_nan_raises(make):
     def input_fn():
         return tf.data.Dataset.from_tensor_slices([1.0, np.nan]).batch(1)

@@ -293,11 +293,11 @@ def test_the_end_of_an_earlier_training_is_not_that_of_this_one(model_dir):
 
 @pytest.mark.parametrize("max_steps", [50, None])
 @pytest.mark.parametrize("is_end_late", [False, True])
-def test_a_second_call_waits_for_the_end_of_the_second_training(model_dir, max_steps, is_end_late):
+def test_a_second_call_waits_for_the_second_end(model_dir, max_steps, is_end_late):
     """As in a program that calls `train_and_evaluate` twice, in all tasks."""
 
     def end_first():
-        write_end(model_dir, exit_status=0, reason="max_steps", step=40)
+        write_end(model_dir, exit_status=0, reason="max_steps", call=1)
 
     if not is_end_late:
         end_first()
@@ -307,7 +307,7 @@ def test_a_second_call_waits_for_the_end_of_the_second_training(model_dir, max_s
         config = est.RunConfig(model_dir, save_checkpoints_steps=5)
         with est.Estimator(Model(), config=config) as trained:
             trained.train(numbers(), max_steps=50)
-        write_end(model_dir, exit_status=0, reason="max_steps", step=50)
+        write_end(model_dir, exit_status=0, reason="max_steps", call=2)
 
     time, exports = Time(t5=end_first, t10=lambda: clear_end(model_dir), t30=go_on), Exports()
     result, _ = evaluate(model_dir, time, max_steps, exporters=exports)
@@ -315,6 +315,35 @@ def test_a_second_call_waits_for_the_end_of_the_second_training(model_dir, max_s
     assert exports.made[-1] == (50, True)
     assert all(step > 40 for step, _ in exports.made)
     assert time.now == pytest.approx(30, abs=1)
+
+
+def test_a_slow_evaluator_does_not_wait_for_calls_that_the_chief_has_completed(model_dir):
+    write_end(model_dir, exit_status=0, reason="hook", call=2)
+    for time, waits in [(Time(), 0), (Time(), 0), (Time(), 900)]:
+        evaluate(model_dir, time)
+        assert time.now == pytest.approx(waits, abs=1)
+
+
+def test_a_call_that_failed_is_not_completed(model_dir):
+    write_end(model_dir, exit_status=1, reason="signal or error", call=1)
+    with pytest.raises(SystemExit):
+        evaluate(model_dir, Time())
+    write_end(model_dir, exit_status=0, reason="hook", call=1)
+    time = Time()
+    evaluate(model_dir, time)
+    assert time.now == 0
+
+
+def test_the_chief_counts_its_calls(tmp_path):
+    text = json.dumps({"cluster": {"chief": ["a:1"]}, "task": {"type": "chief", "index": 0}})
+    config = est.RunConfig(str(tmp_path), cluster=parse_tf_config(text))
+    calls = []
+    with est.Estimator(Model(), config=config) as model:
+        for steps in (5, 5, 10):
+            spec = est.TrainSpec(numbers(), steps)
+            est.train_and_evaluate(model, spec, est.EvalSpec(numbers(2)))
+            calls.append(read_end(model.model_dir)["call"])
+    assert calls == [1, 2, 3]
 
 
 @pytest.mark.parametrize("max_steps", [50, None])

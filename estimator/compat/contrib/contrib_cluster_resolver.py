@@ -12,4 +12,5 @@ class TPUClusterResolver(tf.compat.v1.distribute.cluster_resolver.TPUClusterReso
 
     def __init__(self, tpu: Any = None, *args: Any, **kwargs: Any) -> None:
         """Takes the arguments of TensorFlow's class."""
-        super().__init__("local" if tpu in ("", b"") else tpu, *args, **kwargs)
+        is_nameless = isinstance(tpu, str | bytes) and not tpu
+        super().__init__("local" if is_nameless else tpu, *args, **kwargs)
