@@ -119,8 +119,8 @@ def run_local(
 class Evaluation:
     """The evaluations of one EvalSpec.
 
-    While a checkpoint is evaluated, a file names its step. If the process is killed before all is
-    done, the next one does it again.
+    From the save of a checkpoint to the end of its evaluation, a file names its step. If the
+    process is killed in between, the next one does it again.
 
     Attributes:
       spec: how and when to evaluate.
@@ -156,18 +156,18 @@ class Evaluation:
         self.export_results: list[Any] = [None] * len(self._exporters)
 
     def prepare(self, step: int) -> bool:
-        """Returns whether to evaluate the checkpoint of `step`, the newest; notes it if so.
+        """Returns whether to evaluate the checkpoint of `step`, the next to be saved; notes it.
 
-        Is called again for the same step if training goes on after an error of the evaluation.
+        Is called again for the same step if it has to be saved again after an error.
         """
         if not self.is_due(step) and step != self._unfinished_step:
             return False
         self._unfinished_step = step
-        self.write_mark(self._newest())
+        self._write_mark(step)
         return True
 
     def run_prepared(self) -> None:
-        """Evaluates the newest checkpoint."""
+        """Evaluates the checkpoint, which is the newest now."""
         self.run(self._newest())
         self._unfinished_step = None
 
@@ -178,11 +178,11 @@ class Evaluation:
 
     def run(self, path: str, is_final: bool = False) -> None:
         """Evaluates a checkpoint and calls the exporters; `is_final` says if it is the last one."""
-        self.write_mark(path)
+        self._write_mark(files.checkpoint_step(path))
         try:
             self._run(path)
             self._export(is_final)
-        except Exception:  # It says so. Whoever interrupts goes on later.
+        except Exception:  # Is reported. After Ctrl-C, the next process does it again.
             self._remove_mark()
             raise
         self._remove_mark()
@@ -209,11 +209,10 @@ class Evaluation:
         if not self._is_exported_as_final:
             self._export(is_final=True)
 
-    def write_mark(self, path: str) -> None:
-        """Notes the checkpoint, so that a process after this one evaluates it if this one dies."""
+    def _write_mark(self, step: int | None) -> None:
         try:
             tf.io.gfile.makedirs(os.path.dirname(self._mark))
-            write_file(self._mark, str(files.checkpoint_step(path)).encode())
+            write_file(self._mark, str(step).encode())
         except tf.errors.OpError as error:
             log.warning("%s cannot be written: %s", self._mark, error.message)
 
@@ -274,6 +273,7 @@ class _EvaluationListener(LastSaveListener):
         self._start = start
         self._max_steps = max_steps
         self._is_last = False
+        self._due: list[Evaluation] = []
 
     def begin(self) -> None:
         """Evaluates again if `train` of a subclass trains in parts, with a last save each."""
@@ -283,12 +283,22 @@ class _EvaluationListener(LastSaveListener):
         """Stops evaluating during training."""
         self._is_last = True
 
+    def before_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
+        """Notes what to evaluate, so that a kill after the save loses no evaluation."""
+        if self._is_evaluated_now(global_step_value):
+            self._due = [one for one in self._evaluations if one.prepare(global_step_value)]
+
     def after_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
-        """Evaluates a checkpoint unless it is the initial one, which stock hooks also save."""
-        is_at_end = self._max_steps is not None and global_step_value >= self._max_steps
-        if self._is_last or is_at_end or global_step_value == self._start:
-            return
-        # All are prepared before the first runs: if the process is killed, none is lost.
-        due = [one for one in self._evaluations if one.prepare(global_step_value)]
-        for evaluation in due:
-            evaluation.run_prepared()
+        """Evaluates a checkpoint; is called again if training goes on after an error in it."""
+        if self._is_evaluated_now(global_step_value):
+            while self._due:
+                self._due[0].run_prepared()
+                self._due.pop(0)
+
+    def _is_evaluated_now(self, step: int) -> bool:
+        """Returns whether a checkpoint is neither the last nor that of the start.
+
+        Stock hooks save that of the start, too.
+        """
+        is_at_end = self._max_steps is not None and step >= self._max_steps
+        return not (self._is_last or is_at_end or step == self._start)

@@ -164,6 +164,24 @@ def test_an_interrupted_evaluation_is_made_up_for(make, role):
         assert "unfinished-step" not in os.listdir(model.eval_dir(name))
 
 
+def test_a_checkpoint_whose_evaluation_had_not_begun_is_evaluated_by_the_next_process(make):
+    class Uploads(v1.train.CheckpointSaverListener):
+        is_killed = True
+
+        def after_save(self, session, global_step_value):
+            if global_step_value == 100 and self.is_killed:
+                raise KeyboardInterrupt
+
+    uploads, exporter = Uploads(), Recorder()
+    train = est.TrainSpec(numbers(), max_steps=150, saving_listeners=[uploads])
+    with pytest.raises(KeyboardInterrupt):
+        est.train_and_evaluate(make(), train, eval_spec(exporters=exporter))
+    uploads.is_killed = False
+    est.train_and_evaluate(make(), train, eval_spec(exporters=exporter))
+    assert exporter.calls == [(50, False), (100, False), (150, True)]
+    assert evaluated_steps(make()) == [50, 100, 150]
+
+
 def test_the_final_model_of_an_evaluator_is_the_last_that_it_followed(make):
     """The chief may have begun its next call meanwhile."""
     model = make(keep_checkpoint_max=None)
