@@ -347,7 +347,7 @@ class RunConfig(FrozenFields):
                 write_fields(self, **{name: checked_count(name, getattr(self, name))})
         if self.keep_checkpoint_max is not None:
             check_int("keep_checkpoint_max", self.keep_checkpoint_max, minimum=0)
-        check_limit("num_replicas", self.num_replicas, "None is all that there are")
+        check_limit("num_replicas", self.num_replicas, "leave it out for one per GPU")
         if self.experimental_max_worker_delay_secs is not None:
             delay = self.experimental_max_worker_delay_secs
             check_int("experimental_max_worker_delay_secs", delay, minimum=0)

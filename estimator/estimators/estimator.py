@@ -632,13 +632,14 @@ class Estimator(OldMethods):
         paths = export_setup.checkpoints_to_export(
             checkpoint_path, self._dirs_with_checkpoints, self._warm_start_settings
         )
-        find_paths = functools.partial(files.any_checkpoints, list(self._dirs_with_checkpoints))
+        find_paths = None  # A checkpoint that was named is the only one.
+        if not checkpoint_path:
+            find_paths = functools.partial(files.any_checkpoints, list(self._dirs_with_checkpoints))
         programs = export_setup.build_programs(
             receiver_fns, lambda mode: self.__model_with(self._input_batches.export_params(mode))
         )
         session_config = make_plain_runtime(self._config, ModeKeys.PREDICT).session_config()
-        again = None if checkpoint_path else find_paths
-        with opened_export(programs, paths, session_config, again) as (session, graphs):
+        with opened_export(programs, paths, session_config, find_paths) as (session, graphs):
             return write_saved_models(
                 export_dir_base,
                 session,

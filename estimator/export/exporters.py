@@ -7,7 +7,6 @@ metrics so far, and which directories an exporter may remove.
 from __future__ import annotations
 
 import abc
-import inspect
 import json
 import os
 import tempfile
@@ -18,22 +17,15 @@ import numpy as np
 import tensorflow as tf
 
 from estimator.checkpoint import files
-from estimator.config.checks import (
-    check_instance,
-    check_limit,
-    check_no_pattern,
-    check_type,
-    leads_out,
-    parameters_of,
-)
+from estimator.config.checks import check_instance, check_limit, check_type
 from estimator.console import log
 from estimator.export.directory import make_extra_assets, numbered_dirs, remove_numbered_dir
+from estimator.export.exporter_checks import check_compare_fn, check_evaluated, check_exporter_name
 from estimator.export.receivers import check_receiver_fn
 from estimator.summary.metrics_log import scalars_of
 
 # In `assets.extra` of an export.
 _RECORD_NAME = "exporter.json"
-_COMPARE_ARGUMENTS = ("best_eval_result", "current_eval_result")
 
 
 class Exporter(abc.ABC):
@@ -103,6 +95,7 @@ class _SavedModelExporter(Exporter):
         self._assets_extra = dict(assets_extra or {})
         self._as_text = as_text
         self._exports_to_keep = exports_to_keep
+        self._last: tuple[Any, bytes] | None = None  # What was exported last, and the path.
 
     @property
     def name(self) -> str:
@@ -118,7 +111,7 @@ class _SavedModelExporter(Exporter):
         is_the_final_export: bool,
     ) -> bytes | None:
         """Exports if the class's condition holds; see `Exporter`."""
-        _check_evaluated(checkpoint_path, eval_result)
+        check_evaluated(checkpoint_path, eval_result)
         return self._export_if_due(
             _Evaluation(estimator, export_path, checkpoint_path, eval_result, is_the_final_export)
         )
@@ -126,6 +119,12 @@ class _SavedModelExporter(Exporter):
     @abc.abstractmethod
     def _export_if_due(self, evaluation: _Evaluation) -> bytes | None:
         """Exports if the class's condition holds."""
+
+    def _write_once(self, evaluation: _Evaluation) -> bytes:
+        """Writes an export unless the last one is of this evaluation; returns its path."""
+        if self._last is not None and self._last[0] == _identity(evaluation):
+            return self._last[1]
+        return self._write(evaluation)
 
     def _write(self, evaluation: _Evaluation) -> bytes:
         """Writes an export with its record, then removes the oldest excess exports."""
@@ -151,6 +150,7 @@ class _SavedModelExporter(Exporter):
             counted = [p for p in numbered_dirs(evaluation.export_path) if p in own or _is_time(p)]
             for old in counted[: -self._exports_to_keep]:
                 remove_numbered_dir(old)
+        self._last = _identity(evaluation), written
         return written
 
     def _exports(self, export_path: str) -> dict[str, dict[str, float]]:
@@ -187,16 +187,10 @@ class LatestExporter(_SavedModelExporter):
           TypeError, ValueError: an argument is wrong.
         """
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
-        self._last: tuple[str, bytes] | None = None
 
     def _export_if_due(self, evaluation: _Evaluation) -> bytes:
-        """Exports, unless this is a second call for the same checkpoint."""
-        path = evaluation.checkpoint_path
-        if evaluation.is_final and self._last is not None and self._last[0] == path:
-            return self._last[1]
-        written = self._write(evaluation)
-        self._last = path, written
-        return written
+        """Exports, unless this is a second, final call for the same evaluation."""
+        return self._write_once(evaluation) if evaluation.is_final else self._write(evaluation)
 
 
 class FinalExporter(_SavedModelExporter):
@@ -272,11 +266,10 @@ class BestExporter(_SavedModelExporter):
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
         rule = "a pattern of paths in `model_dir`, or None"
         check_type("event_file_pattern", event_file_pattern, str, rule)
-        _check_compare_fn(compare_fn)
+        check_compare_fn(compare_fn)
         self._compare_fn = compare_fn
         self._best: Mapping[str, Any] | None = None
         self._best_is_of: str | None = None
-        self._last: tuple[Any, bytes] | None = None
 
     def _export_if_due(self, evaluation: _Evaluation) -> bytes | None:
         """Exports if this evaluation is the best so far."""
@@ -286,15 +279,9 @@ class BestExporter(_SavedModelExporter):
         if not self._is_better(evaluation.eval_result):
             return None
         # A `compare_fn` that accepts equal metrics also accepts a second call for an evaluation.
-        exported = (
-            evaluation.export_path,
-            files.checkpoint_identity(evaluation.checkpoint_path),
-            json.dumps(scalars_of(evaluation.eval_result)),  # Where NaN is equal to NaN.
-        )
-        if self._last is None or self._last[0] != exported:
-            self._last = exported, self._write(evaluation)
+        written = self._write_once(evaluation)
         self._best = dict(evaluation.eval_result)
-        return self._last[1]
+        return written
 
     def _recorded_best(
         self, export_path: str, current: Mapping[str, Any]
@@ -346,42 +333,11 @@ class _Watched(dict):
         return super().get(key, default)
 
 
-def check_exporter_name(name: str) -> None:
-    """Raises an error unless `name` is the name of a directory inside another."""
-    if not name or leads_out(name):
-        raise ValueError(
-            f"`name` ({name!r}) must name a directory inside `<model_dir>/export`, such as 'best'."
-        )
-    check_no_pattern("name", name)
-
-
-def _check_compare_fn(compare_fn: Any) -> None:
-    rule = (
-        f"a function that takes {' and '.join(_COMPARE_ARGUMENTS)} and returns whether the "
-        "current one is better"
-    )
-    check_instance("compare_fn", compare_fn, Callable, rule)
-    parameters_of("compare_fn", compare_fn)
-    signature = inspect.signature(compare_fn)
-    try:
-        signature.bind(**dict.fromkeys(_COMPARE_ARGUMENTS))
-    except TypeError as error:
-        raise ValueError(f"`compare_fn` must be {rule}; it takes {signature}: {error}.") from error
-
-
-def _check_evaluated(checkpoint_path: Any, eval_result: Any) -> None:
-    """Raises an error if an exporter is called without an evaluation."""
-    if checkpoint_path is None:
-        raise ValueError(
-            "`checkpoint_path` (None) must be the path of the checkpoint that was evaluated. Pass "
-            "`estimator.latest_checkpoint()` for the newest."
-        )
-    check_instance(
-        "eval_result",
-        eval_result,
-        Mapping,
-        "the metrics of the evaluation, a dict by name. Pass what `estimator.evaluate` returned",
-    )
+def _identity(evaluation: _Evaluation) -> Any:
+    """Identifies an evaluation by where it is exported to, its weights and its metrics."""
+    weights = files.checkpoint_identity(evaluation.checkpoint_path)
+    metrics = json.dumps(scalars_of(evaluation.eval_result))  # Where NaN is equal to NaN.
+    return evaluation.export_path, weights, metrics
 
 
 def _read_record(directory: str) -> dict[str, Any]:

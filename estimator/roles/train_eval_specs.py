@@ -19,7 +19,8 @@ from estimator.config.run_config import RunConfig
 from estimator.console import log
 from estimator.estimators import arguments
 from estimator.estimators.estimator import Estimator
-from estimator.export.exporters import Exporter, check_exporter_name
+from estimator.export.exporter_checks import check_exporter_name
+from estimator.export.exporters import Exporter
 from estimator.hooks.early_stopping import EarlyStoppingHook
 from estimator.input.input_calls import check_input_fn
 from estimator.session.hooked_session import Hook, check_hooks
