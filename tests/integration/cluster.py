@@ -1,6 +1,7 @@
 """Starts the tasks of a cluster on this machine, each a process, and ends them all."""
 
 import json
+import random
 import socket
 import time
 
@@ -9,15 +10,32 @@ from tests.forked import LIMIT_SECS, ROOT, Program
 __all__ = ["LIMIT_SECS", "ROOT", "Cluster", "free_addresses", "make_addresses", "tf_config"]
 
 
+# Below the ports that systems give to outgoing connections, one of which could take a port before
+# the server does for which it was found.
+_PORTS = range(20000, 32768)
+_found: set[int] = set()
+
+
 def free_addresses(count):
-    """Addresses on this machine that nobody listens on."""
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
-        s.bind(("", 0))  # TensorFlow's servers listen on all interfaces.
-    addresses = [f"127.0.0.1:{s.getsockname()[1]}" for s in sockets]
-    for s in sockets:
-        s.close()
-    return addresses
+    """Addresses on this machine that nobody listens on, never the same twice in a process."""
+    ports = set()
+    while len(ports) < count:
+        port = random.SystemRandom().choice(_PORTS)
+        if port not in _found and _is_free(port):
+            ports.add(port)
+            _found.add(port)
+    return [f"127.0.0.1:{port}" for port in ports]
+
+
+def _is_free(port):
+    with socket.socket() as s:
+        # As servers do, which can listen where a connection has just ended.
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            s.bind(("", port))  # TensorFlow's servers listen on all interfaces.
+        except OSError:
+            return False
+    return True
 
 
 def make_addresses(**roles):
