@@ -228,6 +228,12 @@ def _build_check(column_input: _tf.ColumnInput, ids_column: Any, name: str) -> t
 
 
 def _check_type(column: str, key: str, feature: Any, dtype: tf.DType) -> None:
+    if isinstance(feature, tf.RaggedTensor):
+        raise WrongTypeError(
+            f"The feature {key!r}, which the column {column!r} needs, is ragged, which no feature "
+            "column takes. Give its `to_sparse()` to a column of categories or of sequences, its "
+            "`to_tensor()` to one of numbers."
+        )
     given = tf.as_dtype(feature.dtype)
     if (given == tf.string) == (dtype == tf.string):
         return

@@ -259,6 +259,10 @@ def test_an_error_names_the_argument_and_the_rule_before_anything_is_built(name)
             {"x": [[1.0, 2.0]], "color": [[0.5]]},
             "feature 'color', which the column 'color' needs, is float",
         ),
+        (
+            {"x": [[1.0, 2.0]], "color": V1.ragged.constant_value([["red", "blue"]])},
+            r"feature 'color', which the column 'color' needs, is ragged.* `to_sparse\(\)`",
+        ),
         ([1.0], "must be a dict from the keys of the feature columns"),
     ],
 )
