@@ -22,7 +22,8 @@ def install() -> None:
 
     That is `tf.estimator`, also of `tf.compat.v1` and `tf.compat.v2` at any depth;
     `tf.keras.estimator`; `tf.data.experimental.CheckpointInputPipelineHook`; and the modules of
-    `tensorflow_estimator.python.estimator` and `tensorflow.python.estimator`. If
+    `tensorflow_estimator.python.estimator` and `tensorflow.python.estimator`. Names that TensorFlow
+    has moved, such as `tensorflow.python.framework.ops.Tensor`, are there again. If
     `tensorflow_estimator` itself is there, it is hidden, with a warning; modules that have imported
     it before keep it. A second call does nothing.
     """
@@ -31,6 +32,7 @@ def install() -> None:
             return
         from estimator import keras
         from estimator._tf import api_modules
+        from estimator.compat import private_names
         from estimator.hooks.input_pipeline import CheckpointInputPipelineHook
 
         with contextlib.ExitStack() as undo:
@@ -43,6 +45,7 @@ def install() -> None:
                     undo.enter_context(api_modules.supplied(module.data.experimental, *hook))
             for module in api_modules.keras_modules():
                 undo.enter_context(api_modules.supplied(module, "estimator", keras))
+            private_names.supply(undo)
             _installed.append(undo.pop_all())
 
 

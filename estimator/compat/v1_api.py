@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.compat import v1
-from estimator.compat.contrib import contrib
+from estimator.compat.contrib import contrib_slim, make_contrib
 from estimator.optimizer.cross_shard import CrossShardOptimizer
 
 # The packages of TensorFlow that are the same in every version; most are private.
@@ -64,6 +64,7 @@ class ModuleOverlay(types.ModuleType):
 def make_v1_api() -> ModuleOverlay:
     """Makes the module `tensorflow`, as of version 1."""
     api = tf.compat.v1
+    contrib = make_contrib(has_slim=contrib_slim.is_installed())
     own: dict[str, Any] = {"contrib": contrib, "estimator": v1}
     own["nn"] = ModuleOverlay("tensorflow.nn", {}, api.nn)
     own["tpu"] = ModuleOverlay(

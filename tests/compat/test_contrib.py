@@ -8,10 +8,12 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
-from estimator.compat.contrib import contrib, contrib_metrics, contrib_rnn
+from estimator.compat.contrib import contrib_metrics, contrib_rnn, make_contrib
 from estimator.compat.contrib.packages import PACKAGES
 from tests.compat.in_session import run
 from tests.toy import events, numbers
+
+contrib = make_contrib(has_slim=False)
 
 V1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("graph")
@@ -35,7 +37,11 @@ def test_each_name_of_each_package_has_a_value():
         ("layers.bow_encoder", "Use `embed_sequence`, then tf.reduce_mean."),
         ("learn.DNNClassifier", "Use tf.estimator.DNNClassifier."),
         ("lookup.IdTableWithHashBuckets", "Use tf.lookup.StaticVocabularyTable, of an init"),
-        ("metrics.streaming_percentage_below", "Did you mean 'streaming_percentage_less'"),
+        ("metrics.streaming_mean_iuo", "Did you mean 'streaming_mean_iou'"),
+        # Not the most similar name, which is that of another metric.
+        ("metrics.streaming_covariance", "Install tf-slim, which has the other metrics"),
+        ("metrics.streaming_recall_at_k", "Install tf-slim, which has the other metrics"),
+        ("data.reduce_dataset", "Use tf.data."),
         ("learn.python.learn.estimators.estimator.x", "estimator is not provided"),
         ("rnn.LSTMCell", "tf.contrib.rnn.LSTMCell needs tf-keras as tf.keras: pip install"),
         ("rnn.LSTMBlockFusedCell", "LSTMBlockFusedCell needs tf-keras as tf.keras: pip install"),
@@ -225,6 +231,22 @@ def test_metrics_take_predictions_first():
     found = run(update, weighted, mean, less, plain, recalls)
     assert found[:5] == [0.75, 0.75, 2, 0.75, 0.5]
     np.testing.assert_allclose(found[5], [1, 0.5], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        # The classes with the highest scores are 2, which is wrong, and 0, which is right.
+        (contrib.metrics.streaming_sparse_precision_at_k, 1 / 2),
+        (contrib.metrics.streaming_sparse_recall_at_k, 1 / 4),
+        (contrib.metrics.streaming_sparse_average_precision_at_k, 1 / 2),
+    ],
+    ids=["precision", "recall", "average precision"],
+)
+def test_metrics_at_k_take_predictions_first(metric, expected):
+    scores = tf.constant([[0.3, 0.1, 0.6], [0.5, 0.4, 0.1]])
+    _, update = metric(scores, tf.constant([[0, 1], [0, 2]], tf.int64), 1)
+    assert run(update)[0] == pytest.approx(expected)
 
 
 def test_the_f1_score_is_the_best_of_all_thresholds():

@@ -5,9 +5,11 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
-from estimator.compat.contrib import contrib
+from estimator.compat.contrib import make_contrib
 from tests.old_versions import writes_texts
 from tests.toy import Model, numbers
+
+contrib = make_contrib(has_slim=False)
 
 V1 = tf.compat.v1
 

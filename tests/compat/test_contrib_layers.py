@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from estimator.compat.contrib import contrib
+from estimator.compat.contrib import make_contrib
 from tests.compat.in_session import run
+
+contrib = make_contrib(has_slim=False)
 
 V1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("graph")

@@ -5,8 +5,10 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
-from estimator.compat.contrib import contrib
+from estimator.compat.contrib import make_contrib
 from tests.toy import Model, numbers
+
+contrib = make_contrib(has_slim=False)
 
 
 def test_hparams_are_parsed_as_their_own_types():

@@ -53,6 +53,34 @@ def test_modules_that_optimizers_import_are_there():
         assert callable(module.resource_apply_adam)
 
 
+def test_names_that_tensorflow_has_moved_are_in_their_private_modules_again():
+    from tensorflow.python import pywrap_tensorflow
+    from tensorflow.python.framework import graph_util, ops
+    from tensorflow.python.layers import normalization
+    from tensorflow.python.ops import array_ops, control_flow_ops, variable_scope, variables
+    from tensorflow.python.util import nest
+
+    def count():
+        modules = (array_ops, control_flow_ops, graph_util, nest, normalization, ops)
+        return [set(vars(one)) for one in (*modules, pywrap_tensorflow, variable_scope, variables)]
+
+    before = count()
+    est.install()
+    try:
+        assert ops.Tensor is tf.Tensor
+        assert control_flow_ops.while_loop is tf.compat.v1.while_loop
+        assert graph_util.convert_variables_to_constants
+        assert nest.is_sequence([1])
+        assert not nest.is_sequence("x")
+        assert pywrap_tensorflow.NewCheckpointReader is tf.compat.v1.train.NewCheckpointReader
+        assert variables.VariableV1 is tf.compat.v1.Variable
+        layer = normalization.BatchNormalization(name="norm")
+        assert layer.name == "norm"
+    finally:
+        est.uninstall()
+    assert count() == before
+
+
 @pytest.mark.usefixtures("installed")
 def test_names_are_imported_from_parts_of_tensorflow():
     import tensorflow.compat.v1 as old

@@ -15,7 +15,7 @@ PROGRAM = """
     import numpy as np
     import tensorflow as tf
     import tensorflow.compat.v1 as tf1
-    import tensorflow.contrib.slim as slim
+    import tensorflow.contrib.signal as signal
     from tensorflow.contrib import layers as contrib_layers
     from tensorflow.python.estimator.canned import timeseries
     from tensorflow.python.ops import no_such_ops
@@ -46,8 +46,7 @@ broken.py:2: this is no Python: 'return' outside function
 old.py:2: this is Python 2 (a print statement): "print 'x'". Convert the \
 program to Python 3 first, for example with `2to3 -w` of Python 3.12 or older, or with \
 python-modernize.
-program.py:6: tf.contrib.slim is not provided by estimator.compat. Install tf-slim, and write \
-`import tf_slim as slim`.
+program.py:6: tf.contrib.signal is not provided by estimator.compat. Use tf.signal.
 program.py:8: tensorflow.python.estimator.canned.timeseries is not provided by the `estimator` \
 package, which stands in for tf.estimator. Use a `model_fn`.
 program.py:9: tensorflow.python.ops.no_such_ops is not there: it is private to TensorFlow, which \

@@ -66,6 +66,26 @@ def test_mnist_with_a_tpu_estimator_and_tf_layers(tmp_path):
     assert {"conv2d/kernel", "dense/kernel", "dense_1/bias", "global_step"} <= set(names)
 
 
+def test_a_network_of_slim_with_arg_scopes(tmp_path):
+    printed = run("slim_digits.py", f"--data={DIGITS}", f"--model_dir={tmp_path}", "--steps=40")
+    built, results = map(json.loads, printed.splitlines())
+    # conv2 is of tf.contrib.layers, the others of slim.
+    layers = ("block1/conv1", "block1/conv2", "block1/shortcut", "more/more_1", "more/more_2")
+    assert [name.split("/")[:2] for name in built["regularized"]] == [x.split("/") for x in layers]
+    parts = ("BatchNorm/beta", "BatchNorm/gamma", "weights")
+    trained = [
+        *(f"{x}/{part}" for x in layers for part in parts),
+        "logits/biases",
+        "logits/weights",
+    ]
+    moving = [f"{x}/BatchNorm/moving_{of}" for x in layers for of in ("mean", "variance")]
+    expected = [*trained, *(f"{name}/Momentum" for name in trained), *moving, "global_step"]
+    assert results["variables"] == sorted(expected)
+    assert results["moving"] > 0
+    assert results["accuracy"] > 0.5
+    assert results["frozen"] > 200
+
+
 def test_a_transformer_in_the_shape_of_bert(tmp_path):
     run(
         "bert_like.py",

@@ -45,7 +45,7 @@ FACTS = """
     if __name__ == "__main__":
         missing = []
         for code in (
-            "tf.contrib.slim", "tf.contrib.layers.conv2", "tf.no_such_name",
+            "tf.contrib.signal", "tf.contrib.layers.conv2", "tf.no_such_name",
             "from tensorflow.contrib import seq2seq", "from tensorflow import nothing",
             "import tensorflow.contrib.gan", "from tensorflow.contrib.tpu import TPUEstimatr",
         ):
@@ -140,7 +140,7 @@ def test_tensorflows_c_log_is_not_shown(facts):
 
 def test_a_name_that_is_not_provided_is_an_error_with_the_way_out(facts):
     expected = [
-        "AttributeError: tf.contrib.slim is not provided by estimator.compat. Install tf-slim, ",
+        "AttributeError: tf.contrib.signal is not provided by estimator.compat. Use tf.signal.",
         "AttributeError: tf.contrib.layers.conv2 is not provided by estimator.compat. Did you mean "
         "'conv2d'?",
         "AttributeError: tf.no_such_name is not in the v1 API of TensorFlow 2.",

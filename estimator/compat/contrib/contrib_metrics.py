@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ def __getattr__(name: str) -> Any:
     """Returns `streaming_...`: a function of tf.metrics with its first two arguments exchanged."""
     if not name.startswith("streaming_"):
         raise AttributeError(name)
-    metric = getattr(_metrics, name.removeprefix("streaming_"))
+    metric = getattr(_metrics, re.sub("^streaming_(sparse_)?", "", name))
 
     def streaming(predictions: Any, labels: Any, *args: Any, **kwargs: Any) -> Any:
         return metric(labels, predictions, *args, **kwargs)

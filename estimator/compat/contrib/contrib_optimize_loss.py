@@ -84,7 +84,7 @@ def optimize_loss(
         pairs = _clipped(given, clip_gradients)
         _write_numbers(summaries, learning_rate, loss)
         _write_gradients(summaries, pairs)
-        if "global_gradient_norm" in summaries:
+        if "global_gradient_norm" in summaries or "gradient_norm" in summaries:
             _V1.summary.scalar("global_norm/gradient_norm", _norm(given))
             if clip_gradients is not None:
                 _V1.summary.scalar("global_norm/clipped_gradient_norm", _norm(pairs))

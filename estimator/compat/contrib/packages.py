@@ -17,7 +17,8 @@ PACKAGES = {
     "predictor": "predictor_factories predictor saved_model_predictor",
     "rnn": "ops rnn rnn_cell core_rnn_cell core_rnn_cell_impl",
     "summary": "summary summary_ops",
-    "tpu": "tpu ops tpu_ops tpu_config tpu_context tpu_estimator tpu_optimizer bfloat16",
+    "tpu": "tpu ops tpu_ops tpu_config tpu_context tpu_estimator tpu_function tpu_optimizer "
+    "bfloat16",
     "training": "training hparam evaluation",
 }
 
@@ -107,11 +108,16 @@ NAMES = {
         "streaming_mean_relative_error streaming_mean_squared_error streaming_precision "
         "streaming_precision_at_thresholds streaming_recall streaming_recall_at_thresholds "
         "streaming_root_mean_squared_error streaming_sensitivity_at_specificity "
+        "streaming_sparse_average_precision_at_k streaming_sparse_precision_at_k "
+        "streaming_sparse_recall_at_k "
         "streaming_specificity_at_sensitivity streaming_true_negatives "
         "streaming_true_negatives_at_thresholds streaming_true_positives "
         "streaming_true_positives_at_thresholds",
+        "tf.compat.v1": "confusion_matrix",
         "tf.compat.v1.metrics": "streaming_mean=mean streaming_mean_tensor=mean_tensor "
         "streaming_percentage_less=percentage_below",
+        "tf.sets": "set_difference=difference set_intersection=intersection set_size=size "
+        "set_union=union",
     },
     "opt": {
         "contrib_opt": "AdamWOptimizer DecoupledWeightDecayExtension LazyAdamOptimizer "
@@ -134,7 +140,9 @@ NAMES = {
         "estimator.config.tpu_context": "TPUContext",
         "estimator.tpu": "CrossShardOptimizer InputPipelineConfig RunConfig TPUConfig TPUEstimator "
         "TPUEstimatorSpec",
-        "tf.compat.v1.tpu": "bfloat16_scope cross_replica_sum outside_compilation",
+        "tensorflow.python.tpu.tpu_function": "get_tpu_context",
+        "tf.compat.v1.tpu": "batch_parallel bfloat16_scope core cross_replica_sum "
+        "initialize_system outside_compilation replicate rewrite shard shutdown_system",
     },
     "training": {
         "contrib_training": "HParams SummaryAtEndHook",
@@ -146,10 +154,13 @@ NAMES = {
 GONE = {
     "autograph": "Use tf.autograph.",
     "boosted_trees": "Use TensorFlow Decision Forests, or another library of trees.",
+    "compiler": "Use tf.xla.experimental.jit_scope, or tf.function(jit_compile=True).",
     "cudnn_rnn": "Use tf.compat.v1.keras.layers.CuDNNLSTM or tf.keras.layers.LSTM.",
+    "data": "Use tf.data.",
     "data.Iterator": "Use tf.data.Iterator.",
     "data.rejection_resample": "Use tf.data.experimental.rejection_resample.",
     "distribute.AllReduceCrossDeviceOps": "Use tf.distribute.HierarchicalCopyAllReduce.",
+    "distribute.AllReduceCrossTowerOps": "Use tf.distribute.HierarchicalCopyAllReduce.",
     "distribute.DistributeConfig": "Use RunConfig(train_distribute=..., eval_distribute=...).",
     "distributions": "Install tensorflow-probability, or use tf.compat.v1.distributions.",
     "eager": "Use tf.compat.v1.enable_eager_execution and tf.compat.v1.GradientTape.",
@@ -179,8 +190,11 @@ GONE = {
     "learn.LinearRegressor": "Use tf.estimator.LinearRegressor.",
     "learn.datasets": "Install tensorflow-datasets.",
     "legacy_seq2seq": "Use a `model_fn` with tf.keras.layers, or Keras's attention layers.",
+    "lite": "Use tf.lite.",
     "lookup.IdTableWithHashBuckets": "Use tf.lookup.StaticVocabularyTable, of an initializer.",
     "losses": "Use tf.compat.v1.losses.",
+    "memory_stats": "Use tf.config.experimental.get_memory_info.",
+    "metrics": "Install tf-slim, which has the other metrics.",
     "mixed_precision": "Use RunConfig(compute_dtype='bfloat16').",
     "model_pruning": "Install tensorflow-model-optimization.",
     "nccl": "Use RunConfig(strategy='mirrored').",
@@ -194,20 +208,25 @@ GONE = {
     "rnn.LSTMBlockCell": "Use tf.compat.v1.nn.rnn_cell.LSTMCell.",
     "saved_model": "Use tf.compat.v1.saved_model.",
     "seq2seq": "Use a `model_fn` with tf.keras.layers, or Keras's attention layers.",
+    "session_bundle": "Use tf.compat.v1.saved_model.",
     "signal": "Use tf.signal.",
-    "slim": "Install tf-slim, and write `import tf_slim as slim`.",
+    "slim": "Install tf-slim: pip install tf-slim.",
     "sparsemax": "Use a few ops of your own: a sort and a cumulative sum.",
     "staging": "Use tf.data.Dataset.prefetch.",
     "stat_summarizer": "Use the profiler: RunConfig(profile_steps=...).",
+    "stateless": "Use tf.random.stateless_uniform and the like.",
     "tensor_forest": "Use TensorFlow Decision Forests, or another library of trees.",
     "tensorboard": "Use the tensorboard package.",
     "tensorrt": "Use tf.compat.v2.experimental.tensorrt.",
+    "tfprof": "Use the profiler: RunConfig(profile_steps=...).",
     "timeseries": "Use a `model_fn`.",
     "tpu": "Use tf.compat.v1.tpu, or tensorflow.python.tpu.",
     "tpu.AsyncCheckpointSaverHook": "Use RunConfig(async_checkpoints=True).",
     "tpu.async_checkpoint": "Use RunConfig(async_checkpoints=True).",
     "tpu.keras_to_tpu_model": "Use estimator.keras.model_to_estimator.",
+    "training.GreedyLoadBalancingStrategy": "Not needed: parameter servers are balanced.",
     "training.bucket_by_sequence_length": "Use tf.data.Dataset.bucket_by_sequence_length.",
+    "training.byte_size_load_fn": "Not needed: parameter servers are balanced.",
     "training.create_train_op": "Install tf-slim: tf_slim.learning.create_train_op.",
     "training.evaluate_once": "Use an Estimator's `evaluate`, or tf_slim.evaluation.",
     "training.stratified_sample": "Use tf.data.Dataset.sample_from_datasets.",
