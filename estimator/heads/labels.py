@@ -146,7 +146,7 @@ def build_weights(
     if isinstance(features[key], tf.SparseTensor | tf.RaggedTensor):
         raise WrongTypeError(f"{title}: the weights, feature {key!r}, must be a dense tensor.")
     weights = tf.convert_to_tensor(features[key])
-    if weights.dtype == tf.string or weights.dtype.is_bool:
+    if weights.dtype == tf.string:
         raise WrongTypeError(
             f"{title}: the weights, feature {key!r}, are {weights.dtype.name}, not numbers."
         )

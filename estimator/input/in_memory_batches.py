@@ -88,11 +88,16 @@ def _make_take(
         stop = start + batch_size
         rows = rows_of(int(seed), start, stop if total is None else min(stop, total))
         # Copies the rows, because TensorFlow may write to them.
-        return [_as_bytes(array.take(rows, axis=0)) for array in arrays]
+        return [_for_tensorflow(array.take(rows, axis=0)) for array in arrays]
 
     return take
 
 
-def _as_bytes(batch: np.ndarray) -> np.ndarray:
-    """Encodes an array of Python strings as UTF-8, which TensorFlow would take for ASCII."""
-    return np.char.encode(batch, "utf-8") if batch.dtype.kind == "U" else batch
+def _for_tensorflow(batch: np.ndarray) -> np.ndarray:
+    """Returns an array of which TensorFlow would take other values, in a form that it knows.
+
+    Strings are encoded as UTF-8, not as ASCII, and numbers have this machine's byte order.
+    """
+    if batch.dtype.kind == "U":
+        return np.char.encode(batch, "utf-8")
+    return batch if batch.dtype.isnative else batch.astype(batch.dtype.newbyteorder("="))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ def checked_batching(
     check_int("batch_size", batch_size)
     if num_epochs is not None:
         check_int("num_epochs", num_epochs)
-    check_int("queue_capacity", queue_capacity)
+    if queue_capacity is not None:
+        check_int("queue_capacity", queue_capacity)
     check_int("num_threads", num_threads)
     return {
         "batch_size": int(batch_size),
@@ -56,6 +58,15 @@ def check_rows(x: Any, y: Any) -> None:
         raise ValueError(f"`x` and `y` must have equally many rows. Their shapes are {shapes}.")
     if len(next(iter(named.values()))) == 0:
         raise ValueError("`x` must not be empty: it has no rows.")
+
+
+def is_pandas(value: Any, *types: str) -> bool:
+    """Returns whether a value has one of these types of pandas.
+
+    Avoids an import: a caller with a frame has imported pandas.
+    """
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(value, tuple(getattr(pandas, t) for t in types))
 
 
 def named_arrays(argument: str, value: Any) -> dict[str, np.ndarray]:

@@ -320,7 +320,7 @@ def _check_tensors(result: Any) -> None:
             f"`input_fn` returned {result!r}. Combine several datasets with "
             "tf.data.Dataset.zip((features, labels))."
         )
-    if not flat or not all(v is None or tf.is_tensor(v) or hasattr(v, "__array__") for v in flat):
+    if not flat or not all(map(_is_tensor_like, flat)):
         raise WrongTypeError(
             f"`input_fn` returned {result!r}. It must return a tf.data.Dataset, or (features, "
             "labels) where each is a tensor or a dict, tuple or list of tensors."
@@ -347,9 +347,15 @@ def _get_tensor_input(result: Any) -> UserInput:
     return UserInput(element, None, lambda: taken)
 
 
+def _is_tensor_like(value: Any) -> bool:
+    """Returns whether a value is None, an array, or one or several tensors."""
+    is_array = tf.is_tensor(value) or hasattr(value, "__array__")
+    return value is None or is_array or isinstance(value, tf.experimental.ExtensionType)
+
+
 def _as_tensor(value: Any) -> Any:
-    is_tensor = value is None or isinstance(value, tf.SparseTensor | tf.RaggedTensor)
-    return value if is_tensor else tf.convert_to_tensor(value)
+    composite = tf.SparseTensor | tf.RaggedTensor | tf.experimental.ExtensionType
+    return value if value is None or isinstance(value, composite) else tf.convert_to_tensor(value)
 
 
 def type_spec_of(value: Any) -> Any:

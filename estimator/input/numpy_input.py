@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from estimator.config.checks import WrongTypeError
 from estimator.input.in_memory_batches import build_batches
-from estimator.input.in_memory_checks import check_rows, checked_batching, named_arrays
+from estimator.input.in_memory_checks import check_rows, checked_batching, is_pandas, named_arrays
 from estimator.input.input_calls import DatasetFn
 
 
@@ -25,7 +26,9 @@ def numpy_input_fn(
     """Returns an `input_fn` of arrays in memory, which are neither put in a graph nor copied whole.
 
     Args:
-      x: the features: an array, or a dict of arrays, with rows along the first dimension.
+      x: the features: an array, or a dict of arrays, with rows along the first dimension. A pandas
+        Series is an array. `features` has the keys of the dict in their order, as they are when
+        the input is built.
       y: the labels, in the same form and with as many rows; None if there are none.
       batch_size: rows per batch; the last batch of all epochs may have fewer.
       num_epochs: the number of passes over the rows; None to repeat forever.
@@ -43,18 +46,32 @@ def numpy_input_fn(
         or share a name.
     """
     batching = checked_batching(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
+    _checked(x, y)
+    return DatasetFn(_build, x, y, **batching)
+
+
+def _build(x: Any, y: Any, **batching: Any) -> tf.data.Dataset:
+    """Takes the dicts of the caller, who may have put other arrays into them since."""
+    features, labels = _checked(x, y)
+    return build_batches(features if labels is None else (features, labels), **batching)
+
+
+def _checked(x: Any, y: Any) -> tuple[Any, Any]:
+    """Returns the features and the labels, if there are any, as arrays, of dicts in key order."""
+    x, y = _as_arrays(x), _as_arrays(y)
     _check_arrays("x", x)
     if y is not None:
         _check_names(x, y)
         _check_arrays("y", y)
     check_rows(x, y)
-    # Copies the dicts, which may change before the input is built; the arrays are not copied.
-    x, y = (dict(value) if isinstance(value, dict) else value for value in (x, y))
-    return DatasetFn(
-        build_batches,
-        x if y is None else (x, y),
-        **batching,
-    )
+    return x, y
+
+
+def _as_arrays(value: Any) -> Any:
+    """Returns arrays for the pandas Series, and dicts in the order of their keys."""
+    if isinstance(value, dict):
+        return {name: _as_arrays(value[name]) for name in sorted(value)}
+    return np.asarray(value) if is_pandas(value, "Series") else value
 
 
 def _check_arrays(argument: str, value: Any) -> None:

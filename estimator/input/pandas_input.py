@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from estimator.config.checks import WrongTypeError, check_instance
 from estimator.input.in_memory_batches import build_batches
-from estimator.input.in_memory_checks import check_rows, checked_batching
+from estimator.input.in_memory_checks import check_rows, checked_batching, is_pandas
 from estimator.input.input_calls import DatasetFn
 
 
@@ -28,7 +26,7 @@ def pandas_input_fn(
     """Returns an `input_fn` of a pandas DataFrame; see `numpy_input_fn`.
 
     Args:
-      x: the features: a DataFrame. Each column is a feature of shape [batch size].
+      x: the features: a DataFrame, which is copied. Each column is a feature of shape [batch size].
       y: the labels: a Series gives labels of shape [batch size], a DataFrame gives a dict of them;
         None if there are none. The index must equal that of `x`.
       batch_size: rows per batch; the last batch of all epochs may have fewer.
@@ -52,37 +50,22 @@ def pandas_input_fn(
     _check_frame("x", x, "DataFrame")
     if y is not None:
         _check_labels(x, y, target_column)
-    check_rows(_columns(x), None if y is None else _labels(y))
-    return DatasetFn(
-        _build,
-        x,
-        y,
-        **batching,
-    )
-
-
-def _build(x: Any, y: Any, **batching: Any) -> tf.data.Dataset:
-    """Takes the frames, not their columns: two functions of the same frames are then the same."""
-    features = _columns(x)
-    return build_batches(features if y is None else (features, _labels(y)), **batching)
+    features, labels = _columns(x), None if y is None else _labels(y)
+    check_rows(features, labels)
+    return DatasetFn(build_batches, features if labels is None else (features, labels), **batching)
 
 
 def _labels(y: Any) -> Any:
-    return _columns(y) if _is_pandas(y, "DataFrame") else np.asarray(y)
+    return _columns(y) if is_pandas(y, "DataFrame") else np.array(y)
 
 
 def _columns(frame: Any) -> dict[Any, np.ndarray]:
-    return {name: np.asarray(frame[name]) for name in frame.columns}
-
-
-def _is_pandas(value: Any, *types: str) -> bool:
-    """Avoids an import: a caller with a frame has imported pandas."""
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(value, tuple(getattr(pandas, t) for t in types))
+    """Returns copies of the columns, as the frame may change before the input is built."""
+    return {name: np.array(frame[name]) for name in frame.columns}
 
 
 def _check_frame(argument: str, value: Any, *types: str) -> None:
-    if not _is_pandas(value, *types):
+    if not is_pandas(value, *types):
         raise WrongTypeError(
             f"`{argument}` ({type(value).__name__}) must be a pandas {' or '.join(types)}. For "
             "arrays use numpy_input_fn."

@@ -6,12 +6,14 @@ import functools
 import types
 from typing import Any
 
+import numpy as np
+
 
 def is_same_input(one: Any, other: Any, depth: int = 8) -> bool:
     """Returns whether two functions make the same input, as equal lambdas made in a loop do.
 
-    They do if they have the same code and the same bound arguments: equal numbers, strings and
-    containers of these, and otherwise the identical object.
+    They do if they have the same code and the same bound arguments: equal numbers, strings, arrays
+    and containers of these, and otherwise the identical object.
 
     Args:
       one: a function, or a value bound to one.
@@ -24,6 +26,9 @@ def is_same_input(one: Any, other: Any, depth: int = 8) -> bool:
         return False
     if isinstance(one, bool | int | float | str | bytes):
         return one == other
+    if isinstance(one, np.ndarray):
+        has_nan = one.dtype.kind in "fc"
+        return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=has_nan)
     if isinstance(one, types.MethodType):
         return one.__func__ is other.__func__ and one.__self__ is other.__self__
     if isinstance(one, types.FunctionType) and one.__code__ != other.__code__:

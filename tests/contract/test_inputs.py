@@ -106,6 +106,40 @@ def test_positional_arguments(tmp_path):
     assert total(tmp_path, numpy_input_fn(A, Y, 2, 2, True, 1000, 1)) == (220, 5)
 
 
+@pytest.mark.parametrize("dtype", [">i4", "<i4", ">f8", ">u2"])
+def test_numbers_of_any_byte_order(tmp_path, dtype):
+    x, y = A.astype(dtype), Y.astype(dtype)
+    assert total(tmp_path, numpy_input_fn({"a": x}, y, batch_size=5, shuffle=False)) == (110, 1)
+
+
+def test_features_and_labels_are_in_the_order_of_their_keys(tmp_path):
+    orders = []
+
+    def model_fn(features, labels, mode):
+        orders.append([*features, *labels])
+        return echo_model_fn(features, labels, mode)
+
+    labels = {"d": Y, "c": Y}
+    input_fn = numpy_input_fn({"b": A, "a": A}, labels, batch_size=5, shuffle=False)
+    est.Estimator(model_fn, os.fspath(tmp_path)).train(input_fn)
+    assert orders == [["a", "b", "c", "d"]]
+
+
+def test_a_dict_is_read_when_the_input_is_built(echo):
+    x = {"x": A}
+    input_fn = numpy_input_fn(x, batch_size=5, shuffle=False)
+    assert batches(echo, input_fn)[0]["x"].tolist() == A.tolist()
+    x["x"] = A * 100
+    assert batches(echo, input_fn)[0]["x"].tolist() == (A * 100).tolist()
+    x["x"][0] = 7
+    assert batches(echo, input_fn)[0]["x"].tolist() == [7, 100, 200, 300, 400]
+
+
+def test_series_are_arrays(tmp_path):
+    frame = pd.DataFrame({"a": A, "b": A})
+    assert total(tmp_path, numpy_input_fn(dict(frame), pd.Series(Y), 5, shuffle=False)) == (120, 1)
+
+
 WRONG_ARRAYS = {
     "no shuffle": (ValueError, lambda: numpy_input_fn(A)),
     "a list": (TypeError, lambda: numpy_input_fn([1, 2], shuffle=False)),
@@ -241,6 +275,41 @@ def test_wrong_frames(case):
 def test_the_frame_of_the_caller_is_not_changed():
     pandas_input_fn(FRAME, pd.Series(Y, index=FRAME.index), shuffle=False)
     assert list(FRAME.columns) == ["a", "b"]
+
+
+def test_a_frame_is_copied(tmp_path):
+    frame, y = pd.DataFrame({"a": A, "b": A}), pd.Series(Y)
+    input_fn = pandas_input_fn(frame, y, batch_size=5, shuffle=False)
+    frame["a"] = 1000.0
+    frame.drop(columns="b", inplace=True)
+    y[:] = 1000.0
+    frame["y"] = y
+    assert total(tmp_path, input_fn) == (120, 1)
+
+
+def test_the_queue_may_have_any_capacity(echo):
+    found = batches(
+        echo, pandas_input_fn(pd.DataFrame({"x": A}), shuffle=True, queue_capacity=None)
+    )
+    assert len(found) == 1
+
+
+class Pair(tf.experimental.ExtensionType):
+    """Two tensors."""
+
+    first: tf.Tensor
+    second: tf.Tensor
+
+
+def test_features_of_an_extension_type(tmp_path):
+    def model_fn(features, labels, mode):
+        return echo_model_fn({"a": features.first, "b": features.second}, labels, mode)
+
+    def input_fn():
+        return Pair(tf.constant([1, 2]), tf.constant([3, 4])), tf.constant([5, 6])
+
+    model = est.Estimator(model_fn, os.fspath(tmp_path)).train(input_fn, steps=2)
+    assert model.get_variable_value("w") == 42
 
 
 # --- Sparse features -----------------------------------------------------------------------------

@@ -273,6 +273,18 @@ def test_an_indicator_gives_zeros_for_an_id_beyond_its_buckets(tmp_path):
     np.testing.assert_array_equal(rows[0], rows[1])
 
 
+@pytest.mark.parametrize("shape", [[3], [3, 1]], ids=str)
+def test_a_weight_that_is_true_is_one(shape):
+    def loss(weights):
+        features = {"w": tf.reshape(tf.constant(weights), shape)}
+        head = est.BinaryClassHead(weight_column="w")
+        logits, labels = tf.constant([[0.5], [2.0], [-1.0]]), tf.constant([[1], [0], [1]])
+        return float(head.loss(labels, logits, features=features))
+
+    assert loss([True, False, True]) == pytest.approx(loss([1.0, 0.0, 1.0]))
+    assert loss([True, False, True]) != pytest.approx(loss([1.0, 1.0, 1.0]))
+
+
 # --- What differs ---------------------------------------------------------------------------------
 
 BAD_NUMBERS = {

@@ -1,5 +1,6 @@
 import functools
 
+import numpy as np
 import pytest
 
 from estimator.input.same_input import is_same_input
@@ -50,6 +51,7 @@ SAME = {
     "a lambda made twice": lambda: lambda: 1,
     "a closure over equal strings": lambda: reads(["/data/" + name for name in "ab"]),
     "a closure over equal numbers": lambda: reads([], limit=int("500000")),
+    "a closure over equal arrays": lambda: reads(np.array([1.0, np.nan]), np.array(["a", None])),
     "a closure over one object": lambda: reads(ARRAY),
     "a closure over an equal closure": lambda: reads(reads({"x": [1, 2]})),
     "a bound method": lambda: SOURCE.read,
@@ -66,6 +68,9 @@ OTHER = {
     "more strings": (reads(["a"]), reads(["a", "b"])),
     "another number": (reads([], 1), reads([], 2)),
     "a number of another type": (reads([], 1), reads([], True)),
+    "other arrays": (reads(np.zeros(2)), reads(np.zeros(3))),
+    "arrays of another type": (reads(np.zeros(2)), reads(np.zeros(2, np.float32))),
+    "other objects in an array": (reads(np.array(["a", None])), reads(np.array(["b", None]))),
     "another object": (reads(object()), reads(object())),
     "another keyword": (functools.partial(reads, files=1), functools.partial(reads, limit=1)),
     "a method of another object": (Source().read, Source().read),
